@@ -1,0 +1,27 @@
+package storage
+
+import "sync"
+
+// Buffers that are large and short-lived, shared by all stores of the process.
+var (
+	packBuffers  = sync.Pool{New: func() any { return new([]byte) }}
+	chunkBuffers = sync.Pool{New: func() any { return new([]byte) }}
+)
+
+// getBuffer returns a buffer for the stored bytes of one chunk; its length is not specified.
+func getBuffer() *[]byte { return chunkBuffers.Get().(*[]byte) }
+
+// sized gives a buffer the length n, and memory for it when it has too little.
+func sized(b *[]byte, n int) []byte {
+	if cap(*b) < n {
+		*b = make([]byte, n)
+	}
+	*b = (*b)[:n]
+	return *b
+}
+
+func putBuffer(b *[]byte) {
+	if b != nil {
+		chunkBuffers.Put(b)
+	}
+}

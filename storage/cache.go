@@ -1,0 +1,121 @@
+package storage
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+)
+
+// identity tells chunks apart by what they hold, which has been checked, and not by where a
+// manifest claims them to be.
+type identity struct {
+	digest [32]byte
+	raw    uint32
+}
+
+// cache keeps decoded chunks, the least recently used of which go first, and lets concurrent
+// readers of one chunk share the load. What it holds is never changed.
+type cache struct {
+	max int64
+
+	mu      sync.Mutex
+	bytes   int64
+	entries map[identity]*entry
+	recent  *list.List // of loaded *entry, the latest in front
+}
+
+// entry is a chunk that is there, or on its way.
+type entry struct {
+	at      identity
+	done    chan struct{} // closed when data and err are set
+	data    []byte
+	err     error
+	element *list.Element // in recent, once loaded
+}
+
+func newCache(max int64) *cache {
+	return &cache{max: max, entries: map[identity]*entry{}, recent: list.New()}
+}
+
+// peek returns a chunk that is there.
+func (c *cache) peek(at identity) ([]byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.entries[at]
+	if !ok || e.element == nil {
+		return nil, false
+	}
+	c.recent.MoveToFront(e.element)
+	return e.data, true
+}
+
+// get returns a chunk, which load brings if need be. Of concurrent callers one loads, the others
+// wait for it; when it gave up because its context ended, one of them takes over.
+func (c *cache) get(ctx context.Context, at identity, load func() ([]byte, error)) ([]byte, error) {
+	for {
+		e, mine := c.claim(at)
+		if mine {
+			c.fill(e, load)
+			return e.data, e.err
+		}
+		select {
+		case <-e.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if !errors.Is(e.err, context.Canceled) && !errors.Is(e.err, context.DeadlineExceeded) {
+			return e.data, e.err
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// claim finds a chunk's entry, or makes one that the caller has to fill.
+func (c *cache) claim(at identity) (e *entry, mine bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.entries[at]; ok {
+		if e.element != nil {
+			c.recent.MoveToFront(e.element)
+		}
+		return e, false
+	}
+	e = &entry{at: at, done: make(chan struct{})}
+	c.entries[at] = e
+	return e, true
+}
+
+// fill loads an entry. One that failed is forgotten, so that the next reader tries again.
+func (c *cache) fill(e *entry, load func() ([]byte, error)) {
+	data, err := load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.data, e.err = data, err
+	close(e.done)
+	if err != nil {
+		delete(c.entries, e.at)
+		return
+	}
+	e.element = c.recent.PushFront(e)
+	c.bytes += int64(len(data))
+	for c.bytes > c.max && c.recent.Len() > 0 {
+		c.drop(c.recent.Back().Value.(*entry))
+	}
+}
+
+func (c *cache) drop(e *entry) {
+	c.recent.Remove(e.element)
+	delete(c.entries, e.at)
+	c.bytes -= int64(len(e.data))
+}
+
+func (c *cache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.recent.Len() > 0 {
+		c.drop(c.recent.Back().Value.(*entry))
+	}
+}

@@ -1,0 +1,118 @@
+package storage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/zeebo/blake3"
+)
+
+// encoder and decoder are safe for concurrent use as long as only their EncodeAll and DecodeAll
+// are called; each keeps at most one state per processor.
+var (
+	encoder = sync.OnceValue(func() *zstd.Encoder {
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
+			zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)), zstd.WithEncoderCRC(false))
+		if err != nil {
+			panic(err) // the options are constants
+		}
+		return e
+	})
+	chunkDecoder = sync.OnceValue(func() *zstd.Decoder { return newDecoder(MaxChunk) })
+	tableDecoder = sync.OnceValue(func() *zstd.Decoder { return newDecoder(maxTable) })
+)
+
+// newDecoder makes a decoder that writes within the capacity it is given, and refuses frames that
+// want more than max bytes of it.
+func newDecoder(max uint64) *zstd.Decoder {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(max),
+		zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return d
+}
+
+// worthwhile reports whether storing n bytes instead of raw is worth a decode: 1/32 saved.
+func worthwhile(n, raw int) bool { return n < raw-raw/32 }
+
+// compress returns how to store raw, and the bytes to store: raw itself, or a frame in dst's
+// memory (which is grown when too small).
+func compress(dst, raw []byte) (Codec, []byte) {
+	frame := encoder().EncodeAll(raw, dst[:0])
+	if !worthwhile(len(frame), len(raw)) {
+		return CodecNone, raw
+	}
+	return CodecZstd, frame
+}
+
+// decompress fills dst, whose length is the chunk's raw length, from the stored bytes. It writes to
+// dst[:len(dst)] alone and never panics, whatever stored holds.
+func decompress(codec Codec, dst, stored []byte) error {
+	switch codec {
+	case CodecNone:
+		if len(stored) != len(dst) {
+			return fmt.Errorf("%d bytes stored, want %d", len(stored), len(dst))
+		}
+		copy(dst, stored)
+		return nil
+	case CodecZstd:
+		return inflate(chunkDecoder(), dst, stored)
+	}
+	return fmt.Errorf("%w: %s", ErrFormat, codec)
+}
+
+// inflate decodes a zstd frame of exactly len(dst) bytes into dst, in place.
+func inflate(d *zstd.Decoder, dst, frame []byte) error {
+	out, err := d.DecodeAll(frame, dst[:0:len(dst)])
+	if err != nil {
+		return err
+	}
+	if len(out) != len(dst) {
+		return fmt.Errorf("decodes to %d bytes, want %d", len(out), len(dst))
+	}
+	if len(out) > 0 && &out[0] != &dst[0] {
+		return errors.New("decoder left its buffer")
+	}
+	return nil
+}
+
+// digester computes keyed digests; safe for concurrent use.
+type digester struct{ pool sync.Pool }
+
+func newDigester(key [32]byte) *digester {
+	return &digester{pool: sync.Pool{New: func() any {
+		h, err := blake3.NewKeyed(key[:])
+		if err != nil {
+			panic(err) // the key has the right length
+		}
+		return h
+	}}}
+}
+
+func (d *digester) sum(data []byte) (digest [32]byte) {
+	h := d.pool.Get().(*blake3.Hasher)
+	defer d.pool.Put(h)
+	h.Reset()
+	_, _ = h.Write(data) // never fails
+	h.Sum(digest[:0])
+	return digest
+}
+
+// zeros is as long as is compared at a time: it stays in the nearest cache.
+var zeros [4096]byte
+
+// isZero reports whether all bytes are zero.
+func isZero(b []byte) bool {
+	for len(b) > len(zeros) {
+		if !bytes.Equal(b[:len(zeros)], zeros[:]) {
+			return false
+		}
+		b = b[len(zeros):]
+	}
+	return bytes.Equal(b, zeros[:len(b)])
+}

@@ -1,0 +1,126 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"diapause.dev/api/snapshot"
+)
+
+// buildManifest makes the manifest of what has been packed. Packs that no chunk names (a parent's)
+// are left out, the others numbered in the order in which the files name them.
+func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
+	if meta.Key == (Key{}) {
+		meta.Key = w.key
+	}
+	if meta.Key != w.key {
+		return nil, fmt.Errorf("%w: commit as %s", ErrInvalidName, meta.Key)
+	}
+	if p := w.options.Parent; meta.Parent == nil && p != nil {
+		key := p.Meta.Key
+		meta.Parent = &key
+	}
+	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey}
+	all := append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.packs...)
+	number := map[uint32]uint32{}
+	for _, f := range w.files {
+		for i := range f.chunks {
+			c := &f.chunks[i]
+			if c.Codec == CodecZero {
+				continue
+			}
+			n, ok := number[c.Pack]
+			if !ok {
+				n = uint32(len(m.Packs))
+				number[c.Pack] = n
+				m.Packs = append(m.Packs, all[c.Pack])
+			}
+			c.Pack = n
+		}
+		m.Files = append(m.Files, File{Name: f.name, Size: f.size, Chunks: f.chunks})
+	}
+	return m, nil
+}
+
+// publish writes the manifest, with which the snapshot exists.
+//
+// A sweep on any node may run meanwhile. It keeps young packs, so those of this writer are safe; the
+// parent's are safe as long as the parent exists, which is therefore asked after the manifest is
+// in place: a sweep that did not see this manifest then saw the parent's.
+func (w *Writer) publish(ctx context.Context, m *Manifest) error {
+	data, err := EncodeManifest(m)
+	if err != nil {
+		return err
+	}
+	m.Digest = [digestSize]byte(data[len(data)-digestSize:])
+	if err := w.checkParent(ctx); err != nil {
+		return err
+	}
+	if err := w.createManifest(ctx, m, data); err != nil {
+		return err
+	}
+	if err := w.checkParent(ctx); err != nil {
+		return errors.Join(err, w.retract(ctx))
+	}
+	w.manifest, w.ended = manifestWritten, true
+	w.unwatch()
+	w.cancel(nil)
+	return nil
+}
+
+func (w *Writer) checkParent(ctx context.Context) error {
+	if w.lineage.parent == nil {
+		return nil
+	}
+	switch same, err := w.store.holds(ctx, w.lineage.parent); {
+	case err != nil:
+		return fmt.Errorf("look for the parent %s: %w", w.lineage.parent.Meta.Key, err)
+	case !same:
+		return fmt.Errorf("the parent %s was removed meanwhile: %w", w.lineage.parent.Meta.Key, ErrNotFound)
+	}
+	return nil
+}
+
+// retract takes a manifest back that must not stay. While it may still be there, its packs stay.
+func (w *Writer) retract(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
+	defer cancel()
+	err := w.store.backend.Delete(ctx, manifestName(w.key))
+	if err == nil || errors.Is(err, ErrNotFound) {
+		w.manifest = manifestAbsent
+		return nil
+	}
+	return fmt.Errorf("take the manifest back: %w", err)
+}
+
+// confirmTimeout bounds the question whether a manifest was written after all.
+const confirmTimeout = 10 * time.Second
+
+// createManifest creates the manifest object. An error that leaves open whether it was made is
+// settled by looking: the bytes are this writer's own, since its packs' ids are random.
+func (w *Writer) createManifest(ctx context.Context, m *Manifest, data []byte) error {
+	w.manifest = manifestUnknown
+	err := w.store.backend.Create(ctx, manifestName(w.key), bytes.NewReader(data), int64(len(data)))
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, ErrNoSpace) || errors.Is(err, ErrInvalidName) {
+		w.manifest = manifestAbsent
+		return err
+	}
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
+	defer cancel()
+	same, lookErr := w.store.holds(look, m)
+	switch {
+	case lookErr != nil:
+		return errors.Join(err, fmt.Errorf("and whether the manifest exists is not known: %w", lookErr))
+	case same:
+		return nil
+	case errors.Is(err, ErrExists):
+		w.manifest = manifestAbsent
+	}
+	return err
+}

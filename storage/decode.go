@@ -1,0 +1,243 @@
+package storage
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/zeebo/blake3"
+)
+
+// DecodeManifest reads the bytes of a manifest object and checks everything that can be checked
+// without the packs. It never panics, and allocates no more than a fixed multiple of len(data).
+//
+// Damage is a CorruptError (so is a manifest that contradicts itself); a sound manifest of another
+// format version, with a section that must be understood and is not, or with a codec that is not
+// known, is ErrFormat.
+func DecodeManifest(data []byte) (*Manifest, error) {
+	m, err := decodeManifest(data)
+	switch {
+	case err == nil:
+		return m, nil
+	case errors.Is(err, ErrFormat):
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	return nil, &CorruptError{Reason: "manifest", Err: err}
+}
+
+func decodeManifest(data []byte) (*Manifest, error) {
+	if len(data) < manifestPrefix+digestSize || len(data) > maxManifest {
+		return nil, fmt.Errorf("%d bytes", len(data))
+	}
+	if string(data[:len(manifestMagic)]) != manifestMagic {
+		return nil, errors.New("wrong magic")
+	}
+	body, digest := data[:len(data)-digestSize], [digestSize]byte(data[len(data)-digestSize:])
+	if blake3.Sum256(body) != digest {
+		return nil, errors.New("digest mismatch")
+	}
+	if v := binary.LittleEndian.Uint32(body[len(manifestMagic):]); v != Format {
+		return nil, fmt.Errorf("%w: version %d, this is version %d", ErrFormat, v, Format)
+	}
+	sections, err := splitSections(body[manifestPrefix:])
+	if err != nil {
+		return nil, err
+	}
+	m := &Manifest{Format: Format, Digest: digest}
+	if err := m.decode(sections); err != nil {
+		return nil, err
+	}
+	return m, m.validate()
+}
+
+// splitSections takes the sections apart. Unknown ones that a reader may do without are dropped,
+// unknown ones that it may not are an ErrFormat.
+func splitSections(b []byte) (map[string][]byte, error) {
+	sections := map[string][]byte{}
+	for len(b) > 0 {
+		if len(b) < sectionPrefix {
+			return nil, errors.New("section cut short")
+		}
+		tag, size := string(b[:4]), binary.LittleEndian.Uint64(b[4:])
+		b = b[sectionPrefix:]
+		if size > uint64(len(b)) {
+			return nil, fmt.Errorf("section %q: %d bytes of %d", tag, size, len(b))
+		}
+		data := b[:size]
+		b = b[size:]
+		switch {
+		case known(tag):
+			if _, twice := sections[tag]; twice {
+				return nil, fmt.Errorf("section %q twice", tag)
+			}
+			sections[tag] = data
+		case tag[0] < 'a' || tag[0] > 'z':
+			return nil, fmt.Errorf("%w: section %q is required and not known", ErrFormat, tag)
+		}
+	}
+	return sections, nil
+}
+
+func known(tag string) bool {
+	switch tag {
+	case tagMeta, tagKey, tagFiles, tagPacks, tagChunks:
+		return true
+	}
+	return false
+}
+
+func (m *Manifest) decode(sections map[string][]byte) error {
+	steps := []struct {
+		tag    string
+		decode func([]byte) error
+	}{
+		{tagMeta, m.decodeMeta},
+		{tagKey, m.decodeKey},
+		{tagFiles, m.decodeFiles},
+		{tagPacks, m.decodePacks},
+	}
+	for _, s := range steps {
+		data, ok := sections[s.tag]
+		if !ok {
+			return fmt.Errorf("section %q missing", s.tag)
+		}
+		if err := s.decode(data); err != nil {
+			return fmt.Errorf("section %q: %w", s.tag, err)
+		}
+	}
+	if err := m.decodeChunks(sections[tagChunks], sections[tagFiles]); err != nil {
+		return fmt.Errorf("section %q: %w", tagChunks, err)
+	}
+	return nil
+}
+
+func (m *Manifest) decodeMeta(b []byte) error {
+	if len(b) > maxMeta {
+		return fmt.Errorf("%d bytes", len(b))
+	}
+	return json.Unmarshal(b, &m.Meta)
+}
+
+func (m *Manifest) decodeKey(b []byte) error {
+	if len(b) != len(m.DigestKey) {
+		return fmt.Errorf("%d bytes", len(b))
+	}
+	copy(m.DigestKey[:], b)
+	return nil
+}
+
+// fileRecord is the smallest length of a file's record: an empty name, size, number of chunks.
+const fileRecord = 1 + 8 + 4
+
+func (m *Manifest) decodeFiles(b []byte) error {
+	if len(b) < 4 {
+		return errors.New("cut short")
+	}
+	n := binary.LittleEndian.Uint32(b)
+	b = b[4:]
+	if uint64(n)*fileRecord > uint64(len(b)) || n > maxFiles {
+		return fmt.Errorf("%d files in %d bytes", n, len(b))
+	}
+	m.Files = make([]File, n)
+	for i := range m.Files {
+		if len(b) < 1 || len(b) < fileRecord+int(b[0]) {
+			return errors.New("cut short")
+		}
+		name := b[1 : 1+int(b[0])]
+		b = b[1+len(name):]
+		m.Files[i] = File{Name: string(name), Size: int64(binary.LittleEndian.Uint64(b))}
+		b = b[12:]
+	}
+	if len(b) != 0 {
+		return fmt.Errorf("%d bytes too many", len(b))
+	}
+	return nil
+}
+
+// chunkCounts reads the number of chunks of each file from a section that decodeFiles accepted.
+func chunkCounts(b []byte, files []File) []uint32 {
+	counts := make([]uint32, len(files))
+	b = b[4:]
+	for i := range files {
+		b = b[1+len(files[i].Name)+8:]
+		counts[i] = binary.LittleEndian.Uint32(b)
+		b = b[4:]
+	}
+	return counts
+}
+
+func (m *Manifest) decodePacks(b []byte) error {
+	if len(b) < 4 {
+		return errors.New("cut short")
+	}
+	n := binary.LittleEndian.Uint32(b)
+	b = b[4:]
+	if uint64(n)*packRecord != uint64(len(b)) {
+		return fmt.Errorf("%d packs in %d bytes", n, len(b))
+	}
+	m.Packs = make([]Pack, n)
+	for i := range m.Packs {
+		p := &m.Packs[i]
+		copy(p.ID[:], b)
+		p.Size = int64(binary.LittleEndian.Uint64(b[16:]))
+		copy(p.Digest[:], b[24:])
+		b = b[packRecord:]
+	}
+	return nil
+}
+
+// decodeChunks reads the table and deals its records out to the files.
+func (m *Manifest) decodeChunks(b, fileSection []byte) error {
+	raw, n, err := unpackTable(b)
+	if err != nil {
+		return err
+	}
+	counts := chunkCounts(fileSection, m.Files)
+	left := uint64(n)
+	for _, c := range counts {
+		if uint64(c) > left {
+			return errors.New("the files have more chunks than the table")
+		}
+		left -= uint64(c)
+	}
+	if left != 0 {
+		return fmt.Errorf("%d chunks belong to no file", left)
+	}
+	all, cols := make([]Chunk, n), columns(raw, n)
+	for i := range all {
+		all[i] = cols.get(i)
+	}
+	for i, c := range counts {
+		m.Files[i].Chunks = all[:c:c]
+		all = all[c:]
+	}
+	return nil
+}
+
+// unpackTable returns the raw table and its number of records. It allocates at most maxExpansion
+// times what it is given.
+func unpackTable(b []byte) ([]byte, int, error) {
+	if len(b) < tableHeader {
+		return nil, 0, errors.New("cut short")
+	}
+	codec, n, data := Codec(b[0]), binary.LittleEndian.Uint64(b[1:]), b[tableHeader:]
+	if n > maxTable/chunkRecord {
+		return nil, 0, fmt.Errorf("%d chunks", n)
+	}
+	size := n * chunkRecord
+	switch codec {
+	case CodecNone:
+		if uint64(len(data)) != size {
+			return nil, 0, fmt.Errorf("%d bytes for %d chunks", len(data), n)
+		}
+		return data, int(n), nil
+	case CodecZstd:
+		if size > maxExpansion*uint64(len(data)) {
+			return nil, 0, fmt.Errorf("%d chunks in %d bytes", n, len(data))
+		}
+		raw := make([]byte, size)
+		return raw, int(n), inflate(tableDecoder(), raw, data)
+	}
+	return nil, 0, fmt.Errorf("%w: table in codec %s", ErrFormat, codec)
+}

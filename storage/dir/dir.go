@@ -1,0 +1,158 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"diapause.dev/storage"
+)
+
+const (
+	tempDir  = ".tmp"
+	tempLife = time.Hour // since the last write; then its writer is taken for dead
+	dirMode  = 0o700
+	fileMode = 0o600
+)
+
+// Backend is a storage.Backend over a directory.
+type Backend struct {
+	root *os.Root
+	path string // absolute
+}
+
+var _ storage.Backend = (*Backend)(nil)
+
+// Open opens the directory at path, and makes it, mode 0700, if it does not exist.
+func Open(path string) (*Backend, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", path, classify(err))
+	}
+	if err := os.MkdirAll(path, dirMode); err != nil {
+		return nil, fmt.Errorf("make directory %s: %w", path, classify(err))
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", path, classify(err))
+	}
+	b := &Backend{root: root, path: path}
+	if err := b.prepareTemp(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open directory %s: %w", path, classify(err)), root.Close())
+	}
+	return b, nil
+}
+
+// Location returns "dir:" and the absolute path.
+func (b *Backend) Location() string { return "dir:" + b.path }
+
+// Close closes the directory.
+func (b *Backend) Close() error { return b.root.Close() }
+
+// Create implements storage.Backend.
+func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int64) error {
+	if err := storage.ValidateObject(name); err != nil {
+		return err
+	}
+	temp, err := b.writeTemp(ctx, r, size)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, classify(err))
+	}
+	err = b.publish(name, func() error { return b.root.Link(temp, name) })
+	_ = b.root.Remove(temp) // a later Open does it
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, classify(err))
+	}
+	if err := b.syncAbove(name); err != nil {
+		_ = b.root.Remove(name) // it may not survive a power cut, so it must not be relied on
+		return fmt.Errorf("create %s: %w", name, classify(err))
+	}
+	return nil
+}
+
+// Replace implements storage.Backend.
+func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
+	if err := storage.ValidateObject(name); err != nil {
+		return err
+	}
+	temp, err := b.writeTemp(ctx, strings.NewReader(string(data)), int64(len(data)))
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", name, classify(err))
+	}
+	if err := b.publish(name, func() error { return b.root.Rename(temp, name) }); err != nil {
+		_ = b.root.Remove(temp) // a later Open does it
+		return fmt.Errorf("replace %s: %w", name, classify(err))
+	}
+	if err := b.syncAbove(name); err != nil {
+		return fmt.Errorf("replace %s: %w", name, classify(err))
+	}
+	return nil
+}
+
+// ReadAt implements storage.Backend.
+func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
+	if err := check(ctx, name); err != nil {
+		return err
+	}
+	f, err := b.root.Open(name)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, classify(err))
+	}
+	defer f.Close() // nothing was written
+	n, err := f.ReadAt(p, off)
+	if n == len(p) && err == io.EOF {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: bytes %d+%d, got %d: %w", name, off, len(p), n, classify(err))
+	}
+	return nil
+}
+
+// Stat implements storage.Backend.
+func (b *Backend) Stat(ctx context.Context, name string) (storage.ObjectInfo, error) {
+	if err := check(ctx, name); err != nil {
+		return storage.ObjectInfo{}, err
+	}
+	info, err := b.root.Lstat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = storage.ErrNotFound
+	}
+	if err != nil {
+		return storage.ObjectInfo{}, fmt.Errorf("stat %s: %w", name, classify(err))
+	}
+	return storage.ObjectInfo{Name: name, Size: info.Size(), Modified: info.ModTime()}, nil
+}
+
+// Delete implements storage.Backend. Directories that it leaves empty are removed.
+func (b *Backend) Delete(ctx context.Context, name string) error {
+	if _, err := b.Stat(ctx, name); err != nil { // Remove would take an empty directory too
+		return fmt.Errorf("delete: %w", err)
+	}
+	if err := b.root.Remove(name); err != nil {
+		return fmt.Errorf("delete %s: %w", name, classify(err))
+	}
+	if err := b.syncDir(path.Dir(name)); err != nil {
+		return fmt.Errorf("delete %s: %w", name, classify(err))
+	}
+	for d := path.Dir(name); d != "."; d = path.Dir(d) {
+		if b.root.Remove(d) != nil {
+			break // not empty
+		}
+	}
+	return nil
+}
+
+// check is what every method asks first.
+func check(ctx context.Context, name string) error {
+	if err := storage.ValidateObject(name); err != nil {
+		return err
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,132 @@
+package dir
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+)
+
+// prepareTemp makes .tmp and removes from it what dead writers left.
+func (b *Backend) prepareTemp() error {
+	if err := b.root.Mkdir(tempDir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	left, err := fs.ReadDir(b.root.FS(), tempDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range left {
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < tempLife {
+			continue // gone meanwhile, or alive
+		}
+		if err := b.root.Remove(path.Join(tempDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTemp writes size bytes of r to a file in .tmp, durably, and returns the file's name. On an
+// error there is no such file.
+func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (temp string, err error) {
+	temp = path.Join(tempDir, rand.Text())
+	f, err := b.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil {
+			_ = b.root.Remove(temp) // a later Open does it
+		}
+	}()
+	if err := copyExactly(ctx, f, r, size); err != nil {
+		return "", err
+	}
+	return temp, f.Sync()
+}
+
+// copyBuffer is how much is written between two looks at the context.
+const copyBuffer = 1 << 20
+
+// copyExactly copies r to w and fails if r does not hold size bytes.
+func copyExactly(ctx context.Context, w io.Writer, r io.Reader, size int64) error {
+	limited := &contextReader{ctx, io.LimitReader(r, size+1)}
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, limited, make([]byte, min(copyBuffer, size+1)))
+	if err != nil {
+		return err
+	}
+	if n != size {
+		return fmt.Errorf("the reader holds %s bytes than the %d announced", moreOrLess(n, size), size)
+	}
+	return nil
+}
+
+func moreOrLess(n, size int64) string {
+	if n > size {
+		return "more"
+	}
+	return "less"
+}
+
+// contextReader fails once its context has ended.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r *contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
+
+// attempts bounds how often a directory may vanish, by deletes of what else was in it, between its
+// making and its use.
+const attempts = 100
+
+// publish gives a temporary file its name by link, making the directories above it.
+func (b *Backend) publish(name string, link func() error) error {
+	var err error
+	for range attempts {
+		if err = link(); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := b.root.MkdirAll(path.Dir(name), dirMode); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// syncAbove makes an object's name durable: each directory from the object's up to the root, since
+// any of them may be new, made by this process or by another that has not synced it yet.
+func (b *Backend) syncAbove(name string) error {
+	for d := path.Dir(name); ; d = path.Dir(d) {
+		if err := b.syncDir(d); err != nil || d == "." {
+			return err
+		}
+	}
+}
+
+// syncDir syncs a directory. One that is gone needs no syncing.
+func (b *Backend) syncDir(name string) error {
+	d, err := b.root.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

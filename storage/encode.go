@@ -1,0 +1,144 @@
+package storage
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/zeebo/blake3"
+)
+
+// The parts of an encoded manifest; doc.go tells the whole format.
+const (
+	manifestMagic  = "DIAMANIF"
+	manifestPrefix = len(manifestMagic) + 4 // and the version
+	sectionPrefix  = 4 + 8                  // tag and length
+	digestSize     = 32
+
+	tagMeta   = "META"
+	tagKey    = "DKEY"
+	tagFiles  = "FILE"
+	tagPacks  = "PACK"
+	tagChunks = "CHNK"
+
+	maxMeta      = 16 << 20
+	packRecord   = 16 + 8 + digestSize
+	chunkRecord  = digestSize + 4*4 + 1
+	tableHeader  = 1 + 8     // codec and number of chunks
+	maxTable     = 512 << 20 // raw bytes of the chunk table
+	maxExpansion = 64        // raw bytes of the chunk table per stored one
+)
+
+// EncodeManifest returns the bytes of the object that holds m. It refuses a manifest that
+// DecodeManifest would refuse. m.Format and m.Digest are not looked at.
+func EncodeManifest(m *Manifest) ([]byte, error) {
+	if err := m.validate(); err != nil {
+		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
+	}
+	meta, err := json.Marshal(m.Meta)
+	if err != nil {
+		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
+	}
+	b := append([]byte(manifestMagic), 0, 0, 0, 0)
+	binary.LittleEndian.PutUint32(b[len(manifestMagic):], Format)
+	b = appendSection(b, tagMeta, meta)
+	b = appendSection(b, tagKey, m.DigestKey[:])
+	b = appendSection(b, tagFiles, encodeFiles(m.Files))
+	b = appendSection(b, tagPacks, encodePacks(m.Packs))
+	b = appendSection(b, tagChunks, encodeChunks(m.Files))
+	if len(meta) > maxMeta || len(b)+digestSize > maxManifest || countChunks(m.Files)*chunkRecord > maxTable {
+		return nil, fmt.Errorf("encode manifest of %s: larger than the format allows (%d bytes, %d chunks)", m.Meta.Key, len(b), countChunks(m.Files))
+	}
+	digest := blake3.Sum256(b)
+	return append(b, digest[:]...), nil
+}
+
+func appendSection(b []byte, tag string, data []byte) []byte {
+	b = append(b, tag...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(data)))
+	return append(b, data...)
+}
+
+func encodeFiles(files []File) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(len(files)))
+	for _, f := range files {
+		b = append(b, byte(len(f.Name)))
+		b = append(b, f.Name...)
+		b = binary.LittleEndian.AppendUint64(b, uint64(f.Size))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(f.Chunks)))
+	}
+	return b
+}
+
+func encodePacks(packs []Pack) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(len(packs)))
+	for _, p := range packs {
+		b = append(b, p.ID[:]...)
+		b = binary.LittleEndian.AppendUint64(b, uint64(p.Size))
+		b = append(b, p.Digest[:]...)
+	}
+	return b
+}
+
+func countChunks(files []File) (n int) {
+	for _, f := range files {
+		n += len(f.Chunks)
+	}
+	return n
+}
+
+// encodeChunks writes the table column by column, which compresses better than row by row. A table
+// that would shrink by more than maxExpansion stays as it is: a reader bounds what it allocates by
+// what it was given.
+func encodeChunks(files []File) []byte {
+	n := countChunks(files)
+	table := make([]byte, n*chunkRecord)
+	c := columns(table, n)
+	i := 0
+	for _, f := range files {
+		for j := range f.Chunks {
+			c.put(i, &f.Chunks[j])
+			i++
+		}
+	}
+	head := binary.LittleEndian.AppendUint64([]byte{byte(CodecNone)}, uint64(n))
+	frame := encoder().EncodeAll(table, nil)
+	if len(frame) < len(table) && len(table) <= maxExpansion*len(frame) {
+		head[0] = byte(CodecZstd)
+		return append(head, frame...)
+	}
+	return append(head, table...)
+}
+
+// table is the raw chunk table, taken apart.
+type table struct{ codec, raw, stored, pack, offset, digest []byte }
+
+// columns takes a raw table of n records apart; b has n*chunkRecord bytes.
+func columns(b []byte, n int) table {
+	next := func(width int) []byte {
+		col := b[:n*width]
+		b = b[n*width:]
+		return col
+	}
+	return table{codec: next(1), raw: next(4), stored: next(4), pack: next(4), offset: next(4), digest: next(digestSize)}
+}
+
+func (t *table) put(i int, c *Chunk) {
+	t.codec[i] = byte(c.Codec)
+	binary.LittleEndian.PutUint32(t.raw[4*i:], c.Raw)
+	binary.LittleEndian.PutUint32(t.stored[4*i:], c.Stored)
+	binary.LittleEndian.PutUint32(t.pack[4*i:], c.Pack)
+	binary.LittleEndian.PutUint32(t.offset[4*i:], c.Offset)
+	copy(t.digest[digestSize*i:], c.Digest[:])
+}
+
+func (t *table) get(i int) Chunk {
+	return Chunk{
+		Codec:  Codec(t.codec[i]),
+		Raw:    binary.LittleEndian.Uint32(t.raw[4*i:]),
+		Stored: binary.LittleEndian.Uint32(t.stored[4*i:]),
+		Pack:   binary.LittleEndian.Uint32(t.pack[4*i:]),
+		Offset: binary.LittleEndian.Uint32(t.offset[4*i:]),
+		Digest: [digestSize]byte(t.digest[digestSize*i:]),
+	}
+}

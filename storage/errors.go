@@ -1,0 +1,52 @@
+package storage
+
+import "errors"
+
+// Kinds of errors, to be asked for with errors.Is. Every error of this package and of a Backend is
+// wrapped with what was being done to what.
+var (
+	// ErrNotFound: the object, or the snapshot, does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: a create-only object, or a snapshot of that key, exists already.
+	ErrExists = errors.New("already exists")
+	// ErrTruncated: an object is shorter than what was to be read of it.
+	ErrTruncated = errors.New("truncated")
+	// ErrCorrupt: stored bytes are not what was written. See CorruptError.
+	ErrCorrupt = errors.New("corrupt")
+	// ErrFormat: whole and sound, but of a format that this version does not read.
+	ErrFormat = errors.New("unsupported format")
+	// ErrInvalidName: a key or an object's name that is not allowed.
+	ErrInvalidName = errors.New("invalid name")
+	// ErrNoSpace: the backend is full. Nothing was created.
+	ErrNoSpace = errors.New("no space left in the store")
+	// ErrUnavailable: the backend cannot be reached or fails; it may pass.
+	ErrUnavailable = errors.New("store unavailable")
+)
+
+// CorruptError says which object is damaged and which snapshot it hurts. It is an ErrCorrupt.
+type CorruptError struct {
+	Object string // the object's name in its backend; empty when only bytes were at hand
+	Key    Key    // the snapshot that was being read; zero when not known
+	Reason string
+	Err    error // what was found underneath, or nil
+}
+
+func (e *CorruptError) Error() string {
+	s := e.Reason
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Object != "" {
+		s = e.Object + ": " + s
+	}
+	if e.Key != (Key{}) {
+		s = "snapshot " + e.Key.String() + ": " + s
+	}
+	return "corrupt: " + s
+}
+
+// Is makes every CorruptError an ErrCorrupt.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// Unwrap returns what was found underneath.
+func (e *CorruptError) Unwrap() error { return e.Err }

@@ -1,0 +1,151 @@
+// Package fault wraps a storage.Backend in one that fails on demand, for tests of whatever stands
+// on a backend.
+package fault
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"diapause.dev/storage"
+)
+
+// Op names an operation of a Backend.
+type Op string
+
+// The operations.
+const (
+	Create  Op = "create"
+	Replace Op = "replace"
+	ReadAt  Op = "read"
+	Stat    Op = "stat"
+	List    Op = "list"
+	Delete  Op = "delete"
+)
+
+// Fault is what goes wrong with one operation. The zero Fault is none. Several at once happen in
+// the order of the fields.
+type Fault struct {
+	Stall  <-chan struct{} // waits until it is closed, or the context ends
+	Before error           // returned; nothing is done
+	During error           // returned halfway: a Create's reader breaks off, a read fills half, a list shows one
+	After  error           // returned, although all was done
+	Short  bool            // a read finds the object ended halfway: ErrTruncated
+	Flip   bool            // a read succeeds with one bit wrong
+}
+
+// Hook decides what goes wrong with an operation on a name (List: its prefix). It is called by
+// every operation as it begins, from the caller's goroutine, concurrently.
+type Hook func(op Op, name string) Fault
+
+// Backend is a Backend that fails as its hook says.
+type Backend struct {
+	storage.Backend
+	hook Hook
+}
+
+var _ storage.Backend = (*Backend)(nil)
+
+// New wraps b.
+func New(b storage.Backend, hook Hook) *Backend { return &Backend{b, hook} }
+
+// run does an operation that has no middle, with its faults around it.
+func (b *Backend) run(ctx context.Context, op Op, name string, do func(Fault) error) error {
+	f := b.hook(op, name)
+	if f.Stall != nil {
+		select {
+		case <-f.Stall:
+		case <-ctx.Done():
+			return fmt.Errorf("%s %s: %w", op, name, context.Cause(ctx))
+		}
+	}
+	if f.Before != nil {
+		return fmt.Errorf("%s %s: %w", op, name, f.Before)
+	}
+	if err := do(f); err != nil {
+		return err
+	}
+	if f.After != nil {
+		return fmt.Errorf("%s %s: %w", op, name, f.After)
+	}
+	return nil
+}
+
+// Create implements storage.Backend.
+func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int64) error {
+	return b.run(ctx, Create, name, func(f Fault) error {
+		if f.During != nil {
+			r = io.MultiReader(io.LimitReader(r, size/2), broken{f.During})
+		}
+		return b.Backend.Create(ctx, name, r, size)
+	})
+}
+
+// broken is a reader that fails.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+// Replace implements storage.Backend. It is atomic: During is like Before.
+func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
+	return b.run(ctx, Replace, name, func(f Fault) error {
+		if f.During != nil {
+			return fmt.Errorf("%s %s: %w", Replace, name, f.During)
+		}
+		return b.Backend.Replace(ctx, name, data)
+	})
+}
+
+// ReadAt implements storage.Backend.
+func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
+	return b.run(ctx, ReadAt, name, func(f Fault) error {
+		fail := f.During
+		if f.Short {
+			fail = storage.ErrTruncated
+		}
+		if fail != nil {
+			_ = b.Backend.ReadAt(ctx, name, p[:len(p)/2], off) // it fails anyway
+			return fmt.Errorf("%s %s: %w", ReadAt, name, fail)
+		}
+		err := b.Backend.ReadAt(ctx, name, p, off)
+		if f.Flip && len(p) > 0 {
+			p[len(p)/2] ^= 1
+		}
+		return err
+	})
+}
+
+// Stat implements storage.Backend. During is like Before.
+func (b *Backend) Stat(ctx context.Context, name string) (info storage.ObjectInfo, err error) {
+	err = b.run(ctx, Stat, name, func(f Fault) (err error) {
+		if f.During != nil {
+			return fmt.Errorf("%s %s: %w", Stat, name, f.During)
+		}
+		info, err = b.Backend.Stat(ctx, name)
+		return err
+	})
+	return info, err
+}
+
+// List implements storage.Backend.
+func (b *Backend) List(ctx context.Context, prefix string, fn func(storage.ObjectInfo) error) error {
+	return b.run(ctx, List, prefix, func(f Fault) error {
+		shown := 0
+		return b.Backend.List(ctx, prefix, func(o storage.ObjectInfo) error {
+			if shown++; f.During != nil && shown > 1 {
+				return fmt.Errorf("%s %s: %w", List, prefix, f.During)
+			}
+			return fn(o)
+		})
+	})
+}
+
+// Delete implements storage.Backend. It is atomic: During is like Before.
+func (b *Backend) Delete(ctx context.Context, name string) error {
+	return b.run(ctx, Delete, name, func(f Fault) error {
+		if f.During != nil {
+			return fmt.Errorf("%s %s: %w", Delete, name, f.During)
+		}
+		return b.Backend.Delete(ctx, name)
+	})
+}

@@ -1,0 +1,101 @@
+package gcs_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestMain runs the tests beside a real fake-gcs-server, which the client library finds by
+// STORAGE_EMULATOR_HOST.
+func TestMain(m *testing.M) {
+	code, err := withServer(m.Run)
+	if err != nil {
+		log.Print(err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func withServer(run func() int) (code int, err error) {
+	binary, err := serverBinary()
+	if err != nil {
+		return 1, err
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return 1, err
+	}
+	cmd := exec.Command(binary, "-scheme", "http", "-host", "127.0.0.1", "-port", fmt.Sprint(address.Port),
+		"-backend", "memory", "-log-level", "error", "-public-host", address.String(), "-external-url", "http://"+address.String())
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // says that it was killed
+	}()
+	if err := waitFor("http://" + address.String() + "/storage/v1/b"); err != nil {
+		return 1, err
+	}
+	if err := os.Setenv("STORAGE_EMULATOR_HOST", address.String()); err != nil {
+		return 1, err
+	}
+	return run(), nil
+}
+
+// serverBinary returns the server that DIAPAUSE_FAKE_GCS names, or builds it.
+func serverBinary() (string, error) {
+	if path := os.Getenv("DIAPAUSE_FAKE_GCS"); path != "" {
+		return path, nil
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(root, ".cache", "bin", "fake-gcs-server")
+	build := exec.Command("go", "build", "-o", binary, "github.com/fsouza/fake-gcs-server")
+	build.Dir = filepath.Join(root, "test", "tools", "fakegcs")
+	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build fake-gcs-server: %w: %s", err, out)
+	}
+	return binary, nil
+}
+
+func freeAddress() (*net.TCPAddr, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr), nil
+}
+
+// waitFor waits until the server answers.
+func waitFor(url string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			return resp.Body.Close()
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("fake-gcs-server does not answer at %s", url)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package storage
+
+import (
+	"fmt"
+
+	"diapause.dev/api/snapshot"
+)
+
+// Format is the version of manifests, packs and store that this package writes, and the only one
+// that it reads.
+const Format = 1
+
+// Bounds of the format, in bytes where they are sizes. What exceeds them is not read.
+const (
+	MaxChunk    = 1 << 20   // raw bytes of a chunk
+	PackTarget  = 32 << 20  // a pack is sealed before it would grow past this
+	maxPack     = 256 << 20 // of packs that are read
+	maxManifest = 256 << 20
+	maxFiles    = 1 << 16
+	maxFileName = 255
+	maxPacks    = 1 << 20
+)
+
+// Codec tells how a chunk's bytes are stored. The numbers are part of the format.
+type Codec uint8
+
+const (
+	CodecZero Codec = 0 // all bytes are zero; nothing is stored, in no pack
+	CodecNone Codec = 1 // stored as they are
+	CodecZstd Codec = 2 // one zstd frame
+	CodecS2   Codec = 3 // reserved; not read by this version
+)
+
+func (c Codec) String() string {
+	switch c {
+	case CodecZero:
+		return "zero"
+	case CodecNone:
+		return "none"
+	case CodecZstd:
+		return "zstd"
+	case CodecS2:
+		return "s2"
+	}
+	return fmt.Sprintf("codec(%d)", uint8(c))
+}
+
+// Manifest is all that makes a snapshot: what it is, and where each of its bytes lies. One that
+// came from DecodeManifest, Store.Manifest or Writer.Commit is sound in itself (every index, range
+// and sum holds) and must not be changed.
+type Manifest struct {
+	Format    int
+	Meta      snapshot.Meta
+	DigestKey [32]byte // keys the digests of chunks and packs; shared along a lineage
+	Files     []File   // in the order in which the writer made them
+	Packs     []Pack   // each is named by at least one chunk when written by this package
+	Digest    [32]byte // of the encoded manifest; set by decoding and by Commit
+}
+
+// File is a run of chunks, one after the other without a gap.
+type File struct {
+	Name   string // of the image file; a label, never a path
+	Size   int64  // bytes; the sum over its chunks
+	Chunks []Chunk
+}
+
+// Chunk is a piece of a file and where it is stored.
+type Chunk struct {
+	Digest [32]byte // BLAKE3 of the raw bytes, keyed; zero for CodecZero
+	Pack   uint32   // index in Manifest.Packs; 0 for CodecZero
+	Offset uint32   // of the first stored byte in the pack; 0 for CodecZero
+	Stored uint32   // bytes in the pack; 0 for CodecZero
+	Raw    uint32   // bytes, 1 to MaxChunk
+	Codec  Codec
+}
+
+// Pack is a pack as a manifest names it.
+type Pack struct {
+	ID     PackID
+	Size   int64    // bytes, header included
+	Digest [32]byte // BLAKE3 of the whole object, keyed
+}
+
+// Stats sums up a manifest.
+type Stats struct {
+	RawBytes    int64 // of all files
+	StoredBytes int64 // of the packs' ranges that the chunks name, each range once
+	Chunks      int
+	ZeroChunks  int
+	Packs       int
+}
+
+// Stats sums the manifest up. It walks the whole table.
+func (m *Manifest) Stats() Stats {
+	type place struct{ pack, offset uint32 }
+	s := Stats{Packs: len(m.Packs)}
+	seen := map[place]bool{}
+	for _, f := range m.Files {
+		s.RawBytes += f.Size
+		s.Chunks += len(f.Chunks)
+		for i := range f.Chunks {
+			c := &f.Chunks[i]
+			at := place{c.Pack, c.Offset}
+			switch {
+			case c.Codec == CodecZero:
+				s.ZeroChunks++
+			case !seen[at]:
+				seen[at] = true
+				s.StoredBytes += int64(c.Stored)
+			}
+		}
+	}
+	return s
+}
+
+// File finds an image file by its name.
+func (m *Manifest) File(name string) (*File, bool) {
+	for i := range m.Files {
+		if m.Files[i].Name == name {
+			return &m.Files[i], true
+		}
+	}
+	return nil, false
+}
+
+// packObject is the name of the object that holds a pack of this manifest.
+func (m *Manifest) packObject(i uint32) string {
+	return packName(m.Meta.Namespace, m.Packs[i].ID)
+}

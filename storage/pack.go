@@ -1,0 +1,38 @@
+package storage
+
+import (
+	"bytes"
+	"crypto/rand"
+)
+
+// packHeaderSize is the length of a pack's header: 8 bytes of magic, the pack's id, 8 zero bytes.
+const packHeaderSize = 32
+
+var packMagic = [8]byte{'D', 'I', 'A', 'P', 'A', 'C', 'K', Format}
+
+func newPackID() (id PackID) {
+	_, _ = rand.Read(id[:]) // never fails
+	return id
+}
+
+// packHeader returns the first bytes of the pack of that id.
+func packHeader(id PackID) []byte {
+	h := make([]byte, packHeaderSize)
+	copy(h, packMagic[:])
+	copy(h[len(packMagic):], id[:])
+	return h
+}
+
+// checkPack checks a whole pack against what a manifest says of it; the reason is empty when it
+// is sound.
+func checkPack(p Pack, d *digester, data []byte) (reason string) {
+	switch {
+	case int64(len(data)) != p.Size:
+		return "wrong size"
+	case !bytes.HasPrefix(data, packHeader(p.ID)):
+		return "not this pack's header"
+	case d.sum(data) != p.Digest:
+		return "pack digest mismatch"
+	}
+	return ""
+}

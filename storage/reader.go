@@ -1,0 +1,248 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// ReaderOptions of a Reader.
+type ReaderOptions struct {
+	// CacheBytes bounds the decoded chunks that are kept for further reads; 0 is 64 MiB.
+	CacheBytes int64
+}
+
+const defaultCache = 64 << 20
+
+// Reader reads the files of a snapshot, chunk by chunk, from the first of its stores that has what
+// is needed, whole. It is safe for concurrent use.
+type Reader struct {
+	m      *Manifest
+	stores []*Store
+	files  map[string]*fileIndex
+	digest *digester
+	cache  *cache
+	good   []atomic.Int32 // by pack: the store that served it last
+}
+
+// fileIndex finds chunks by their place in a file.
+type fileIndex struct {
+	file   *File
+	starts []int64 // of each chunk
+}
+
+// NewReader makes a Reader of a snapshot with the default options. The stores are tried in the
+// order given; they, and m, stay the caller's.
+func NewReader(m *Manifest, stores ...*Store) *Reader { return ReaderOptions{}.NewReader(m, stores...) }
+
+// NewReader is the package's NewReader with these options.
+func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = defaultCache
+	}
+	r := &Reader{
+		m: m, stores: stores,
+		files:  make(map[string]*fileIndex, len(m.Files)),
+		digest: newDigester(m.DigestKey),
+		cache:  newCache(o.CacheBytes),
+		good:   make([]atomic.Int32, len(m.Packs)),
+	}
+	for i := range m.Files {
+		r.files[m.Files[i].Name] = newFileIndex(&m.Files[i])
+	}
+	return r
+}
+
+func newFileIndex(f *File) *fileIndex {
+	x := &fileIndex{file: f, starts: make([]int64, len(f.Chunks))}
+	var at int64
+	for i := range f.Chunks {
+		x.starts[i] = at
+		at += int64(f.Chunks[i].Raw)
+	}
+	return x
+}
+
+// at returns the index of the chunk that holds the byte at off, which is inside the file.
+func (x *fileIndex) at(off int64) int {
+	return sort.Search(len(x.starts), func(i int) bool { return x.starts[i] > off }) - 1
+}
+
+// ReadAt fills all of dst, slice after slice, with the file's bytes from off on. Every byte has
+// been checked against its chunk's digest when it returns nil; after an error the content of dst is
+// unspecified, and may be bytes that failed the check.
+//
+// A chunk that lies whole inside one slice of dst is decoded straight into it. Others are decoded
+// once, kept for a while, and copied from: concurrent and neighbouring reads share the work.
+//
+// A file that does not exist is ErrNotFound; a range that is not all inside it is
+// io.ErrUnexpectedEOF. When no store serves a chunk, the error says what each one lacked.
+func (r *Reader) ReadAt(ctx context.Context, file string, off int64, dst [][]byte) error {
+	x, ok := r.files[file]
+	if !ok {
+		return fmt.Errorf("read snapshot %s: file %q: %w", r.m.Meta.Key, file, ErrNotFound)
+	}
+	var length int64
+	for _, b := range dst {
+		length += int64(len(b))
+	}
+	if off < 0 || off > x.file.Size || length > x.file.Size-off {
+		return fmt.Errorf("read snapshot %s: file %q: bytes %d+%d of %d: %w", r.m.Meta.Key, file, off, length, x.file.Size, io.ErrUnexpectedEOF)
+	}
+	if length == 0 {
+		return nil
+	}
+	out := scatter{rest: dst}
+	for i := x.at(off); length > 0; i++ {
+		c := &x.file.Chunks[i]
+		from := off - x.starts[i]
+		n := min(int64(c.Raw)-from, length)
+		if err := r.readChunk(ctx, c, from, n, &out); err != nil {
+			return fmt.Errorf("read snapshot %s: file %q: chunk %d: %w", r.m.Meta.Key, file, i, err)
+		}
+		off += n
+		length -= n
+	}
+	return nil
+}
+
+// readChunk moves n bytes of a chunk, from its byte from on, to out.
+func (r *Reader) readChunk(ctx context.Context, c *Chunk, from, n int64, out *scatter) error {
+	whole := n == int64(c.Raw)
+	if c.Codec == CodecZero {
+		out.zero(n)
+		return ctx.Err()
+	}
+	if whole {
+		if dst, ok := out.straight(int(n)); ok {
+			return r.decodeInto(ctx, c, dst)
+		}
+	}
+	data, err := r.cache.get(ctx, identity{c.Digest, c.Raw}, func() ([]byte, error) {
+		data := make([]byte, c.Raw)
+		return data, r.load(ctx, c, data)
+	})
+	if err != nil {
+		return err
+	}
+	out.copy(data[from : from+n])
+	return nil
+}
+
+// decodeInto fills dst with a whole chunk, from the cache if it is there.
+func (r *Reader) decodeInto(ctx context.Context, c *Chunk, dst []byte) error {
+	if data, ok := r.cache.peek(identity{c.Digest, c.Raw}); ok {
+		copy(dst, data)
+		return nil
+	}
+	return r.load(ctx, c, dst)
+}
+
+// load fills dst, of the chunk's raw length, from the first store that has it sound.
+func (r *Reader) load(ctx context.Context, c *Chunk, dst []byte) error {
+	var errs []error
+	last := int(r.good[c.Pack].Load())
+	for i := range r.stores {
+		i = preferred(i, last)
+		err := r.loadFrom(ctx, r.stores[i], c, dst)
+		if err == nil {
+			if i != last {
+				r.good[c.Pack].Store(int32(i))
+			}
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, fmt.Errorf("from %s: %w", r.stores[i].backend.Location(), err))
+	}
+	if len(errs) == 0 {
+		return fmt.Errorf("no store to read from: %w", ErrNotFound)
+	}
+	return errors.Join(errs...)
+}
+
+// preferred is the i-th store to try when the one of index first comes before all others.
+func preferred(i, first int) int {
+	switch {
+	case i == 0:
+		return first
+	case i <= first:
+		return i - 1
+	}
+	return i
+}
+
+func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) error {
+	name := r.m.packObject(c.Pack)
+	if c.Codec == CodecNone {
+		if err := s.backend.ReadAt(ctx, name, dst, int64(c.Offset)); err != nil {
+			return err
+		}
+		return r.check(name, c, dst)
+	}
+	buffer := getBuffer()
+	defer putBuffer(buffer)
+	stored := sized(buffer, int(c.Stored))
+	if err := s.backend.ReadAt(ctx, name, stored, int64(c.Offset)); err != nil {
+		return err
+	}
+	if err := decompress(c.Codec, dst, stored); err != nil {
+		return &CorruptError{Object: name, Key: r.m.Meta.Key, Reason: "chunk does not decode", Err: err}
+	}
+	return r.check(name, c, dst)
+}
+
+func (r *Reader) check(name string, c *Chunk, raw []byte) error {
+	if r.digest.sum(raw) != c.Digest {
+		return &CorruptError{Object: name, Key: r.m.Meta.Key, Reason: fmt.Sprintf("chunk %x: digest mismatch", c.Digest[:8])}
+	}
+	return nil
+}
+
+// checks is how many packs are asked for at a time.
+const checks = 16
+
+// Check asks that every pack the snapshot names is in one of the stores with its right size. It
+// reads no data. Each pack that is not is a CorruptError, which is an ErrNotFound when no store has
+// it; the errors are joined.
+func (r *Reader) Check(ctx context.Context) error {
+	errs := make([]error, len(r.m.Packs))
+	var group errgroup.Group
+	group.SetLimit(checks)
+	for i := range r.m.Packs {
+		group.Go(func() error {
+			errs[i] = r.checkPack(ctx, uint32(i))
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	return errors.Join(errs...)
+}
+
+func (r *Reader) checkPack(ctx context.Context, i uint32) error {
+	var errs []error
+	for at, s := range r.stores {
+		err := s.statPack(ctx, r.m, i)
+		if err == nil {
+			r.good[i].Store(int32(at))
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("in %s: %w", s.backend.Location(), err))
+	}
+	if len(errs) == 0 {
+		return fmt.Errorf("no store to read from: %w", ErrNotFound)
+	}
+	return errors.Join(errs...)
+}
+
+// Close lets go of the decoded chunks. Reads that are under way, or begun later, still work.
+func (r *Reader) Close() error {
+	r.cache.clear()
+	return nil
+}

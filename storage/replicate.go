@@ -1,0 +1,183 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/zeebo/blake3"
+	"golang.org/x/sync/errgroup"
+)
+
+// copies is how many packs are copied at a time, and copyBuffer how much of each is read at once.
+const (
+	copies     = 4
+	copyBuffer = 4 << 20
+)
+
+// Replicate copies a snapshot from src to dst: the packs that dst does not have yet, each checked
+// on the way, then the manifest, byte for byte. It may be interrupted and repeated, also by several
+// at once: what is there already in its right size is not copied again. When dst has the snapshot
+// already there is nothing to do; when it has another one under the same key the error is ErrExists.
+//
+// Progress, if not nil, is called with the bytes of packs dealt with and to be dealt with, one call
+// at a time.
+func Replicate(ctx context.Context, dst, src *Store, key Key, report func(done, total int64)) error {
+	if err := replicate(ctx, dst, src, key, report); err != nil {
+		return fmt.Errorf("replicate %s from %s to %s: %w", key, src.backend.Location(), dst.backend.Location(), err)
+	}
+	return nil
+}
+
+func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, total int64)) error {
+	m, data, err := src.readManifest(ctx, key)
+	if err != nil {
+		return err
+	}
+	total := totalSize(m.Packs)
+	switch done, err := dst.hasManifest(ctx, key, data); {
+	case err != nil:
+		return err
+	case done:
+		newProgress(report, total).add(total)
+		return nil
+	}
+	r := &replication{dst: dst, src: src, m: m, progress: newProgress(report, total)}
+	if err := r.copyPacks(ctx); err != nil {
+		return err
+	}
+	if err := dst.putManifest(ctx, key, data); err != nil {
+		return err
+	}
+	// A sweep of dst may have taken packs that were there before and that nothing named until now.
+	r.progress = newProgress(nil, 0)
+	return r.copyPacks(ctx)
+}
+
+// hasManifest reports whether a snapshot's manifest is these very bytes. Others are ErrExists.
+func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, error) {
+	name := manifestName(key)
+	have, err := s.readAll(ctx, name, maxManifest)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read %s: %w", name, err)
+	case !bytes.Equal(have, data):
+		return false, fmt.Errorf("another snapshot %s: %w", key, ErrExists)
+	}
+	return true, nil
+}
+
+// putManifest creates a manifest; that it was made meanwhile, by whomever, is success.
+func (s *Store) putManifest(ctx context.Context, key Key, data []byte) error {
+	err := s.backend.Create(ctx, manifestName(key), bytes.NewReader(data), int64(len(data)))
+	if err == nil {
+		return nil
+	}
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
+	defer cancel()
+	if same, lookErr := s.hasManifest(look, key, data); lookErr == nil && same {
+		return nil
+	}
+	return err
+}
+
+// replication is one run of Replicate.
+type replication struct {
+	dst, src *Store
+	m        *Manifest
+	progress *progress
+}
+
+// copyPacks brings all packs of the manifest to dst.
+func (r *replication) copyPacks(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(copies)
+	for i := range r.m.Packs {
+		group.Go(func() error {
+			if err := r.copyPack(ctx, uint32(i)); err != nil {
+				return err
+			}
+			r.progress.add(r.m.Packs[i].Size)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (r *replication) copyPack(ctx context.Context, i uint32) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	name, pack := r.m.packObject(i), r.m.Packs[i]
+	switch info, err := r.dst.backend.Stat(ctx, name); {
+	case err == nil && info.Size == pack.Size:
+		return nil
+	case err == nil: // damaged: no writer leaves it so
+		r.dst.log.Warn("replacing a pack of the wrong size", "snapshot", r.m.Meta.Key.String(), "object", name, "size", info.Size, "want", pack.Size)
+		if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+	case !errors.Is(err, ErrNotFound):
+		return err
+	}
+	err := r.dst.backend.Create(ctx, name, newPackReader(ctx, r.src, r.m, i), pack.Size)
+	if errors.Is(err, ErrExists) {
+		return r.dst.statPack(ctx, r.m, i) // by another replication
+	}
+	return err
+}
+
+// packReader reads a pack from a store, and yields io.EOF only if it was what the manifest says.
+type packReader struct {
+	ctx    context.Context
+	store  *Store
+	m      *Manifest
+	index  uint32
+	hasher *blake3.Hasher
+	buffer []byte // of copyBuffer
+	unread []byte // of buffer
+	off    int64  // of the pack, behind unread
+}
+
+func newPackReader(ctx context.Context, s *Store, m *Manifest, i uint32) *packReader {
+	h, err := blake3.NewKeyed(m.DigestKey[:])
+	if err != nil {
+		panic(err) // the key has the right length
+	}
+	return &packReader{ctx: ctx, store: s, m: m, index: i, hasher: h, buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
+}
+
+func (r *packReader) Read(p []byte) (int, error) {
+	if len(r.unread) == 0 {
+		if err := r.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, r.unread)
+	r.unread = r.unread[n:]
+	return n, nil
+}
+
+// fill reads the next piece. The last piece is not handed out before the whole has been checked, so
+// that a consumer that stops at the expected size has had the check too.
+func (r *packReader) fill() error {
+	size := r.m.Packs[r.index].Size
+	if r.off == size {
+		return io.EOF
+	}
+	piece := r.buffer[:min(int64(len(r.buffer)), size-r.off)]
+	if err := r.store.backend.ReadAt(r.ctx, r.m.packObject(r.index), piece, r.off); err != nil {
+		return r.store.damaged(r.m, r.index, "pack", err)
+	}
+	_, _ = r.hasher.Write(piece) // never fails
+	r.off += int64(len(piece))
+	if r.off == size && [digestSize]byte(r.hasher.Sum(nil)) != r.m.Packs[r.index].Digest {
+		return r.store.damaged(r.m, r.index, "pack digest mismatch", nil)
+	}
+	r.unread = piece
+	return nil
+}

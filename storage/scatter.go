@@ -1,0 +1,48 @@
+package storage
+
+// scatter is what is left to fill of a list of slices. The list itself is not changed.
+type scatter struct {
+	head []byte
+	rest [][]byte
+}
+
+// skip leaves the next byte to fill in head.
+func (s *scatter) skip() {
+	for len(s.head) == 0 && len(s.rest) > 0 {
+		s.head, s.rest = s.rest[0], s.rest[1:]
+	}
+}
+
+// straight returns the next n bytes to fill as one slice and counts them as filled, if they lie in
+// one.
+func (s *scatter) straight(n int) ([]byte, bool) {
+	s.skip()
+	if len(s.head) < n {
+		return nil, false
+	}
+	return s.next(n), true
+}
+
+// next returns up to n of the next bytes to fill, at least one, and counts them as filled. There
+// must be a byte left to fill.
+func (s *scatter) next(n int) []byte {
+	s.skip()
+	n = min(n, len(s.head))
+	b := s.head[:n:n]
+	s.head = s.head[n:]
+	return b
+}
+
+func (s *scatter) copy(data []byte) {
+	for len(data) > 0 {
+		data = data[copy(s.next(len(data)), data):]
+	}
+}
+
+func (s *scatter) zero(n int64) {
+	for n > 0 {
+		b := s.next(int(n))
+		clear(b)
+		n -= int64(len(b))
+	}
+}

@@ -1,0 +1,108 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// validate checks all that the rest of the package relies on in a manifest. The error is plain; it
+// is the caller who knows whether the manifest was read or is about to be written.
+func (m *Manifest) validate() error {
+	if err := checkKey(m.Meta.Key); err != nil {
+		return err
+	}
+	if len(m.Packs) > maxPacks || len(m.Files) > maxFiles {
+		return fmt.Errorf("%d packs and %d files, at most %d and %d allowed", len(m.Packs), len(m.Files), maxPacks, maxFiles)
+	}
+	if err := m.validatePacks(); err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for i := range m.Files {
+		f := &m.Files[i]
+		if names[f.Name] {
+			return fmt.Errorf("file %q twice", f.Name)
+		}
+		names[f.Name] = true
+		if err := m.validateFile(f); err != nil {
+			return fmt.Errorf("file %.80q: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+func (m *Manifest) validatePacks() error {
+	ids := map[PackID]bool{}
+	for _, p := range m.Packs {
+		if p.Size < packHeaderSize || p.Size > maxPack {
+			return fmt.Errorf("pack %s: size %d", p.ID, p.Size)
+		}
+		if ids[p.ID] {
+			return fmt.Errorf("pack %s twice", p.ID)
+		}
+		ids[p.ID] = true
+	}
+	return nil
+}
+
+func (m *Manifest) validateFile(f *File) error {
+	if err := checkFileName(f.Name); err != nil {
+		return err
+	}
+	var size int64
+	for i := range f.Chunks {
+		if err := m.validateChunk(&f.Chunks[i]); err != nil {
+			return fmt.Errorf("chunk %d: %w", i, err)
+		}
+		size += int64(f.Chunks[i].Raw)
+	}
+	if size != f.Size {
+		return fmt.Errorf("size %d, but its chunks hold %d", f.Size, size)
+	}
+	return nil
+}
+
+func (m *Manifest) validateChunk(c *Chunk) error {
+	if c.Raw == 0 || c.Raw > MaxChunk {
+		return fmt.Errorf("raw length %d", c.Raw)
+	}
+	switch c.Codec {
+	case CodecZero:
+		if *c != (Chunk{Raw: c.Raw}) {
+			return errors.New("zero, but with a place or a digest")
+		}
+		return nil
+	case CodecNone:
+		if c.Stored != c.Raw {
+			return fmt.Errorf("stored length %d of %d raw bytes", c.Stored, c.Raw)
+		}
+	case CodecZstd:
+		if c.Stored == 0 || c.Stored >= c.Raw {
+			return fmt.Errorf("stored length %d of %d raw bytes", c.Stored, c.Raw)
+		}
+	default:
+		return fmt.Errorf("%w: %s", ErrFormat, c.Codec)
+	}
+	if int64(c.Pack) >= int64(len(m.Packs)) {
+		return fmt.Errorf("pack %d of %d", c.Pack, len(m.Packs))
+	}
+	if c.Offset < packHeaderSize || int64(c.Offset)+int64(c.Stored) > m.Packs[c.Pack].Size {
+		return fmt.Errorf("bytes %d+%d of a pack of %d", c.Offset, c.Stored, m.Packs[c.Pack].Size)
+	}
+	return nil
+}
+
+// checkFileName bounds a label that comes from outside and is shown to people.
+func checkFileName(name string) error {
+	if name == "" || len(name) > maxFileName || !utf8.ValidString(name) {
+		return fmt.Errorf("%w: file name of %d bytes: want 1 to %d bytes of UTF-8", ErrInvalidName, len(name), maxFileName)
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) {
+			return fmt.Errorf("%w: file name %q", ErrInvalidName, name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// VerifyOptions of Store.Verify.
+type VerifyOptions struct {
+	// ReadData reads every pack and checks every byte of it; otherwise only presence and size of
+	// the packs are checked.
+	ReadData bool
+
+	// Progress, if set, is called with the bytes of packs checked and to be checked. The calls come
+	// one at a time.
+	Progress func(done, total int64)
+}
+
+// Verify checks what a manifest names in this store. Damage is one CorruptError per pack, all of
+// them joined, together with errors that kept it from looking.
+func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error {
+	v := &verification{store: s, m: m, options: o, digest: newDigester(m.DigestKey), chunks: chunksByPack(m)}
+	v.progress = newProgress(o.Progress, totalSize(m.Packs))
+	errs := make([]error, len(m.Packs))
+	var group errgroup.Group
+	group.SetLimit(min(runtime.GOMAXPROCS(0), 4)) // packs in memory
+	for i := range m.Packs {
+		group.Go(func() error {
+			errs[i] = v.pack(ctx, uint32(i))
+			v.progress.add(m.Packs[i].Size)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	return errors.Join(errs...)
+}
+
+// verification is one run of Verify.
+type verification struct {
+	store    *Store
+	m        *Manifest
+	options  VerifyOptions
+	digest   *digester
+	chunks   [][]*Chunk
+	progress *progress
+}
+
+// chunksByPack lists the chunks of each pack that a manifest names.
+func chunksByPack(m *Manifest) [][]*Chunk {
+	by := make([][]*Chunk, len(m.Packs))
+	for _, f := range m.Files {
+		for i := range f.Chunks {
+			if c := &f.Chunks[i]; c.Codec != CodecZero {
+				by[c.Pack] = append(by[c.Pack], c)
+			}
+		}
+	}
+	return by
+}
+
+func totalSize(packs []Pack) (n int64) {
+	for _, p := range packs {
+		n += p.Size
+	}
+	return n
+}
+
+func (v *verification) pack(ctx context.Context, i uint32) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := v.store.statPack(ctx, v.m, i); err != nil || !v.options.ReadData {
+		return err
+	}
+	name := v.m.packObject(i)
+	buffer := packBuffers.Get().(*[]byte)
+	defer packBuffers.Put(buffer)
+	data := sized(buffer, int(v.m.Packs[i].Size))
+	if err := v.store.backend.ReadAt(ctx, name, data, 0); err != nil {
+		return v.store.damaged(v.m, i, "pack", err)
+	}
+	reason := checkPack(v.m.Packs[i], v.digest, data)
+	if bad := v.badChunks(i, data); bad > 0 {
+		reason = fmt.Sprintf("%d of the %d chunks that the snapshot has in it are damaged", bad, len(v.chunks[i]))
+	}
+	if reason != "" {
+		return &CorruptError{Object: name, Key: v.m.Meta.Key, Reason: reason}
+	}
+	return nil
+}
+
+// badChunks counts the chunks that a pack does not hold as the manifest says.
+func (v *verification) badChunks(i uint32, data []byte) (bad int) {
+	buffer := getBuffer()
+	defer putBuffer(buffer)
+	for _, c := range v.chunks[i] {
+		raw := sized(buffer, int(c.Raw))
+		err := decompress(c.Codec, raw, data[c.Offset:c.Offset+c.Stored])
+		if err != nil || v.digest.sum(raw) != c.Digest {
+			bad++
+		}
+	}
+	return bad
+}
+
+// statPack checks that a pack of m is there in its right size.
+func (s *Store) statPack(ctx context.Context, m *Manifest, i uint32) error {
+	info, err := s.backend.Stat(ctx, m.packObject(i))
+	if err != nil {
+		return s.damaged(m, i, "pack", err)
+	}
+	if info.Size != m.Packs[i].Size {
+		return s.damaged(m, i, fmt.Sprintf("pack of %d bytes instead of %d", info.Size, m.Packs[i].Size), nil)
+	}
+	return nil
+}
+
+// damaged makes a CorruptError of what was found at a pack, unless it was only not to be reached.
+func (s *Store) damaged(m *Manifest, i uint32, reason string, err error) error {
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrTruncated) {
+		return err
+	}
+	return &CorruptError{Object: m.packObject(i), Key: m.Meta.Key, Reason: reason, Err: err}
+}
+
+// progress adds up work that several goroutines do, and reports it one call at a time.
+type progress struct {
+	report func(done, total int64)
+	total  int64
+
+	mu   sync.Mutex
+	done int64
+}
+
+func newProgress(report func(done, total int64), total int64) *progress {
+	return &progress{report: report, total: total}
+}
+
+func (p *progress) add(n int64) {
+	if p.report == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += n
+	p.report(p.done, p.total)
+}

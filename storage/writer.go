@@ -1,0 +1,289 @@
+package storage
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"diapause.dev/api/snapshot"
+)
+
+// WriterOptions of a Writer.
+type WriterOptions struct {
+	// Parent is the snapshot before this one in its lineage, of the same namespace. Its digest key
+	// is inherited. If it is in this store, and is what this store has under its key, chunks that
+	// it has are not stored again; it must then stay until Commit has returned, which fails
+	// otherwise.
+	Parent *Manifest
+
+	// Parallelism is how many chunks are digested and compressed at a time; 0 is GOMAXPROCS.
+	Parallelism int
+
+	// Progress, if set, is called with the raw bytes dealt with and the bytes stored for them so
+	// far. The calls come one at a time, from the writer's goroutines; they must be short.
+	Progress func(raw, stored int64)
+}
+
+// Writer makes one snapshot. Chunks are digested, compressed, packed and written by goroutines of
+// the writer while more are handed in; the snapshot exists once Commit has returned nil.
+//
+// Every Writer is ended by Commit or Abort, which wait for its goroutines. Abort after Commit does
+// nothing, so that it can be deferred. File and Chunk may be called from several goroutines (the
+// chunks of one file from one at a time, since their order counts), Commit and Abort from one, with
+// no other call running.
+type Writer struct {
+	store   *Store
+	key     Key
+	options WriterOptions
+	digests *digester
+	lineage *lineage
+	packer  *packer
+
+	ctx     context.Context // of the writer's goroutines; its cause is what failed first
+	cancel  context.CancelCauseFunc
+	workers sync.WaitGroup
+	unwatch func() bool
+
+	mu     sync.Mutex
+	wake   sync.Cond // jobs or closed changed
+	files  []*FileWriter
+	jobs   []job // waiting for a worker, in order
+	closed bool  // no more jobs will come
+	next   uint64
+
+	ended    bool
+	manifest manifestState
+}
+
+// manifestState tells whether the packs of a writer that failed may be removed.
+type manifestState int
+
+const (
+	manifestAbsent  manifestState = iota // surely not written by this writer
+	manifestUnknown                      // may be written, or be written yet
+	manifestWritten
+)
+
+// job is a chunk on its way.
+type job struct {
+	seq   uint64 // place among all chunks of the writer, from 0
+	file  *FileWriter
+	index int // place in the file
+	raw   []byte
+}
+
+// FileWriter appends chunks to one image file of a snapshot.
+type FileWriter struct {
+	w      *Writer
+	name   string
+	size   int64
+	chunks []Chunk
+}
+
+var errAborted = errors.New("writer aborted")
+
+// NewWriter begins a snapshot. One that exists already is ErrExists. The context governs the
+// writer's whole life: when it ends, the writer fails.
+func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Writer, error) {
+	switch exists, err := s.Has(ctx, key); {
+	case err != nil:
+		return nil, fmt.Errorf("begin snapshot %s: %w", key, err)
+	case exists:
+		return nil, fmt.Errorf("begin snapshot %s: %w", key, ErrExists)
+	}
+	l, err := s.newLineage(ctx, key, o.Parent)
+	if err != nil {
+		return nil, fmt.Errorf("begin snapshot %s: %w", key, err)
+	}
+	if o.Parallelism <= 0 {
+		o.Parallelism = runtime.GOMAXPROCS(0)
+	}
+	w := &Writer{store: s, key: key, options: o, lineage: l, digests: newDigester(l.digestKey)}
+	w.wake.L = &w.mu
+	w.start(ctx)
+	return w, nil
+}
+
+func (w *Writer) start(ctx context.Context) {
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	w.unwatch = context.AfterFunc(w.ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.wake.Broadcast()
+	})
+	w.packer = newPacker(w)
+	for range w.options.Parallelism {
+		w.workers.Go(w.work)
+	}
+}
+
+func newDigestKey() (key [32]byte) {
+	_, _ = rand.Read(key[:]) // never fails
+	return key
+}
+
+// File returns the writer of an image file; the same one when it is asked for again. Files stand in
+// the manifest in the order in which they were first asked for. The name is 1 to 255 bytes of
+// printable UTF-8.
+func (w *Writer) File(name string) *FileWriter {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.files {
+		if f.name == name {
+			return f
+		}
+	}
+	f := &FileWriter{w: w, name: name}
+	w.files = append(w.files, f)
+	return f
+}
+
+// Chunk appends raw, at most MaxChunk bytes, to the file. It only queues it: it does not wait for
+// the work, and raw must stay as it is until Commit or Abort has returned. No bytes are no chunk.
+// When the writer has failed meanwhile, Chunk says so.
+func (f *FileWriter) Chunk(raw []byte) error {
+	w := f.w
+	if len(raw) > MaxChunk {
+		return fmt.Errorf("snapshot %s: file %q: chunk of %d bytes, at most %d allowed", w.key, f.name, len(raw), MaxChunk)
+	}
+	if w.ctx.Err() != nil {
+		return w.wrap(context.Cause(w.ctx))
+	}
+	if len(raw) == 0 {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return w.wrap(errors.New("chunk after the end"))
+	}
+	w.jobs = append(w.jobs, job{seq: w.next, file: f, index: len(f.chunks), raw: raw})
+	w.next++
+	f.chunks = append(f.chunks, Chunk{Raw: uint32(len(raw))})
+	f.size += int64(len(raw))
+	w.wake.Signal()
+	return nil
+}
+
+func (w *Writer) wrap(err error) error {
+	return fmt.Errorf("write snapshot %s to %s: %w", w.key, w.store.backend.Location(), err)
+}
+
+// take waits for a job. It returns false when there will be none any more.
+func (w *Writer) take() (job, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.jobs) == 0 && !w.closed && w.ctx.Err() == nil {
+		w.wake.Wait()
+	}
+	if len(w.jobs) == 0 || w.ctx.Err() != nil {
+		return job{}, false
+	}
+	j := w.jobs[0]
+	w.jobs[0] = job{} // lets go of the raw bytes
+	w.jobs = w.jobs[1:]
+	return j, true
+}
+
+func (w *Writer) work() {
+	for {
+		j, ok := w.take()
+		if !ok {
+			return
+		}
+		if err := w.packer.place(w.prepare(j)); err != nil {
+			w.cancel(err)
+			return
+		}
+	}
+}
+
+// prepare does all the work on a chunk that needs no order.
+func (w *Writer) prepare(j job) placement {
+	p := placement{job: j, chunk: Chunk{Raw: uint32(len(j.raw))}, placed: true}
+	if isZero(j.raw) {
+		return p
+	}
+	digest := w.digests.sum(j.raw)
+	if c, ok := w.lineage.find(digest, p.chunk.Raw); ok {
+		p.chunk = c
+		return p
+	}
+	p.placed = false
+	p.buffer = getBuffer()
+	p.chunk.Digest = digest
+	p.chunk.Codec, p.stored = compress((*p.buffer)[:0], j.raw)
+	return p
+}
+
+// settle records where a chunk ended up.
+func (w *Writer) settle(j job, c Chunk) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j.file.chunks[j.index] = c
+}
+
+// drain waits until all that was handed in lies in durable packs.
+func (w *Writer) drain() error {
+	w.mu.Lock()
+	w.closed = true
+	w.wake.Broadcast()
+	w.mu.Unlock()
+	w.workers.Wait()
+	w.packer.finish()
+	return context.Cause(w.ctx)
+}
+
+// Commit waits until all packs are durable and then writes the manifest, with which the snapshot
+// exists. meta.Key may be left zero; otherwise it is the writer's. meta.Parent is filled in from
+// the options when nil. When the snapshot exists by then, made by another writer, the error is
+// ErrExists. After an error the snapshot does not exist and nothing of it is left, as far as the
+// backend let itself be asked; a pack that could not be removed is left to Sweep.
+func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, error) {
+	if w.ended {
+		return nil, w.wrap(errors.New("commit after the end"))
+	}
+	stop := context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })
+	defer stop()
+	defer w.Abort() // of no effect after success
+	if err := w.drain(); err != nil {
+		return nil, w.wrap(err)
+	}
+	m, err := w.buildManifest(meta)
+	if err != nil {
+		return nil, w.wrap(err)
+	}
+	if err := w.publish(ctx, m); err != nil {
+		return nil, w.wrap(err)
+	}
+	return m, nil
+}
+
+// abortTimeout bounds the removal of packs nobody will need.
+const abortTimeout = 30 * time.Second
+
+// Abort gives the snapshot up: it stops the writer's goroutines, waits for them, and removes what
+// was written, as far as that works. After a Commit that succeeded it does nothing.
+func (w *Writer) Abort() {
+	if w.ended {
+		return
+	}
+	w.ended = true
+	w.cancel(errAborted)
+	w.mu.Lock()
+	w.closed, w.jobs = true, nil
+	w.mu.Unlock()
+	w.workers.Wait()
+	w.packer.finish()
+	w.unwatch()
+	if w.manifest != manifestAbsent {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortTimeout)
+	defer cancel()
+	w.packer.remove(ctx)
+}
