@@ -1,0 +1,24 @@
+// Command checkpointgofer is started by runsc in place of gVisor's own checkpoint gofer, and
+// connects the sentry to the agent: see diapause.dev/runsc/sidecar. It is installed in gvisor-bin/
+// next to runsc.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"diapause.dev/runsc/sidecar"
+)
+
+func main() {
+	args, err := sidecar.ParseArgs(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "checkpointgofer:", err)
+		os.Exit(2)
+	}
+	log := args.Log()
+	if err := sidecar.Run(args, log); err != nil {
+		log.Error("checkpoint gofer failed", "error", err)
+		os.Exit(1)
+	}
+}

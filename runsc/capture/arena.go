@@ -1,0 +1,209 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+)
+
+// Arena is a Pages that copies every range: into memory that was populated before the pause, and
+// past its limit into a file.
+type Arena struct {
+	mem      []byte // bytes [0, len(mem)) of pages.img
+	overflow *os.File
+	spilled  atomic.Int64 // end of the highest byte in overflow, as an offset in it
+
+	mu  sync.RWMutex
+	fds map[int]int // by memory file
+
+	mapped []byte // overflow, once Seal was called
+
+	errOnce sync.Once
+	err     error // the first error of a Capture
+}
+
+// NewArena returns an arena with room for limit bytes, of which the first warm bytes are populated
+// now: they cost no page fault inside the pause. What does not fit goes to a nameless file in dir.
+func NewArena(warm, limit int64, dir string) (*Arena, error) {
+	a := &Arena{fds: make(map[int]int)}
+	if limit > 0 {
+		mem, err := unix.Mmap(-1, 0, int(limit), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+		if err != nil {
+			return nil, fmt.Errorf("reserve %d bytes for the arena: %w", limit, err)
+		}
+		a.mem = mem
+		a.warm(min(warm, limit))
+	}
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		a.Close()
+		return nil, fmt.Errorf("open overflow file in %s: %w", dir, err)
+	}
+	a.overflow = os.NewFile(uintptr(fd), "overflow file in "+dir)
+	return a, nil
+}
+
+// warm populates the first n bytes. Huge pages make it (and the copy) cheaper where the kernel has
+// any. Failure costs only time: the pages fault in later.
+func (a *Arena) warm(n int64) {
+	const huge = 2 << 20
+	n = min((n+huge-1)/huge*huge, int64(len(a.mem)))
+	if n == 0 {
+		return
+	}
+	_ = unix.Madvise(a.mem[:n], unix.MADV_HUGEPAGE)
+	_ = unix.Madvise(a.mem[:n], unix.MADV_POPULATE_WRITE)
+}
+
+// Register implements Pages.
+func (a *Arena) Register(file, fd int, _ uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fds[file] = fd
+	return nil
+}
+
+// Capture implements Pages. It reads the memory file through its descriptor, not a mapping: a
+// sandbox that truncates its own memory file gets an error, and the agent no SIGBUS.
+func (a *Arena) Capture(file int, ranges []memmap.FileRange, off int64) error {
+	err := a.capture(file, ranges, off)
+	if err != nil {
+		a.errOnce.Do(func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.err = err
+		})
+	}
+	return err
+}
+
+// Err returns the first error that any Capture met: the sentry passes on only an errno.
+func (a *Arena) Err() error {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.err
+}
+
+func (a *Arena) capture(file int, ranges []memmap.FileRange, off int64) error {
+	a.mu.RLock()
+	fd, ok := a.fds[file]
+	a.mu.RUnlock()
+	if !ok {
+		return fmt.Errorf("memory file %d was not registered", file)
+	}
+	for _, r := range ranges {
+		src, n := int64(r.Start), int64(r.Length())
+		if fit := min(n, int64(len(a.mem))-off); fit > 0 {
+			if err := readFull(fd, a.mem[off:off+fit], src); err != nil {
+				return err
+			}
+			off, src, n = off+fit, src+fit, n-fit
+		}
+		if n > 0 {
+			if err := a.spill(fd, src, n, off-int64(len(a.mem))); err != nil {
+				return err
+			}
+			off += n
+		}
+	}
+	return nil
+}
+
+// spill copies n bytes from src of fd to dst of the overflow file.
+func (a *Arena) spill(fd int, src, n, dst int64) error {
+	buf := spillBuffers.Get().(*[]byte)
+	defer spillBuffers.Put(buf)
+	for n > 0 {
+		b := (*buf)[:min(n, int64(len(*buf)))]
+		if err := readFull(fd, b, src); err != nil {
+			return err
+		}
+		if _, err := a.overflow.WriteAt(b, dst); err != nil {
+			return fmt.Errorf("write overflow: %w", err)
+		}
+		src, dst, n = src+int64(len(b)), dst+int64(len(b)), n-int64(len(b))
+	}
+	for {
+		old := a.spilled.Load()
+		if old >= dst || a.spilled.CompareAndSwap(old, dst) {
+			return nil
+		}
+	}
+}
+
+var spillBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
+// readFull reads len(p) bytes at off of fd. Unlike os.File it needs no poller and no lock.
+func readFull(fd int, p []byte, off int64) error {
+	for len(p) > 0 {
+		n, err := unix.Pread(fd, p, off)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return fmt.Errorf("read memory file at %#x: %w", off, err)
+		case n == 0:
+			return fmt.Errorf("read memory file at %#x: %w", off, io.ErrUnexpectedEOF)
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
+}
+
+// Overflow returns how many bytes did not fit into memory.
+func (a *Arena) Overflow() int64 { return a.spilled.Load() }
+
+// Seal makes what was captured readable with Slice. Capture must not be called any more.
+func (a *Arena) Seal() error {
+	n := a.spilled.Load()
+	if n == 0 {
+		return nil
+	}
+	m, err := unix.Mmap(int(a.overflow.Fd()), 0, int(n), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map overflow: %w", err)
+	}
+	a.mapped = m
+	return nil
+}
+
+// Slice returns the bytes [off, off+n) of pages.img, which stay as they are until Close. Where they
+// lie on both sides of the arena's end they are copied.
+func (a *Arena) Slice(off, n int64) ([]byte, error) {
+	limit := int64(len(a.mem))
+	end := off + n
+	switch {
+	case off < 0 || n < 0 || end > limit+int64(len(a.mapped)):
+		return nil, fmt.Errorf("bytes %d to %d were not captured", off, end)
+	case end <= limit:
+		return a.mem[off:end:end], nil
+	case off >= limit:
+		return a.mapped[off-limit : end-limit : end-limit], nil
+	}
+	return append(append(make([]byte, 0, n), a.mem[off:]...), a.mapped[:end-limit]...), nil
+}
+
+// Close gives the memory back. No slice may be used after it.
+func (a *Arena) Close() error {
+	var errs []error
+	if a.mem != nil {
+		errs = append(errs, unix.Munmap(a.mem))
+		a.mem = nil
+	}
+	if a.mapped != nil {
+		errs = append(errs, unix.Munmap(a.mapped))
+		a.mapped = nil
+	}
+	if a.overflow != nil {
+		errs = append(errs, a.overflow.Close())
+		a.overflow = nil
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,268 @@
+package gofer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+
+	"diapause.dev/runsc/sidecar"
+)
+
+// Source is what a restore reads its image files from. Its methods are called concurrently.
+type Source interface {
+	// Size returns the size of an image file in bytes, or why there is none.
+	Size(file string) (int64, error)
+	// ReadAt fills p from off on, with verified bytes only. It is not asked for bytes past the
+	// end. It waits out what may pass (a store that is away) until ctx is done; an error is final
+	// and the sandbox does not survive it.
+	ReadAt(ctx context.Context, file string, off int64, p []byte) error
+	// Ended tells that the sidecar's connection has ended.
+	Ended(End)
+}
+
+// End says how a session ended.
+type End int
+
+// The ways in which a session ends.
+const (
+	Lost   End = iota // the connection broke: the sidecar may come back, to this agent or the next
+	Loaded            // the sandbox has everything
+	Gone              // the sandbox hung up before it had everything
+)
+
+// maxMemoryFile bounds the size of a memory file, in bytes.
+const maxMemoryFile = 1 << 44
+
+// session answers one sidecar's connection.
+type session struct {
+	conn  *sidecar.Conn
+	src   Source
+	log   *slog.Logger
+	ended chan struct{}
+
+	// Written by the receiver before a read that uses them is queued.
+	files map[uint32]imageFile
+	dests map[uint32]memoryFile
+
+	reads chan *readRequest
+}
+
+type imageFile struct {
+	name string
+	size int64
+}
+
+type memoryFile struct {
+	f    *os.File
+	size uint64
+}
+
+type readRequest struct {
+	id     uint64
+	file   imageFile
+	dest   memoryFile
+	off    int64
+	ranges []memmap.FileRange
+	total  int64
+}
+
+func newSession(c *sidecar.Conn, src Source, log *slog.Logger) *session {
+	return &session{
+		conn: c, src: src, log: log, ended: make(chan struct{}),
+		files: make(map[uint32]imageFile),
+		dests: make(map[uint32]memoryFile),
+		reads: make(chan *readRequest, sidecar.MaxFiles*sidecar.MaxParallel),
+	}
+}
+
+// run serves the connection until it ends or ctx is done. When it returns no write into the
+// sandbox's memory is under way any more.
+func (s *session) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) + 1 {
+		wg.Go(func() { s.work(ctx) })
+	}
+	end, err := s.receive()
+	cancel()
+	stop()
+	close(s.reads)
+	wg.Wait()
+	for _, d := range s.dests {
+		d.f.Close()
+	}
+	s.src.Ended(end)
+	return err
+}
+
+// receive takes requests until the connection ends.
+func (s *session) receive() (End, error) {
+	var m sidecar.Message
+	for {
+		f, err := s.conn.Receive(&m)
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+			return Lost, nil
+		}
+		if err != nil {
+			return Lost, fmt.Errorf("receive from the sidecar: %w", err)
+		}
+		if m.Kind == sidecar.KindLoaded && m.Size == 0 {
+			return Loaded, nil
+		}
+		if m.Kind == sidecar.KindLoaded {
+			return Gone, nil
+		}
+		if err := s.handle(&m, f); err != nil {
+			return Lost, err
+		}
+	}
+}
+
+// handle handles one request. An error ends the session.
+func (s *session) handle(m *sidecar.Message, f *os.File) error {
+	if m.Kind == sidecar.KindRegister && f != nil {
+		return s.answer(sidecar.KindRegistered, m.ID, s.register(m, f))
+	}
+	if f != nil {
+		f.Close()
+		return fmt.Errorf("a file came with a message of kind %d", m.Kind)
+	}
+	switch m.Kind {
+	case sidecar.KindOpen:
+		return s.answer(sidecar.KindOpened, m.ID, s.open(m))
+	case sidecar.KindRead:
+		r, err := s.read(m)
+		if err != nil {
+			return s.answer(sidecar.KindCompleted, m.ID, err)
+		}
+		select {
+		case s.reads <- r:
+			return nil
+		default:
+			return fmt.Errorf("more than %d reads outstanding", cap(s.reads))
+		}
+	}
+	return fmt.Errorf("unexpected message of kind %d", m.Kind)
+}
+
+func (s *session) answer(k sidecar.Kind, id uint64, err error) error {
+	m := sidecar.Message{Kind: k, ID: id}
+	if err != nil {
+		m.Text = err.Error()
+		s.log.Warn("request of the sandbox failed", "error", err)
+	}
+	return s.conn.Send(&m, -1)
+}
+
+func (s *session) open(m *sidecar.Message) error {
+	if m.ID >= sidecar.MaxFiles {
+		return fmt.Errorf("file number %d is out of range", m.ID)
+	}
+	size, err := s.src.Size(m.Text)
+	if err != nil {
+		return err
+	}
+	s.files[uint32(m.ID)] = imageFile{name: m.Text, size: size}
+	return nil
+}
+
+// register takes over f.
+func (s *session) register(m *sidecar.Message, f *os.File) error {
+	_, known := s.dests[uint32(m.ID)]
+	if m.ID >= sidecar.MaxDests || m.Size > maxMemoryFile || known {
+		f.Close()
+		return fmt.Errorf("memory file %d of %d bytes cannot be registered", m.ID, m.Size)
+	}
+	s.dests[uint32(m.ID)] = memoryFile{f: f, size: m.Size}
+	return nil
+}
+
+// read checks a read against what was opened and registered.
+func (s *session) read(m *sidecar.Message) (*readRequest, error) {
+	file, ok := s.files[m.File]
+	if !ok {
+		return nil, fmt.Errorf("read of file %d, which is not open", m.File)
+	}
+	dest, ok := s.dests[m.Dest]
+	if !ok {
+		return nil, fmt.Errorf("read into memory file %d, which is not registered", m.Dest)
+	}
+	if len(m.Ranges) == 0 {
+		return nil, errors.New("read of nothing")
+	}
+	for _, r := range m.Ranges {
+		if r.End > dest.size {
+			return nil, fmt.Errorf("read into %v of a memory file of %d bytes", r, dest.size)
+		}
+	}
+	return &readRequest{id: m.ID, file: file, dest: dest, off: m.Off, ranges: m.Ranges, total: int64(m.Total())}, nil
+}
+
+// work carries out reads.
+func (s *session) work(ctx context.Context) {
+	buf := make([]byte, sidecar.MaxRead)
+	for r := range s.reads {
+		if ctx.Err() != nil {
+			continue // nobody waits: the next session does it again
+		}
+		m := sidecar.Message{Kind: sidecar.KindCompleted, ID: r.id}
+		n, err := s.carryOut(ctx, r, buf)
+		if ctx.Err() != nil {
+			continue
+		}
+		m.Size, m.EOF = uint64(n), n < r.total && err == nil
+		if err != nil {
+			m.Text = err.Error()
+			s.log.Error("read for the sandbox failed", "file", r.file.name, "offset", r.off, "error", err)
+		}
+		if err := s.conn.Send(&m, -1); err != nil {
+			s.conn.Close() // the receiver notices
+		}
+	}
+}
+
+// carryOut fills the ranges of r and returns the number of bytes, fewer than asked for at the end
+// of the file.
+func (s *session) carryOut(ctx context.Context, r *readRequest, buf []byte) (int64, error) {
+	n := max(0, min(r.total, r.file.size-r.off))
+	if n == 0 {
+		return 0, nil
+	}
+	p := buf[:n]
+	if err := s.src.ReadAt(ctx, r.file.name, r.off, p); err != nil {
+		return 0, err
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	return n, writeRanges(int(r.dest.f.Fd()), r.ranges, p)
+}
+
+// writeRanges writes p into the ranges, in order, through the descriptor and not a mapping: a
+// sandbox that truncates its own memory file gets what it wants, and the agent no SIGBUS.
+func writeRanges(fd int, ranges []memmap.FileRange, p []byte) error {
+	for _, r := range ranges {
+		part := p[:min(int(r.Length()), len(p))]
+		p = p[len(part):]
+		for off := int64(r.Start); len(part) > 0; {
+			n, err := unix.Pwrite(fd, part, off)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("write memory file at %#x: %w", off, err)
+			}
+			part, off = part[n:], off+int64(n)
+		}
+	}
+	return nil
+}

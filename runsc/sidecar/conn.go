@@ -1,0 +1,116 @@
+package sidecar
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn carries messages and file descriptors. Send may be called concurrently; Receive by one
+// goroutine at a time.
+type Conn struct {
+	uc *net.UnixConn
+
+	sendMu sync.Mutex
+	out    []byte
+
+	in  []byte
+	oob []byte
+}
+
+// NewConn returns a Conn over a SOCK_SEQPACKET socket, which it owns.
+func NewConn(uc *net.UnixConn) *Conn {
+	return &Conn{uc: uc, in: make([]byte, maxPacket+1), oob: make([]byte, unix.CmsgSpace(2*4))}
+}
+
+// Dial connects to the agent's sidecar socket.
+func Dial(path string) (*Conn, error) {
+	uc, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the agent: %w", err)
+	}
+	return NewConn(uc), nil
+}
+
+// Unix returns the socket, for its peer's credentials and deadlines.
+func (c *Conn) Unix() *net.UnixConn { return c.uc }
+
+// Close closes the socket; a Receive under way returns.
+func (c *Conn) Close() error { return c.uc.Close() }
+
+// Send sends a message, with at most one file descriptor beside it (fd < 0: none), which stays the
+// caller's.
+func (c *Conn) Send(m *Message, fd int) error {
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	c.out = m.Append(c.out[:0])
+	_, _, err := c.uc.WriteMsgUnix(c.out, oob, nil)
+	return err
+}
+
+// Receive receives a message and the file that came with it (nil: none), which is the caller's to
+// close. A malformed packet is an error, and so is more than one file; io.EOF at the end.
+func (c *Conn) Receive(m *Message) (*os.File, error) {
+	n, oobn, _, _, err := c.uc.ReadMsgUnix(c.in, c.oob)
+	if err != nil {
+		return nil, err
+	}
+	f, err := oneFile(c.oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		closeFile(f)
+		return nil, io.EOF
+	}
+	if err := m.Parse(c.in[:n]); err != nil {
+		closeFile(f)
+		return nil, err
+	}
+	return f, nil
+}
+
+func oneFile(oob []byte) (*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	cms, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("parse control message: %w", err)
+	}
+	var fds []int
+	for i := range cms {
+		got, err := unix.ParseUnixRights(&cms[i])
+		if err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	if len(fds) > 1 {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, errors.New("more than one file descriptor in a packet")
+	}
+	if len(fds) == 0 {
+		return nil, nil
+	}
+	return os.NewFile(uintptr(fds[0]), "received"), nil
+}
+
+func closeFile(f *os.File) {
+	if f != nil {
+		f.Close()
+	}
+}

@@ -1,0 +1,16 @@
+// Package sidecar is what stands between a sentry and the agent.
+//
+// runsc starts the sidecar (cmd/checkpointgofer) when the directory given by --image-path holds a
+// file gcs_opts.json, with a socket to the sentry as fd 3 and that file as fd 4. The file is ours
+// (Options): it says where the agent listens, and which request this is.
+//
+//   - checkpoint: the sidecar hands the sentry's socket over to the agent and exits. From then on
+//     the agent is the sentry's checkpoint gofer. An agent that dies makes the save fail, and the
+//     sandbox runs on.
+//   - restore: the sidecar stays as the sentry's checkpoint gofer and relays every read to the
+//     agent, which writes into the sandbox's memory files itself. When the agent goes away the
+//     sidecar connects again and repeats what is outstanding, for as long as the sandbox lives.
+//
+// The wire between sidecar and agent is a SOCK_SEQPACKET socket: one packet is one Message, file
+// descriptors travel beside it.
+package sidecar

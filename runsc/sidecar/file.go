@@ -1,0 +1,86 @@
+package sidecar
+
+import (
+	"io"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
+)
+
+// readFile is an image file that the sentry reads. It implements stateio.AsyncReader; the bytes
+// are put into the memory file by the agent, never by the sidecar.
+type readFile struct {
+	relayer *relayer
+	number  uint32
+	path    string
+	lasting bool       // its reads wait for an agent for as long as the sandbox lives
+	opened  chan error // the agent's first answer; capacity 1
+	done    chan stateio.Completion
+}
+
+func (f *readFile) open() *Message {
+	return &Message{Kind: KindOpen, ID: uint64(f.number), Text: f.path}
+}
+
+// Close implements stateio.AsyncReader.Close. The agent forgets the file with the session.
+func (f *readFile) Close() error { return nil }
+
+// MaxReadBytes implements stateio.AsyncReader.MaxReadBytes.
+func (f *readFile) MaxReadBytes() uint64 { return MaxRead }
+
+// MaxRanges implements stateio.AsyncReader.MaxRanges.
+func (f *readFile) MaxRanges() int { return MaxRanges }
+
+// MaxParallel implements stateio.AsyncReader.MaxParallel. Reads that the sentry waits for queue
+// behind those already sent, so it is small.
+func (f *readFile) MaxParallel() int { return parallel }
+
+// parallel is how many reads of a file may be under way: enough to keep two cores busy.
+const parallel = 4
+
+// NeedRegisterDestinationFD implements stateio.AsyncReader.NeedRegisterDestinationFD.
+func (f *readFile) NeedRegisterDestinationFD() bool { return true }
+
+// RegisterDestinationFD implements stateio.AsyncReader.RegisterDestinationFD.
+func (f *readFile) RegisterDestinationFD(fd int32, size uint64, _ []stateio.ClientFileRangeSetting) (stateio.DestinationFile, error) {
+	return f.relayer.register(int(fd), size)
+}
+
+// AddRead implements stateio.AsyncReader.AddRead.
+func (f *readFile) AddRead(id int, off int64, df stateio.DestinationFile, fr memmap.FileRange, _ []byte) {
+	f.add(id, off, df, []memmap.FileRange{fr})
+}
+
+// AddReadv implements stateio.AsyncReader.AddReadv.
+func (f *readFile) AddReadv(id int, off int64, _ uint64, df stateio.DestinationFile, frs []memmap.FileRange, _ []unix.Iovec) {
+	f.add(id, off, df, frs)
+}
+
+func (f *readFile) add(id int, off int64, df stateio.DestinationFile, frs []memmap.FileRange) {
+	f.relayer.start(&read{
+		file: f,
+		slot: id,
+		m:    Message{Kind: KindRead, File: f.number, Dest: df.(uint32), Off: off, Ranges: frs},
+	})
+}
+
+// complete passes the agent's answer on. It never blocks: done holds all that can be under way.
+func (f *readFile) complete(rd *read, m *Message) {
+	c := stateio.Completion{ID: rd.slot, N: min(m.Size, rd.m.Total())}
+	switch {
+	case m.Text != "":
+		f.relayer.log.Error("read failed", "file", f.path, "offset", rd.m.Off, "error", m.Text)
+		c.Err = unix.EIO
+	case m.EOF:
+		c.Err = io.EOF
+	case c.N < rd.m.Total():
+		c.Err = unix.EIO
+	}
+	f.done <- c
+}
+
+// Wait implements stateio.AsyncReader.Wait.
+func (f *readFile) Wait(cs []stateio.Completion, minCompletions int) ([]stateio.Completion, error) {
+	return stateio.CompletionChanWait(f.done, cs, minCompletions)
+}

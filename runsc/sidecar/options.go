@@ -1,0 +1,82 @@
+package sidecar
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// OptionsFile is the name of the file that makes runsc start a checkpoint gofer instead of opening
+// image files itself (runsc/sandbox/sandbox.go, checkpointGCSOptsFileName).
+const OptionsFile = "gcs_opts.json"
+
+// maxOptions bounds the size of OptionsFile in bytes.
+const maxOptions = 16 << 10
+
+// optionsFormat is the value of Options.Diapause.
+const optionsFormat = 1
+
+// Direction says what a request is for.
+type Direction string
+
+// The two directions.
+const (
+	Checkpoint Direction = "checkpoint"
+	Restore    Direction = "restore"
+)
+
+// Options is the content of OptionsFile: what a sidecar needs to reach the agent.
+type Options struct {
+	Diapause  int       `json:"diapause"`  // format of this file
+	Socket    string    `json:"socket"`    // the agent's sidecar socket
+	Request   string    `json:"request"`   // id of the request
+	Token     string    `json:"token"`     // secret: proves that this sidecar belongs to the request
+	Direction Direction `json:"direction"` // what the request is for
+}
+
+// ErrNotOurs says that an OptionsFile was not written by an agent.
+var ErrNotOurs = errors.New(OptionsFile + " was not written by a Diapause agent: " +
+	"this runsc saves and restores through Diapause only (use an image path without " + OptionsFile + ")")
+
+// Write puts the options into dir, readable by root alone.
+func (o Options) Write(dir string) error {
+	o.Diapause = optionsFormat
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, OptionsFile), b, 0o600); err != nil {
+		return fmt.Errorf("write sidecar options: %w", err)
+	}
+	return nil
+}
+
+// ReadOptions reads and checks options; ErrNotOurs when they are not an agent's.
+func ReadOptions(r io.Reader) (Options, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxOptions+1))
+	if err != nil {
+		return Options{}, fmt.Errorf("read sidecar options: %w", err)
+	}
+	return parseOptions(b)
+}
+
+func parseOptions(b []byte) (Options, error) {
+	var o Options
+	if len(b) > maxOptions || json.NewDecoder(bytes.NewReader(b)).Decode(&o) != nil || o.Diapause == 0 {
+		return Options{}, ErrNotOurs
+	}
+	if o.Diapause != optionsFormat {
+		return Options{}, fmt.Errorf("%s has format %d, this sidecar knows %d: install the agent's own sidecar", OptionsFile, o.Diapause, optionsFormat)
+	}
+	if o.Direction != Checkpoint && o.Direction != Restore {
+		return Options{}, fmt.Errorf("%s: unknown direction %q", OptionsFile, o.Direction)
+	}
+	if !filepath.IsAbs(o.Socket) || o.Request == "" || o.Token == "" {
+		return Options{}, fmt.Errorf("%s: socket, request and token must be set", OptionsFile)
+	}
+	return o, nil
+}

@@ -1,0 +1,291 @@
+package sidecar
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
+	"gvisor.dev/gvisor/pkg/sentry/state/stateipc"
+	"gvisor.dev/gvisor/pkg/unet"
+	"gvisor.dev/gvisor/pkg/urpc"
+)
+
+const (
+	// retryFirst and retryMost bound the wait between two attempts to reach the agent.
+	retryFirst = 5 * time.Millisecond
+	retryMost  = time.Second
+	// stateTime bounds how long the sentry waits without an agent for anything but its pages.
+	// The sandbox does not run yet, and whoever started it wants an answer.
+	stateTime = 30 * time.Second
+)
+
+// relay serves the sentry on sock until the sentry closes it. All that the sentry asks for is
+// passed on to the agent, and repeated to the next one when an agent goes away.
+func relay(opts Options, sock int, log *slog.Logger) error {
+	c, err := Dial(opts.Socket)
+	if err != nil {
+		return err
+	}
+	if err := hello(c, opts, -1); err != nil {
+		c.Close()
+		return err
+	}
+	r := newRelayer(opts, log, c)
+	go r.receive(c) // ends with the process
+
+	us, err := unet.NewSocket(sock)
+	if err != nil {
+		return fmt.Errorf("sentry's socket: %w", err)
+	}
+	fs, err := stateipc.NewAsyncFileServer(r)
+	if err != nil {
+		return fmt.Errorf("serve the sentry: %w", err)
+	}
+	s := urpc.NewServer()
+	s.Register(fs)
+	s.Handle(us) // until the sentry is done, or dead: the error is that it hung up
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sendLocked(&Message{Kind: KindLoaded, Size: uint64(len(r.reads))}, -1)
+	return nil
+}
+
+// relayer is the sidecar's state: everything an agent must be told again after it was away.
+// It implements stateipc.AsyncFileServerImpl.
+type relayer struct {
+	opts Options
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	conn   *Conn                // nil: no agent
+	absent time.Time            // since when there is no agent
+	files  map[uint32]*readFile // by number
+	dests  map[uint32]*dest     // by number
+	reads  map[uint64]*read     // outstanding, by id
+	lastID uint64
+}
+
+// dest is a memory file of the sentry.
+type dest struct {
+	fd   int // our own
+	size uint64
+	done chan error // the agent's first answer; capacity 1
+}
+
+// read is an outstanding read.
+type read struct {
+	m    Message
+	file *readFile
+	slot int // the sentry's id
+}
+
+func newRelayer(opts Options, log *slog.Logger, c *Conn) *relayer {
+	return &relayer{
+		opts: opts, log: log, conn: c,
+		files: make(map[uint32]*readFile),
+		dests: make(map[uint32]*dest),
+		reads: make(map[uint64]*read),
+	}
+}
+
+// Destroy implements stateipc.AsyncFileServerImpl.
+func (r *relayer) Destroy() {}
+
+// OpenWrite implements stateipc.AsyncFileServerImpl.
+func (r *relayer) OpenWrite(string) (stateio.AsyncWriter, error) {
+	return nil, errors.New("this is a restore: nothing can be written")
+}
+
+// OpenRead implements stateipc.AsyncFileServerImpl.
+func (r *relayer) OpenRead(path string) (stateio.AsyncReader, error) {
+	r.mu.Lock()
+	if len(r.files) >= MaxFiles {
+		r.mu.Unlock()
+		return nil, fmt.Errorf("more than %d image files opened", MaxFiles)
+	}
+	f := &readFile{
+		relayer: r, number: uint32(len(r.files)), path: path,
+		lasting: path == checkpointfiles.PagesFileName,
+		opened:  make(chan error, 1),
+		done:    make(chan stateio.Completion, MaxParallel),
+	}
+	r.files[f.number] = f
+	r.sendLocked(f.open(), -1)
+	r.mu.Unlock()
+	if err := wait(f.opened); err != nil {
+		return nil, fmt.Errorf("open image file %q: %w", path, err)
+	}
+	return f, nil
+}
+
+// wait waits for the agent's answer to an open or a registration.
+func wait(answer <-chan error) error {
+	select {
+	case err := <-answer:
+		return err
+	case <-time.After(stateTime):
+		return fmt.Errorf("no answer from the agent within %v", stateTime)
+	}
+}
+
+// register makes a memory file known to the agent.
+func (r *relayer) register(fd int, size uint64) (uint32, error) {
+	own, err := dup(fd)
+	if err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	if len(r.dests) >= MaxDests {
+		r.mu.Unlock()
+		unix.Close(own)
+		return 0, fmt.Errorf("more than %d memory files registered", MaxDests)
+	}
+	n := uint32(len(r.dests))
+	d := &dest{fd: own, size: size, done: make(chan error, 1)}
+	r.dests[n] = d
+	r.sendLocked(d.register(n), own)
+	r.mu.Unlock()
+	return n, wait(d.done)
+}
+
+func (d *dest) register(n uint32) *Message {
+	return &Message{Kind: KindRegister, ID: uint64(n), Size: d.size}
+}
+
+// start sends a read to the agent and keeps it until it is answered.
+func (r *relayer) start(rd *read) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lastID++
+	rd.m.ID = r.lastID
+	r.reads[rd.m.ID] = rd
+	r.sendLocked(&rd.m, -1)
+}
+
+// sendLocked sends m to the agent if there is one. An error needs no answer: what matters is kept
+// in files, dests and reads, and repeated to the next agent.
+//
+// The lock is held so that a read is sent to an agent once at most: an agent that carried one out
+// twice could overwrite what the application has written since the first time.
+func (r *relayer) sendLocked(m *Message, fd int) {
+	if r.conn == nil {
+		return
+	}
+	if err := r.conn.Send(m, fd); err != nil {
+		r.conn.Close() // the receiver notices
+		r.conn = nil
+	}
+}
+
+// receive takes the agents' answers, connection after connection, for ever.
+func (r *relayer) receive(c *Conn) {
+	var m Message
+	for {
+		f, err := c.Receive(&m)
+		if err == nil {
+			closeFile(f)
+			r.answered(&m)
+			continue
+		}
+		r.log.Warn("agent went away", "error", err)
+		c.Close()
+		r.mu.Lock()
+		r.conn, r.absent = nil, time.Now()
+		r.mu.Unlock()
+		c = r.reconnect()
+	}
+}
+
+func (r *relayer) answered(m *Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch m.Kind {
+	case KindOpened:
+		if f := r.files[uint32(m.ID)]; f != nil {
+			answer(f.opened, m.Err())
+		}
+	case KindRegistered:
+		if d := r.dests[uint32(m.ID)]; d != nil {
+			answer(d.done, m.Err())
+		}
+	case KindCompleted:
+		if rd := r.reads[m.ID]; rd != nil {
+			delete(r.reads, m.ID)
+			rd.file.complete(rd, m)
+		}
+	}
+}
+
+// answer delivers the first answer; later ones (after a reconnection) are of no interest.
+func answer(ch chan error, err error) {
+	select {
+	case ch <- err:
+	default:
+	}
+}
+
+// reconnect returns a connection to the next agent, which has been told everything. Meanwhile it
+// gives up reads that may not wait.
+func (r *relayer) reconnect() *Conn {
+	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+		c, err := Dial(r.opts.Socket)
+		if err == nil {
+			if err = hello(c, r.opts, -1); err == nil {
+				if err = r.resume(c); err == nil {
+					return c
+				}
+			}
+			c.Close()
+		}
+		r.log.Info("agent not back yet", "error", err)
+		r.giveUp()
+		time.Sleep(pause)
+	}
+}
+
+// resume tells a new agent what the old one knew. It holds the lock throughout so that no message
+// of a new read overtakes what the read refers to.
+func (r *relayer) resume(c *Conn) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.files {
+		if err := c.Send(f.open(), -1); err != nil {
+			return err
+		}
+	}
+	for n, d := range r.dests {
+		if err := c.Send(d.register(n), d.fd); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.reads)) {
+		if err := c.Send(&r.reads[id].m, -1); err != nil {
+			return err
+		}
+	}
+	r.conn = c
+	r.log.Info("agent is back", "reads", len(r.reads), "away", time.Since(r.absent))
+	return nil
+}
+
+// giveUp fails reads of files that may not wait for ever once the agent has been away too long.
+func (r *relayer) giveUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.absent) < stateTime {
+		return
+	}
+	for id, rd := range r.reads {
+		if !rd.file.lasting {
+			delete(r.reads, id)
+			rd.file.complete(rd, &Message{Text: "the agent did not come back"})
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package sidecar
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Args are what runsc passes on the sidecar's command line, among many flags of its own.
+type Args struct {
+	SockFD     int // the socket to the sentry
+	OptionsFD  int // OptionsFile, open
+	DebugLogFD int // where to log; -1: nowhere
+	Writes     bool
+	Reads      bool
+}
+
+// ParseArgs finds the sidecar's arguments in argv (runsc/sandbox/sandbox.go,
+// maybeStartCheckpointGoferAndGetSocket) and passes over all others.
+func ParseArgs(argv []string) (Args, error) {
+	a := Args{SockFD: -1, OptionsFD: -1, DebugLogFD: -1}
+	fds := map[string]*int{"sock-fd": &a.SockFD, "gcs-opts-fd": &a.OptionsFD, "debug-log-fd": &a.DebugLogFD}
+	for _, arg := range argv {
+		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		switch name {
+		case "allow-checkpoint-writes":
+			a.Writes = true
+		case "allow-checkpoint-reads":
+			a.Reads = true
+		}
+		if fd, ok := fds[name]; ok {
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 0 {
+				return a, fmt.Errorf("argument %q: not a file descriptor", arg)
+			}
+			*fd = n
+		}
+	}
+	if a.SockFD < 0 || a.OptionsFD < 0 {
+		return a, errors.New("started without -sock-fd and -gcs-opts-fd: runsc starts this program, not a person")
+	}
+	return a, nil
+}
+
+// Log returns the logger that goes where runsc wants the sidecar's log.
+func (a Args) Log() *slog.Logger {
+	var w io.Writer = io.Discard
+	if a.DebugLogFD >= 0 {
+		w = os.NewFile(uintptr(a.DebugLogFD), "debug log")
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+// Run is the sidecar: it returns when its part is done.
+func Run(a Args, log *slog.Logger) error {
+	f := os.NewFile(uintptr(a.OptionsFD), OptionsFile)
+	opts, err := ReadOptions(f)
+	f.Close()
+	if err != nil {
+		return err
+	}
+	log = log.With("request", opts.Request)
+	switch {
+	case opts.Direction == Checkpoint && a.Writes:
+		return handOver(opts, a.SockFD)
+	case opts.Direction == Restore && a.Reads:
+		return relay(opts, a.SockFD, log)
+	}
+	return fmt.Errorf("request %s is for a %s, runsc started the sidecar for something else", opts.Request, opts.Direction)
+}
+
+// answerTime bounds how long the agent may take to welcome a sidecar.
+const answerTime = 10 * time.Second
+
+// handOver gives the sentry's socket to the agent. The agent's copy keeps it open.
+func handOver(opts Options, sock int) error {
+	c, err := Dial(opts.Socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return hello(c, opts, sock)
+}
+
+// hello introduces the sidecar and waits for the agent's welcome.
+func hello(c *Conn, opts Options, sock int) error {
+	b, err := json.Marshal(opts)
+	if err != nil {
+		return err
+	}
+	if err := c.Unix().SetReadDeadline(time.Now().Add(answerTime)); err != nil {
+		return err
+	}
+	if err := c.Send(&Message{Kind: KindHello, Text: string(b)}, sock); err != nil {
+		return fmt.Errorf("hello to the agent: %w", err)
+	}
+	var m Message
+	f, err := c.Receive(&m)
+	if err != nil {
+		return fmt.Errorf("wait for the agent's welcome: %w", err)
+	}
+	closeFile(f)
+	if m.Kind != KindWelcome {
+		return fmt.Errorf("%w: kind %d instead of a welcome", errPacket, m.Kind)
+	}
+	if err := m.Err(); err != nil {
+		return &RefusedError{Request: opts.Request, Reason: err.Error()}
+	}
+	return c.Unix().SetReadDeadline(time.Time{})
+}
+
+// RefusedError says that the agent does not take the request.
+type RefusedError struct{ Request, Reason string }
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the agent refuses request %s: %s", e.Request, e.Reason)
+}
+
+// ParseHello returns the options that a Hello carries.
+func ParseHello(m *Message) (Options, error) {
+	if m.Kind != KindHello {
+		return Options{}, fmt.Errorf("%w: kind %d instead of a hello", errPacket, m.Kind)
+	}
+	return parseOptions([]byte(m.Text))
+}
+
+// dup duplicates a file descriptor, closed on exec.
+func dup(fd int) (int, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("duplicate file descriptor: %w", err)
+	}
+	return n, nil
+}
