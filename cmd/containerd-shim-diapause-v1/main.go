@@ -1,0 +1,17 @@
+// Command containerd-shim-diapause-v1 is the containerd shim of runtime type
+// io.containerd.diapause.v1: gVisor's, with checkpoint and restore of whole pods. Containerd
+// starts it; it is not for people to run.
+package main
+
+import (
+	"context"
+
+	containerd "github.com/containerd/containerd/v2/pkg/shim"
+
+	"diapause.dev/runsc/shim"
+)
+
+func main() {
+	shim.Register()
+	containerd.Run(context.Background(), shim.NewManager())
+}

@@ -1,0 +1,109 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Defaults of Options.
+const (
+	DefaultAddress   = "/run/containerd/containerd.sock"
+	DefaultNamespace = "k8s.io"
+	DefaultLogRoot   = "/var/log/pods"
+)
+
+// maxMessage bounds one answer of containerd, in bytes. It is what containerd itself sends at most.
+const maxMessage = 16 << 20
+
+// Options say which containerd to speak to. The zero value means the defaults.
+type Options struct {
+	// Address is the path of containerd's socket.
+	Address string
+	// Namespace is the containerd namespace that holds the pods.
+	Namespace string
+	// LogRoot is the directory under which RunRestored makes the log directories of new pods.
+	LogRoot string
+	// Logger takes what is worth knowing and not worth an error.
+	Logger *slog.Logger
+}
+
+// Client speaks to the containerd of this node. Its methods may be called concurrently. It
+// connects anew by itself when containerd has been restarted.
+type Client struct {
+	conn       *grpc.ClientConn
+	runtime    criapi.RuntimeServiceClient
+	tasks      tasksapi.TasksClient
+	containers containersapi.ContainersClient
+	namespace  string
+	logRoot    string
+	log        *slog.Logger
+}
+
+// Dial returns a client of the containerd at o.Address, once that has answered. It fails when
+// there is no answer before ctx ends.
+func Dial(ctx context.Context, o Options) (*Client, error) {
+	o = o.withDefaults()
+	conn, err := grpc.NewClient("unix://"+o.Address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: time.Second}))
+	if err != nil {
+		return nil, fmt.Errorf("containerd at %s: %w", o.Address, err)
+	}
+	c := &Client{
+		conn:       conn,
+		runtime:    criapi.NewRuntimeServiceClient(conn),
+		tasks:      tasksapi.NewTasksClient(conn),
+		containers: containersapi.NewContainersClient(conn),
+		namespace:  o.Namespace,
+		logRoot:    o.LogRoot,
+		log:        o.Logger,
+	}
+	if _, err := c.runtime.Version(ctx, &criapi.VersionRequest{}); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("containerd at %s: ask for its version: %w", o.Address, native(err))
+	}
+	return c, nil
+}
+
+// reconnect keeps the pauses between two attempts short: the socket is local.
+var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
+
+func (o Options) withDefaults() Options {
+	if o.Address == "" {
+		o.Address = DefaultAddress
+	}
+	if o.Namespace == "" {
+		o.Namespace = DefaultNamespace
+	}
+	if o.LogRoot == "" {
+		o.LogRoot = DefaultLogRoot
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Close ends the connection. Calls under way fail.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// scoped returns ctx with the containerd namespace that the task service asks for.
+func (c *Client) scoped(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, c.namespace)
+}
+
+// native turns a gRPC status into an error whose kind can be asked for with errors.Is, ErrNotFound
+// among them.
+func native(err error) error { return errgrpc.ToNative(err) }

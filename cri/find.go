@@ -1,0 +1,113 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// minPrefix is the least number of hexadecimal digits by which an id may be shortened to.
+const minPrefix = 4
+
+// maxTarget bounds a target, in bytes: a namespace, a slash and a name.
+const maxTarget = 2*253 + 1
+
+// Find returns the pod that target means: "namespace/name", a pod's name, or the id of a pod or of
+// one of its containers, which may be shortened to no less than four digits while unambiguous. Of
+// pods of equal name that runs or, if none does, the newest is meant. The error is of kind
+// ErrNotFound or ErrAmbiguous, the latter naming the candidates.
+func (c *Client) Find(ctx context.Context, target string) (*Pod, error) {
+	pods, err := c.list(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("find pod %.80q: %w", target, err)
+	}
+	p, err := choose(pods, target)
+	if err != nil {
+		return nil, fmt.Errorf("find pod %.80q: %w", target, err)
+	}
+	if err := c.fill(ctx, p); err != nil {
+		return nil, fmt.Errorf("find pod %.80q: %w", target, err)
+	}
+	return p, nil
+}
+
+// choose picks the pod that target means; pods are ordered newest first. An id given whole goes
+// before a name, and a name before the beginning of an id.
+func choose(pods []*Pod, target string) (*Pod, error) {
+	if target == "" || len(target) > maxTarget {
+		return nil, fmt.Errorf("want namespace/name, a pod's name, or the id of a pod or container: %w", ErrNotFound)
+	}
+	for _, candidates := range [][]*Pod{
+		matching(pods, func(p *Pod) bool { return hasID(p, func(id string) bool { return id == target }) }),
+		latest(matching(pods, func(p *Pod) bool { return named(p, target) })),
+		prefixed(pods, target),
+	} {
+		switch len(candidates) {
+		case 0:
+		case 1:
+			return candidates[0], nil
+		default:
+			return nil, fmt.Errorf("%w: it may be %s", ErrAmbiguous, describe(candidates))
+		}
+	}
+	return nil, fmt.Errorf("no pod of this node has this name or id: %w", ErrNotFound)
+}
+
+func matching(pods []*Pod, want func(*Pod) bool) []*Pod {
+	var out []*Pod
+	for _, p := range pods {
+		if want(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func named(p *Pod, target string) bool {
+	if strings.Contains(target, "/") {
+		return p.String() == target
+	}
+	return p.Name == target
+}
+
+func hasID(p *Pod, want func(id string) bool) bool {
+	return want(p.ID) || slices.ContainsFunc(p.Containers, func(x Container) bool { return want(x.ID) })
+}
+
+func prefixed(pods []*Pod, target string) []*Pod {
+	if len(target) < minPrefix || strings.Trim(target, "0123456789abcdef") != "" {
+		return nil
+	}
+	return matching(pods, func(p *Pod) bool {
+		return hasID(p, func(id string) bool { return strings.HasPrefix(id, target) })
+	})
+}
+
+// latest keeps of pods, ordered newest first, those that run; if none does, the newest of each
+// namespace and name.
+func latest(pods []*Pod) []*Pod {
+	if ready := matching(pods, func(p *Pod) bool { return p.Ready }); len(ready) > 0 {
+		return ready
+	}
+	seen := make(map[string]bool)
+	return matching(pods, func(p *Pod) bool {
+		first := !seen[p.String()]
+		seen[p.String()] = true
+		return first
+	})
+}
+
+// describe names at most a few pods for a person to choose from.
+func describe(pods []*Pod) string {
+	const most = 8
+	var names []string
+	for i, p := range pods {
+		if i == most {
+			names = append(names, fmt.Sprintf("%d more", len(pods)-most))
+			break
+		}
+		names = append(names, fmt.Sprintf("%s (id %.13s)", p, p.ID))
+	}
+	return strings.Join(names, ", ")
+}

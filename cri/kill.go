@@ -1,0 +1,107 @@
+package cri
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// pollExit is how often Kill looks whether containerd has taken note.
+const pollExit = 20 * time.Millisecond
+
+func isGone(err error) bool { return errdefs.IsNotFound(err) }
+
+// Kill ends a pod's sandbox with SIGKILL, paused or not, without letting it run on, and waits
+// until containerd says that all its containers have exited and that the sandbox is not ready. The
+// pod is not removed. A sandbox that is gone already is no error.
+func (c *Client) Kill(ctx context.Context, pod *Pod) error {
+	pid, err := c.sandboxPID(ctx, pod.ID)
+	if err != nil {
+		return fmt.Errorf("kill pod %s: %w", pod, err)
+	}
+	if pid > 0 {
+		if err := killSandbox(pid, pod.ID); err != nil {
+			return fmt.Errorf("kill pod %s: %w", pod, err)
+		}
+	}
+	if err := c.waitEnded(ctx, pod.ID); err != nil {
+		return fmt.Errorf("kill pod %s: %w", pod, err)
+	}
+	return nil
+}
+
+// killSandbox sends SIGKILL to process pid if it is the sandbox with this id. The process is held
+// by a descriptor while it is looked at, so that no other process of the same number is hit.
+func killSandbox(pid int, id string) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	is, err := isSandbox(pid, id)
+	if err != nil || !is {
+		return err
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// isSandbox reports whether process pid was started for the sandbox with this id. A process that
+// has exited is none; one that belongs to something else is an error, for containerd has just
+// named it.
+func isSandbox(pid int, id string) (bool, error) {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && len(cmdline) == 0 {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("command line of process %d: %w", pid, err)
+	}
+	args := bytes.Split(bytes.TrimRight(cmdline, "\x00"), []byte{0})
+	if !slices.ContainsFunc(args, func(a []byte) bool { return string(a) == id }) {
+		return false, fmt.Errorf("process %d (%.40q) is not the sandbox %s", pid, args[0], id)
+	}
+	return true, nil
+}
+
+// waitEnded polls until the pod has ended: the exit of each container reaches containerd by itself.
+func (c *Client) waitEnded(ctx context.Context, id string) error {
+	tick := time.NewTicker(pollExit)
+	defer tick.Stop()
+	for {
+		ended, err := c.ended(ctx, id)
+		if err != nil || ended {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for its containers to exit: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *Client) ended(ctx context.Context, id string) (bool, error) {
+	pods, err := c.list(ctx, filterID(id))
+	if err != nil {
+		return false, err
+	}
+	for _, p := range pods {
+		if p.Ready || slices.ContainsFunc(p.Containers, func(x Container) bool { return x.State == StateRunning }) {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,197 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// fillers is how many pods Pods asks for at a time: each question runs a process of the runtime.
+const fillers = 4
+
+// Pods returns all pods of this node, ended ones included, the newest first.
+func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
+	pods, err := c.list(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(fillers)
+	gone := make([]bool, len(pods))
+	for i, p := range pods {
+		g.Go(func() error {
+			err := c.fill(gctx, p)
+			gone[i] = errdefs.IsNotFound(err)
+			if gone[i] {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	kept := pods[:0]
+	for i, p := range pods {
+		if !gone[i] {
+			kept = append(kept, p)
+		}
+	}
+	return kept, nil
+}
+
+// Get returns the pod whose sandbox container has this id, given whole. Its error is of kind
+// ErrNotFound when there is none.
+func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
+	pods, err := c.list(ctx, &criapi.PodSandboxFilter{Id: id})
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", id, err)
+	}
+	for _, p := range pods {
+		if p.ID != id {
+			continue
+		}
+		if err := c.fill(ctx, p); err != nil {
+			return nil, fmt.Errorf("pod %s: %w", id, err)
+		}
+		return p, nil
+	}
+	return nil, fmt.Errorf("pod %s: %w", id, ErrNotFound)
+}
+
+// list returns the pods with what containerd holds in memory, the newest first. What fill adds
+// is missing.
+func (c *Client) list(ctx context.Context, filter *criapi.PodSandboxFilter) ([]*Pod, error) {
+	sandboxes, err := c.runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{Filter: filter})
+	if err != nil {
+		return nil, native(err)
+	}
+	containers, err := c.runtime.ListContainers(ctx, &criapi.ListContainersRequest{
+		Filter: &criapi.ContainerFilter{PodSandboxId: filter.GetId()},
+	})
+	if err != nil {
+		return nil, native(err)
+	}
+	byID := make(map[string]*Pod)
+	var pods []*Pod
+	for _, s := range sandboxes.GetItems() {
+		p := podOf(s)
+		byID[p.ID] = p
+		pods = append(pods, p)
+	}
+	for _, x := range containers.GetContainers() {
+		if p := byID[x.GetPodSandboxId()]; p != nil {
+			p.Containers = append(p.Containers, containerOf(x))
+		}
+	}
+	for _, p := range pods {
+		slices.SortStableFunc(p.Containers, func(a, b Container) int { return a.Created.Compare(b.Created) })
+	}
+	slices.SortStableFunc(pods, func(a, b *Pod) int {
+		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return pods, nil
+}
+
+func podOf(s *criapi.PodSandbox) *Pod {
+	return &Pod{
+		ID:          s.GetId(),
+		Name:        s.GetMetadata().GetName(),
+		Namespace:   s.GetMetadata().GetNamespace(),
+		UID:         s.GetMetadata().GetUid(),
+		Handler:     s.GetRuntimeHandler(),
+		Labels:      s.GetLabels(),
+		Annotations: s.GetAnnotations(),
+		Ready:       s.GetState() == criapi.PodSandboxState_SANDBOX_READY,
+		Created:     time.Unix(0, s.GetCreatedAt()),
+	}
+}
+
+func containerOf(x *criapi.Container) Container {
+	return Container{
+		ID:      x.GetId(),
+		Name:    x.GetMetadata().GetName(),
+		Image:   x.GetImage().GetImage(),
+		State:   stateOf(x.GetState()),
+		Created: time.Unix(0, x.GetCreatedAt()),
+	}
+}
+
+func stateOf(s criapi.ContainerState) State {
+	switch s {
+	case criapi.ContainerState_CONTAINER_CREATED:
+		return StateCreated
+	case criapi.ContainerState_CONTAINER_RUNNING:
+		return StateRunning
+	case criapi.ContainerState_CONTAINER_EXITED:
+		return StateExited
+	default:
+		return StateUnknown
+	}
+}
+
+// fill adds to p what takes a question of its own: runtime type, IP, process, exit codes.
+func (c *Client) fill(ctx context.Context, p *Pod) error {
+	status, err := c.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
+	if err != nil {
+		return native(err)
+	}
+	p.IP = status.GetStatus().GetNetwork().GetIp()
+	if p.Runtime, err = c.runtimeType(ctx, p.ID); err != nil {
+		return err
+	}
+	if p.Ready {
+		if p.SandboxPID, err = c.sandboxPID(ctx, p.ID); err != nil {
+			return err
+		}
+	}
+	return c.exitCodes(ctx, p)
+}
+
+// runtimeType returns the runtime type of a container; empty when containerd has forgotten it, as
+// it does once a sandbox was stopped without being removed.
+func (c *Client) runtimeType(ctx context.Context, id string) (string, error) {
+	r, err := c.containers.Get(c.scoped(ctx), &containersapi.GetContainerRequest{ID: id})
+	if err := native(err); errdefs.IsNotFound(err) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("runtime of container %s: %w", id, err)
+	}
+	return r.GetContainer().GetRuntime().GetName(), nil
+}
+
+// sandboxPID returns the process of a sandbox, 0 when it has none.
+func (c *Client) sandboxPID(ctx context.Context, id string) (int, error) {
+	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
+	if err := native(err); errdefs.IsNotFound(err) {
+		return 0, nil
+	} else if err != nil {
+		return 0, fmt.Errorf("process of sandbox %s: %w", id, err)
+	}
+	return int(r.GetProcess().GetPid()), nil
+}
+
+func (c *Client) exitCodes(ctx context.Context, p *Pod) error {
+	for i := range p.Containers {
+		x := &p.Containers[i]
+		if x.State != StateExited {
+			continue
+		}
+		r, err := c.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: x.ID})
+		if err := native(err); errdefs.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("status of container %s: %w", x.ID, err)
+		}
+		x.ExitCode = r.GetStatus().GetExitCode()
+	}
+	return nil
+}

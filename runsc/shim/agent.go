@@ -1,0 +1,132 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	defaultSocket = "/run/diapause/agent.sock"
+	// socketVariable names another socket of the agent.
+	socketVariable = "DIAPAUSE_AGENT_SOCKET"
+)
+
+// How long the shim waits for the agent. A pod that names a snapshot, or would rather fail than
+// start anew, waits out a restart of the agent; any other must not be slowed by it.
+const (
+	patientWait = 5 * time.Second
+	briefWait   = 500 * time.Millisecond
+	reportWait  = 2 * time.Second
+	retryPause  = 25 * time.Millisecond
+)
+
+// agent is the agent of this node as the shim sees it.
+type agent struct{ socket string }
+
+func localAgent() agent {
+	if s := os.Getenv(socketVariable); s != "" {
+		return agent{s}
+	}
+	return agent{defaultSocket}
+}
+
+// stoppedMarker is the file that the agent leaves when it has ended a sandbox after its
+// checkpoint.
+func (a agent) stoppedMarker(sandbox string) string {
+	return filepath.Join(filepath.Dir(a.socket), "stopped", sandbox)
+}
+
+// ask asks whether the sandbox shall be restored, and keeps asking for the time that its pod may
+// wait. The error says why there is no answer.
+func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+	wait := briefWait
+	if p.named() || p.strict() {
+		wait = patientWait
+	} else if _, err := os.Stat(a.socket); err != nil {
+		return nil, fmt.Errorf("no agent on this node: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("the agent did not answer within %v", wait))
+	defer cancel()
+	var resp *localv1.AskRestoreResponse
+	err := a.call(ctx, func(c localv1.ShimClient) (err error) {
+		resp, err = c.AskRestore(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, check(resp)
+}
+
+// check refuses an answer that cannot be acted on.
+func check(resp *localv1.AskRestoreResponse) error {
+	switch d := resp.GetDecision(); d {
+	case localv1.AskRestoreResponse_START, localv1.AskRestoreResponse_FAIL:
+		return nil
+	case localv1.AskRestoreResponse_RESTORE:
+		if !filepath.IsAbs(resp.GetImagePath()) {
+			return fmt.Errorf("the agent wants a restore from %.80q, which is no absolute path", resp.GetImagePath())
+		}
+		return nil
+	default:
+		return fmt.Errorf("the agent's decision %v is not known to this shim", d)
+	}
+}
+
+// report tells the agent how a restore went on.
+func (a agent) report(ctx context.Context, req *localv1.ReportRestoreRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, reportWait)
+	defer cancel()
+	return a.call(ctx, func(c localv1.ShimClient) error {
+		_, err := c.ReportRestore(ctx, req)
+		return err
+	})
+}
+
+// call runs f against the agent until it succeeds, fails for good or ctx ends; an agent that is
+// not there is tried again.
+func (a agent) call(ctx context.Context, f func(localv1.ShimClient) error) error {
+	conn, err := grpc.NewClient("unix://"+a.socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: retryPause, Multiplier: 1.5, MaxDelay: 4 * retryPause},
+			MinConnectTimeout: time.Second,
+		}))
+	if err != nil {
+		return fmt.Errorf("agent at %s: %w", a.socket, err)
+	}
+	defer conn.Close()
+	for {
+		err := f(localv1.NewShimClient(conn))
+		if err == nil {
+			return nil
+		}
+		if status.Code(err) != codes.Unavailable {
+			return a.explain(ctx, err)
+		}
+		select {
+		case <-ctx.Done():
+			return a.explain(ctx, err)
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+func (a agent) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return fmt.Errorf("agent at %s: %w", a.socket, err)
+}

@@ -1,0 +1,78 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/types/known/anypb"
+	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
+	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
+)
+
+// Checkpoint refuses: a sandbox is saved as a whole, by the name of its sandbox container.
+func (c *containers) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
+	return nil, fmt.Errorf("container %s: a checkpoint is made of the pod's sandbox container: %w", r.ID, errdefs.ErrNotImplemented)
+}
+
+// Checkpoint saves the whole sandbox to the directory that the options name, and leaves it
+// running, or paused if it was. Checkpoints of one sandbox are made one after the other. Nothing
+// else that is asked of the container waits for them.
+func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
+	if r.ID != s.pod.sandbox {
+		return s.containers.Checkpoint(ctx, r)
+	}
+	path, err := imagePath(r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+	}
+	select {
+	case s.saving <- struct{}{}:
+		defer func() { <-s.saving }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("checkpoint sandbox %s: wait for the one before: %w", r.ID, context.Cause(ctx))
+	}
+	server := runsc.NewGvisorTaskServer(s.TaskServiceExt)
+	if server == nil {
+		return nil, fmt.Errorf("checkpoint sandbox %s: gVisor's task service is %T: %w", r.ID, s.TaskServiceExt, errdefs.ErrNotImplemented)
+	}
+	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
+		Id:        r.ID,
+		ImagePath: path,
+		// A save that fails kills a sandbox that is not to be left running.
+		LeaveRunning: true,
+		// Only uncompressed pages are kept in a file of their own, by their range in memory.
+		Compression: "none",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+	}
+	return &types.Empty{}, nil
+}
+
+// imagePath returns the directory in the options of a checkpoint, which are those of runc.
+func imagePath(a *anypb.Any) (string, error) {
+	if a == nil {
+		return "", fmt.Errorf("no options, want runc's CheckpointOptions with an image path: %w", errdefs.ErrInvalidArgument)
+	}
+	v, err := typeurl.UnmarshalAny(a)
+	if err != nil {
+		return "", fmt.Errorf("options: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	o, ok := v.(*options.CheckpointOptions)
+	if !ok {
+		return "", fmt.Errorf("options are %T, want runc's CheckpointOptions: %w", v, errdefs.ErrInvalidArgument)
+	}
+	if !filepath.IsAbs(o.ImagePath) {
+		return "", fmt.Errorf("image path %.80q is not absolute: %w", o.ImagePath, errdefs.ErrInvalidArgument)
+	}
+	if o.Exit {
+		return "", fmt.Errorf("a checkpoint always leaves the sandbox running: ask without exit, then kill it: %w", errdefs.ErrInvalidArgument)
+	}
+	return o.ImagePath, nil
+}

@@ -1,0 +1,19 @@
+// Package shim is the containerd shim of runtime type io.containerd.diapause.v1: gVisor's shim,
+// used as a library, with an extension that gives it checkpoint and restore.
+//
+// The extension stands before gVisor's task service and adds to it:
+//
+//   - Create of a pod's sandbox asks the agent of this node whether the sandbox shall be restored.
+//     The agent has a bounded time to answer; without an answer the pod starts as usual, unless its
+//     annotations say otherwise.
+//   - Start of such a sandbox restores it. gVisor then turns the start of the pod's other
+//     containers into a restore by itself, and the last one loads the image.
+//   - Checkpoint saves the sandbox with runsc checkpoint, always leaving it running.
+//   - A container whose sandbox was stopped after its checkpoint reports the exit status of a
+//     process ended by SIGKILL, where gVisor's shim would report an internal error.
+//   - A sandbox that could not be started or restored is ended at once, and its exit announced, so
+//     that neither the shim nor containerd waits for it.
+//
+// There is one process of the shim for each container, or one for each pod when gVisor's grouping
+// is enabled. The package depends on nothing of the agent but the protocol of its local socket.
+package shim

@@ -1,0 +1,39 @@
+package shim
+
+import (
+	"context"
+
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"gvisor.dev/gvisor/pkg/shim/v1/extension"
+
+	// Registers gVisor's task service, which the extension stands before.
+	_ "gvisor.dev/gvisor/pkg/shim/v1/plugin"
+)
+
+// Register sets the extension of gVisor's shim in this process. It is called once, before the
+// shim runs.
+func Register() {
+	a := localAgent()
+	extension.NewExtension = func(_ context.Context, next extension.TaskServiceExt, req *task.CreateTaskRequest) (extension.TaskServiceExt, error) {
+		return extend(a, next, req.Bundle)
+	}
+	// With grouping the first container of the process is the pod's sandbox, and the one extension
+	// made for it serves the pod's other containers too.
+	extension.NewPodExtension = extension.NewExtension
+}
+
+// extend returns the service for the container whose bundle is given.
+func extend(a agent, next extension.TaskServiceExt, bundle string) (extension.TaskServiceExt, error) {
+	p, err := readPod(bundle)
+	if err != nil {
+		return nil, err
+	}
+	if p.sandbox != "" {
+		exits.translate(a.stoppedMarker(p.sandbox))
+	}
+	base := newContainers(next)
+	if !p.isSandbox {
+		return base, nil
+	}
+	return newSandbox(a, p, base), nil
+}

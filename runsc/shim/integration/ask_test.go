@@ -1,0 +1,134 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/test/bed"
+)
+
+type answer = func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error)
+
+// hang answers only when the shim has given up.
+func hang(ctx context.Context, _ *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+var (
+	named  = map[string]string{"diapause.dev/restore-from": "default/s"}
+	strict = map[string]string{"diapause.dev/restore-from": "default/s", "diapause.dev/on-restore-failure": "Fail"}
+)
+
+// TestAsk starts pods before all that an agent may do, and measures what it costs the pod.
+func TestAsk(t *testing.T) {
+	fail := &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Request: "r7", Reason: "no such snapshot"}
+	for _, tc := range []struct {
+		name        string
+		answer      answer // nil: no agent
+		annotations map[string]string
+		min, max    time.Duration // of RunPod
+		want        string        // part of the error; empty: the pod starts
+	}{
+		{name: "no agent", max: 3 * time.Second},
+		{name: "no agent, named", annotations: named, min: 5 * time.Second, max: 8 * time.Second},
+		{name: "no agent, strict", annotations: strict, min: 5 * time.Second, max: 8 * time.Second, want: "the agent did not answer within 5s"},
+		{name: "agent hangs", answer: hang, min: 500 * time.Millisecond, max: 3500 * time.Millisecond},
+		{name: "agent hangs, strict", answer: hang, annotations: strict, min: 5 * time.Second, max: 8 * time.Second, want: "the agent did not answer within 5s"},
+		{name: "start", answer: decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}), annotations: strict, max: 3 * time.Second},
+		{name: "unknown decision", answer: decide(&localv1.AskRestoreResponse{Decision: 77}), max: 3 * time.Second},
+		{name: "fail", answer: decide(fail), max: 3 * time.Second, want: "no such snapshot"},
+		{name: "relative path, strict", answer: decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: "x"}), annotations: strict, max: 3 * time.Second, want: "no absolute path"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.answer != nil {
+				startAgent(t, tc.answer)
+			}
+			before := processes(t)
+			began := time.Now()
+			pod, err := node.RunPod(limited(t, 30*time.Second), bed.PodSpec{Name: "asker", Annotations: tc.annotations})
+			took := time.Since(began)
+			t.Logf("RunPod took %v", took)
+			if took < tc.min || took > tc.max {
+				t.Errorf("RunPod took %v, want %v to %v", took, tc.min, tc.max)
+			}
+			if err == nil {
+				removePod(t, pod.ID)
+			}
+			switch {
+			case tc.want == "" && err != nil:
+				t.Error(err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("error %v, want %q", err, tc.want)
+			}
+			nothingLeft(t, before)
+		})
+	}
+}
+
+// TestAgentRestarts has the agent come only while the shim asks.
+func TestAgentRestarts(t *testing.T) {
+	origin := runPod(t, spec("origin", nil))
+	boot, _ := state(t, origin.Container("a"))
+	dir := checkpoint(t, origin)
+	type result struct {
+		pod *bed.Pod
+		err error
+	}
+	started := make(chan result, 1)
+	go func() {
+		pod, err := node.RunPod(limited(t, 30*time.Second), spec("late", named))
+		started <- result{pod, err}
+	}()
+	time.Sleep(1500 * time.Millisecond)
+	startAgent(t, decide(restoreFrom(dir)))
+	r := <-started
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	defer removePod(t, r.pod.ID)
+	if got, _ := state(t, r.pod.Container("a")); got != boot {
+		t.Errorf("container a is %s, want %s: it was not restored", got, boot)
+	}
+}
+
+// processes are the shims and sandboxes of the bed, by process id.
+func processes(t *testing.T) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]string)
+	for _, e := range entries {
+		cmdline, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err != nil {
+			continue
+		}
+		if c := strings.ReplaceAll(string(cmdline), "\x00", " "); strings.Contains(c, "containerd-shim-diapause") || strings.HasPrefix(c, "runsc-") {
+			found[e.Name()] = c
+		}
+	}
+	return found
+}
+
+// nothingLeft checks that no process has come to stay since before.
+func nothingLeft(t *testing.T, before map[string]string) {
+	t.Helper()
+	var left map[string]string
+	for range 100 {
+		left = processes(t)
+		for pid := range before {
+			delete(left, pid)
+		}
+		if len(left) == 0 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("processes left: %v", left)
+}

@@ -1,0 +1,133 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/cri"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/typeurl/v2"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"diapause.dev/test/bed"
+)
+
+// rawTasks is containerd's task service, to ask what package cri never would.
+func rawTasks(t *testing.T) tasks.TasksClient {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+bed.ContainerdSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return tasks.NewTasksClient(conn)
+}
+
+func TestCheckpointRefuses(t *testing.T) {
+	pod := runPod(t, spec("refuse", nil))
+	raw := rawTasks(t)
+	any := func(v any) *anypb.Any {
+		a, err := typeurl.MarshalAnyToProto(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for _, tc := range []struct {
+		name, id string
+		options  *anypb.Any
+		want     string
+	}{
+		{"no options", pod.ID, nil, "no options"},
+		{"no path", pod.ID, any(&options.CheckpointOptions{WorkPath: "/x"}), "not absolute"},
+		{"relative path", pod.ID, any(&options.CheckpointOptions{ImagePath: "x/y"}), "not absolute"},
+		{"exit", pod.ID, any(&options.CheckpointOptions{ImagePath: "/tmp/x", Exit: true}), "leaves the sandbox running"},
+		{"container", pod.Container("a"), any(&options.CheckpointOptions{ImagePath: "/tmp/x"}), "sandbox container"},
+		// runsc's own words: the path cannot be made into a directory.
+		{"runsc fails", pod.ID, any(&options.CheckpointOptions{ImagePath: "/proc/version"}), "/proc/version"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx := namespaces.WithNamespace(limited(t, 20*time.Second), cri.DefaultNamespace)
+			_, err := raw.Checkpoint(ctx, &tasks.CheckpointTaskRequest{ContainerID: tc.id, Options: tc.options})
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want %q", err, tc.want)
+			}
+			t.Log(err)
+		})
+	}
+	_, n := state(t, pod.Container("a"))
+	time.Sleep(100 * time.Millisecond)
+	if _, later := state(t, pod.Container("a")); later <= n {
+		t.Errorf("the pod does not run on: %d, then %d", n, later)
+	}
+}
+
+// TestCheckpointsAtOnce makes two checkpoints at a time and asks for other things meanwhile.
+func TestCheckpointsAtOnce(t *testing.T) {
+	pod := runPod(t, spec("twice", nil))
+	g, ctx := errgroup.WithContext(limited(t, 60*time.Second))
+	dirs := []string{t.TempDir(), t.TempDir()}
+	for _, dir := range dirs {
+		g.Go(func() error { return client.Checkpoint(ctx, pod.ID, dir) })
+	}
+	g.Go(func() error {
+		for range 3 {
+			if _, err := client.Get(ctx, pod.ID); err != nil {
+				return err
+			}
+			if _, _, err := node.Exec(ctx, pod.Container("b"), "true"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		for _, file := range []string{"checkpoint.img", "pages.img", "pages_meta.img"} {
+			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestCheckpointPaused saves a paused pod, which stays paused, and restores it into one that runs.
+func TestCheckpointPaused(t *testing.T) {
+	pod := runPod(t, spec("paused", nil))
+	boot, _ := state(t, pod.Container("a"))
+	ctx := limited(t, 30*time.Second)
+	if err := client.Pause(ctx, pod.ID); err != nil {
+		t.Fatal(err)
+	}
+	dir := checkpoint(t, pod)
+	wantPaused(ctx, t, pod.ID, true)
+	if err := client.Resume(ctx, pod.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantPaused(ctx, t, pod.ID, false)
+	startAgent(t, decide(restoreFrom(dir)))
+	branch := runPod(t, spec("awake", nil))
+	got, n := state(t, branch.Container("a"))
+	time.Sleep(100 * time.Millisecond)
+	if _, later := state(t, branch.Container("a")); got != boot || later <= n {
+		t.Errorf("the branch is %s at %d, then %d; want %s, running", got, n, later, boot)
+	}
+}
+
+func wantPaused(ctx context.Context, t *testing.T, id string, want bool) {
+	t.Helper()
+	if got, err := client.Paused(ctx, id); err != nil || got != want {
+		t.Errorf("paused: %v, %v, want %v", got, err, want)
+	}
+}

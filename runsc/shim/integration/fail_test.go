@@ -1,0 +1,175 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"diapause.dev/cri"
+	"diapause.dev/test/bed"
+)
+
+// damage copies image files, with one of them cut to a part of its size; a negative part leaves
+// the file away.
+func damage(t *testing.T, dir, file string, part float64) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(to, file)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if part < 0 {
+		err = os.Remove(path)
+	} else {
+		err = os.Truncate(path, int64(part*float64(info.Size())))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// TestDamagedImage restores from image files that are not whole. Whatever gVisor makes of them,
+// nothing hangs: not the shim, not the removal of the pod, not a restart of containerd.
+func TestDamagedImage(t *testing.T) {
+	origin := runPod(t, spec("origin", nil))
+	boot, _ := state(t, origin.Container("a"))
+	dir := checkpoint(t, origin)
+	for _, tc := range []struct {
+		file string
+		part float64
+	}{
+		{"checkpoint.img", 0}, {"checkpoint.img", 0.5}, {"checkpoint.img", -1},
+		{"pages_meta.img", 0}, {"pages_meta.img", 0.5}, {"pages_meta.img", -1},
+		{"pages.img", 0}, {"pages.img", 0.5}, {"pages.img", -1},
+	} {
+		t.Run(tc.file+" "+strconv.FormatFloat(tc.part, 'g', -1, 64), func(t *testing.T) {
+			before := processes(t)
+			a := startAgent(t, decide(restoreFrom(damage(t, dir, tc.file, tc.part))))
+			began := time.Now()
+			pod, err := node.RunPod(limited(t, 40*time.Second), spec("broken", strict))
+			t.Logf("after %v: %v", time.Since(began), err)
+			if err == nil {
+				t.Log("runs; removing it")
+				removePod(t, pod.ID)
+			}
+			if r := a.report(t); r.GetError() != "" && err == nil {
+				t.Errorf("pod started, report is %q", r.GetError())
+			}
+			nothingLeft(t, before)
+		})
+	}
+	began := time.Now()
+	if err := node.Containerd.Restart(limited(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("containerd restarted in %v", time.Since(began))
+	startAgent(t, decide(restoreFrom(dir)))
+	branch := runPod(t, spec("whole", strict))
+	if got, _ := state(t, branch.Container("a")); got != boot {
+		t.Errorf("container a is %s, want %s", got, boot)
+	}
+}
+
+// stop ends a pod as the agent does after a checkpoint: paused, marked, killed.
+func stop(t *testing.T, pod *bed.Pod, mark bool) *cri.Pod {
+	t.Helper()
+	ctx := limited(t, 20*time.Second)
+	if err := client.Pause(ctx, pod.ID); err != nil {
+		t.Fatal(err)
+	}
+	if mark {
+		dir := filepath.Join(filepath.Dir(bed.AgentSocket), "stopped")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, pod.ID), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := client.Get(ctx, pod.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := client.Kill(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("killed within %v", time.Since(began))
+	if p, err = client.Get(ctx, pod.ID); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestStopExitStatus(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		mark bool
+		want int32
+	}{{"marked", true, 137}, {"unmarked", false, 128}} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := processes(t)
+			pod := runPod(t, spec("stopped", nil))
+			state(t, pod.Container("a"))
+			p := stop(t, pod, tc.mark)
+			if p.Ready || p.SandboxPID != 0 {
+				t.Errorf("ready %v, process %d after kill", p.Ready, p.SandboxPID)
+			}
+			for _, c := range p.Containers {
+				if c.State != cri.StateExited || c.ExitCode != tc.want {
+					t.Errorf("container %s is %s with status %d, want %d", c.Name, c.State, c.ExitCode, tc.want)
+				}
+			}
+			removePod(t, pod.ID)
+			nothingLeft(t, before)
+		})
+	}
+}
+
+// shims are the processes of the shim that serve a container.
+func shims(t *testing.T, container string) []int {
+	t.Helper()
+	var pids []int
+	for pid, cmdline := range processes(t) {
+		if strings.Contains(cmdline, "containerd-shim-diapause") && strings.Contains(cmdline, container) {
+			n, err := strconv.Atoi(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, n)
+		}
+	}
+	return pids
+}
+
+// TestShimKilled kills the shim of a sandbox. Containerd then ends the sandbox; the pod can be
+// removed and nothing stays.
+func TestShimKilled(t *testing.T) {
+	before := processes(t)
+	pod := runPod(t, spec("orphan", nil))
+	state(t, pod.Container("a"))
+	pids := shims(t, pod.ID)
+	if len(pids) != 1 {
+		t.Fatalf("%d shims serve the sandbox, want 1", len(pids))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.WaitExit(ctx, pod.ID); err != nil {
+		t.Error(err)
+	}
+	removePod(t, pod.ID)
+	nothingLeft(t, before)
+}

@@ -1,0 +1,178 @@
+// Package integration tests the shim with real pods: containerd, runsc and the shim's own binary.
+// Only the agent is a stand-in, which answers as each test wants.
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cri"
+	"diapause.dev/test/bed"
+	"google.golang.org/grpc"
+)
+
+var (
+	node   *bed.Bed
+	client *cri.Client
+)
+
+func TestMain(m *testing.M) {
+	bed.Enter()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if node, err = bed.Start(ctx, bed.Options{}); err != nil {
+		return 1, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err = errors.Join(err, node.Close(ctx))
+	}()
+	if client, err = cri.Dial(ctx, cri.Options{}); err != nil {
+		return 1, err
+	}
+	defer client.Close()
+	if code = m.Run(); code != 0 {
+		fmt.Fprintf(os.Stderr, "containerd's log:\n%s", node.Containerd.Log())
+	}
+	return code, nil
+}
+
+// agent answers the shim as a test wants, and keeps what it was told.
+type agent struct {
+	localv1.UnimplementedShimServer
+	answer  func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error)
+	reports chan *localv1.ReportRestoreRequest
+}
+
+func (a *agent) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+	return a.answer(ctx, req)
+}
+
+func (a *agent) ReportRestore(_ context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
+	a.reports <- req
+	return &localv1.ReportRestoreResponse{}, nil
+}
+
+// startAgent serves the shim until the test ends.
+func startAgent(t *testing.T, answer func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error)) *agent {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(bed.AgentSocket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", bed.AgentSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agent{answer: answer, reports: make(chan *localv1.ReportRestoreRequest, 16)}
+	s := grpc.NewServer()
+	localv1.RegisterShimServer(s, a)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// decide is an agent's answer that is always the same.
+func decide(resp *localv1.AskRestoreResponse) func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+	return func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+		return resp, nil
+	}
+}
+
+// report returns what the agent is told next.
+func (a *agent) report(t *testing.T) *localv1.ReportRestoreRequest {
+	t.Helper()
+	select {
+	case r := <-a.reports:
+		return r
+	case <-time.After(5 * time.Second):
+		t.Fatal("the agent was told nothing")
+		return nil
+	}
+}
+
+// limited is the test's context with a deadline, so that a hang is a failure with a name.
+func limited(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// count is the script of a container that holds an identity and a number in memory alone, and
+// shows both in a file.
+const count = `boot=$(head -c 8 /dev/urandom | od -An -tx8 | tr -d ' ')
+n=0
+while :; do n=$((n+1)); echo "$boot $n" > /tmp/state.new; mv /tmp/state.new /tmp/state; usleep 10000; done`
+
+// spec is a pod of two containers that count, each for itself.
+func spec(name string, annotations map[string]string) bed.PodSpec {
+	c := []string{"/bin/sh", "-c", count}
+	return bed.PodSpec{Name: name, Annotations: annotations, Containers: []bed.Container{{Name: "a", Command: c}, {Name: "b", Command: c}}}
+}
+
+// runPod runs a pod and removes it when the test ends.
+func runPod(t *testing.T, s bed.PodSpec) *bed.Pod {
+	t.Helper()
+	pod, err := node.RunPod(limited(t, 30*time.Second), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removePod(t, pod.ID) })
+	return pod
+}
+
+func removePod(t *testing.T, id string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := client.RemovePod(ctx, id); err != nil {
+		t.Error(err)
+	}
+}
+
+// state reads a container's identity and number.
+func state(t *testing.T, container string) (boot string, n int) {
+	t.Helper()
+	ctx := limited(t, 10*time.Second)
+	for ctx.Err() == nil {
+		out, _, err := node.Exec(ctx, container, "cat", "/tmp/state")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := strings.Fields(out); len(f) == 2 {
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f[0], n
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("the container shows no state")
+	return "", 0
+}

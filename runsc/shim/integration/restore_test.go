@@ -1,0 +1,57 @@
+package integration
+
+import (
+	"testing"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/test/bed"
+)
+
+// checkpoint saves a pod to image files in a directory of the test's own.
+func checkpoint(t *testing.T, pod *bed.Pod) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := client.Checkpoint(limited(t, 30*time.Second), pod.ID, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func restoreFrom(dir string) *localv1.AskRestoreResponse {
+	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: "r1"}
+}
+
+func TestRestoreBranches(t *testing.T) {
+	origin := runPod(t, spec("origin", nil))
+	bootA, _ := state(t, origin.Container("a"))
+	bootB, _ := state(t, origin.Container("b"))
+	dir := checkpoint(t, origin)
+	_, saved := state(t, origin.Container("a"))
+
+	a := startAgent(t, decide(restoreFrom(dir)))
+	for _, name := range []string{"one", "two"} {
+		began := time.Now()
+		branch := runPod(t, spec(name, map[string]string{"diapause.dev/restore-from": "default/s"}))
+		t.Logf("%s runs after %v", name, time.Since(began))
+		if r := a.report(t); r.GetError() != "" || r.GetSandboxId() != branch.ID || r.GetRequest() != "r1" {
+			t.Errorf("report: %v", r)
+		}
+		got, n := state(t, branch.Container("a"))
+		if got != bootA {
+			t.Errorf("container a of %s is %s, want %s", name, got, bootA)
+		}
+		if n > saved+1000 {
+			t.Errorf("container a of %s counts %d, the checkpoint was made at %d", name, n, saved)
+		}
+		if got, _ := state(t, branch.Container("b")); got != bootB {
+			t.Errorf("container b of %s is %s, want %s", name, got, bootB)
+		}
+		if _, later := state(t, branch.Container("a")); later < n {
+			t.Errorf("container a of %s counted %d, then %d", name, n, later)
+		}
+	}
+	if got, _ := state(t, origin.Container("a")); got != bootA {
+		t.Errorf("the origin is %s, want %s", got, bootA)
+	}
+}

@@ -1,0 +1,187 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/shim"
+	"github.com/containerd/containerd/v2/pkg/sys"
+	"github.com/containerd/log"
+	gvisor "gvisor.dev/gvisor/pkg/shim/v1"
+	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
+)
+
+// RuntimeType is the name by which containerd knows this shim.
+const RuntimeType = "io.containerd.diapause.v1"
+
+// oomScore is the lowest score that leaves the shim within the reach of the OOM killer.
+const oomScore = -999
+
+// manager starts and stops processes of the shim. Everything but the start is gVisor's own.
+type manager struct{ shim.Manager }
+
+// NewManager returns the manager to run the shim with. It is gVisor's, but for the OOM score of a
+// new process: where the node does not let the shim lower it, gVisor's manager refuses to start
+// any container, and this one notes it in containerd's log and goes on.
+func NewManager() shim.Manager {
+	return manager{gvisor.NewShimManager(RuntimeType)}
+}
+
+// Start implements shim.Manager. It runs in the bundle's directory, in a short-lived process whose
+// standard streams belong to its answer to containerd.
+func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.BootstrapParams, error) {
+	group, err := groupOf(id)
+	if err != nil {
+		return shim.BootstrapParams{}, err
+	}
+	address, err := shim.SocketAddress(ctx, opts.Address, group, opts.Debug)
+	if err != nil {
+		return shim.BootstrapParams{}, fmt.Errorf("shim socket: %w", err)
+	}
+	params := shim.BootstrapParams{Version: 2, Address: address, Protocol: "ttrpc"}
+	socket, err := listen(address)
+	if err != nil {
+		return shim.BootstrapParams{}, err
+	}
+	if socket == nil { // the shim of this pod serves already
+		return params, writeAddress(address)
+	}
+	// The listener is not closed when all went well: that would remove the socket's file.
+	if err := launch(ctx, id, opts, socket, address); err != nil {
+		return shim.BootstrapParams{}, errors.Join(err, socket.Close())
+	}
+	return params, nil
+}
+
+// groupOf returns what names the socket of the shim that serves container id: the id itself or,
+// when gVisor's grouping is enabled, that of its pod's sandbox.
+func groupOf(id string) (string, error) {
+	if !runsc.GetRuntimeOptions().Grouping {
+		return id, nil
+	}
+	p, err := readPod(".")
+	if err != nil {
+		return "", err
+	}
+	if p.sandbox == "" {
+		return id, nil
+	}
+	return p.sandbox, nil
+}
+
+// listen makes the socket at address. It returns nil when a living shim listens there.
+func listen(address string) (*net.UnixListener, error) {
+	socket, err := shim.NewSocket(address)
+	if err == nil {
+		return socket, nil
+	}
+	if !shim.SocketEaddrinuse(err) {
+		return nil, fmt.Errorf("make shim socket: %w", err)
+	}
+	if shim.CanConnect(address) {
+		return nil, nil
+	}
+	if err := shim.RemoveSocket(address); err != nil {
+		return nil, fmt.Errorf("remove the shim socket of a dead shim: %w", err)
+	}
+	if socket, err = shim.NewSocket(address); err != nil {
+		return nil, fmt.Errorf("make shim socket again: %w", err)
+	}
+	return socket, nil
+}
+
+// launch starts the process that serves from now on, and leaves the files by which containerd
+// finds it.
+func launch(ctx context.Context, id string, opts shim.StartOpts, socket *net.UnixListener, address string) error {
+	if err := writeAddress(address); err != nil {
+		return err
+	}
+	cmd, err := command(ctx, id, opts)
+	if err != nil {
+		return err
+	}
+	f, err := socket.File()
+	if err != nil {
+		return fmt.Errorf("shim socket: %w", err)
+	}
+	defer f.Close()
+	cmd.ExtraFiles = []*os.File{f}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start shim: %w", err)
+	}
+	if err := shim.WritePidFile("shim.pid", cmd.Process.Pid); err != nil {
+		return errors.Join(fmt.Errorf("write shim.pid: %w", err), cmd.Process.Kill(), cmd.Wait())
+	}
+	if err := sys.SetOOMScore(cmd.Process.Pid, oomScore); err != nil {
+		note(fmt.Sprintf("shim of container %s keeps the OOM score of containerd, lowering it to %d failed: %v", id, oomScore, err))
+	}
+	// The process outlives this one, which ends once it has answered: nobody waits for it here.
+	return cmd.Process.Release()
+}
+
+func command(ctx context.Context, id string, opts shim.StartOpts) (*exec.Cmd, error) {
+	namespace, err := namespaces.NamespaceRequired(ctx)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"-namespace", namespace, "-address", opts.Address, "-id", id}
+	if opts.Debug {
+		args = append(args, "-debug")
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd, nil
+}
+
+func writeAddress(address string) error {
+	if err := os.WriteFile("address", []byte(address), 0o644); err != nil {
+		return fmt.Errorf("write the shim's address: %w", err)
+	}
+	return nil
+}
+
+// note writes a warning to containerd's log through the bundle's log pipe. Standard error would
+// spoil the answer, of which containerd takes it to be a part.
+func note(message string) {
+	f, err := os.OpenFile("log", os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	entry := log.L.WithField("runtime", RuntimeType)
+	out := entry.Logger.Out
+	entry.Logger.SetOutput(f)
+	entry.Warn(message)
+	entry.Logger.SetOutput(out)
+}
+
+// annotations is the part of a bundle's config.json that the shim reads.
+type annotations struct {
+	Annotations map[string]string `json:"annotations"`
+}
+
+// readPod reads what the bundle's config.json says of the container's place in its pod.
+func readPod(bundle string) (pod, error) {
+	f, err := os.Open(bundle + "/config.json")
+	if err != nil {
+		return pod{}, fmt.Errorf("read OCI spec: %w", err)
+	}
+	defer f.Close()
+	var a annotations
+	if err := json.NewDecoder(f).Decode(&a); err != nil {
+		return pod{}, fmt.Errorf("read OCI spec %s: %w", f.Name(), err)
+	}
+	return podOf(a.Annotations), nil
+}
