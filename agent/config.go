@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config says where an agent finds and puts things. All paths are absolute.
+type Config struct {
+	Socket        string        // of the local service
+	SidecarSocket string        // for checkpointgofer
+	RequestDir    string        // one directory for each request under way; must not survive a reboot
+	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
+	StateDir      string        // journal and spool; must survive a reboot
+	Store         string        // "dir:/path" or "gs://bucket/prefix"
+	Containerd    string        // containerd's socket
+	RunscConfig   string        // the shim's configuration file
+	Arena         int64         // bytes of memory for what is captured inside a pause, for each checkpoint
+	CacheSize     int64         // bytes of replicated snapshots kept on the node for the next restore
+	CaptureTime   time.Duration // after which a capture is given up and the sandbox runs on
+	Node          string        // name of this node
+	MetricsAddr   string        // loopback host:port; empty: no metrics
+	Version       string
+	Logger        *slog.Logger
+}
+
+// Annotations of pods.
+const (
+	// AnnotationRestoreFrom names the snapshot, as namespace/name, that a pod is restored from.
+	AnnotationRestoreFrom = "diapause.dev/restore-from"
+	// AnnotationOnRestoreFailure says what happens when it cannot be: "Fail" or "ColdStart".
+	AnnotationOnRestoreFailure = "diapause.dev/on-restore-failure"
+	// OnFailureFail is the value of AnnotationOnRestoreFailure that rules out a cold start.
+	OnFailureFail = "Fail"
+)
+
+// ChunkSize is the size of the windows in a memory file at which pages are cut into chunks, in
+// bytes.
+const ChunkSize = 256 << 10

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"diapause.dev/cri"
+	"diapause.dev/runsc"
+	"diapause.dev/storage"
+)
+
+// Kinds of errors of requests.
+var (
+	// ErrSandboxExited: the sandbox ended while it was being checkpointed or restored.
+	ErrSandboxExited = errors.New("the sandbox exited")
+	// ErrCaptureTime: a capture took longer than is allowed; the sandbox runs on.
+	ErrCaptureTime = errors.New("the capture took too long and was given up")
+	// ErrStopping: the agent is being stopped.
+	ErrStopping = errors.New("the agent is being stopped")
+	// ErrKubelet: a kubelet runs on this node.
+	ErrKubelet = errors.New("a kubelet runs on this node")
+	// ErrInUse: a snapshot is being restored from.
+	ErrInUse = errors.New("in use")
+	// ErrInvalid: a request that cannot be understood.
+	ErrInvalid = errors.New("invalid request")
+	// ErrNotReplicated: a snapshot is on this node and not yet in the store.
+	ErrNotReplicated = errors.New("not replicated yet")
+)
+
+// codesOf maps kinds of errors to gRPC codes; the first that matches counts.
+var codesOf = []struct {
+	kind error
+	code codes.Code
+}{
+	{ErrInvalid, codes.InvalidArgument},
+	{storage.ErrInvalidName, codes.InvalidArgument},
+	{cri.ErrAmbiguous, codes.InvalidArgument},
+	{ErrNotReplicated, codes.Unavailable},
+	{cri.ErrNotFound, codes.NotFound},
+	{storage.ErrNotFound, codes.NotFound},
+	{storage.ErrExists, codes.AlreadyExists},
+	{storage.ErrNoSpace, codes.ResourceExhausted},
+	{unix.ENOSPC, codes.ResourceExhausted},
+	{storage.ErrCorrupt, codes.DataLoss},
+	{storage.ErrTruncated, codes.DataLoss},
+	{storage.ErrFormat, codes.FailedPrecondition},
+	{storage.ErrUnavailable, codes.Unavailable},
+	{cri.ErrOtherRuntime, codes.FailedPrecondition},
+	{cri.ErrNotRunning, codes.FailedPrecondition},
+	{ErrKubelet, codes.FailedPrecondition},
+	{ErrInUse, codes.FailedPrecondition},
+	{ErrSandboxExited, codes.Aborted},
+	{ErrCaptureTime, codes.Aborted},
+	{ErrStopping, codes.Unavailable},
+	{context.Canceled, codes.Canceled},
+	{context.DeadlineExceeded, codes.DeadlineExceeded},
+}
+
+// toStatus turns an error into one that gRPC sends with a code that callers can act on.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if incompatible := new(runsc.IncompatibleError); errors.As(err, &incompatible) {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	for _, c := range codesOf {
+		if errors.Is(err, c.kind) {
+			return status.Error(c.code, err.Error())
+		}
+	}
+	return status.Error(codes.Internal, err.Error())
+}

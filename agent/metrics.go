@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"diapause.dev/api/snapshot"
+)
+
+// metrics are what the agent counts.
+type metrics struct {
+	registry    *prometheus.Registry
+	checkpoints *prometheus.CounterVec
+	stages      *prometheus.HistogramVec
+	whole       prometheus.Histogram
+	restores    *prometheus.CounterVec
+	loading     prometheus.Histogram
+	loaded      prometheus.Counter
+	refusals    prometheus.Counter
+}
+
+// seconds are buckets from a millisecond to a minute.
+var seconds = prometheus.ExponentialBuckets(0.001, 2, 17)
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		checkpoints: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "diapause_checkpoints_total",
+			Help: "Checkpoint requests that have ended."}, []string{"result"}),
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "diapause_checkpoint_stage_seconds",
+			Help: "Time spent in each stage of a checkpoint; capture is the larger part of the pause.", Buckets: seconds}, []string{"stage"}),
+		whole: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "diapause_checkpoint_seconds",
+			Help: "Time from the request to its end.", Buckets: seconds}),
+		restores: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "diapause_restores_total",
+			Help: "Sandboxes that were restored, or failed to be."}, []string{"result"}),
+		loading: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "diapause_restore_load_seconds",
+			Help: "Time from the shim's question to the sandbox having all its memory.", Buckets: seconds}),
+		loaded: prometheus.NewCounter(prometheus.CounterOpts{Name: "diapause_restore_bytes_total",
+			Help: "Bytes handed to sandboxes that were restored."}),
+		refusals: prometheus.NewCounter(prometheus.CounterOpts{Name: "diapause_restore_refusals_total",
+			Help: "Restores that were refused before the sandbox started."}),
+	}
+	m.registry.MustRegister(m.checkpoints, m.stages, m.whole, m.restores, m.loading, m.loaded, m.refusals,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func result(err error) string {
+	if err != nil {
+		return "failed"
+	}
+	return "ok"
+}
+
+func (m *metrics) checkpoint(err error, took time.Duration, stages []snapshot.Stage) {
+	m.checkpoints.WithLabelValues(result(err)).Inc()
+	m.whole.Observe(took.Seconds())
+	for _, s := range stages {
+		m.stages.WithLabelValues(s.Name).Observe(s.Took.Seconds())
+	}
+}
+
+func (m *metrics) restore(err error, took time.Duration, bytes int64) {
+	m.restores.WithLabelValues(result(err)).Inc()
+	m.loading.Observe(took.Seconds())
+	m.loaded.Add(float64(bytes))
+}
+
+func (m *metrics) refused() { m.refusals.Inc() }
+
+// serve serves the metrics on a loopback address until ctx is done. Any other address is refused:
+// nothing here asks who is reading.
+func (m *metrics) serve(ctx context.Context, addr string) error {
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("metrics address %q: %w", addr, err)
+	}
+	if !a.IP.IsLoopback() {
+		return fmt.Errorf("metrics address %q: %w: only loopback addresses are served", addr, ErrInvalid)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	s := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}

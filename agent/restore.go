@@ -1,0 +1,368 @@
+package agent
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/gofer"
+	"diapause.dev/runsc/sidecar"
+	"diapause.dev/storage"
+)
+
+// restoreFile holds what the next agent must know to go on with a restore, in its request's
+// directory.
+const restoreFile = "restore.json"
+
+// restore is one sandbox being restored.
+type restore struct {
+	Request   string       `json:"request"`
+	Token     string       `json:"token"`
+	Key       snapshot.Key `json:"key"`
+	SandboxID string       `json:"sandboxID"`
+	Pod       string       `json:"pod"` // namespace/name
+
+	reader *sharedReader
+
+	ended chan struct{} // closed when the sandbox has everything, or has failed or gone
+	start time.Time
+
+	mu     sync.Mutex
+	err    error
+	done   bool
+	served bool  // its sidecar has come: the session's end is the restore's
+	read   int64 // bytes handed to the sandbox
+	total  int64 // bytes of all image files
+}
+
+// restores are the restores under way on this node.
+type restores struct {
+	*Agent
+	mu      sync.Mutex
+	all     map[string]*restore            // by request
+	readers map[snapshot.Key]*sharedReader // shared by restores of one snapshot
+	watched map[string]*watchedPod         // by namespace/name
+}
+
+func newRestores(a *Agent) *restores {
+	return &restores{Agent: a, all: make(map[string]*restore), readers: make(map[snapshot.Key]*sharedReader), watched: make(map[string]*watchedPod)}
+}
+
+// prepare makes everything ready for a sandbox to be restored, and returns the image path that
+// runsc is to be given. It fails if the restore cannot succeed as far as can be known beforehand.
+func (rs *restores) prepare(ctx context.Context, key snapshot.Key, podNamespace, podName, sandboxID string) (*restore, string, error) {
+	if err := key.Validate(); err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if podNamespace != key.Namespace {
+		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q", ErrInvalid, podNamespace, key.Namespace)
+	}
+	r := &restore{
+		Request: newID(8), Token: newID(16), Key: key, SandboxID: sandboxID, Pod: podNamespace + "/" + podName,
+		ended: make(chan struct{}), start: time.Now(),
+	}
+	if err := rs.attach(ctx, r); err != nil {
+		return nil, "", err
+	}
+	dir, err := rs.write(r)
+	if err != nil {
+		rs.drop(r)
+		return nil, "", err
+	}
+	rs.mu.Lock()
+	rs.all[r.Request] = r
+	if w := rs.watched[r.Pod]; w != nil {
+		w.restore = r
+	}
+	rs.mu.Unlock()
+	rs.setLineage(sandboxID, key)
+	return r, dir, nil
+}
+
+// attach opens the snapshot for a restore.
+func (rs *restores) attach(ctx context.Context, r *restore) error {
+	reader, err := rs.open(ctx, r.Key)
+	if err != nil {
+		return err
+	}
+	r.reader = reader
+	r.total = reader.manifest.Stats().RawBytes
+	node, err := rs.node.get(ctx)
+	if err == nil {
+		err = runsc.Compatible(reader.manifest.Meta.Facts, node)
+	}
+	if err == nil {
+		err = reader.Check(ctx)
+	}
+	if err != nil {
+		rs.drop(r)
+		return fmt.Errorf("snapshot %s: %w", r.Key, err)
+	}
+	return nil
+}
+
+// write puts the request's directory in place.
+func (rs *restores) write(r *restore) (string, error) {
+	dir := filepath.Join(rs.cfg.RequestDir, r.Request)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("request directory: %w", err)
+	}
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, restoreFile), b, 0o600)
+	}
+	if err == nil {
+		err = sidecar.Options{Socket: rs.cfg.SidecarSocket, Request: r.Request, Token: r.Token, Direction: sidecar.Restore}.Write(dir)
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("request directory: %w", err), os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// source returns the restore that a sidecar belongs to. After a restart of the agent it is made
+// again from what the earlier one wrote down.
+func (rs *restores) source(o sidecar.Options) (gofer.Source, error) {
+	rs.mu.Lock()
+	r := rs.all[o.Request]
+	rs.mu.Unlock()
+	if r == nil {
+		var err error
+		if r, err = rs.revive(o.Request); err != nil {
+			return nil, fmt.Errorf("request %s: %w: %w", o.Request, errUnknownRequest, err)
+		}
+	}
+	if subtle.ConstantTimeCompare([]byte(r.Token), []byte(o.Token)) != 1 {
+		return nil, fmt.Errorf("request %s: %w", o.Request, errUnknownRequest)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return nil, fmt.Errorf("request %s: %w", o.Request, errUnknownRequest)
+	}
+	r.served = true
+	return &source{rs: rs, restore: r}, nil
+}
+
+// reported takes the shim's word on how a restore began. Where a sidecar came, its end tells more.
+func (rs *restores) reported(request string, failure error) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r == nil || failure == nil {
+		return
+	}
+	r.note(failure)
+	r.mu.Lock()
+	served := r.served
+	r.mu.Unlock()
+	if !served {
+		rs.finish(r, nil)
+	}
+}
+
+// reviveTime bounds reading a snapshot's manifest for a sidecar that has come back.
+const reviveTime = 30 * time.Second
+
+func (rs *restores) revive(request string) (*restore, error) {
+	r, err := rs.recall(request)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reviveTime)
+	defer cancel()
+	if err := rs.attach(ctx, r); err != nil {
+		return nil, err
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if other := rs.all[request]; other != nil {
+		rs.dropLocked(r)
+		return other, nil
+	}
+	rs.all[request] = r
+	return r, nil
+}
+
+// recall reads what an earlier agent wrote down of a restore.
+func (rs *restores) recall(request string) (*restore, error) {
+	if filepath.Base(request) != request || request == ".." || request == "." {
+		return nil, fmt.Errorf("%w: request %.40q", ErrInvalid, request)
+	}
+	b, err := os.ReadFile(filepath.Join(rs.cfg.RequestDir, request, restoreFile))
+	if err != nil {
+		return nil, err
+	}
+	r := &restore{ended: make(chan struct{}), start: time.Now()}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, err
+	}
+	return r, r.Key.Validate()
+}
+
+// wanted reports whether a request's directory must stay.
+func (rs *restores) wanted(ctx context.Context, request string) bool {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r == nil {
+		var err error
+		if r, err = rs.recall(request); err != nil {
+			return rs.captures.isExpected(request)
+		}
+	}
+	_, err := rs.cri.Get(ctx, r.SandboxID)
+	return !errors.Is(err, cri.ErrNotFound)
+}
+
+// abandon ends a restore whose sandbox is gone without a word from its sidecar.
+func (rs *restores) abandon(request string) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r != nil {
+		rs.finish(r, fmt.Errorf("restore of %s: %w", r.Key, ErrSandboxExited))
+	}
+}
+
+// finish ends a restore: err is why it failed, or nil if the sandbox has everything.
+func (rs *restores) finish(r *restore, err error) {
+	r.mu.Lock()
+	first := !r.done
+	r.done = true
+	r.err = errors.Join(r.err, err)
+	err = r.err
+	r.mu.Unlock()
+	if !first {
+		return
+	}
+	rs.mu.Lock()
+	delete(rs.all, r.Request)
+	rs.mu.Unlock()
+	rs.drop(r)
+	if err := os.RemoveAll(filepath.Join(rs.cfg.RequestDir, r.Request)); err != nil {
+		rs.log.Warn("request directory not removed", "request", r.Request, "error", err)
+	}
+	rs.metrics.restore(err, time.Since(r.start), r.read)
+	rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", time.Since(r.start), "error", err)
+	close(r.ended)
+}
+
+// watchedPod is a pod whose restore somebody waits for.
+type watchedPod struct {
+	rs      *restores
+	pod     string
+	restore *restore
+}
+
+// watch tells of the restore of a pod that is about to be made. forget ends that.
+func (rs *restores) watch(pod string) *watchedPod {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	w := &watchedPod{rs: rs, pod: pod}
+	rs.watched[pod] = w
+	return w
+}
+
+func (w *watchedPod) forget() {
+	w.rs.mu.Lock()
+	defer w.rs.mu.Unlock()
+	if w.rs.watched[w.pod] == w {
+		delete(w.rs.watched, w.pod)
+	}
+}
+
+// get returns the pod's restore, or nil if the shim has not asked for one.
+func (w *watchedPod) get() *restore {
+	w.rs.mu.Lock()
+	defer w.rs.mu.Unlock()
+	return w.restore
+}
+
+// failure returns why the restore failed, as far as the agent knows, or nil.
+func (w *watchedPod) failure() error {
+	if r := w.get(); r != nil {
+		return r.failure()
+	}
+	return nil
+}
+
+// using reports whether a snapshot is being restored from.
+func (rs *restores) using(k snapshot.Key) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.readers[k] != nil
+}
+
+// sharedReader is a reader that all restores of one snapshot share, and with it what it has
+// decoded.
+type sharedReader struct {
+	*storage.Reader
+	manifest *storage.Manifest
+	users    int
+}
+
+// open returns the reader of a snapshot. What the node holds is preferred to the store.
+func (rs *restores) open(ctx context.Context, k snapshot.Key) (*sharedReader, error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if s := rs.readers[k]; s != nil {
+		s.users++
+		return s, nil
+	}
+	stores := []*storage.Store{rs.spool}
+	far, farErr := rs.store.get(ctx)
+	if farErr == nil {
+		stores = append(stores, far)
+	}
+	var errs []error
+	for _, s := range stores {
+		m, err := s.Manifest(ctx, k)
+		if err == nil {
+			r := &sharedReader{Reader: storage.NewReader(m, stores...), manifest: m, users: 1}
+			rs.readers[k] = r
+			return r, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, notOnNode(k, append(errs, farErr))
+}
+
+// notOnNode says why a snapshot cannot be had: the reason that weighs most.
+func notOnNode(k snapshot.Key, errs []error) error {
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			return fmt.Errorf("snapshot %s: %w", k, err)
+		}
+	}
+	return fmt.Errorf("snapshot %s: %w, neither on this node nor in the store", k, storage.ErrNotFound)
+}
+
+func (rs *restores) drop(r *restore) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.dropLocked(r)
+}
+
+func (rs *restores) dropLocked(r *restore) {
+	s := r.reader
+	if s == nil {
+		return
+	}
+	r.reader = nil
+	if s.users--; s.users == 0 {
+		delete(rs.readers, r.Key)
+		if err := s.Close(); err != nil {
+			rs.log.Warn("snapshot not closed", "snapshot", r.Key.String(), "error", err)
+		}
+	}
+}

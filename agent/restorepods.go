@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+)
+
+// RestoreOptions say what new pods to start from a snapshot.
+type RestoreOptions struct {
+	Key   snapshot.Key
+	Name  string // of the new pod; empty: the origin pod's name and a suffix
+	Count int    // with more than one, "-0", "-1", ... is added to the name
+	// Progress, if set, is told how far a stage is, in bytes. Restored is called for each pod
+	// whose containers run, Loaded for each that has all its memory. They may be called
+	// concurrently.
+	Progress func(stage string, done, total int64)
+	Restored func(p *cri.Pod, took time.Duration)
+	Loaded   func(p *cri.Pod, took time.Duration)
+}
+
+const (
+	// maxCount bounds how many pods one request may start.
+	maxCount = 1000
+	// startParallel is how many pods are started at once.
+	startParallel = 4
+)
+
+// RestorePods starts new pods from a snapshot without Kubernetes, and returns when all of them have
+// all their memory. Pods of the request that could not be restored are removed, and the error names
+// each; the others stay.
+func (a *Agent) RestorePods(ctx context.Context, o RestoreOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if pid, ok, err := cri.KubeletRunning(); err != nil || ok {
+		return errors.Join(err, kubeletError(pid, o.Key))
+	}
+	s, err := a.restores.open(ctx, o.Key)
+	if err != nil {
+		return err
+	}
+	meta := s.manifest.Meta
+	defer a.restores.drop(&restore{Key: o.Key, reader: s})
+	if o.Name == "" {
+		o.Name = meta.Origin.Pod + "-" + newID(3)
+	}
+	errs := make([]error, o.Count)
+	var g errgroup.Group
+	g.SetLimit(startParallel)
+	for i := range o.Count {
+		name := o.Name
+		if o.Count > 1 {
+			name = fmt.Sprintf("%s-%d", o.Name, i)
+		}
+		g.Go(func() error {
+			if err := a.restorePod(ctx, meta, name, o); err != nil {
+				errs[i] = fmt.Errorf("restore %s as %s: %w", o.Key, name, err)
+			}
+			return nil
+		})
+	}
+	g.Wait()
+	return errors.Join(errs...)
+}
+
+func (o *RestoreOptions) check() error {
+	if err := o.Key.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if o.Count == 0 {
+		o.Count = 1
+	}
+	if o.Count < 0 || o.Count > maxCount {
+		return fmt.Errorf("%w: count %d: want 1 to %d", ErrInvalid, o.Count, maxCount)
+	}
+	if o.Name != "" && !snapshot.ValidName(o.Name) {
+		return fmt.Errorf("%w: pod name %.80q: want at most 253 of a-z, 0-9, '-' and '.'", ErrInvalid, o.Name)
+	}
+	return nil
+}
+
+func kubeletError(pid int, k snapshot.Key) error {
+	return fmt.Errorf("%w (process %d) and would remove a pod that the API server does not know: create a Pod with the annotation %s: %q instead",
+		ErrKubelet, pid, AnnotationRestoreFrom, k)
+}
+
+// restorePod starts one pod and waits until it has all its memory.
+func (a *Agent) restorePod(ctx context.Context, meta snapshot.Meta, name string, o RestoreOptions) error {
+	start := time.Now()
+	watched := a.restores.watch(o.Key.Namespace + "/" + name)
+	defer watched.forget()
+	pod, err := a.cri.RunRestored(ctx, meta.Pod, cri.RunOptions{
+		Name: name,
+		Annotations: map[string]string{
+			AnnotationRestoreFrom:      o.Key.String(),
+			AnnotationOnRestoreFailure: OnFailureFail,
+		},
+		Progress: func(stage string) { o.Progress(name+": "+stage, 0, 0) },
+	})
+	if err != nil {
+		return errors.Join(watched.failure(), err)
+	}
+	o.Restored(pod, time.Since(start))
+	if err := awaitLoaded(ctx, watched.get(), func(done, total int64) { o.Progress(name+": load", done, total) }); err != nil {
+		return errors.Join(err, a.removeFailed(ctx, pod))
+	}
+	o.Loaded(pod, time.Since(start))
+	return nil
+}
+
+// loadPoll is how often loading is reported.
+const loadPoll = 200 * time.Millisecond
+
+// awaitLoaded waits until a sandbox has all its memory. When ctx ends first the sandbox goes on
+// loading.
+func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int64)) error {
+	if r == nil {
+		return errNotAsked
+	}
+	tick := time.NewTicker(loadPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.ended:
+			return r.failure()
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			progress(r.progress())
+		}
+	}
+}
+
+// errNotAsked says that a pod came up without a word from its shim.
+var errNotAsked = errors.New("the pod was started anew and not restored: does its runtime handler run containerd-shim-diapause-v1?")
+
+func (a *Agent) removeFailed(ctx context.Context, pod *cri.Pod) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTime)
+	defer cancel()
+	return a.cri.RemovePod(ctx, pod.ID)
+}

@@ -1,0 +1,84 @@
+// Package rootsocket listens on Unix sockets that only root may use.
+package rootsocket
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Listener accepts connections of root's processes and closes all others.
+type Listener struct {
+	*net.UnixListener
+	log *slog.Logger
+}
+
+// Listen listens on path, a socket of mode 0600 in a directory made with mode 0700 if need be.
+// network is "unix" or "unixpacket". A socket left by an earlier process is replaced.
+func Listen(network, path string, log *slog.Logger) (*Listener, error) {
+	l, err := listen(network, path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return &Listener{UnixListener: l, log: log}, nil
+}
+
+func listen(network, path string) (*net.UnixListener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) { return l.AcceptUnix() }
+
+// AcceptUnix returns the next connection whose peer is root.
+func (l *Listener) AcceptUnix() (*net.UnixConn, error) {
+	for {
+		uc, err := l.UnixListener.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if err := checkPeer(uc); err != nil {
+			l.log.Warn("connection refused", "socket", l.Addr().String(), "error", err)
+			uc.Close()
+			continue
+		}
+		return uc, nil
+	}
+}
+
+func checkPeer(uc *net.UnixConn) error {
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return fmt.Errorf("peer credentials: %w", err)
+	}
+	if cred.Uid != 0 {
+		return fmt.Errorf("process %d of user %d is not root", cred.Pid, cred.Uid)
+	}
+	return nil
+}

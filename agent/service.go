@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/storage"
+)
+
+// service implements localv1.AgentServer.
+type service struct {
+	localv1.UnimplementedAgentServer
+	*Agent
+	life context.Context // done when the agent is to stop
+}
+
+// bound returns ctx, ended by the end of the agent's life too.
+func (s *service) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(ErrStopping) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// Checkpoint implements localv1.AgentServer.
+func (s *service) Checkpoint(req *localv1.CheckpointRequest, stream grpc.ServerStreamingServer[localv1.CheckpointEvent]) error {
+	ctx, cancel := s.bound(stream.Context())
+	defer cancel()
+	out := events[localv1.CheckpointEvent]{stream: stream}
+	f, err := s.Agent.Checkpoint(ctx, s.life, CheckpointOptions{
+		Target: req.Target, Name: req.Name, Stop: req.After == localv1.AfterMode_AFTER_MODE_STOP, NoWait: req.NoWaitReplicated,
+		Progress: func(stage string, done, total int64) {
+			out.progress(stage, &localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Progress{
+				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total}}})
+		},
+		Accepted: func(id string) {
+			out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Accepted{Accepted: id}})
+		},
+		Spooled: func(f *Found) {
+			out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Spooled{Spooled: f.proto()}})
+		},
+	})
+	if err != nil {
+		return toStatus(err)
+	}
+	out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Done{Done: f.proto()}})
+	return nil
+}
+
+// Restore implements localv1.AgentServer.
+func (s *service) Restore(req *localv1.RestoreRequest, stream grpc.ServerStreamingServer[localv1.RestoreEvent]) error {
+	ctx, cancel := s.bound(stream.Context())
+	defer cancel()
+	out := events[localv1.RestoreEvent]{stream: stream}
+	return toStatus(s.RestorePods(ctx, RestoreOptions{
+		Key: parseKey(req.Snapshot, req.Namespace), Name: req.Name, Count: int(req.Count),
+		Progress: func(stage string, done, total int64) {
+			out.progress(stage, &localv1.RestoreEvent{Event: &localv1.RestoreEvent_Progress{
+				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total}}})
+		},
+		Restored: func(p *cri.Pod, took time.Duration) {
+			out.send(&localv1.RestoreEvent{Event: &localv1.RestoreEvent_Restored{Restored: restoredPod(p, took)}})
+		},
+		Loaded: func(p *cri.Pod, took time.Duration) {
+			out.send(&localv1.RestoreEvent{Event: &localv1.RestoreEvent_Loaded{Loaded: restoredPod(p, took)}})
+		},
+	}))
+}
+
+func restoredPod(p *cri.Pod, took time.Duration) *localv1.RestoredPod {
+	return &localv1.RestoredPod{Id: p.ID, Name: p.Name, Namespace: p.Namespace, Ip: p.IP, Took: durationpb.New(took)}
+}
+
+// List implements localv1.AgentServer.
+func (s *service) List(ctx context.Context, req *localv1.ListRequest) (*localv1.ListResponse, error) {
+	found, damaged, err := s.list(ctx, req.Namespace)
+	if err != nil {
+		damaged = append(damaged, "the store: "+err.Error())
+	}
+	resp := &localv1.ListResponse{Damaged: damaged}
+	for _, f := range found {
+		resp.Snapshots = append(resp.Snapshots, f.proto())
+	}
+	return resp, nil
+}
+
+// Inspect implements localv1.AgentServer.
+func (s *service) Inspect(ctx context.Context, req *localv1.InspectRequest) (*localv1.Snapshot, error) {
+	f, err := s.find(ctx, parseKey(req.Snapshot, req.Namespace))
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return f.proto(), nil
+}
+
+// Remove implements localv1.AgentServer.
+func (s *service) Remove(ctx context.Context, req *localv1.RemoveRequest) (*localv1.RemoveResponse, error) {
+	if err := s.remove(ctx, parseKey(req.Snapshot, req.Namespace)); err != nil {
+		return nil, toStatus(err)
+	}
+	return &localv1.RemoveResponse{}, nil
+}
+
+// Verify implements localv1.AgentServer.
+func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreamingServer[localv1.VerifyEvent]) error {
+	ctx, cancel := s.bound(stream.Context())
+	defer cancel()
+	out := events[localv1.VerifyEvent]{stream: stream}
+	keys, damaged, err := s.toVerify(ctx, req)
+	if err != nil {
+		return toStatus(err)
+	}
+	for _, d := range damaged {
+		out.send(verifyResult(&localv1.VerifyResult{Problems: []string{d}}))
+	}
+	for _, k := range keys {
+		err := s.verify(ctx, k, req.ReadData, func(done, total int64) {
+			out.progress(k.String(), &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Progress{
+				Progress: &localv1.Progress{Stage: k.String(), Done: done, Total: total}}})
+		})
+		if err != nil && !errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrTruncated) {
+			return toStatus(err)
+		}
+		r := &localv1.VerifyResult{Namespace: k.Namespace, Snapshot: k.Name, Ok: err == nil}
+		r.Problems = problems(err)
+		out.send(verifyResult(r))
+	}
+	return nil
+}
+
+func verifyResult(r *localv1.VerifyResult) *localv1.VerifyEvent {
+	return &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Result{Result: r}}
+}
+
+// toVerify returns what a request asks to verify.
+func (s *service) toVerify(ctx context.Context, req *localv1.VerifyRequest) (keys []snapshot.Key, damaged []string, err error) {
+	if req.Snapshot != "" {
+		return []snapshot.Key{parseKey(req.Snapshot, req.Namespace)}, nil, nil
+	}
+	found, damaged, err := s.list(ctx, req.Namespace)
+	for _, f := range found {
+		keys = append(keys, f.Manifest.Meta.Key)
+	}
+	return keys, damaged, err
+}
+
+// Sweep implements localv1.AgentServer.
+func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingServer[localv1.SweepEvent]) error {
+	ctx, cancel := s.bound(stream.Context())
+	defer cancel()
+	out := events[localv1.SweepEvent]{stream: stream}
+	grace := sweepGrace
+	if req.Grace != nil {
+		grace = req.Grace.AsDuration()
+	}
+	far, err := s.store.get(ctx)
+	if err != nil {
+		return toStatus(err)
+	}
+	sum := &localv1.SweepResult{}
+	for _, st := range []*storage.Store{s.spool, far} {
+		r, err := st.Sweep(ctx, storage.SweepOptions{Grace: grace, DryRun: req.DryRun, Progress: func(done, total int64) {
+			stage := st.Backend().Location()
+			out.progress(stage, &localv1.SweepEvent{Event: &localv1.SweepEvent_Progress{
+				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total}}})
+		}})
+		if err != nil {
+			return toStatus(err)
+		}
+		addSweep(sum, r)
+	}
+	out.send(&localv1.SweepEvent{Event: &localv1.SweepEvent_Result{Result: sum}})
+	return nil
+}
+
+// events sends one stream's events from many goroutines. What cannot be sent is dropped: the
+// request goes on without its listener.
+type events[E any] struct {
+	stream grpc.ServerStreamingServer[E]
+	mu     sync.Mutex
+	stage  string
+	last   time.Time
+}
+
+// progressEvery bounds how often progress is told.
+const progressEvery = 100 * time.Millisecond
+
+func (e *events[E]) send(m *E) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_ = e.stream.Send(m)
+}
+
+// progress sends the first event of a stage, and then one now and again.
+func (e *events[E]) progress(stage string, m *E) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if stage == e.stage && time.Since(e.last) < progressEvery {
+		return
+	}
+	e.stage, e.last = stage, time.Now()
+	_ = e.stream.Send(m)
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"diapause.dev/runsc/gofer"
+	"diapause.dev/storage"
+)
+
+// source is where one sandbox reads its image from. It implements gofer.Source.
+type source struct {
+	rs      *restores
+	restore *restore
+}
+
+// Size implements gofer.Source.
+func (s *source) Size(file string) (int64, error) {
+	r := s.restore.reader
+	if r == nil {
+		return 0, fmt.Errorf("request %s has ended", s.restore.Request)
+	}
+	f, ok := r.manifest.File(file)
+	if !ok {
+		return 0, fmt.Errorf("snapshot %s has no file %q: %w", s.restore.Key, file, storage.ErrNotFound)
+	}
+	return f.Size, nil
+}
+
+const (
+	readRetryFirst = 50 * time.Millisecond
+	readRetryMost  = 5 * time.Second
+)
+
+// ReadAt implements gofer.Source: it waits out a store that is away, for the sandbox cannot live
+// without its memory, and gives up what cannot get better.
+func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) error {
+	r := s.restore.reader
+	if r == nil {
+		return fmt.Errorf("request %s has ended", s.restore.Request)
+	}
+	for pause := readRetryFirst; ; pause = min(2*pause, readRetryMost) {
+		err := r.ReadAt(ctx, file, off, [][]byte{p})
+		if err == nil {
+			s.restore.add(int64(len(p)))
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if final(err) {
+			s.restore.note(err)
+			return err
+		}
+		s.rs.log.Warn("read is tried again", "snapshot", s.restore.Key.String(), "file", file, "offset", off, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// final reports whether trying again cannot help.
+func final(err error) bool {
+	for _, kind := range []error{storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound, storage.ErrFormat, storage.ErrInvalidName} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// Ended implements gofer.Source.
+func (s *source) Ended(end gofer.End) {
+	switch end {
+	case gofer.Loaded:
+		s.rs.finish(s.restore, nil)
+	case gofer.Gone:
+		s.rs.finish(s.restore, fmt.Errorf("restore of %s: %w before it had all its memory", s.restore.Key, ErrSandboxExited))
+	}
+}
+
+// add counts bytes handed to the sandbox.
+func (r *restore) add(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read += n
+}
+
+// progress returns the bytes handed to the sandbox and those of the image.
+func (r *restore) progress() (done, total int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return min(r.read, r.total), r.total
+}
+
+// note keeps the first reason why the restore must fail.
+func (r *restore) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// failure returns the reason noted, or nil.
+func (r *restore) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// loading returns how far a sandbox has loaded its memory, if it is still at it.
+func (rs *restores) loading(sandbox string) (done, total int64, ok bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.all {
+		if r.SandboxID == sandbox {
+			done, total = r.progress()
+			return done, total, true
+		}
+	}
+	return 0, 0, false
+}

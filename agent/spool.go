@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+
+	"diapause.dev/runsc/capture"
+	"diapause.dev/storage"
+)
+
+// toSpool compresses and stores what was captured. When it returns, the snapshot is restorable on
+// this node, whatever happens to the agent or the machine.
+func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
+	if err := c.arena.Seal(); err != nil {
+		return err
+	}
+	total := im.PagesSize + int64(len(im.State)+len(im.PagesMeta))
+	w, err := c.spool.NewWriter(ctx, c.rec.Key, storage.WriterOptions{
+		Parent:   c.parent(ctx),
+		Progress: func(raw, _ int64) { c.o.Progress("spool", raw, total) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.write(w, im); err != nil {
+		w.Abort()
+		return err
+	}
+	c.meta.Created = time.Now()
+	c.meta.Overflow = c.arena.Overflow()
+	c.meta.Timeline = c.watch.stages
+	if _, err := w.Commit(ctx, c.meta); err != nil {
+		return err
+	}
+	c.watch.lap("spool")
+	c.setLineage(c.pod.ID, c.rec.Key)
+	return c.advance(StageSpooled)
+}
+
+// parent returns the manifest of the sandbox's last snapshot if this node still holds it whole.
+func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
+	k, ok := c.lineageOf(c.pod.ID)
+	if !ok {
+		return nil
+	}
+	m, err := c.spool.Manifest(ctx, k)
+	if err != nil {
+		c.log.Info("snapshot is stored whole: its parent is not on this node", "parent", k.String(), "reason", err)
+		return nil
+	}
+	c.meta.Parent = &k
+	return m
+}
+
+// write writes the image files, those first that a restore reads first.
+func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
+	if err := writeWhole(w.File(checkpointfiles.StateFileName), im.State); err != nil {
+		return err
+	}
+	if err := writeWhole(w.File(checkpointfiles.PagesMetadataFileName), im.PagesMeta); err != nil {
+		return err
+	}
+	pages := w.File(checkpointfiles.PagesFileName)
+	for run := range im.Chunks(ChunkSize) {
+		raw, err := c.arena.Slice(run.Off, run.Len)
+		if err != nil {
+			return err
+		}
+		if err := pages.Chunk(raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeWhole(f *storage.FileWriter, data []byte) error {
+	for len(data) > 0 {
+		n := min(len(data), ChunkSize)
+		if err := f.Chunk(data[:n:n]); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}

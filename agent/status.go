@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cri"
+	"diapause.dev/runsc"
+)
+
+// Status implements localv1.AgentServer.
+func (s *service) Status(ctx context.Context, _ *localv1.StatusRequest) (*localv1.StatusResponse, error) {
+	resp := &localv1.StatusResponse{
+		Version: s.cfg.Version, Node: s.cfg.Node, Store: s.cfg.Store, StateDir: s.cfg.StateDir,
+		Started: timestamppb.New(s.started), Checks: s.checks(ctx),
+	}
+	if f, err := s.node.get(ctx); err == nil {
+		resp.Facts = factsProto(f)
+	}
+	_, resp.Kubelet, _ = cri.KubeletRunning() // not knowing is told by a check
+	return resp, nil
+}
+
+// lowSpace is how much free space a spool should have, in bytes.
+const lowSpace = 1 << 30
+
+// checks looks at everything that the agent needs to do its work.
+func (s *service) checks(ctx context.Context) []*localv1.Check {
+	var out []*localv1.Check
+	add := func(name, detail string, err error) {
+		if err != nil {
+			detail = err.Error()
+		}
+		out = append(out, &localv1.Check{Name: name, Ok: err == nil, Detail: detail})
+	}
+	pods, err := s.cri.Pods(ctx)
+	add("containerd", fmt.Sprintf("%s answers, %d pods", s.cfg.Containerd, len(pods)), err)
+	f, err := s.node.get(ctx)
+	add("runsc", f.RunscVersion+" on "+f.Platform, err)
+	detail, err := s.checkSidecar()
+	add("sidecar", detail, err)
+	_, err = s.store.get(ctx)
+	add("store", s.cfg.Store, err)
+	detail, err = s.checkSpool()
+	add("spool", detail, err)
+	pid, ok, err := cri.KubeletRunning()
+	detail = "no kubelet: pods are restored by diapause restore"
+	if ok {
+		detail = fmt.Sprintf("kubelet is process %d: pods are restored by annotation", pid)
+	}
+	add("kubelet", detail, err)
+	return out
+}
+
+func (s *service) checkSidecar() (string, error) {
+	c, err := runsc.ReadConfig(s.cfg.RunscConfig)
+	if err != nil {
+		return "", err
+	}
+	path, err := c.SidecarPath()
+	if err != nil {
+		return "", err
+	}
+	fi, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: install checkpointgofer there, next to runsc", err)
+	}
+	if !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0 {
+		return "", fmt.Errorf("%s: not an executable regular file (runsc takes no other)", path)
+	}
+	return path, nil
+}
+
+func (s *service) checkSpool() (string, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.spoolDir(), &st); err != nil {
+		return "", fmt.Errorf("spool %s: %w", s.spoolDir(), err)
+	}
+	free := int64(st.Bavail) * st.Bsize
+	if free < lowSpace {
+		return "", fmt.Errorf("spool %s has only %d MiB free: checkpoints may fail; make room or lower --cache-size", s.spoolDir(), free>>20)
+	}
+	return fmt.Sprintf("%s, %d MiB free", s.spoolDir(), free>>20), nil
+}
+
+// topTime bounds how long a sandbox may take to tell its memory use.
+const topTime = 5 * time.Second
+
+// Top implements localv1.AgentServer.
+func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, topTime)
+	defer cancel()
+	pods, err := s.cri.Pods(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	resp := &localv1.TopResponse{}
+	for _, p := range pods {
+		if p.Runtime != cri.RuntimeType || !p.Ready {
+			continue
+		}
+		u := &localv1.SandboxUse{Id: p.ID, Pod: p.Name, Namespace: p.Namespace, Snapshot: p.Annotations[AnnotationRestoreFrom]}
+		u.Memory, _ = runsc.MemoryUsage(p.SandboxPID) // 0: it has just ended
+		u.Request = s.underWay(p.ID)
+		resp.Sandboxes = append(resp.Sandboxes, u)
+	}
+	return resp, nil
+}
+
+// underWay says what is being done to a sandbox.
+func (s *service) underWay(sandbox string) string {
+	if s.turns.taken(sandbox) {
+		return "checkpoint"
+	}
+	if done, total, ok := s.restores.loading(sandbox); ok {
+		return fmt.Sprintf("load: %d of %d MiB", done>>20, total>>20)
+	}
+	return ""
+}

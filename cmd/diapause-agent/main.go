@@ -1,0 +1,118 @@
+// Command diapause-agent is the daemon of a node: see diapause.dev/agent.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	gvisorlog "gvisor.dev/gvisor/pkg/log"
+
+	"github.com/spf13/cobra"
+
+	"diapause.dev/agent"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "diapause-agent:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var (
+		cfg   agent.Config
+		level string
+	)
+	cmd := &cobra.Command{
+		Use:   "diapause-agent",
+		Short: "Freezes running gVisor pods of this node and brings them back",
+		Long: "diapause-agent takes requests to checkpoint and restore the gVisor pods of this node.\n" +
+			"It needs root, containerd, and containerd-shim-diapause-v1 as the pods' runtime.\n" +
+			"Operators speak to it with diapause(1) over its local socket.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if cfg.Logger, err = logger(level); err != nil {
+				return err
+			}
+			return run(cmd.Context(), cfg)
+		},
+	}
+	node, _ := os.Hostname() // empty: --node says it
+	f := cmd.Flags()
+	f.StringVar(&cfg.Socket, "socket", "/run/diapause/agent.sock", "socket of the local service (root only)")
+	f.StringVar(&cfg.SidecarSocket, "sidecar-socket", "/run/diapause/gofer.sock", "socket for checkpointgofer (root only)")
+	f.StringVar(&cfg.RequestDir, "request-dir", "/run/diapause/requests", "directory for requests under way; a tmpfs")
+	f.StringVar(&cfg.StoppedDir, "stopped-dir", "/run/diapause/stopped", "directory of markers that tell the shim which sandboxes were stopped")
+	f.StringVar(&cfg.StateDir, "state-dir", "/var/lib/diapause", "directory of the journal and the spool; must survive a reboot")
+	f.StringVar(&cfg.Store, "store", "dir:/var/lib/diapause/store", "where snapshots live: dir:/path or gs://bucket/prefix")
+	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
+	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml", "configuration file of the shim (containerd's ConfigPath)")
+	f.Int64Var(&cfg.Arena, "arena", 2<<30, "most bytes of memory for what one checkpoint captures; the rest goes to a file in the spool, which makes the pause longer")
+	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30, "most bytes of replicated snapshots kept on this node for the next restore")
+	f.DurationVar(&cfg.CaptureTime, "capture-time", 2*time.Minute, "a capture that takes longer is given up; the sandbox runs on")
+	f.StringVar(&cfg.Node, "node", node, "name of this node")
+	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	cfg.Version = version()
+	cmd.Version = cfg.Version
+	return cmd
+}
+
+func logger(level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level: %w", err)
+	}
+	gvisorlog.SetTarget(gvisorlog.GoogleEmitter{Writer: &gvisorlog.Writer{Next: io.Discard}})
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
+}
+
+func run(ctx context.Context, cfg agent.Config) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("must run as root")
+	}
+	if err := agent.ValidateStore(cfg.Store); err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	a, err := agent.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	err = a.Run(ctx)
+	if closeErr := a.Close(); err == nil {
+		err = closeErr
+	}
+	cfg.Logger.Info("agent stopped")
+	return err
+}
+
+// version is the module's version, or the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
+			v = s.Value
+		}
+	}
+	if v == "" || v == "(devel)" {
+		v = "devel"
+	}
+	return v
+}
