@@ -1,0 +1,121 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/diapause/internal/view"
+)
+
+type checkpointFlags struct {
+	name         string
+	stop, noWait bool
+}
+
+func (t *tool) checkpoint() *cobra.Command {
+	var f checkpointFlags
+	c := &cobra.Command{
+		Use:   "checkpoint [--stop] [--name N] [--no-wait] POD",
+		Short: "Save a running pod as a snapshot",
+		Long: `Save a running pod as a snapshot. POD is a pod's name, namespace/name, a pod id or a container
+id; ids may be shortened while they are unambiguous. The pod runs on unless --stop is given.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: t.completePods,
+		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runCheckpoint(ctx, args[0], f) }),
+	}
+	c.Flags().BoolVar(&f.stop, "stop", false, "stop the pod once its snapshot is safe on this node")
+	c.Flags().StringVar(&f.name, "name", "", "`name` of the snapshot (default: made from the pod's name)")
+	c.Flags().BoolVar(&f.noWait, "no-wait", false, "return when the snapshot is restorable on this node; replication goes on")
+	return c
+}
+
+func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags) error {
+	if f.name != "" && !snapshot.ValidName(f.name) {
+		return usageError{fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", f.name)}
+	}
+	req := &localv1.CheckpointRequest{Target: pod, Name: f.name, NoWaitReplicated: f.noWait, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}
+	if f.stop {
+		req.After = localv1.AfterMode_AFTER_MODE_STOP
+	}
+	ctx, cancel := t.long(ctx)
+	defer cancel()
+	return t.ask(ctx, func(a localv1.AgentClient) error {
+		run := checkpointRun{display: progress.New(t.err, progress.Bytes)}
+		err := run.follow(ctx, a, req)
+		run.display.Close()
+		if err != nil {
+			return run.explain(pod, err)
+		}
+		return t.print(view.Checkpoint{Request: run.request, Snapshot: view.NewSnapshot(run.snapshot)})
+	})
+}
+
+// checkpointRun follows one checkpoint.
+type checkpointRun struct {
+	display  progress.Display
+	request  string
+	snapshot *localv1.Snapshot // the newest state of it; nil: none yet
+}
+
+func (r *checkpointRun) follow(ctx context.Context, a localv1.AgentClient, req *localv1.CheckpointRequest) error {
+	s, err := a.Checkpoint(ctx, req)
+	if err == nil {
+		err = receive(s, r.take)
+	}
+	if err == nil && r.snapshot == nil {
+		err = errors.New("the agent ended the call without a snapshot: see its log")
+	}
+	return err
+}
+
+func (r *checkpointRun) take(e *localv1.CheckpointEvent) error {
+	switch v := e.GetEvent().(type) {
+	case *localv1.CheckpointEvent_Accepted:
+		r.request = v.Accepted
+		r.display.Update("request "+v.Accepted, 0, 0)
+	case *localv1.CheckpointEvent_Progress:
+		r.display.Update(v.Progress.GetStage(), v.Progress.GetDone(), v.Progress.GetTotal())
+	case *localv1.CheckpointEvent_Spooled:
+		r.snapshot = v.Spooled
+		r.display.Note("restorable on this node: " + view.NewSnapshot(v.Spooled).Key())
+	case *localv1.CheckpointEvent_Done:
+		r.snapshot = v.Done
+	}
+	return nil
+}
+
+// explain says what is left behind when following ended early.
+func (r *checkpointRun) explain(pod string, err error) error {
+	wrapped := &callError{doing: "checkpoint", object: pod, hint: hint(err), err: err}
+	switch {
+	case r.snapshot != nil:
+		wrapped.hint = fmt.Sprintf("snapshot %s is restorable on this node, but not said to be replicated", view.NewSnapshot(r.snapshot).Key())
+	case exitCode(err) == ExitInterrupted && r.request != "":
+		wrapped.hint = fmt.Sprintf(`request %s may have gone too far to be called off: see "diapause top" and "diapause ls"`, r.request)
+	}
+	return wrapped
+}
+
+// completePods offers the pods of this node to the shell; nothing when the agent is away.
+func (t *tool) completePods(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := t.query(c.Context())
+	defer cancel()
+	var pods []cobra.Completion
+	_ = t.ask(ctx, func(a localv1.AgentClient) error {
+		r, err := a.Top(ctx, &localv1.TopRequest{})
+		for _, s := range r.GetSandboxes() {
+			pods = append(pods, s.GetNamespace()+"/"+s.GetPod())
+		}
+		return err
+	})
+	return pods, cobra.ShellCompDirectiveNoFileComp
+}

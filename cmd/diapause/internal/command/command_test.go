@@ -1,0 +1,346 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	localv1 "diapause.dev/api/local/v1"
+)
+
+func progressOf(stage string, done, total int64) *localv1.Progress {
+	return &localv1.Progress{Stage: stage, Done: done, Total: total}
+}
+
+func checkpointEvents() []*localv1.CheckpointEvent {
+	spooled := sample()
+	spooled.Replicated = false
+	return []*localv1.CheckpointEvent{
+		{Event: &localv1.CheckpointEvent_Accepted{Accepted: "r-1"}},
+		{Event: &localv1.CheckpointEvent_Progress{Progress: progressOf("capture", 64<<20, 256<<20)}},
+		{Event: &localv1.CheckpointEvent_Spooled{Spooled: spooled}},
+		{Event: &localv1.CheckpointEvent_Progress{Progress: progressOf("replicate", 0, 0)}},
+		{Event: &localv1.CheckpointEvent_Done{Done: sample()}},
+	}
+}
+
+func restoreEvents(names ...string) []*localv1.RestoreEvent {
+	var events []*localv1.RestoreEvent
+	for _, n := range names {
+		p := &localv1.RestoredPod{Id: n + "-0123456789abcdef", Name: n, Namespace: "default", Ip: "10.0.0.7", Took: durationpb.New(300 * time.Millisecond)}
+		events = append(events, &localv1.RestoreEvent{Event: &localv1.RestoreEvent_Restored{Restored: p}},
+			&localv1.RestoreEvent{Event: &localv1.RestoreEvent_Loaded{Loaded: p}})
+	}
+	return events
+}
+
+func verifyEvents(ok bool, problems ...string) []*localv1.VerifyEvent {
+	return []*localv1.VerifyEvent{
+		{Event: &localv1.VerifyEvent_Progress{Progress: progressOf("read", 1, 2)}},
+		{Event: &localv1.VerifyEvent_Result{Result: &localv1.VerifyResult{Namespace: "default", Snapshot: "counter-1", Ok: ok, Problems: problems}}},
+	}
+}
+
+func healthy() *localv1.StatusResponse {
+	return &localv1.StatusResponse{Version: "v0.1", Node: "node0", Store: "dir:/store", Facts: &localv1.Facts{RunscVersion: "v1"},
+		Checks: []*localv1.Check{{Name: "containerd", Ok: true, Detail: "v2.4.2"}}}
+}
+
+func full() *recorder {
+	return &recorder{
+		checkpoint: checkpointEvents(),
+		restore:    restoreEvents("a", "b"),
+		list:       &localv1.ListResponse{Snapshots: []*localv1.Snapshot{sample()}, Damaged: []string{"default/torn: digest mismatch"}},
+		verify:     verifyEvents(true),
+		sweep: []*localv1.SweepEvent{{Event: &localv1.SweepEvent_Progress{Progress: progressOf("list", 3, 9)}},
+			{Event: &localv1.SweepEvent_Result{Result: &localv1.SweepResult{Packs: 2, Bytes: 3 << 20, Objects: []string{"default/packs/x"}}}}},
+		status: healthy(),
+		top:    &localv1.TopResponse{Sandboxes: []*localv1.SandboxUse{{Id: "0123456789abcdef", Pod: "counter", Namespace: "default", Memory: 5 << 20, Request: "checkpoint: capture"}}},
+	}
+}
+
+// TestForms runs every command in both output forms.
+func TestForms(t *testing.T) {
+	tests := []struct {
+		args  []string
+		table []string       // parts of the table, in order
+		json  map[string]any // some fields, by path
+	}{
+		{[]string{"checkpoint", "counter"}, []string{"SNAPSHOT", "counter-1", "256.0 MiB", "128.0 MiB", "2.00", "node, store"},
+			map[string]any{"request": "r-1", "snapshot.name": "counter-1", "snapshot.replicated": true}},
+		{[]string{"restore", "counter-1", "--count", "2"}, []string{"POD ID", "a-0123456789a", "default/a", "10.0.0.7", "300.0 ms", "default/b"},
+			map[string]any{"snapshot": "default/counter-1", "pods.0.name": "a", "pods.1.loaded": true, "pods.1.took_ms": 300.0}},
+		{[]string{"ls"}, []string{"NAMESPACE", "default", "counter-1"}, map[string]any{"snapshots.0.raw_bytes": float64(256 << 20), "damaged.0": "default/torn: digest mismatch"}},
+		{[]string{"inspect", "counter-1"},
+			[]string{"default/counter-1", "app, side", "default/counter-0", "2.00", "1000 (and 24", "amd64", "systrap", "avx2 sse4_2", "pages.img", "1022 chunks", "capture", "80.5 ms", "whole", "100.5 ms"},
+			map[string]any{"total_ms": 100.5, "timeline.1.took_ms": 80.5, "facts.runsc_version": "v1", "ratio": 2.0, "files.0.name": "checkpoint.img", "created": "2023-11-14T22:13:20Z"}},
+		{[]string{"rm", "one", "other/two", "one"}, []string{"removed default/one", "removed other/two"}, map[string]any{"removed.0": "default/one", "removed.1": "other/two"}},
+		{[]string{"verify", "--read-data"}, []string{"ok", "default/counter-1"}, map[string]any{"ok": true, "snapshots.0.name": "counter-1"}},
+		{[]string{"gc", "--dry-run"}, []string{"would delete default/packs/x", "would delete 2 packs, 3.0 MiB"}, map[string]any{"dry_run": true, "packs": 2.0, "bytes": float64(3 << 20)}},
+		{[]string{"top"}, []string{"0123456789abc", "default/counter", "5.0 MiB", "checkpoint: capture", "-"}, map[string]any{"sandboxes.0.pod": "counter", "sandboxes.0.memory_bytes": float64(5 << 20)}},
+		{[]string{"doctor"}, []string{"socket", "agent", "containerd"}, map[string]any{"ok": true}},
+		{[]string{"version"}, []string{"diapause", "v0.1", "node0"}, map[string]any{"agent": "v0.1", "runsc": "v1"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args[0], func(t *testing.T) {
+			socket := serve(t, full())
+			got := invoke(t.Context(), socket, tt.args...)
+			if got.code != ExitOK {
+				t.Fatalf("exit code %d: %s", got.code, got.err)
+			}
+			inOrder(t, got.out, tt.table)
+			got = invoke(t.Context(), socket, append(tt.args, "--output", "json")...)
+			if got.code != ExitOK {
+				t.Fatalf("json: exit code %d: %s", got.code, got.err)
+			}
+			fields(t, got.out, tt.json)
+		})
+	}
+}
+
+func inOrder(t *testing.T, s string, parts []string) {
+	t.Helper()
+	rest := s
+	for _, p := range parts {
+		_, after, ok := strings.Cut(rest, p)
+		if !ok {
+			t.Fatalf("no %q (in this order) in:\n%s", p, s)
+		}
+		rest = after
+	}
+}
+
+// fields parses s as one JSON document and compares values at dotted paths.
+func fields(t *testing.T, s string, want map[string]any) {
+	t.Helper()
+	var doc any
+	if err := json.Unmarshal([]byte(s), &doc); err != nil {
+		t.Fatalf("not one JSON document: %v\n%s", err, s)
+	}
+	for path, w := range want {
+		v := doc
+		for step := range strings.SplitSeq(path, ".") {
+			switch x := v.(type) {
+			case map[string]any:
+				v = x[step]
+			case []any:
+				if i := int(step[0] - '0'); i < len(x) {
+					v = x[i]
+				} else {
+					v = nil
+				}
+			}
+		}
+		if !reflect.DeepEqual(v, w) {
+			t.Errorf("%s = %v, want %v in\n%s", path, v, w, s)
+		}
+	}
+}
+
+// TestRequests checks what the agent is asked.
+func TestRequests(t *testing.T) {
+	tests := []struct {
+		args []string
+		want proto.Message
+	}{
+		{[]string{"checkpoint", "p"}, &localv1.CheckpointRequest{Target: "p", After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}},
+		{[]string{"checkpoint", "--stop", "--name", "n", "--no-wait", "ns/p"}, &localv1.CheckpointRequest{Target: "ns/p", Name: "n", NoWaitReplicated: true, After: localv1.AfterMode_AFTER_MODE_STOP}},
+		{[]string{"restore", "ns/s", "--name", "x", "--count", "2"}, &localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Name: "x", Count: 2}},
+		{[]string{"restore", "s", "--namespace", "ns"}, &localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Count: 1}},
+		{[]string{"ls", "-n", "ns"}, &localv1.ListRequest{Namespace: "ns"}},
+		{[]string{"inspect", "s"}, &localv1.InspectRequest{Namespace: "default", Snapshot: "s"}},
+		{[]string{"rm", "-n", "ns", "s"}, &localv1.RemoveRequest{Namespace: "ns", Snapshot: "s"}},
+		{[]string{"verify"}, &localv1.VerifyRequest{}},
+		{[]string{"verify", "-n", "ns", "--read-data"}, &localv1.VerifyRequest{Namespace: "ns", ReadData: true}},
+		{[]string{"verify", "s"}, &localv1.VerifyRequest{Namespace: "default", Snapshot: "s"}},
+		{[]string{"gc"}, &localv1.SweepRequest{}},
+		{[]string{"gc", "--grace", "0s"}, &localv1.SweepRequest{Grace: durationpb.New(0)}},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			r := full()
+			got := invoke(t.Context(), serve(t, r), tt.args...)
+			if got.code != ExitOK && tt.args[0] != "restore" { // a restore of one pod gets two here
+				t.Fatalf("exit code %d: %s", got.code, got.err)
+			}
+			if asked := (<-r.asked).(proto.Message); !proto.Equal(asked, tt.want) {
+				t.Errorf("asked %v, want %v", asked, tt.want)
+			}
+		})
+	}
+}
+
+// TestErrors checks exit codes and that a message names the object and what to do.
+func TestErrors(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		set  func(*recorder)
+		code int
+		says []string
+	}{
+		{"unknown command", []string{"freeze"}, nil, ExitUsage, []string{"freeze", "--help"}},
+		{"unknown flag", []string{"ls", "--hard"}, nil, ExitUsage, []string{"--hard"}},
+		{"argument missing", []string{"inspect"}, nil, ExitUsage, []string{"accepts 1 arg"}},
+		{"output form", []string{"ls", "--output", "xml"}, nil, ExitUsage, []string{"table or json"}},
+		{"bad name", []string{"inspect", "../x/y"}, nil, ExitUsage, []string{"../x/y"}},
+		{"two namespaces", []string{"rm", "-n", "a", "b/s"}, nil, ExitUsage, []string{"b/s", "--namespace a"}},
+		{"bad namespace", []string{"ls", "-n", "A"}, nil, ExitUsage, []string{"--namespace"}},
+		{"count", []string{"restore", "s", "--count", "0"}, nil, ExitUsage, []string{"--count 0"}},
+		{"negative timeout", []string{"ls", "--timeout", "-1s"}, nil, ExitUsage, []string{"--timeout"}},
+		{"bad snapshot name", []string{"checkpoint", "p", "--name", "A/B"}, nil, ExitUsage, []string{"--name"}},
+		{"short interval", []string{"top", "--interval", "1ms"}, nil, ExitUsage, []string{"--interval"}},
+		{"not found", []string{"inspect", "missing"}, nil, ExitNotFound, []string{"default/missing", "no such snapshot"}},
+		{"all not found", []string{"rm", "missing", "a/missing"}, nil, ExitNotFound, []string{"default/missing", "a/missing"}},
+		{"pod not found", []string{"checkpoint", "ghost"}, func(r *recorder) {
+			r.checkpoint, r.err = nil, status.Error(codes.NotFound, "no pod or container of this node has this name or id")
+		}, ExitNotFound, []string{"checkpoint ghost", "no pod"}},
+		{"refused", []string{"restore", "s"}, func(r *recorder) {
+			r.restore, r.err = nil, status.Error(codes.FailedPrecondition, "a kubelet runs here: use the annotation")
+		}, ExitFailure, []string{"restore default/s", "annotation"}},
+		{"object named once", []string{"inspect", "s"}, func(r *recorder) {
+			r.err = status.Error(codes.DataLoss, "default/s: manifest: digest mismatch")
+		}, ExitFailure, []string{"inspect: default/s: manifest: digest mismatch"}},
+		{"after spooling", []string{"checkpoint", "p"}, func(r *recorder) {
+			r.checkpoint, r.err = r.checkpoint[:3], status.Error(codes.Internal, "replicate: disk full")
+		}, ExitFailure, []string{"disk full", "default/counter-1 is restorable on this node"}},
+		{"no snapshot", []string{"checkpoint", "p"}, func(r *recorder) { r.checkpoint = r.checkpoint[:2] }, ExitFailure, []string{"without a snapshot"}},
+		{"too few pods", []string{"restore", "s", "--count", "3"}, nil, ExitFailure, []string{"before all pods"}},
+		{"no result", []string{"gc"}, func(r *recorder) { r.sweep = nil }, ExitFailure, []string{"without a result"}},
+		{"damaged", []string{"verify"}, func(r *recorder) { r.verify = verifyEvents(false, "packs/1: digest mismatch") }, ExitFailure, []string{"1 of 1"}},
+		{"doctor", []string{"doctor"}, func(r *recorder) {
+			r.status.Checks = append(r.status.Checks, &localv1.Check{Name: "runsc", Detail: "not found: install it"})
+		}, ExitFailure, []string{"FAIL"}},
+		{"agent too old", []string{"ls"}, func(r *recorder) { r.err = status.Error(codes.Unimplemented, "unknown method") }, ExitFailure, []string{"diapause version"}},
+		{"hostile text", []string{"inspect", "s"}, func(r *recorder) { r.err = status.Error(codes.Internal, "\x1b[2Jgone") }, ExitFailure, []string{"?[2Jgone"}},
+		{"late", []string{"gc", "--timeout", "50ms"}, func(r *recorder) { r.hang = true }, ExitFailure, []string{"--timeout"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := full()
+			if tt.set != nil {
+				tt.set(r)
+			}
+			got := invoke(t.Context(), serve(t, r), tt.args...)
+			if got.code != tt.code {
+				t.Errorf("exit code %d, want %d", got.code, tt.code)
+			}
+			for _, s := range tt.says {
+				if !strings.Contains(got.err, s) {
+					t.Errorf("no %q in %q", s, got.err)
+				}
+			}
+		})
+	}
+}
+
+// TestMixedFailures tells a failure from things that merely do not exist.
+func TestMixedFailures(t *testing.T) {
+	r := full()
+	r.err = status.Error(codes.Internal, "disk")
+	got := invoke(t.Context(), serve(t, r), "rm", "missing", "s", "--output", "json")
+	if got.code != ExitFailure {
+		t.Errorf("exit code %d, want %d", got.code, ExitFailure)
+	}
+	fields(t, got.out, map[string]any{"errors.1": "remove default/s: disk"})
+}
+
+// TestHalfRestore checks that what did come up is told even when the rest fails.
+func TestHalfRestore(t *testing.T) {
+	r := full()
+	r.restore, r.err = restoreEvents("a"), status.Error(codes.ResourceExhausted, "no memory for b")
+	got := invoke(t.Context(), serve(t, r), "restore", "s", "--count", "2", "-o", "json")
+	if got.code != ExitFailure {
+		t.Errorf("exit code %d, want %d", got.code, ExitFailure)
+	}
+	fields(t, got.out, map[string]any{"pods.0.name": "a", "error": "restore default/s: no memory for b"})
+}
+
+// TestInterrupt cancels a call the way Ctrl-C does.
+func TestInterrupt(t *testing.T) {
+	r := full()
+	r.checkpoint, r.hang = r.checkpoint[:1], true
+	socket := serve(t, r)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan outcome, 1)
+	go func() { done <- invoke(ctx, socket, "checkpoint", "p") }()
+	<-r.asked
+	time.Sleep(50 * time.Millisecond)
+	cancel()
+	got := <-done
+	if got.code != ExitInterrupted || !strings.Contains(got.err, "request r-1") {
+		t.Errorf("exit code %d, want %d; said %q", got.code, ExitInterrupted, got.err)
+	}
+}
+
+// TestAgentAway covers the ways in which nobody answers.
+func TestAgentAway(t *testing.T) {
+	dead := filepath.Join(t.TempDir(), "dead.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, socket := range map[string]string{"no socket": filepath.Join(t.TempDir(), "none.sock"), "nobody listens": dead} {
+		t.Run(name, func(t *testing.T) {
+			got := invoke(t.Context(), socket, "ls")
+			if got.code != ExitFailure || !strings.Contains(got.err, socket) || !strings.Contains(got.err, "diapause-agent") {
+				t.Errorf("exit code %d, said %q", got.code, got.err)
+			}
+			if got = invoke(t.Context(), socket, "version"); got.code != ExitOK || !strings.Contains(got.out, "does not answer") {
+				t.Errorf("version: exit code %d, said %q", got.code, got.out)
+			}
+			if got = invoke(t.Context(), socket, "doctor", "-o", "json"); got.code != ExitFailure {
+				t.Errorf("doctor: exit code %d", got.code)
+			}
+			fields(t, got.out, map[string]any{"ok": false})
+		})
+	}
+}
+
+func TestProgressLines(t *testing.T) {
+	got := invoke(t.Context(), serve(t, full()), "checkpoint", "p")
+	inOrder(t, got.err, []string{"request r-1\n", "capture: 25% (64.0 MiB of 256.0 MiB)\n", "restorable on this node: default/counter-1\n", "replicate\n"})
+}
+
+func TestPluginName(t *testing.T) {
+	var out, errOut strings.Builder
+	if code := Run(t.Context(), []string{"/usr/local/bin/kubectl-diapause", "restore", "--help"}, &out, &errOut); code != ExitOK {
+		t.Fatalf("exit code %d: %s", code, errOut.String())
+	}
+	if !strings.Contains(out.String(), "kubectl diapause restore") {
+		t.Errorf("usage does not say kubectl diapause:\n%s", out.String())
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	got := invoke(t.Context(), serve(t, full()), "__complete", "inspect", "")
+	if !slices.Contains(strings.Split(got.out, "\n"), "default/counter-1") {
+		t.Errorf("completion offers %q", got.out)
+	}
+	if got = invoke(t.Context(), "/nonexistent", "completion", "bash"); got.code != ExitOK || got.out == "" {
+		t.Errorf("completion bash: exit code %d", got.code)
+	}
+}
+
+func TestSocketFromEnvironment(t *testing.T) {
+	t.Setenv("DIAPAUSE_SOCKET", serve(t, full()))
+	var out, errOut strings.Builder
+	if code := Run(t.Context(), []string{"diapause", "ls"}, &out, &errOut); code != ExitOK {
+		t.Errorf("exit code %d: %s", code, errOut.String())
+	}
+}

@@ -1,0 +1,86 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	localv1 "diapause.dev/api/local/v1"
+)
+
+// maxMessage bounds one answer of the agent: a list of many snapshots is large.
+const maxMessage = 64 << 20
+
+// connect reaches the agent. The caller closes the connection. It fails at once, and says what to
+// do, when nobody listens.
+func (t *tool) connect(ctx context.Context) (localv1.AgentClient, *grpc.ClientConn, error) {
+	if err := t.probe(ctx); err != nil {
+		return nil, nil, err
+	}
+	conn, err := grpc.NewClient("passthrough:///agent",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's mode and its peers' credentials guard it
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return t.dial(ctx) }),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to %s: %w", t.socket, err)
+	}
+	return localv1.NewAgentClient(conn), conn, nil
+}
+
+func (t *tool) dial(ctx context.Context) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", t.socket)
+}
+
+// probe dials once, for an error that tells why.
+func (t *tool) probe(ctx context.Context) error {
+	c, err := t.dial(ctx)
+	if err == nil {
+		return c.Close()
+	}
+	advice := `start it as root with "diapause-agent", or say with --socket where it listens`
+	if errors.Is(err, fs.ErrPermission) {
+		advice = "only root may ask it: run this command as root"
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err // the address is named already
+	}
+	return fmt.Errorf("the agent cannot be reached at %s: %w\n%s", t.socket, err, advice)
+}
+
+// ask connects, runs f and closes the connection.
+func (t *tool) ask(ctx context.Context, f func(localv1.AgentClient) error) error {
+	agent, conn, err := t.connect(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(agent)
+	if e := conn.Close(); err == nil && e != nil {
+		err = fmt.Errorf("close connection to %s: %w", t.socket, e)
+	}
+	return err
+}
+
+// receive hands every event of a stream to f until the stream ends. Leaving early ends the call by
+// its context, which is the caller's to cancel.
+func receive[E any](s grpc.ServerStreamingClient[E], f func(*E) error) error {
+	for {
+		e, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = f(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/view"
+)
+
+func (t *tool) doctor() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this node: the socket, the agent, containerd, the shim, runsc, the store",
+		Long:  "Check this node, from the socket to the store. Each check that fails says what to do; the exit code is then 1.",
+		Args:  cobra.NoArgs,
+		RunE: t.run(func(ctx context.Context, _ []string) error {
+			h := t.examine(ctx)
+			if err := t.print(h); err != nil {
+				return err
+			}
+			if !h.OK {
+				return errors.New("doctor: not all is well: see the lines that say FAIL")
+			}
+			return nil
+		}),
+	}
+}
+
+// examine checks from the outside in: what the tool sees of the socket, then what the agent says.
+func (t *tool) examine(ctx context.Context) *view.Health {
+	h := &view.Health{OK: true}
+	h.Add(checkUser(os.Geteuid()))
+	h.Add(checkSocket(t.socket))
+	ctx, cancel := t.query(ctx)
+	defer cancel()
+	var status *localv1.StatusResponse
+	err := t.ask(ctx, func(a localv1.AgentClient) (err error) {
+		status, err = a.Status(ctx, &localv1.StatusRequest{})
+		return failed("status", "", err)
+	})
+	h.Add(checkAgent(status, err))
+	for _, c := range status.GetChecks() {
+		h.Add(view.Check{Name: c.GetName(), OK: c.GetOk(), Detail: c.GetDetail()})
+	}
+	return h
+}
+
+func checkUser(uid int) view.Check {
+	c := view.Check{Name: "user", OK: uid == 0, Detail: "root"}
+	if !c.OK {
+		c.Detail = fmt.Sprintf("user id %d: the agent answers only root: run this command as root", uid)
+	}
+	return c
+}
+
+func checkAgent(s *localv1.StatusResponse, err error) view.Check {
+	if err != nil {
+		return view.Check{Name: "agent", Detail: strings.ReplaceAll(err.Error(), "\n", ": ")}
+	}
+	return view.Check{Name: "agent", OK: true, Detail: fmt.Sprintf("version %s on %s, store %s", s.GetVersion(), s.GetNode(), s.GetStore())}
+}
+
+// checkSocket looks at the socket's file: it must be a socket that only root can open.
+func checkSocket(path string) view.Check {
+	c := view.Check{Name: "socket"}
+	i, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c.Detail = path + ` does not exist: start the agent with "diapause-agent", or name its socket with --socket`
+	case err != nil:
+		c.Detail = err.Error()
+	case i.Mode().Type() != fs.ModeSocket:
+		c.Detail = fmt.Sprintf("%s is no socket (%s): remove it and start the agent again", path, i.Mode())
+	case i.Mode().Perm()&0o077 != 0:
+		c.Detail = fmt.Sprintf("%s has mode %04o, so that others than its owner may open it: chmod 600 it", path, i.Mode().Perm())
+	case ownedByOther(i):
+		c.Detail = path + " does not belong to this user: who started the agent?"
+	default:
+		c.OK, c.Detail = true, fmt.Sprintf("%s, mode %04o", path, i.Mode().Perm())
+	}
+	return c
+}
+
+func ownedByOther(i fs.FileInfo) bool {
+	s, ok := i.Sys().(*syscall.Stat_t)
+	return ok && int(s.Uid) != os.Geteuid() && s.Uid != 0
+}

@@ -1,0 +1,110 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The exit codes.
+const (
+	ExitOK          = 0
+	ExitFailure     = 1
+	ExitUsage       = 2
+	ExitNotFound    = 3
+	ExitInterrupted = 130
+)
+
+// usageError is a command line that cannot be run.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// callError is a call that failed: what it was doing, to what, and what the operator can do.
+type callError struct {
+	doing, object string
+	hint          string
+	err           error
+}
+
+func (e *callError) Error() string {
+	s := e.doing
+	if m := status.Convert(e.err).Message(); e.object == "" || strings.Contains(m, e.object) {
+		s += ": " + m
+	} else {
+		s += " " + e.object + ": " + m
+	}
+	if e.hint != "" {
+		s += "\n" + e.hint
+	}
+	return s
+}
+
+func (e *callError) Unwrap() error { return e.err }
+
+// failed wraps what a call to the agent returned; nil stays nil.
+func failed(doing, object string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &callError{doing: doing, object: object, hint: hint(err), err: err}
+}
+
+// hint says what to do about an error that the agent cannot explain itself.
+func hint(err error) string {
+	switch kind(err) {
+	case codes.Unavailable:
+		return `the agent went away: see its log, and "diapause doctor"; what it had accepted is in its journal`
+	case codes.DeadlineExceeded:
+		return "no answer in time: give it longer with --timeout"
+	case codes.Unimplemented:
+		return `this agent does not know the call: compare the versions with "diapause version"`
+	}
+	return ""
+}
+
+// kind is the class of an error; context errors have the class that the agent gives them.
+func kind(err error) codes.Code {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	}
+	return status.Code(err)
+}
+
+// exitCode maps an error to the tool's exit code. Several errors of one class have its code.
+func exitCode(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return commonCode(all.Unwrap())
+	}
+	if errors.As(err, new(usageError)) {
+		return ExitUsage
+	}
+	switch kind(err) {
+	case codes.NotFound:
+		return ExitNotFound
+	case codes.InvalidArgument:
+		return ExitUsage
+	case codes.Canceled:
+		return ExitInterrupted
+	}
+	return ExitFailure
+}
+
+func commonCode(errs []error) int {
+	code := exitCode(errs[0])
+	for _, err := range errs[1:] {
+		if exitCode(err) != code {
+			return ExitFailure
+		}
+	}
+	return code
+}

@@ -1,0 +1,76 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// defaultNamespace is meant where none is named.
+const defaultNamespace = "default"
+
+// parseKey reads "name" or "namespace/name"; namespace is what --namespace says, empty if nothing.
+func parseKey(arg, namespace string) (snapshot.Key, error) {
+	k := snapshot.Key{Namespace: namespace, Name: arg}
+	if ns, name, ok := strings.Cut(arg, "/"); ok {
+		if namespace != "" && namespace != ns {
+			return k, usageError{fmt.Errorf("snapshot %q is not in --namespace %s: name one namespace", arg, namespace)}
+		}
+		k = snapshot.Key{Namespace: ns, Name: name}
+	} else if namespace == "" {
+		k.Namespace = defaultNamespace
+	}
+	if err := k.Validate(); err != nil {
+		return k, usageError{fmt.Errorf("snapshot %.200q: %w", arg, err)}
+	}
+	return k, nil
+}
+
+// parseKeys reads several, each once.
+func parseKeys(args []string, namespace string) ([]snapshot.Key, error) {
+	var keys []snapshot.Key
+	seen := map[snapshot.Key]bool{}
+	for _, a := range args {
+		k, err := parseKey(a, namespace)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[k] {
+			seen[k], keys = true, append(keys, k)
+		}
+	}
+	return keys, nil
+}
+
+// validNamespace checks the value of --namespace where it stands alone.
+func validNamespace(ns string) error {
+	if ns != "" && !snapshot.ValidName(ns) {
+		return usageError{fmt.Errorf("--namespace %.200q: not a namespace", ns)}
+	}
+	return nil
+}
+
+func namespaceFlag(c *cobra.Command, ns *string, usage string) {
+	c.Flags().StringVarP(ns, "namespace", "n", "", usage)
+}
+
+// completeSnapshots offers the names of snapshots to the shell; nothing when the agent is away.
+func (t *tool) completeSnapshots(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+	defer cancel()
+	var names []cobra.Completion
+	_ = t.ask(ctx, func(a localv1.AgentClient) error {
+		r, err := a.List(ctx, &localv1.ListRequest{})
+		for _, s := range r.GetSnapshots() {
+			names = append(names, s.GetNamespace()+"/"+s.GetName())
+		}
+		return err
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,43 @@
+package command
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/diapause/internal/view"
+)
+
+func (t *tool) list() *cobra.Command {
+	var namespace string
+	c := &cobra.Command{
+		Use:     "ls [--namespace NS]",
+		Aliases: []string{"list"},
+		Short:   "List the snapshots of this node and of the store",
+		Args:    cobra.NoArgs,
+		RunE:    t.run(func(ctx context.Context, _ []string) error { return t.runList(ctx, namespace) }),
+	}
+	namespaceFlag(c, &namespace, "only this `namespace` (default: all)")
+	return c
+}
+
+func (t *tool) runList(ctx context.Context, namespace string) error {
+	if err := validNamespace(namespace); err != nil {
+		return err
+	}
+	ctx, cancel := t.query(ctx)
+	defer cancel()
+	return t.ask(ctx, func(a localv1.AgentClient) error {
+		r, err := a.List(ctx, &localv1.ListRequest{Namespace: namespace})
+		if err != nil {
+			return failed("list snapshots", "", err)
+		}
+		for _, d := range r.GetDamaged() {
+			fmt.Fprintln(t.err, "damaged: "+progress.Clean(d))
+		}
+		return t.print(view.NewList(r))
+	})
+}

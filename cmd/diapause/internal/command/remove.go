@@ -1,0 +1,58 @@
+package command
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/view"
+)
+
+func (t *tool) remove() *cobra.Command {
+	var namespace string
+	c := &cobra.Command{
+		Use:     "rm [--namespace NS] SNAPSHOT...",
+		Aliases: []string{"remove"},
+		Short:   "Remove snapshots",
+		Long: `Remove snapshots, each at once and for good. What they alone used is swept later, or now with
+"gc". All are tried; the exit code is 3 when all that failed did not exist.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: t.completeSnapshots,
+		RunE: t.run(func(ctx context.Context, args []string) error {
+			return t.runRemove(ctx, args, namespace)
+		}),
+	}
+	namespaceFlag(c, &namespace, "`namespace` of the snapshots (default \"default\")")
+	return c
+}
+
+func (t *tool) runRemove(ctx context.Context, args []string, namespace string) error {
+	keys, err := parseKeys(args, namespace)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := t.query(ctx)
+	defer cancel()
+	return t.ask(ctx, func(a localv1.AgentClient) error {
+		result := view.Removal{Removed: []string{}, Errors: []string{}}
+		var errs []error
+		for _, k := range keys {
+			_, err := a.Remove(ctx, &localv1.RemoveRequest{Namespace: k.Namespace, Snapshot: k.Name})
+			if err = failed("remove", k.String(), err); err != nil {
+				errs = append(errs, err)
+				result.Errors = append(result.Errors, err.Error())
+				if ctx.Err() != nil {
+					break
+				}
+				continue
+			}
+			result.Removed = append(result.Removed, k.String())
+		}
+		if err := t.print(result); err != nil {
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+}

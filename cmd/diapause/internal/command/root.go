@@ -1,0 +1,117 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/diapause/internal/view"
+)
+
+// DefaultSocket is where the agent listens unless told otherwise.
+const DefaultSocket = "/run/diapause/agent.sock"
+
+// queryTimeout bounds what is answered at once, unless --timeout says otherwise.
+const queryTimeout = time.Minute
+
+// tool is what the commands share.
+type tool struct {
+	out, err io.Writer
+	socket   string
+	format   view.Format
+	timeout  time.Duration // 0: queryTimeout for queries, none for long operations
+	running  bool          // the command line was understood
+}
+
+// Run runs the tool with a whole command line, args[0] included, and returns the exit code.
+func Run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	t := &tool{out: out, err: errOut, format: view.Table}
+	root := t.root(args[0])
+	root.SetArgs(args[1:])
+	err := root.ExecuteContext(ctx)
+	if err != nil && !t.running {
+		err = usageError{fmt.Errorf("%w\nsee %q", err, root.DisplayName()+" --help")}
+	}
+	if err != nil {
+		report(errOut, err)
+	}
+	return exitCode(err)
+}
+
+func (t *tool) root(argv0 string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "diapause",
+		Short: "Freeze running gVisor pods and bring them back",
+		Long: `Freeze running gVisor pods and bring them back.
+
+Asks the agent of this node, over its local socket (root only).
+
+Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the object named does not exist, 130 interrupted.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	if filepath.Base(argv0) == "kubectl-diapause" {
+		root.Use = "kubectl-diapause"
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl diapause"}
+	}
+	root.SetOut(t.out)
+	root.SetErr(t.err)
+	t.flags(root)
+	root.AddCommand(t.checkpoint(), t.restore(), t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(), t.top(), t.doctor(), t.version())
+	return root
+}
+
+func (t *tool) flags(root *cobra.Command) {
+	socket := os.Getenv("DIAPAUSE_SOCKET")
+	if socket == "" {
+		socket = DefaultSocket
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&t.socket, "socket", socket, "the agent's local `socket` (environment: DIAPAUSE_SOCKET)")
+	f.VarP(&t.format, "output", "o", "how to print the result")
+	f.DurationVar(&t.timeout, "timeout", 0, "give up after this `time` (default 1m for queries, none for checkpoint, restore, verify and gc)")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// run marks the line between a wrong command line and a failure of the command itself.
+func (t *tool) run(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		t.running = true
+		if t.timeout < 0 {
+			return usageError{fmt.Errorf("--timeout %s: want a time greater than 0", t.timeout)}
+		}
+		return f(c.Context(), args)
+	}
+}
+
+// query returns the context of what is answered at once.
+func (t *tool) query(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t.timeout > 0 {
+		return context.WithTimeout(ctx, t.timeout)
+	}
+	return context.WithTimeout(ctx, queryTimeout)
+}
+
+// long returns the context of an operation that takes as long as it takes.
+func (t *tool) long(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t.timeout > 0 {
+		return context.WithTimeout(ctx, t.timeout)
+	}
+	return context.WithCancel(ctx)
+}
+
+func (t *tool) print(d view.Document) error { return t.format.Print(t.out, d) }
+
+// report writes every line of an error under the tool's name.
+func report(w io.Writer, err error) {
+	for line := range strings.SplitSeq(progress.Clean(err.Error()), "\n") {
+		fmt.Fprintln(w, "diapause: "+line)
+	}
+}

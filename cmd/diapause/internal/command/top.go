@@ -1,0 +1,79 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/diapause/internal/view"
+)
+
+// home moves the cursor to the top left corner and clears the screen below it.
+const home = "\x1b[H\x1b[J"
+
+func (t *tool) top() *cobra.Command {
+	var interval time.Duration
+	c := &cobra.Command{
+		Use:   "top [--interval 1s]",
+		Short: "Show the sandboxes of this node and what is under way in them",
+		Long:  "Show the sandboxes of this node and what is under way in them: live on a terminal, until Ctrl-C; once elsewhere and as JSON.",
+		Args:  cobra.NoArgs,
+		RunE: t.run(func(ctx context.Context, _ []string) error {
+			if interval < 100*time.Millisecond {
+				return usageError{fmt.Errorf("--interval %s: want at least 100ms", interval)}
+			}
+			return t.ask(ctx, func(a localv1.AgentClient) error {
+				if t.format == view.Table && progress.Terminal(t.out) {
+					return t.live(ctx, a, interval)
+				}
+				top, err := t.sandboxes(ctx, a)
+				if err != nil {
+					return err
+				}
+				return t.print(top)
+			})
+		}),
+	}
+	c.Flags().DurationVar(&interval, "interval", time.Second, "`time` between two looks")
+	return c
+}
+
+func (t *tool) sandboxes(ctx context.Context, a localv1.AgentClient) (view.Top, error) {
+	ctx, cancel := t.query(ctx)
+	defer cancel()
+	r, err := a.Top(ctx, &localv1.TopRequest{})
+	return view.NewTop(r), failed("top", "", err)
+}
+
+// live draws the table again and again until the operator has seen enough, which is no failure.
+func (t *tool) live(ctx context.Context, a localv1.AgentClient, interval time.Duration) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		top, err := t.sandboxes(ctx, a)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		frame := bytes.NewBufferString(home)
+		fmt.Fprintf(frame, "%s   every %s   Ctrl-C to end\n\n", time.Now().Format(time.TimeOnly), interval)
+		if err := top.Table(frame); err != nil {
+			return err
+		}
+		if _, err := frame.WriteTo(t.out); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}

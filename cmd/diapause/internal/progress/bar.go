@@ -1,0 +1,61 @@
+package progress
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// bar draws one bar for the stage under way; a stage that ends leaves nothing behind.
+type bar struct {
+	w     io.Writer
+	unit  Unit
+	stage string
+	total int64
+	bar   *progressbar.ProgressBar
+}
+
+func (b *bar) Update(stage string, done, total int64) {
+	if total <= 0 {
+		total = -1 // a spinner
+	}
+	if b.bar == nil || stage != b.stage || total != b.total {
+		b.Close()
+		b.stage, b.total, b.bar = stage, total, b.begin(Clean(stage), total)
+	}
+	if total > 0 {
+		done = min(max(done, 0), total)
+	}
+	_ = b.bar.Set64(done) // fails only past the total
+}
+
+func (b *bar) begin(stage string, total int64) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(b.w),
+		progressbar.OptionSetDescription(stage),
+		progressbar.OptionShowBytes(b.unit == Bytes),
+		progressbar.OptionUseIECUnits(true),
+		progressbar.OptionShowCount(),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionSetTheme(progressbar.ThemeUnicode),
+		progressbar.OptionThrottle(65*time.Millisecond),
+		progressbar.OptionSetSpinnerChangeInterval(0), // no goroutine of its own
+		progressbar.OptionSetRenderBlankState(true),
+		progressbar.OptionClearOnFinish(),
+	)
+}
+
+func (b *bar) Note(line string) {
+	b.Close()
+	fmt.Fprintln(b.w, Clean(line))
+}
+
+func (b *bar) Close() {
+	if b.bar != nil {
+		_ = b.bar.Clear() // a terminal that cannot be written to cannot be cleaned
+		_ = b.bar.Exit()
+		b.bar = nil
+	}
+}

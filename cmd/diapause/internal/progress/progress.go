@@ -1,0 +1,75 @@
+// Package progress shows how far a long operation has come: as a bar on a terminal, as plain lines
+// elsewhere. It only draws; what the stages are called and how they are counted is the caller's.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// Unit is what done and total count.
+type Unit int
+
+// The units of an operation.
+const (
+	Bytes Unit = iota
+	Objects
+)
+
+// Display shows one operation. It is not safe for concurrent use.
+type Display interface {
+	// Update says how far stage has come; total is 0 while it is unknown.
+	Update(stage string, done, total int64)
+	// Note prints a line of its own that stays.
+	Note(line string)
+	// Close leaves the terminal clean. No other method may follow it, but Close may.
+	Close()
+}
+
+// New returns a bar when w is a terminal, else plain lines.
+func New(w io.Writer, unit Unit) Display {
+	if Terminal(w) && os.Getenv("TERM") != "dumb" {
+		return &bar{w: w, unit: unit}
+	}
+	return newLines(w, unit)
+}
+
+// Terminal reports whether w is a terminal.
+func Terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Size formats bytes with binary units, e.g. "256.0 MiB".
+func Size(n int64) string {
+	if n < 1024 && n > -1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, i := float64(n)/1024, 0
+	for ; (v >= 1024 || v <= -1024) && i < 5; i++ {
+		v /= 1024
+	}
+	return fmt.Sprintf("%.1f %ciB", v, "KMGTPE"[i])
+}
+
+// Clean replaces what could move a terminal's cursor or change its state: names and messages come
+// from elsewhere.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func (u Unit) amount(n int64) string {
+	if u == Bytes {
+		return Size(n)
+	}
+	return fmt.Sprintf("%d", n)
+}

@@ -1,0 +1,46 @@
+package view
+
+import (
+	"fmt"
+	"io"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/progress"
+)
+
+// List is the answer to "ls".
+type List struct {
+	Snapshots []Snapshot `json:"snapshots"`
+	// Damaged are snapshots whose manifest cannot be read, as "namespace/name: reason".
+	Damaged []string `json:"damaged"`
+}
+
+// NewList takes over the agent's list.
+func NewList(r *localv1.ListResponse) List {
+	l := List{Snapshots: []Snapshot{}, Damaged: listOf(r.GetDamaged())}
+	for _, s := range r.GetSnapshots() {
+		l.Snapshots = append(l.Snapshots, NewSnapshot(s))
+	}
+	return l
+}
+
+// Table writes a row for each snapshot. Damaged ones are the caller's to report.
+func (l List) Table(w io.Writer) error {
+	r := newRows(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "RAW", "STORED", "RATIO", "WHERE")
+	for _, s := range l.Snapshots {
+		r.add(s.Namespace, s.Name, when(s.Created), orDash(s.OriginPod),
+			progress.Size(s.RawBytes), progress.Size(s.StoredBytes), fmt.Sprintf("%.2f", s.Ratio), s.where())
+	}
+	return r.flush()
+}
+
+// Checkpoint is the result of a checkpoint.
+type Checkpoint struct {
+	Request  string   `json:"request"`
+	Snapshot Snapshot `json:"snapshot"`
+}
+
+// Table writes the new snapshot's row.
+func (c Checkpoint) Table(w io.Writer) error {
+	return List{Snapshots: []Snapshot{c.Snapshot}}.Table(w)
+}

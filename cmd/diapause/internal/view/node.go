@@ -1,0 +1,94 @@
+package view
+
+import (
+	"fmt"
+	"io"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/progress"
+)
+
+// Top is the sandboxes of the node.
+type Top struct {
+	Sandboxes []Sandbox `json:"sandboxes"`
+}
+
+// Sandbox is one sandbox with what is under way in it.
+type Sandbox struct {
+	ID          string `json:"id"`
+	Pod         string `json:"pod"`
+	Namespace   string `json:"namespace"`
+	MemoryBytes int64  `json:"memory_bytes"`
+	Request     string `json:"request"`
+	Snapshot    string `json:"snapshot"` // it was restored from
+}
+
+// NewTop takes over the agent's answer.
+func NewTop(r *localv1.TopResponse) Top {
+	t := Top{Sandboxes: []Sandbox{}}
+	for _, s := range r.GetSandboxes() {
+		t.Sandboxes = append(t.Sandboxes, Sandbox{s.GetId(), s.GetPod(), s.GetNamespace(), s.GetMemory(), s.GetRequest(), s.GetSnapshot()})
+	}
+	return t
+}
+
+// Table writes a row for each sandbox.
+func (t Top) Table(w io.Writer) error {
+	r := newRows(w, "POD ID", "POD", "MEMORY", "UNDER WAY", "RESTORED FROM")
+	for _, s := range t.Sandboxes {
+		r.add(shorten(s.ID), s.Namespace+"/"+s.Pod, progress.Size(s.MemoryBytes), orDash(s.Request), orDash(s.Snapshot))
+	}
+	return r.flush()
+}
+
+// Health is the answer of "doctor".
+type Health struct {
+	OK     bool    `json:"ok"`
+	Checks []Check `json:"checks"`
+}
+
+// Check is one thing looked at.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}
+
+// Add takes over a check.
+func (h *Health) Add(c Check) {
+	h.OK = h.OK && c.OK
+	h.Checks = append(h.Checks, c)
+}
+
+// Table writes a row for each check.
+func (h *Health) Table(w io.Writer) error {
+	r := newRows(w)
+	for _, c := range h.Checks {
+		r.add(okWord(c.OK), c.Name, c.Detail)
+	}
+	return r.flush()
+}
+
+// Version is the answer of "version".
+type Version struct {
+	Client string `json:"client"`
+	Agent  string `json:"agent"` // empty: the agent does not answer
+	Node   string `json:"node"`
+	Store  string `json:"store"`
+	Runsc  string `json:"runsc"`
+}
+
+// Table writes the versions.
+func (v Version) Table(w io.Writer) error {
+	if v.Agent == "" {
+		_, err := fmt.Fprintf(w, "diapause  %s\nagent     does not answer\n", v.Client)
+		return err
+	}
+	r := newRows(w)
+	r.add("diapause", v.Client)
+	r.add("agent", v.Agent)
+	r.add("node", v.Node)
+	r.add("store", v.Store)
+	r.add("runsc", v.Runsc)
+	return r.flush()
+}

@@ -1,0 +1,63 @@
+package view
+
+import (
+	"fmt"
+	"io"
+
+	localv1 "diapause.dev/api/local/v1"
+)
+
+// Pod is a restored pod.
+type Pod struct {
+	ID        string  `json:"id"`
+	Name      string  `json:"name"`
+	Namespace string  `json:"namespace"`
+	IP        string  `json:"ip"`
+	TookMS    float64 `json:"took_ms"`
+	Loaded    bool    `json:"loaded"` // all its memory is there
+}
+
+// Restore is the result of a restore; Error says why pods are missing.
+type Restore struct {
+	Snapshot string `json:"snapshot"`
+	Pods     []Pod  `json:"pods"`
+	Error    string `json:"error,omitempty"`
+}
+
+// Add takes over an event on a pod; loaded says that its memory is all there.
+func (r *Restore) Add(p *localv1.RestoredPod, loaded bool) Pod {
+	for i := range r.Pods {
+		if r.Pods[i].ID == p.GetId() {
+			r.Pods[i].Loaded = r.Pods[i].Loaded || loaded
+			return r.Pods[i]
+		}
+	}
+	pod := Pod{p.GetId(), p.GetName(), p.GetNamespace(), p.GetIp(), milliseconds(p.GetTook()), loaded}
+	r.Pods = append(r.Pods, pod)
+	return pod
+}
+
+// podRow has fixed widths: its rows are printed one by one, as pods come up.
+const podRow = "%-14s  %-36s  %-15s  %s\n"
+
+// PodHeader writes the header of the rows of pods.
+func PodHeader(w io.Writer) {
+	fmt.Fprintf(w, podRow, "POD ID", "POD", "IP", "TOOK")
+}
+
+// Row writes the row of one pod, as soon as it runs.
+func (p Pod) Row(w io.Writer) {
+	fmt.Fprintf(w, podRow, cell(shorten(p.ID)), cell(p.Namespace+"/"+p.Name), cell(orDash(p.IP)), ms(p.TookMS))
+}
+
+// Table writes a row for each pod.
+func (r *Restore) Table(w io.Writer) error {
+	PodHeader(w)
+	for _, p := range r.Pods {
+		p.Row(w)
+	}
+	return nil
+}
+
+// shorten cuts an id to what tells ids of one node apart.
+func shorten(id string) string { return id[:min(len(id), 13)] }

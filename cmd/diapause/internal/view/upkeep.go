@@ -1,0 +1,88 @@
+package view
+
+import (
+	"fmt"
+	"io"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/progress"
+)
+
+// Removal is the result of "rm".
+type Removal struct {
+	Removed []string `json:"removed"`
+	Errors  []string `json:"errors"`
+}
+
+// Table writes a line for each snapshot that is gone. Errors are the caller's to report.
+func (r Removal) Table(w io.Writer) error {
+	for _, k := range r.Removed {
+		fmt.Fprintln(w, "removed", progress.Clean(k))
+	}
+	return nil
+}
+
+// Verification is the result of "verify".
+type Verification struct {
+	OK        bool       `json:"ok"`
+	Snapshots []Verified `json:"snapshots"`
+}
+
+// Verified is what was found of one snapshot.
+type Verified struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	OK        bool     `json:"ok"`
+	Problems  []string `json:"problems"`
+}
+
+// Add takes over one result.
+func (v *Verification) Add(r *localv1.VerifyResult) {
+	v.OK = v.OK && r.GetOk()
+	v.Snapshots = append(v.Snapshots, Verified{r.GetNamespace(), r.GetSnapshot(), r.GetOk(), listOf(r.GetProblems())})
+}
+
+// Table writes a row for each snapshot and under it what is wrong.
+func (v *Verification) Table(w io.Writer) error {
+	for _, s := range v.Snapshots {
+		fmt.Fprintf(w, "%s  %s\n", okWord(s.OK), cell(s.Namespace+"/"+s.Name))
+		for _, p := range s.Problems {
+			fmt.Fprintf(w, "      %s\n", cell(p))
+		}
+	}
+	return nil
+}
+
+// Sweep is the result of "gc".
+type Sweep struct {
+	DryRun  bool     `json:"dry_run"`
+	Packs   int64    `json:"packs"`
+	Bytes   int64    `json:"bytes"`
+	Objects []string `json:"objects"`
+}
+
+// NewSweep takes over the agent's result.
+func NewSweep(r *localv1.SweepResult, dryRun bool) Sweep {
+	return Sweep{dryRun, r.GetPacks(), r.GetBytes(), listOf(r.GetObjects())}
+}
+
+// Table writes the objects and their sum.
+func (s Sweep) Table(w io.Writer) error {
+	verb := "deleted"
+	if s.DryRun {
+		verb = "would delete"
+	}
+	for _, o := range s.Objects {
+		fmt.Fprintln(w, verb, cell(o))
+	}
+	_, err := fmt.Fprintf(w, "%s %d packs, %s\n", verb, s.Packs, progress.Size(s.Bytes))
+	return err
+}
+
+// okWord is four bytes wide.
+func okWord(ok bool) string {
+	if ok {
+		return "ok  "
+	}
+	return "FAIL"
+}
