@@ -1,0 +1,20 @@
+# The agent's image: the agent with its companions, and unmodified runsc, all
+# static. A node installer copies the shim, runsc and the sidecar from it to the
+# node; the agent itself runs from it.
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ENV CGO_ENABLED=0
+RUN mkdir -p /out/gvisor-bin && \
+    version=$(go list -m -f '{{.Version}}' gvisor.dev/gvisor) && \
+    go build -trimpath -buildvcs=false -o /out/ \
+      -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$version" \
+      ./cmd/... gvisor.dev/gvisor/runsc && \
+    mv /out/checkpointgofer /out/gvisor-bin/
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /out/ /usr/local/bin/
+ENTRYPOINT ["/usr/local/bin/diapause-agent"]

@@ -1,0 +1,52 @@
+# Every target works on a fresh Debian machine with Go and root: what else is
+# needed is installed, or built from Go modules and kept under .cache. Elsewhere
+# the targets say what is missing.
+
+GO ?= go
+BIN := .cache/bin/programs
+FUZZTIME ?= 20s
+
+.PHONY: help build tools test lint demo bench-pause bench-restore generate fuzz clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: ## the agent, the CLI, the shim and the sidecar, static, in .cache/bin/programs
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/ ./cmd/...
+
+tools: ## all that tests, demo and benchmarks run: runsc, containerd, fake-gcs-server, packages
+	@$(GO) run ./test/tools/build
+
+test: tools ## all tests, with real components; two packages at a time
+	$(GO) test ./... -count=1 -timeout 30m -p 2
+
+lint: ## gofmt, go vet and staticcheck
+	@files=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l) && test -z "$$files" || { echo "gofmt: $$files" >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+demo: ## freeze a real pod and bring it back twice
+	@$(GO) run ./test/demo
+
+bench-pause: ## the pause of a checkpoint, side by side with stock gVisor
+	$(GO) run ./bench pause
+
+bench-restore: ## the time of a restore, side by side with stock gVisor
+	$(GO) run ./bench restore
+
+generate: ## the Go of the local API from its .proto
+	@test -f /usr/include/google/protobuf/timestamp.proto && command -v protoc >/dev/null || \
+		{ apt-get update -q && apt-get install -qy --no-install-recommends protobuf-compiler libprotobuf-dev; }
+	GOBIN=$(CURDIR)/.cache/gen $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
+	cd api/local/v1 && PATH=$(CURDIR)/.cache/gen:$$PATH protoc -I . -I /usr/include \
+		--go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative *.proto
+
+fuzz: ## every fuzz target for FUZZTIME (20s) each
+	@grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
+		sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$dir/*_test.go | while read -r target; do \
+			echo "$$dir $$target" && $(GO) test $$dir -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) </dev/null || exit 1; \
+		done || exit 1; \
+	done
+
+clean: ## remove what the targets above have made
+	rm -rf .cache bench/out

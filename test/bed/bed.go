@@ -1,0 +1,81 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"diapause.dev/test/tools"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Options say how a bed differs from the usual.
+type Options struct {
+	// Runsc are further runsc flags of the handler [Diapause], by name without
+	// dashes, or other values of the usual ones.
+	Runsc map[string]string
+}
+
+// Bed is a node with containerd running. Its methods may be called from several
+// goroutines, but for StartAgent and Close.
+type Bed struct {
+	// Bin are the programs of this bed, which are also in the PATH.
+	Bin tools.Bin
+	// Runtime is containerd's CRI.
+	Runtime cri.RuntimeServiceClient
+	// Containerd is the daemon.
+	Containerd *Containerd
+	// CgroupParent is the cgroup below which all pods are.
+	CgroupParent string
+
+	conn   *grpc.ClientConn
+	agents []*Agent
+}
+
+// Start starts containerd with the runtime handlers [Runc] and [Diapause] and
+// the images of package images, and returns when it is ready for pods. It fails
+// if [Enter] has not been called. A program has one bed at a time.
+func Start(ctx context.Context, o Options) (*Bed, error) {
+	if here == nil {
+		return nil, errors.New("bed: Start is called outside of a bed; call Enter or Main first")
+	}
+	if err := writeConfig(o); err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient("unix://"+ContainerdSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("bed: %w", err)
+	}
+	b := &Bed{Bin: here.Bin, Runtime: cri.NewRuntimeServiceClient(conn), CgroupParent: "/" + here.Name, conn: conn}
+	if b.Containerd, err = startContainerd(ctx, b.Runtime); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	if err := importImages(ctx); err != nil {
+		b.Containerd.Kill()
+		return nil, errors.Join(err, conn.Close())
+	}
+	return b, nil
+}
+
+// Close removes all pods and stops the agents and containerd. What it cannot
+// stop ends with the program. After it, Start may be called again.
+func (b *Bed) Close(ctx context.Context) error {
+	err := b.removePods(ctx)
+	for _, a := range b.agents {
+		a.Kill()
+	}
+	return errors.Join(err, b.Containerd.Stop(ctx), b.conn.Close())
+}
+
+func (b *Bed) removePods(ctx context.Context) error {
+	pods, err := b.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("bed: list pods: %w", err)
+	}
+	for _, p := range pods.Items {
+		err = errors.Join(err, b.RemovePod(ctx, p.Id))
+	}
+	return err
+}

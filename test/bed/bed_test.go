@@ -1,0 +1,176 @@
+package bed_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/test/bed"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(holdVariable) != "" {
+		bed.Enter()
+		hold()
+	}
+	bed.Main(m)
+}
+
+// start starts a bed that is closed at the end of the test.
+func start(t *testing.T) (context.Context, *bed.Bed) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	b, err := bed.Start(ctx, bed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := b.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(b.Containerd.Log())
+		}
+	})
+	return ctx, b
+}
+
+func TestPod(t *testing.T) {
+	ctx, b := start(t)
+	for _, handler := range []string{bed.Runc, bed.Diapause} {
+		t.Run(handler, func(t *testing.T) { testPod(ctx, t, b, handler) })
+	}
+}
+
+func testPod(ctx context.Context, t *testing.T, b *bed.Bed, handler string) {
+	shared := t.TempDir()
+	if err := os.WriteFile(filepath.Join(shared, "index.html"), []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := b.RunPod(ctx, bed.PodSpec{Name: "web", Handler: handler, Containers: []bed.Container{
+		{Name: "server", Command: []string{"/bin/httpd", "-f", "-p", "80", "-h", "/srv"}, Mounts: []bed.Mount{{Host: shared, Container: "/srv"}}},
+		{Name: "talker", Command: []string{"/bin/sh", "-c", "echo $GREETING; exec sleep infinity"}, Env: map[string]string{"GREETING": "good day"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(ctx, t, func() error { return get("http://"+pod.IP+"/", "hello") })
+	eventually(ctx, t, func() error {
+		log, err := b.Logs(ctx, pod.Container("talker"))
+		return expect(err, log, "good day\n")
+	})
+	out, code, err := b.Exec(ctx, pod.Container("talker"), "/bin/sh", "-c", "hostname; exit 3")
+	if err != nil || code != 3 || out != "web\n" {
+		t.Errorf("exec: %q, status %d, %v; want \"web\\n\" and 3", out, code, err)
+	}
+	same, err := b.Pod(ctx, pod.ID)
+	if err != nil || same.UID != pod.UID || same.IP != pod.IP || same.Container("server") != pod.Container("server") {
+		t.Errorf("looked up: %+v, %v; want %+v", same, err, pod)
+	}
+	if err := b.RemovePod(ctx, pod.ID); err != nil {
+		t.Error(err)
+	}
+	if pods, err := b.Pods(ctx); err != nil || len(pods) > 0 {
+		t.Errorf("after its removal there are %v, %v", pods, err)
+	}
+}
+
+func TestPodThatFailsToStart(t *testing.T) {
+	ctx, b := start(t)
+	spec := bed.PodSpec{Name: "bad", Handler: bed.Runc, Containers: []bed.Container{{Name: "bad", Command: []string{"/no/such/program"}}}}
+	if _, err := b.RunPod(ctx, spec); err == nil {
+		t.Fatal("a pod with no program has started")
+	}
+	spec.Containers[0].Command = []string{"/bin/true"}
+	if _, err := b.RunPod(ctx, spec); err != nil {
+		t.Errorf("a pod of the same name afterwards: %v", err)
+	}
+}
+
+func TestContainerdRestart(t *testing.T) {
+	ctx, b := start(t)
+	pod, err := b.RunPod(ctx, bed.PodSpec{Name: "survivor", Handler: bed.Diapause})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Containerd.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, code, err := b.Exec(ctx, pod.Containers[0].ID, "/bin/true"); err != nil || code != 0 {
+		t.Errorf("exec after the restart: status %d, %v", code, err)
+	}
+}
+
+func TestAgent(t *testing.T) {
+	ctx, b := start(t)
+	first, err := b.StartAgent(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Kill()
+	second, err := b.StartAgent(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.StartAgent(ctx, "--no-such-flag"); err == nil || !strings.Contains(err.Error(), "no-such-flag") {
+		t.Errorf("an agent with a wrong flag: %v, want its own words", err)
+	}
+}
+
+// TestTmpIsPrivate shows that nothing of the machine's is in the way.
+func TestTmpIsPrivate(t *testing.T) {
+	if !strings.HasPrefix(t.TempDir(), "/run/tmp/") {
+		t.Errorf("temporary directories are at %s", t.TempDir())
+	}
+	if out, err := exec.Command("mount").CombinedOutput(); err != nil || !strings.Contains(string(out), " on /run type tmpfs") {
+		t.Errorf("mounts: %v\n%s", err, out)
+	}
+}
+
+// eventually calls f until it returns nil, or the test's time is up.
+func eventually(ctx context.Context, t *testing.T, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func expect(err error, got, want string) error {
+	if err == nil && got != want {
+		err = fmt.Errorf("got %q, want %q", got, want)
+	}
+	return err
+}
+
+func get(url, want string) error {
+	r, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	return expect(err, string(body), want)
+}

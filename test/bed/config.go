@@ -1,0 +1,101 @@
+package bed
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"diapause.dev/test/images"
+	"diapause.dev/test/tools"
+)
+
+const (
+	configFile = "/etc/containerd/config.toml"
+	cniFile    = "/etc/cni/net.d/10-bridge.conflist"
+	// RunscFile is the configuration of the handler [Diapause], which the shim
+	// reads for each pod anew.
+	RunscFile = "/etc/containerd/diapause-runsc.toml"
+)
+
+// The runtime handlers of a bed.
+const (
+	// Runc runs pods as ordinary containers.
+	Runc = "runc"
+	// Diapause runs pods in gVisor, by our shim.
+	Diapause = "diapause"
+)
+
+// writeConfig writes the configuration files of containerd, of our handler and
+// of the pod network.
+func writeConfig(o Options) error {
+	files := map[string]string{configFile: containerdConfig(), RunscFile: runscConfig(o), cniFile: cniConfig()}
+	for path, content := range files {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("bed: %w", err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			return fmt.Errorf("bed: %w", err)
+		}
+	}
+	return nil
+}
+
+// containerdConfig keeps the daemon from lowering any oom_score_adj, since root
+// may lack the capability for that in a container, and from loading an AppArmor
+// profile, since that would be for the whole machine.
+func containerdConfig() string {
+	return fmt.Sprintf(`version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing", "io.containerd.nri.v1.nri",
+]
+[grpc]
+  address = %q
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = %q
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = [%q]
+  conf_dir = %q
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+  default_runtime_name = "runc"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.diapause]
+  runtime_type = "io.containerd.diapause.v1"
+  pod_annotations = ["dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"]
+  container_annotations = ["dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.diapause.options]
+  TypeUrl = "io.containerd.runsc.v1.options"
+  ConfigPath = %q
+`, ContainerdSocket, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile), RunscFile)
+}
+
+func runscConfig(o Options) string {
+	flags := map[string]string{"platform": "systrap", "restore-spec-validation": "ignore"}
+	maps.Copy(flags, o.Runsc)
+	var b strings.Builder
+	fmt.Fprintf(&b, "binary_name = %q\n[runsc_config]\n", here.Bin.Path("runsc"))
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		fmt.Fprintf(&b, "  %s = %q\n", name, flags[name])
+	}
+	return b.String()
+}
+
+func cniConfig() string {
+	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "bed", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}
+]}
+`, podCIDR)
+}

@@ -1,0 +1,114 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// startContainers creates and starts the containers, one after the other, and
+// enters them in the pod.
+func (b *Bed) startContainers(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, containers []Container) error {
+	for _, c := range containers {
+		r, err := b.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
+			PodSandboxId: pod.ID, Config: c.config(pod, config), SandboxConfig: config,
+		})
+		if err != nil {
+			return fmt.Errorf("bed: create container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
+		}
+		c.ID = r.ContainerId
+		pod.Containers = append(pod.Containers, c)
+		if _, err := b.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ID}); err != nil {
+			return fmt.Errorf("bed: start container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c Container) config(pod *Pod, sandbox *cri.PodSandboxConfig) *cri.ContainerConfig {
+	config := &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: c.Name},
+		Image:    &cri.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image},
+		Command:  c.Command,
+		LogPath:  filepath.Join(c.Name, "0.log"),
+		Labels:   merge(sandbox.Labels, map[string]string{"io.kubernetes.container.name": c.Name}),
+		Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{
+			NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER},
+		}},
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
+		config.Envs = append(config.Envs, &cri.KeyValue{Key: name, Value: []byte(c.Env[name])})
+	}
+	for _, m := range c.Mounts {
+		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.Host, ContainerPath: m.Container, Readonly: m.ReadOnly})
+	}
+	return config
+}
+
+// Exec runs a command in the container with that id, and returns its standard
+// output and exit status. The error is nil if the command ran, whatever its status;
+// ctx's deadline holds inside the container too, to the second.
+func (b *Bed) Exec(ctx context.Context, container string, command ...string) (string, int, error) {
+	r, err := b.Runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: container, Cmd: command, Timeout: seconds(ctx)})
+	if err != nil {
+		return "", 0, fmt.Errorf("bed: exec %q in %s: %w", command, container, err)
+	}
+	return string(r.Stdout), int(r.ExitCode), nil
+}
+
+// seconds is the time to ctx's deadline, rounded up; 0, meaning no limit, if there is none.
+func seconds(ctx context.Context) int64 {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(1, int64((time.Until(deadline)+time.Second-1)/time.Second))
+}
+
+// Logs returns what the container with that id has written on its standard
+// output and error, in order.
+func (b *Bed) Logs(ctx context.Context, container string) (string, error) {
+	s, err := b.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container})
+	if err != nil {
+		return "", fmt.Errorf("bed: log of %s: %w", container, err)
+	}
+	data, err := os.ReadFile(s.Status.LogPath)
+	if err != nil {
+		return "", fmt.Errorf("bed: log of %s: %w", container, err)
+	}
+	return plainLog(string(data)), nil
+}
+
+// plainLog takes the time, the stream and the tag off each line of a CRI log; the
+// tag P says that the line goes on in the next.
+func plainLog(log string) string {
+	var b strings.Builder
+	for line := range strings.Lines(log) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4)
+		if len(fields) < 4 {
+			continue
+		}
+		b.WriteString(fields[3])
+		if fields[2] != "P" {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// merge returns a map with what is in both; more wins.
+func merge(base, more map[string]string) map[string]string {
+	m := maps.Clone(base)
+	if m == nil {
+		m = map[string]string{}
+	}
+	maps.Copy(m, more)
+	return m
+}

@@ -1,0 +1,143 @@
+package bed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"diapause.dev/test/tools"
+)
+
+// variable is the environment variable that hands the ticket to the next process.
+const variable = "DIAPAUSE_BED"
+
+// The roles of the processes of a bed; outer has no ticket.
+const (
+	roleWarden = "warden"
+	roleInit   = "init"
+	roleInside = "inside"
+)
+
+// ticket tells a process of a bed what it is to be.
+type ticket struct {
+	Role string
+	Bin  tools.Bin
+	// Name is the bed's own: of its scratch directory and of its cgroup.
+	Name    string
+	Scratch string
+}
+
+// here is set inside a bed.
+var here *ticket
+
+// Main runs the tests of m inside a bed, and exits.
+func Main(m *testing.M) {
+	Enter()
+	os.Exit(m.Run())
+}
+
+// Enter returns inside a bed. In the process that calls it first it does not
+// return: that one builds the tools, waits until the program has run inside,
+// and exits with its status. What is missing on the machine is said on standard
+// error, with exit status 1.
+func Enter() {
+	code, err := enter()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bed:", err)
+		code = max(code, 1)
+	}
+	if err != nil || here == nil {
+		os.Exit(code)
+	}
+}
+
+// enter plays the role that the environment names. Inside it sets here and returns.
+func enter() (int, error) {
+	value, ok := os.LookupEnv(variable)
+	if !ok {
+		return outer()
+	}
+	var t ticket
+	if err := json.Unmarshal([]byte(value), &t); err != nil {
+		return 1, fmt.Errorf("%s: %w", variable, err)
+	}
+	switch t.Role {
+	case roleWarden:
+		return t.warden()
+	case roleInit:
+		return t.init()
+	case roleInside:
+		return 0, t.settle()
+	}
+	return 1, fmt.Errorf("%s: no such role: %q", variable, t.Role)
+}
+
+// outer prepares what needs the machine and its network, and leaves the rest to
+// the warden, which sees by the pipe's end when this process is gone.
+func outer() (int, error) {
+	if os.Geteuid() != 0 {
+		return 1, errors.New("a test bed needs root, for namespaces, mounts and cgroups; run this as root")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := tools.Packages(ctx); err != nil {
+		return 1, err
+	}
+	bin, err := tools.Build(ctx)
+	if err != nil {
+		return 1, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 1, err
+	}
+	defer w.Close()
+	cmd, err := ticket{Role: roleWarden, Bin: bin}.command()
+	if err != nil {
+		return 1, err
+	}
+	cmd.ExtraFiles = []*os.File{r}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C reaches only outer
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	r.Close()
+	defer context.AfterFunc(ctx, func() { w.Close() })()
+	return status(cmd.Wait())
+}
+
+// command is this program again, with the ticket.
+func (t ticket) command() (*exec.Cmd, error) {
+	value, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), variable+"="+string(value))
+	return cmd, nil
+}
+
+// status turns what Wait returned into an exit status.
+func status(err error) (int, error) {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return 0, err
+	}
+	return exitCode(exit.Sys().(syscall.WaitStatus)), nil
+}
+
+// exitCode is the exit status of a shell for a process that ended so.
+func exitCode(s syscall.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}

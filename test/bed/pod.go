@@ -1,0 +1,177 @@
+package bed
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"diapause.dev/test/images"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// PodSpec says what pod to run. Only Name is needed.
+type PodSpec struct {
+	Name        string
+	Namespace   string // "default" if empty
+	Handler     string // Diapause if empty
+	Labels      map[string]string
+	Annotations map[string]string
+	// Containers are one busybox that sleeps if there is none.
+	Containers []Container
+}
+
+// Container is a container of a pod.
+type Container struct {
+	// ID is containerd's; ignored in a PodSpec.
+	ID      string
+	Name    string
+	Image   string   // images.Busybox if empty
+	Command []string // the image's own if empty
+	Env     map[string]string
+	Mounts  []Mount
+}
+
+// Mount shows a directory of the node in a container.
+type Mount struct {
+	Host, Container string
+	ReadOnly        bool
+}
+
+// Pod is a pod of the bed.
+type Pod struct {
+	ID, UID, Name, Namespace string
+	// IP is the pod's address, which can be dialled from the program.
+	IP string
+	// Containers have ID and Name; in the order of the PodSpec, or by name if the
+	// pod was looked up.
+	Containers []Container
+}
+
+// Container returns the id of the pod's container of that name, or "".
+func (p *Pod) Container(name string) string {
+	for _, c := range p.Containers {
+		if c.Name == name {
+			return c.ID
+		}
+	}
+	return ""
+}
+
+// RunPod starts a pod by the calls that a kubelet makes, and returns when its
+// containers have been started. A pod that fails to start is removed.
+func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
+	spec = spec.withDefaults()
+	config := b.sandboxConfig(spec)
+	r, err := b.Runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: spec.Handler})
+	if err != nil {
+		return nil, fmt.Errorf("bed: run pod %s/%s: %w", spec.Namespace, spec.Name, err)
+	}
+	pod := &Pod{ID: r.PodSandboxId, UID: config.Metadata.Uid, Name: spec.Name, Namespace: spec.Namespace}
+	if err := b.startContainers(ctx, pod, config, spec.Containers); err != nil {
+		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
+	}
+	if pod.IP, err = b.PodIP(ctx, pod.ID); err != nil {
+		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
+	}
+	return pod, nil
+}
+
+// Pod looks up a pod by its id, for instance one that the agent has started.
+func (b *Bed) Pod(ctx context.Context, id string) (*Pod, error) {
+	s, err := b.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil {
+		return nil, fmt.Errorf("bed: pod %s: %w", id, err)
+	}
+	pod := &Pod{
+		ID: id, UID: s.Status.Metadata.Uid, Name: s.Status.Metadata.Name, Namespace: s.Status.Metadata.Namespace,
+		IP: s.Status.GetNetwork().GetIp(),
+	}
+	l, err := b.Runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: id}})
+	if err != nil {
+		return nil, fmt.Errorf("bed: containers of pod %s: %w", id, err)
+	}
+	for _, c := range l.Containers {
+		pod.Containers = append(pod.Containers, Container{ID: c.Id, Name: c.Metadata.Name})
+	}
+	slices.SortFunc(pod.Containers, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
+	return pod, nil
+}
+
+// Pods looks up all pods of the bed, in no order.
+func (b *Bed) Pods(ctx context.Context) ([]*Pod, error) {
+	l, err := b.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("bed: list pods: %w", err)
+	}
+	var pods []*Pod
+	for _, item := range l.Items {
+		pod, err := b.Pod(ctx, item.Id)
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+// PodIP returns the address of the pod with that id.
+func (b *Bed) PodIP(ctx context.Context, id string) (string, error) {
+	s, err := b.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil {
+		return "", fmt.Errorf("bed: address of pod %s: %w", id, err)
+	}
+	return s.Status.GetNetwork().GetIp(), nil
+}
+
+// RemovePod ends the pod with that id, without grace, and removes it.
+func (b *Bed) RemovePod(ctx context.Context, id string) error {
+	if _, err := b.Runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+		return fmt.Errorf("bed: stop pod %s: %w", id, err)
+	}
+	if _, err := b.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+		return fmt.Errorf("bed: remove pod %s: %w", id, err)
+	}
+	return nil
+}
+
+func (s PodSpec) withDefaults() PodSpec {
+	if s.Namespace == "" {
+		s.Namespace = "default"
+	}
+	if s.Handler == "" {
+		s.Handler = Diapause
+	}
+	if len(s.Containers) == 0 {
+		s.Containers = []Container{{Name: "busybox", Command: []string{"/bin/sleep", "infinity"}}}
+	}
+	s.Containers = slices.Clone(s.Containers)
+	for i := range s.Containers {
+		if s.Containers[i].Image == "" {
+			s.Containers[i].Image = images.Busybox
+		}
+	}
+	return s
+}
+
+func (b *Bed) sandboxConfig(spec PodSpec) *cri.PodSandboxConfig {
+	uid := rand.Text()
+	return &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: spec.Name, Namespace: spec.Namespace, Uid: uid},
+		Hostname:     spec.Name,
+		LogDirectory: filepath.Join(logDir, "pods", spec.Namespace+"_"+spec.Name+"_"+uid),
+		Labels: merge(spec.Labels, map[string]string{
+			"io.kubernetes.pod.name": spec.Name, "io.kubernetes.pod.namespace": spec.Namespace, "io.kubernetes.pod.uid": uid,
+		}),
+		Annotations: spec.Annotations,
+		Linux: &cri.LinuxPodSandboxConfig{
+			CgroupParent: b.CgroupParent + "/pod" + uid,
+			SecurityContext: &cri.LinuxSandboxSecurityContext{
+				NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER},
+			},
+		},
+	}
+}

@@ -1,0 +1,109 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// logDir is on the scratch disk; containerd and the agents log there, and pods.
+const logDir = "/var/log"
+
+// poll is how often something that is about to come up is looked for.
+const poll = 10 * time.Millisecond
+
+// process is a daemon of the bed, whose output goes to a file. A goroutine of its
+// own waits for it; Kill and Stop wait for that.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+// startProcess starts a program of the bed. Its log is appended to.
+func startProcess(name, program string, args ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(logDir, name+".log"), done: make(chan struct{})}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("bed: %w", err)
+	}
+	defer log.Close()
+	p.cmd = exec.Command(here.Bin.Path(program), args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("bed: start %s: %w", name, err)
+	}
+	go func() {
+		defer close(p.done)
+		p.cmd.Wait() // how it ended is in ProcessState
+	}()
+	return p, nil
+}
+
+// ready waits until up returns nil. It fails early if the process ends.
+func (p *process) ready(ctx context.Context, up func(context.Context) error) error {
+	for {
+		err := up(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("bed: %s ended (%s) before it was ready\n%s", p.name, p.cmd.ProcessState, tail(p.Log()))
+		case <-ctx.Done():
+			return fmt.Errorf("bed: wait for %s: %w: %w\n%s", p.name, ctx.Err(), err, tail(p.Log()))
+		case <-time.After(poll):
+		}
+	}
+}
+
+// PID is the process's id in the bed.
+func (p *process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *process) Done() <-chan struct{} { return p.done }
+
+// Log returns all that the process has written so far.
+func (p *process) Log() string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// Kill ends the process by SIGKILL and returns when it is gone.
+func (p *process) Kill() {
+	p.cmd.Process.Kill() // fails only if it is gone already
+	<-p.done
+}
+
+// Stop asks the process to end by SIGTERM and returns when it is gone. If ctx
+// ends before that, the process is killed, which is an error, as is an exit
+// status other than 0.
+func (p *process) Stop(ctx context.Context) error {
+	p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it is gone already
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.Kill()
+		return fmt.Errorf("bed: stop %s: %w", p.name, ctx.Err())
+	}
+	if s := p.cmd.ProcessState; !s.Success() {
+		return fmt.Errorf("bed: stop %s: %s\n%s", p.name, s, tail(p.Log()))
+	}
+	return nil
+}
+
+// tail returns the last lines of a log, for an error.
+func tail(log string) string {
+	const most = 30
+	lines := strings.Split(strings.TrimRight(log, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+}

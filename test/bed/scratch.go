@@ -1,0 +1,99 @@
+package bed
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"diapause.dev/test/tools"
+)
+
+// prefix begins the name of every bed.
+const prefix = "diapause-bed-"
+
+// scratch is the directory of one bed on a real disk, and with its name the
+// bed's cgroup. The lock in it is held as long as the warden lives, so that a
+// later bed can tell what was left behind from what is in use.
+type scratch struct {
+	name string
+	dir  string
+	lock *os.File
+}
+
+// newScratch makes a scratch directory below the module's root, and removes
+// what dead wardens have left there.
+func newScratch(root string) (*scratch, error) {
+	run := filepath.Join(root, ".cache", "run")
+	if err := os.MkdirAll(run, 0o755); err != nil {
+		return nil, err
+	}
+	all, err := lockFile(filepath.Join(run, "lock"), syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer all.Close()
+	if err := sweep(run); err != nil {
+		return nil, err
+	}
+	name := prefix + strings.ToLower(rand.Text()[:8])
+	s := &scratch{name: name, dir: filepath.Join(run, name)}
+	for _, d := range []string{"containerd", "diapause", "log", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(s.dir, d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	s.lock, err = lockFile(filepath.Join(s.dir, "lock"), syscall.LOCK_EX)
+	return s, err
+}
+
+// link gives the bed its own copy of the programs.
+func (s *scratch) link(bin tools.Bin) (tools.Bin, error) {
+	return bin.Link(context.Background(), filepath.Join(s.dir, "bin"))
+}
+
+// remove removes the bed's cgroups and its directory. All processes of the bed
+// must be dead, or be frozen ones that die when they are thawed.
+func (s *scratch) remove() error {
+	defer s.lock.Close()
+	thaw(s.name)
+	return errors.Join(removeCgroups(s.name), os.RemoveAll(s.dir))
+}
+
+// sweep removes the beds below run whose warden is dead.
+func sweep(run string) error {
+	dirs, err := filepath.Glob(filepath.Join(run, prefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		lock, err := lockFile(filepath.Join(dir, "lock"), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
+			continue // in use, or just now removed
+		}
+		if err != nil {
+			return err
+		}
+		s := &scratch{name: filepath.Base(dir), dir: dir, lock: lock}
+		if err := s.remove(); err != nil {
+			return fmt.Errorf("remove what the dead bed %s left: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+func lockFile(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), how); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,101 @@
+package images
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// nameAnnotation is how containerd names an image that it imports.
+const nameAnnotation = "io.containerd.image.name"
+
+// archive writes an OCI image layout as a tar stream. After an error it writes
+// nothing more, and close returns that error.
+type archive struct {
+	w       *tar.Writer
+	index   []ocispec.Descriptor
+	written map[digest.Digest]bool
+	err     error
+}
+
+func newArchive(w io.Writer) *archive {
+	return &archive{w: tar.NewWriter(w), written: map[digest.Digest]bool{}}
+}
+
+// add writes an image of the given layers.
+func (a *archive) add(name string, config ocispec.ImageConfig, layers ...tree) {
+	image := ocispec.Image{Platform: platform(), Config: config, RootFS: ocispec.RootFS{Type: "layers"}}
+	manifest := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest}
+	for _, t := range layers {
+		data, err := t.layer()
+		if err != nil {
+			a.fail(err)
+			return
+		}
+		d := a.blob(ocispec.MediaTypeImageLayer, data)
+		manifest.Layers = append(manifest.Layers, d)
+		image.RootFS.DiffIDs = append(image.RootFS.DiffIDs, d.Digest)
+	}
+	manifest.Config = a.blobJSON(ocispec.MediaTypeImageConfig, image)
+	d := a.blobJSON(ocispec.MediaTypeImageManifest, manifest)
+	p := platform()
+	d.Platform, d.Annotations = &p, map[string]string{nameAnnotation: name}
+	a.index = append(a.index, d)
+}
+
+// close writes what makes the stream a whole layout.
+func (a *archive) close() error {
+	a.fileJSON(ocispec.ImageLayoutFile, ocispec.ImageLayout{Version: ocispec.ImageLayoutVersion})
+	a.fileJSON(ocispec.ImageIndexFile, ocispec.Index{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: a.index,
+	})
+	if a.err == nil {
+		a.fail(a.w.Close())
+	}
+	return a.err
+}
+
+// blob writes data under its digest, once.
+func (a *archive) blob(mediaType string, data []byte) ocispec.Descriptor {
+	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	if !a.written[d.Digest] {
+		a.written[d.Digest] = true
+		a.file("blobs/sha256/"+d.Digest.Encoded(), data)
+	}
+	return d
+}
+
+func (a *archive) blobJSON(mediaType string, v any) ocispec.Descriptor {
+	data, err := json.Marshal(v)
+	a.fail(err)
+	return a.blob(mediaType, data)
+}
+
+func (a *archive) fileJSON(name string, v any) {
+	data, err := json.Marshal(v)
+	a.fail(err)
+	a.file(name, data)
+}
+
+func (a *archive) file(name string, data []byte) {
+	if a.err != nil {
+		return
+	}
+	a.fail(a.w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(data))}))
+	if a.err == nil {
+		_, err := a.w.Write(data)
+		a.fail(err)
+	}
+}
+
+// fail keeps the first error.
+func (a *archive) fail(err error) {
+	if a.err == nil && err != nil {
+		a.err = fmt.Errorf("images: %w", err)
+	}
+}

@@ -1,0 +1,80 @@
+// Package images assembles the container images of the tests without a
+// registry: one OCI archive with a few small images, which containerd imports.
+// The same programs give the same archive, byte for byte.
+package images
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"diapause.dev/test/tools"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// The names of the images.
+const (
+	// Pause holds only the first process of a pod.
+	Pause = "localhost/pause:1"
+	// Busybox holds a static busybox under all its names.
+	Busybox = "localhost/busybox:1"
+	// Workload is Busybox with /bin/workload, the test workload.
+	Workload = "localhost/workload:1"
+)
+
+// Write writes an archive with all images to w, made from the programs in bin
+// and the machine's static busybox.
+func Write(w io.Writer, bin tools.Bin) error {
+	pause, err := file("pause", filepath.Join(bin.Path("image"), "pause"))
+	if err != nil {
+		return err
+	}
+	workload, err := file("bin/workload", filepath.Join(bin.Path("image"), "workload"))
+	if err != nil {
+		return err
+	}
+	busybox, err := busyboxTree()
+	if err != nil {
+		return err
+	}
+	a := newArchive(w)
+	a.add(Pause, ocispec.ImageConfig{Cmd: []string{"/pause"}}, tree{pause})
+	a.add(Busybox, shellConfig("/bin/sh"), busybox)
+	a.add(Workload, shellConfig("/bin/workload"), busybox, tree{dir("bin", 0o755), workload})
+	return a.close()
+}
+
+func shellConfig(cmd ...string) ocispec.ImageConfig {
+	return ocispec.ImageConfig{Env: []string{"PATH=/bin:/usr/bin:/sbin:/usr/sbin"}, Cmd: cmd, WorkingDir: "/"}
+}
+
+// busyboxTree is a small root file system around busybox.
+func busyboxTree() (tree, error) {
+	out, err := exec.Command(tools.Busybox, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("images: list the applets of %s: %w", tools.Busybox, err)
+	}
+	busybox, err := file("bin/busybox", tools.Busybox)
+	if err != nil {
+		return nil, err
+	}
+	t := tree{
+		dir("bin", 0o755), dir("dev", 0o755), dir("etc", 0o755), dir("proc", 0o755), dir("root", 0o700),
+		dir("sbin", 0o755), dir("sys", 0o755), dir("tmp", 0o777|sticky), dir("usr", 0o755), dir("usr/bin", 0o755),
+		text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"),
+		text("etc/group", "root:x:0:\nnogroup:x:65534:\n"),
+		busybox,
+	}
+	for _, applet := range strings.Fields(string(out)) {
+		if applet != "busybox" {
+			t = append(t, symlink("bin/"+applet, "busybox"))
+		}
+	}
+	return t, nil
+}
+
+// platform is the one that all images are for: this machine's.
+func platform() ocispec.Platform { return ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH} }

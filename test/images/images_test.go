@@ -1,0 +1,115 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"diapause.dev/test/tools"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// programs returns a Bin whose image programs are a few bytes each.
+func programs(t *testing.T) tools.Bin {
+	t.Helper()
+	if err := tools.Packages(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	bin := tools.Bin{Dir: t.TempDir()}
+	if err := os.Mkdir(bin.Path("image"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pause", "workload"} {
+		if err := os.WriteFile(filepath.Join(bin.Path("image"), name), []byte(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bin
+}
+
+func write(t *testing.T, bin tools.Bin) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := Write(&buf, bin); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func TestWriteIsReproducible(t *testing.T) {
+	bin := programs(t)
+	if !bytes.Equal(write(t, bin), write(t, bin)) {
+		t.Error("the same programs gave two archives")
+	}
+}
+
+// TestWrite reads the archive back: every blob has the digest that it is named
+// by, and every image all of its blobs.
+func TestWrite(t *testing.T) {
+	files := unpack(t, write(t, programs(t)))
+	var index ocispec.Index
+	parse(t, files[ocispec.ImageIndexFile], &index)
+	var names []string
+	for _, d := range index.Manifests {
+		names = append(names, d.Annotations[nameAnnotation])
+		var manifest ocispec.Manifest
+		parse(t, blob(t, files, d), &manifest)
+		var image ocispec.Image
+		parse(t, blob(t, files, manifest.Config), &image)
+		for i, layer := range manifest.Layers {
+			blob(t, files, layer)
+			if image.RootFS.DiffIDs[i] != layer.Digest {
+				t.Errorf("%s: layer %d is %s in the manifest and %s in the config", names, i, layer.Digest, image.RootFS.DiffIDs[i])
+			}
+		}
+	}
+	if want := []string{Pause, Busybox, Workload}; !slices.Equal(names, want) {
+		t.Errorf("the images are %q, want %q", names, want)
+	}
+}
+
+func TestWriteWithoutPrograms(t *testing.T) {
+	if err := Write(io.Discard, tools.Bin{Dir: t.TempDir()}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want an error that says what does not exist", err)
+	}
+}
+
+func unpack(t *testing.T, archive []byte) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func blob(t *testing.T, files map[string][]byte, d ocispec.Descriptor) []byte {
+	t.Helper()
+	data := files["blobs/sha256/"+d.Digest.Encoded()]
+	if digest.FromBytes(data) != d.Digest || int64(len(data)) != d.Size {
+		t.Fatalf("the blob %s has the digest %s and %d bytes, want %d", d.Digest, digest.FromBytes(data), len(data), d.Size)
+	}
+	return data
+}
+
+func parse(t *testing.T, data []byte, v any) {
+	t.Helper()
+	if err := json.Unmarshal(data, v); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,99 @@
+package tools
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+// group is a set of programs built together from one module, and kept.
+type group struct {
+	name     string
+	module   string // directory of the module
+	ldflags  string
+	packages []string
+	source   string // names every version that goes into the programs; empty: go.mod and go.sum of module do
+	estimate string // how long a build takes on two cores
+}
+
+const containerd = "github.com/containerd/containerd/v2"
+
+// containerdVersion stamps the daemon; the go.mod beside it pins what is built.
+const containerdVersion = "v2.4.2"
+
+func (b Bin) groups(ctx context.Context) ([]group, error) {
+	flags, err := ldflags(ctx, b.Root)
+	if err != nil {
+		return nil, err
+	}
+	modules, err := goOutput(ctx, b.Root, "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", gvisor+"/runsc")
+	if err != nil {
+		return nil, err
+	}
+	return []group{
+		{
+			name: "runsc", module: b.Root, ldflags: flags, source: modules,
+			packages: []string{gvisor + "/runsc"}, estimate: "two minutes",
+		},
+		{
+			name: "containerd", module: filepath.Join(b.Root, "test/tools/containerd"),
+			ldflags:  "-s -w -X " + containerd + "/version.Version=" + containerdVersion,
+			packages: []string{containerd + "/cmd/containerd", containerd + "/cmd/ctr", containerd + "/cmd/containerd-shim-runc-v2"},
+			estimate: "four minutes",
+		},
+		{
+			name: "fakegcs", module: filepath.Join(b.Root, "test/tools/fakegcs"), ldflags: "-s -w",
+			packages: []string{"github.com/fsouza/fake-gcs-server"}, estimate: "one minute",
+		},
+	}, nil
+}
+
+// key is a digest of all that the programs of the group are made from.
+func (g group) key() (string, error) {
+	source := g.source
+	if source == "" {
+		for _, name := range []string{"go.mod", "go.sum"} {
+			data, err := os.ReadFile(filepath.Join(g.module, name))
+			if err != nil {
+				return "", fmt.Errorf("tools: %s: %w", g.name, err)
+			}
+			source += string(data)
+		}
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s\n%q\n%s", runtime.Version(), runtime.GOARCH, g.ldflags, g.packages, source))
+	return fmt.Sprintf("%x", sum[:6]), nil
+}
+
+// ensure returns the directory that holds the programs of the group, built now
+// if they are not there. A build that is cut short leaves nothing under that name.
+func (g group) ensure(ctx context.Context, cache string) (string, error) {
+	key, err := g.key()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, g.name+"-"+key)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	fmt.Fprintf(os.Stderr, "tools: building %s (about %s on two cores, once)\n", g.name, g.estimate)
+	start := time.Now()
+	part := dir + ".part"
+	if err := os.RemoveAll(part); err != nil {
+		return "", fmt.Errorf("tools: %w", err)
+	}
+	if err := os.Mkdir(part, 0o755); err != nil {
+		return "", fmt.Errorf("tools: %w", err)
+	}
+	if err := goBuild(ctx, g.module, part+"/", g.ldflags, g.packages...); err != nil {
+		return "", err
+	}
+	if err := os.Rename(part, dir); err != nil {
+		return "", fmt.Errorf("tools: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "tools: built %s in %s\n", g.name, time.Since(start).Round(time.Second))
+	return dir, nil
+}

@@ -1,0 +1,103 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// linkAll makes every file below from appear below to.
+func linkAll(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("tools: %w", err)
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		return relink(path, filepath.Join(to, rel))
+	})
+}
+
+// relink makes to a name of the file from, or a copy of it where the two cannot
+// share one. What was called to before is replaced, never written to: a program
+// may be running from it.
+func relink(from, to string) error {
+	if sameFile(from, to) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	part := to + ".part"
+	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("tools: %w", err)
+	}
+	if err := os.Link(from, part); err != nil {
+		if err := copyFile(from, part); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(part, to); err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+func copyFile(from, to string) (err error) {
+	src, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	defer func() { err = errors.Join(err, dst.Close()) }()
+	if _, err := io.Copy(dst, src); err != nil {
+		return fmt.Errorf("tools: copy %s: %w", from, err)
+	}
+	return nil
+}
+
+// locked calls f while this process alone holds the lock on the cache. It
+// returns ctx's error if ctx ends while another process holds it.
+func (b Bin) locked(ctx context.Context, f func() error) error {
+	cache := filepath.Join(b.Root, ".cache", "bin")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	defer lock.Close()
+	for {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return f()
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return fmt.Errorf("tools: lock %s: %w", lock.Name(), err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("tools: wait for another build: %w", ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package fidelity
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// listener has a socket that goes on listening, and dials it anew each time.
+func (s *Suite) listener() error {
+	r := s.record("listener")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listener: %w", err)
+	}
+	s.closes(l)
+	s.run(r, func() error { return answer(l) })
+	seq := uint64(0)
+	s.every(r, 20*time.Millisecond, func() error {
+		seq++
+		return visit(l.Addr().String(), seq)
+	})
+	return nil
+}
+
+// answer sends the one message of each connection back.
+func answer(l net.Listener) error {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		_, err = io.CopyN(c, c, messageSize)
+		if err = errors.Join(err, c.Close()); err != nil {
+			return fmt.Errorf("answer: %w", err)
+		}
+	}
+}
+
+func visit(address string, seq uint64) error {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := c.Write(message(seq)); err != nil {
+		return err
+	}
+	b := make([]byte, messageSize)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return fmt.Errorf("visit %d: %w", seq, err)
+	}
+	return checkMessage(b, seq)
+}

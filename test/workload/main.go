@@ -1,0 +1,78 @@
+// Command workload is a program to be frozen and brought back that can tell whether it was done
+// well: it checks its own memory, files, processes, timers and connections, and says what it finds
+// over HTTP.
+//
+//	workload serve    --mib N   fill memory; GET /verify, POST /dirty?mib_per_s=R
+//	workload order    --mib N   write memory in order at full speed; GET /verify, POST /freeze?on=BOOL
+//	workload fidelity           everything else that a process can have; GET /report
+//
+// Every mode answers GET /state and GET /gap?reset=1 at --listen, and exits with 42 on SIGTERM.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"diapause.dev/test/workload/internal/fidelity"
+)
+
+// exitTerminated is the exit code after SIGTERM.
+const exitTerminated = 42
+
+// maxMiB bounds the memory that may be asked for.
+const maxMiB = 64 << 10
+
+type options struct {
+	listen     string
+	mib        int
+	dir, tmpfs string
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == fidelity.ChildMode {
+		os.Exit(fidelity.Child(os.Args[2:]))
+	}
+	mode, o, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "workload:", err)
+		os.Exit(2)
+	}
+	// A thread that waits in the kernel and the meter of gaps shall not wait for a turn.
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err = mode(ctx, o)
+	terminated := ctx.Err() != nil
+	stop()
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "workload:", err)
+		os.Exit(1)
+	case terminated:
+		os.Exit(exitTerminated)
+	}
+}
+
+func parse(args []string) (func(context.Context, options) error, options, error) {
+	modes := map[string]func(context.Context, options) error{"serve": serve, "order": inOrder, "fidelity": faithful}
+	var o options
+	if len(args) == 0 || modes[args[0]] == nil {
+		return nil, o, fmt.Errorf("want a mode: serve, order or fidelity")
+	}
+	f := flag.NewFlagSet("workload "+args[0], flag.ContinueOnError)
+	f.StringVar(&o.listen, "listen", ":8080", "`address` to answer at")
+	f.IntVar(&o.mib, "mib", 64, "memory to fill, in `MiB`")
+	f.StringVar(&o.dir, "dir", "/var/tmp/fidelity", "`directory` for files on the root file system")
+	f.StringVar(&o.tmpfs, "tmpfs", "/dev/shm", "`directory` on a tmpfs")
+	if err := f.Parse(args[1:]); err != nil {
+		return nil, o, err
+	}
+	if f.NArg() > 0 || o.mib < 1 || o.mib > maxMiB {
+		return nil, o, fmt.Errorf("want flags only, and --mib of 1 to %d", maxMiB)
+	}
+	return modes[args[0]], o, nil
+}

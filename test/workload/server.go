@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"diapause.dev/test/workload/internal/gap"
+	"diapause.dev/test/workload/internal/identity"
+)
+
+// server answers what every mode answers.
+type server struct {
+	mux   *http.ServeMux
+	life  *identity.Identity
+	meter gap.Meter
+}
+
+func newServer() *server {
+	s := &server{mux: http.NewServeMux(), life: identity.New()}
+	s.handle("GET /state", func(*http.Request) (any, error) { return s.life.State(), nil })
+	s.handle("GET /gap", func(r *http.Request) (any, error) { return s.meter.Report(r.FormValue("reset") == "1"), nil })
+	return s
+}
+
+// handle answers with what f returns as JSON; an error is the asker's.
+func (s *server) handle(pattern string, f func(*http.Request) (any, error)) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		v, err := f(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v) // the asker may be gone
+	})
+}
+
+// run answers until ctx ends, which is no failure.
+func (s *server) run(ctx context.Context, address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.life.Run(ctx) })
+	wg.Go(func() { s.meter.Run(ctx) })
+	web := &http.Server{Handler: s.mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = web.Close() })
+	fmt.Println("workload: ready at", l.Addr())
+	err = web.Serve(l)
+	stop()
+	cancel()
+	wg.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
