@@ -120,6 +120,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.cfg.MetricsAddr != "" {
 		g.Go(func() error { return a.metrics.serve(ctx, a.cfg.MetricsAddr) })
 	}
+	g.Go(func() error {
+		if _, err := a.node.get(ctx); err != nil { // known before the first request asks
+			a.log.Error("this node cannot checkpoint or restore yet", "error", err)
+		}
+		return nil
+	})
 	a.log.Info("agent started", "version", a.cfg.Version, "socket", a.cfg.Socket, "store", a.cfg.Store)
 	return g.Wait()
 }

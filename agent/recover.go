@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"diapause.dev/cri"
 	"diapause.dev/storage"
@@ -74,6 +75,10 @@ func (a *Agent) recoverStop(ctx context.Context, r *record) error {
 	return a.stop(pod, r, newStopwatch())
 }
 
+// requestGrace is how long a request's directory is kept in any case: containerd tells of a sandbox
+// only once it has started.
+const requestGrace = 10 * time.Minute
+
 // cleanRequests removes directories of requests that nobody waits for any more. A restore is kept
 // as long as its sandbox exists: its sidecar may come back.
 func (a *Agent) cleanRequests(ctx context.Context) {
@@ -83,7 +88,8 @@ func (a *Agent) cleanRequests(ctx context.Context) {
 		return
 	}
 	for _, e := range entries {
-		if a.restores.wanted(ctx, e.Name()) {
+		fi, err := e.Info()
+		if err != nil || time.Since(fi.ModTime()) < requestGrace || a.restores.wanted(ctx, e.Name()) {
 			continue
 		}
 		a.restores.abandon(e.Name())

@@ -96,16 +96,25 @@ func (rs *restores) attach(ctx context.Context, r *restore) error {
 	}
 	r.reader = reader
 	r.total = reader.manifest.Stats().RawBytes
+	if err := rs.fit(ctx, reader); err != nil {
+		rs.drop(r)
+		return err
+	}
+	return nil
+}
+
+// fit returns why a snapshot cannot be restored on this node, as far as can be known without
+// reading it all.
+func (rs *restores) fit(ctx context.Context, s *sharedReader) error {
 	node, err := rs.node.get(ctx)
 	if err == nil {
-		err = runsc.Compatible(reader.manifest.Meta.Facts, node)
+		err = runsc.Compatible(s.manifest.Meta.Facts, node)
 	}
 	if err == nil {
-		err = reader.Check(ctx)
+		err = s.Check(ctx)
 	}
 	if err != nil {
-		rs.drop(r)
-		return fmt.Errorf("snapshot %s: %w", r.Key, err)
+		return fmt.Errorf("snapshot %s: %w", s.manifest.Meta.Key, err)
 	}
 	return nil
 }

@@ -48,6 +48,9 @@ func (a *Agent) RestorePods(ctx context.Context, o RestoreOptions) error {
 	}
 	meta := s.manifest.Meta
 	defer a.restores.drop(&restore{Key: o.Key, reader: s})
+	if err := a.restores.fit(ctx, s); err != nil {
+		return err
+	}
 	if o.Name == "" {
 		o.Name = meta.Origin.Pod + "-" + newID(3)
 	}

@@ -3,40 +3,67 @@ package shim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
+	"time"
 
+	localv1 "diapause.dev/api/local/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
+	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
+	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
 )
+
+// loadedLimit is how long the question whether a sandbox is restored may wait for its answer: the
+// sandbox answers at once if it is.
+const loadedLimit = 300 * time.Millisecond
 
 // errKilled is the cause of a start that was given up because its container is to be killed.
 var errKilled = errors.New("the container was killed while it started")
 
-// containers is the part of the service that every container gets. gVisor's shim holds a lock for
-// as long as a container starts, and the start of a container of a restored pod lasts until the
-// image is loaded; so a kill meanwhile gives up the start, instead of waiting for it.
+// containers is the part of the service that every container gets.
+//
+// It sees to it that a restore which fails half-way ends the sandbox: gVisor restores a sandbox
+// once its last container starts, and when that fails, the containers that were started before it
+// can be neither waited for nor killed, for they never came to life.
+//
+// GVisor's shim holds a lock for as long as a container starts, which for the last one of a
+// restored pod is until the image is loaded; so a kill meanwhile gives up the start, instead of
+// waiting for it.
 type containers struct {
 	extension.TaskServiceExt
+	agent   agent
+	bundle  bundle         // of the pod's sandbox
+	reports sync.WaitGroup // reports to the agent under way
 
 	mu       sync.Mutex
 	starting map[string]context.CancelCauseFunc // by container id
 }
 
-func newContainers(next extension.TaskServiceExt) *containers {
-	return &containers{TaskServiceExt: next, starting: make(map[string]context.CancelCauseFunc)}
+func newContainers(a agent, b bundle, next extension.TaskServiceExt) *containers {
+	return &containers{TaskServiceExt: next, agent: a, bundle: b, starting: make(map[string]context.CancelCauseFunc)}
 }
 
 // Start starts a container or, given an exec id, another process in it.
 func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-	return c.start(ctx, r, c.TaskServiceExt.Start)
+	if r.ExecID != "" {
+		return c.TaskServiceExt.Start(ctx, r)
+	}
+	resp, err := c.start(ctx, r, c.TaskServiceExt.Start)
+	if err != nil && c.unrestored(ctx, r.ID) {
+		err = c.lost(ctx, r.ID, err)
+	}
+	return resp, err
 }
 
-// start runs f, which starts what r names; Kill of a container ends the context of its start.
+// start runs f, which starts a container; Kill of the container ends the context of f.
 func (c *containers) start(ctx context.Context, r *task.StartRequest, f func(context.Context, *task.StartRequest) (*task.StartResponse, error)) (*task.StartResponse, error) {
-	if r.ExecID != "" {
-		return f(ctx, r)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c.mu.Lock()
@@ -52,12 +79,83 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest, f func(con
 
 // Kill sends a signal to a container or to a process in it.
 func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
-	if r.ExecID == "" {
-		c.mu.Lock()
-		if cancel := c.starting[r.ID]; cancel != nil {
-			cancel(errKilled)
-		}
-		c.mu.Unlock()
+	if r.ExecID != "" {
+		return c.TaskServiceExt.Kill(ctx, r)
 	}
-	return c.TaskServiceExt.Kill(ctx, r)
+	c.mu.Lock()
+	if cancel := c.starting[r.ID]; cancel != nil {
+		cancel(errKilled)
+	}
+	c.mu.Unlock()
+	resp, err := c.TaskServiceExt.Kill(ctx, r)
+	if err == nil || errdefs.IsNotFound(err) || unix.Signal(r.Signal) != unix.SIGKILL || !c.unrestored(ctx, r.ID) {
+		return resp, err
+	}
+	log.L.WithError(err).Warnf("container %s cannot be killed alone, its sandbox is not restored: ending sandbox %s", r.ID, c.bundle.id)
+	if err := c.bundle.kill(); err != nil {
+		return nil, err
+	}
+	return &types.Empty{}, nil
+}
+
+// Delete removes a container that has ended, or what is left of a process in it.
+func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	if r.ExecID == "" {
+		c.reports.Wait()
+	}
+	return c.TaskServiceExt.Delete(ctx, r)
+}
+
+// unrestored reports whether the sandbox of a container is to be restored and is not, be it that
+// the restore failed or that it is not complete.
+func (c *containers) unrestored(ctx context.Context, id string) bool {
+	if _, ok := c.bundle.ordered(); !ok {
+		return false
+	}
+	server := runsc.NewGvisorTaskServer(c.TaskServiceExt)
+	if server == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadedLimit)
+	defer cancel()
+	_, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_RESTORE})
+	return err != nil
+}
+
+// lost ends a sandbox whose restore failed at the start of a container, and tells the agent. It
+// returns the error to answer with.
+func (c *containers) lost(ctx context.Context, id string, err error) error {
+	request, _ := c.bundle.ordered()
+	log.L.WithError(err).Errorf("restore of sandbox %s, request %q, failed at container %s", c.bundle.id, request, id)
+	err = fmt.Errorf("restore sandbox %s, request %q, container %s: %w", c.bundle.id, request, id, untraced(err))
+	c.report(ctx, request, err)
+	if err := c.bundle.kill(); err != nil {
+		log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
+	}
+	return err
+}
+
+// report tells the agent how a restore went on, without keeping the caller waiting.
+func (c *containers) report(ctx context.Context, request string, err error) {
+	req := &localv1.ReportRestoreRequest{Request: request, SandboxId: c.bundle.id}
+	if err != nil {
+		req.Error = err.Error()
+	}
+	c.reports.Add(1)
+	go func() {
+		defer c.reports.Done()
+		if err := c.agent.report(context.WithoutCancel(ctx), req); err != nil {
+			log.L.WithError(err).Warnf("the agent was not told how the restore of sandbox %s went on", c.bundle.id)
+		}
+	}()
+}
+
+// untraced cuts the goroutine's stack, which gVisor appends when a load fails, off an error.
+func untraced(err error) error {
+	err = errgrpc.ToNative(err)
+	head, _, cut := strings.Cut(err.Error(), "\ngoroutine ")
+	if !cut {
+		return err
+	}
+	return errors.New(strings.TrimRight(head, ": \n"))
 }

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"path/filepath"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
@@ -23,17 +24,17 @@ func Register() {
 }
 
 // extend returns the service for the container whose bundle is given.
-func extend(a agent, next extension.TaskServiceExt, bundle string) (extension.TaskServiceExt, error) {
-	p, err := readPod(bundle)
+func extend(a agent, next extension.TaskServiceExt, dir string) (extension.TaskServiceExt, error) {
+	p, err := readPod(dir)
 	if err != nil {
 		return nil, err
 	}
 	if p.sandbox != "" {
 		exits.translate(a.stoppedMarker(p.sandbox))
 	}
-	base := newContainers(next)
+	base := newContainers(a, bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}, next)
 	if !p.isSandbox {
 		return base, nil
 	}
-	return newSandbox(a, p, base), nil
+	return newSandbox(p, base), nil
 }

@@ -3,7 +3,6 @@ package shim
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,16 +25,13 @@ const discardLimit = 10 * time.Second
 // containers too.
 type sandbox struct {
 	*containers
-	agent   agent
-	pod     pod
-	pid     atomic.Int64                               // of the sandbox process; 0: not created
-	order   atomic.Pointer[localv1.AskRestoreResponse] // the restore that the agent ordered; nil: none
-	saving  chan struct{}                              // holds one token while a checkpoint is made
-	reports sync.WaitGroup                             // reports to the agent under way
+	pod    pod
+	path   atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none
+	saving chan struct{}          // holds one token while a checkpoint is made
 }
 
-func newSandbox(a agent, p pod, base *containers) *sandbox {
-	return &sandbox{containers: base, agent: a, pod: p, saving: make(chan struct{}, 1)}
+func newSandbox(p pod, base *containers) *sandbox {
+	return &sandbox{containers: base, pod: p, saving: make(chan struct{}, 1)}
 }
 
 // answer is what came of asking the agent.
@@ -63,7 +59,6 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		<-answers
 		return nil, err
 	}
-	s.pid.Store(int64(created.Pid))
 	if err := s.settle(<-answers); err != nil {
 		s.discard(ctx, r.ID)
 		return nil, err
@@ -94,7 +89,9 @@ func (s *sandbox) settle(a answer) error {
 			s.pod.sandbox, a.resp.GetRequest(), a.resp.GetReason(), errdefs.ErrFailedPrecondition)
 	case a.resp.GetDecision() == localv1.AskRestoreResponse_RESTORE:
 		log.L.Infof("sandbox %s is to be restored, request %q", s.pod.sandbox, a.resp.GetRequest())
-		s.order.Store(a.resp)
+		path := a.resp.GetImagePath()
+		s.path.Store(&path)
+		return s.bundle.order(a.resp.GetRequest())
 	}
 	return nil
 }
@@ -105,62 +102,33 @@ func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	if r.ID != s.pod.sandbox || r.ExecID != "" {
 		return s.containers.Start(ctx, r)
 	}
-	order := s.order.Load()
 	begin := s.TaskServiceExt.Start
-	if order != nil {
-		begin = func(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-			return s.restore(ctx, r, order)
-		}
+	if s.path.Load() != nil {
+		begin = s.restore
 	}
 	resp, err := s.start(ctx, r, begin)
-	if order != nil {
-		s.report(ctx, order, err)
-	}
 	if err != nil {
 		s.end(r.ID)
-		return nil, err
 	}
-	return resp, nil
+	return resp, err
 }
 
-func (s *sandbox) restore(ctx context.Context, r *task.StartRequest, order *localv1.AskRestoreResponse) (*task.StartResponse, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, restoreLimit, fmt.Errorf("not done within %v", restoreLimit))
+func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	request, _ := s.bundle.ordered()
+	limited, cancel := context.WithTimeoutCause(ctx, restoreLimit, fmt.Errorf("not done within %v", restoreLimit))
 	defer cancel()
-	resp, err := s.TaskServiceExt.Restore(ctx, &extension.RestoreRequest{
+	resp, err := s.TaskServiceExt.Restore(limited, &extension.RestoreRequest{
 		Start: r,
-		Conf:  extension.RestoreConfig{ImagePath: order.GetImagePath(), Background: true},
+		Conf:  extension.RestoreConfig{ImagePath: *s.path.Load(), Background: true},
 	})
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		return nil, fmt.Errorf("restore sandbox %s, request %q: %w", r.ID, order.GetRequest(), err)
+	if err == nil {
+		s.report(ctx, request, nil)
+		return resp, nil
 	}
-	return resp, nil
-}
-
-// report tells the agent how the restore went on, without keeping the caller waiting. Delete waits
-// for it.
-func (s *sandbox) report(ctx context.Context, order *localv1.AskRestoreResponse, err error) {
-	req := &localv1.ReportRestoreRequest{Request: order.GetRequest(), SandboxId: s.pod.sandbox}
-	if err != nil {
-		req.Error = err.Error()
+	if cause := context.Cause(limited); cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	s.reports.Add(1)
-	go func() {
-		defer s.reports.Done()
-		if err := s.agent.report(context.WithoutCancel(ctx), req); err != nil {
-			log.L.WithError(err).Warnf("the agent was not told how the restore of sandbox %s went on", s.pod.sandbox)
-		}
-	}()
-}
-
-// Delete removes a container that has ended, or what is left of a process in it.
-func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
-	if r.ID == s.pod.sandbox && r.ExecID == "" {
-		s.reports.Wait()
-	}
-	return s.containers.Delete(ctx, r)
+	return nil, s.lost(ctx, r.ID, err)
 }
 
 // discard removes a created sandbox before anybody learns of it.
@@ -174,9 +142,10 @@ func (s *sandbox) discard(ctx context.Context, id string) {
 }
 
 // end ends a sandbox that did not start: whatever became of runsc, the process goes, and
-// everybody who waits for the container learns that it has exited.
+// everybody who waits for the container learns that it has exited, which gVisor's shim would never
+// tell them.
 func (s *sandbox) end(id string) {
-	if err := killSandbox(int(s.pid.Load()), id); err != nil {
+	if err := s.bundle.kill(); err != nil {
 		log.L.WithError(err).Warnf("end sandbox %s, which did not start", id)
 	}
 	announce(id)

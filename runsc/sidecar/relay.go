@@ -29,12 +29,8 @@ const (
 // relay serves the sentry on sock until the sentry closes it. All that the sentry asks for is
 // passed on to the agent, and repeated to the next one when an agent goes away.
 func relay(opts Options, sock int, log *slog.Logger) error {
-	c, err := Dial(opts.Socket)
+	c, err := first(opts)
 	if err != nil {
-		return err
-	}
-	if err := hello(c, opts, -1); err != nil {
-		c.Close()
 		return err
 	}
 	r := newRelayer(opts, log, c)
@@ -55,6 +51,31 @@ func relay(opts Options, sock int, log *slog.Logger) error {
 	defer r.mu.Unlock()
 	r.sendLocked(&Message{Kind: KindLoaded, Size: uint64(len(r.reads))}, -1)
 	return nil
+}
+
+// first connects to the agent that ordered the restore, or to the next one if that has just gone.
+func first(opts Options) (*Conn, error) {
+	deadline := time.Now().Add(answerTime)
+	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+		c, err := greet(opts)
+		if refused := new(RefusedError); err == nil || errors.As(err, &refused) || time.Now().After(deadline) {
+			return c, err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// greet connects to the agent and introduces the sidecar.
+func greet(opts Options) (*Conn, error) {
+	c, err := Dial(opts.Socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := hello(c, opts, -1); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // relayer is the sidecar's state: everything an agent must be told again after it was away.
@@ -235,12 +256,10 @@ func answer(ch chan error, err error) {
 // gives up reads that may not wait.
 func (r *relayer) reconnect() *Conn {
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
-		c, err := Dial(r.opts.Socket)
+		c, err := greet(r.opts)
 		if err == nil {
-			if err = hello(c, r.opts, -1); err == nil {
-				if err = r.resume(c); err == nil {
-					return c
-				}
+			if err = r.resume(c); err == nil {
+				return c
 			}
 			c.Close()
 		}

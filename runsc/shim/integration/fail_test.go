@@ -38,6 +38,10 @@ func damage(t *testing.T, dir, file string, part float64) string {
 	return to
 }
 
+// patience is how long the failure of a restore may take, with the removal of the pod. Much of it
+// is runsc's, which gives a sandbox seconds to exit.
+const patience = 15 * time.Second
+
 // TestDamagedImage restores from image files that are not whole. Whatever gVisor makes of them,
 // nothing hangs: not the shim, not the removal of the pod, not a restart of containerd.
 func TestDamagedImage(t *testing.T) {
@@ -56,14 +60,21 @@ func TestDamagedImage(t *testing.T) {
 			before := processes(t)
 			a := startAgent(t, decide(restoreFrom(damage(t, dir, tc.file, tc.part))))
 			began := time.Now()
-			pod, err := node.RunPod(limited(t, 40*time.Second), spec("broken", strict))
-			t.Logf("after %v: %v", time.Since(began), err)
-			if err == nil {
-				t.Log("runs; removing it")
-				removePod(t, pod.ID)
+			_, err := node.RunPod(limited(t, 40*time.Second), spec("broken", strict))
+			took := time.Since(began)
+			t.Logf("after %v: %.300v", took, err)
+			if err == nil || !strings.Contains(err.Error(), `request "r1"`) || strings.Contains(err.Error(), "goroutine") {
+				t.Errorf("error %v, want one that names the request, without a stack", err)
 			}
-			if r := a.report(t); r.GetError() != "" && err == nil {
-				t.Errorf("pod started, report is %q", r.GetError())
+			if took > patience {
+				t.Errorf("start and removal took %v", took)
+			}
+			r := a.report(t) // the sandbox container's restore; if it was taken, the load fails later
+			if r.GetError() == "" {
+				r = a.report(t)
+			}
+			if r.GetError() == "" || r.GetRequest() != "r1" {
+				t.Errorf("report: %v", r)
 			}
 			nothingLeft(t, before)
 		})
@@ -171,5 +182,28 @@ func TestShimKilled(t *testing.T) {
 		t.Error(err)
 	}
 	removePod(t, pod.ID)
+	nothingLeft(t, before)
+}
+
+// TestUnfinishedRestore removes a pod whose last container was never started, so that gVisor has
+// restored nothing of it.
+func TestUnfinishedRestore(t *testing.T) {
+	origin := runPod(t, spec("origin", nil))
+	state(t, origin.Container("a"))
+	dir := checkpoint(t, origin)
+	before := processes(t)
+	startAgent(t, decide(restoreFrom(dir)))
+	half := spec("half", strict)
+	half.Containers = half.Containers[:1]
+	pod, err := node.RunPod(limited(t, 30*time.Second), half)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	removePod(t, pod.ID)
+	t.Logf("removed in %v", time.Since(began))
+	if took := time.Since(began); took > patience {
+		t.Errorf("removal took %v", took)
+	}
 	nothingLeft(t, before)
 }

@@ -1,0 +1,342 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+)
+
+const (
+	spoolRoot = "/var/lib/diapause/spool"
+	storeRoot = "/var/lib/diapause/store"
+)
+
+// fromSnapshot is a pod as a kubelet would make it to be restored.
+func fromSnapshot(name, key string, args ...string) bed.PodSpec {
+	return bed.PodSpec{
+		Name: name,
+		Annotations: map[string]string{
+			"diapause.dev/restore-from":       key,
+			"diapause.dev/on-restore-failure": "Fail",
+		},
+		Containers: []bed.Container{{Name: "app", Image: images.Workload, Command: append([]string{"/bin/workload"}, args...)}},
+	}
+}
+
+// checkWhole fails unless the pod's memory is whole and its process is the one that booted as boot.
+func (n *node) checkWhole(p *bed.Pod, boot string, mib int) {
+	n.Helper()
+	var st state
+	n.eventually(p.Name+" answers", func() error { return n.get(p, "/state", &st) })
+	if st.Boot != boot {
+		n.Errorf("%s booted as %s, not %s: it was not restored", p.Name, st.Boot, boot)
+	}
+	var v verified
+	if err := n.get(p, "/verify", &v); err != nil || !v.OK || v.Pages != mib<<8 {
+		n.Errorf("memory of %s: %+v, %v", p.Name, v, err)
+	}
+}
+
+// TestAgentKilledWhileLoading kills the agent at several instants of a restore. The sandbox lives
+// on, and every byte arrives from the next agent.
+func TestAgentKilledWhileLoading(t *testing.T) {
+	const mib = 256
+	n := start(t)
+	p := n.workload("origin", "serve", fmt.Sprintf("--mib=%d", mib))
+	var st state
+	n.eventually("workload answers", func() error { return n.get(p, "/state", &st) })
+	s := n.checkpoint("origin")
+	interrupted := 0
+	for i, after := range []time.Duration{0, 30, 60, 100, 150, 250} {
+		name := fmt.Sprintf("killed-%d", i)
+		started := make(chan error, 1)
+		var pod *bed.Pod
+		go func() {
+			var err error
+			pod, err = n.bed.RunPod(n.ctx, fromSnapshot(name, "default/"+s.Name, "serve", fmt.Sprintf("--mib=%d", mib)))
+			started <- err
+		}()
+		n.eventually("the restore begins", func() error {
+			if m, _ := filepath.Glob("/run/diapause/requests/*/restore.json"); len(m) == 0 {
+				return os.ErrNotExist
+			}
+			return nil
+		})
+		time.Sleep(after * time.Millisecond)
+		n.agent.Kill()
+		if m, _ := filepath.Glob("/run/diapause/requests/*/restore.json"); len(m) > 0 {
+			interrupted++
+		}
+		time.Sleep(300 * time.Millisecond)
+		n.startAgent()
+		if err := <-started; err != nil {
+			t.Fatalf("killed after %v ms: %v", int64(after), err)
+		}
+		n.checkWhole(pod, st.Boot, mib)
+		if err := n.bed.RemovePod(n.ctx, pod.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d restores were interrupted", interrupted)
+	if interrupted == 0 {
+		t.Error("no kill came before the sandbox had all its memory")
+	}
+}
+
+// TestTwoContainers restores a pod of two containers that share a process's view of the network.
+func TestTwoContainers(t *testing.T) {
+	n := start(t)
+	_, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "pair", Containers: []bed.Container{
+		{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"}},
+		{Name: "side", Command: []string{"/bin/sh", "-c", "i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, side := n.lookup("pair"), ""
+	var st state
+	n.eventually("workload answers", func() error { return n.get(p, "/state", &st) })
+	count := func(p *bed.Pod) (c int) {
+		n.eventually("the side container counts", func() error {
+			out, code, err := n.bed.Exec(n.ctx, p.Container("side"), "/bin/cat", "/tmp/count")
+			if err != nil || code != 0 {
+				return fmt.Errorf("exit code %d: %w", code, err)
+			}
+			_, err = fmt.Sscan(out, &c)
+			return err
+		})
+		return c
+	}
+	before := count(p)
+	s := n.checkpoint(p.ID)
+	after := count(p)
+	b := n.restore(s.Name, "--name=pair-again")[0]
+	n.checkWhole(b, st.Boot, 8)
+	if got := count(b); got < before {
+		t.Errorf("the side container is at %d, was between %d and %d%s", got, before, after, side)
+	}
+}
+
+// lookup finds a pod by name through the command line's own view.
+func (n *node) lookup(name string) *bed.Pod {
+	n.Helper()
+	var out struct {
+		Sandboxes []struct {
+			ID  string `json:"id"`
+			Pod string `json:"pod"`
+		} `json:"sandboxes"`
+	}
+	n.decode(n.mustCLI("--output=json", "top"), &out)
+	for _, s := range out.Sandboxes {
+		if s.Pod == name {
+			p, err := n.bed.Pod(n.ctx, s.ID)
+			if err != nil {
+				n.Fatal(err)
+			}
+			return p
+		}
+	}
+	n.Fatalf("no pod %s in %+v", name, out)
+	return nil
+}
+
+// TestDamagedSnapshots damages a snapshot in many ways. A restore is refused before the sandbox
+// starts or fails it cleanly, nothing hangs, and the next restore works.
+func TestDamagedSnapshots(t *testing.T) {
+	const mib = 16
+	n := start(t)
+	p := n.workload("origin", "serve", fmt.Sprintf("--mib=%d", mib))
+	var st state
+	n.eventually("workload answers", func() error { return n.get(p, "/state", &st) })
+	s := n.checkpoint("origin", "--name=sound")
+	key := "default/" + s.Name
+	packs := n.glob("default/packs/*")
+	manifests := n.glob("default/snapshots/sound/manifest")
+
+	for _, d := range []struct {
+		name   string
+		files  []string
+		damage func([]byte) []byte
+		want   string
+	}{
+		{"manifest flipped at its start", manifests, flip(0.001), "manifest"},
+		{"manifest flipped in the middle", manifests, flip(0.5), "manifest"},
+		{"manifest truncated", manifests, cut(0.5), "manifest"},
+		{"manifest empty", manifests, cut(0), "manifest"},
+		{"pack missing", packs, nil, "packs/"},
+		{"pack truncated", packs, cut(0.7), "packs/"},
+		{"kernel state flipped", packs, flip(0.002), "packs/"},
+		{"page flipped", packs, flip(0.3), "packs/"},
+		{"last page flipped", packs, flip(0.999), "packs/"},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			undo := n.damage(d.files, d.damage)
+			pods, err := n.tryRestore(key, "--name=damaged")
+			undo()
+			if err == nil {
+				t.Fatalf("restored as %v", pods)
+			}
+			if !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), d.want) {
+				t.Errorf("error %q does not name %q and %q", err, key, d.want)
+			}
+			again := n.restore(key, "--name=again")[0]
+			n.checkWhole(again, st.Boot, mib)
+			if err := n.bed.RemovePod(n.ctx, again.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := n.bed.Containerd.Restart(n.ctx); err != nil {
+		t.Errorf("containerd does not come back: %v", err)
+	}
+	n.checkWhole(n.restore(key, "--name=last")[0], st.Boot, mib)
+	if left, _ := filepath.Glob("/run/diapause/requests/*"); len(left) > 0 {
+		t.Errorf("requests left behind: %v", left)
+	}
+}
+
+// glob returns the files of that pattern in the spool and in the store.
+func (n *node) glob(pattern string) (files []string) {
+	n.Helper()
+	for _, root := range []string{spoolRoot, storeRoot} {
+		m, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(m) == 0 {
+			n.Fatalf("%s in %s: %v", pattern, root, err)
+		}
+		files = append(files, m...)
+	}
+	return files
+}
+
+// damage changes files (nil: removes them) and returns what puts them back.
+func (n *node) damage(files []string, change func([]byte) []byte) (undo func()) {
+	n.Helper()
+	was := make(map[string][]byte)
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			n.Fatal(err)
+		}
+		was[f] = b
+		if err := os.Remove(f); err != nil {
+			n.Fatal(err)
+		}
+		if change != nil {
+			n.write(f, change(append([]byte(nil), b...)))
+		}
+	}
+	return func() {
+		for f, b := range was {
+			os.Remove(f)
+			n.write(f, b)
+		}
+	}
+}
+
+func (n *node) write(file string, b []byte) {
+	n.Helper()
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func flip(at float64) func([]byte) []byte {
+	return func(b []byte) []byte {
+		b[int(float64(len(b)-1)*at)] ^= 0x10
+		return b
+	}
+}
+
+func cut(at float64) func([]byte) []byte {
+	return func(b []byte) []byte { return b[:int(float64(len(b))*at)] }
+}
+
+// TestOtherNode rewrites what a snapshot says of its node: it is refused, naming both sides.
+func TestOtherNode(t *testing.T) {
+	n := start(t)
+	n.workload("origin", "serve", "--mib=1")
+	n.checkpoint("origin", "--name=foreign")
+	file := n.glob("default/snapshots/foreign/manifest")
+	sound, err := os.ReadFile(file[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*snapshot.Facts)
+		want   []string
+	}{
+		{"runsc version", func(f *snapshot.Facts) { f.RunscVersion = "release-19700101.0" }, []string{"runsc version", "release-19700101.0", "v0.0.0-"}},
+		{"CPU feature", func(f *snapshot.Facts) { f.CPUFeatures = append(f.CPUFeatures, "warp_drive") }, []string{"CPU features", "warp_drive"}},
+		{"architecture", func(f *snapshot.Facts) { f.Architecture = "arm64" }, []string{"architecture", "arm64", "amd64"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := storage.DecodeManifest(sound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.change(&m.Meta.Facts)
+			b, err := storage.EncodeManifest(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			undo := n.damage(file, func([]byte) []byte { return b })
+			defer undo()
+			_, err = n.tryRestore("foreign")
+			for _, w := range append(tt.want, "default/foreign") {
+				if err == nil || !strings.Contains(err.Error(), w) {
+					t.Errorf("error %v does not say %q", err, w)
+				}
+			}
+		})
+	}
+}
+
+// TestRefusals are restores that must not be.
+func TestRefusals(t *testing.T) {
+	n := start(t)
+	n.workload("origin", "serve", "--mib=1")
+	n.checkpoint("origin", "--name=mine")
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"unknown", []string{"nobody"}, "default/nobody"},
+		{"hostile name", []string{"../../etc"}, "etc"},
+		{"hostile pod name", []string{"mine", "--name=../x"}, "../x"},
+		{"negative count", []string{"mine", "--count=-1"}, "-1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := n.tryRestore(tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v does not name %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("another namespace", func(t *testing.T) {
+		spec := fromSnapshot("thief", "default/mine", "serve", "--mib=1")
+		spec.Namespace = "other"
+		if _, err := n.bed.RunPod(n.ctx, spec); err == nil || !strings.Contains(err.Error(), "namespace") {
+			t.Errorf("error %v does not speak of the namespace", err)
+		}
+	})
+	t.Run("kubelet", func(t *testing.T) {
+		stop := n.fakeKubelet()
+		defer stop()
+		_, err := n.tryRestore("mine")
+		for _, w := range []string{"kubelet", "diapause.dev/restore-from", "default/mine"} {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("error %v does not say %q", err, w)
+			}
+		}
+	})
+	n.restore("mine")
+}
