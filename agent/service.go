@@ -161,7 +161,7 @@ func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingSe
 	out := events[localv1.SweepEvent]{stream: stream}
 	grace := sweepGrace
 	if req.Grace != nil {
-		grace = req.Grace.AsDuration()
+		grace = max(req.Grace.AsDuration(), 1) // 0 would mean the store's default
 	}
 	far, err := s.store.get(ctx)
 	if err != nil {

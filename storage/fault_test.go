@@ -246,7 +246,7 @@ func TestReplicateCorrupt(t *testing.T) {
 	}
 }
 
-// TestReplicateRepairs: a pack of the wrong size in the target is replaced.
+// TestReplicateRepairs: a pack of the wrong size in the target is replaced, a lost one is copied again.
 func TestReplicateRepairs(t *testing.T) {
 	src, dst := storagetest.NewDir(t), storagetest.NewDir(t)
 	m := storagetest.Write(t, src, key, nil, tinyImage())
@@ -254,10 +254,15 @@ func TestReplicateRepairs(t *testing.T) {
 	if err := dst.Backend().Create(t.Context(), pack, strings.NewReader("half"), 4); err != nil {
 		t.Fatal(err)
 	}
-	if err := storage.Replicate(t.Context(), dst, src, key, nil); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := storage.Replicate(t.Context(), dst, src, key, nil); err != nil {
+			t.Fatal(err)
+		}
+		storagetest.WantImage(t, m, tinyImage(), dst)
+		if err := dst.Backend().Delete(t.Context(), pack); err != nil { // lost, although named
+			t.Fatal(err)
+		}
 	}
-	storagetest.WantImage(t, m, tinyImage(), dst)
 }
 
 // TestParentRemoved: a snapshot that names packs of a parent which is gone by its commit does not

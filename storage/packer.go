@@ -98,10 +98,21 @@ func (p *packer) store(c *Chunk, data []byte) error {
 	buf := p.open.data
 	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
 	c.Offset, c.Stored = uint32(len(*buf)), uint32(len(data))
-	*buf = append(*buf, data...)
+	*buf = append(roomFor(*buf, len(data)), data...)
 	p.out += int64(len(data))
 	p.w.lineage.add(*c)
 	return nil
+}
+
+// roomFor gives a pack's buffer room for n more bytes, doubling it, so that a small snapshot needs
+// little and a large one copies little.
+func roomFor(buf []byte, n int) []byte {
+	if len(buf)+n <= cap(buf) {
+		return buf
+	}
+	larger := make([]byte, len(buf), min(max(2*cap(buf), len(buf)+n, MaxChunk), PackTarget))
+	copy(larger, buf)
+	return larger
 }
 
 func (p *packer) newPack() *openPack {

@@ -20,7 +20,8 @@ const (
 // Replicate copies a snapshot from src to dst: the packs that dst does not have yet, each checked
 // on the way, then the manifest, byte for byte. It may be interrupted and repeated, also by several
 // at once: what is there already in its right size is not copied again. When dst has the snapshot
-// already there is nothing to do; when it has another one under the same key the error is ErrExists.
+// already, only packs that it lost are copied; when it has another one under the same key, nothing
+// is copied and the error is ErrExists.
 //
 // Progress, if not nil, is called with the bytes of packs dealt with and to be dealt with, one call
 // at a time.
@@ -36,16 +37,12 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 	if err != nil {
 		return err
 	}
-	total := totalSize(m.Packs)
-	switch done, err := dst.hasManifest(ctx, key, data); {
-	case err != nil:
+	done, err := dst.hasManifest(ctx, key, data)
+	if err != nil {
 		return err
-	case done:
-		newProgress(report, total).add(total)
-		return nil
 	}
-	r := &replication{dst: dst, src: src, m: m, progress: newProgress(report, total)}
-	if err := r.copyPacks(ctx); err != nil {
+	r := &replication{dst: dst, src: src, m: m, progress: newProgress(report, totalSize(m.Packs))}
+	if err := r.copyPacks(ctx); err != nil || done {
 		return err
 	}
 	if err := dst.putManifest(ctx, key, data); err != nil {

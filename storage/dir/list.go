@@ -34,10 +34,12 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func(storage.Objec
 		case !strings.HasPrefix(name, prefix):
 			return nil
 		}
-		stopped = show(name, d, fn)
-		return stopped
+		if stopped = show(name, d, fn); stopped != nil {
+			return fs.SkipAll
+		}
+		return nil
 	})
-	if err == nil || stopped != nil {
+	if err == nil {
 		return stopped
 	}
 	return fmt.Errorf("list %q: %w", prefix, classify(err))

@@ -35,8 +35,8 @@ func (b *Backend) prepareTemp() error {
 
 // writeTemp writes size bytes of r to a file in .tmp, durably, and returns the file's name. On an
 // error there is no such file.
-func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (temp string, err error) {
-	temp = path.Join(tempDir, rand.Text())
+func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (_ string, err error) {
+	temp := path.Join(tempDir, rand.Text())
 	f, err := b.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return "", err

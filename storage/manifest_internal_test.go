@@ -1,0 +1,254 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/zeebo/blake3"
+
+	"diapause.dev/api/snapshot"
+)
+
+// example is a manifest with chunks of every codec.
+func example() *Manifest {
+	return &Manifest{
+		Format: Format,
+		Meta: snapshot.Meta{
+			Key: Key{Namespace: "ns", Name: "one"}, UID: "u", Created: time.Unix(7, 0).UTC(),
+			Parent: &Key{Namespace: "ns", Name: "zero"}, Timeline: []snapshot.Stage{{Name: "pause", Took: 5}},
+		},
+		DigestKey: [32]byte{1, 2, 3},
+		Packs:     []Pack{{ID: PackID{9}, Size: 1000, Digest: [32]byte{4}}, {ID: PackID{8}, Size: 40, Digest: [32]byte{5}}},
+		Files: []File{
+			{Name: "empty", Chunks: []Chunk{}},
+			{Name: "pages.img", Size: 4096 + 10 + 8, Chunks: []Chunk{
+				{Raw: 4096},
+				{Raw: 10, Stored: 9, Offset: 32, Codec: CodecZstd, Digest: [32]byte{6}},
+				{Raw: 8, Stored: 8, Pack: 1, Offset: 32, Codec: CodecNone, Digest: [32]byte{7}},
+			}},
+		},
+	}
+}
+
+func encode(t testing.TB, m *Manifest) []byte {
+	t.Helper()
+	data, err := EncodeManifest(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// seal puts the right digest at the end of an edited manifest.
+func seal(body []byte) []byte {
+	digest := blake3.Sum256(body)
+	return append(bytes.Clone(body), digest[:]...)
+}
+
+func body(data []byte) []byte { return bytes.Clone(data[:len(data)-digestSize]) }
+
+func TestManifestRoundTrip(t *testing.T) {
+	m := example()
+	data := encode(t, m)
+	got, err := DecodeManifest(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Digest = got.Digest
+	if !reflect.DeepEqual(got, m) {
+		t.Errorf("got  %+v\nwant %+v", got, m)
+	}
+	if !bytes.Equal(encode(t, got), data) {
+		t.Error("encodes differently the second time")
+	}
+}
+
+func TestManifestSections(t *testing.T) {
+	plain := body(encode(t, example()))
+	otherVersion := bytes.Clone(plain)
+	otherVersion[len(manifestMagic)] = 2
+	for _, test := range []struct {
+		name string
+		body []byte
+		kind error
+	}{
+		{"unknown optional", appendSection(bytes.Clone(plain), "xtra", []byte("new")), nil},
+		{"unknown required", appendSection(bytes.Clone(plain), "XTRA", []byte("new")), ErrFormat},
+		{"unknown, neither", appendSection(bytes.Clone(plain), "\x00abc", nil), ErrFormat},
+		{"twice", appendSection(bytes.Clone(plain), tagKey, make([]byte, 32)), ErrCorrupt},
+		{"none", plain[:manifestPrefix], ErrCorrupt},
+		{"cut", plain[:len(plain)-1], ErrCorrupt},
+		{"rest", append(bytes.Clone(plain), 1, 2, 3), ErrCorrupt},
+		{"other version", otherVersion, ErrFormat},
+		{"huge section", append(append(bytes.Clone(plain), "huge"...), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), ErrCorrupt},
+	} {
+		_, err := DecodeManifest(seal(test.body))
+		if !errors.Is(err, test.kind) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
+func TestManifestRefused(t *testing.T) {
+	for name, change := range map[string]func(*Manifest){
+		"no key":            func(m *Manifest) { m.Meta.Key = Key{} },
+		"hostile namespace": func(m *Manifest) { m.Meta.Namespace = "../other" },
+		"hostile file":      func(m *Manifest) { m.Files[0].Name = "a\x00b" },
+		"long file":         func(m *Manifest) { m.Files[0].Name = string(bytes.Repeat([]byte("a"), 256)) },
+		"file twice":        func(m *Manifest) { m.Files[0].Name = m.Files[1].Name },
+		"file size":         func(m *Manifest) { m.Files[1].Size++ },
+		"negative size":     func(m *Manifest) { m.Files[0].Size = -1 },
+		"pack size":         func(m *Manifest) { m.Packs[1].Size = 31 },
+		"huge pack":         func(m *Manifest) { m.Packs[1].Size = maxPack + 1 },
+		"pack twice":        func(m *Manifest) { m.Packs[1].ID = m.Packs[0].ID },
+		"no raw":            func(m *Manifest) { m.Files[1].Chunks[0].Raw = 0 },
+		"large raw":         func(m *Manifest) { m.Files[1].Chunks[0].Raw = MaxChunk + 1 },
+		"zero in a pack":    func(m *Manifest) { m.Files[1].Chunks[0].Offset = 32 },
+		"no such pack":      func(m *Manifest) { m.Files[1].Chunks[1].Pack = 2 },
+		"in the header":     func(m *Manifest) { m.Files[1].Chunks[1].Offset = 31 },
+		"behind the end":    func(m *Manifest) { m.Files[1].Chunks[2].Offset = 33 },
+		"offset overflow":   func(m *Manifest) { m.Files[1].Chunks[2].Offset = 0xffffffff },
+		"not shrunk":        func(m *Manifest) { m.Files[1].Chunks[1].Stored = 10 },
+		"other length":      func(m *Manifest) { m.Files[1].Chunks[2].Stored = 7 },
+		"reserved codec":    func(m *Manifest) { m.Files[1].Chunks[1].Codec = CodecS2 },
+		"unknown codec":     func(m *Manifest) { m.Files[1].Chunks[1].Codec = 200 },
+	} {
+		m := example()
+		change(m)
+		if _, err := EncodeManifest(m); err == nil {
+			t.Errorf("%s: encoded", name)
+		}
+	}
+}
+
+// TestManifestReservedCodec: a chunk of a codec to come is not damage.
+func TestManifestReservedCodec(t *testing.T) {
+	m := example()
+	plain := body(encode(t, m))
+	plain = plain[:bytes.Index(plain, []byte(tagChunks))]
+	n := countChunks(m.Files)
+	table := make([]byte, n*chunkRecord)
+	cols := columns(table, n)
+	for i := range m.Files[1].Chunks {
+		cols.put(i, &m.Files[1].Chunks[i])
+	}
+	cols.codec[1] = byte(CodecS2)
+	head := binary.LittleEndian.AppendUint64([]byte{byte(CodecNone)}, uint64(n))
+	data := seal(appendSection(plain, tagChunks, append(head, table...)))
+	if _, err := DecodeManifest(data); !errors.Is(err, ErrFormat) || errors.Is(err, ErrCorrupt) {
+		t.Error(err)
+	}
+}
+
+// TestManifestBomb: a few bytes cannot claim a table of many, and a table that is nearly all zero
+// is still written so that it can be read.
+func TestManifestBomb(t *testing.T) {
+	const n = 1 << 20
+	frame := encoder().EncodeAll(make([]byte, n*chunkRecord), nil)
+	b := append(binary.LittleEndian.AppendUint64([]byte{byte(CodecZstd)}, n), frame...)
+	allocated := testing.AllocsPerRun(1, func() {
+		if _, _, err := unpackTable(b); err == nil {
+			t.Error("unpacked")
+		}
+	})
+	if allocated > 20 {
+		t.Errorf("%v allocations", allocated)
+	}
+	m := example()
+	f := File{Name: "sparse"}
+	for range 20000 {
+		f.Chunks = append(f.Chunks, Chunk{Raw: 4096})
+		f.Size += 4096
+	}
+	m.Files = append(m.Files, f)
+	got, err := DecodeManifest(encode(t, m))
+	if err != nil || got.Stats().ZeroChunks != 20001 {
+		t.Errorf("sparse: %v", err)
+	}
+}
+
+func FuzzDecodeManifest(f *testing.F) {
+	f.Add(body(encode(f, example())))
+	empty := example()
+	empty.Files, empty.Packs = nil, nil
+	f.Add(body(encode(f, empty)))
+	f.Add(appendSection(body(encode(f, example())), "opti", []byte("x")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, err := DecodeManifest(data); err == nil {
+			t.Fatal("decoded without a digest") // the corpus holds bodies alone
+		}
+		m, err := DecodeManifest(seal(data))
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrFormat) {
+				t.Fatalf("error of no kind: %v", err)
+			}
+			return
+		}
+		m.Stats()
+		again, err := DecodeManifest(encode(t, m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(m.Files, again.Files) || !reflect.DeepEqual(m.Packs, again.Packs) {
+			t.Fatal("encodes to another manifest")
+		}
+	})
+}
+
+// FuzzChunk decodes hostile stored bytes beside a canary.
+func FuzzChunk(f *testing.F) {
+	raw := bytes.Repeat([]byte("abcdefgh"), 500)
+	for _, data := range [][]byte{raw, raw[:1], bytes.Repeat([]byte{0, 1, 2, 3, 5, 8}, 3000)} {
+		_, frame := compress(nil, data)
+		f.Add(uint8(CodecZstd), uint32(len(data)), frame)
+		f.Add(uint8(CodecNone), uint32(len(data)), data)
+	}
+	f.Fuzz(func(t *testing.T, codec uint8, size uint32, stored []byte) {
+		size %= 1<<16 + 1
+		memory := bytes.Repeat([]byte{0xa5}, int(size)+64)
+		err := decompress(Codec(codec), memory[:size], stored)
+		if !bytes.Equal(memory[size:], bytes.Repeat([]byte{0xa5}, 64)) {
+			t.Fatal("wrote behind its buffer")
+		}
+		if err == nil && Codec(codec) == CodecNone && !bytes.Equal(memory[:size], stored) {
+			t.Fatal("other bytes than stored")
+		}
+	})
+}
+
+func TestCodec(t *testing.T) {
+	for _, size := range []int{1, 100, 4096, MaxChunk} {
+		raw := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+		codec, stored := compress(nil, raw)
+		got := make([]byte, size)
+		if err := decompress(codec, got, stored); err != nil || !bytes.Equal(got, raw) {
+			t.Errorf("%d bytes, %s: %v", size, codec, err)
+		}
+		if wantSmaller := size >= 100; wantSmaller != (codec == CodecZstd) {
+			t.Errorf("%d bytes: %s", size, codec)
+		}
+	}
+}
+
+func TestIsZero(t *testing.T) {
+	for _, size := range []int{0, 1, 4095, 4096, 4097, 12288, MaxChunk} {
+		b := make([]byte, size)
+		if !isZero(b) {
+			t.Errorf("%d zeros", size)
+		}
+		for _, at := range []int{0, size / 2, size - 1} {
+			if size == 0 {
+				continue
+			}
+			b[at] = 1
+			if isZero(b) {
+				t.Errorf("%d bytes with a one at %d", size, at)
+			}
+			b[at] = 0
+		}
+	}
+}
