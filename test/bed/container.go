@@ -112,3 +112,23 @@ func merge(base, more map[string]string) map[string]string {
 	maps.Copy(m, more)
 	return m
 }
+
+// StopContainer asks the container with that id to end, and kills it after so many seconds.
+func (b *Bed) StopContainer(ctx context.Context, container string, timeout int64) error {
+	if _, err := b.Runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: container, Timeout: timeout}); err != nil {
+		return fmt.Errorf("bed: stop container %s: %w", container, err)
+	}
+	return nil
+}
+
+// ExitCode returns the exit code of the container with that id, or an error if it has not exited.
+func (b *Bed) ExitCode(ctx context.Context, container string) (int32, error) {
+	s, err := b.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container})
+	if err != nil {
+		return 0, fmt.Errorf("bed: exit code of %s: %w", container, err)
+	}
+	if s.Status.State != cri.ContainerState_CONTAINER_EXITED {
+		return 0, fmt.Errorf("bed: container %s is %s", container, s.Status.State)
+	}
+	return s.Status.ExitCode, nil
+}

@@ -164,8 +164,9 @@ func TestBeats(t *testing.T) {
 		{"as it should", 10, 9.5, 10.1, true},
 		{"asked late", 10, 5, 50, true},
 		{"too many", 20, 9.5, 10.1, false},
-		{"too few", 3, 9.5, 10.1, false},
-		{"none for long", 0, 100, 100, false},
+		{"late, as after a restore", 100, 199.5, 200.1, true},
+		{"too few", 90, 200, 200.1, false},
+		{"none for long", 0, 1000, 1000, false},
 	}
 	for _, tt := range tests {
 		b := beats{start: start}
