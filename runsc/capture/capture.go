@@ -90,6 +90,9 @@ func (c *Capture) Abort() {
 	}
 }
 
+// Wait waits until Serve has returned.
+func (c *Capture) Wait() { <-c.done }
+
 // Image waits until the sentry has hung up and returns what it wrote. It is an error if any file
 // was not finished.
 func (c *Capture) Image(ctx context.Context) (*Image, error) {

@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -20,9 +19,6 @@ const (
 	maxRanges = maxWrite / pageSize
 	// pageSize is what the sentry saves pages in, in bytes.
 	pageSize = 4096
-	// maxMemoryFiles bounds how many memory files a sandbox may register: the main one and one
-	// for each file system overlay.
-	maxMemoryFiles = 1 << 12
 	// maxPagesSize bounds pages.img, in bytes.
 	maxPagesSize = 1 << 42
 )
@@ -31,7 +27,7 @@ const (
 type pagesFile struct {
 	capture *Capture
 	pages   Pages
-	fds     []int // of registered memory files
+	sources sources
 
 	limit   atomic.Uint64 // bytes of all registered memory files: each page is saved once at most
 	extents []Extent
@@ -84,9 +80,7 @@ func (f *pagesFile) finalized() bool { return f.final.Load() }
 func (f *pagesFile) Close() error {
 	close(f.writes)
 	f.wg.Wait()
-	for _, fd := range f.fds {
-		unix.Close(fd)
-	}
+	f.sources.close()
 	return nil
 }
 
@@ -104,15 +98,10 @@ func (f *pagesFile) NeedRegisterSourceFD() bool { return true }
 
 // RegisterSourceFD implements stateio.AsyncWriter.RegisterSourceFD.
 func (f *pagesFile) RegisterSourceFD(fd int32, size uint64, _ []stateio.ClientFileRangeSetting) (stateio.SourceFile, error) {
-	if len(f.fds) >= maxMemoryFiles {
-		return nil, fmt.Errorf("more than %d memory files", maxMemoryFiles)
-	}
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	n, own, err := f.sources.add(fd)
 	if err != nil {
-		return nil, fmt.Errorf("duplicate memory file: %w", err)
+		return nil, err
 	}
-	n := len(f.fds)
-	f.fds = append(f.fds, own)
 	if err := f.pages.Register(n, own, size); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +17,7 @@ const maxSmall = 512 << 20
 type smallFile struct {
 	capture *Capture
 	name    string
-	fds     []int
+	sources sources
 	data    []byte
 	done    []stateio.Completion
 	final   atomic.Bool
@@ -32,9 +31,7 @@ func (f *smallFile) finalized() bool { return f.final.Load() }
 
 // Close implements stateio.AsyncWriter.Close.
 func (f *smallFile) Close() error {
-	for _, fd := range f.fds {
-		unix.Close(fd)
-	}
+	f.sources.close()
 	return nil
 }
 
@@ -52,14 +49,10 @@ func (f *smallFile) NeedRegisterSourceFD() bool { return true }
 
 // RegisterSourceFD implements stateio.AsyncWriter.RegisterSourceFD.
 func (f *smallFile) RegisterSourceFD(fd int32, _ uint64, _ []stateio.ClientFileRangeSetting) (stateio.SourceFile, error) {
-	if len(f.fds) >= maxMemoryFiles {
-		return nil, fmt.Errorf("more than %d source files for %s", maxMemoryFiles, f.name)
-	}
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	_, own, err := f.sources.add(fd)
 	if err != nil {
-		return nil, fmt.Errorf("duplicate source of %s: %w", f.name, err)
+		return nil, err
 	}
-	f.fds = append(f.fds, own)
 	return own, nil
 }
 

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -56,13 +55,16 @@ func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (
 	} else if _, err := os.Stat(a.socket); err != nil {
 		return nil, fmt.Errorf("no agent on this node: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("the agent did not answer within %v", wait))
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var resp *localv1.AskRestoreResponse
 	err := a.call(ctx, func(c localv1.ShimClient) (err error) {
 		resp, err = c.AskRestore(ctx, req)
 		return err
 	})
+	if ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded { // the agent keeps the time too
+		return nil, fmt.Errorf("no answer within %v: %w", wait, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -113,20 +115,14 @@ func (a agent) call(ctx context.Context, f func(localv1.ShimClient) error) error
 		if err == nil {
 			return nil
 		}
-		if status.Code(err) != codes.Unavailable {
-			return a.explain(ctx, err)
+		if status.Code(err) == codes.Unavailable {
+			select {
+			case <-time.After(retryPause):
+				continue
+			case <-ctx.Done():
+				err = fmt.Errorf("%w: %w", ctx.Err(), err)
+			}
 		}
-		select {
-		case <-ctx.Done():
-			return a.explain(ctx, err)
-		case <-time.After(retryPause):
-		}
+		return fmt.Errorf("agent at %s: %w", a.socket, err)
 	}
-}
-
-func (a agent) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		err = errors.Join(context.Cause(ctx), err)
-	}
-	return fmt.Errorf("agent at %s: %w", a.socket, err)
 }

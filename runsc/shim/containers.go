@@ -4,25 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
+	"gvisor.dev/gvisor/pkg/shim/v1/proc"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
+	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
 )
 
 // loadedLimit is how long the question whether a sandbox is restored may wait for its answer: the
 // sandbox answers at once if it is.
 const loadedLimit = 300 * time.Millisecond
+
+// How often, and with what pause, runsc is asked again to delete a container that has ended.
+const (
+	deleteRetries = 30
+	deletePause   = 50 * time.Millisecond
+)
 
 // errKilled is the cause of a start that was given up because its container is to be killed.
 var errKilled = errors.New("the container was killed while it started")
@@ -39,6 +50,7 @@ var errKilled = errors.New("the container was killed while it started")
 type containers struct {
 	extension.TaskServiceExt
 	agent   agent
+	dir     string         // of the bundle by which this service was made
 	bundle  bundle         // of the pod's sandbox
 	reports sync.WaitGroup // reports to the agent under way
 
@@ -46,8 +58,9 @@ type containers struct {
 	starting map[string]context.CancelCauseFunc // by container id
 }
 
-func newContainers(a agent, b bundle, next extension.TaskServiceExt) *containers {
-	return &containers{TaskServiceExt: next, agent: a, bundle: b, starting: make(map[string]context.CancelCauseFunc)}
+func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *containers {
+	b := bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}
+	return &containers{TaskServiceExt: next, agent: a, dir: dir, bundle: b, starting: make(map[string]context.CancelCauseFunc)}
 }
 
 // Start starts a container or, given an exec id, another process in it.
@@ -88,22 +101,68 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	}
 	c.mu.Unlock()
 	resp, err := c.TaskServiceExt.Kill(ctx, r)
-	if err == nil || errdefs.IsNotFound(err) || unix.Signal(r.Signal) != unix.SIGKILL || !c.unrestored(ctx, r.ID) {
+	if err == nil || errdefs.IsNotFound(err) || unix.Signal(r.Signal) != unix.SIGKILL {
 		return resp, err
 	}
-	log.L.WithError(err).Warnf("container %s cannot be killed alone, its sandbox is not restored: ending sandbox %s", r.ID, c.bundle.id)
+	if c.status(ctx, r.ID) != tasktypes.Status_PAUSED && !c.unrestored(ctx, r.ID) {
+		return resp, err
+	}
+	log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused or not restored: ending sandbox %s", r.ID, c.bundle.id)
 	if err := c.bundle.kill(); err != nil {
 		return nil, err
 	}
 	return &types.Empty{}, nil
 }
 
-// Delete removes a container that has ended, or what is left of a process in it.
-func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
-	if r.ExecID == "" {
-		c.reports.Wait()
+// status returns the state of a container, UNKNOWN when it cannot be told.
+func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
+	r, err := c.State(ctx, &task.StateRequest{ID: id})
+	if err != nil {
+		return tasktypes.Status_UNKNOWN
 	}
-	return c.TaskServiceExt.Delete(ctx, r)
+	return r.Status
+}
+
+// Delete removes a container that has ended, or what is left of a process in it.
+//
+// Runsc refuses to delete a container while its sandbox, killed, is still going, and for good one
+// that was paused when its sandbox ended; so a container that has ended is deleted by force and
+// repeatedly. Containerd would try again too, but only after seconds.
+func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	if r.ExecID != "" {
+		return c.TaskServiceExt.Delete(ctx, r)
+	}
+	c.reports.Wait()
+	resp, err := c.TaskServiceExt.Delete(ctx, r)
+	for range deleteRetries {
+		if err == nil || c.status(ctx, r.ID) != tasktypes.Status_STOPPED {
+			break
+		}
+		log.L.WithError(err).Warnf("runsc does not delete container %s, which has ended: forcing it", r.ID)
+		if forced := c.force(ctx, r.ID); forced != nil {
+			select {
+			case <-time.After(deletePause):
+			case <-ctx.Done():
+				return nil, fmt.Errorf("%w; by force: %w", err, forced)
+			}
+		}
+		resp, err = c.TaskServiceExt.Delete(ctx, r)
+	}
+	return resp, err
+}
+
+// force has runsc delete a container whatever state it believes it to be in.
+func (c *containers) force(ctx context.Context, id string) error {
+	namespace, err := namespaces.NamespaceRequired(ctx)
+	if err != nil {
+		return err
+	}
+	var s runsc.State
+	if err := s.Load(c.dir); err != nil {
+		return fmt.Errorf("options of the shim: %w", err)
+	}
+	cmd := proc.NewRunsc(s.Options.Root, c.dir, namespace, s.Options.BinaryName, s.Options.RunscConfig, nil)
+	return cmd.Delete(ctx, id, &runsccmd.DeleteOpts{Force: true})
 }
 
 // unrestored reports whether the sandbox of a container is to be restored and is not, be it that

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"path/filepath"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
@@ -32,7 +31,7 @@ func extend(a agent, next extension.TaskServiceExt, dir string) (extension.TaskS
 	if p.sandbox != "" {
 		exits.translate(a.stoppedMarker(p.sandbox))
 	}
-	base := newContainers(a, bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}, next)
+	base := newContainers(a, p, dir, next)
 	if !p.isSandbox {
 		return base, nil
 	}

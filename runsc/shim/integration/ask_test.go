@@ -36,9 +36,9 @@ func TestAsk(t *testing.T) {
 	}{
 		{name: "no agent", max: 3 * time.Second},
 		{name: "no agent, named", annotations: named, min: 5 * time.Second, max: 8 * time.Second},
-		{name: "no agent, strict", annotations: strict, min: 5 * time.Second, max: 8 * time.Second, want: "the agent did not answer within 5s"},
+		{name: "no agent, strict", annotations: strict, min: 5 * time.Second, max: 8 * time.Second, want: "no answer within 5s"},
 		{name: "agent hangs", answer: hang, min: 500 * time.Millisecond, max: 3500 * time.Millisecond},
-		{name: "agent hangs, strict", answer: hang, annotations: strict, min: 5 * time.Second, max: 8 * time.Second, want: "the agent did not answer within 5s"},
+		{name: "agent hangs, strict", answer: hang, annotations: strict, min: 5 * time.Second, max: 8 * time.Second, want: "no answer within 5s"},
 		{name: "start", answer: decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}), annotations: strict, max: 3 * time.Second},
 		{name: "unknown decision", answer: decide(&localv1.AskRestoreResponse{Decision: 77}), max: 3 * time.Second},
 		{name: "fail", answer: decide(fail), max: 3 * time.Second, want: "no such snapshot"},

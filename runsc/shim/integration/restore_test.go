@@ -5,6 +5,7 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cri"
 	"diapause.dev/test/bed"
 )
 
@@ -53,5 +54,33 @@ func TestRestoreBranches(t *testing.T) {
 	}
 	if got, _ := state(t, origin.Container("a")); got != bootA {
 		t.Errorf("the origin is %s, want %s", got, bootA)
+	}
+}
+
+// TestRestoreFromRecord makes branches from a recorded pod, as the agent does.
+func TestRestoreFromRecord(t *testing.T) {
+	origin := runPod(t, spec("origin", nil))
+	boot, _ := state(t, origin.Container("b"))
+	ctx := limited(t, 60*time.Second)
+	rec, err := client.Record(ctx, origin.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := startAgent(t, decide(restoreFrom(checkpoint(t, origin))))
+	for _, name := range []string{"one", "two"} {
+		began, at := time.Now(), ""
+		branch, err := client.RunRestored(ctx, rec, cri.RunOptions{Name: name, Annotations: named, Progress: func(stage string) {
+			t.Logf("%6d ms until %s", time.Since(began).Milliseconds(), stage)
+			at = stage
+		}})
+		if err != nil {
+			t.Fatalf("at %s: %v", at, err)
+		}
+		defer removePod(t, branch.ID)
+		t.Logf("%6d ms until done", time.Since(began).Milliseconds())
+		a.report(t)
+		if got, _ := state(t, branch.Containers[1].ID); got != boot {
+			t.Errorf("container b of %s is %s, want %s", name, got, boot)
+		}
 	}
 }

@@ -1,0 +1,550 @@
+package gofer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
+	"gvisor.dev/gvisor/pkg/sentry/state/stateipc"
+	"gvisor.dev/gvisor/pkg/unet"
+	"gvisor.dev/gvisor/pkg/urpc"
+
+	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/gofer"
+	"diapause.dev/runsc/sidecar"
+)
+
+// agent is a listener with a handler of the test's.
+type agent struct {
+	t      *testing.T
+	cancel context.CancelFunc
+	done   chan error
+
+	pages capture.Pages
+	taken chan *capture.Capture
+	src   gofer.Source
+}
+
+func (a *agent) Checkpoint(_ sidecar.Options, sock int) error {
+	c := capture.New(a.pages)
+	go c.Serve(sock)
+	a.taken <- c
+	return nil
+}
+
+func (a *agent) Restore(sidecar.Options) (gofer.Source, error) {
+	if a.src == nil {
+		return nil, errors.New("no such restore")
+	}
+	return a.src, nil
+}
+
+func startAgent(t *testing.T, path string, a *agent) *agent {
+	t.Helper()
+	os.Remove(path)
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	a.t, a.cancel, a.done = t, cancel, make(chan error, 1)
+	a.taken = make(chan *capture.Capture, 1)
+	go func() { a.done <- gofer.New(l, a, slog.New(slog.DiscardHandler)).Serve(ctx) }()
+	return a
+}
+
+func (a *agent) stop() {
+	a.t.Helper()
+	a.cancel()
+	if err := <-a.done; err != nil {
+		a.t.Error(err)
+	}
+}
+
+// sentry is a client as the sentry has one, behind a sidecar.
+func sentry(t *testing.T, agentSocket string, d sidecar.Direction) (*stateipc.AsyncFileClient, chan error) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := (sidecar.Options{Socket: agentSocket, Request: "r", Token: "t", Direction: d}).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := unix.Open(filepath.Join(dir, sidecar.OptionsFile), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- sidecar.Run(sidecar.Args{SockFD: fds[1], OptionsFD: opts, DebugLogFD: -1,
+			Reads: d == sidecar.Restore, Writes: d == sidecar.Checkpoint}, slog.New(slog.DiscardHandler))
+		if d == sidecar.Checkpoint {
+			unix.Close(fds[1]) // as the end of the process does
+		}
+	}()
+	s, err := unet.NewSocket(fds[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := stateipc.NewAsyncFileClient(urpc.NewClient(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, ended
+}
+
+// memory is a memory file of a sentry.
+func memory(t *testing.T, size int) (fd int32, bytes []byte) {
+	t.Helper()
+	fd, m, err := stateio.CreateMappedMemoryFD("test", size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		unix.Munmap(m)
+		unix.Close(int(fd))
+	})
+	return fd, m
+}
+
+func fill(b []byte, seed uint64) {
+	r := rand.NewChaCha8([32]byte{byte(seed)})
+	r.Read(b)
+}
+
+const page = 4096
+
+// TestCheckpoint saves three files through the sidecar's handover, pages partly past the arena.
+func TestCheckpoint(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	arena, err := capture.NewArena(1<<20, 3*page, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	a := startAgent(t, path, &agent{pages: arena})
+	defer a.stop()
+	c, ended := sentry(t, path, sidecar.Checkpoint)
+	fd, mem := memory(t, 16*page)
+	fill(mem, 1)
+
+	writeAll(t, c, checkpointfiles.StateFileName, fd, []memmap.FileRange{{Start: 0, End: 5000}})
+	writeAll(t, c, checkpointfiles.PagesMetadataFileName, fd, []memmap.FileRange{{Start: 100, End: 200}})
+	ranges := []memmap.FileRange{{Start: 2 * page, End: 4 * page}, {Start: 8 * page, End: 11 * page}}
+	writeAll(t, c, checkpointfiles.PagesFileName, fd, ranges)
+	if err := <-ended; err != nil {
+		t.Fatalf("sidecar: %v", err)
+	}
+	c.DecRef()
+	im, err := (<-a.taken).Image(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(im.State, mem[:5000]) || !bytes.Equal(im.PagesMeta, mem[100:200]) {
+		t.Error("small files are not what was written")
+	}
+	if err := arena.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := arena.Slice(0, im.PagesSize)
+	if want := append(bytes.Clone(mem[2*page:4*page]), mem[8*page:11*page]...); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("pages are not what was written: %v", err)
+	}
+	if arena.Overflow() != 2*page {
+		t.Errorf("overflow of %d bytes, want %d", arena.Overflow(), 2*page)
+	}
+}
+
+// TestCheckpointAborted hangs up on the sentry: its write fails, and there is no image.
+func TestCheckpointAborted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := startAgent(t, path, &agent{pages: capture.Discard{}})
+	defer a.stop()
+	c, _ := sentry(t, path, sidecar.Checkpoint)
+	defer c.DecRef()
+	fd, _ := memory(t, page)
+	w, err := c.OpenWrite(checkpointfiles.PagesFileName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	sf, err := w.RegisterSourceFD(fd, page, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := <-a.taken
+	taken.Abort()
+	w.AddWrite(0, sf, memmap.FileRange{Start: 0, End: page}, nil)
+	if _, err := w.Wait(nil, 1); err == nil {
+		t.Error("the sentry's write succeeded")
+	}
+	if _, err := taken.Image(t.Context()); !errors.Is(err, capture.ErrIncomplete) {
+		t.Errorf("image: %v", err)
+	}
+}
+
+// TestCheckpointHostile writes what no sentry would.
+func TestCheckpointHostile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := startAgent(t, path, &agent{pages: capture.Discard{}})
+	defer a.stop()
+	c, _ := sentry(t, path, sidecar.Checkpoint)
+	defer c.DecRef()
+	if _, err := c.OpenWrite("../../etc/passwd"); err == nil {
+		t.Error("opened a file that is no image file")
+	}
+	w, err := c.OpenWrite(checkpointfiles.PagesFileName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := c.OpenWrite(checkpointfiles.PagesFileName); err == nil {
+		t.Error("opened a file twice")
+	}
+	fd, _ := memory(t, 2*page)
+	sf, err := w.RegisterSourceFD(fd, 2*page, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range []memmap.FileRange{{Start: 1, End: page}, {Start: 0, End: 3 * page}} {
+		w.AddWrite(i, sf, r, nil)
+		if cs, err := w.Wait(nil, 1); err != nil || cs[0].Err == nil {
+			t.Errorf("range %v was taken: %v", r, err)
+		}
+	}
+	for i := range 3 { // more bytes than the memory file has
+		w.AddWrite(i, sf, memmap.FileRange{Start: 0, End: page}, nil)
+	}
+	cs, err := w.Wait(nil, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refused := countErrors(cs); refused != 1 {
+		t.Errorf("%d writes refused, want 1", refused)
+	}
+}
+
+func countErrors(cs []stateio.Completion) (n int) {
+	for _, c := range cs {
+		if c.Err != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func writeAll(t *testing.T, c *stateipc.AsyncFileClient, name string, fd int32, ranges []memmap.FileRange) {
+	t.Helper()
+	w, err := c.OpenWrite(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	sf, err := w.RegisterSourceFD(fd, 16*page, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range ranges {
+		w.AddWrite(0, sf, r, nil)
+		cs, err := w.Wait(nil, 1)
+		if err != nil || cs[0].Err != nil || cs[0].N != r.Length() {
+			t.Fatalf("write of %v to %s: %+v, %v", r, name, cs, err)
+		}
+	}
+	if err := w.Finalize(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// image is a gofer.Source of one file in memory. gate, if set, is asked before each read.
+type image struct {
+	data []byte
+	gate func(ctx context.Context, off int64) error
+
+	mu    sync.Mutex
+	reads map[int64]int
+	ends  []gofer.End
+}
+
+func (im *image) Size(file string) (int64, error) {
+	if file != checkpointfiles.PagesFileName {
+		return 0, fmt.Errorf("no file %q", file)
+	}
+	return int64(len(im.data)), nil
+}
+
+func (im *image) ReadAt(ctx context.Context, _ string, off int64, p []byte) error {
+	if im.gate != nil {
+		if err := im.gate(ctx, off); err != nil {
+			return err
+		}
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.reads[off]++
+	copy(p, im.data[off:])
+	return nil
+}
+
+func (im *image) Ended(e gofer.End) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.ends = append(im.ends, e)
+}
+
+func newImage(size int) *image {
+	im := &image{data: make([]byte, size), reads: make(map[int64]int)}
+	fill(im.data, 2)
+	return im
+}
+
+// load reads the whole file into the memory file through c, in blocks of n bytes, and returns the
+// first error.
+func load(c *stateipc.AsyncFileClient, fd int32, size, n int) error {
+	r, err := c.OpenRead(checkpointfiles.PagesFileName)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	df, err := r.RegisterDestinationFD(fd, uint64(size), nil)
+	if err != nil {
+		return err
+	}
+	free := make([]int, 0, r.MaxParallel())
+	for i := range r.MaxParallel() {
+		free = append(free, i)
+	}
+	next, under := 0, 0
+	for next < size || under > 0 {
+		for next < size && len(free) > 0 {
+			r.AddRead(free[0], int64(next), df, memmap.FileRange{Start: uint64(next), End: uint64(next + n)}, nil)
+			free, next, under = free[1:], next+n, under+1
+		}
+		cs, err := r.Wait(nil, 1)
+		if err != nil {
+			return err
+		}
+		for _, c := range cs {
+			if c.Err != nil {
+				return c.Err
+			}
+			free, under = append(free, c.ID), under-1
+		}
+	}
+	return nil
+}
+
+// TestRestore loads a file, and reads past its end.
+func TestRestore(t *testing.T) {
+	const size = 64 * page
+	path := filepath.Join(t.TempDir(), "s")
+	im := newImage(size)
+	a := startAgent(t, path, &agent{src: im})
+	defer a.stop()
+	c, ended := sentry(t, path, sidecar.Restore)
+	fd, mem := memory(t, size)
+	if err := load(c, fd, size, 2*page); err != nil || !bytes.Equal(mem, im.data) {
+		t.Errorf("memory is not the image: %v", err)
+	}
+	if err := pastTheEnd(c, fd, size); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.OpenRead("secret"); err == nil {
+		t.Error("opened a file that the image does not have")
+	}
+	c.DecRef()
+	if err := <-ended; err != nil {
+		t.Errorf("sidecar: %v", err)
+	}
+}
+
+func pastTheEnd(c *stateipc.AsyncFileClient, fd int32, size int64) error {
+	r, err := c.OpenRead(checkpointfiles.PagesFileName)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	df, err := r.RegisterDestinationFD(fd, uint64(size), nil)
+	if err != nil {
+		return err
+	}
+	r.AddRead(0, size-page, df, memmap.FileRange{Start: 0, End: 2 * page}, nil)
+	r.AddRead(1, size+page, df, memmap.FileRange{Start: 0, End: page}, nil)
+	cs, err := r.Wait(nil, 2)
+	if err != nil {
+		return err
+	}
+	for _, c := range cs {
+		if want := uint64((1 - c.ID) * page); c.Err != io.EOF || c.N != want {
+			return fmt.Errorf("read %d past the end: %d bytes, %w", c.ID, c.N, c.Err)
+		}
+	}
+	return nil
+}
+
+// TestRestoreSurvivesAgents takes the agent away again and again while the sandbox loads. Every
+// byte arrives, and none that the sandbox has been told of is written again.
+func TestRestoreSurvivesAgents(t *testing.T) {
+	const size, block = 256 * page, page
+	path := filepath.Join(t.TempDir(), "s")
+	im := newImage(size)
+	stuck := make(chan struct{}, 1)
+	var served int
+	im.gate = func(ctx context.Context, _ int64) error {
+		im.mu.Lock()
+		served++
+		hang := served%40 == 0
+		im.mu.Unlock()
+		if !hang {
+			return nil
+		}
+		select {
+		case stuck <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	a := startAgent(t, path, &agent{src: im})
+	c, ended := sentry(t, path, sidecar.Restore)
+	fd, mem := memory(t, size)
+	loaded := make(chan error, 1)
+	go func() { loaded <- load(c, fd, size, block) }()
+	agents := 1
+	for done := false; !done; {
+		select {
+		case <-stuck:
+			a.stop()
+			time.Sleep(20 * time.Millisecond) // nobody there
+			a = startAgent(t, path, &agent{src: im})
+			agents++
+		case err := <-loaded:
+			if err != nil || !bytes.Equal(mem, im.data) {
+				t.Errorf("memory is not the image: %v", err)
+			}
+			done = true
+		case <-time.After(20 * time.Second):
+			t.Fatal("the load hangs")
+		}
+	}
+	c.DecRef()
+	if err := <-ended; err != nil {
+		t.Errorf("sidecar: %v", err)
+	}
+	a.stop()
+	if agents < 3 {
+		t.Errorf("only %d agents", agents)
+	}
+	if last := im.ends[len(im.ends)-1]; last != gofer.Loaded {
+		t.Errorf("the last session ended as %d", last)
+	}
+}
+
+// TestRestoreFails passes an error of the source on to the sandbox and serves on.
+func TestRestoreFails(t *testing.T) {
+	const size = 4 * page
+	path := filepath.Join(t.TempDir(), "s")
+	im := newImage(size)
+	im.gate = func(_ context.Context, off int64) error {
+		if off == page {
+			return errors.New("one bit is wrong")
+		}
+		return nil
+	}
+	a := startAgent(t, path, &agent{src: im})
+	defer a.stop()
+	c, _ := sentry(t, path, sidecar.Restore)
+	fd, mem := memory(t, size)
+	if err := load(c, fd, size, page); !errors.Is(err, unix.EIO) {
+		t.Errorf("load: %v", err)
+	}
+	if !bytes.Equal(mem[page:2*page], make([]byte, page)) {
+		t.Error("bytes were written for a read that failed")
+	}
+	c.DecRef()
+}
+
+// TestRefused is a sidecar whose request nobody knows.
+func TestRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := startAgent(t, path, &agent{})
+	defer a.stop()
+	c, ended := sentry(t, path, sidecar.Restore)
+	defer c.DecRef()
+	if refused := new(sidecar.RefusedError); !errors.As(<-ended, &refused) {
+		t.Error("the sidecar was not refused")
+	}
+}
+
+// TestHostileSidecar sends what no sidecar would. Nothing is written outside the registered memory,
+// and the listener serves on.
+func TestHostileSidecar(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	im := newImage(4 * page)
+	a := startAgent(t, path, &agent{src: im})
+	defer a.stop()
+	fd, _ := memory(t, 2*page)
+	hello := func() *sidecar.Conn {
+		c, err := sidecar.Dial(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := sidecar.Message{Kind: sidecar.KindHello, Text: `{"diapause":1,"socket":"/s","request":"r","token":"t","direction":"restore"}`}
+		if err := c.Send(&m, -1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Receive(&m); err != nil || m.Err() != nil {
+			t.Fatal(err, m.Err())
+		}
+		return c
+	}
+	one := []memmap.FileRange{{Start: 0, End: page}}
+	for name, script := range map[string][]sidecar.Message{
+		"read of what is not open":      {{Kind: sidecar.KindRead, Ranges: one}},
+		"open of an unknown file":       {{Kind: sidecar.KindOpen, Text: "../x"}},
+		"file number out of range":      {{Kind: sidecar.KindOpen, ID: sidecar.MaxFiles, Text: checkpointfiles.PagesFileName}},
+		"register of too much":          {{Kind: sidecar.KindRegister, Size: 1 << 60}},
+		"register twice":                {{Kind: sidecar.KindRegister, Size: page}, {Kind: sidecar.KindRegister, Size: page}},
+		"read into what is not mapped":  {{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName}, {Kind: sidecar.KindRead, Ranges: one}},
+		"read past the memory file":     {{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName}, {Kind: sidecar.KindRegister, Size: page}, {Kind: sidecar.KindRead, Ranges: []memmap.FileRange{{Start: page, End: 2 * page}}}},
+		"read of nothing":               {{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName}, {Kind: sidecar.KindRegister, Size: page}, {Kind: sidecar.KindRead}},
+		"an answer instead of question": {{Kind: sidecar.KindCompleted}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := hello()
+			defer c.Close()
+			var last sidecar.Message
+			for _, m := range script {
+				with := -1
+				if m.Kind == sidecar.KindRegister {
+					with = int(fd)
+				}
+				if err := c.Send(&m, with); err != nil {
+					return // hung up on
+				}
+				if _, err := c.Receive(&last); err != nil {
+					return
+				}
+			}
+			if last.Err() == nil {
+				t.Errorf("answered with %+v", last)
+			}
+		})
+	}
+}

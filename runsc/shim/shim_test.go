@@ -1,0 +1,135 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+)
+
+func TestPodOf(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		want        pod
+		named       bool
+		strict      bool
+	}{
+		{name: "no pod"},
+		{
+			name:        "sandbox of containerd",
+			annotations: map[string]string{"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "x"},
+			want:        pod{sandbox: "x", isSandbox: true},
+		},
+		{
+			name:        "container of containerd",
+			annotations: map[string]string{"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": "x"},
+			want:        pod{sandbox: "x"},
+		},
+		{
+			name:        "sandbox of CRI-O",
+			annotations: map[string]string{"io.kubernetes.cri-o.ContainerType": "sandbox", "io.kubernetes.cri-o.SandboxID": "x"},
+			want:        pod{sandbox: "x", isSandbox: true},
+		},
+		{name: "restore from", annotations: map[string]string{annotationRestoreFrom: "a/b"}, named: true},
+		{name: "snapshot name", annotations: map[string]string{annotationSnapshot: "b", annotationOnFailure: "Fail"}, named: true, strict: true},
+		{name: "cold start", annotations: map[string]string{annotationOnFailure: "ColdStart"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := podOf(tc.annotations)
+			if p.sandbox != tc.want.sandbox || p.isSandbox != tc.want.isSandbox || p.named() != tc.named || p.strict() != tc.strict {
+				t.Errorf("%+v, named %v, strict %v", p, p.named(), p.strict())
+			}
+		})
+	}
+}
+
+func TestReadPodRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := readPod(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no spec: %v", err)
+	}
+	path := filepath.Join(dir, "config.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readPod(dir); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("half a spec: %v", err)
+	}
+}
+
+func TestTranslated(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "sandbox")
+	if got := translated(internalError, marker); got != internalError {
+		t.Errorf("without a marker: %d", got)
+	}
+	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for status, want := range map[int]int{0: 0, 1: 1, internalError: killed, killed: killed} {
+		if got := translated(status, marker); got != want {
+			t.Errorf("status %d: %d, want %d", status, got, want)
+		}
+	}
+}
+
+func TestUntraced(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain": "plain",
+		"load: EOF:\ngoroutine 342 [running]:\nmain()": "load: EOF",
+	} {
+		if got := untraced(errors.New(in)).Error(); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestBundle(t *testing.T) {
+	b := bundle{"x", t.TempDir()}
+	if _, ok := b.ordered(); ok {
+		t.Error("ordered before")
+	}
+	if err := b.order("r1"); err != nil {
+		t.Fatal(err)
+	}
+	if request, ok := b.ordered(); !ok || request != "r1" {
+		t.Errorf("ordered %q, %v", request, ok)
+	}
+	if _, ok := (bundle{"", b.dir}).ordered(); ok {
+		t.Error("a container of no pod is ordered")
+	}
+	if err := b.kill(); err != nil {
+		t.Errorf("a sandbox without a process: %v", err)
+	}
+	for _, pid := range []string{"x", "-1", ""} {
+		if err := os.WriteFile(filepath.Join(b.dir, "init.pid"), []byte(pid), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.kill(); err == nil {
+			t.Errorf("process %q is killed", pid)
+		}
+	}
+}
+
+// TestAskNobody wants no waiting when there is no agent, unless the pod is to be restored.
+func TestAskNobody(t *testing.T) {
+	a := agent{filepath.Join(t.TempDir(), "agent.sock")}
+	began := time.Now()
+	if _, err := a.ask(t.Context(), pod{}, &localv1.AskRestoreRequest{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(began); took > briefWait/2 {
+		t.Errorf("took %v", took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	p := pod{annotations: map[string]string{annotationRestoreFrom: "a/b"}}
+	if _, err := a.ask(ctx, p, &localv1.AskRestoreRequest{}); err == nil || !strings.Contains(err.Error(), "no answer within") || !strings.Contains(err.Error(), a.socket) {
+		t.Errorf("error %v", err)
+	}
+}
