@@ -9,6 +9,7 @@ import (
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -107,3 +108,6 @@ func (c *Client) scoped(ctx context.Context) context.Context {
 // native turns a gRPC status into an error whose kind can be asked for with errors.Is, ErrNotFound
 // among them.
 func native(err error) error { return errgrpc.ToNative(err) }
+
+// isGone reports whether err says that what was asked for does not exist.
+func isGone(err error) bool { return errdefs.IsNotFound(err) }

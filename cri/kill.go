@@ -9,14 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
 // pollExit is how often Kill looks whether containerd has taken note.
 const pollExit = 20 * time.Millisecond
-
-func isGone(err error) bool { return errdefs.IsNotFound(err) }
 
 // Kill ends a pod's sandbox with SIGKILL, paused or not, without letting it run on, and waits
 // until containerd says that all its containers have exited and that the sandbox is not ready. The
@@ -74,6 +71,13 @@ func isSandbox(pid int, id string) (bool, error) {
 		return false, fmt.Errorf("process %d (%.40q) is not the sandbox %s", pid, args[0], id)
 	}
 	return true, nil
+}
+
+// Alive reports whether the process that was the pod's sandbox when the pod was asked for still
+// runs.
+func (p *Pod) Alive() bool {
+	is, err := isSandbox(p.SandboxPID, p.ID)
+	return is && err == nil
 }
 
 // waitEnded polls until the pod has ended: the exit of each container reaches containerd by itself.

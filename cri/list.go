@@ -9,7 +9,6 @@ import (
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	"github.com/containerd/errdefs"
 	"golang.org/x/sync/errgroup"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -29,7 +28,7 @@ func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
 	for i, p := range pods {
 		g.Go(func() error {
 			err := c.fill(gctx, p)
-			gone[i] = errdefs.IsNotFound(err)
+			gone[i] = isGone(err)
 			if gone[i] {
 				return nil
 			}
@@ -51,7 +50,7 @@ func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
 // Get returns the pod whose sandbox container has this id, given whole. Its error is of kind
 // ErrNotFound when there is none.
 func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
-	pods, err := c.list(ctx, &criapi.PodSandboxFilter{Id: id})
+	pods, err := c.list(ctx, filterID(id))
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", id, err)
 	}
@@ -66,6 +65,8 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 	}
 	return nil, fmt.Errorf("pod %s: %w", id, ErrNotFound)
 }
+
+func filterID(id string) *criapi.PodSandboxFilter { return &criapi.PodSandboxFilter{Id: id} }
 
 // list returns the pods with what containerd holds in memory, the newest first. What fill adds
 // is missing.
@@ -160,7 +161,7 @@ func (c *Client) fill(ctx context.Context, p *Pod) error {
 // it does once a sandbox was stopped without being removed.
 func (c *Client) runtimeType(ctx context.Context, id string) (string, error) {
 	r, err := c.containers.Get(c.scoped(ctx), &containersapi.GetContainerRequest{ID: id})
-	if err := native(err); errdefs.IsNotFound(err) {
+	if err := native(err); isGone(err) {
 		return "", nil
 	} else if err != nil {
 		return "", fmt.Errorf("runtime of container %s: %w", id, err)
@@ -171,7 +172,7 @@ func (c *Client) runtimeType(ctx context.Context, id string) (string, error) {
 // sandboxPID returns the process of a sandbox, 0 when it has none.
 func (c *Client) sandboxPID(ctx context.Context, id string) (int, error) {
 	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
-	if err := native(err); errdefs.IsNotFound(err) {
+	if err := native(err); isGone(err) {
 		return 0, nil
 	} else if err != nil {
 		return 0, fmt.Errorf("process of sandbox %s: %w", id, err)
@@ -186,7 +187,7 @@ func (c *Client) exitCodes(ctx context.Context, p *Pod) error {
 			continue
 		}
 		r, err := c.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: x.ID})
-		if err := native(err); errdefs.IsNotFound(err) {
+		if err := native(err); isGone(err) {
 			continue
 		} else if err != nil {
 			return fmt.Errorf("status of container %s: %w", x.ID, err)

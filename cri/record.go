@@ -9,8 +9,6 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func filterID(id string) *criapi.PodSandboxFilter { return &criapi.PodSandboxFilter{Id: id} }
-
 // info is the part of containerd's verbose status that is recorded.
 type info struct {
 	Config json.RawMessage `json:"config"`

@@ -59,7 +59,10 @@ func (c *Client) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions
 		pod, err = c.Get(ctx, id)
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.undo(ctx, id, p.sandbox.LogDirectory))
+		if undone := c.undo(ctx, id, p.sandbox.LogDirectory); undone != nil {
+			err = fmt.Errorf("%w; and then: %w", err, undone)
+		}
+		return nil, err
 	}
 	return pod, nil
 }

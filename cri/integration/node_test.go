@@ -1,0 +1,179 @@
+// Package integration tests package cri with a real containerd and real pods.
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/cri"
+	"diapause.dev/test/bed"
+)
+
+var (
+	node   *bed.Bed
+	client *cri.Client
+)
+
+func TestMain(m *testing.M) {
+	bed.Enter()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if node, err = bed.Start(ctx, bed.Options{}); err != nil {
+		return 1, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err = errors.Join(err, node.Close(ctx))
+	}()
+	if client, err = cri.Dial(ctx, cri.Options{}); err != nil {
+		return 1, err
+	}
+	defer client.Close()
+	if code = m.Run(); code != 0 {
+		fmt.Fprintf(os.Stderr, "containerd's log:\n%s", node.Containerd.Log())
+	}
+	return code, nil
+}
+
+// limited is the test's context with a deadline, so that a hang is a failure with a name.
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// runPod runs a pod and removes it when the test ends.
+func runPod(t *testing.T, s bed.PodSpec) *bed.Pod {
+	t.Helper()
+	pod, err := node.RunPod(limited(t), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removePod(t, pod.ID) })
+	return pod
+}
+
+func removePod(t *testing.T, id string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := client.RemovePod(ctx, id); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	ctx := limited(t)
+	pod := runPod(t, bed.PodSpec{Name: "web", Annotations: map[string]string{"diapause.dev/x": "y"}})
+	twin := runPod(t, bed.PodSpec{Name: "web", Namespace: "other"})
+	plain := runPod(t, bed.PodSpec{Name: "plain", Handler: bed.Runc})
+	for _, target := range []string{"default/web", pod.ID, pod.ID[:12], pod.Containers[0].ID, pod.Containers[0].ID[:12]} {
+		p, err := client.Find(ctx, target)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if p.ID != pod.ID || p.UID != pod.UID || p.Name != "web" || p.Namespace != "default" || !p.Ready || p.IP != pod.IP ||
+			p.Runtime != cri.RuntimeType || p.Handler != bed.Diapause || p.SandboxPID == 0 || p.Annotations["diapause.dev/x"] != "y" ||
+			len(p.Containers) != 1 || p.Containers[0].State != cri.StateRunning || p.Containers[0].ID != pod.Containers[0].ID {
+			t.Errorf("%s: %+v", target, p)
+		}
+	}
+	if _, err := client.Find(ctx, "web"); !errors.Is(err, cri.ErrAmbiguous) || !strings.Contains(err.Error(), "other/web") {
+		t.Errorf("a name twice: %v", err)
+	}
+	if _, err := client.Find(ctx, "nobody"); !errors.Is(err, cri.ErrNotFound) {
+		t.Errorf("no such pod: %v", err)
+	}
+	if p, err := client.Find(ctx, "plain"); err != nil || !errors.Is(p.CheckRuntime(), cri.ErrOtherRuntime) {
+		t.Errorf("a pod of runc: %v, %v", p, err)
+	}
+	if _, err := client.Get(ctx, pod.ID[:12]); !errors.Is(err, cri.ErrNotFound) {
+		t.Errorf("Get with a short id: %v", err)
+	}
+	pods, err := client.Pods(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, p := range pods {
+		ids = append(ids, p.ID)
+	}
+	if want := []string{plain.ID, twin.ID, pod.ID}; !slices.Equal(ids, want) {
+		t.Errorf("pods %v, want %v", ids, want)
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	ctx, id := limited(t), strings.Repeat("0", 64)
+	_, paused := client.Paused(ctx, id)
+	_, record := client.Record(ctx, id)
+	for what, err := range map[string]error{
+		"checkpoint": client.Checkpoint(ctx, id, "/tmp/x"), "pause": client.Pause(ctx, id), "resume": client.Resume(ctx, id),
+		"paused": paused, "record": record,
+	} {
+		if !errors.Is(err, cri.ErrNotFound) || !strings.Contains(err.Error(), id) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := errors.Join(client.WaitExit(ctx, id), client.RemovePod(ctx, id), client.Kill(ctx, &cri.Pod{ID: id})); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPauseAndExit(t *testing.T) {
+	ctx := limited(t)
+	pod := runPod(t, bed.PodSpec{Name: "web"})
+	for _, want := range []bool{true, false} {
+		change := client.Resume
+		if want {
+			change = client.Pause
+		}
+		if err := change(ctx, pod.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := client.Paused(ctx, pod.ID); err != nil || got != want {
+			t.Errorf("paused: %v, %v, want %v", got, err, want)
+		}
+	}
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if err := client.WaitExit(short, pod.ID); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a pod that runs: %v", err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- client.WaitExit(ctx, pod.ID) }()
+	p, err := client.Get(ctx, pod.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Kill(ctx, p); err != nil {
+		t.Error(err)
+	}
+	if err := <-exited; err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Record(ctx, pod.ID); !errors.Is(err, cri.ErrNotRunning) {
+		t.Errorf("record of a killed pod: %v", err)
+	}
+	if p, err := client.Find(ctx, "web"); err != nil || p.Ready || p.SandboxPID != 0 || p.Containers[0].State != cri.StateExited {
+		t.Errorf("a killed pod: %+v, %v", p, err)
+	}
+}

@@ -1,0 +1,96 @@
+package integration
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/test/bed"
+)
+
+func record(t *testing.T) snapshot.Pod {
+	t.Helper()
+	sleep := []string{"/bin/sleep", "infinity"}
+	pod := runPod(t, bed.PodSpec{Name: "origin", Labels: map[string]string{"app": "x"}, Containers: []bed.Container{
+		{Name: "second", Command: sleep, Env: map[string]string{"A": "1"}},
+		{Name: "first", Command: sleep},
+		{Name: "over", Command: []string{"/bin/true"}},
+	}})
+	for ctx := limited(t); ; time.Sleep(20 * time.Millisecond) { // the last container ends by itself
+		p, err := client.Get(ctx, pod.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Containers[2].State == cri.StateExited {
+			break
+		}
+	}
+	rec, err := client.Record(limited(t), pod.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+func TestRecordAndRun(t *testing.T) {
+	ctx := limited(t)
+	rec := record(t)
+	if len(rec.Containers) != 2 || rec.Containers[0].Name != "second" || rec.Containers[1].Name != "first" || rec.RuntimeHandler != bed.Diapause {
+		t.Fatalf("record %+v", rec)
+	}
+	var stages []string
+	pod, err := client.RunRestored(ctx, rec, cri.RunOptions{
+		Name: "copy", Annotations: map[string]string{"example.com/a": "b"},
+		Progress: func(stage string) { stages = append(stages, stage) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer removePod(t, pod.ID)
+	if want := []string{"sandbox", "create second", "create first", "start second", "start first"}; !slices.Equal(stages, want) {
+		t.Errorf("stages %q, want %q", stages, want)
+	}
+	if !pod.Ready || pod.Name != "copy" || pod.Namespace != "default" || pod.Annotations["example.com/a"] != "b" || pod.Labels["app"] != "x" {
+		t.Errorf("pod %+v", pod)
+	}
+	out, code, err := node.Exec(ctx, pod.Containers[0].ID, "/bin/sh", "-c", "hostname; tr '\\0' '\\n' < /proc/1/environ")
+	if err != nil || code != 0 || !strings.HasPrefix(out, "copy\n") || !strings.Contains(out, "A=1") {
+		t.Errorf("in the pod: %q, %d, %v", out, code, err)
+	}
+}
+
+// TestRunFails names an image that is not there: the sandbox that was made goes again, and its
+// logs.
+func TestRunFails(t *testing.T) {
+	rec := record(t)
+	rec.Containers[1].Config = []byte(strings.ReplaceAll(string(rec.Containers[1].Config), "localhost/busybox:1", "localhost/nothing:1"))
+	before, err := client.Pods(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.RunRestored(limited(t), rec, cri.RunOptions{Name: "failing"})
+	if !errors.Is(err, cri.ErrNotFound) || !strings.Contains(err.Error(), "create container first") || !strings.Contains(err.Error(), `"failing"`) {
+		t.Errorf("error %v", err)
+	}
+	after, err := client.Pods(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d pods, there were %d", len(after), len(before))
+	}
+	logs, err := os.ReadDir(cri.DefaultLogRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range logs {
+		if strings.HasPrefix(l.Name(), "default_failing_") {
+			t.Errorf("log directory %s is left", l.Name())
+		}
+	}
+}
