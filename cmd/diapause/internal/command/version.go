@@ -11,9 +11,6 @@ import (
 	"diapause.dev/cmd/diapause/internal/view"
 )
 
-// Version is set at link time; empty: the module's version.
-var Version string
-
 func (t *tool) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -33,12 +30,19 @@ func (t *tool) version() *cobra.Command {
 	}
 }
 
+// clientVersion is the module's version, or the commit it was built from.
 func clientVersion() string {
-	if Version != "" {
-		return Version
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
 	}
-	if i, ok := debug.ReadBuildInfo(); ok && i.Main.Version != "" {
-		return i.Main.Version
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
 	}
-	return "unknown"
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "devel"
 }

@@ -21,9 +21,13 @@ func (b *bar) Update(stage string, done, total int64) {
 	if total <= 0 {
 		total = -1 // a spinner
 	}
-	if b.bar == nil || stage != b.stage || total != b.total {
+	switch {
+	case b.bar == nil || total != b.total:
 		b.Close()
 		b.stage, b.total, b.bar = stage, total, b.begin(Clean(stage), total)
+	case stage != b.stage:
+		b.stage = stage
+		b.bar.Describe(Clean(stage))
 	}
 	if total > 0 {
 		done = min(max(done, 0), total)

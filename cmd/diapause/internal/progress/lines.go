@@ -9,23 +9,25 @@ import (
 // every is the shortest time between two lines about one stage.
 const every = 5 * time.Second
 
-// lines prints a line when a stage begins and then one in five seconds.
+// lines prints a line when a stage begins and then one in five seconds. Several stages may be under
+// way at once.
 type lines struct {
 	w       io.Writer
 	unit    Unit
 	now     func() time.Time
-	stage   string
-	printed time.Time
+	printed map[string]time.Time // when each stage had its last line
 }
 
-func newLines(w io.Writer, unit Unit) *lines { return &lines{w: w, unit: unit, now: time.Now} }
+func newLines(w io.Writer, unit Unit) *lines {
+	return &lines{w: w, unit: unit, now: time.Now, printed: make(map[string]time.Time)}
+}
 
 func (l *lines) Update(stage string, done, total int64) {
 	now := l.now()
-	if stage == l.stage && now.Sub(l.printed) < every {
+	if last, ok := l.printed[stage]; ok && now.Sub(last) < every {
 		return
 	}
-	l.stage, l.printed = stage, now
+	l.printed[stage] = now
 	fmt.Fprintln(l.w, Clean(stage)+l.extent(done, total))
 }
 

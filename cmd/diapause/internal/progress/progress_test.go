@@ -23,6 +23,7 @@ func TestLines(t *testing.T) {
 	l.Update("capture", 0, 0)
 	l.Update("capture", 1<<20, 4<<20)
 	l.Update("store", 1<<20, 4<<20)
+	l.Update("capture", 2<<20, 4<<20)
 	now = now.Add(every)
 	l.Update("store", 8<<20, 4<<20)
 	l.Update("sweep", 5, 0)
