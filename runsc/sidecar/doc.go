@@ -10,6 +10,8 @@
 //   - restore: the sidecar stays as the sentry's checkpoint gofer and relays every read to the
 //     agent, which writes into the sandbox's memory files itself. When the agent goes away the
 //     sidecar connects again and repeats what is outstanding, for as long as the sandbox lives.
+//     No limit of the sentry's patience is known: sandboxes have waited 270 s for their pages,
+//     answering meanwhile whatever needed none of those, and went on when an agent came.
 //
 // The wire between sidecar and agent is a SOCK_SEQPACKET socket: one packet is one Message, file
 // descriptors travel beside it.
