@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// benchmark is a set of modes that are measured side by side.
+type benchmark struct {
+	name  string
+	modes []string
+	// base is the mode that the others are compared with.
+	base string
+	// prepare makes a subject with a workload of so many MiB.
+	prepare func(ctx context.Context, n *node, mib int) (subject, error)
+}
+
+// subject is what is measured.
+type subject interface {
+	// measure takes one measurement and leaves nothing behind that would show in the next.
+	measure(ctx context.Context, mode string) (time.Duration, error)
+	close(ctx context.Context) error
+}
+
+var benchmarks = map[string]*benchmark{
+	"pause": {
+		name: "pause", base: modeFloor, prepare: preparePause,
+		modes: []string{modeDiapause, modeFloor, modeStockNone, modeStockFlate},
+	},
+	"restore": {
+		name: "restore", base: modeStockNone, prepare: prepareRestore,
+		modes: []string{modeHot, modeCold, modeStockNone, modeStockFlate, modeColdStart, modeHotPod, modeColdPod},
+	},
+}
+
+const (
+	// measureTime bounds one measurement with all that it leaves to be cleaned up.
+	measureTime = 3 * time.Minute
+	// settleTime is how long the machine is left alone before each measurement.
+	settleTime = 300 * time.Millisecond
+)
+
+// run measures on a node of its own, prints the table and writes the file.
+func run(ctx context.Context, b *benchmark, p plan) (err error) {
+	n, err := startNode(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\n--- log of the agent:\n%s", err, n.agentLog())
+		}
+		err = errors.Join(err, n.close(context.WithoutCancel(ctx)))
+	}()
+	var rows []row
+	for _, mib := range p.mem {
+		samples, err := b.size(ctx, n, p, mib)
+		if err != nil {
+			return fmt.Errorf("%s of %d MiB: %w", b.name, mib, err)
+		}
+		for _, mode := range p.modes {
+			rows = append(rows, newRow(mode, mib, samples[mode]))
+		}
+	}
+	if err := b.print(os.Stdout, rows); err != nil {
+		return err
+	}
+	return b.write(n.bed.Bin.Root, rows)
+}
+
+// size measures all modes with one size of memory, in turns. The first round is not counted: what
+// happens for the first time takes longer.
+func (b *benchmark) size(ctx context.Context, n *node, p plan, mib int) (samples map[string][]time.Duration, err error) {
+	say("%s: %d MiB: preparing", b.name, mib)
+	s, err := b.prepare(ctx, n, mib)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
+	samples = make(map[string][]time.Duration)
+	for i := range p.n + 1 {
+		for _, mode := range p.modes {
+			d, err := measureOne(ctx, s, mode)
+			if err != nil {
+				return nil, fmt.Errorf("%s, round %d: %w", mode, i, err)
+			}
+			if i == 0 {
+				say("%s: %d MiB: warm-up: %s %.1f ms", b.name, mib, mode, milliseconds(d))
+				continue
+			}
+			samples[mode] = append(samples[mode], d)
+			say("%s: %d MiB: %d/%d: %s %.1f ms", b.name, mib, i, p.n, mode, milliseconds(d))
+		}
+	}
+	return samples, nil
+}
+
+func measureOne(ctx context.Context, s subject, mode string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
+	if err := sleep(ctx, settleTime); err != nil {
+		return 0, err
+	}
+	return s.measure(ctx, mode)
+}
+
+// say prints a line of progress.
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// sleep waits for d, or returns the error of ctx if that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

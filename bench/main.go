@@ -1,0 +1,39 @@
+// Command bench measures Diapause side by side with stock gVisor, on a node of its own:
+//
+//	bench pause     the pause of a checkpoint, as the application sees it
+//	bench restore   from the start of the first process to the first successful exec
+//
+// Every figure is worth something only next to the others of its run. README.md says what each mode
+// does.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"diapause.dev/test/bed"
+)
+
+func main() {
+	b, p, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	bed.Enter()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err = run(ctx, b, p)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: failed:", err)
+		os.Exit(1)
+	}
+}

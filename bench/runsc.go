@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// shimRoot is where the shim has runsc keep the state of the pods' containers.
+const shimRoot = "/run/containerd/runsc/k8s.io"
+
+// ownRoot is where runsc keeps the state of the containers that are started here.
+const ownRoot = runDir + "/runsc"
+
+// runscFlags are those that the bed's handler has runsc called with, but for the cgroup, which costs
+// every mode the same.
+var runscFlags = []string{"--platform=systrap", "--restore-spec-validation=ignore", "--ignore-cgroups"}
+
+// waitDelay is how long a runsc that was told to end may take.
+const waitDelay = 5 * time.Second
+
+// runsc runs the program to its end. Its output goes to a file, which a sandbox that stays may keep
+// open.
+func (n *node) runsc(ctx context.Context, root string, args ...string) error {
+	out, err := os.CreateTemp(runDir, "runsc-*.log")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	flags := append([]string{"--root=" + root}, runscFlags...)
+	cmd := exec.CommandContext(ctx, n.bed.Bin.Path("runsc"), append(flags, args...)...)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, waitDelay
+	if err := cmd.Run(); err != nil {
+		text, _ := os.ReadFile(out.Name()) // without it the error still says which command
+		return fmt.Errorf("runsc %s: %w: %s", args[0], err, bytes.TrimSpace(text))
+	}
+	return nil
+}
+
+// saveFlate has stock runsc save a pod's sandbox, compressed.
+func (n *node) saveFlate(ctx context.Context, sandbox, dir string) error {
+	return n.runsc(ctx, shimRoot, "checkpoint", "--leave-running", "--compression=flate-best-speed", "--image-path="+dir, sandbox)
+}

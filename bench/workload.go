@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+)
+
+const (
+	// readyTime bounds the wait for a workload's first answer.
+	readyTime = time.Minute
+	// maxAnswer bounds one answer, in bytes.
+	maxAnswer = 4 << 20
+)
+
+// serving describes a pod with a workload of so many MiB.
+func serving(name string, mib int, annotations map[string]string) bed.PodSpec {
+	return bed.PodSpec{Name: name, Namespace: namespace, Annotations: annotations, Containers: []bed.Container{{
+		Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib", strconv.Itoa(mib)},
+	}}}
+}
+
+// runWorkload starts a pod with a workload and returns when that has filled its memory.
+func runWorkload(ctx context.Context, n *node, mib int) (*bed.Pod, error) {
+	pod, err := n.bed.RunPod(ctx, serving(fmt.Sprintf("workload-%d", mib), mib, nil))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	for {
+		err := ask(ctx, pod, "/state", nil)
+		if err == nil {
+			return pod, nil
+		}
+		if sleep(ctx, 10*time.Millisecond) != nil {
+			return nil, fmt.Errorf("wait for the workload: %w", err)
+		}
+	}
+}
+
+// ask decodes a workload's answer to a path; into may be nil.
+func ask(ctx context.Context, pod *bed.Pod, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pod.IP+":8080"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("%s: %w", req.URL, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %.200s", req.URL, resp.Status, b)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("%s: %w", req.URL, err)
+	}
+	return nil
+}
+
+// gap is a time in which a workload did not run, by its own clock.
+type gap struct {
+	StartUnixNS int64   `json:"start_unix_ns"`
+	MS          float64 `json:"ms"`
+}
+
+func (g gap) start() time.Time        { return time.Unix(0, g.StartUnixNS) }
+func (g gap) duration() time.Duration { return time.Duration(g.MS * float64(time.Millisecond)) }
+func (g gap) end() time.Time          { return g.start().Add(g.duration()) }
+
+var errNoGap = errors.New("the workload saw no gap during the checkpoint")
+
+// longest returns the longest gap that overlaps the time between begin and end.
+func longest(gaps []gap, begin, end time.Time) (time.Duration, error) {
+	var most time.Duration
+	for _, g := range gaps {
+		if g.start().Before(end) && g.end().After(begin) {
+			most = max(most, g.duration())
+		}
+	}
+	if most == 0 {
+		return 0, errNoGap
+	}
+	return most, nil
+}
