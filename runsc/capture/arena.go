@@ -19,8 +19,10 @@ type Arena struct {
 	overflow *os.File
 	spilled  atomic.Int64 // end of the highest byte in overflow, as an offset in it
 
-	mu  sync.RWMutex
-	fds map[int]int // by memory file
+	mapping *Mapping // of the memory file that most pages are in; nil: none
+
+	mu    sync.RWMutex
+	files map[int]source // by memory file
 
 	mapped []byte // overflow, once Seal was called
 
@@ -28,15 +30,22 @@ type Arena struct {
 	err     error // the first error of a Capture
 }
 
+// source is a memory file to copy from.
+type source struct {
+	fd      int
+	mapping *Mapping // nil: it is read through fd
+}
+
 // NewArena returns an arena with room for limit bytes, of which the first warm bytes are populated
 // now: they cost no page fault inside the pause. What does not fit goes to a nameless file in dir.
-func NewArena(warm, limit int64, dir string) (*Arena, error) {
-	a := &Arena{fds: make(map[int]int)}
+// The memory file that mapping is of is copied from there; the arena owns it. It may be nil.
+func NewArena(warm, limit int64, dir string, mapping *Mapping) (*Arena, error) {
+	a := &Arena{files: make(map[int]source), mapping: mapping}
 	if limit > 0 {
 		mem, err := unix.Mmap(-1, 0, int(limit), unix.PROT_READ|unix.PROT_WRITE,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 		if err != nil {
-			return nil, fmt.Errorf("reserve %d bytes for the arena: %w", limit, err)
+			return nil, errors.Join(fmt.Errorf("reserve %d bytes for the arena: %w", limit, err), a.Close())
 		}
 		a.mem = mem
 		a.warm(min(warm, limit))
@@ -64,14 +73,25 @@ func (a *Arena) warm(n int64) {
 
 // Register implements Pages.
 func (a *Arena) Register(file, fd int, _ uint64) error {
+	src := source{fd: fd}
+	if a.mapping.of(fd) {
+		src.mapping = a.mapping
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.fds[file] = fd
+	a.files[file] = src
 	return nil
 }
 
-// Capture implements Pages. It reads the memory file through its descriptor, not a mapping: a
-// sandbox that truncates its own memory file gets an error, and the agent no SIGBUS.
+// read fills p from off on.
+func (s source) read(p []byte, off int64) error {
+	if s.mapping != nil && off+int64(len(p)) <= int64(len(s.mapping.data)) {
+		return s.mapping.copy(p, off)
+	}
+	return readFull(s.fd, p, off)
+}
+
+// Capture implements Pages.
 func (a *Arena) Capture(file int, ranges []memmap.FileRange, off int64) error {
 	err := a.capture(file, ranges, off)
 	if err != nil {
@@ -93,7 +113,7 @@ func (a *Arena) Err() error {
 
 func (a *Arena) capture(file int, ranges []memmap.FileRange, off int64) error {
 	a.mu.RLock()
-	fd, ok := a.fds[file]
+	from, ok := a.files[file]
 	a.mu.RUnlock()
 	if !ok {
 		return fmt.Errorf("memory file %d was not registered", file)
@@ -101,13 +121,13 @@ func (a *Arena) capture(file int, ranges []memmap.FileRange, off int64) error {
 	for _, r := range ranges {
 		src, n := int64(r.Start), int64(r.Length())
 		if fit := min(n, int64(len(a.mem))-off); fit > 0 {
-			if err := readFull(fd, a.mem[off:off+fit], src); err != nil {
+			if err := from.read(a.mem[off:off+fit], src); err != nil {
 				return err
 			}
 			off, src, n = off+fit, src+fit, n-fit
 		}
 		if n > 0 {
-			if err := a.spill(fd, src, n, off-int64(len(a.mem))); err != nil {
+			if err := a.spill(from, src, n, off-int64(len(a.mem))); err != nil {
 				return err
 			}
 			off += n
@@ -116,13 +136,13 @@ func (a *Arena) capture(file int, ranges []memmap.FileRange, off int64) error {
 	return nil
 }
 
-// spill copies n bytes from src of fd to dst of the overflow file.
-func (a *Arena) spill(fd int, src, n, dst int64) error {
+// spill copies n bytes from src of a memory file to dst of the overflow file.
+func (a *Arena) spill(from source, src, n, dst int64) error {
 	buf := spillBuffers.Get().(*[]byte)
 	defer spillBuffers.Put(buf)
 	for n > 0 {
 		b := (*buf)[:min(n, int64(len(*buf)))]
-		if err := readFull(fd, b, src); err != nil {
+		if err := from.read(b, src); err != nil {
 			return err
 		}
 		if _, err := a.overflow.WriteAt(b, dst); err != nil {
@@ -192,7 +212,7 @@ func (a *Arena) Slice(off, n int64) ([]byte, error) {
 
 // Close gives the memory back. No slice may be used after it.
 func (a *Arena) Close() error {
-	var errs []error
+	errs := []error{a.mapping.Close()}
 	if a.mem != nil {
 		errs = append(errs, unix.Munmap(a.mem))
 		a.mem = nil

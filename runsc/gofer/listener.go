@@ -59,6 +59,9 @@ func (l *Listener) Serve(ctx context.Context) error {
 	for {
 		uc, err := l.l.AcceptUnix()
 		if ctx.Err() != nil {
+			if err == nil {
+				uc.Close() // it turns to the next agent
+			}
 			return nil
 		}
 		if err != nil {
