@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -452,13 +453,25 @@ func TestRestoreSurvivesAgents(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("sidecar: %v", err)
 	}
+	im.awaitLoaded(t)
 	a.stop()
 	if agents < 3 {
 		t.Errorf("only %d agents", agents)
 	}
-	if last := im.ends[len(im.ends)-1]; last != gofer.Loaded {
-		t.Errorf("the last session ended as %d", last)
+}
+
+// awaitLoaded waits until a session has ended with everything loaded.
+func (im *image) awaitLoaded(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		im.mu.Lock()
+		loaded := slices.Contains(im.ends, gofer.Loaded)
+		im.mu.Unlock()
+		if loaded {
+			return
+		}
 	}
+	t.Error("no session ended with everything loaded")
 }
 
 // TestRestoreFails passes an error of the source on to the sandbox and serves on.
