@@ -38,6 +38,7 @@ type Agent struct {
 	restores *restores
 	turns    *turns // one checkpoint at a time for each sandbox
 	moving   *turns // one replication at a time for each snapshot
+	debts    *debts
 
 	lineageMu sync.Mutex
 	lineage   map[string]storage.Key // sandbox id → its newest snapshot, or the one it came from
@@ -53,14 +54,14 @@ const containerdTime = 30 * time.Second
 func New(ctx context.Context, cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger, started: time.Now(),
-		store:    &remote{location: cfg.Store, log: cfg.Logger},
 		metrics:  newMetrics(),
 		node:     &nodeFacts{config: cfg.RunscConfig},
 		captures: &captures{expected: make(map[string]*expectedCapture)},
-		turns:    newTurns(), moving: newTurns(),
+		turns:    newTurns(), moving: newTurns(), debts: newDebts(),
 		lineage: make(map[string]storage.Key),
 		wake:    make(chan struct{}, 1),
 	}
+	a.store = newRemote(cfg.Store, cfg.Logger, a.wakeReplicator)
 	a.restores = newRestores(a)
 	for _, d := range []string{cfg.RequestDir, cfg.StoppedDir, cfg.StateDir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -111,11 +112,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return gofer.New(sidecars, sidecarHandler{a}, a.log).Serve(ctx) })
-	g.Go(func() error {
-		a.recover(ctx)
-		return a.replicateLoop(ctx)
-	})
+	a.recover(ctx) // before the local service answers: nothing new is under way
 	g.Go(func() error { return a.serveLocal(ctx, local) })
+	g.Go(func() error { return a.settleLoop(ctx) })
+	g.Go(func() error { return a.replicateLoop(ctx) })
 	g.Go(func() error { return a.upkeepLoop(ctx) })
 	if a.cfg.MetricsAddr != "" {
 		g.Go(func() error { return a.metrics.serve(ctx, a.cfg.MetricsAddr) })
@@ -141,8 +141,10 @@ const stopTime = 20 * time.Second
 
 // serveLocal serves the local service until ctx is done.
 func (a *Agent) serveLocal(ctx context.Context, l *rootsocket.Listener) error {
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() { end(ErrStopping) })()
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(1 << 20))
-	localv1.RegisterAgentServer(s, &service{Agent: a, life: ctx})
+	localv1.RegisterAgentServer(s, &service{Agent: a, life: life})
 	localv1.RegisterShimServer(s, &shimService{Agent: a})
 	stop := context.AfterFunc(ctx, func() {
 		kill := time.AfterFunc(stopTime, s.Stop)

@@ -14,7 +14,6 @@ import (
 // captures are the checkpoints whose sidecar may come.
 type captures struct {
 	mu       sync.Mutex
-	wg       sync.WaitGroup
 	expected map[string]*expectedCapture // by request
 }
 
@@ -25,15 +24,20 @@ type expectedCapture struct {
 
 var errUnknownRequest = errors.New("no such request: it has ended, or its token is wrong")
 
-// expect makes the sidecar of a request welcome, once. The function returned ends that.
+// expect makes the sidecar of a request welcome, once. The function returned ends that and, if the
+// sidecar has come, waits until the capture is over: nothing is written to its pages any more.
 func (c *captures) expect(o sidecar.Options, to *capture.Capture) (forget func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expected[o.Request] = &expectedCapture{token: o.Token, capture: to}
 	return func() {
 		c.mu.Lock()
-		defer c.mu.Unlock()
+		_, waiting := c.expected[o.Request]
 		delete(c.expected, o.Request)
+		c.mu.Unlock()
+		if !waiting {
+			to.Wait()
+		}
 	}
 }
 
@@ -46,7 +50,7 @@ func (c *captures) take(o sidecar.Options, sock int) error {
 		return fmt.Errorf("request %s: %w", o.Request, errUnknownRequest)
 	}
 	delete(c.expected, o.Request)
-	c.wg.Go(func() { e.capture.Serve(sock) }) // its error shows in the capture's image
+	go e.capture.Serve(sock) // who expects it waits for it; its error shows in the image
 	return nil
 }
 

@@ -2,18 +2,14 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/capture"
-	"diapause.dev/runsc/sidecar"
 	"diapause.dev/storage"
 )
 
@@ -43,15 +39,12 @@ type checkpoint struct {
 	meta    snapshot.Meta
 	arena   *capture.Arena
 	capture *capture.Capture
+	owing   bool // the journal, or the sandbox, is not as the request's end asks for
 }
 
 // slack is how many bytes beyond the memory in use an arena is warmed for: what the sandbox
 // allocates until it is paused, and its file systems' own memory.
 const slack = 16 << 20
-
-// resumeTime bounds undoing a pause, and killing a sandbox whose snapshot is safe. Neither is cut
-// short by the end of the request or of the agent.
-const resumeTime = time.Minute
 
 // Checkpoint saves a sandbox as a snapshot. Until the sandbox is being saved the request ends with
 // ctx; from then on it is seen through as long as life lasts, so that no pause is left half-way.
@@ -92,7 +85,7 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	c.rec = &record{
-		ID: newID(8), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
+		ID: newID(8), UID: newID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
 		Stage: StageAccepted, Created: time.Now(),
 		Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
 	}
@@ -110,12 +103,15 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	if release, err = c.turns.take(ctx, pod.ID); err != nil {
 		return nil, err
 	}
-	if err := c.ready(ctx); err != nil {
+	if err = c.ready(ctx); err == nil {
+		c.watch.lap("queue")
+		err = c.journal.put(c.rec)
+	}
+	if err != nil {
 		release()
 		return nil, err
 	}
-	c.watch.lap("queue")
-	return release, c.journal.put(c.rec)
+	return release, nil
 }
 
 // ready looks at the pod again now that its turn has come.
@@ -126,11 +122,15 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if !c.pod.Ready || c.pod.SandboxPID == 0 {
 		return fmt.Errorf("pod %s: %w", c.pod, cri.ErrNotRunning)
 	}
-	if taken, err := c.exists(ctx, c.rec.Key); err != nil || taken {
-		return errors.Join(err, fmt.Errorf("snapshot %s: %w: choose another name or remove it first", c.rec.Key, storage.ErrExists))
+	taken, err := c.exists(ctx, c.rec.Key)
+	if err == nil && taken {
+		err = fmt.Errorf("snapshot %s: %w: choose another name or remove it first", c.rec.Key, storage.ErrExists)
 	}
-	return nil
+	return err
 }
+
+// lookTime bounds how long a request waits for the store to say whether it has a snapshot.
+const lookTime = 5 * time.Second
 
 // exists reports whether a snapshot of this key is in the spool or, if it can be reached, in the
 // store.
@@ -142,6 +142,8 @@ func (a *Agent) exists(ctx context.Context, k snapshot.Key) (bool, error) {
 	if err != nil {
 		return false, nil // it is refused when it comes to replication
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
 	ok, err := s.Has(ctx, k)
 	return ok && err == nil, nil
 }
@@ -171,16 +173,33 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	c.meta = snapshot.Meta{
-		Key: c.rec.Key, UID: newID(16), Facts: facts, Pod: rec,
+		Key: c.rec.Key, UID: c.rec.UID, Facts: facts, Pod: rec,
 		Origin: snapshot.Origin{Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cfg.Node},
+	}
+	if err := c.warm(); err != nil {
+		return err
+	}
+	c.watch.lap("prepare")
+	return nil
+}
+
+// warm makes the arena, and the sandbox's memory as far as it is allocated now, ready to be copied
+// without a page fault.
+func (c *checkpoint) warm() error {
+	path, err := runsc.MemoryFile(c.pod.SandboxPID)
+	if err != nil {
+		return err
 	}
 	used, err := runsc.MemoryUsage(c.pod.SandboxPID)
 	if err != nil {
 		return err
 	}
 	c.o.Progress("prepare", 0, used)
-	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir())
-	c.watch.lap("prepare")
+	mapping, err := capture.Map(path)
+	if err != nil {
+		return err
+	}
+	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir(), mapping)
 	return err
 }
 
@@ -192,86 +211,42 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	return c.toSpool(life, im)
 }
 
-// saveAndStop pauses the sandbox and ends it once its snapshot is safe. Whatever fails before that,
-// the sandbox runs on.
-func (c *checkpoint) saveAndStop(life context.Context) (err error) {
-	if err := c.advance(StagePaused); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.resume())
-		}
-	}()
-	if err := c.cri.Pause(life, c.pod.ID); err != nil {
-		return err
-	}
-	c.watch.lap("pause")
-	im, err := c.take(life)
-	if err != nil {
-		return err
-	}
-	if err := c.toSpool(life, im); err != nil {
-		return err
-	}
-	return c.Agent.stop(c.pod, c.rec, c.watch)
-}
-
-// resume undoes a pause. A sandbox that is gone, or was not paused, needs none.
-func (c *checkpoint) resume() error {
-	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
-	defer cancel()
-	return c.resumeIfPaused(ctx, c.pod.ID)
-}
-
-func (a *Agent) resumeIfPaused(ctx context.Context, id string) error {
-	paused, err := a.cri.Paused(ctx, id)
-	if errors.Is(err, cri.ErrNotFound) {
-		return nil
-	}
-	if err != nil || !paused {
-		return err
-	}
-	return a.cri.Resume(ctx, id)
-}
-
-// stop ends a paused sandbox whose snapshot is safe. Nothing in it runs again. The marker tells the
-// shim that the exit was wanted.
-func (a *Agent) stop(pod *cri.Pod, rec *record, watch *stopwatch) error {
-	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
-	defer cancel()
-	marker := filepath.Join(a.cfg.StoppedDir, pod.ID)
-	if err := os.WriteFile(marker, nil, 0o600); err != nil {
-		return fmt.Errorf("mark sandbox %s as stopped: %w", pod.ID, err)
-	}
-	if err := a.cri.Kill(ctx, pod); err != nil {
-		return err
-	}
-	watch.lap("stop")
-	rec.Stopped = true
-	return a.journal.put(rec)
-}
-
 // advance journals a stage.
 func (c *checkpoint) advance(s Stage) error {
 	c.rec.Stage, c.rec.Timeline = s, c.watch.stages
 	return c.journal.put(c.rec)
 }
 
+// note journals how far the request has come where it goes on all the same: what the journal lacks
+// is made good later.
+func (c *checkpoint) note(s Stage) {
+	err := c.advance(s)
+	c.owing = err != nil
+	if err != nil {
+		c.log.Error("the journal could not be written; it is tried again", "error", err)
+	}
+}
+
 // fail journals why the request ended.
 func (c *checkpoint) fail(err error) error {
+	c.log.Error("checkpoint failed", "error", err)
 	if c.rec.Stage == StageSpooled {
 		// The snapshot is safe, only the sandbox was not stopped: it is replicated all the same.
 		c.wakeReplicator()
 		return fmt.Errorf("snapshot %s was made, but the sandbox was not stopped: %w", c.rec.Key, err)
 	}
-	c.rec.Stage, c.rec.Error = StageFailed, err.Error()
-	c.log.Error("checkpoint failed", "error", err)
-	return errors.Join(err, c.journal.put(c.rec))
+	c.rec.Error = err.Error()
+	if !c.owing { // else the journal keeps what is owed
+		c.note(StageFailed)
+	}
+	return err
 }
 
 // cleanUp gives back what only the request needed.
 func (c *checkpoint) cleanUp() {
+	if c.owing {
+		c.debts.add(c.rec)
+	}
 	if c.arena == nil {
 		return
 	}
@@ -294,68 +269,9 @@ func (c *checkpoint) replicated(life context.Context) error {
 	err := c.replicate(life, c.rec, func(done, total int64) { c.o.Progress("replicate", done, total) })
 	if err != nil {
 		c.log.Warn("not replicated yet", "error", err)
+		c.wakeReplicator()
 		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is tried again until it succeeds: %w", ErrNotReplicated, c.rec.Key, err)
 	}
+	c.owing = false // the journal has the end of the request
 	return nil
-}
-
-// take captures the image: what happens here is the pause.
-func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
-	dir := filepath.Join(c.cfg.RequestDir, c.rec.ID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("request directory: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	opts := sidecar.Options{Socket: c.cfg.SidecarSocket, Request: c.rec.ID, Token: newID(16), Direction: sidecar.Checkpoint}
-	if err := opts.Write(dir); err != nil {
-		return nil, err
-	}
-	c.capture = capture.New(c.arena)
-	forget := c.captures.expect(opts, c.capture)
-	defer forget()
-	c.o.Progress("capture", 0, 0)
-	im, err := c.ask(life, dir)
-	resumed := time.Now()
-	opened, closed := c.capture.Span()
-	c.watch.lapAt("ask", opened)
-	c.watch.lapAt("capture", closed)
-	c.watch.lapAt("resume", resumed)
-	return im, err
-}
-
-// ask makes the shim save the sandbox, and waits until it has and the sandbox runs on. When life
-// ends or the time is over it hangs up on the sentry, which makes the save fail and the sandbox run
-// on, and waits for that.
-func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, error) {
-	ctx, cancel := context.WithTimeoutCause(life, c.cfg.CaptureTime, ErrCaptureTime)
-	defer cancel()
-	stop := context.AfterFunc(ctx, c.capture.Abort)
-	defer stop()
-	rpc, cancelRPC := context.WithTimeout(context.WithoutCancel(life), c.cfg.CaptureTime+resumeTime)
-	defer cancelRPC()
-	if err := c.cri.Checkpoint(rpc, c.pod.ID, dir); err != nil {
-		c.capture.Abort()
-		return nil, c.why(ctx, err)
-	}
-	im, err := c.capture.Image(ctx)
-	if err != nil {
-		return nil, c.why(ctx, err)
-	}
-	return im, nil
-}
-
-// why finds the reason behind a save that failed: the sentry says only that it did.
-func (c *checkpoint) why(ctx context.Context, err error) error {
-	if cause := c.arena.Err(); cause != nil {
-		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.cfg.Arena, c.spoolDir(), cause)
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-	}
-	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if pod, getErr := c.cri.Get(look, c.pod.ID); errors.Is(getErr, cri.ErrNotFound) || getErr == nil && !pod.Ready {
-		return fmt.Errorf("%w: %w", ErrSandboxExited, err)
-	}
-	return err
 }

@@ -31,6 +31,7 @@ const (
 // record is a checkpoint request as the journal keeps it.
 type record struct {
 	ID        string           `json:"id"`
+	UID       string           `json:"uid"` // of the snapshot
 	Key       snapshot.Key     `json:"key"`
 	Pod       string           `json:"pod"` // namespace/name
 	SandboxID string           `json:"sandboxID"`

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -13,7 +14,8 @@ import (
 )
 
 // recover pays what an earlier agent owed: it resumes or ends what that one had paused, and ends
-// requests that were cut short. It runs before the local service answers.
+// requests that were cut short. It runs before the local service answers. What cannot be settled
+// now is tried again by settleLoop.
 func (a *Agent) recover(ctx context.Context) {
 	recs, err := a.journal.records(a.log)
 	if err != nil {
@@ -21,15 +23,9 @@ func (a *Agent) recover(ctx context.Context) {
 		return
 	}
 	for _, r := range recs {
-		if r.ended() {
-			continue
+		if !r.ended() && !a.settle(ctx, r) {
+			a.debts.add(r)
 		}
-		log := a.log.With("request", r.ID, "pod", r.Pod, "snapshot", r.Key.String())
-		if err := a.recoverOne(ctx, r); err != nil {
-			log.Error("request of an earlier agent not settled", "error", err)
-			continue
-		}
-		log.Info("settled a request of an earlier agent", "stage", r.Stage, "reason", r.Error)
 	}
 	if err := a.journal.prune(recs); err != nil {
 		a.log.Warn("journal not pruned", "error", err)
@@ -38,28 +34,52 @@ func (a *Agent) recover(ctx context.Context) {
 	a.cleanMarkers(ctx)
 }
 
-func (a *Agent) recoverOne(ctx context.Context, r *record) error {
-	spooled, err := a.spool.Has(ctx, r.Key)
-	if err != nil {
+// settle does what a request that is over still asks for, and reports whether that is done.
+func (a *Agent) settle(ctx context.Context, r *record) bool {
+	ctx, cancel := context.WithTimeout(ctx, resumeTime)
+	defer cancel()
+	log := a.log.With("request", r.ID, "pod", r.Pod, "snapshot", r.Key.String())
+	if err := a.settleOne(ctx, r); err != nil {
+		log.Error("request not settled; it is tried again", "error", err)
+		return false
+	}
+	log.Info("settled a request that was left", "stage", r.Stage, "reason", r.Error)
+	return true
+}
+
+func (a *Agent) settleOne(ctx context.Context, r *record) error {
+	safe, err := a.safe(ctx, r)
+	switch {
+	case err != nil:
 		return err
-	}
-	if spooled && r.Stop && !r.Stopped {
-		return a.recoverStop(ctx, r)
-	}
-	if !spooled {
-		if err := a.resumeIfPaused(ctx, r.SandboxID); r.Stage == StagePaused && err != nil && !errors.Is(err, cri.ErrNotFound) {
-			return err
-		}
-		r.Stage, r.Error = StageFailed, "the agent was restarted before the snapshot was complete; the sandbox runs on"
+	case safe && r.Stop && !r.Stopped:
+		return a.settleStop(ctx, r)
+	case safe:
+		r.Stage = StageSpooled
 		return a.journal.put(r)
 	}
-	r.Stage = StageSpooled
+	if r.Stage == StagePaused {
+		if err := a.resumeIfPaused(ctx, r.SandboxID); err != nil {
+			return err
+		}
+	}
+	r.Stage, r.Error = StageFailed, cmp.Or(r.Error, "the agent ended before the snapshot was complete")
 	return a.journal.put(r)
 }
 
-// recoverStop ends a sandbox whose snapshot is safe if nothing has run in it since, that is, if it
+// safe reports whether the snapshot of a request, and not another one of that name, is in the
+// spool.
+func (a *Agent) safe(ctx context.Context, r *record) (bool, error) {
+	m, err := a.spool.Manifest(ctx, r.Key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && m.Meta.UID == r.UID, err
+}
+
+// settleStop ends a sandbox whose snapshot is safe if nothing has run in it since, that is, if it
 // is still paused.
-func (a *Agent) recoverStop(ctx context.Context, r *record) error {
+func (a *Agent) settleStop(ctx context.Context, r *record) error {
 	paused, err := a.cri.Paused(ctx, r.SandboxID)
 	if err != nil && !errors.Is(err, cri.ErrNotFound) {
 		return err
@@ -72,7 +92,10 @@ func (a *Agent) recoverStop(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	return a.stop(pod, r, newStopwatch())
+	if err := a.stop(pod, r, newStopwatch()); err != nil {
+		return err
+	}
+	return a.journal.put(r)
 }
 
 // requestGrace is how long a request's directory is kept in any case: containerd tells of a sandbox

@@ -25,7 +25,7 @@ type service struct {
 // bound returns ctx, ended by the end of the agent's life too.
 func (s *service) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.life, func() { cancel(ErrStopping) })
+	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
 	return ctx, func() {
 		stop()
 		cancel(nil)

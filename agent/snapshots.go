@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -22,24 +23,27 @@ type Found struct {
 
 // find returns one snapshot.
 func (a *Agent) find(ctx context.Context, k snapshot.Key) (*Found, error) {
-	f, errs := &Found{}, []error(nil)
+	far, err := a.store.get(ctx)
+	return a.findIn(ctx, k, far, err)
+}
+
+// findIn is find in the spool and in the store given, unless that could not be had.
+func (a *Agent) findIn(ctx context.Context, k snapshot.Key, far *storage.Store, farErr error) (*Found, error) {
+	f := &Found{}
 	m, err := a.spool.Manifest(ctx, k)
 	if err == nil {
 		f.Manifest, f.OnNode = m, true
 	}
-	errs = append(errs, err)
-	far, err := a.store.get(ctx)
-	if err == nil {
-		m, err = far.Manifest(ctx, k)
+	if farErr == nil {
+		m, farErr = farManifest(ctx, far, k, f.OnNode)
 	}
-	if err == nil {
-		f.Replicated = true
-		if f.Manifest == nil {
-			f.Manifest = m
-		}
-	}
-	if f.Manifest == nil {
-		return nil, notOnNode(k, append(errs, err))
+	switch {
+	case farErr == nil && !f.OnNode:
+		f.Manifest, f.Replicated = m, true
+	case farErr == nil: // another one may have that name there
+		f.Replicated = m.Meta.UID == f.Manifest.Meta.UID
+	case !f.OnNode:
+		return nil, notOnNode(k, []error{err, farErr})
 	}
 	f.Timeline = f.Manifest.Meta.Timeline
 	if r := a.journal.find(k, a.log); r != nil && len(r.Timeline) > 0 {
@@ -47,6 +51,20 @@ func (a *Agent) find(ctx context.Context, k snapshot.Key) (*Found, error) {
 	}
 	return f, nil
 }
+
+// farManifest returns the manifest in the store. For a snapshot that is on the node anyway it does
+// not wait long.
+func farManifest(ctx context.Context, far *storage.Store, k snapshot.Key, onNode bool) (*storage.Manifest, error) {
+	if onNode {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lookTime)
+		defer cancel()
+	}
+	return far.Manifest(ctx, k)
+}
+
+// listTime bounds how long a list waits for the store: what is on the node is told all the same.
+const listTime = 20 * time.Second
 
 // list returns all snapshots of a namespace (empty: all), in the spool and in the store, sorted by
 // key, and what is wrong with those that cannot be read. The store being away is an error beside
@@ -60,15 +78,17 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 	if err := a.spool.List(ctx, namespace, collect); err != nil {
 		return nil, nil, err
 	}
-	far, err := a.store.get(ctx)
-	if err == nil {
-		err = far.List(ctx, namespace, collect)
+	far, farErr := a.store.get(ctx)
+	if farErr == nil {
+		look, cancel := context.WithTimeout(ctx, listTime)
+		farErr = far.List(look, namespace, collect)
+		cancel()
 	}
 	sorted := slices.SortedFunc(maps.Keys(keys), func(x, y snapshot.Key) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	for _, k := range sorted {
-		f, err := a.find(ctx, k)
+		f, err := a.findIn(ctx, k, far, farErr)
 		switch {
 		case err == nil:
 			found = append(found, f)
@@ -76,7 +96,7 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 			damaged = append(damaged, fmt.Sprintf("%s: %v", k, err))
 		}
 	}
-	return found, damaged, err
+	return found, damaged, farErr
 }
 
 // remove removes a snapshot from the store and from the spool. Packs that it alone used are swept

@@ -36,7 +36,8 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	}
 	c.watch.lap("spool")
 	c.setLineage(c.pod.ID, c.rec.Key)
-	return c.advance(StageSpooled)
+	c.note(StageSpooled)
+	return nil
 }
 
 // parent returns the manifest of the sandbox's last snapshot if this node still holds it whole.

@@ -32,9 +32,12 @@ type callError struct {
 
 func (e *callError) Error() string {
 	s := e.doing
-	if m := status.Convert(e.err).Message(); e.object == "" || strings.Contains(m, e.object) {
+	switch m := status.Convert(e.err).Message(); {
+	case strings.HasPrefix(m, e.doing+" ") && strings.Contains(m, e.object):
+		s = m // the agent says it all
+	case e.object == "" || strings.Contains(m, e.object):
 		s += ": " + m
-	} else {
+	default:
 		s += " " + e.object + ": " + m
 	}
 	if e.hint != "" {

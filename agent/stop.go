@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"diapause.dev/cri"
+)
+
+// resumeTime bounds undoing a pause, and killing a sandbox whose snapshot is safe. Neither is cut
+// short by the end of the request or of the agent.
+const resumeTime = time.Minute
+
+// saveAndStop pauses the sandbox and ends it once its snapshot is safe. Whatever fails before that,
+// the sandbox runs on.
+func (c *checkpoint) saveAndStop(life context.Context) (err error) {
+	if err := c.advance(StagePaused); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if failure := c.resume(); failure != nil {
+			c.owing = true
+			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is tried again: %w", err, c.pod.ID, failure)
+		}
+	}()
+	if err := c.cri.Pause(life, c.pod.ID); err != nil {
+		return err
+	}
+	c.watch.lap("pause")
+	im, err := c.take(life)
+	if err != nil {
+		return err
+	}
+	if err := c.toSpool(life, im); err != nil {
+		return err
+	}
+	if err := c.Agent.stop(c.pod, c.rec, c.watch); err != nil {
+		return err
+	}
+	c.note(StageSpooled)
+	return nil
+}
+
+// resume undoes a pause. A sandbox that is gone, or was not paused, needs none.
+func (c *checkpoint) resume() error {
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+	defer cancel()
+	return c.resumeIfPaused(ctx, c.pod.ID)
+}
+
+func (a *Agent) resumeIfPaused(ctx context.Context, id string) error {
+	paused, err := a.cri.Paused(ctx, id)
+	if errors.Is(err, cri.ErrNotFound) {
+		return nil
+	}
+	if err != nil || !paused {
+		return err
+	}
+	return a.cri.Resume(ctx, id)
+}
+
+// stop ends a paused sandbox whose snapshot is safe. Nothing in it runs again. The marker tells the
+// shim that the exit was wanted.
+func (a *Agent) stop(pod *cri.Pod, rec *record, watch *stopwatch) error {
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+	defer cancel()
+	marker := filepath.Join(a.cfg.StoppedDir, pod.ID)
+	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+		return fmt.Errorf("mark sandbox %s as stopped: %w", pod.ID, err)
+	}
+	if err := a.cri.Kill(ctx, pod); err != nil {
+		return err
+	}
+	watch.lap("stop")
+	rec.Stopped = true
+	return nil
+}

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/sidecar"
+)
+
+// take captures the image: what happens here is the pause.
+func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
+	dir := filepath.Join(c.cfg.RequestDir, c.rec.ID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("request directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	opts := sidecar.Options{Socket: c.cfg.SidecarSocket, Request: c.rec.ID, Token: newID(16), Direction: sidecar.Checkpoint}
+	c.capture = capture.New(c.arena)
+	forget := c.captures.expect(opts, c.capture)
+	defer forget()
+	if err := opts.Write(dir); err != nil {
+		return nil, err
+	}
+	c.o.Progress("capture", 0, 0)
+	im, err := c.ask(life, dir)
+	resumed := time.Now()
+	opened, closed := c.capture.Span()
+	c.watch.lapAt("ask", opened)
+	c.watch.lapAt("capture", closed)
+	c.watch.lapAt("resume", resumed)
+	return im, err
+}
+
+// ask makes the shim save the sandbox, and waits until it has and the sandbox runs on. When life
+// ends or the time is over it hangs up on the sentry, which makes the save fail and the sandbox run
+// on, and waits for that.
+func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, error) {
+	ctx, cancel := context.WithTimeoutCause(life, c.cfg.CaptureTime, ErrCaptureTime)
+	defer cancel()
+	stop := context.AfterFunc(ctx, c.capture.Abort)
+	defer stop()
+	rpc, cancelRPC := context.WithTimeout(context.WithoutCancel(life), c.cfg.CaptureTime+resumeTime)
+	defer cancelRPC()
+	if err := c.cri.Checkpoint(rpc, c.pod.ID, dir); err != nil {
+		c.capture.Abort()
+		return nil, c.why(ctx, err)
+	}
+	im, err := c.capture.Image(ctx)
+	if err != nil {
+		return nil, c.why(ctx, err)
+	}
+	return im, nil
+}
+
+// why finds the reason behind a save that failed: the sentry says only that it did.
+func (c *checkpoint) why(ctx context.Context, err error) error {
+	if cause := c.arena.Err(); cause != nil {
+		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.cfg.Arena, c.spoolDir(), cause)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	if !c.pod.Alive() {
+		return fmt.Errorf("%w: %w", ErrSandboxExited, err)
+	}
+	return err
+}

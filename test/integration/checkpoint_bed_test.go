@@ -1,0 +1,313 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cri"
+	"diapause.dev/test/bed"
+)
+
+// place is where the agent of one test keeps its things.
+type place struct{ state, store string }
+
+// newPlace returns directories of the test's own.
+func newPlace(t *testing.T) place {
+	t.Helper()
+	dir := t.TempDir()
+	return place{filepath.Join(dir, "state"), filepath.Join(dir, "store")}
+}
+
+// flags are those of an agent there.
+func (p place) flags(more ...string) []string {
+	return append([]string{"--state-dir=" + p.state, "--store=dir:" + p.store}, more...)
+}
+
+// tmpfs mounts a tmpfs of its own on dir until the test ends.
+func tmpfs(t *testing.T, dir, options string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// resize gives a tmpfs other bounds.
+func (n *node) resize(dir, options string) {
+	n.Helper()
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT, options); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// record is what the tests read of a record in the agent's journal.
+type record struct {
+	ID        string `json:"id"`
+	SandboxID string `json:"sandboxID"`
+	Stage     string `json:"stage"`
+	Stopped   bool   `json:"stopped"`
+	Error     string `json:"error"`
+}
+
+// journal reads the agent's journal.
+func (n *node) journal(at place) (recs []record) {
+	n.Helper()
+	files, err := filepath.Glob(filepath.Join(at.state, "journal", "*.json"))
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			n.Fatal(err)
+		}
+		var r record
+		n.decode(string(b), &r)
+		recs = append(recs, r)
+	}
+	return recs
+}
+
+// settled waits until nothing is owed for any request.
+func (n *node) settled(at place) {
+	n.Helper()
+	n.eventually("journal settled", func() error {
+		for _, r := range n.journal(at) {
+			if r.Stage != "replicated" && r.Stage != "failed" {
+				return fmt.Errorf("request %s is %s", r.ID, r.Stage)
+			}
+		}
+		return nil
+	})
+}
+
+// client returns a client of the agent's local service, for what the command line does not show.
+func (n *node) client() localv1.AgentClient {
+	n.Helper()
+	conn, err := grpc.NewClient("unix://"+bed.AgentSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { conn.Close() })
+	return localv1.NewAgentClient(conn)
+}
+
+// during asks for a checkpoint, calls do once when it comes to a stage, and returns its error.
+func (n *node) during(stage string, req *localv1.CheckpointRequest, do func()) error {
+	n.Helper()
+	stream, err := n.client().Checkpoint(n.ctx, req)
+	if err != nil {
+		n.Fatal(err)
+	}
+	reached := false
+	for {
+		e, err := stream.Recv()
+		if !reached && e.GetProgress().GetStage() == stage {
+			reached = true
+			do()
+		}
+		if err == nil {
+			continue
+		}
+		if !reached {
+			n.Errorf("the checkpoint did not come to stage %s: %v", stage, err)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		n.Logf("checkpoint %s: %v", req.Target, err)
+		return err
+	}
+}
+
+func request(p *bed.Pod, stop bool) *localv1.CheckpointRequest {
+	r := &localv1.CheckpointRequest{Target: p.ID, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}
+	if stop {
+		r.After = localv1.AfterMode_AFTER_MODE_STOP
+	}
+	return r
+}
+
+// freezeCapture returns when a capture is under way and the agent, in the midst of it, is stopped by
+// SIGSTOP.
+func (n *node) freezeCapture() {
+	n.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !n.capturing(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			n.Fatal("no capture comes")
+		}
+	}
+	n.signal(n.agent.PID(), syscall.SIGSTOP)
+	if !n.capturing() {
+		n.signal(n.agent.PID(), syscall.SIGCONT)
+		n.Fatal("the capture was over too soon")
+	}
+}
+
+// freezeSentry returns when a capture is under way and the sandbox, in the midst of it, is stopped
+// by SIGSTOP.
+func (n *node) freezeSentry(pid int) {
+	n.Helper()
+	n.freezeCapture()
+	n.signal(pid, syscall.SIGSTOP)
+	n.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) }) // a test that failed meanwhile
+	n.signal(n.agent.PID(), syscall.SIGCONT)
+}
+
+// capturing reports whether the agent holds the memory file of a sandbox.
+func (n *node) capturing() bool {
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", n.agent.PID()))
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "/memfd:runsc-memory") {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *node) signal(pid int, s syscall.Signal) {
+	n.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// restartAgent kills the agent and starts another.
+func (n *node) restartAgent(flags ...string) {
+	n.Helper()
+	n.agent.Kill()
+	n.startAgent(flags...)
+}
+
+// containerd returns a client of the bed's containerd.
+func (n *node) containerd() *cri.Client {
+	n.Helper()
+	c, err := cri.Dial(n.ctx, cri.Options{})
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { c.Close() })
+	return c
+}
+
+// sentry returns the process of a pod's sandbox.
+func (n *node) sentry(p *bed.Pod) int {
+	n.Helper()
+	pod, err := n.containerd().Get(n.ctx, p.ID)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return pod.SandboxPID
+}
+
+// serving waits until a workload answers and returns its state.
+func (n *node) serving(p *bed.Pod) (s state) {
+	n.Helper()
+	n.eventually(p.Name+" answers", func() error { return n.get(p, "/state", &s) })
+	return s
+}
+
+// unpaused fails the test unless containerd, soon, does not say that the pod is paused.
+func (n *node) unpaused(p *bed.Pod) {
+	n.Helper()
+	c := n.containerd()
+	n.eventually(p.Name+" is not paused", func() error {
+		paused, err := c.Paused(n.ctx, p.ID)
+		if err == nil && paused {
+			err = errors.New("paused")
+		}
+		return err
+	})
+}
+
+// unharmed fails the test unless the pod is the same, runs, has its memory, and can be checkpointed.
+func (n *node) unharmed(p *bed.Pod, before state) {
+	n.Helper()
+	n.alive(p, before)
+	if s := n.checkpoint(p.ID); !s.OnNode || !s.Replicated {
+		n.Errorf("next checkpoint: %+v", s)
+	}
+}
+
+// alive fails the test unless the pod is the same, runs and has its memory.
+func (n *node) alive(p *bed.Pod, before state) {
+	n.Helper()
+	n.unpaused(p)
+	now := n.serving(p)
+	n.eventually(p.Name+" goes on", func() error {
+		later := n.serving(p)
+		if later.Boot != before.Boot || now.Counter < before.Counter {
+			n.Fatalf("%s is at %+v, it was at %+v", p.Name, later, before)
+		}
+		if later.Counter <= now.Counter {
+			return fmt.Errorf("its counter stays at %d", now.Counter)
+		}
+		return nil
+	})
+	n.verify(p)
+}
+
+// verify has the workload look at its memory.
+func (n *node) verify(p *bed.Pod) {
+	n.Helper()
+	var v verified
+	if err := n.get(p, "/verify", &v); err != nil || !v.OK || v.Pages == 0 {
+		n.Errorf("memory of %s: %+v, %v", p.Name, v, err)
+	}
+}
+
+// refused runs the command line and fails the test unless it fails with all the words.
+func (n *node) refused(words []string, args ...string) {
+	n.Helper()
+	_, err := n.cli(args...)
+	if err == nil {
+		n.Errorf("diapause %q succeeded", args)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			n.Errorf("diapause %q: %q is not in %q", args, w, err)
+		}
+	}
+}
+
+// snapshot returns what "diapause inspect" prints of a snapshot.
+func (n *node) snapshot(name string) (s snapshotted) {
+	n.Helper()
+	if err := json.Unmarshal([]byte(n.mustCLI("--output=json", "inspect", name)), &s); err != nil {
+		n.Fatal(err)
+	}
+	return s
+}
+
+// within fails the test if f, which must not hang, takes unreasonably long.
+func (n *node) within(limit time.Duration, what string, f func()) {
+	n.Helper()
+	began := time.Now()
+	f()
+	if took := time.Since(began); took > limit {
+		n.Errorf("%s took %v", what, took)
+	}
+}

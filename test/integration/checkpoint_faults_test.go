@@ -1,0 +1,296 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+)
+
+// TestCheckpointRefused asks for checkpoints that cannot be made.
+func TestCheckpointRefused(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.workload("good", "serve", "--mib", "8")
+	before := n.serving(p)
+	n.pods(bed.PodSpec{Name: "twice", Namespace: "one"}, bed.PodSpec{Name: "twice", Namespace: "two"},
+		bed.PodSpec{Name: "ordinary", Handler: bed.Runc}, bed.PodSpec{Name: "over"}, bed.PodSpec{Name: "empty"})
+	n.exit("over")
+	empty := n.find("empty")
+	if _, err := n.bed.Runtime.StopContainer(n.ctx, &criapi.StopContainerRequest{ContainerId: empty.Containers[0].ID}); err != nil {
+		n.Fatal(err)
+	}
+	first := n.checkpoint("good", "--name=first")
+
+	for _, tt := range []struct {
+		args  []string
+		words []string
+	}{
+		{[]string{"nobody"}, []string{"nobody", "not found"}},
+		{[]string{"default/nobody"}, []string{"default/nobody", "not found"}},
+		{[]string{"ffffffffffff"}, []string{"ffffffffffff", "not found"}},
+		{[]string{"twice"}, []string{"twice", "ambiguous", "one/twice", "two/twice"}},
+		{[]string{"ordinary"}, []string{"default/ordinary", "another runtime", "io.containerd.runc.v2"}},
+		{[]string{"over"}, []string{"default/over", "not running"}},
+		{[]string{"empty"}, []string{"default/empty", "no running container"}},
+		{[]string{"good", "--name=" + first.Name}, []string{"default/first", "already exists"}},
+		{[]string{"good", "--name=.."}, []string{"--name", `".."`}},
+		{[]string{"good", "--name=Upper"}, []string{"--name", "Upper"}},
+		{[]string{"good", "--name=a/b"}, []string{"--name", "a/b"}},
+		{[]string{"good", "--name=" + strings.Repeat("x", 300)}, []string{"--name", "at most 253"}},
+		{[]string{strings.Repeat("x", 600)}, []string{"xxx", "not found"}},
+		{[]string{"../../etc"}, []string{"../../etc", "not found"}},
+	} {
+		for _, more := range [][]string{nil, {"--stop"}} {
+			n.refused(tt.words, append(append([]string{"checkpoint"}, tt.args...), more...)...)
+		}
+	}
+	for _, name := range []string{"..", ".", "a\x00b", "a\nb", "Upper", strings.Repeat("x", 300), "a/../b", "-a", "manifest/"} {
+		req := request(p, true)
+		req.Name = name
+		stream, err := n.client().Checkpoint(n.ctx, req)
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "snapshot name") {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+	n.unharmed(p, before)
+	n.settled(at)
+}
+
+// TestCheckpointOddNames checkpoints pods that no Kubernetes would let be.
+func TestCheckpointOddNames(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	for _, name := range []string{"Upper_Case", "ünï code", strings.Repeat("long", 40)} {
+		n.pods(bed.PodSpec{Name: name})
+		s := n.checkpoint(name)
+		if !s.Replicated {
+			t.Errorf("pod %q: %+v", name, s)
+		}
+	}
+	n.pods(bed.PodSpec{Name: "lost", Namespace: "No_Namespace"})
+	n.refused([]string{"No_Namespace", "namespace"}, "checkpoint", "No_Namespace/lost")
+}
+
+// TestSandboxExits has the sandbox end while it is being checkpointed.
+func TestSandboxExits(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	witness := n.workload("witness", "serve", "--mib", "8")
+	before := n.serving(witness)
+	for i, stop := range []bool{false, true} {
+		p := n.workload(fmt.Sprint("dies-", i), "serve", "--mib", "128")
+		n.serving(p)
+		pid := n.sentry(p)
+		err := n.during("capture", request(p, stop), func() {
+			n.freezeCapture()
+			n.signal(pid, syscall.SIGKILL)
+			n.signal(n.agent.PID(), syscall.SIGCONT)
+		})
+		if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), p.ID) || !strings.Contains(err.Error(), "the sandbox exited") {
+			t.Errorf("killed in its capture: %v", err)
+		}
+	}
+	p := n.workload("dies-early", "serve", "--mib", "8")
+	n.serving(p)
+	pid := n.sentry(p)
+	err := n.during("prepare", request(p, false), func() { n.signal(pid, syscall.SIGKILL) })
+	if err == nil || !strings.Contains(err.Error(), p.ID) {
+		t.Errorf("killed before its capture: %v", err)
+	}
+	n.unharmed(witness, before)
+	n.settled(at)
+}
+
+// TestInterrupted ends the command line by SIGINT while its request waits for its turn.
+func TestInterrupted(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.workload("wanted", "serve", "--mib", "192")
+	before := n.serving(p)
+	err := n.during("spool", request(p, false), func() { n.interrupt("queue", "checkpoint", "--stop", "wanted") })
+	if err != nil {
+		t.Error(err)
+	}
+	n.unharmed(p, before)
+	n.settled(at)
+}
+
+// interrupt runs the command line, and ends it by SIGINT once it has told of a stage.
+func (n *node) interrupt(stage string, args ...string) {
+	n.Helper()
+	told := filepath.Join(n.TempDir(), "told")
+	f, err := os.Create(told)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer f.Close()
+	cmd := exec.CommandContext(n.ctx, "diapause", args...)
+	cmd.Stderr = f
+	if err := cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	n.eventually("stage "+stage, func() error {
+		if b, err := os.ReadFile(told); err != nil || !bytes.Contains(b, []byte(stage)) {
+			return fmt.Errorf("it has told %q, %v", b, err)
+		}
+		return nil
+	})
+	n.signal(cmd.Process.Pid, syscall.SIGINT)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		n.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestCaptureTime has a sandbox not get on with its capture.
+func TestCaptureTime(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags("--capture-time=1s")...)
+	p := n.workload("slow", "serve", "--mib", "128")
+	before := n.serving(p)
+	pid := n.sentry(p)
+	for _, stop := range []bool{false, true} {
+		err := n.during("capture", request(p, stop), func() {
+			n.freezeSentry(pid)
+			time.Sleep(2 * time.Second)
+			n.signal(pid, syscall.SIGCONT)
+		})
+		if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), p.ID) || !strings.Contains(err.Error(), "took too long") {
+			t.Errorf("stop=%v: %v", stop, err)
+		}
+		n.alive(p, before)
+	}
+	n.restartAgent(at.flags()...)
+	n.unharmed(p, before)
+	n.settled(at)
+}
+
+// TestAgentTerminated ends the agent by SIGTERM in the middle of a capture.
+func TestAgentTerminated(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.workload("stays", "serve", "--mib", "128")
+	before := n.serving(p)
+	for _, stop := range []bool{false, true} {
+		err := n.during("capture", request(p, stop), func() {
+			n.freezeCapture()
+			n.signal(n.agent.PID(), syscall.SIGTERM)
+			n.signal(n.agent.PID(), syscall.SIGCONT)
+		})
+		if err == nil || !strings.Contains(err.Error(), "the agent is being stopped") {
+			t.Errorf("stop=%v: %v", stop, err)
+		}
+		select {
+		case <-n.agent.Done():
+		case <-time.After(40 * time.Second):
+			t.Fatal("the agent does not end")
+		}
+		n.alive(p, before)
+		n.startAgent(at.flags()...)
+		n.unharmed(p, before)
+		n.settled(at)
+	}
+}
+
+// TestContainerdRestarted ends containerd in the middle of a capture and starts it again. A sandbox
+// that is paused for a --stop at that moment does not outlive it: containerd, as it starts, ends pods
+// that do not run.
+func TestContainerdRestarted(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	stays, ends := n.workload("stays", "serve", "--mib", "128"), n.workload("ends", "serve", "--mib", "64")
+	before := n.serving(stays)
+	n.serving(ends)
+	for _, p := range []*bed.Pod{stays, ends} {
+		err := n.during("capture", request(p, p == ends), func() {
+			n.freezeCapture()
+			if err := n.bed.Containerd.Stop(n.ctx); err != nil {
+				t.Error(err)
+			}
+			n.signal(n.agent.PID(), syscall.SIGCONT)
+		})
+		if err == nil || !strings.Contains(err.Error(), p.ID) {
+			t.Errorf("without containerd: %v", err)
+		}
+		if err := n.bed.Containerd.Restart(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+		n.unharmed(stays, before)
+		n.settled(at)
+	}
+	n.ended(ends)
+}
+
+// pods runs pods.
+func (n *node) pods(specs ...bed.PodSpec) {
+	n.Helper()
+	for _, s := range specs {
+		s.Containers = []bed.Container{{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib", "1"}}}
+		if _, err := n.bed.RunPod(n.ctx, s); err != nil {
+			n.Fatal(err)
+		}
+	}
+}
+
+func (n *node) find(name string) *bed.Pod {
+	n.Helper()
+	pods, err := n.bed.Pods(n.ctx)
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, p := range pods {
+		if p.Name == name {
+			return p
+		}
+	}
+	n.Fatalf("no pod %s", name)
+	return nil
+}
+
+// exit ends a pod's sandbox without removing the pod.
+func (n *node) exit(name string) {
+	n.Helper()
+	p := n.find(name)
+	n.signal(n.sentry(p), syscall.SIGKILL)
+	n.ended(p)
+}
+
+// ended waits until containerd says that a pod's sandbox and containers have ended, and returns the
+// exit codes of the latter.
+func (n *node) ended(p *bed.Pod) (codes []int32) {
+	n.Helper()
+	c := n.containerd()
+	n.eventually(p.Name+" has ended", func() error {
+		pod, err := c.Get(n.ctx, p.ID)
+		if err != nil {
+			return err
+		}
+		codes = nil
+		for _, x := range pod.Containers {
+			if x.State != "exited" {
+				return fmt.Errorf("container %s is %s", x.Name, x.State)
+			}
+			codes = append(codes, x.ExitCode)
+		}
+		if pod.Ready {
+			return fmt.Errorf("its sandbox is ready")
+		}
+		return nil
+	})
+	return codes
+}

@@ -1,0 +1,93 @@
+package integration
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+)
+
+// TestStop stops pods after their checkpoint and restores them: they must go on from the very
+// instant. One writes numbers to a file outside of it, which no restore takes back: any instant
+// lived twice, or not at all, shows there.
+func TestStop(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	dir := t.TempDir()
+	p := n.counting("counts", dir)
+	for i := range 3 {
+		n.grows(dir)
+		s := n.checkpoint("--stop", p.ID)
+		if codes := n.ended(p); !slices.Equal(codes, []int32{137, 137}) {
+			t.Errorf("exit codes %d", codes)
+		}
+		last := numbers(t, dir)
+		p = n.restore(s.Name, fmt.Sprint("--name=again-", i))[0]
+		n.grows(dir)
+		if got := numbers(t, dir); got <= last {
+			t.Errorf("counted on to %d from %d", got, last)
+		}
+	}
+	var st state
+	n.eventually("branch answers", func() error { return n.get(p, "/state", &st) })
+	n.verify(p)
+	n.unpaused(p)
+	n.settled(at)
+}
+
+// counting runs a pod of a workload and a shell that writes one number after the other into dir.
+func (n *node) counting(name, dir string) *bed.Pod {
+	n.Helper()
+	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: name, Containers: []bed.Container{
+		{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib", "8"}},
+		{Name: "shell", Command: []string{"/bin/sh", "-c", `i=0; while true; do i=$((i+1)); echo $i >> /out/numbers; done`},
+			Mounts: []bed.Mount{{Host: dir, Container: "/out"}}},
+	}})
+	if err != nil {
+		n.Fatal(err)
+	}
+	return p
+}
+
+// grows waits until some more numbers have been written.
+func (n *node) grows(dir string) {
+	n.Helper()
+	size := func() int64 {
+		s, err := os.Stat(filepath.Join(dir, "numbers"))
+		if err != nil {
+			return 0
+		}
+		return s.Size()
+	}
+	from := size()
+	n.eventually("numbers grow", func() error {
+		if now := size(); now < from+100 {
+			return fmt.Errorf("from %d to %d bytes", from, now)
+		}
+		return nil
+	})
+}
+
+// numbers returns the last number written, and fails the test unless each follows the one before.
+func numbers(t *testing.T, dir string) (last int) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, "numbers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		i, err := strconv.Atoi(lines.Text())
+		if err != nil || i != last+1 {
+			t.Fatalf("%q follows %d", lines.Text(), last)
+		}
+		last = i
+	}
+	return last
+}
