@@ -145,16 +145,15 @@ func (j *journal) prune(all []*record) error {
 	return errors.Join(errs...)
 }
 
-// find returns the newest record of a snapshot, or nil.
-func (j *journal) find(key snapshot.Key, log *slog.Logger) *record {
+// timelines returns how the checkpoints that this node remembers went, by the UID of the snapshot.
+func (j *journal) timelines(log *slog.Logger) map[string][]snapshot.Stage {
 	all, err := j.records(log)
 	if err != nil {
 		log.Error("journal unreadable", "error", err)
 	}
-	for _, r := range slices.Backward(all) {
-		if r.Key == key && r.Stage != StageFailed {
-			return r
-		}
+	out := make(map[string][]snapshot.Stage, len(all))
+	for _, r := range all {
+		out[r.UID] = r.Timeline
 	}
-	return nil
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,16 +114,13 @@ func TestJournalPrunes(t *testing.T) {
 	}
 }
 
-func TestJournalFinds(t *testing.T) {
+func TestJournalTimelines(t *testing.T) {
 	j := newJournal(t)
-	old, failed, other := recordOf(1, StageReplicated), recordOf(2, StageFailed), recordOf(3, StageSpooled)
-	failed.Key = old.Key
-	mustPut(t, j, old, failed, other)
-	if r := j.find(old.Key, quiet); r == nil || r.ID != old.ID {
-		t.Errorf("found %+v", r)
-	}
-	if r := j.find(snapshot.Key{Namespace: "default", Name: "none"}, quiet); r != nil {
-		t.Errorf("found %+v", r)
+	r := recordOf(1, StageReplicated)
+	r.UID, r.Timeline = "u", []snapshot.Stage{{Name: "capture", Took: time.Millisecond}}
+	mustPut(t, j, r)
+	if got := j.timelines(quiet); !slices.Equal(got["u"], r.Timeline) || len(got["other"]) > 0 {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -320,30 +320,51 @@ type sharedReader struct {
 	users    int
 }
 
-// open returns the reader of a snapshot. What the node holds is preferred to the store.
+// open returns the reader of a snapshot. It holds no lock while it reads.
 func (rs *restores) open(ctx context.Context, k snapshot.Key) (*sharedReader, error) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if s := rs.readers[k]; s != nil {
-		s.users++
+	if s := rs.share(k, nil); s != nil {
 		return s, nil
 	}
+	m, stores, err := rs.manifest(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	return rs.share(k, &sharedReader{Reader: storage.NewReader(m, stores...), manifest: m}), nil
+}
+
+// share counts one more user of a snapshot's reader, which becomes fresh if there is none yet.
+func (rs *restores) share(k snapshot.Key, fresh *sharedReader) *sharedReader {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	s := rs.readers[k]
+	if s == nil {
+		if s = fresh; s == nil {
+			return nil
+		}
+		rs.readers[k] = s
+	}
+	s.users++
+	return s
+}
+
+// manifest returns a snapshot's manifest and the stores to read it from, what the node holds before
+// the store. A store that is away is waited for only by what the node does not hold.
+func (rs *restores) manifest(ctx context.Context, k snapshot.Key) (*storage.Manifest, []*storage.Store, error) {
 	stores := []*storage.Store{rs.spool}
-	far, farErr := rs.store.get(ctx)
-	if farErr == nil {
+	if far := rs.store.ready(); far != nil {
 		stores = append(stores, far)
 	}
-	var errs []error
-	for _, s := range stores {
-		m, err := s.Manifest(ctx, k)
-		if err == nil {
-			r := &sharedReader{Reader: storage.NewReader(m, stores...), manifest: m, users: 1}
-			rs.readers[k] = r
-			return r, nil
-		}
-		errs = append(errs, err)
+	m, err := rs.spool.Manifest(ctx, k)
+	if err == nil {
+		return m, stores, nil
 	}
-	return nil, notOnNode(k, append(errs, farErr))
+	far, farErr := rs.store.get(ctx)
+	if farErr == nil {
+		if m, farErr = far.Manifest(ctx, k); farErr == nil {
+			return m, []*storage.Store{rs.spool, far}, nil
+		}
+	}
+	return nil, nil, notOnNode(k, []error{err, farErr})
 }
 
 // notOnNode says why a snapshot cannot be had: the reason that weighs most.

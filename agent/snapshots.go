@@ -24,7 +24,19 @@ type Found struct {
 // find returns one snapshot.
 func (a *Agent) find(ctx context.Context, k snapshot.Key) (*Found, error) {
 	far, err := a.store.get(ctx)
-	return a.findIn(ctx, k, far, err)
+	f, err := a.findIn(ctx, k, far, err)
+	if err != nil {
+		return nil, err
+	}
+	f.remember(a.journal.timelines(a.log))
+	return f, nil
+}
+
+// remember takes the timeline that this node knows: a manifest holds only what came before it.
+func (f *Found) remember(timelines map[string][]snapshot.Stage) {
+	if t := timelines[f.Manifest.Meta.UID]; len(t) > 0 {
+		f.Timeline = t
+	}
 }
 
 // findIn is find in the spool and in the store given, unless that could not be had.
@@ -46,9 +58,6 @@ func (a *Agent) findIn(ctx context.Context, k snapshot.Key, far *storage.Store, 
 		return nil, notOnNode(k, []error{err, farErr})
 	}
 	f.Timeline = f.Manifest.Meta.Timeline
-	if r := a.journal.find(k, a.log); r != nil && len(r.Timeline) > 0 {
-		f.Timeline = r.Timeline
-	}
 	return f, nil
 }
 
@@ -87,10 +96,12 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 	sorted := slices.SortedFunc(maps.Keys(keys), func(x, y snapshot.Key) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
+	timelines := a.journal.timelines(a.log)
 	for _, k := range sorted {
 		f, err := a.findIn(ctx, k, far, farErr)
 		switch {
 		case err == nil:
+			f.remember(timelines)
 			found = append(found, f)
 		case !errors.Is(err, storage.ErrNotFound): // else it was removed meanwhile
 			damaged = append(damaged, fmt.Sprintf("%s: %v", k, err))

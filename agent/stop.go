@@ -18,6 +18,9 @@ const resumeTime = time.Minute
 // saveAndStop pauses the sandbox and ends it once its snapshot is safe. Whatever fails before that,
 // the sandbox runs on.
 func (c *checkpoint) saveAndStop(life context.Context) (err error) {
+	if paused, err := c.cri.Paused(life, c.pod.ID); err != nil || paused {
+		return errors.Join(err, notPaused(c.pod, paused))
+	}
 	if err := c.advance(StagePaused); err != nil {
 		return err
 	}
@@ -48,6 +51,14 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	return nil
 }
 
+// notPaused refuses a sandbox that somebody else has paused: it would not be the agent's to resume.
+func notPaused(pod *cri.Pod, paused bool) error {
+	if !paused {
+		return nil
+	}
+	return fmt.Errorf("pod %s: %w: it is paused, and not by the agent: resume it first", pod, ErrInvalid)
+}
+
 // resume undoes a pause. A sandbox that is gone, or was not paused, needs none.
 func (c *checkpoint) resume() error {
 	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
@@ -76,7 +87,7 @@ func (a *Agent) stop(pod *cri.Pod, rec *record, watch *stopwatch) error {
 		return fmt.Errorf("mark sandbox %s as stopped: %w", pod.ID, err)
 	}
 	if err := a.cri.Kill(ctx, pod); err != nil {
-		return err
+		return errors.Join(err, os.Remove(marker))
 	}
 	watch.lap("stop")
 	rec.Stopped = true

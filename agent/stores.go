@@ -89,6 +89,13 @@ func (r *remote) get(ctx context.Context) (*storage.Store, error) {
 	return nil, fmt.Errorf("%w: open store %s: %w", storage.ErrUnavailable, r.location, err)
 }
 
+// ready returns the store if it is open, without waiting, or nil.
+func (r *remote) ready() *storage.Store {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store
+}
+
 // try returns the store if it is open, or else the attempt to open it, begun now or before, and how
 // long that may be waited for.
 func (r *remote) try() (*storage.Store, <-chan struct{}, time.Duration) {

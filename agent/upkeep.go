@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"diapause.dev/storage"
@@ -33,7 +34,26 @@ func (a *Agent) upkeepLoop(ctx context.Context) error {
 		}
 		a.cleanRequests(ctx)
 		a.cleanMarkers(ctx)
+		if err := a.forgetLineage(ctx); err != nil {
+			a.log.Warn("lineage not tidied", "error", err)
+		}
 	}
+}
+
+// forgetLineage forgets sandboxes that containerd knows no more.
+func (a *Agent) forgetLineage(ctx context.Context) error {
+	pods, err := a.cri.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	here := make(map[string]bool)
+	for _, p := range pods {
+		here[p.ID] = true
+	}
+	a.lineageMu.Lock()
+	defer a.lineageMu.Unlock()
+	maps.DeleteFunc(a.lineage, func(id string, _ storage.Key) bool { return !here[id] })
+	return nil
 }
 
 // shrinkCache removes replicated snapshots from the node, the longest unused first, until what

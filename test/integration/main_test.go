@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,7 @@ func start(t *testing.T, flags ...string) *node {
 		t.Fatal(err)
 	}
 	n := &node{T: t, ctx: ctx, bed: b}
+	n.forget()
 	t.Cleanup(func() {
 		if t.Failed() && n.agent != nil {
 			t.Logf("agent:\n%s", n.agent.Log())
@@ -51,6 +54,20 @@ func start(t *testing.T, flags ...string) *node {
 	})
 	n.startAgent(flags...)
 	return n
+}
+
+// forget removes what agents of earlier tests have left on the bed's disk.
+func (n *node) forget() {
+	n.Helper()
+	left, err := filepath.Glob("/var/lib/diapause/*")
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, path := range left {
+		if err := os.RemoveAll(path); err != nil {
+			n.Fatal(err)
+		}
+	}
 }
 
 func (n *node) startAgent(flags ...string) {
