@@ -82,15 +82,11 @@ func (s *Store) checkMarker(ctx context.Context) error {
 
 // readAll reads a whole object, which must not be longer than max bytes.
 func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, error) {
-	info, err := s.backend.Stat(ctx, name)
-	if err != nil {
-		return nil, err
+	data, err := s.backend.ReadAll(ctx, name, max)
+	if errors.Is(err, ErrTooLarge) {
+		return nil, &CorruptError{Object: name, Reason: "not of this store", Err: err}
 	}
-	if info.Size > max {
-		return nil, &CorruptError{Object: name, Reason: fmt.Sprintf("%d bytes, at most %d expected", info.Size, max)}
-	}
-	data := make([]byte, info.Size)
-	return data, s.backend.ReadAt(ctx, name, data, 0)
+	return data, err
 }
 
 // Backend returns the backend that the store was opened with.
