@@ -133,7 +133,7 @@ func (b *batch) abandon() {
 const (
 	maxRun        = 8 << 20
 	maxGap        = 256 << 10
-	parallelReads = 6
+	parallelReads = 8
 )
 
 // run is a range of a pack that is read at once, and the wanted chunks in it.
