@@ -180,8 +180,20 @@ func preferred(i, first int) int {
 }
 
 func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) error {
+	err := r.loadBy(ctx, s.readPack, c, dst)
+	if errors.Is(err, ErrCorrupt) && s.cache != nil {
+		s.cache.Drop(r.m.packObject(c.Pack), int64(c.Offset), int64(c.Stored))
+		return r.loadBy(ctx, s.readPackUncached, c, dst)
+	}
+	return err
+}
+
+// packRead reads from a pack of m.
+type packRead func(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error
+
+func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte) error {
 	if c.Codec == CodecNone {
-		if err := s.readPack(ctx, r.m, c.Pack, dst, int64(c.Offset)); err != nil {
+		if err := read(ctx, r.m, c.Pack, dst, int64(c.Offset)); err != nil {
 			return err
 		}
 		return r.check(c, dst)
@@ -189,15 +201,24 @@ func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) e
 	buffer := getBuffer()
 	defer putBuffer(buffer)
 	stored := sized(buffer, int(c.Stored))
-	if err := s.readPack(ctx, r.m, c.Pack, stored, int64(c.Offset)); err != nil {
+	if err := read(ctx, r.m, c.Pack, stored, int64(c.Offset)); err != nil {
 		return err
 	}
 	return r.unpack(c, dst, stored)
 }
 
-// readPack reads from a pack of m.
-func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
+func (s *Store) readPackUncached(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
 	return s.backend.ReadAt(ctx, m.packObject(i), p, off)
+}
+
+func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
+	if s.cache == nil {
+		return s.readPackUncached(ctx, m, i, p, off)
+	}
+	name := m.packObject(i)
+	return s.cache.ReadAt(ctx, name, m.Packs[i].Size, p, off, func(ctx context.Context, p []byte, off int64) error {
+		return s.backend.ReadAt(ctx, name, p, off)
+	})
 }
 
 // unpack fills dst with the raw bytes of a chunk, and checks them.
