@@ -23,7 +23,7 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 		key := p.Meta.Key
 		meta.Parent = &key
 	}
-	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey}
+	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey, lock: w.lineage.lock}
 	all := append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.written()...)
 	number := map[uint32]uint32{}
 	for _, f := range w.files {
@@ -58,6 +58,11 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	m.Digest = [digestSize]byte(data[len(data)-digestSize:])
 	if err := w.checkParent(ctx); err != nil {
 		return err
+	}
+	if m.lock != nil {
+		if err := w.store.putKey(ctx, w.key.Namespace, m.lock); err != nil {
+			return fmt.Errorf("put the data key in place: %w", err)
+		}
 	}
 	if err := w.createManifest(ctx, m, data); err != nil {
 		return err

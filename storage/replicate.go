@@ -42,6 +42,9 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 		return err
 	}
 	r := &replication{dst: dst, src: src, m: m, progress: newProgress(report, totalSize(m.Packs))}
+	if err := r.copyKey(ctx); err != nil {
+		return fmt.Errorf("copy the data key: %w", err)
+	}
 	if err := r.copyPacks(ctx); err != nil || done {
 		return err
 	}
@@ -87,6 +90,23 @@ type replication struct {
 	dst, src *Store
 	m        *Manifest
 	progress *progress
+}
+
+// copyKey brings the data key of an encrypted snapshot to dst, as it is wrapped in src.
+func (r *replication) copyKey(ctx context.Context) error {
+	if r.m.lock == nil {
+		return nil
+	}
+	name := keyName(r.m.Meta.Namespace, r.m.lock.id)
+	data, err := r.src.readAll(ctx, name, int64(wrappedSize))
+	if err != nil {
+		return err
+	}
+	err = r.dst.backend.Create(ctx, name, bytes.NewReader(data), int64(len(data)))
+	if errors.Is(err, ErrExists) {
+		return nil // by its parent, or an earlier attempt
+	}
+	return err
 }
 
 // copyPacks brings all packs of the manifest to dst.
