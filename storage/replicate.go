@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
@@ -51,9 +52,33 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 	if err := dst.putManifest(ctx, key, data); err != nil {
 		return err
 	}
-	// A sweep of dst may have taken packs that were there before and that nothing named until now.
+	return r.confirm(ctx)
+}
+
+// sweepPoll is how often it is asked whether a sweep has ended.
+const sweepPoll = time.Second
+
+// confirm copies again what a sweep of dst took that was there before and that nothing named until
+// now, once no sweep is about to take more of it. A sweep that gives notice later finds the manifest.
+func (r *replication) confirm(ctx context.Context) error {
 	r.progress = newProgress(nil, 0)
-	return r.copyPacks(ctx)
+	for began := time.Now(); ; {
+		found, err := r.dst.condemned(ctx, r.m.Meta.Namespace, r.m.objects())
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(r.copyKey(ctx), r.copyPacks(ctx)); err != nil {
+			return err
+		}
+		if len(found) == 0 || time.Since(began) > noticeLife {
+			return nil
+		}
+		select {
+		case <-time.After(sweepPoll):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // hasManifest reports whether a snapshot's manifest is these very bytes. Others are ErrExists.
