@@ -2,17 +2,15 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/cache"
 	"diapause.dev/storage/dir"
 	"diapause.dev/storage/gcs"
+	"diapause.dev/storage/keyring"
 )
 
 // openBackend opens what a --store flag names.
@@ -37,112 +35,40 @@ func ValidateStore(location string) error {
 	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", ErrInvalid, location)
 }
 
-// openWait is how long the first who needs the store wait for it to be opened. Who comes later
-// does not wait, while the attempt goes on.
-const openWait = 3 * time.Second
-
-// errOpening says that an attempt to open the store has not come to an end.
-var errOpening = errors.New("it does not answer; it is being tried")
-
-// remote is the store, opened when it is first needed and can be reached: an agent starts, and
-// takes checkpoints into its spool, while the store is away.
-type remote struct {
-	location string
-	log      *slog.Logger
-	opened   func() // called when it has been opened
-	life     context.Context
-	end      context.CancelFunc
-
-	mu      sync.Mutex
-	store   *storage.Store
-	err     error         // of the last attempt to open it
-	attempt chan struct{} // closed when the attempt under way ends; nil: there is none
-	since   time.Time     // when it began
+// storeOptions are those of every store of the agent.
+func (a *Agent) storeOptions() storage.Options {
+	o := storage.Options{Logger: a.log}
+	if a.cfg.Keys != "" {
+		o.Keyring = keyring.Dir(a.cfg.Keys)
+	}
+	return o
 }
 
-func newRemote(location string, log *slog.Logger, opened func()) *remote {
-	life, end := context.WithCancel(context.Background())
-	return &remote{location: location, log: log, opened: opened, life: life, end: end}
-}
-
-// get returns the store, or an error of kind storage.ErrUnavailable.
-func (r *remote) get(ctx context.Context) (*storage.Store, error) {
-	s, attempt, wait := r.try()
-	if s != nil {
-		return s, nil
+// openCache opens what stands between restores and a store that is not on this node. Without it
+// restores are slower, and nothing else.
+func (a *Agent) openCache() {
+	if strings.HasPrefix(a.cfg.Store, "dir:") || a.cfg.CacheSize <= 0 {
+		return
 	}
-	select {
-	case <-attempt:
-	case <-time.After(wait):
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.store != nil {
-		return r.store, nil
-	}
-	err := r.err
-	if r.attempt != nil {
-		err = errOpening
-	}
-	return nil, fmt.Errorf("%w: open store %s: %w", storage.ErrUnavailable, r.location, err)
-}
-
-// ready returns the store if it is open, without waiting, or nil.
-func (r *remote) ready() *storage.Store {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.store
-}
-
-// try returns the store if it is open, or else the attempt to open it, begun now or before, and how
-// long that may be waited for.
-func (r *remote) try() (*storage.Store, <-chan struct{}, time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.store == nil && r.attempt == nil {
-		r.attempt, r.since = make(chan struct{}), time.Now()
-		go r.run(r.attempt)
-	}
-	return r.store, r.attempt, openWait - time.Since(r.since)
-}
-
-// run is an attempt to open the store.
-func (r *remote) run(attempt chan struct{}) {
-	s, err := r.open()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.store, r.err, r.attempt = s, err, nil
-	close(attempt)
-	if err == nil {
-		r.opened()
-	}
-}
-
-func (r *remote) open() (*storage.Store, error) {
-	b, err := openBackend(r.life, r.location)
+	c, err := cache.Open(filepath.Join(a.cfg.StateDir, "cache"), cache.Options{MaxBytes: a.cfg.CacheSize / 2, Logger: a.log})
 	if err != nil {
-		return nil, err
+		a.log.Warn("no cache", "error", err)
+		return
 	}
-	s, err := storage.Open(r.life, b, storage.Options{Logger: r.log})
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	return s, nil
+	a.cache, a.store.options.Cache = c, c
 }
 
-// close gives up an attempt under way and closes the store. get must not be called any more.
-func (r *remote) close() error {
-	r.end()
-	r.mu.Lock()
-	attempt := r.attempt
-	r.mu.Unlock()
-	if attempt != nil {
-		<-attempt
+// cached is how many bytes the cache holds.
+func (a *Agent) cached() int64 {
+	if a.cache == nil {
+		return 0
 	}
-	if r.store == nil {
+	return a.cache.Bytes()
+}
+
+func (a *Agent) closeCache() error {
+	if a.cache == nil {
 		return nil
 	}
-	return r.store.Backend().Close()
+	return a.cache.Close()
 }

@@ -30,7 +30,7 @@ func TestStoreHangs(t *testing.T) {
 	}
 	defer l.Close()
 	t.Setenv("STORAGE_EMULATOR_HOST", l.Addr().String())
-	r := newRemote("gs://bucket", quiet, func() { t.Error("opened") })
+	r := newRemote("gs://bucket", func() { t.Error("opened") })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := r.get(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -50,7 +50,7 @@ func TestStoreHangs(t *testing.T) {
 func TestStoreComes(t *testing.T) {
 	opened := 0
 	dir := t.TempDir()
-	r := newRemote("dir:"+dir+"/file/store", quiet, func() { opened++ })
+	r := newRemote("dir:"+dir+"/file/store", func() { opened++ })
 	if err := writeDurable(dir+"/file", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,16 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrTruncated: an object is shorter than what was to be read of it.
 	ErrTruncated = errors.New("truncated")
+	// ErrTooLarge: an object is larger than the caller wants to hold.
+	ErrTooLarge = errors.New("too large")
 	// ErrCorrupt: stored bytes are not what was written. See CorruptError.
 	ErrCorrupt = errors.New("corrupt")
 	// ErrFormat: whole and sound, but of a format that this version does not read.
 	ErrFormat = errors.New("unsupported format")
 	// ErrInvalidName: a key or an object's name that is not allowed.
 	ErrInvalidName = errors.New("invalid name")
+	// ErrKey: the key that something is encrypted with, or must be, is not at hand.
+	ErrKey = errors.New("encryption key missing")
 	// ErrNoSpace: the backend is full. Nothing was created.
 	ErrNoSpace = errors.New("no space left in the store")
 	// ErrUnavailable: the backend cannot be reached or fails; it may pass.

@@ -13,14 +13,40 @@ import (
 // Options of a Store.
 type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
+	Codec  Codec        // of the chunks written; CodecAuto: whichever is fastest, chunk by chunk
+
+	// Keyring, if set, says how snapshots are encrypted; without it they are not.
+	Keyring Keyring
+
+	// Cache, if set, is where Readers look before they read from the backend. It may be shared by
+	// stores of the same content.
+	Cache PackCache
+}
+
+// PackCache keeps what is read of packs nearer than the store is. It need not be trusted with what
+// it returns: chunks are checked after it. Implementations are safe for concurrent use.
+type PackCache interface {
+	// ReadAt fills p with the bytes from off on of an object of size bytes, which never changes. What
+	// it does not have it gets by fetch, which is called any number of times, for any ranges of the
+	// object, while ReadAt runs. An error of fetch is returned as it is.
+	ReadAt(ctx context.Context, object string, size int64, p []byte, off int64, fetch func(ctx context.Context, p []byte, off int64) error) error
+
+	// Drop forgets a range, which turned out to be wrong.
+	Drop(object string, off, n int64)
 }
 
 // Store keeps snapshots in a Backend. It is safe for concurrent use; it holds no state of its own
-// beyond the backend, so that any number of stores, in any number of processes, may be open over
-// one place.
+// beyond the backend but measurements and keys, so that any number of stores, in any number of processes,
+// may be open over one place.
 type Store struct {
 	backend Backend
 	log     *slog.Logger
+	codec   Codec
+	cache   PackCache // or nil
+	keyring Keyring   // or nil
+
+	wire     wire
+	unlocked unlocked
 }
 
 // markerContent is what diapause.json says.
@@ -34,7 +60,10 @@ const maxMarker = 64 << 10
 // Open opens the store in b, and makes b a store if it is none yet. A store of another format is
 // refused with ErrFormat. The backend stays the caller's, who closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
-	s := &Store{backend: b, log: o.Logger}
+	s := &Store{backend: b, log: o.Logger, codec: o.Codec, cache: o.Cache, keyring: o.Keyring}
+	if o.Codec > CodecS2 {
+		return nil, fmt.Errorf("open store %s: %w: %s", b.Location(), ErrFormat, o.Codec)
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -76,15 +105,11 @@ func (s *Store) checkMarker(ctx context.Context) error {
 
 // readAll reads a whole object, which must not be longer than max bytes.
 func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, error) {
-	info, err := s.backend.Stat(ctx, name)
-	if err != nil {
-		return nil, err
+	data, err := s.backend.ReadAll(ctx, name, max)
+	if errors.Is(err, ErrTooLarge) {
+		return nil, &CorruptError{Object: name, Reason: "not of this store", Err: err}
 	}
-	if info.Size > max {
-		return nil, &CorruptError{Object: name, Reason: fmt.Sprintf("%d bytes, at most %d expected", info.Size, max)}
-	}
-	data := make([]byte, info.Size)
-	return data, s.backend.ReadAt(ctx, name, data, 0)
+	return data, err
 }
 
 // Backend returns the backend that the store was opened with.
@@ -107,7 +132,7 @@ func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, e
 	if err != nil {
 		return nil, nil, fmt.Errorf("read manifest of %s: %w", key, err)
 	}
-	m, err := DecodeManifest(data)
+	m, err := s.decode(ctx, data)
 	if err != nil {
 		var c *CorruptError
 		if errors.As(err, &c) {
@@ -119,6 +144,22 @@ func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, e
 		return nil, nil, &CorruptError{Object: name, Key: key, Reason: fmt.Sprintf("the manifest is that of %s", m.Meta.Key)}
 	}
 	return m, data, nil
+}
+
+// decode is DecodeManifest with the store's keys.
+func (s *Store) decode(ctx context.Context, data []byte) (*Manifest, error) {
+	m, err := decode(data, func(namespace string, id keyID) (*lock, error) { return s.unlock(ctx, namespace, id) })
+	if err != nil || m.lock != nil {
+		return m, err
+	}
+	keys, err := s.keysOf(m.Meta.Namespace)
+	if err == nil && !keys.Plain {
+		err = fmt.Errorf("%w: the snapshot is not encrypted, and namespace %s must be", ErrKey, m.Meta.Namespace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // manifestDigest reads the digest that stands at a manifest's end, unchecked: enough to tell
