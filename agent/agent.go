@@ -31,6 +31,7 @@ type Agent struct {
 	cri     *cri.Client
 	spool   *storage.Store
 	store   *remote
+	codec   storage.Codec
 	cache   *cache.Cache // of the store; nil: none
 	journal *journal
 	metrics *metrics
@@ -82,6 +83,9 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 func (a *Agent) open(ctx context.Context) (err error) {
 	if a.journal, err = openJournal(filepath.Join(a.cfg.StateDir, "journal")); err != nil {
 		return err
+	}
+	if a.codec, err = a.cfg.codec(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	b, err := dir.Open(a.spoolDir())
 	if err != nil {

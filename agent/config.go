@@ -17,6 +17,7 @@ type Config struct {
 	RunscConfig   string        // the shim's configuration file
 	Arena         int64         // bytes of memory for what is captured inside a pause, for each checkpoint
 	CacheSize     int64         // bytes kept on the node for the next restore: replicated snapshots, and what was read of a far store
+	Codec         string        // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
 	Keys          string        // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
 	CaptureTime   time.Duration // after which a capture is given up and the sandbox runs on
 	Node          string        // name of this node

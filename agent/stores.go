@@ -35,9 +35,24 @@ func ValidateStore(location string) error {
 	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", ErrInvalid, location)
 }
 
+// local reports whether the store is on this node.
+func (c *Config) local() bool { return strings.HasPrefix(c.Store, "dir:") }
+
+// codec returns what chunks are compressed with. Replication copies packs as the spool has them, so
+// the spool's own speed decides only where the store is no slower.
+func (c *Config) codec() (storage.Codec, error) {
+	switch {
+	case c.Codec != "":
+		return storage.ParseCodec(c.Codec)
+	case c.local():
+		return storage.CodecAuto, nil
+	}
+	return storage.CodecZstd, nil
+}
+
 // storeOptions are those of every store of the agent.
 func (a *Agent) storeOptions() storage.Options {
-	o := storage.Options{Logger: a.log}
+	o := storage.Options{Logger: a.log, Codec: a.codec}
 	if a.cfg.Keys != "" {
 		o.Keyring = keyring.Dir(a.cfg.Keys)
 	}
@@ -47,7 +62,7 @@ func (a *Agent) storeOptions() storage.Options {
 // openCache opens what stands between restores and a store that is not on this node. Without it
 // restores are slower, and nothing else.
 func (a *Agent) openCache() {
-	if strings.HasPrefix(a.cfg.Store, "dir:") || a.cfg.CacheSize <= 0 {
+	if a.cfg.local() || a.cfg.CacheSize <= 0 {
 		return
 	}
 	c, err := cache.Open(filepath.Join(a.cfg.StateDir, "cache"), cache.Options{MaxBytes: a.cfg.CacheSize / 2, Logger: a.log})

@@ -62,6 +62,7 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml", "configuration file of the shim (containerd's ConfigPath)")
 	f.Int64Var(&cfg.Arena, "arena", 2<<30, "most bytes of memory for what one checkpoint captures; the rest goes to a file in the spool, which makes the pause longer")
 	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30, "most bytes kept on this node for the next restore: replicated snapshots, and up to half of it for what was read of a store elsewhere")
+	f.StringVar(&cfg.Codec, "codec", "", "compression of chunks: none, s2, zstd, or auto, which is whichever is fastest, measured chunk by chunk (default: auto, but zstd where the store is elsewhere)")
 	f.StringVar(&cfg.Keys, "encryption-keys", "", "directory of keys that snapshots are encrypted with: a file for each namespace, or default (default: nothing is encrypted)")
 	f.DurationVar(&cfg.CaptureTime, "capture-time", 2*time.Minute, "a capture that takes longer is given up; the sandbox runs on")
 	f.StringVar(&cfg.Node, "node", node, "name of this node")
