@@ -59,13 +59,15 @@ func start(t *testing.T, flags ...string) *node {
 // forget removes what agents of earlier tests have left on the bed's disk.
 func (n *node) forget() {
 	n.Helper()
-	left, err := filepath.Glob("/var/lib/diapause/*")
-	if err != nil {
-		n.Fatal(err)
-	}
-	for _, path := range left {
-		if err := os.RemoveAll(path); err != nil {
+	for _, pattern := range []string{"/var/lib/diapause/*", "/run/diapause/requests/*"} {
+		left, err := filepath.Glob(pattern)
+		if err != nil {
 			n.Fatal(err)
+		}
+		for _, path := range left {
+			if err := os.RemoveAll(path); err != nil {
+				n.Fatal(err)
+			}
 		}
 	}
 }
