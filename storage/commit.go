@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/failpoint"
 )
 
 // buildManifest makes the manifest of what has been packed. Packs that no chunk names (a parent's)
@@ -59,12 +60,15 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err := w.checkParent(ctx); err != nil {
 		return err
 	}
+	failpoint.ManifestReady.Hit()
 	if err := w.createManifest(ctx, m, data); err != nil {
 		return err
 	}
+	failpoint.ManifestMade.Hit()
 	if err := w.checkParent(ctx); err != nil {
 		return errors.Join(err, w.retract(ctx))
 	}
+	failpoint.ParentRecheck.Hit()
 	w.manifest, w.ended = manifestWritten, true
 	w.unwatch()
 	w.cancel(nil)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"diapause.dev/storage/failpoint"
 )
 
 // uploads is how many sealed packs a writer writes at a time; one more is being filled. With packs
@@ -143,12 +145,14 @@ func (p *packer) seal() error {
 // upload writes a pack and completes its entry.
 func (p *packer) upload(o *openPack) error {
 	defer packBuffers.Put(o.data)
+	failpoint.PackSealed.Hit()
 	data := *o.data
 	pack := Pack{ID: o.id, Size: int64(len(data)), Digest: p.w.digests.sum(data)}
 	s := p.w.store
 	if err := s.backend.Create(p.w.ctx, packName(p.w.key.Namespace, o.id), bytes.NewReader(data), pack.Size); err != nil {
 		return err
 	}
+	failpoint.PackCreated.Hit()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.packs[o.number] = pack
@@ -171,6 +175,7 @@ func (p *packer) finish() {
 // remove deletes the packs of a writer that failed, including those that may have been written by
 // an upload that reported an error.
 func (p *packer) remove(ctx context.Context) {
+	failpoint.SnapshotBroken.Hit()
 	for _, pack := range p.packs {
 		name := packName(p.w.key.Namespace, pack.ID)
 		if err := p.w.store.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
+
+	"diapause.dev/storage/failpoint"
 )
 
 // copies is how many packs are copied at a time, and copyBuffer how much of each is read at once.
@@ -45,12 +47,18 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 	if err := r.copyPacks(ctx); err != nil || done {
 		return err
 	}
+	failpoint.CopiesComplete.Hit()
 	if err := dst.putManifest(ctx, key, data); err != nil {
 		return err
 	}
+	failpoint.ManifestCopied.Hit()
 	// A sweep of dst may have taken packs that were there before and that nothing named until now.
 	r.progress = newProgress(nil, 0)
-	return r.copyPacks(ctx)
+	if err := r.copyPacks(ctx); err != nil {
+		return err
+	}
+	failpoint.CopiesRechecked.Hit()
+	return nil
 }
 
 // hasManifest reports whether a snapshot's manifest is these very bytes. Others are ErrExists.
@@ -118,12 +126,16 @@ func (r *replication) copyPack(ctx context.Context, i uint32) error {
 		if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
+		failpoint.PackToBeRewritten.Hit()
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
 	err := r.dst.backend.Create(ctx, name, newPackReader(ctx, r.src, r.m, i), pack.Size)
 	if errors.Is(err, ErrExists) {
 		return r.dst.statPack(ctx, r.m, i) // by another replication
+	}
+	if err == nil {
+		failpoint.PackCopied.Hit()
 	}
 	return err
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"diapause.dev/storage/failpoint"
 )
 
 // Options of a Store.
@@ -183,6 +185,7 @@ func (s *Store) Remove(ctx context.Context, key Key) error {
 	if err := s.backend.Delete(ctx, manifestName(key)); err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", key, err)
 	}
+	failpoint.ManifestRemoved.Hit()
 	err := s.backend.List(ctx, snapshotDir(key), func(o ObjectInfo) error {
 		if o.Name == manifestName(key) {
 			return nil // of a snapshot made anew meanwhile
@@ -195,5 +198,6 @@ func (s *Store) Remove(ctx context.Context, key Key) error {
 	if err != nil {
 		return fmt.Errorf("remove snapshot %s: its manifest is gone, objects beside it may be left: %w", key, err)
 	}
+	failpoint.RestRemoved.Hit()
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/failpoint"
 )
 
 // DefaultGrace is how old a pack must be before it is swept, when nothing else is said. A writer
@@ -78,10 +79,12 @@ func (s *Store) sweepNamespace(ctx context.Context, ns string, o SweepOptions, r
 	if err != nil {
 		return err
 	}
+	failpoint.PacksListed.Hit()
 	named, err := s.namedPacks(ctx, ns)
 	if err != nil {
 		return err
 	}
+	failpoint.ManifestsRead.Hit()
 	now := time.Now()
 	for i, p := range packs {
 		if err := ctx.Err(); err != nil {
@@ -113,6 +116,7 @@ func (s *Store) sweepPack(ctx context.Context, p listedPack, dry bool) error {
 	if err := s.backend.Delete(ctx, p.Name); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
+	failpoint.PackSwept.Hit()
 	s.log.Debug("pack swept", "object", p.Name, "bytes", p.Size)
 	return nil
 }

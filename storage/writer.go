@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/failpoint"
 )
 
 // WriterOptions of a Writer.
@@ -253,6 +254,7 @@ func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, err
 	if err := w.drain(); err != nil {
 		return nil, w.wrap(err)
 	}
+	failpoint.PacksComplete.Hit()
 	m, err := w.buildManifest(meta)
 	if err != nil {
 		return nil, w.wrap(err)
