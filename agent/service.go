@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -116,6 +117,10 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
 	out := events[localv1.VerifyEvent]{stream: stream}
+	options := storage.VerifyOptions{ReadData: req.ReadData, Subset: storage.Subset{Part: int(req.Part), Of: int(req.Parts)}}
+	if err := options.Subset.Validate(); err != nil {
+		return toStatus(fmt.Errorf("%w: %w", ErrInvalid, err))
+	}
 	keys, damaged, err := s.toVerify(ctx, req)
 	if err != nil {
 		return toStatus(err)
@@ -124,10 +129,11 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 		out.send(verifyResult(&localv1.VerifyResult{Problems: []string{d}}))
 	}
 	for _, k := range keys {
-		err := s.verify(ctx, k, req.ReadData, func(done, total int64) {
+		options.Progress = func(done, total int64) {
 			out.progress(k.String(), &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Progress{
 				Progress: &localv1.Progress{Stage: k.String(), Done: done, Total: total}}})
-		})
+		}
+		err := s.verify(ctx, k, options)
 		if err != nil && !errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrTruncated) {
 			return toStatus(err)
 		}
