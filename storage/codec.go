@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 	"github.com/zeebo/blake3"
 )
@@ -40,14 +41,21 @@ func newDecoder(max uint64) *zstd.Decoder {
 // worthwhile reports whether storing n bytes instead of raw is worth a decode: 1/32 saved.
 func worthwhile(n, raw int) bool { return n < raw-raw/32 }
 
-// compress returns how to store raw, and the bytes to store: raw itself, or a frame in dst's
-// memory (which is grown when too small).
-func compress(dst, raw []byte) (Codec, []byte) {
-	frame := encoder().EncodeAll(raw, dst[:0])
-	if !worthwhile(len(frame), len(raw)) {
+// compress returns how to store raw, and the bytes to store: raw itself, or a block in dst's memory
+// (which is grown when too small). The codec is the one asked for, or CodecNone when that one does
+// not make raw smaller.
+func compress(codec Codec, dst, raw []byte) (Codec, []byte) {
+	block := raw
+	switch codec {
+	case CodecZstd:
+		block = encoder().EncodeAll(raw, dst[:0])
+	case CodecS2:
+		block = s2.Encode(dst[:cap(dst)], raw)
+	}
+	if !worthwhile(len(block), len(raw)) {
 		return CodecNone, raw
 	}
-	return CodecZstd, frame
+	return codec, block
 }
 
 // decompress fills dst, whose length is the chunk's raw length, from the stored bytes. It writes to
@@ -62,8 +70,23 @@ func decompress(codec Codec, dst, stored []byte) error {
 		return nil
 	case CodecZstd:
 		return inflate(chunkDecoder(), dst, stored)
+	case CodecS2:
+		return expand(dst, stored)
 	}
 	return fmt.Errorf("%w: %s", ErrFormat, codec)
+}
+
+// expand decodes an S2 block of exactly len(dst) bytes into dst, in place.
+func expand(dst, block []byte) error {
+	n, err := s2.DecodedLen(block)
+	if err != nil {
+		return err
+	}
+	if n != len(dst) {
+		return fmt.Errorf("decodes to %d bytes, want %d", n, len(dst))
+	}
+	_, err = s2.Decode(dst[:n:n], block)
+	return err
 }
 
 // inflate decodes a zstd frame of exactly len(dst) bytes into dst, in place.

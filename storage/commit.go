@@ -25,7 +25,7 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 		meta.Parent = &key
 	}
 	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey}
-	all := append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.packs...)
+	all := append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.written()...)
 	number := map[uint32]uint32{}
 	for _, f := range w.files {
 		for i := range f.chunks {

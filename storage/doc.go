@@ -40,8 +40,15 @@
 //	          the stored bytes of chunks, one behind the other, without anything between them
 //
 // A chunk's stored bytes decode alone. Its codec stands in the manifest: 0 zero (all bytes are
-// zero, nothing is stored, the chunk is in no pack), 1 none (as they are), 2 zstd (one frame), 3
-// reserved for S2. A chunk that zstd does not make smaller by 1/32 is stored as it is.
+// zero, nothing is stored, the chunk is in no pack), 1 none (as they are), 2 zstd (one frame), 3 S2
+// (one block). A chunk that its codec does not make smaller by 1/32 is stored as it is.
+//
+// # Pipeline
+//
+// A Writer's stages overlap: chunks are digested and compressed by several goroutines, laid into
+// packs in their order, and packs are written several at a time. Its memory is bounded whatever the
+// snapshot's size. Which codec a chunk gets is decided when its turn comes, by what has been measured
+// so far of codecs and backend: see chooser.
 //
 // # Manifests
 //

@@ -13,7 +13,7 @@ const Format = 1
 // Bounds of the format, in bytes where they are sizes. What exceeds them is not read.
 const (
 	MaxChunk    = 1 << 20   // raw bytes of a chunk
-	PackTarget  = 32 << 20  // a pack is sealed before it would grow past this
+	PackTarget  = 32 << 20  // a pack is sealed before it would grow past this, if nothing else is said
 	maxPack     = 256 << 20 // of packs that are read
 	maxManifest = 256 << 20
 	maxFiles    = 1 << 16
@@ -28,8 +28,24 @@ const (
 	CodecZero Codec = 0 // all bytes are zero; nothing is stored, in no pack
 	CodecNone Codec = 1 // stored as they are
 	CodecZstd Codec = 2 // one zstd frame
-	CodecS2   Codec = 3 // reserved; not read by this version
+	CodecS2   Codec = 3 // one S2 block
 )
+
+// CodecAuto, as an option, leaves the codec of each chunk to what is measured while writing.
+const CodecAuto = CodecZero
+
+// ParseCodec reads a codec as a flag names it: auto, none, s2 or zstd.
+func ParseCodec(s string) (Codec, error) {
+	for _, c := range []Codec{CodecNone, CodecS2, CodecZstd} {
+		if s == c.String() {
+			return c, nil
+		}
+	}
+	if s == "auto" {
+		return CodecAuto, nil
+	}
+	return 0, fmt.Errorf("codec %.20q: want auto, none, s2 or zstd", s)
+}
 
 func (c Codec) String() string {
 	switch c {

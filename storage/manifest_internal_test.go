@@ -114,7 +114,6 @@ func TestManifestRefused(t *testing.T) {
 		"offset overflow":   func(m *Manifest) { m.Files[1].Chunks[2].Offset = 0xffffffff },
 		"not shrunk":        func(m *Manifest) { m.Files[1].Chunks[1].Stored = 10 },
 		"other length":      func(m *Manifest) { m.Files[1].Chunks[2].Stored = 7 },
-		"reserved codec":    func(m *Manifest) { m.Files[1].Chunks[1].Codec = CodecS2 },
 		"unknown codec":     func(m *Manifest) { m.Files[1].Chunks[1].Codec = 200 },
 	} {
 		m := example()
@@ -125,8 +124,8 @@ func TestManifestRefused(t *testing.T) {
 	}
 }
 
-// TestManifestReservedCodec: a chunk of a codec to come is not damage.
-func TestManifestReservedCodec(t *testing.T) {
+// TestManifestUnknownCodec: a chunk of a codec to come is not damage.
+func TestManifestUnknownCodec(t *testing.T) {
 	m := example()
 	plain := body(encode(t, m))
 	plain = plain[:bytes.Index(plain, []byte(tagChunks))]
@@ -136,7 +135,7 @@ func TestManifestReservedCodec(t *testing.T) {
 	for i := range m.Files[1].Chunks {
 		cols.put(i, &m.Files[1].Chunks[i])
 	}
-	cols.codec[1] = byte(CodecS2)
+	cols.codec[1] = 4
 	head := binary.LittleEndian.AppendUint64([]byte{byte(CodecNone)}, uint64(n))
 	data := seal(appendSection(plain, tagChunks, append(head, table...)))
 	if _, err := DecodeManifest(data); !errors.Is(err, ErrFormat) || errors.Is(err, ErrCorrupt) {
@@ -203,8 +202,10 @@ func FuzzDecodeManifest(f *testing.F) {
 func FuzzChunk(f *testing.F) {
 	raw := bytes.Repeat([]byte("abcdefgh"), 500)
 	for _, data := range [][]byte{raw, raw[:1], bytes.Repeat([]byte{0, 1, 2, 3, 5, 8}, 3000)} {
-		_, frame := compress(nil, data)
+		_, frame := compress(CodecZstd, nil, data)
+		_, block := compress(CodecS2, nil, data)
 		f.Add(uint8(CodecZstd), uint32(len(data)), frame)
+		f.Add(uint8(CodecS2), uint32(len(data)), block)
 		f.Add(uint8(CodecNone), uint32(len(data)), data)
 	}
 	f.Fuzz(func(t *testing.T, codec uint8, size uint32, stored []byte) {
@@ -221,15 +222,17 @@ func FuzzChunk(f *testing.F) {
 }
 
 func TestCodec(t *testing.T) {
-	for _, size := range []int{1, 100, 4096, MaxChunk} {
-		raw := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
-		codec, stored := compress(nil, raw)
-		got := make([]byte, size)
-		if err := decompress(codec, got, stored); err != nil || !bytes.Equal(got, raw) {
-			t.Errorf("%d bytes, %s: %v", size, codec, err)
-		}
-		if wantSmaller := size >= 100; wantSmaller != (codec == CodecZstd) {
-			t.Errorf("%d bytes: %s", size, codec)
+	for _, codec := range []Codec{CodecNone, CodecZstd, CodecS2} {
+		for _, size := range []int{1, 100, 4096, MaxChunk} {
+			raw := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+			used, stored := compress(codec, nil, raw)
+			got := make([]byte, size)
+			if err := decompress(used, got, stored); err != nil || !bytes.Equal(got, raw) {
+				t.Errorf("%d bytes, %s: %v", size, codec, err)
+			}
+			if wantSmaller := size >= 100 && codec != CodecNone; wantSmaller != (used == codec && codec != CodecNone) {
+				t.Errorf("%d bytes in %s: stored as %s", size, codec, used)
+			}
 		}
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"diapause.dev/storage/failpoint"
 )
 
-// uploads is how many sealed packs a writer writes at a time; one more is being filled. With packs
-// of PackTarget it bounds a writer's memory, beside the raw chunks which are the caller's.
-const uploads = 3
+// firstPack is the size of the first pack that is sealed because the backend has nothing to do.
+const firstPack = 1 << 20
 
 // placement is a chunk that has been worked on and waits for its turn to be placed.
 type placement struct {
@@ -35,18 +35,22 @@ type packer struct {
 	open     *openPack            // being filled, or nil
 	raw, out int64                // for Progress
 
-	packs []Pack // new ones by number; complete after finish
+	filled atomic.Int64 // bytes in the open pack
+	early  atomic.Int64 // the size from which on it is sealed if the backend has nothing to do
+
+	packs []*openPack // by number
 }
 
-// openPack is a pack in memory.
+// openPack is a pack in memory, and what is left of it once it is written.
 type openPack struct {
 	id     PackID
 	number int     // in packer.packs
-	data   *[]byte // header and frames
+	data   *[]byte // header and frames; nil when written
+	pack   Pack    // set by upload, valid after finish
 }
 
 func newPacker(w *Writer) *packer {
-	return &packer{w: w, slots: make(chan struct{}, uploads), waiting: map[uint64]placement{}}
+	return &packer{w: w, slots: make(chan struct{}, w.options.uploads()), waiting: map[uint64]placement{}}
 }
 
 // place takes a chunk, and lays it and those behind it that waited for it into packs. It waits
@@ -89,7 +93,7 @@ func (p *packer) lay(pl placement) error {
 
 // store appends a chunk's bytes to the open pack and says in c where they are.
 func (p *packer) store(c *Chunk, data []byte) error {
-	if p.open != nil && len(*p.open.data)+len(data) > PackTarget {
+	if p.open != nil && len(*p.open.data)+len(data) > p.limit() {
 		if err := p.seal(); err != nil {
 			return err
 		}
@@ -100,19 +104,29 @@ func (p *packer) store(c *Chunk, data []byte) error {
 	buf := p.open.data
 	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
 	c.Offset, c.Stored = uint32(len(*buf)), uint32(len(data))
-	*buf = append(roomFor(*buf, len(data)), data...)
+	*buf = append(roomFor(*buf, len(data), int(p.w.options.PackSize)), data...)
 	p.out += int64(len(data))
+	p.filled.Store(int64(len(*buf)))
 	p.w.lineage.add(*c)
 	return nil
 }
 
+// limit is the size at which the open pack is sealed. A backend that has nothing to do gets a pack
+// soon, but not many small ones: the n-th is at least 2^n as large as the first may be.
+func (p *packer) limit() int {
+	if len(p.slots) == 0 {
+		return int(p.early.Load())
+	}
+	return int(p.w.options.PackSize)
+}
+
 // roomFor gives a pack's buffer room for n more bytes, doubling it, so that a small snapshot needs
 // little and a large one copies little.
-func roomFor(buf []byte, n int) []byte {
+func roomFor(buf []byte, n, target int) []byte {
 	if len(buf)+n <= cap(buf) {
 		return buf
 	}
-	larger := make([]byte, len(buf), min(max(2*cap(buf), len(buf)+n, MaxChunk), PackTarget))
+	larger := make([]byte, len(buf), min(max(2*cap(buf), len(buf)+n, MaxChunk), max(target, len(buf)+n)))
 	copy(larger, buf)
 	return larger
 }
@@ -120,11 +134,14 @@ func roomFor(buf []byte, n int) []byte {
 func (p *packer) newPack() *openPack {
 	o := &openPack{id: newPackID(), number: len(p.packs), data: packBuffers.Get().(*[]byte)}
 	*o.data = append((*o.data)[:0], packHeader(o.id)...)
-	p.packs = append(p.packs, Pack{ID: o.id})
+	p.early.Store(min(p.w.options.PackSize, firstPack<<min(len(p.packs), 16)))
+	p.filled.Store(packHeaderSize)
+	p.packs = append(p.packs, o)
 	return o
 }
 
-// seal hands the open pack to an upload, when there is a slot for it.
+// seal hands the open pack to an upload, when there is a slot for it. The packer stays locked
+// meanwhile, so that an upload must get along without the lock.
 func (p *packer) seal() error {
 	select {
 	case p.slots <- struct{}{}:
@@ -144,19 +161,34 @@ func (p *packer) seal() error {
 
 // upload writes a pack and completes its entry.
 func (p *packer) upload(o *openPack) error {
-	defer packBuffers.Put(o.data)
 	failpoint.PackSealed.Hit()
+	defer func() {
+		packBuffers.Put(o.data)
+		o.data = nil
+	}()
 	data := *o.data
-	pack := Pack{ID: o.id, Size: int64(len(data)), Digest: p.w.digests.sum(data)}
-	s := p.w.store
-	if err := s.backend.Create(p.w.ctx, packName(p.w.key.Namespace, o.id), bytes.NewReader(data), pack.Size); err != nil {
+	o.pack = Pack{ID: o.id, Size: int64(len(data)), Digest: p.w.digests.sum(data)}
+	if err := p.w.store.sendPack(p.w.ctx, packName(p.w.key.Namespace, o.id), data); err != nil {
 		return err
 	}
 	failpoint.PackCreated.Hit()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.packs[o.number] = pack
 	return nil
+}
+
+// written returns the packs that were made, by number. It is valid after finish.
+func (p *packer) written() []Pack {
+	packs := make([]Pack, len(p.packs))
+	for i, o := range p.packs {
+		packs[i] = o.pack
+	}
+	return packs
+}
+
+// sendPack creates a pack's object, and measures how long that takes.
+func (s *Store) sendPack(ctx context.Context, name string, data []byte) error {
+	r, done := s.wire.send(bytes.NewReader(data), int64(len(data)))
+	defer done()
+	return s.backend.Create(ctx, name, r, int64(len(data)))
 }
 
 // finish seals the last pack, unless the writer has failed, and waits for all uploads.
@@ -177,7 +209,7 @@ func (p *packer) finish() {
 func (p *packer) remove(ctx context.Context) {
 	failpoint.SnapshotBroken.Hit()
 	for _, pack := range p.packs {
-		name := packName(p.w.key.Namespace, pack.ID)
+		name := packName(p.w.key.Namespace, pack.id)
 		if err := p.w.store.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 			p.w.store.log.Warn("a pack of a snapshot that failed is left to the next sweep",
 				"snapshot", p.w.key.String(), "object", name, "error", err)

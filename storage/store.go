@@ -15,14 +15,17 @@ import (
 // Options of a Store.
 type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
+	Codec  Codec        // of the chunks written; CodecAuto: whichever is fastest, chunk by chunk
 }
 
 // Store keeps snapshots in a Backend. It is safe for concurrent use; it holds no state of its own
-// beyond the backend, so that any number of stores, in any number of processes, may be open over
-// one place.
+// beyond the backend but measurements, so that any number of stores, in any number of processes,
+// may be open over one place.
 type Store struct {
 	backend Backend
 	log     *slog.Logger
+	codec   Codec
+	wire    wire
 }
 
 // markerContent is what diapause.json says.
@@ -36,7 +39,10 @@ const maxMarker = 64 << 10
 // Open opens the store in b, and makes b a store if it is none yet. A store of another format is
 // refused with ErrFormat. The backend stays the caller's, who closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
-	s := &Store{backend: b, log: o.Logger}
+	s := &Store{backend: b, log: o.Logger, codec: o.Codec}
+	if o.Codec > CodecS2 {
+		return nil, fmt.Errorf("open store %s: %w: %s", b.Location(), ErrFormat, o.Codec)
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

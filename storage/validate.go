@@ -78,7 +78,7 @@ func (m *Manifest) validateChunk(c *Chunk) error {
 		if c.Stored != c.Raw {
 			return fmt.Errorf("stored length %d of %d raw bytes", c.Stored, c.Raw)
 		}
-	case CodecZstd:
+	case CodecZstd, CodecS2:
 		if c.Stored == 0 || c.Stored >= c.Raw {
 			return fmt.Errorf("stored length %d of %d raw bytes", c.Stored, c.Raw)
 		}

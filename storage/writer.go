@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klauspost/compress/s2"
+
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage/failpoint"
 )
@@ -20,6 +22,17 @@ type WriterOptions struct {
 	// it has are not stored again; it must then stay until Commit has returned, which fails
 	// otherwise.
 	Parent *Manifest
+
+	// Memory bounds what the writer holds, in bytes, whatever the snapshot's size: packs being
+	// filled and written (and as much again for a backend that keeps a copy), chunks being worked
+	// on, and chunks given to Copy. Raw bytes given to Chunk are the caller's. 0 is 256 MiB; the
+	// least is what one pack needs.
+	Memory int64
+
+	// PackSize is the size at which a pack is sealed, in bytes; 0 is PackTarget. Less than 1 MiB, and
+	// more than 128 MiB, are taken for these. While the backend has nothing to do, smaller packs are
+	// sealed too, each twice the one before.
+	PackSize int64
 
 	// Parallelism is how many chunks are digested and compressed at a time; 0 is GOMAXPROCS.
 	Parallelism int
@@ -43,6 +56,8 @@ type Writer struct {
 	digests *digester
 	lineage *lineage
 	packer  *packer
+	chooser chooser
+	share   int64 // of Memory: raw bytes of chunks worked on, and of chunks copied, each
 
 	ctx     context.Context // of the writer's goroutines; its cause is what failed first
 	cancel  context.CancelCauseFunc
@@ -50,11 +65,13 @@ type Writer struct {
 	unwatch func() bool
 
 	mu     sync.Mutex
-	wake   sync.Cond // jobs or closed changed
+	wake   sync.Cond // any of the following changed
 	files  []*FileWriter
 	jobs   []job // waiting for a worker, in order
 	closed bool  // no more jobs will come
 	next   uint64
+	flying int64 // raw bytes taken by workers and not placed yet
+	copied int64 // raw bytes that Copy made a copy of, not placed yet
 
 	ended    bool
 	manifest manifestState
@@ -75,6 +92,7 @@ type job struct {
 	file  *FileWriter
 	index int // place in the file
 	raw   []byte
+	copy  *[]byte // that holds raw, or nil when raw is the caller's
 }
 
 // FileWriter appends chunks to one image file of a snapshot.
@@ -100,13 +118,39 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 	if err != nil {
 		return nil, fmt.Errorf("begin snapshot %s: %w", key, err)
 	}
-	if o.Parallelism <= 0 {
-		o.Parallelism = runtime.GOMAXPROCS(0)
-	}
+	o = o.withDefaults()
 	w := &Writer{store: s, key: key, options: o, lineage: l, digests: newDigester(l.digestKey)}
+	w.chooser = chooser{fixed: s.codec, wire: &s.wire, cores: float64(min(o.Parallelism, runtime.GOMAXPROCS(0)))}
+	w.share = max(o.Memory/16, MaxChunk)
 	w.wake.L = &w.mu
 	w.start(ctx)
 	return w, nil
+}
+
+const (
+	defaultMemory = 256 << 20
+	minPackSize   = 1 << 20
+	maxPackSize   = 128 << 20
+)
+
+func (o WriterOptions) withDefaults() WriterOptions {
+	if o.Parallelism <= 0 {
+		o.Parallelism = runtime.GOMAXPROCS(0)
+	}
+	if o.Memory <= 0 {
+		o.Memory = defaultMemory
+	}
+	if o.PackSize <= 0 {
+		o.PackSize = PackTarget
+	}
+	o.PackSize = min(max(o.PackSize, minPackSize), maxPackSize)
+	return o
+}
+
+// uploads is how many packs may be written at a time: an eighth of the memory is for chunks, one
+// pack is being filled, and one that is written is counted twice.
+func (o WriterOptions) uploads() int {
+	return int(max(1, (o.Memory-o.Memory/8-o.PackSize)/(2*o.PackSize)))
 }
 
 func (w *Writer) start(ctx context.Context) {
@@ -147,26 +191,56 @@ func (w *Writer) File(name string) *FileWriter {
 // the work, and raw must stay as it is until Commit or Abort has returned. No bytes are no chunk.
 // When the writer has failed meanwhile, Chunk says so.
 func (f *FileWriter) Chunk(raw []byte) error {
+	if err := f.check(raw); err != nil || len(raw) == 0 {
+		return err
+	}
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	return f.queue(raw, nil)
+}
+
+// Copy is Chunk for a caller who needs raw back: it appends a copy, and waits while the writer
+// holds as many copies as its memory allows.
+func (f *FileWriter) Copy(raw []byte) error {
+	if err := f.check(raw); err != nil || len(raw) == 0 {
+		return err
+	}
 	w := f.w
-	if len(raw) > MaxChunk {
-		return fmt.Errorf("snapshot %s: file %q: chunk of %d bytes, at most %d allowed", w.key, f.name, len(raw), MaxChunk)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.copied > 0 && w.copied+int64(len(raw)) > w.share && w.ctx.Err() == nil {
+		w.wake.Wait()
 	}
 	if w.ctx.Err() != nil {
 		return w.wrap(context.Cause(w.ctx))
 	}
-	if len(raw) == 0 {
-		return nil
+	buffer := getBuffer()
+	copy(sized(buffer, len(raw)), raw)
+	w.copied += int64(len(raw))
+	return f.queue(*buffer, buffer)
+}
+
+func (f *FileWriter) check(raw []byte) error {
+	if len(raw) > MaxChunk {
+		return fmt.Errorf("snapshot %s: file %q: chunk of %d bytes, at most %d allowed", f.w.key, f.name, len(raw), MaxChunk)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	if f.w.ctx.Err() != nil {
+		return f.w.wrap(context.Cause(f.w.ctx))
+	}
+	return nil
+}
+
+// queue is called with the writer locked.
+func (f *FileWriter) queue(raw []byte, copy *[]byte) error {
+	w := f.w
 	if w.closed {
 		return w.wrap(errors.New("chunk after the end"))
 	}
-	w.jobs = append(w.jobs, job{seq: w.next, file: f, index: len(f.chunks), raw: raw})
+	w.jobs = append(w.jobs, job{seq: w.next, file: f, index: len(f.chunks), raw: raw, copy: copy})
 	w.next++
 	f.chunks = append(f.chunks, Chunk{Raw: uint32(len(raw))})
 	f.size += int64(len(raw))
-	w.wake.Signal()
+	w.wake.Broadcast()
 	return nil
 }
 
@@ -178,7 +252,7 @@ func (w *Writer) wrap(err error) error {
 func (w *Writer) take() (job, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.jobs) == 0 && !w.closed && w.ctx.Err() == nil {
+	for w.ctx.Err() == nil && (len(w.jobs) == 0 && !w.closed || len(w.jobs) > 0 && w.crowded()) {
 		w.wake.Wait()
 	}
 	if len(w.jobs) == 0 || w.ctx.Err() != nil {
@@ -187,7 +261,14 @@ func (w *Writer) take() (job, bool) {
 	j := w.jobs[0]
 	w.jobs[0] = job{} // lets go of the raw bytes
 	w.jobs = w.jobs[1:]
+	w.flying += int64(len(j.raw))
 	return j, true
+}
+
+// crowded reports whether chunks that were taken before are to be placed first. The one whose turn
+// it is has been taken when any has, so that they will be.
+func (w *Writer) crowded() bool {
+	return w.flying > 0 && w.flying+int64(len(w.jobs[0].raw)) > w.share
 }
 
 func (w *Writer) work() {
@@ -217,15 +298,25 @@ func (w *Writer) prepare(j job) placement {
 	p.placed = false
 	p.buffer = getBuffer()
 	p.chunk.Digest = digest
-	p.chunk.Codec, p.stored = compress((*p.buffer)[:0], j.raw)
+	sized(p.buffer, s2.MaxEncodedLen(len(j.raw)))
+	began := time.Now()
+	codec := w.chooser.choose(w.packer.filled.Load(), w.packer.early.Load())
+	p.chunk.Codec, p.stored = compress(codec, *p.buffer, j.raw)
+	w.chooser.learn(codec, len(j.raw), len(p.stored), time.Since(began))
 	return p
 }
 
-// settle records where a chunk ended up.
+// settle records where a chunk ended up, and lets go of what it needed.
 func (w *Writer) settle(j job, c Chunk) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	j.file.chunks[j.index] = c
+	w.flying -= int64(len(j.raw))
+	if j.copy != nil {
+		w.copied -= int64(len(j.raw))
+		putBuffer(j.copy)
+	}
+	w.wake.Broadcast()
 }
 
 // drain waits until all that was handed in lies in durable packs.

@@ -1,0 +1,125 @@
+package storage
+
+import (
+	"sync"
+	"time"
+)
+
+// chooser picks the codec of each chunk of a writer. The processors and the backend work at the
+// same time, so the snapshot is done soonest when neither waits for the other: as long as the
+// backend has enough to do until the open pack can be sealed, there is time to compress well;
+// when it is about to run out, the codec is the one that costs the processors least. So the codecs
+// mix in the proportion that keeps both busy, whatever the data and the bandwidth. Safe for
+// concurrent use.
+type chooser struct {
+	fixed Codec // CodecAuto: choose
+	wire  *wire
+	cores float64
+
+	mu   sync.Mutex
+	n    int
+	zstd cost
+	s2   cost
+}
+
+// cost is what a codec is expected to take and to give.
+type cost struct {
+	perByte float64 // seconds of one processor for a raw byte
+	ratio   float64 // stored bytes for a raw byte
+	learnt  bool
+}
+
+// What is expected before anything has been measured: a heap on a processor of no great speed. The
+// costs of a raw byte for its digest, and of a stored byte for laying it into a pack and its digest
+// there, are not measured: they hardly depend on the data.
+const (
+	zstdPerByte, zstdRatio = 3.5e-9, 0.17
+	s2PerByte, s2Ratio     = 1.0e-9, 0.28
+	digestPerByte          = 0.45e-9
+	packPerByte            = 0.65e-9
+)
+
+// sampleEvery is the number of chunks after which a codec that has not been used is tried.
+const sampleEvery = 128
+
+// margin is how many seconds before the backend runs out of work it is taken to have none left.
+const margin = 0.01
+
+// choose returns the codec for the next chunk. The open pack holds filled bytes, and goes to the
+// backend when that has nothing to do and there are early bytes in it.
+func (c *chooser) choose(filled, early int64) Codec {
+	if c.fixed != CodecAuto {
+		return c.fixed
+	}
+	rate, left := c.wire.state()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	zstd, s2 := c.zstd.or(zstdPerByte, zstdRatio), c.s2.or(s2PerByte, s2Ratio)
+	strong := CodecZstd
+	if zstd.ratio > 0.97*s2.ratio {
+		strong = CodecS2 // no better, and slower to read
+	}
+	if c.n++; c.n%sampleEvery == 0 {
+		return CodecZstd
+	} else if c.n%sampleEvery == sampleEvery/2 || rate == 0 {
+		return CodecS2
+	}
+	if filled >= early {
+		left += float64(filled)
+	}
+	work, missing := left/rate, max(0, early-filled)
+	switch {
+	case work >= c.fill(zstd, missing)+margin:
+		return strong
+	case work >= c.fill(s2, missing)+margin:
+		return CodecS2
+	}
+	return cheapest(s2, rate)
+}
+
+// fill is how many seconds it takes to make so many stored bytes.
+func (c *chooser) fill(k cost, stored int64) float64 {
+	return float64(stored) / max(k.ratio, 1e-3) * (k.perByte + digestPerByte) / c.cores
+}
+
+// cheapest compares storing a chunk as it is with S2, by the time of one processor. Writing is
+// taken to cost what it takes, which is right where it matters: on a fast local disk. When in
+// doubt it is S2, which is read faster too.
+func cheapest(s2 cost, rate float64) Codec {
+	if s2.perByte > 1.5*(1-s2.ratio)*(packPerByte+1/rate) {
+		return CodecNone
+	}
+	return CodecS2
+}
+
+func (k cost) or(perByte, ratio float64) cost {
+	if k.learnt {
+		return k
+	}
+	return cost{perByte: perByte, ratio: ratio}
+}
+
+// learn takes in what a codec took and gave. One that was preempted counts no more than fourfold.
+func (c *chooser) learn(codec Codec, raw, stored int, took time.Duration) {
+	if c.fixed != CodecAuto || codec == CodecNone {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if codec == CodecZstd {
+		c.zstd.learn(raw, stored, took)
+	} else {
+		c.s2.learn(raw, stored, took)
+	}
+}
+
+func (k *cost) learn(raw, stored int, took time.Duration) {
+	perByte, ratio := took.Seconds()/float64(raw), float64(stored)/float64(raw)
+	if !k.learnt {
+		*k = cost{perByte, ratio, true}
+		return
+	}
+	const weight = 1.0 / 16
+	k.perByte += weight * (min(perByte, 4*k.perByte) - k.perByte)
+	k.ratio += weight * (ratio - k.ratio)
+}
