@@ -11,11 +11,11 @@ import (
 
 func TestStat(t *testing.T) {
 	s := storagetest.NewDir(t)
-	image := storagetest.SmallImage(1)
+	image := tinyImage()
 	one := storagetest.Write(t, s, storage.Key{Namespace: "ns", Name: "one"}, nil, image)
 	storagetest.Write(t, s, storage.Key{Namespace: "ns", Name: "two"}, one, image)
 	gone := storage.Key{Namespace: "ns", Name: "gone"}
-	storagetest.Write(t, s, gone, nil, storagetest.SmallImage(9))
+	storagetest.Write(t, s, gone, nil, tinyImage())
 	if err := s.Remove(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}

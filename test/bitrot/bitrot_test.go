@@ -20,7 +20,7 @@ import (
 )
 
 // positions is how many bits are flipped in each store, one after the other.
-const positions = 2000
+const positions = 600
 
 // patient is a store whose objects are damaged, and what is known of it.
 type patient struct {
@@ -34,6 +34,9 @@ type patient struct {
 // variants are the stores that are damaged.
 var variants = map[string]storage.Options{
 	"default": {},
+	"none":    {Codec: storage.CodecNone},
+	"s2":      {Codec: storage.CodecS2},
+	"zstd":    {Codec: storage.CodecZstd},
 }
 
 func TestFlippedBits(t *testing.T) {
@@ -88,7 +91,7 @@ func smallImage(seed uint64) storagetest.Image {
 	noise := storagetest.Bytes(seed, 3000)
 	return storagetest.Image{
 		"checkpoint.img": {noise, bytes.Repeat([]byte("kernel state "), 300)},
-		"pages.img": {make([]byte, 4096), bytes.Repeat(noise[:64], 64), storagetest.Bytes(seed+1, 4096), {byte(seed) | 1}, noise, storagetest.Bytes(seed+2, 9000)},
+		"pages.img":      {make([]byte, 4096), bytes.Repeat(noise[:64], 64), storagetest.Bytes(seed+1, 4096), {byte(seed) | 1}, noise, storagetest.Bytes(seed+2, 9000)},
 	}
 }
 
