@@ -74,8 +74,22 @@ func prepare(ctx context.Context, root string) (*data, error) {
 			return nil, err
 		}
 	}
-	d.dirty = d.base.rewritten(0.05, 1)
-	return d, os.WriteFile(d.path(dirtyData), d.dirty.raw, 0o644)
+	return d, d.makeDirty()
+}
+
+// makeDirty rewrites 5 % of the base's pages, in a file of its own: what is mapped does not count
+// as the process's memory.
+func (d *data) makeDirty() error {
+	dirty := d.base.rewritten(0.05, 1)
+	if err := os.WriteFile(d.path(dirtyData), dirty.raw, 0o644); err != nil {
+		return err
+	}
+	if err := dirty.layout.write(filepath.Join(d.dir, dirtyData+layoutSuffix)); err != nil {
+		return err
+	}
+	var err error
+	d.dirty, err = load(filepath.Join(d.dir, dirtyData))
+	return err
 }
 
 const dirtyData = "dirty5"
