@@ -39,6 +39,10 @@ type Backend interface {
 	// that others write at the same time: its content is never relied on.
 	ReadAt(ctx context.Context, name string, p []byte, off int64) error
 
+	// ReadAll returns a whole object of at most max bytes, in one request. A larger one is ErrTooLarge,
+	// an absent one ErrNotFound.
+	ReadAll(ctx context.Context, name string, max int64) ([]byte, error)
+
 	// Stat tells an object's size and age. Absent: ErrNotFound.
 	Stat(ctx context.Context, name string) (ObjectInfo, error)
 

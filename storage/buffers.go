@@ -5,6 +5,7 @@ import "sync"
 // Buffers that are large and short-lived, shared by all stores of the process.
 var (
 	packBuffers  = sync.Pool{New: func() any { return new([]byte) }}
+	runBuffers   = sync.Pool{New: func() any { return new([]byte) }}
 	chunkBuffers = sync.Pool{New: func() any { return new([]byte) }}
 )
 

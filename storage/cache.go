@@ -38,16 +38,25 @@ func newCache(max int64) *cache {
 	return &cache{max: max, entries: map[identity]*entry{}, recent: list.New()}
 }
 
-// peek returns a chunk that is there.
-func (c *cache) peek(at identity) ([]byte, bool) {
+// peek returns a chunk's entry if it is there, or on its way.
+func (c *cache) peek(at identity) (*entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries[at]
-	if !ok || e.element == nil {
+	if ok && e.element != nil {
+		c.recent.MoveToFront(e.element)
+	}
+	return e, ok
+}
+
+// loaded returns the data of an entry that has been loaded.
+func (e *entry) loaded() ([]byte, bool) {
+	select {
+	case <-e.done:
+		return e.data, e.err == nil
+	default:
 		return nil, false
 	}
-	c.recent.MoveToFront(e.element)
-	return e.data, true
 }
 
 // get returns a chunk, which load brings if need be. Of concurrent callers one loads, the others
@@ -56,8 +65,9 @@ func (c *cache) get(ctx context.Context, at identity, load func() ([]byte, error
 	for {
 		e, mine := c.claim(at)
 		if mine {
-			c.fill(e, load)
-			return e.data, e.err
+			data, err := load()
+			c.fill(e, data, err)
+			return data, err
 		}
 		select {
 		case <-e.done:
@@ -88,9 +98,8 @@ func (c *cache) claim(at identity) (e *entry, mine bool) {
 	return e, true
 }
 
-// fill loads an entry. One that failed is forgotten, so that the next reader tries again.
-func (c *cache) fill(e *entry, load func() ([]byte, error)) {
-	data, err := load()
+// fill completes a claimed entry. One that failed is forgotten, so that the next reader tries again.
+func (c *cache) fill(e *entry, data []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.data, e.err = data, err

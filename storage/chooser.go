@@ -26,7 +26,6 @@ type chooser struct {
 type cost struct {
 	perByte float64 // seconds of one processor for a raw byte
 	ratio   float64 // stored bytes for a raw byte
-	learnt  bool
 }
 
 // What is expected before anything has been measured: a heap on a processor of no great speed. The
@@ -37,6 +36,8 @@ const (
 	s2PerByte, s2Ratio     = 1.0e-9, 0.28
 	digestPerByte          = 0.45e-9
 	packPerByte            = 0.65e-9
+	s2Skips                = 0.5e-9   // of a raw byte, at most, where there is nothing to gain
+	minLearnt              = 32 << 10 // raw bytes of a chunk that tells anything
 )
 
 // sampleEvery is the number of chunks after which a codec that has not been used is tried.
@@ -44,6 +45,13 @@ const sampleEvery = 128
 
 // margin is how many seconds before the backend runs out of work it is taken to have none left.
 const margin = 0.01
+
+func newChooser(fixed Codec, w *wire, cores int) *chooser {
+	return &chooser{
+		fixed: fixed, wire: w, cores: float64(cores),
+		zstd: cost{zstdPerByte, zstdRatio}, s2: cost{s2PerByte, s2Ratio},
+	}
+}
 
 // choose returns the codec for the next chunk. The open pack holds filled bytes, and goes to the
 // backend when that has nothing to do and there are early bytes in it.
@@ -54,7 +62,7 @@ func (c *chooser) choose(filled, early int64) Codec {
 	rate, left := c.wire.state()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	zstd, s2 := c.zstd.or(zstdPerByte, zstdRatio), c.s2.or(s2PerByte, s2Ratio)
+	zstd, s2 := c.zstd, c.s2
 	strong := CodecZstd
 	if zstd.ratio > 0.97*s2.ratio {
 		strong = CodecS2 // no better, and slower to read
@@ -86,22 +94,15 @@ func (c *chooser) fill(k cost, stored int64) float64 {
 // taken to cost what it takes, which is right where it matters: on a fast local disk. When in
 // doubt it is S2, which is read faster too.
 func cheapest(s2 cost, rate float64) Codec {
-	if s2.perByte > 1.5*(1-s2.ratio)*(packPerByte+1/rate) {
+	if s2.perByte > s2Skips+1.5*(1-s2.ratio)*(packPerByte+1/rate) {
 		return CodecNone
 	}
 	return CodecS2
 }
 
-func (k cost) or(perByte, ratio float64) cost {
-	if k.learnt {
-		return k
-	}
-	return cost{perByte: perByte, ratio: ratio}
-}
-
 // learn takes in what a codec took and gave. One that was preempted counts no more than fourfold.
 func (c *chooser) learn(codec Codec, raw, stored int, took time.Duration) {
-	if c.fixed != CodecAuto || codec == CodecNone {
+	if c.fixed != CodecAuto || codec == CodecNone || raw < minLearnt {
 		return
 	}
 	c.mu.Lock()
@@ -115,10 +116,6 @@ func (c *chooser) learn(codec Codec, raw, stored int, took time.Duration) {
 
 func (k *cost) learn(raw, stored int, took time.Duration) {
 	perByte, ratio := took.Seconds()/float64(raw), float64(stored)/float64(raw)
-	if !k.learnt {
-		*k = cost{perByte, ratio, true}
-		return
-	}
 	const weight = 1.0 / 16
 	k.perByte += weight * (min(perByte, 4*k.perByte) - k.perByte)
 	k.ratio += weight * (ratio - k.ratio)

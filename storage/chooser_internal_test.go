@@ -16,7 +16,7 @@ func TestChooser(t *testing.T) {
 		{"slow wire", 20e6, 90, 0},
 		{"fast disk", 1e9, 0, 90},
 	} {
-		c := chooser{wire: &wire{taken: test.rate, busy: 1}, cores: 2}
+		c := newChooser(CodecAuto, &wire{taken: test.rate, busy: 1}, 2)
 		_, done := c.wire.send(nil, 1<<20)
 		count := map[Codec]int{}
 		for range 100 {
@@ -30,22 +30,22 @@ func TestChooser(t *testing.T) {
 }
 
 func TestChooserLearns(t *testing.T) {
-	c := chooser{wire: &wire{taken: 20e6, busy: 1}, cores: 2}
+	c := newChooser(CodecAuto, &wire{taken: 20e6, busy: 1}, 2)
 	for range 50 { // noise: zstd gains nothing
-		c.learn(CodecZstd, 1000, 1000, time.Microsecond)
-		c.learn(CodecS2, 1000, 1000, 100*time.Nanosecond)
+		c.learn(CodecZstd, 100000, 100000, 100*time.Microsecond)
+		c.learn(CodecS2, 100000, 100000, 10*time.Microsecond)
 	}
 	if got := c.choose(8<<20, 1<<20); got != CodecS2 {
 		t.Errorf("noise on a slow wire: %s", got)
 	}
-	c = chooser{wire: &wire{taken: 1e12, busy: 1}, cores: 2}
+	c = newChooser(CodecAuto, &wire{taken: 1e12, busy: 1}, 2)
 	for range 50 {
-		c.learn(CodecS2, 1000, 900, 3*time.Microsecond)
+		c.learn(CodecS2, 100000, 90000, 300*time.Microsecond)
 	}
 	if got := c.choose(0, 1<<20); got != CodecNone {
 		t.Errorf("on memory: %s", got)
 	}
-	fixed := chooser{fixed: CodecZstd}
+	fixed := newChooser(CodecZstd, &wire{}, 2)
 	if got := fixed.choose(0, 1); got != CodecZstd {
 		t.Errorf("asked for zstd: %s", got)
 	}

@@ -11,6 +11,8 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrTruncated: an object is shorter than what was to be read of it.
 	ErrTruncated = errors.New("truncated")
+	// ErrTooLarge: an object is larger than the caller wants to hold.
+	ErrTooLarge = errors.New("too large")
 	// ErrCorrupt: stored bytes are not what was written. See CorruptError.
 	ErrCorrupt = errors.New("corrupt")
 	// ErrFormat: whole and sound, but of a format that this version does not read.

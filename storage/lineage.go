@@ -21,10 +21,21 @@ type lineage struct {
 	chunks map[[32]byte]Chunk
 }
 
-// minInherited is how many packs of a parent may always be named again. A parent that names more is
-// held to twice the packs that its bytes would fill: what lies in the emptiest of them is written
-// anew, so that a long lineage does not fray into ever more packs.
-const minInherited = 64
+// A long lineage must not fray into ever more packs of which ever less is used: reading it would
+// take ever longer. So some of a parent's packs are not named again; the chunks in them that are
+// still needed are written anew, side by side.
+const (
+	// maxInherited is how many packs of a parent may always be named again. One that names more is
+	// held to twice the packs that its bytes would fill. When they are too many, a quarter of them
+	// goes, so that the next few snapshots need not do it again.
+	maxInherited = 32
+	// minUsed is how much of the bytes of all packs must be used by the parent: read together with
+	// what is used, the rest costs time.
+	minUsed = 0.8
+	// maxRewritten is how much of a parent's bytes is written anew at a time because of minUsed, a
+	// single pack aside.
+	maxRewritten = 1.0 / 8
+)
 
 // newLineage indexes the parent. One that is not in the store is used for its digest key alone.
 func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lineage, error) {
@@ -80,24 +91,58 @@ func (l *lineage) inherit() {
 
 // keptPacks returns the packs that a child of m may name again, those of which m uses most first.
 func keptPacks(m *Manifest) []int {
-	used := make([]int64, len(m.Packs))
-	var total int64
+	used, total := usedBytes(m)
+	kept := make([]int, len(m.Packs))
+	for i := range kept {
+		kept[i] = i
+	}
+	slices.SortStableFunc(kept, func(a, b int) int { return cmp.Compare(used[b], used[a]) })
+	if limit := max(maxInherited, 2*(1+int(total/PackTarget))); len(kept) > limit {
+		kept = kept[:limit*3/4]
+	}
+	return dropUnused(m, kept, used)
+}
+
+// usedBytes returns how many bytes of each pack a manifest names, each range once, and their sum.
+func usedBytes(m *Manifest) (used []int64, total int64) {
+	type place struct{ pack, offset uint32 }
+	used = make([]int64, len(m.Packs))
+	seen := map[place]bool{}
 	for _, f := range m.Files {
 		for i := range f.Chunks {
 			c := &f.Chunks[i]
-			if c.Codec != CodecZero {
+			if at := (place{c.Pack, c.Offset}); c.Codec != CodecZero && !seen[at] {
+				seen[at] = true
 				used[c.Pack] += int64(c.Stored)
 				total += int64(c.Stored)
 			}
 		}
 	}
-	order := make([]int, len(m.Packs))
-	for i := range order {
-		order[i] = i
+	return used, total
+}
+
+// dropUnused leaves out the packs of which least is used, until enough of the rest is.
+func dropUnused(m *Manifest, kept []int, used []int64) []int {
+	var live, size int64
+	for _, i := range kept {
+		live += used[i]
+		size += m.Packs[i].Size
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(used[b], used[a]) })
-	limit := max(minInherited, 2*(1+int(total/PackTarget)))
-	return order[:min(limit, len(order))]
+	worst := slices.Clone(kept)
+	share := func(i int) float64 { return float64(used[i]) / float64(m.Packs[i].Size) }
+	slices.SortStableFunc(worst, func(a, b int) int { return cmp.Compare(share(a), share(b)) })
+	budget := int64(maxRewritten * float64(live))
+	dropped := map[int]bool{}
+	for _, i := range worst {
+		if float64(live) >= minUsed*float64(size) || share(i) >= minUsed || len(dropped) > 0 && used[i] > budget {
+			break
+		}
+		dropped[i] = true
+		live -= used[i]
+		size -= m.Packs[i].Size
+		budget -= used[i]
+	}
+	return slices.DeleteFunc(kept, func(i int) bool { return dropped[i] })
 }
 
 // inherited is how many pack numbers belong to the parent.

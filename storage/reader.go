@@ -27,6 +27,7 @@ type Reader struct {
 	files  map[string]*fileIndex
 	digest *digester
 	cache  *cache
+	reads  chan struct{}  // one token per read of a run under way
 	good   []atomic.Int32 // by pack: the store that served it last
 }
 
@@ -50,6 +51,7 @@ func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
 		files:  make(map[string]*fileIndex, len(m.Files)),
 		digest: newDigester(m.DigestKey),
 		cache:  newCache(o.CacheBytes),
+		reads:  make(chan struct{}, parallelReads),
 		good:   make([]atomic.Int32, len(m.Packs)),
 	}
 	for i := range m.Files {
@@ -77,7 +79,8 @@ func (x *fileIndex) at(off int64) int {
 // been checked against its chunk's digest when it returns nil; after an error the content of dst is
 // unspecified, and may be bytes that failed the check.
 //
-// A chunk that lies whole inside one slice of dst is decoded straight into it. Others are decoded
+// Neighbouring chunks are read together, several reads at a time, and decoded by all processors. A
+// chunk that lies whole inside one slice of dst is decoded straight into it. Others are decoded
 // once, kept for a while, and copied from: concurrent and neighbouring reads share the work.
 //
 // A file that does not exist is ErrNotFound; a range that is not all inside it is
@@ -97,50 +100,48 @@ func (r *Reader) ReadAt(ctx context.Context, file string, off int64, dst [][]byt
 	if length == 0 {
 		return nil
 	}
-	out := scatter{rest: dst}
+	b := batch{r: r, file: x, out: scatter{rest: dst}}
+	defer b.abandon()
 	for i := x.at(off); length > 0; i++ {
-		c := &x.file.Chunks[i]
 		from := off - x.starts[i]
-		n := min(int64(c.Raw)-from, length)
-		if err := r.readChunk(ctx, c, from, n, &out); err != nil {
-			return fmt.Errorf("read snapshot %s: file %q: chunk %d: %w", r.m.Meta.Key, file, i, err)
-		}
+		n := min(int64(x.file.Chunks[i].Raw)-from, length)
+		b.add(i, from, n)
 		off += n
 		length -= n
 	}
-	return nil
+	if err := b.finish(ctx); err != nil {
+		return fmt.Errorf("read snapshot %s: file %q: %w", r.m.Meta.Key, file, err)
+	}
+	return ctx.Err()
 }
 
-// readChunk moves n bytes of a chunk, from its byte from on, to out.
-func (r *Reader) readChunk(ctx context.Context, c *Chunk, from, n int64, out *scatter) error {
-	whole := n == int64(c.Raw)
-	if c.Codec == CodecZero {
-		out.zero(n)
-		return ctx.Err()
+// Prefetch reads a range of a file into the memory of the reader, where the next ReadAt finds it. It
+// reads whole chunks, up to half of CacheBytes, and leaves the rest of the range alone; what is
+// there, or on its way, is not read again. The error is that of ReadAt.
+func (r *Reader) Prefetch(ctx context.Context, file string, off, n int64) error {
+	x, ok := r.files[file]
+	if !ok {
+		return fmt.Errorf("prefetch snapshot %s: file %q: %w", r.m.Meta.Key, file, ErrNotFound)
 	}
-	if whole {
-		if dst, ok := out.straight(int(n)); ok {
-			return r.decodeInto(ctx, c, dst)
-		}
+	if off < 0 || n < 0 || off > x.file.Size || n > x.file.Size-off {
+		return fmt.Errorf("prefetch snapshot %s: file %q: bytes %d+%d of %d: %w", r.m.Meta.Key, file, off, n, x.file.Size, io.ErrUnexpectedEOF)
 	}
-	data, err := r.cache.get(ctx, identity{c.Digest, c.Raw}, func() ([]byte, error) {
-		data := make([]byte, c.Raw)
-		return data, r.load(ctx, c, data)
-	})
-	if err != nil {
-		return err
-	}
-	out.copy(data[from : from+n])
-	return nil
-}
-
-// decodeInto fills dst with a whole chunk, from the cache if it is there.
-func (r *Reader) decodeInto(ctx context.Context, c *Chunk, dst []byte) error {
-	if data, ok := r.cache.peek(identity{c.Digest, c.Raw}); ok {
-		copy(dst, data)
+	if n == 0 {
 		return nil
 	}
-	return r.load(ctx, c, dst)
+	b := batch{r: r, file: x}
+	defer b.abandon()
+	left := r.cache.max / 2
+	for i := x.at(off); i < len(x.starts) && x.starts[i] < off+n; i++ {
+		if left -= int64(x.file.Chunks[i].Raw); left < 0 {
+			break
+		}
+		b.prefetch(i)
+	}
+	if err := b.finish(ctx); err != nil {
+		return fmt.Errorf("prefetch snapshot %s: file %q: %w", r.m.Meta.Key, file, err)
+	}
+	return nil
 }
 
 // load fills dst, of the chunk's raw length, from the first store that has it sound.
@@ -179,28 +180,58 @@ func preferred(i, first int) int {
 }
 
 func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) error {
-	name := r.m.packObject(c.Pack)
+	err := r.loadBy(ctx, s.readPack, c, dst)
+	if errors.Is(err, ErrCorrupt) && s.cache != nil {
+		s.cache.Drop(r.m.packObject(c.Pack), int64(c.Offset), int64(c.Stored))
+		return r.loadBy(ctx, s.readPackUncached, c, dst)
+	}
+	return err
+}
+
+// packRead reads from a pack of m.
+type packRead func(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error
+
+func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte) error {
 	if c.Codec == CodecNone {
-		if err := s.backend.ReadAt(ctx, name, dst, int64(c.Offset)); err != nil {
+		if err := read(ctx, r.m, c.Pack, dst, int64(c.Offset)); err != nil {
 			return err
 		}
-		return r.check(name, c, dst)
+		return r.check(c, dst)
 	}
 	buffer := getBuffer()
 	defer putBuffer(buffer)
 	stored := sized(buffer, int(c.Stored))
-	if err := s.backend.ReadAt(ctx, name, stored, int64(c.Offset)); err != nil {
+	if err := read(ctx, r.m, c.Pack, stored, int64(c.Offset)); err != nil {
 		return err
 	}
-	if err := decompress(c.Codec, dst, stored); err != nil {
-		return &CorruptError{Object: name, Key: r.m.Meta.Key, Reason: "chunk does not decode", Err: err}
-	}
-	return r.check(name, c, dst)
+	return r.unpack(c, dst, stored)
 }
 
-func (r *Reader) check(name string, c *Chunk, raw []byte) error {
+func (s *Store) readPackUncached(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
+	return s.backend.ReadAt(ctx, m.packObject(i), p, off)
+}
+
+func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
+	if s.cache == nil {
+		return s.readPackUncached(ctx, m, i, p, off)
+	}
+	name := m.packObject(i)
+	return s.cache.ReadAt(ctx, name, m.Packs[i].Size, p, off, func(ctx context.Context, p []byte, off int64) error {
+		return s.backend.ReadAt(ctx, name, p, off)
+	})
+}
+
+// unpack fills dst with the raw bytes of a chunk, and checks them.
+func (r *Reader) unpack(c *Chunk, dst, stored []byte) error {
+	if err := decompress(c.Codec, dst, stored); err != nil {
+		return &CorruptError{Object: r.m.packObject(c.Pack), Key: r.m.Meta.Key, Reason: "chunk does not decode", Err: err}
+	}
+	return r.check(c, dst)
+}
+
+func (r *Reader) check(c *Chunk, raw []byte) error {
 	if r.digest.sum(raw) != c.Digest {
-		return &CorruptError{Object: name, Key: r.m.Meta.Key, Reason: fmt.Sprintf("chunk %x: digest mismatch", c.Digest[:8])}
+		return &CorruptError{Object: r.m.packObject(c.Pack), Key: r.m.Meta.Key, Reason: fmt.Sprintf("chunk %x: digest mismatch", c.Digest[:8])}
 	}
 	return nil
 }

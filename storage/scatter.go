@@ -28,9 +28,20 @@ func (s *scatter) straight(n int) ([]byte, bool) {
 func (s *scatter) next(n int) []byte {
 	s.skip()
 	n = min(n, len(s.head))
-	b := s.head[:n:n]
+	b := s.head[:n]
 	s.head = s.head[n:]
 	return b
+}
+
+// cut returns the next n bytes to fill as a scatter of their own, and counts them as filled.
+func (s *scatter) cut(n int) scatter {
+	var rest [][]byte
+	for n > 0 {
+		b := s.next(n)
+		rest = append(rest, b)
+		n -= len(b)
+	}
+	return scatter{rest: rest}
 }
 
 func (s *scatter) copy(data []byte) {

@@ -16,6 +16,22 @@ import (
 type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
 	Codec  Codec        // of the chunks written; CodecAuto: whichever is fastest, chunk by chunk
+
+	// Cache, if set, is where Readers look before they read from the backend. It may be shared by
+	// stores of the same content.
+	Cache PackCache
+}
+
+// PackCache keeps what is read of packs nearer than the store is. It need not be trusted with what
+// it returns: chunks are checked after it. Implementations are safe for concurrent use.
+type PackCache interface {
+	// ReadAt fills p with the bytes from off on of an object of size bytes, which never changes. What
+	// it does not have it gets by fetch, which is called any number of times, for any ranges of the
+	// object, while ReadAt runs. An error of fetch is returned as it is.
+	ReadAt(ctx context.Context, object string, size int64, p []byte, off int64, fetch func(ctx context.Context, p []byte, off int64) error) error
+
+	// Drop forgets a range, which turned out to be wrong.
+	Drop(object string, off, n int64)
 }
 
 // Store keeps snapshots in a Backend. It is safe for concurrent use; it holds no state of its own
@@ -25,6 +41,7 @@ type Store struct {
 	backend Backend
 	log     *slog.Logger
 	codec   Codec
+	cache   PackCache // or nil
 	wire    wire
 }
 
@@ -39,7 +56,7 @@ const maxMarker = 64 << 10
 // Open opens the store in b, and makes b a store if it is none yet. A store of another format is
 // refused with ErrFormat. The backend stays the caller's, who closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
-	s := &Store{backend: b, log: o.Logger, codec: o.Codec}
+	s := &Store{backend: b, log: o.Logger, codec: o.Codec, cache: o.Cache}
 	if o.Codec > CodecS2 {
 		return nil, fmt.Errorf("open store %s: %w: %s", b.Location(), ErrFormat, o.Codec)
 	}
@@ -84,15 +101,11 @@ func (s *Store) checkMarker(ctx context.Context) error {
 
 // readAll reads a whole object, which must not be longer than max bytes.
 func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, error) {
-	info, err := s.backend.Stat(ctx, name)
-	if err != nil {
-		return nil, err
+	data, err := s.backend.ReadAll(ctx, name, max)
+	if errors.Is(err, ErrTooLarge) {
+		return nil, &CorruptError{Object: name, Reason: "not of this store", Err: err}
 	}
-	if info.Size > max {
-		return nil, &CorruptError{Object: name, Reason: fmt.Sprintf("%d bytes, at most %d expected", info.Size, max)}
-	}
-	data := make([]byte, info.Size)
-	return data, s.backend.ReadAt(ctx, name, data, 0)
+	return data, err
 }
 
 // Backend returns the backend that the store was opened with.

@@ -56,7 +56,7 @@ type Writer struct {
 	digests *digester
 	lineage *lineage
 	packer  *packer
-	chooser chooser
+	chooser *chooser
 	share   int64 // of Memory: raw bytes of chunks worked on, and of chunks copied, each
 
 	ctx     context.Context // of the writer's goroutines; its cause is what failed first
@@ -120,7 +120,7 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 	}
 	o = o.withDefaults()
 	w := &Writer{store: s, key: key, options: o, lineage: l, digests: newDigester(l.digestKey)}
-	w.chooser = chooser{fixed: s.codec, wire: &s.wire, cores: float64(min(o.Parallelism, runtime.GOMAXPROCS(0)))}
+	w.chooser = newChooser(s.codec, &s.wire, min(o.Parallelism, runtime.GOMAXPROCS(0)))
 	w.share = max(o.Memory/16, MaxChunk)
 	w.wake.L = &w.mu
 	w.start(ctx)

@@ -118,6 +118,33 @@ func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) 
 	return nil
 }
 
+// ReadAll implements storage.Backend.
+func (b *Backend) ReadAll(ctx context.Context, name string, max int64) ([]byte, error) {
+	if err := check(ctx, name); err != nil {
+		return nil, err
+	}
+	f, err := b.root.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, classify(err))
+	}
+	defer f.Close() // nothing was written
+	info, err := f.Stat()
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		err = storage.ErrNotFound
+	case err == nil && info.Size() > max:
+		err = fmt.Errorf("%w: %d bytes, at most %d expected", storage.ErrTooLarge, info.Size(), max)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, classify(err))
+	}
+	data := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, data); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, classify(err))
+	}
+	return data, nil
+}
+
 // Stat implements storage.Backend.
 func (b *Backend) Stat(ctx context.Context, name string) (storage.ObjectInfo, error) {
 	if err := check(ctx, name); err != nil {

@@ -17,6 +17,7 @@ var kinds = []struct{ is, kind error }{
 	{syscall.EISDIR, storage.ErrNotFound},
 	{fs.ErrExist, storage.ErrExists},
 	{io.EOF, storage.ErrTruncated},
+	{io.ErrUnexpectedEOF, storage.ErrTruncated},
 	{syscall.ENOSPC, storage.ErrNoSpace},
 	{syscall.EDQUOT, storage.ErrNoSpace},
 	{syscall.EFBIG, storage.ErrNoSpace},

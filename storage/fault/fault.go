@@ -115,6 +115,24 @@ func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) 
 	})
 }
 
+// ReadAll implements storage.Backend. To the hook it is a ReadAt.
+func (b *Backend) ReadAll(ctx context.Context, name string, max int64) (data []byte, err error) {
+	err = b.run(ctx, ReadAt, name, func(f Fault) (err error) {
+		switch {
+		case f.During != nil:
+			return fmt.Errorf("%s %s: %w", ReadAt, name, f.During)
+		case f.Short:
+			return fmt.Errorf("%s %s: %w", ReadAt, name, storage.ErrTruncated)
+		}
+		data, err = b.Backend.ReadAll(ctx, name, max)
+		if f.Flip && len(data) > 0 {
+			data[len(data)/2] ^= 1
+		}
+		return err
+	})
+	return data, err
+}
+
 // Stat implements storage.Backend. During is like Before.
 func (b *Backend) Stat(ctx context.Context, name string) (info storage.ObjectInfo, err error) {
 	err = b.run(ctx, Stat, name, func(f Fault) (err error) {

@@ -162,6 +162,26 @@ func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) 
 	return nil
 }
 
+// ReadAll implements storage.Backend.
+func (b *Backend) ReadAll(ctx context.Context, name string, max int64) ([]byte, error) {
+	if err := storage.ValidateObject(name); err != nil {
+		return nil, err
+	}
+	r, err := b.object(name).NewReader(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, classify(err))
+	}
+	defer r.Close() // nothing was written
+	if r.Attrs.Size > max {
+		return nil, fmt.Errorf("read %s: %w: %d bytes, at most %d expected", name, storage.ErrTooLarge, r.Attrs.Size, max)
+	}
+	data := make([]byte, r.Attrs.Size)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, classify(err))
+	}
+	return data, nil
+}
+
 // Stat implements storage.Backend.
 func (b *Backend) Stat(ctx context.Context, name string) (storage.ObjectInfo, error) {
 	if err := storage.ValidateObject(name); err != nil {

@@ -107,6 +107,18 @@ func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) 
 	return b.Backend.ReadAt(ctx, name, p, off)
 }
 
+// ReadAll implements storage.Backend.
+func (b *Backend) ReadAll(ctx context.Context, name string, max int64) ([]byte, error) {
+	if err := b.delay(ctx); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	data, err := b.Backend.ReadAll(ctx, name, max)
+	if waitErr := pass(ctx, b.down, len(data)); waitErr != nil {
+		return nil, fmt.Errorf("read %s: %w", name, waitErr)
+	}
+	return data, err
+}
+
 func (b *Backend) both(ctx context.Context, l *rate.Limiter, n int) error {
 	if err := b.delay(ctx); err != nil {
 		return err

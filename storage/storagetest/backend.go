@@ -40,7 +40,11 @@ func wantContent(t *testing.T, b storage.Backend, name string, want []byte) {
 	if err := b.ReadAt(t.Context(), name, got, 0); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, want) {
+	all, err := b.ReadAll(t.Context(), name, info.Size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) || !bytes.Equal(all, want) {
 		t.Fatalf("%s holds %d bytes other than the %d written", name, len(got), len(want))
 	}
 }
@@ -201,6 +205,8 @@ func testReadBounds(t *testing.T, b storage.Backend) {
 			t.Errorf("read %d+%d: wrong bytes or error %v", test.off, test.n, err)
 		}
 	}
+	_, err := b.ReadAll(t.Context(), "o", 4999)
+	wantKind(t, "read all of a larger one", err, storage.ErrTooLarge)
 	if err := b.ReadAt(t.Context(), "o", make([]byte, 1), -1); err == nil {
 		t.Error("read at -1 succeeded")
 	}
@@ -213,6 +219,8 @@ func testAbsent(t *testing.T, b storage.Backend) {
 		wantKind(t, "stat "+name, err, storage.ErrNotFound)
 		wantKind(t, "read "+name, b.ReadAt(t.Context(), name, make([]byte, 1), 0), storage.ErrNotFound)
 		wantKind(t, "delete "+name, b.Delete(t.Context(), name), storage.ErrNotFound)
+		_, err = b.ReadAll(t.Context(), name, 10)
+		wantKind(t, "read all of "+name, err, storage.ErrNotFound)
 	}
 	if err := b.Delete(t.Context(), "here/too"); err != nil {
 		t.Fatal(err)
@@ -232,6 +240,8 @@ func testNames(t *testing.T, b storage.Backend) {
 		wantKind(t, "delete "+what, b.Delete(t.Context(), name), storage.ErrInvalidName)
 		_, err := b.Stat(t.Context(), name)
 		wantKind(t, "stat "+what, err, storage.ErrInvalidName)
+		_, err = b.ReadAll(t.Context(), name, 10)
+		wantKind(t, "read all of "+what, err, storage.ErrInvalidName)
 	}
 	wantKind(t, "list", b.List(t.Context(), "../", nil), storage.ErrInvalidName)
 	long := strings.Repeat("a", 253) + "/snapshots/" + strings.Repeat("b", 253) + "/manifest"
@@ -293,6 +303,8 @@ func testCancelled(t *testing.T, b storage.Backend) {
 	wantKind(t, "list", b.List(ctx, "", func(storage.ObjectInfo) error { return nil }), context.Canceled)
 	_, err := b.Stat(ctx, "here")
 	wantKind(t, "stat", err, context.Canceled)
+	_, err = b.ReadAll(ctx, "here", 10)
+	wantKind(t, "read all", err, context.Canceled)
 	if got := names(t, b, ""); !slices.Equal(got, []string{"here"}) {
 		t.Errorf("afterwards: %q", got)
 	}

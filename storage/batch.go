@@ -1,0 +1,186 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// batch is what one ReadAt or Prefetch needs: chunks to fetch, and chunks that others fetch.
+type batch struct {
+	r     *Reader
+	file  *fileIndex
+	out   scatter
+	wants []want
+	waits []wait
+}
+
+// want is a chunk to be fetched.
+type want struct {
+	chunk *Chunk
+	index int    // in the file
+	dst   []byte // of the chunk's raw length: the caller's memory, or that of entry
+	entry *entry // to be filled, or nil
+	part
+}
+
+// part says which bytes of a decoded chunk go where; none when out is empty.
+type part struct {
+	from, n int64
+	out     scatter
+}
+
+func (p *part) copy(data []byte) { p.out.copy(data[p.from : p.from+p.n]) }
+
+// wait is a chunk that is on its way already.
+type wait struct {
+	chunk *Chunk
+	index int
+	part
+}
+
+var errAbandoned = fmt.Errorf("%w: read abandoned", context.Canceled)
+
+// add has n bytes of a chunk, from its byte from on, moved to the next bytes of out.
+func (b *batch) add(i int, from, n int64) {
+	c := &b.file.file.Chunks[i]
+	if c.Codec == CodecZero {
+		b.out.zero(n)
+		return
+	}
+	id := identity{c.Digest, c.Raw}
+	e, there := b.r.cache.peek(id)
+	if !there && n == int64(c.Raw) {
+		if dst, ok := b.out.straight(int(n)); ok {
+			b.wants = append(b.wants, want{chunk: c, index: i, dst: dst})
+			return
+		}
+	}
+	p := part{from, n, b.out.cut(int(n))}
+	if there {
+		if data, ok := e.loaded(); ok {
+			p.copy(data)
+			return
+		}
+	}
+	b.claim(id, c, i, p)
+}
+
+// prefetch has a chunk loaded into the reader's memory.
+func (b *batch) prefetch(i int) {
+	c := &b.file.file.Chunks[i]
+	id := identity{c.Digest, c.Raw}
+	if _, there := b.r.cache.peek(id); c.Codec != CodecZero && !there {
+		b.claim(id, c, i, part{})
+	}
+}
+
+func (b *batch) claim(id identity, c *Chunk, i int, p part) {
+	if e, mine := b.r.cache.claim(id); mine {
+		b.wants = append(b.wants, want{chunk: c, index: i, dst: make([]byte, c.Raw), entry: e, part: p})
+	} else if p.n > 0 {
+		b.waits = append(b.waits, wait{chunk: c, index: i, part: p})
+	}
+}
+
+// finish fetches what is wanted. Only then does it wait for what others fetch, so that no two
+// batches wait for each other.
+func (b *batch) finish(ctx context.Context) error {
+	if err := b.fetch(ctx); err != nil {
+		return err
+	}
+	for i := range b.waits {
+		w := &b.waits[i]
+		data, err := b.r.cache.get(ctx, identity{w.chunk.Digest, w.chunk.Raw}, func() ([]byte, error) {
+			data := make([]byte, w.chunk.Raw)
+			return data, b.r.load(ctx, w.chunk, data)
+		})
+		if err != nil {
+			return fmt.Errorf("chunk %d: %w", w.index, err)
+		}
+		w.copy(data)
+	}
+	return nil
+}
+
+// complete takes note that a wanted chunk is decoded, or failed to be.
+func (b *batch) complete(w *want, err error) error {
+	if e := w.entry; e != nil {
+		w.entry = nil
+		b.r.cache.fill(e, w.dst, err)
+	}
+	if err != nil {
+		return fmt.Errorf("chunk %d: %w", w.index, err)
+	}
+	if w.n > 0 {
+		w.copy(w.dst)
+	}
+	return nil
+}
+
+// abandon lets go of what was claimed and not fetched, because something failed before.
+func (b *batch) abandon() {
+	for i := range b.wants {
+		if w := &b.wants[i]; w.entry != nil {
+			_ = b.complete(w, errAbandoned) // for those who wait: they try themselves
+		}
+	}
+}
+
+// Bounds of reads: what lies within maxGap of each other in a pack is read together, up to maxRun
+// bytes, and so many reads of a Reader are under way at a time.
+const (
+	maxRun        = 8 << 20
+	maxGap        = 256 << 10
+	parallelReads = 8
+)
+
+// run is a range of a pack that is read at once, and the wanted chunks in it.
+type run struct {
+	pack     uint32
+	from, to int64
+	wants    []*want
+}
+
+// runs puts the wanted chunks together to as few reads as possible.
+func (b *batch) runs() (list []run) {
+	order := make([]*want, len(b.wants))
+	for i := range b.wants {
+		order[i] = &b.wants[i]
+	}
+	slices.SortStableFunc(order, func(a, b *want) int {
+		return cmp.Or(cmp.Compare(a.chunk.Pack, b.chunk.Pack), cmp.Compare(a.chunk.Offset, b.chunk.Offset))
+	})
+	for i, w := range order {
+		from, to := int64(w.chunk.Offset), int64(w.chunk.Offset)+int64(w.chunk.Stored)
+		if n := len(list); n > 0 {
+			last := &list[n-1]
+			if last.pack == w.chunk.Pack && from <= last.to+maxGap && to <= last.from+maxRun {
+				last.to, last.wants = max(last.to, to), append(last.wants, w)
+				continue
+			}
+		}
+		list = append(list, run{w.chunk.Pack, from, to, order[i : i+1 : len(order)]})
+	}
+	return list
+}
+
+// direct returns the memory that a run can be read into as it is, because its chunks are stored as
+// they are and lie side by side in the pack as in memory.
+func (r *run) direct() ([]byte, bool) {
+	dst := r.wants[0].dst[:0]
+	at := r.from
+	for _, w := range r.wants {
+		if w.chunk.Codec != CodecNone || int64(w.chunk.Offset) != at || w.entry != nil {
+			return nil, false
+		}
+		n := len(dst)
+		if cap(dst) < n+len(w.dst) || &dst[:n+1][n] != &w.dst[0] {
+			return nil, false
+		}
+		dst = dst[:n+len(w.dst)]
+		at += int64(w.chunk.Stored)
+	}
+	return dst, true
+}

@@ -1,0 +1,86 @@
+package storage_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"diapause.dev/storage"
+	"diapause.dev/storage/limit"
+	"diapause.dev/storage/storagetest"
+)
+
+// counting is a Backend that counts what is read.
+type counting struct {
+	storage.Backend
+	reads, bytes atomic.Int64
+}
+
+func (b *counting) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
+	b.reads.Add(1)
+	b.bytes.Add(int64(len(p)))
+	return b.Backend.ReadAt(ctx, name, p, off)
+}
+
+// readAll reads a file whole, and returns what that took.
+func readAll(t *testing.T, s *storage.Store, m *storage.Manifest, want []byte) (reads, size int64, took time.Duration) {
+	t.Helper()
+	c := &counting{Backend: s.Backend()}
+	far := storagetest.OpenStore(t, limit.New(c, limit.Options{Down: 40 << 20, Latency: 5 * time.Millisecond}))
+	got := make([]byte, len(want))
+	began := time.Now()
+	if err := storage.NewReader(m, far).ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil {
+		t.Fatal(err)
+	}
+	took = time.Since(began)
+	if !bytes.Equal(got, want) {
+		t.Fatal("other bytes than written")
+	}
+	return c.reads.Load(), c.bytes.Load(), took
+}
+
+// TestFragmentation: after 200 snapshots, each with 2 % of the chunks changed, the newest is read
+// nearly as fast as one that was written whole, and what was stored for all of them is bounded.
+func TestFragmentation(t *testing.T) {
+	const chunks, size, dirty, snapshots = 500, 40 << 10, 10, 200
+	s := storagetest.NewDir(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	image := storagetest.Image{"pages.img": nil}
+	for i := range chunks {
+		image["pages.img"] = append(image["pages.img"], storagetest.Bytes(uint64(i), size))
+	}
+	var m *storage.Manifest
+	for n := range snapshots {
+		for range dirty {
+			image["pages.img"][random.IntN(chunks)] = storagetest.Bytes(uint64(random.IntN(1<<24)), size)
+		}
+		m = storagetest.Write(t, s, storage.Key{Namespace: "ns", Name: fmt.Sprint("s", n)}, m, image)
+		if len(m.Packs) > 40 {
+			t.Fatalf("snapshot %d names %d packs", n, len(m.Packs))
+		}
+	}
+	fresh := storagetest.Write(t, s, storage.Key{Namespace: "ns", Name: "fresh"}, nil, image)
+	want := bytes.Join(image["pages.img"], nil)
+	freshReads, freshBytes, freshTook := readAll(t, s, fresh, want)
+	reads, size200, took := readAll(t, s, m, want)
+	var stored int64
+	for _, name := range objects(t, s, "ns/packs/") {
+		info, err := s.Backend().Stat(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored += info.Size
+	}
+	t.Logf("fresh: %d reads of %d bytes in %v; after %d: %d reads of %d bytes in %v, %d packs; %.1f %% stored for each",
+		freshReads, freshBytes, freshTook, snapshots, reads, size200, took, len(m.Packs), float64(stored)/float64(len(want))/snapshots*100)
+	if float64(size200) > 1.3*float64(freshBytes) || took > freshTook*13/10 {
+		t.Error("fragmented")
+	}
+	if stored > int64(len(want))*snapshots*12/100 {
+		t.Errorf("%d bytes stored for %d snapshots of %d", stored, snapshots, len(want))
+	}
+}
