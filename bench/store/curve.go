@@ -18,7 +18,9 @@ type point struct {
 // The drawing's size and margins, in its own units.
 const (
 	width, height            = 760, 440
-	left, right, top, bottom = 70, 190, 60, 60
+	left, right, top, bottom = 70, 30, 84, 60
+	// inset is how far the first and the last point are from the frame.
+	inset = 34
 )
 
 // series is a line of the drawing.
@@ -67,7 +69,7 @@ type drawing struct {
 }
 
 func (d *drawing) x(i int) float64 {
-	return left + float64(i)*(width-left-right)/float64(max(len(d.points)-1, 1))
+	return left + inset + float64(i)*(width-left-right-2*inset)/float64(max(len(d.points)-1, 1))
 }
 
 func (d *drawing) y(mb float64) float64 { return height - bottom - mb/d.most*(height-top-bottom) }
@@ -110,7 +112,7 @@ func sizeLabel(n int) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
-// line draws a series with its values, and its name beside the last of them.
+// line draws a series with its values, and its name in the legend.
 func (d *drawing) line(s series, n int) {
 	var path strings.Builder
 	for i, p := range d.points {
@@ -126,8 +128,7 @@ func (d *drawing) line(s series, n int) {
 		}
 		d.text(d.x(i), d.y(mb)+above, "middle", "fill=\""+s.color+"\"", fmt.Sprintf("%.1f", mb))
 	}
-	last := d.points[len(d.points)-1]
-	for i, part := range strings.SplitAfter(s.name, ", ") {
-		d.text(d.x(len(d.points)-1)+14, d.y(float64(s.value(last))/1e6)+4+15*float64(i), "start", "fill=\""+s.color+"\"", strings.TrimSpace(part))
-	}
+	x := left + 160*float64(n)
+	d.rule(x, 64, x+24, 64, "stroke=\""+s.color+"\" stroke-width=\"2\"")
+	d.text(x+30, 68, "start", "fill=\""+s.color+"\"", s.name)
 }

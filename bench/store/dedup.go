@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"diapause.dev/agent"
 	"diapause.dev/storage"
@@ -59,6 +60,36 @@ func (b *bench) curve(ctx context.Context) error {
 		}
 		b.bounded("dedup/dirty5", fmt.Sprintf("%s_%dKiB", storedBytes, size>>10), float64(added), byteUnit, float64(full))
 		points = append(points, point{size, full, added})
+		if err := b.speed(ctx, size); err != nil {
+			return err
+		}
 	}
 	return drawCurve(b.root, points, agent.ChunkSize)
+}
+
+// speed measures what a size of chunks costs in time: a first snapshot, and its restore.
+func (b *bench) speed(ctx context.Context, size int) (err error) {
+	im := b.base.recut(size)
+	into := touched(len(im.raw))
+	var write, read best
+	for range 3 {
+		p, err := b.newPlace(ctx, local, storage.Options{})
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		_, err = p.save(ctx, "one", nil, im)
+		write.add(time.Since(began))
+		if err == nil {
+			var r restored
+			r, err = restore(ctx, p, local, "one", into)
+			read.add(r.took)
+		}
+		if err := join(err, p.remove()); err != nil {
+			return err
+		}
+	}
+	b.add("dedup/dirty5", fmt.Sprintf("write_%dKiB", size>>10), b.rate(im, write.took), mbPerSecond)
+	b.add("dedup/dirty5", fmt.Sprintf("restore_%dKiB", size>>10), b.rate(im, read.took), mbPerSecond)
+	return nil
 }

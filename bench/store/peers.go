@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -57,7 +56,7 @@ func (b *bench) stream(ctx context.Context, wire limit.Options) (s streamed, err
 		return s, err
 	}
 	defer func() { err = join(err, f.Close(), os.Remove(f.Name())) }()
-	debug.FreeOSMemory()
+	settle()
 	memory := watchMemory()
 	began := time.Now()
 	err = writeStream(ctx, f, b.base.raw, wire)

@@ -49,8 +49,8 @@ func openPlace(ctx context.Context, path string, wire limit.Options, o storage.O
 
 // behind opens the same store behind another wire, with nothing counted yet. Only the first of them
 // is to be removed.
-func (p *place) behind(ctx context.Context, wire limit.Options) (*place, error) {
-	return openPlace(ctx, p.path, wire, storage.Options{})
+func (p *place) behind(ctx context.Context, wire limit.Options, o storage.Options) (*place, error) {
+	return openPlace(ctx, p.path, wire, o)
 }
 
 func (p *place) remove() error { return errors.Join(p.calls.Close(), os.RemoveAll(p.path)) }
@@ -108,6 +108,14 @@ func (c *counter) ReadAt(ctx context.Context, name string, p []byte, off int64) 
 	c.requests.Add(1)
 	c.read.Add(int64(len(p)))
 	return c.Backend.ReadAt(ctx, name, p, off)
+}
+
+// ReadAll implements storage.Backend.
+func (c *counter) ReadAll(ctx context.Context, name string, max int64) ([]byte, error) {
+	c.requests.Add(1)
+	data, err := c.Backend.ReadAll(ctx, name, max)
+	c.read.Add(int64(len(data)))
+	return data, err
 }
 
 // Stat implements storage.Backend.

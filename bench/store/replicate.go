@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"diapause.dev/storage"
@@ -33,7 +32,7 @@ func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o stor
 		return s, err
 	}
 	defer func() { err = join(err, p.remove()) }()
-	debug.FreeOSMemory()
+	settle()
 	p.calls.reset()
 	memory := watchMemory()
 	began := time.Now()
@@ -44,7 +43,7 @@ func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o stor
 		return s, err
 	}
 	if s.bytes, err = p.size(ctx); err == nil && withWork {
-		fast, openErr := p.behind(ctx, local)
+		fast, openErr := p.behind(ctx, local, storage.Options{})
 		if openErr != nil {
 			return s, openErr
 		}

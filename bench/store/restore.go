@@ -18,7 +18,7 @@ type restored struct {
 
 // restore reads all of a snapshot of a store behind a wire.
 func restore(ctx context.Context, at *place, wire limit.Options, name string, into []byte) (r restored, err error) {
-	p, err := at.behind(ctx, wire)
+	p, err := at.behind(ctx, wire, storage.Options{})
 	if err != nil {
 		return r, err
 	}

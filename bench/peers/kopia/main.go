@@ -14,12 +14,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kopia/kopia/repo"
-	"github.com/kopia/kopia/repo/blob/filesystem"
-	"github.com/kopia/kopia/repo/blob/throttling"
+	"github.com/kopia/kopia/repo/blob"
 	"github.com/kopia/kopia/repo/format"
 	"github.com/kopia/kopia/repo/object"
 )
@@ -86,19 +86,32 @@ func (p *peer) run(ctx context.Context, files []string) (r report, err error) {
 	if r.Read, err = p.read(ctx, first); err != nil {
 		return r, fmt.Errorf("read back: %w", err)
 	}
-	var use syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-		return r, err
+	r.PeakRSS, err = peakRSS()
+	return r, err
+}
+
+// peakRSS is the most memory that this process has had, in bytes. What getrusage says begins with
+// what the process had before it became this program.
+func peakRSS() (int64, error) {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
 	}
-	r.PeakRSS = use.Maxrss << 10
-	return r, nil
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, errors.New("the kernel does not say how much memory was used")
 }
 
 func (p *peer) store() string { return filepath.Join(p.dir, "store") }
 
 // open makes the repository and opens it, without a cache of contents on the node.
 func (p *peer) open(ctx context.Context) error {
-	st, err := filesystem.New(ctx, &filesystem.Options{Path: p.store(), Limits: throttling.Limits{UploadBytesPerSecond: p.up}}, true)
+	blob.AddSupportedStorage(wireType, wireOptions{}, newWire)
+	st, err := newWire(ctx, &wireOptions{Path: p.store(), Up: p.up}, true)
 	if err != nil {
 		return err
 	}
