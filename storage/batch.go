@@ -172,7 +172,7 @@ func (r *run) direct() ([]byte, bool) {
 	dst := r.wants[0].dst[:0]
 	at := r.from
 	for _, w := range r.wants {
-		if w.chunk.Codec != CodecNone || int64(w.chunk.Offset) != at || w.entry != nil {
+		if w.chunk.Codec != CodecNone || w.chunk.Stored != w.chunk.Raw || int64(w.chunk.Offset) != at || w.entry != nil {
 			return nil, false
 		}
 		n := len(dst)

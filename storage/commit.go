@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage/failpoint"
 )
@@ -24,7 +26,7 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 		key := p.Meta.Key
 		meta.Parent = &key
 	}
-	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey}
+	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey, lock: w.lineage.lock}
 	all := append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.written()...)
 	number := map[uint32]uint32{}
 	for _, f := range w.files {
@@ -46,11 +48,8 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 	return m, nil
 }
 
-// publish writes the manifest, with which the snapshot exists.
-//
-// A sweep on any node may run meanwhile. It keeps young packs, so those of this writer are safe; the
-// parent's are safe as long as the parent exists, which is therefore asked after the manifest is
-// in place: a sweep that did not see this manifest then saw the parent's.
+// publish writes the manifest, with which the snapshot exists, and makes sure that no sweep took
+// meanwhile, or is about to take, what it names.
 func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	data, err := EncodeManifest(m)
 	if err != nil {
@@ -60,19 +59,49 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err := w.checkParent(ctx); err != nil {
 		return err
 	}
+	if m.lock != nil {
+		if err := w.store.putKey(ctx, w.key.Namespace, m.lock); err != nil {
+			return fmt.Errorf("put the data key in place: %w", err)
+		}
+	}
 	failpoint.ManifestReady.Hit()
 	if err := w.createManifest(ctx, m, data); err != nil {
 		return err
 	}
 	failpoint.ManifestMade.Hit()
-	if err := w.checkParent(ctx); err != nil {
+	if err := w.confirm(ctx, m); err != nil {
 		return errors.Join(err, w.retract(ctx))
 	}
-	failpoint.ParentRecheck.Hit()
+	failpoint.SnapshotConfirmed.Hit()
 	w.manifest, w.ended = manifestWritten, true
 	w.unwatch()
 	w.cancel(nil)
 	return nil
+}
+
+// confirm checks that all that the manifest names is there and that no sweep has given notice of
+// it. A sweep that gives notice later finds the manifest.
+func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
+	names := m.objects()
+	found, err := w.store.condemned(ctx, w.key.Namespace, names)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%w: %s and %d more are being swept", ErrUnavailable, found[0], len(found)-1)
+	}
+	var group errgroup.Group
+	group.SetLimit(checks)
+	for _, name := range names {
+		group.Go(func() error {
+			_, err := w.store.backend.Stat(ctx, name)
+			if errors.Is(err, ErrNotFound) {
+				return fmt.Errorf("%s has been swept meanwhile: %w", name, err)
+			}
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 func (w *Writer) checkParent(ctx context.Context) error {

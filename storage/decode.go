@@ -14,19 +14,51 @@ import (
 //
 // Damage is a CorruptError (so is a manifest that contradicts itself); a sound manifest of another
 // format version, with a section that must be understood and is not, or with a codec that is not
-// known, is ErrFormat.
+// known, is ErrFormat. An encrypted one is ErrKey: Store.Manifest reads it.
 func DecodeManifest(data []byte) (*Manifest, error) {
-	m, err := decodeManifest(data)
+	return decode(data, func(namespace string, id keyID) (*lock, error) {
+		return nil, fmt.Errorf("%w: the snapshot is encrypted with data key %s of namespace %s", ErrKey, id, namespace)
+	})
+}
+
+// unlocker finds a data key. Its errors are returned as they are.
+type unlocker func(namespace string, id keyID) (*lock, error)
+
+func decode(data []byte, unlock unlocker) (*Manifest, error) {
+	env, err := openEnvelope(data)
+	if err == nil {
+		var m *Manifest
+		if m, err = env.manifest(unlock); err == nil {
+			return m, nil
+		}
+	}
+	var locked *lockedError
 	switch {
-	case err == nil:
-		return m, nil
+	case errors.As(err, &locked):
+		return nil, locked.err
 	case errors.Is(err, ErrFormat):
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	return nil, &CorruptError{Reason: "manifest", Err: err}
 }
 
-func decodeManifest(data []byte) (*Manifest, error) {
+// lockedError is an error of an unlocker, which says nothing of the manifest.
+type lockedError struct{ err error }
+
+func (e *lockedError) Error() string { return e.err.Error() }
+
+// envelope is what can be known of a manifest without a key.
+type envelope struct {
+	digest   [digestSize]byte
+	sections map[string][]byte
+	packs    []Pack
+	key      Key
+	lock     *keyID // nil: not encrypted
+	salt     []byte
+	before   []byte // what the sealed section authenticates
+}
+
+func openEnvelope(data []byte) (*envelope, error) {
 	if len(data) < manifestPrefix+digestSize || len(data) > maxManifest {
 		return nil, fmt.Errorf("%d bytes", len(data))
 	}
@@ -44,9 +76,68 @@ func decodeManifest(data []byte) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manifest{Format: Format, Digest: digest}
+	e := &envelope{digest: digest, sections: sections}
+	if e.packs, err = decodePacks(sections[tagPacks]); err != nil {
+		return nil, fmt.Errorf("section %q: %w", tagPacks, err)
+	}
+	if box, ok := sections[tagSeal]; ok {
+		return e, e.openLock(body[:len(body)-sectionPrefix-len(box)], box, body)
+	}
+	var meta struct{ Key }
+	if err := json.Unmarshal(sections[tagMeta], &meta); err != nil {
+		return nil, fmt.Errorf("section %q: %w", tagMeta, err)
+	}
+	e.key = meta.Key
+	return e, checkKey(e.key)
+}
+
+// openLock reads the sections beside the sealed one, which must be the last.
+func (e *envelope) openLock(before, box, body []byte) error {
+	if len(box) == 0 || &box[len(box)-1] != &body[len(body)-1] {
+		return fmt.Errorf("section %q is not the last", tagSeal)
+	}
+	for _, tag := range []string{tagMeta, tagKey, tagFiles, tagChunks} {
+		if _, ok := e.sections[tag]; ok {
+			return fmt.Errorf("section %q beside %q", tag, tagSeal)
+		}
+	}
+	l := e.sections[tagLock]
+	if len(l) != len(keyID{})+saltSize {
+		return fmt.Errorf("section %q: %d bytes", tagLock, len(l))
+	}
+	id := keyID(l)
+	e.lock, e.salt, e.before = &id, l[len(id):], before
+	if err := json.Unmarshal(e.sections[tagName], &e.key); err != nil {
+		return fmt.Errorf("section %q: %w", tagName, err)
+	}
+	return checkKey(e.key)
+}
+
+func (e *envelope) manifest(unlock unlocker) (*Manifest, error) {
+	m := &Manifest{Format: Format, Digest: e.digest, Packs: e.packs}
+	if e.lock == nil {
+		if err := m.decode(e.sections); err != nil {
+			return nil, err
+		}
+		return m, m.validate()
+	}
+	var err error
+	if m.lock, err = unlock(e.key.Namespace, *e.lock); err != nil {
+		return nil, &lockedError{err}
+	}
+	content, err := m.lock.manifestAEAD(e.salt).Open(nil, zeroNonce, e.sections[tagSeal], e.before)
+	if err != nil {
+		return nil, fmt.Errorf("section %q: %w", tagSeal, err)
+	}
+	sections, err := splitSections(content)
+	if err != nil {
+		return nil, fmt.Errorf("section %q: %w", tagSeal, err)
+	}
 	if err := m.decode(sections); err != nil {
 		return nil, err
+	}
+	if m.Meta.Key != e.key {
+		return nil, fmt.Errorf("of %s outside and of %s inside", e.key, m.Meta.Key)
 	}
 	return m, m.validate()
 }
@@ -81,7 +172,7 @@ func splitSections(b []byte) (map[string][]byte, error) {
 
 func known(tag string) bool {
 	switch tag {
-	case tagMeta, tagKey, tagFiles, tagPacks, tagChunks:
+	case tagMeta, tagKey, tagFiles, tagPacks, tagChunks, tagName, tagLock, tagSeal:
 		return true
 	}
 	return false
@@ -95,7 +186,6 @@ func (m *Manifest) decode(sections map[string][]byte) error {
 		{tagMeta, m.decodeMeta},
 		{tagKey, m.decodeKey},
 		{tagFiles, m.decodeFiles},
-		{tagPacks, m.decodePacks},
 	}
 	for _, s := range steps {
 		data, ok := sections[s.tag]
@@ -167,24 +257,24 @@ func chunkCounts(b []byte, files []File) []uint32 {
 	return counts
 }
 
-func (m *Manifest) decodePacks(b []byte) error {
+func decodePacks(b []byte) ([]Pack, error) {
 	if len(b) < 4 {
-		return errors.New("cut short")
+		return nil, errors.New("cut short")
 	}
 	n := binary.LittleEndian.Uint32(b)
 	b = b[4:]
 	if uint64(n)*packRecord != uint64(len(b)) {
-		return fmt.Errorf("%d packs in %d bytes", n, len(b))
+		return nil, fmt.Errorf("%d packs in %d bytes", n, len(b))
 	}
-	m.Packs = make([]Pack, n)
-	for i := range m.Packs {
-		p := &m.Packs[i]
+	packs := make([]Pack, n)
+	for i := range packs {
+		p := &packs[i]
 		copy(p.ID[:], b)
 		p.Size = int64(binary.LittleEndian.Uint64(b[16:]))
 		copy(p.Digest[:], b[24:])
 		b = b[packRecord:]
 	}
-	return nil
+	return packs, nil
 }
 
 // decodeChunks reads the table and deals its records out to the files.

@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"crypto/cipher"
+	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -20,6 +22,11 @@ const (
 	tagFiles  = "FILE"
 	tagPacks  = "PACK"
 	tagChunks = "CHNK"
+	tagName   = "NAME"
+	tagLock   = "LOCK"
+	tagSeal   = "SEAL"
+
+	saltSize = 16
 
 	maxMeta      = 16 << 20
 	packRecord   = 16 + 8 + digestSize
@@ -41,16 +48,48 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 	}
 	b := append([]byte(manifestMagic), 0, 0, 0, 0)
 	binary.LittleEndian.PutUint32(b[len(manifestMagic):], Format)
-	b = appendSection(b, tagMeta, meta)
-	b = appendSection(b, tagKey, m.DigestKey[:])
-	b = appendSection(b, tagFiles, encodeFiles(m.Files))
-	b = appendSection(b, tagPacks, encodePacks(m.Packs))
-	b = appendSection(b, tagChunks, encodeChunks(m.Files))
+	if m.lock == nil {
+		b = m.appendContent(appendSection(b, tagPacks, encodePacks(m.Packs)), meta)
+	} else if b, err = m.appendSealed(b, meta); err != nil {
+		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
+	}
 	if len(meta) > maxMeta || len(b)+digestSize > maxManifest || countChunks(m.Files)*chunkRecord > maxTable {
 		return nil, fmt.Errorf("encode manifest of %s: larger than the format allows (%d bytes, %d chunks)", m.Meta.Key, len(b), countChunks(m.Files))
 	}
 	digest := blake3.Sum256(b)
 	return append(b, digest[:]...), nil
+}
+
+// appendContent appends the sections that an encrypted manifest hides.
+func (m *Manifest) appendContent(b, meta []byte) []byte {
+	b = appendSection(b, tagMeta, meta)
+	b = appendSection(b, tagKey, m.DigestKey[:])
+	b = appendSection(b, tagFiles, encodeFiles(m.Files))
+	return appendSection(b, tagChunks, encodeChunks(m.Files))
+}
+
+// appendSealed appends the sections of an encrypted manifest. All that stands before the last one is
+// authenticated with it.
+func (m *Manifest) appendSealed(b, meta []byte) ([]byte, error) {
+	name, err := json.Marshal(m.Meta.Key)
+	if err != nil {
+		return nil, err
+	}
+	salt := make([]byte, saltSize)
+	_, _ = rand.Read(salt) // never fails
+	b = appendSection(b, tagName, name)
+	b = appendSection(b, tagLock, append(m.lock.id[:], salt...))
+	b = appendSection(b, tagPacks, encodePacks(m.Packs))
+	content := m.appendContent(nil, meta)
+	return appendSection(b, tagSeal, m.lock.manifestAEAD(salt).Seal(nil, zeroNonce, content, b)), nil
+}
+
+// zeroNonce is the nonce of keys that encrypt one thing.
+var zeroNonce = make([]byte, 12)
+
+// manifestAEAD is the cipher of the one manifest that has this salt.
+func (l *lock) manifestAEAD(salt []byte) cipher.AEAD {
+	return newAEAD(derive(useManifest, l.key, salt))
 }
 
 func appendSection(b []byte, tag string, data []byte) []byte {

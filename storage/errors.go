@@ -19,6 +19,8 @@ var (
 	ErrFormat = errors.New("unsupported format")
 	// ErrInvalidName: a key or an object's name that is not allowed.
 	ErrInvalidName = errors.New("invalid name")
+	// ErrKey: the key that something is encrypted with, or must be, is not at hand.
+	ErrKey = errors.New("encryption key missing")
 	// ErrNoSpace: the backend is full. Nothing was created.
 	ErrNoSpace = errors.New("no space left in the store")
 	// ErrUnavailable: the backend cannot be reached or fails; it may pass.

@@ -14,6 +14,7 @@ import (
 // the parent's packs, those from there on the writer's own. Safe for concurrent use.
 type lineage struct {
 	digestKey [32]byte
+	lock      *lock     // nil: chunks are not encrypted
 	parent    *Manifest // nil: no chunk of it is used
 	packs     []Pack    // of the parent, those that may be named again
 
@@ -39,15 +40,23 @@ const (
 
 // newLineage indexes the parent. One that is not in the store is used for its digest key alone.
 func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lineage, error) {
-	l := &lineage{chunks: map[[32]byte]Chunk{}}
-	if parent == nil {
-		l.digestKey = newDigestKey()
-		return l, nil
-	}
-	if parent.Meta.Namespace != key.Namespace {
+	if parent != nil && parent.Meta.Namespace != key.Namespace {
 		return nil, fmt.Errorf("%w: the parent %s is of another namespace", ErrInvalidName, parent.Meta.Key)
 	}
-	l.digestKey = parent.DigestKey
+	keys, err := s.keysOf(key.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	l := &lineage{chunks: map[[32]byte]Chunk{}}
+	encrypt := keys.Current != nil
+	if parent == nil || parent.Encrypted() != encrypt {
+		l.digestKey = newDigestKey()
+		if encrypt {
+			l.lock = newLock()
+		}
+		return l, nil
+	}
+	l.digestKey, l.lock = parent.DigestKey, parent.lock
 	switch same, err := s.holds(ctx, parent); {
 	case err != nil:
 		return nil, fmt.Errorf("look for the parent %s: %w", parent.Meta.Key, err)

@@ -71,6 +71,19 @@ type Manifest struct {
 	Files     []File   // in the order in which the writer made them
 	Packs     []Pack   // each is named by at least one chunk when written by this package
 	Digest    [32]byte // of the encoded manifest; set by decoding and by Commit
+
+	lock *lock // nil: not encrypted
+}
+
+// Encrypted reports whether the snapshot is encrypted.
+func (m *Manifest) Encrypted() bool { return m.lock != nil }
+
+// overhead is how many bytes longer stored chunks are than their codec makes them.
+func (m *Manifest) overhead() uint32 {
+	if m.lock != nil {
+		return sealed
+	}
+	return 0
 }
 
 // File is a run of chunks, one after the other without a gap.

@@ -45,9 +45,13 @@ type packer struct {
 type openPack struct {
 	id     PackID
 	number int     // in packer.packs
-	data   *[]byte // header and frames; nil when written
+	data   *[]byte // header and chunks; nil when written
+	chunks []place // to be encrypted
 	pack   Pack    // set by upload, valid after finish
 }
+
+// place is where a chunk lies in its pack, before it is encrypted.
+type place struct{ offset, size uint32 }
 
 func newPacker(w *Writer) *packer {
 	return &packer{w: w, slots: make(chan struct{}, w.options.uploads()), waiting: map[uint64]placement{}}
@@ -104,7 +108,12 @@ func (p *packer) store(c *Chunk, data []byte) error {
 	buf := p.open.data
 	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
 	c.Offset, c.Stored = uint32(len(*buf)), uint32(len(data))
-	*buf = append(roomFor(*buf, len(data), int(p.w.options.PackSize)), data...)
+	*buf = append(roomFor(*buf, len(data)+sealed, int(p.w.options.PackSize)), data...)
+	if p.w.lineage.lock != nil {
+		p.open.chunks = append(p.open.chunks, place{c.Offset, c.Stored})
+		*buf = append(*buf, make([]byte, sealed)...)
+		c.Stored += sealed
+	}
 	p.out += int64(len(data))
 	p.filled.Store(int64(len(*buf)))
 	p.w.lineage.add(*c)
@@ -159,13 +168,26 @@ func (p *packer) seal() error {
 	return nil
 }
 
-// upload writes a pack and completes its entry.
+// seal encrypts a pack's chunks.
+func (o *openPack) seal(l *lock) {
+	if l == nil {
+		return
+	}
+	a := l.packAEAD(o.id)
+	for _, c := range o.chunks {
+		sealChunk(a, o.id, *o.data, c.offset, c.size)
+	}
+	o.chunks = nil
+}
+
+// upload encrypts and writes a pack, and completes its entry.
 func (p *packer) upload(o *openPack) error {
 	failpoint.PackSealed.Hit()
 	defer func() {
 		packBuffers.Put(o.data)
 		o.data = nil
 	}()
+	o.seal(p.w.lineage.lock)
 	data := *o.data
 	o.pack = Pack{ID: o.id, Size: int64(len(data)), Digest: p.w.digests.sum(data)}
 	if err := p.w.store.sendPack(p.w.ctx, packName(p.w.key.Namespace, o.id), data); err != nil {

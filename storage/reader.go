@@ -22,13 +22,12 @@ const defaultCache = 64 << 20
 // Reader reads the files of a snapshot, chunk by chunk, from the first of its stores that has what
 // is needed, whole. It is safe for concurrent use.
 type Reader struct {
-	m      *Manifest
 	stores []*Store
 	files  map[string]*fileIndex
-	digest *digester
-	cache  *cache
-	reads  chan struct{}  // one token per read of a run under way
-	good   []atomic.Int32 // by pack: the store that served it last
+	*opener
+	cache *cache
+	reads chan struct{}  // one token per read of a run under way
+	good  []atomic.Int32 // by pack: the store that served it last
 }
 
 // fileIndex finds chunks by their place in a file.
@@ -47,9 +46,9 @@ func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
 		o.CacheBytes = defaultCache
 	}
 	r := &Reader{
-		m: m, stores: stores,
+		stores: stores,
 		files:  make(map[string]*fileIndex, len(m.Files)),
-		digest: newDigester(m.DigestKey),
+		opener: newOpener(m),
 		cache:  newCache(o.CacheBytes),
 		reads:  make(chan struct{}, parallelReads),
 		good:   make([]atomic.Int32, len(m.Packs)),
@@ -192,7 +191,7 @@ func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) e
 type packRead func(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error
 
 func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte) error {
-	if c.Codec == CodecNone {
+	if c.Codec == CodecNone && r.m.lock == nil {
 		if err := read(ctx, r.m, c.Pack, dst, int64(c.Offset)); err != nil {
 			return err
 		}
@@ -219,21 +218,6 @@ func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, o
 	return s.cache.ReadAt(ctx, name, m.Packs[i].Size, p, off, func(ctx context.Context, p []byte, off int64) error {
 		return s.backend.ReadAt(ctx, name, p, off)
 	})
-}
-
-// unpack fills dst with the raw bytes of a chunk, and checks them.
-func (r *Reader) unpack(c *Chunk, dst, stored []byte) error {
-	if err := decompress(c.Codec, dst, stored); err != nil {
-		return &CorruptError{Object: r.m.packObject(c.Pack), Key: r.m.Meta.Key, Reason: "chunk does not decode", Err: err}
-	}
-	return r.check(c, dst)
-}
-
-func (r *Reader) check(c *Chunk, raw []byte) error {
-	if r.digest.sum(raw) != c.Digest {
-		return &CorruptError{Object: r.m.packObject(c.Pack), Key: r.m.Meta.Key, Reason: fmt.Sprintf("chunk %x: digest mismatch", c.Digest[:8])}
-	}
-	return nil
 }
 
 // checks is how many packs are asked for at a time.

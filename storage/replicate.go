@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
@@ -44,6 +45,9 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 		return err
 	}
 	r := &replication{dst: dst, src: src, m: m, progress: newProgress(report, totalSize(m.Packs))}
+	if err := r.copyKey(ctx); err != nil {
+		return fmt.Errorf("copy the data key: %w", err)
+	}
 	if err := r.copyPacks(ctx); err != nil || done {
 		return err
 	}
@@ -52,13 +56,37 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 		return err
 	}
 	failpoint.ManifestCopied.Hit()
-	// A sweep of dst may have taken packs that were there before and that nothing named until now.
-	r.progress = newProgress(nil, 0)
-	if err := r.copyPacks(ctx); err != nil {
+	if err := r.confirm(ctx); err != nil {
 		return err
 	}
-	failpoint.CopiesRechecked.Hit()
+	failpoint.CopiesConfirmed.Hit()
 	return nil
+}
+
+// sweepPoll is how often it is asked whether a sweep has ended.
+const sweepPoll = time.Second
+
+// confirm copies again what a sweep of dst took that was there before and that nothing named until
+// now, once no sweep is about to take more of it. A sweep that gives notice later finds the manifest.
+func (r *replication) confirm(ctx context.Context) error {
+	r.progress = newProgress(nil, 0)
+	for began := time.Now(); ; {
+		found, err := r.dst.condemned(ctx, r.m.Meta.Namespace, r.m.objects())
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(r.copyKey(ctx), r.copyPacks(ctx)); err != nil {
+			return err
+		}
+		if len(found) == 0 || time.Since(began) > noticeLife {
+			return nil
+		}
+		select {
+		case <-time.After(sweepPoll):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // hasManifest reports whether a snapshot's manifest is these very bytes. Others are ErrExists.
@@ -95,6 +123,23 @@ type replication struct {
 	dst, src *Store
 	m        *Manifest
 	progress *progress
+}
+
+// copyKey brings the data key of an encrypted snapshot to dst, as it is wrapped in src.
+func (r *replication) copyKey(ctx context.Context) error {
+	if r.m.lock == nil {
+		return nil
+	}
+	name := keyName(r.m.Meta.Namespace, r.m.lock.id)
+	data, err := r.src.readAll(ctx, name, int64(wrappedSize))
+	if err != nil {
+		return err
+	}
+	err = r.dst.backend.Create(ctx, name, bytes.NewReader(data), int64(len(data)))
+	if errors.Is(err, ErrExists) {
+		return nil // by its parent, or an earlier attempt
+	}
+	return err
 }
 
 // copyPacks brings all packs of the manifest to dst.

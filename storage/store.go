@@ -17,6 +17,9 @@ type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
 	Codec  Codec        // of the chunks written; CodecAuto: whichever is fastest, chunk by chunk
 
+	// Keyring, if set, says how snapshots are encrypted; without it they are not.
+	Keyring Keyring
+
 	// Cache, if set, is where Readers look before they read from the backend. It may be shared by
 	// stores of the same content.
 	Cache PackCache
@@ -35,14 +38,17 @@ type PackCache interface {
 }
 
 // Store keeps snapshots in a Backend. It is safe for concurrent use; it holds no state of its own
-// beyond the backend but measurements, so that any number of stores, in any number of processes,
+// beyond the backend but measurements and keys, so that any number of stores, in any number of processes,
 // may be open over one place.
 type Store struct {
 	backend Backend
 	log     *slog.Logger
 	codec   Codec
 	cache   PackCache // or nil
-	wire    wire
+	keyring Keyring   // or nil
+
+	wire     wire
+	unlocked unlocked
 }
 
 // markerContent is what diapause.json says.
@@ -56,7 +62,7 @@ const maxMarker = 64 << 10
 // Open opens the store in b, and makes b a store if it is none yet. A store of another format is
 // refused with ErrFormat. The backend stays the caller's, who closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
-	s := &Store{backend: b, log: o.Logger, codec: o.Codec, cache: o.Cache}
+	s := &Store{backend: b, log: o.Logger, codec: o.Codec, cache: o.Cache, keyring: o.Keyring}
 	if o.Codec > CodecS2 {
 		return nil, fmt.Errorf("open store %s: %w: %s", b.Location(), ErrFormat, o.Codec)
 	}
@@ -128,7 +134,7 @@ func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, e
 	if err != nil {
 		return nil, nil, fmt.Errorf("read manifest of %s: %w", key, err)
 	}
-	m, err := DecodeManifest(data)
+	m, err := s.decode(ctx, data)
 	if err != nil {
 		var c *CorruptError
 		if errors.As(err, &c) {
@@ -140,6 +146,22 @@ func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, e
 		return nil, nil, &CorruptError{Object: name, Key: key, Reason: fmt.Sprintf("the manifest is that of %s", m.Meta.Key)}
 	}
 	return m, data, nil
+}
+
+// decode is DecodeManifest with the store's keys.
+func (s *Store) decode(ctx context.Context, data []byte) (*Manifest, error) {
+	m, err := decode(data, func(namespace string, id keyID) (*lock, error) { return s.unlock(ctx, namespace, id) })
+	if err != nil || m.lock != nil {
+		return m, err
+	}
+	keys, err := s.keysOf(m.Meta.Namespace)
+	if err == nil && !keys.Plain {
+		err = fmt.Errorf("%w: the snapshot is not encrypted, and namespace %s must be", ErrKey, m.Meta.Namespace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // manifestDigest reads the digest that stands at a manifest's end, unchecked: enough to tell

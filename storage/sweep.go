@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"diapause.dev/api/snapshot"
@@ -11,20 +12,23 @@ import (
 )
 
 // DefaultGrace is how old a pack must be before it is swept, when nothing else is said. A writer
-// must commit within it, counted from its first pack.
+// should commit within it, counted from its first pack.
 const DefaultGrace = 24 * time.Hour
 
 // SweepOptions of Store.Sweep.
 type SweepOptions struct {
 	Namespace string        // "": each one that the store has, on its own
-	Grace     time.Duration // 0: DefaultGrace. Shorter than any writer's life loses snapshots
+	Grace     time.Duration // 0: DefaultGrace. Writers that take longer fail, if they are unlucky
 	DryRun    bool          // delete nothing, tell what would be
 
-	// Progress, if set, is called with the packs looked at and to be looked at, per namespace.
+	// Found, if set, is called with each object that has been deleted or, in a dry run, would be.
+	Found func(ObjectInfo)
+
+	// Progress, if set, is called with the objects looked at and to be looked at, per namespace.
 	Progress func(done, total int64)
 }
 
-// SweepResult counts packs.
+// SweepResult counts packs, and with them data keys and what lies beside snapshots.
 type SweepResult struct {
 	Named   int   // kept: a manifest names them
 	Young   int   // kept: nothing names them, but they are younger than Grace
@@ -32,9 +36,10 @@ type SweepResult struct {
 	Bytes   int64 // of those deleted
 }
 
-// Sweep deletes the packs that no manifest of their namespace names and that are older than Grace.
-// It may run beside writers and readers on any node. In a namespace where any manifest cannot be
-// read nothing is deleted, and the error says which one; other namespaces are swept all the same.
+// Sweep deletes what no manifest of its namespace names and what is older than Grace by the
+// backend's own clock. It may run beside writers, readers and other sweeps, on any node. In a
+// namespace where any manifest cannot be read nothing is deleted, and the error says which one;
+// other namespaces are swept all the same. No keys are needed.
 func (s *Store) Sweep(ctx context.Context, o SweepOptions) (SweepResult, error) {
 	if o.Grace <= 0 {
 		o.Grace = DefaultGrace
@@ -71,94 +76,134 @@ func (s *Store) namespaces(ctx context.Context) ([]string, error) {
 	return list, err
 }
 
+// sweep is one run over a namespace.
+type sweep struct {
+	store     *Store
+	namespace string
+	options   SweepOptions
+	result    *SweepResult
+
+	notice string             // the object's name
+	now    time.Time          // when the sweep began, by the backend's clock
+	named  map[string]bool    // objects that a manifest names, and snapshots' directories
+	read   map[Key]ObjectInfo // manifests that have been read
+}
+
 func (s *Store) sweepNamespace(ctx context.Context, ns string, o SweepOptions, result *SweepResult) error {
 	if err := checkNamespace(ns); err != nil {
 		return err
 	}
-	packs, err := s.listPacks(ctx, ns) // before the manifests: later packs are not looked at
+	w := &sweep{
+		store: s, namespace: ns, options: o, result: result,
+		named: map[string]bool{}, read: map[Key]ObjectInfo{},
+	}
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
+	err := w.run(ctx)
+	return errors.Join(err, w.end(ctx))
+}
+
+// clockGrain is how coarse a backend's clock may be: so much younger than it seems an object may
+// be.
+const clockGrain = 10 * time.Millisecond
+
+func (w *sweep) run(ctx context.Context) error {
+	found, err := w.find(ctx) // before the manifests: what comes later is not looked at
 	if err != nil {
 		return err
 	}
 	failpoint.PacksListed.Hit()
-	named, err := s.namedPacks(ctx, ns)
-	if err != nil {
+	if err := w.readManifests(ctx); err != nil {
 		return err
 	}
 	failpoint.ManifestsRead.Hit()
-	now := time.Now()
-	for i, p := range packs {
-		if err := ctx.Err(); err != nil {
+	var condemned []ObjectInfo
+	for i, o := range found {
+		switch {
+		case w.isNamed(o.Name):
+			w.result.Named++
+		case w.now.Sub(o.Modified)+clockGrain < w.options.Grace:
+			w.result.Young++
+		default:
+			condemned = append(condemned, o)
+		}
+		w.progress(i+1-len(condemned), len(found))
+	}
+	if w.options.DryRun {
+		for _, o := range condemned {
+			w.count(o)
+		}
+		return nil
+	}
+	for done := len(found) - len(condemned); len(condemned) > 0; {
+		n, err := w.round(ctx, condemned)
+		if err != nil {
 			return err
 		}
-		switch {
-		case named[p.id]:
-			result.Named++
-		case now.Sub(p.Modified) < o.Grace:
-			result.Young++
-		default:
-			if err := s.sweepPack(ctx, p, o.DryRun); err != nil {
-				return err
-			}
-			result.Deleted++
-			result.Bytes += p.Size
-		}
-		if o.Progress != nil {
-			o.Progress(int64(i+1), int64(len(packs)))
-		}
+		condemned = condemned[n:]
+		done += n
+		w.progress(done, len(found))
 	}
 	return nil
 }
 
-func (s *Store) sweepPack(ctx context.Context, p listedPack, dry bool) error {
-	if dry {
-		return nil
+func (w *sweep) progress(done, total int) {
+	if w.options.Progress != nil {
+		w.options.Progress(int64(done), int64(total))
 	}
-	if err := s.backend.Delete(ctx, p.Name); err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	failpoint.PackSwept.Hit()
-	s.log.Debug("pack swept", "object", p.Name, "bytes", p.Size)
-	return nil
 }
 
-// listedPack is a pack as a listing shows it.
-type listedPack struct {
-	ObjectInfo
-	id PackID
+func (w *sweep) count(o ObjectInfo) {
+	w.result.Deleted++
+	w.result.Bytes += o.Size
+	if w.options.Found != nil {
+		w.options.Found(o)
+	}
 }
 
-func (s *Store) listPacks(ctx context.Context, ns string) (packs []listedPack, err error) {
-	err = s.backend.List(ctx, packDir(ns), func(o ObjectInfo) error {
-		if id, ok := parsePackName(ns, o.Name); ok {
-			packs = append(packs, listedPack{o, id})
+// round gives notice of as many of the condemned as one notice holds, looks for manifests that have
+// come meanwhile, and deletes those that are still not named. It returns how many it dealt with.
+func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) {
+	condemned = condemned[:min(len(condemned), maxNotice)]
+	given := time.Now()
+	if err := w.give(ctx, condemned); err != nil {
+		return 0, err
+	}
+	failpoint.NoticeGiven.Hit()
+	if err := w.readManifests(ctx); err != nil {
+		return 0, err
+	}
+	for i, o := range condemned {
+		if err := ctx.Err(); err != nil {
+			return i, err
 		}
-		return nil
-	})
-	return packs, err
+		if i > 0 && time.Since(given) > noticeLife/2 {
+			return i, nil // the notice is not believed for much longer
+		}
+		if w.isNamed(o.Name) {
+			w.result.Named++
+			continue
+		}
+		if err := w.store.backend.Delete(ctx, o.Name); err != nil && !errors.Is(err, ErrNotFound) {
+			return i, err
+		}
+		failpoint.PackSwept.Hit()
+		w.store.log.Debug("swept", "object", o.Name, "bytes", o.Size)
+		w.count(o)
+	}
+	return len(condemned), nil
 }
 
-// namedPacks returns the packs that any manifest of a namespace names. It goes through the
-// manifests twice, and takes what either round saw: a child that is committed while the first round
-// passes, and whose parent is removed before the round comes by it, is seen by the second (compare
-// Writer.publish).
-func (s *Store) namedPacks(ctx context.Context, ns string) (map[PackID]bool, error) {
-	named := map[PackID]bool{}
-	read := map[Key]time.Time{}
-	for range 2 {
-		err := s.List(ctx, ns, func(e Entry) error {
-			if at, ok := read[e.Key]; ok && at.Equal(e.Modified) {
-				return nil
-			}
-			m, err := s.Manifest(ctx, e.Key)
-			if errors.Is(err, ErrNotFound) {
-				return nil // removed since it was listed
-			}
-			if err != nil {
-				return err
-			}
-			read[e.Key] = e.Modified
-			for _, p := range m.Packs {
-				named[p.ID] = true
+// find lists what may be swept: packs, data keys, and what lies beside manifests.
+func (w *sweep) find(ctx context.Context) (found []ObjectInfo, err error) {
+	for _, prefix := range []string{packDir(w.namespace), keysDir(w.namespace), snapshotsDir(w.namespace)} {
+		err := w.store.backend.List(ctx, prefix, func(o ObjectInfo) error {
+			_, isPack := parsePackName(w.namespace, o.Name)
+			_, isKey := parseKeyName(w.namespace, o.Name)
+			_, isManifest := parseManifestName(o.Name)
+			if isPack || isKey || prefix == snapshotsDir(w.namespace) && !isManifest {
+				found = append(found, o)
 			}
 			return nil
 		})
@@ -166,7 +211,88 @@ func (s *Store) namedPacks(ctx context.Context, ns string) (map[PackID]bool, err
 			return nil, err
 		}
 	}
-	return named, nil
+	return found, nil
+}
+
+// isNamed reports whether a manifest that has been read names an object, or has it beside itself.
+func (w *sweep) isNamed(object string) bool {
+	if rest, ok := strings.CutPrefix(object, snapshotsDir(w.namespace)); ok {
+		name, _, _ := strings.Cut(rest, "/")
+		return w.named[snapshotDir(Key{Namespace: w.namespace, Name: name})]
+	}
+	return w.named[object]
+}
+
+// readManifests notes what the manifests of the namespace name, beside what was noted before. Those
+// that have been read, and cannot have been made anew since, are not read again.
+func (w *sweep) readManifests(ctx context.Context) error {
+	return w.store.backend.List(ctx, snapshotsDir(w.namespace), func(o ObjectInfo) error {
+		key, ok := parseManifestName(o.Name)
+		if !ok {
+			return nil
+		}
+		before, ok := w.read[key]
+		if ok && before.Modified.Equal(o.Modified) && before.Size == o.Size && w.now.Sub(o.Modified) > time.Second {
+			return nil
+		}
+		e, err := w.store.envelope(ctx, key)
+		if errors.Is(err, ErrNotFound) {
+			return nil // removed since it was listed
+		}
+		if err != nil {
+			return err
+		}
+		w.read[key] = o
+		w.named[snapshotDir(key)] = true
+		for _, name := range e.objects() {
+			w.named[name] = true
+		}
+		return nil
+	})
+}
+
+// envelope reads what can be known of a snapshot's manifest without a key.
+func (s *Store) envelope(ctx context.Context, key Key) (*envelope, error) {
+	name := manifestName(key)
+	data, err := s.readAll(ctx, name, maxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest of %s: %w", key, err)
+	}
+	e, err := openEnvelope(data)
+	switch {
+	case errors.Is(err, ErrFormat):
+		return nil, fmt.Errorf("read manifest of %s: %w", key, err)
+	case err != nil:
+		return nil, &CorruptError{Object: name, Key: key, Reason: "manifest", Err: err}
+	case e.key != key:
+		return nil, &CorruptError{Object: name, Key: key, Reason: fmt.Sprintf("the manifest is that of %s", e.key)}
+	}
+	return e, nil
+}
+
+// objects returns the names of the objects that a manifest needs.
+func (e *envelope) objects() []string {
+	names := packNames(e.key.Namespace, e.packs)
+	if e.lock != nil {
+		names = append(names, keyName(e.key.Namespace, *e.lock))
+	}
+	return names
+}
+
+func (m *Manifest) objects() []string {
+	names := packNames(m.Meta.Namespace, m.Packs)
+	if m.lock != nil {
+		names = append(names, keyName(m.Meta.Namespace, m.lock.id))
+	}
+	return names
+}
+
+func packNames(namespace string, packs []Pack) []string {
+	names := make([]string, len(packs))
+	for i, p := range packs {
+		names[i] = packName(namespace, p.ID)
+	}
+	return names
 }
 
 // namespaceOf returns the first component of an object's name, if it can be a namespace.

@@ -75,11 +75,11 @@ func (m *Manifest) validateChunk(c *Chunk) error {
 		}
 		return nil
 	case CodecNone:
-		if c.Stored != c.Raw {
+		if c.Stored != c.Raw+m.overhead() {
 			return fmt.Errorf("stored length %d of %d raw bytes", c.Stored, c.Raw)
 		}
 	case CodecZstd, CodecS2:
-		if c.Stored == 0 || c.Stored >= c.Raw {
+		if c.Stored <= m.overhead() || c.Stored >= c.Raw+m.overhead() {
 			return fmt.Errorf("stored length %d of %d raw bytes", c.Stored, c.Raw)
 		}
 	default:

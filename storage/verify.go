@@ -30,7 +30,7 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 	if err := o.Subset.Validate(); err != nil {
 		return err
 	}
-	v := &verification{store: s, m: m, options: o, digest: newDigester(m.DigestKey), chunks: chunksByPack(m)}
+	v := &verification{store: s, options: o, opener: newOpener(m), chunks: chunksByPack(m)}
 	v.progress = newProgress(o.Progress, totalSize(m.Packs))
 	errs := make([]error, len(m.Packs))
 	var group errgroup.Group
@@ -48,10 +48,9 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 
 // verification is one run of Verify.
 type verification struct {
-	store    *Store
-	m        *Manifest
-	options  VerifyOptions
-	digest   *digester
+	store   *Store
+	options VerifyOptions
+	*opener
 	chunks   [][]*Chunk
 	progress *progress
 }
@@ -106,8 +105,7 @@ func (v *verification) badChunks(i uint32, data []byte) (bad int) {
 	defer putBuffer(buffer)
 	for _, c := range v.chunks[i] {
 		raw := sized(buffer, int(c.Raw))
-		err := decompress(c.Codec, raw, data[c.Offset:c.Offset+c.Stored])
-		if err != nil || v.digest.sum(raw) != c.Digest {
+		if v.unpack(c, raw, data[c.Offset:c.Offset+c.Stored]) != nil {
 			bad++
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // WriterOptions of a Writer.
 type WriterOptions struct {
 	// Parent is the snapshot before this one in its lineage, of the same namespace. Its digest key
-	// is inherited. If it is in this store, and is what this store has under its key, chunks that
+	// and its data key are inherited, unless one of the two is encrypted and the other is not. If it is in this store, and is what this store has under its key, chunks that
 	// it has are not stored again; it must then stay until Commit has returned, which fails
 	// otherwise.
 	Parent *Manifest

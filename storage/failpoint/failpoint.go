@@ -17,15 +17,15 @@ type Point string
 
 // The steps of a write, in order.
 const (
-	PackSealed     Point = "pack sealed"     // in memory; the first effect on the store is to come
-	ObjectWritten  Point = "object written"  // dir: the bytes are in a temporary file, which has no name yet
-	ObjectLinked   Point = "object linked"   // dir: the object has its name, which may not survive a power cut
-	PackCreated    Point = "pack created"    // durable; no manifest names it
-	PacksComplete  Point = "packs complete"  // all that the manifest will name is durable
-	ManifestReady  Point = "manifest ready"  // the parent has been looked for; the next step makes the snapshot exist
-	ManifestMade   Point = "manifest made"   // the snapshot exists
-	ParentRecheck  Point = "parent recheck"  // and the parent was there all the time
-	SnapshotBroken Point = "snapshot broken" // a writer gives up: its packs are to be removed
+	PackSealed        Point = "pack sealed"        // in memory; the first effect on the store is to come
+	ObjectWritten     Point = "object written"     // dir: the bytes are in a temporary file, which has no name yet
+	ObjectLinked      Point = "object linked"      // dir: the object has its name, which may not survive a power cut
+	PackCreated       Point = "pack created"       // durable; no manifest names it
+	PacksComplete     Point = "packs complete"     // all that the manifest will name is durable
+	ManifestReady     Point = "manifest ready"     // the parent has been looked for; the next step makes the snapshot exist
+	ManifestMade      Point = "manifest made"      // the snapshot exists
+	SnapshotConfirmed Point = "snapshot confirmed" // and no sweep has taken, or is taking, what it names
+	SnapshotBroken    Point = "snapshot broken"    // a writer gives up: its packs are to be removed
 )
 
 // The steps of a replication, in order.
@@ -33,7 +33,7 @@ const (
 	PackCopied        Point = "pack copied"       // durable in the target; nothing names it there
 	CopiesComplete    Point = "copies complete"   // all packs are in the target, the manifest is not
 	ManifestCopied    Point = "manifest copied"   // the snapshot exists in the target
-	CopiesRechecked   Point = "copies rechecked"  // and a sweep has taken nothing of it meanwhile
+	CopiesConfirmed   Point = "copies confirmed"  // and no sweep has taken, or is taking, what it names
 	PackToBeRewritten Point = "pack to be redone" // a damaged copy has been removed from the target
 )
 
@@ -43,14 +43,15 @@ const (
 	RestRemoved     Point = "rest removed"     // what lay beside the manifest is gone too
 	PacksListed     Point = "packs listed"     // a sweep knows what there is
 	ManifestsRead   Point = "manifests read"   // a sweep knows what is named
+	NoticeGiven     Point = "notice given"     // a sweep has said what it is about to delete
 	PackSwept       Point = "pack swept"       // one of the packs that nothing names is gone
 )
 
 // Points are all steps.
 var Points = []Point{
-	PackSealed, ObjectWritten, ObjectLinked, PackCreated, PacksComplete, ManifestReady, ManifestMade, ParentRecheck, SnapshotBroken,
-	PackCopied, CopiesComplete, ManifestCopied, CopiesRechecked, PackToBeRewritten,
-	ManifestRemoved, RestRemoved, PacksListed, ManifestsRead, PackSwept,
+	PackSealed, ObjectWritten, ObjectLinked, PackCreated, PacksComplete, ManifestReady, ManifestMade, SnapshotConfirmed, SnapshotBroken,
+	PackCopied, CopiesComplete, ManifestCopied, CopiesConfirmed, PackToBeRewritten,
+	ManifestRemoved, RestRemoved, PacksListed, ManifestsRead, NoticeGiven, PackSwept,
 }
 
 // Variable is the environment variable that arms a step: "pack created" kills the process when it

@@ -1,0 +1,110 @@
+// Package keyring reads the keys of namespaces from a directory, such as a Kubernetes Secret is
+// mounted as.
+//
+// The file <directory>/<namespace> holds the keys of a namespace, <directory>/default those of all
+// namespaces that have no file. A file is either one key of 32 bytes, or lines of which each is a
+// key in 64 hex digits, or the word none; blank lines, and lines that begin with #, say nothing.
+// The first line counts for new snapshots; the others let older ones be read, until they have been
+// rewrapped: none means snapshots that are not encrypted. A namespace for which there is no file
+// has no key, and nothing of it is read or written.
+package keyring
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// Dir is a directory of keys. It is read each time it is asked.
+type Dir string
+
+var _ storage.Keyring = Dir("")
+
+// fallback is the file for namespaces that have none.
+const fallback = "default"
+
+// maxFile bounds a file of keys.
+const maxFile = 64 << 10
+
+// Keys implements storage.Keyring.
+func (d Dir) Keys(namespace string) (storage.Keys, error) {
+	if !snapshot.ValidName(namespace) {
+		return storage.Keys{}, fmt.Errorf("%w: namespace %.80q", storage.ErrInvalidName, namespace)
+	}
+	for _, name := range []string{namespace, fallback} {
+		data, err := d.read(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return storage.Keys{}, fmt.Errorf("%w: %w", storage.ErrKey, err)
+		}
+		keys, err := Parse(data)
+		if err != nil {
+			return storage.Keys{}, fmt.Errorf("key file %s: %w", name, err)
+		}
+		return keys, nil
+	}
+	return storage.Keys{}, fmt.Errorf("%w: neither %s nor %s in %s", storage.ErrKey, namespace, fallback, string(d))
+}
+
+func (d Dir) read(name string) ([]byte, error) {
+	root, err := os.OpenRoot(string(d))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() // nothing was written
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // nothing was written
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}
+
+// Parse reads a file of keys. What it does not understand is an ErrKey, which never holds a part of
+// the file.
+func Parse(data []byte) (keys storage.Keys, err error) {
+	if len(data) == len(storage.Secret{}) {
+		key := storage.Secret(data)
+		return storage.Keys{Current: &key}, nil
+	}
+	if len(data) > maxFile {
+		return keys, fmt.Errorf("%w: larger than %d bytes", storage.ErrKey, maxFile)
+	}
+	lines := 0
+	for n, line := range bytes.Split(data, []byte("\n")) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		lines++
+		var key storage.Secret
+		switch {
+		case string(line) == "none":
+			keys.Plain = true
+			continue
+		case len(line) != hex.EncodedLen(len(key)):
+			return storage.Keys{}, fmt.Errorf("%w: line %d is not 64 hex digits", storage.ErrKey, n+1)
+		}
+		if _, err := hex.Decode(key[:], line); err != nil {
+			return storage.Keys{}, fmt.Errorf("%w: line %d is not 64 hex digits", storage.ErrKey, n+1)
+		}
+		if lines == 1 {
+			keys.Current = &key
+		} else {
+			keys.Former = append(keys.Former, key)
+		}
+	}
+	if lines == 0 {
+		return storage.Keys{}, fmt.Errorf("%w: no key", storage.ErrKey)
+	}
+	return keys, nil
+}

@@ -1,0 +1,272 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/zeebo/blake3"
+)
+
+// Secret is a key of 256 bits.
+type Secret [32]byte
+
+// String hides the key.
+func (Secret) String() string { return "secret" }
+
+// GoString hides the key.
+func (Secret) GoString() string { return "secret" }
+
+// Keys are what a Keyring has for a namespace.
+type Keys struct {
+	Current *Secret  // wraps the data keys of new snapshots; nil: these are not encrypted
+	Former  []Secret // unwrap data keys that have not been rewrapped yet
+	Plain   bool     // snapshots that are not encrypted may be read
+}
+
+// Keyring knows the keys of namespaces. It is asked whenever a snapshot is read or written, so that
+// keys can be changed while the store is open. Safe for concurrent use.
+type Keyring interface {
+	// Keys returns a namespace's keys. None at all is an ErrKey: nothing of the namespace is then read
+	// or written.
+	Keys(namespace string) (Keys, error)
+}
+
+// keysOf returns a namespace's keys; without a Keyring nothing is encrypted.
+func (s *Store) keysOf(namespace string) (Keys, error) {
+	if s.keyring == nil {
+		return Keys{Plain: true}, nil
+	}
+	k, err := s.keyring.Keys(namespace)
+	if err != nil {
+		return Keys{}, fmt.Errorf("keys of namespace %s: %w", namespace, err)
+	}
+	return k, nil
+}
+
+func (k Keys) all() []Secret {
+	if k.Current == nil {
+		return k.Former
+	}
+	return append([]Secret{*k.Current}, k.Former...)
+}
+
+// keyID names a key, of a namespace or of data, without telling anything about it.
+type keyID [16]byte
+
+func (id keyID) String() string { return hex.EncodeToString(id[:]) }
+
+// Each use of a key has a key of its own, derived under one of these contexts.
+const (
+	useKeyID    = "diapause.dev store 1: id of a namespace key"
+	useDataID   = "diapause.dev store 1: id of a data key"
+	useWrap     = "diapause.dev store 1: wrap data keys"
+	useManifest = "diapause.dev store 1: manifest"
+	usePack     = "diapause.dev store 1: pack"
+	useSet      = "diapause.dev store 1: working set"
+)
+
+func derive(use string, key Secret, material []byte) (out Secret) {
+	blake3.DeriveKey(use, append(key[:], material...), out[:])
+	return out
+}
+
+func idOf(use string, key Secret) keyID {
+	d := derive(use, key, nil)
+	return keyID(d[:16])
+}
+
+func newAEAD(key Secret) cipher.AEAD {
+	block, err := aes.NewCipher(key[:])
+	if err == nil {
+		var a cipher.AEAD
+		if a, err = cipher.NewGCM(block); err == nil {
+			return a
+		}
+	}
+	panic(err) // the key has the right length
+}
+
+// sealed is how many bytes encryption adds to a chunk, or to a section.
+const sealed = 16
+
+// lock is a data key: it encrypts the manifests and packs of a lineage.
+type lock struct {
+	id  keyID
+	key Secret
+}
+
+func newLock() *lock {
+	l := &lock{}
+	_, _ = rand.Read(l.key[:]) // never fails
+	l.id = idOf(useDataID, l.key)
+	return l
+}
+
+// A data key's object: magic, the id of the namespace key that wraps it, a nonce, and the wrapped
+// key.
+const (
+	wrappedMagic = "DIAPKEY\x01"
+	wrappedSize  = len(wrappedMagic) + 16 + 12 + len(Secret{}) + sealed
+)
+
+func keysDir(namespace string) string { return namespace + "/keys/" }
+
+func keyName(namespace string, id keyID) string { return keysDir(namespace) + id.String() }
+
+// parseKeyName reports whether an object of a namespace is a data key's.
+func parseKeyName(namespace, object string) (id keyID, ok bool) {
+	s, ok := strings.CutPrefix(object, keysDir(namespace))
+	if !ok || len(s) != hex.EncodedLen(len(id)) {
+		return id, false
+	}
+	_, err := hex.Decode(id[:], []byte(s))
+	return id, err == nil && id.String() == s
+}
+
+// wrap returns the object of a data key. Its place is authenticated with it.
+func (l *lock) wrap(namespace string, by Secret) []byte {
+	id := idOf(useKeyID, by)
+	b := append([]byte(wrappedMagic), id[:]...)
+	nonce := make([]byte, 12)
+	_, _ = rand.Read(nonce) // never fails
+	b = append(b, nonce...)
+	return newAEAD(derive(useWrap, by, nil)).Seal(b, nonce, l.key[:], []byte(keyName(namespace, l.id)))
+}
+
+// unwrap reads the object of a data key, and tells which key had wrapped it.
+func unwrap(namespace string, id keyID, object []byte, keys []Secret) (*lock, keyID, error) {
+	name := keyName(namespace, id)
+	if len(object) != wrappedSize || string(object[:len(wrappedMagic)]) != wrappedMagic {
+		return nil, keyID{}, &CorruptError{Object: name, Reason: "not a wrapped key"}
+	}
+	rest := object[len(wrappedMagic):]
+	by, nonce, box := keyID(rest[:16]), rest[16:28], rest[28:]
+	for _, k := range keys {
+		if idOf(useKeyID, k) != by {
+			continue
+		}
+		raw, err := newAEAD(derive(useWrap, k, nil)).Open(nil, nonce, box, []byte(name))
+		if err != nil {
+			return nil, by, &CorruptError{Object: name, Reason: "wrapped key", Err: err}
+		}
+		l := &lock{id: id, key: Secret(raw)}
+		if idOf(useDataID, l.key) != id {
+			return nil, by, &CorruptError{Object: name, Reason: "another data key"}
+		}
+		return l, by, nil
+	}
+	return nil, by, fmt.Errorf("%w: the data key %s is wrapped by key %s, which is none of the %d at hand", ErrKey, id, by, len(keys))
+}
+
+// unlocked remembers data keys that have been unwrapped, and by which key.
+type unlocked struct {
+	mu   sync.Mutex
+	keys map[string]unlockedKey // by the object's name
+}
+
+type unlockedKey struct {
+	lock *lock
+	by   keyID
+}
+
+// unlock returns a data key of a namespace.
+func (s *Store) unlock(ctx context.Context, namespace string, id keyID) (*lock, error) {
+	ring, err := s.keysOf(namespace)
+	if err != nil {
+		return nil, err
+	}
+	keys := ring.all()
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("%w: namespace %s is encrypted, and there is no key for it", ErrKey, namespace)
+	}
+	name := keyName(namespace, id)
+	s.unlocked.mu.Lock()
+	known, ok := s.unlocked.keys[name]
+	s.unlocked.mu.Unlock()
+	if ok && slices.ContainsFunc(keys, func(k Secret) bool { return idOf(useKeyID, k) == known.by }) {
+		return known.lock, nil
+	}
+	object, err := s.readAll(ctx, name, int64(wrappedSize))
+	if err != nil {
+		return nil, fmt.Errorf("read data key %s of namespace %s: %w", id, namespace, err)
+	}
+	l, by, err := unwrap(namespace, id, object, keys)
+	if err != nil {
+		return nil, err
+	}
+	s.unlocked.mu.Lock()
+	defer s.unlocked.mu.Unlock()
+	if s.unlocked.keys == nil {
+		s.unlocked.keys = map[string]unlockedKey{}
+	}
+	s.unlocked.keys[name] = unlockedKey{l, by}
+	return l, nil
+}
+
+// putKey makes sure that a data key's object is there and can be unwrapped.
+func (s *Store) putKey(ctx context.Context, namespace string, l *lock) error {
+	ring, err := s.keysOf(namespace)
+	if err != nil {
+		return err
+	}
+	if ring.Current == nil {
+		return fmt.Errorf("%w: namespace %s has no current key", ErrKey, namespace)
+	}
+	object := l.wrap(namespace, *ring.Current)
+	err = s.backend.Create(ctx, keyName(namespace, l.id), bytes.NewReader(object), int64(len(object)))
+	if !errors.Is(err, ErrExists) {
+		return err
+	}
+	_, err = s.unlock(ctx, namespace, l.id)
+	return err
+}
+
+// Rewrap wraps those data keys of a namespace anew that are wrapped by another key than the current
+// one. Manifests and packs stay as they are. Once it has returned nil, former keys are not needed
+// any more by snapshots that existed when it began, nor by those made with the current key since.
+// It may be interrupted and repeated. It returns how many keys it wrapped.
+func (s *Store) Rewrap(ctx context.Context, namespace string) (n int, err error) {
+	if err := checkNamespace(namespace); err != nil {
+		return 0, err
+	}
+	ring, err := s.keysOf(namespace)
+	if err != nil {
+		return 0, err
+	}
+	if ring.Current == nil {
+		return 0, fmt.Errorf("rewrap namespace %s: %w: no current key", namespace, ErrKey)
+	}
+	current := idOf(useKeyID, *ring.Current)
+	err = s.backend.List(ctx, keysDir(namespace), func(o ObjectInfo) error {
+		id, ok := parseKeyName(namespace, o.Name)
+		if !ok {
+			return nil
+		}
+		object, err := s.readAll(ctx, o.Name, int64(wrappedSize))
+		if errors.Is(err, ErrNotFound) {
+			return nil // swept
+		}
+		if err != nil {
+			return err
+		}
+		l, by, err := unwrap(namespace, id, object, ring.all())
+		if err != nil || by == current {
+			return err
+		}
+		n++
+		return s.backend.Replace(ctx, o.Name, l.wrap(namespace, *ring.Current))
+	})
+	if err != nil {
+		return n, fmt.Errorf("rewrap namespace %s: %w", namespace, err)
+	}
+	return n, nil
+}

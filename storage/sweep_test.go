@@ -1,0 +1,176 @@
+package storage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+	"diapause.dev/storage/storagetest"
+)
+
+// node is a Backend as a node sees it whose clock, and that of all it writes, is off.
+type node struct {
+	storage.Backend
+	off time.Duration
+}
+
+func (n node) Stat(ctx context.Context, name string) (storage.ObjectInfo, error) {
+	info, err := n.Backend.Stat(ctx, name)
+	info.Modified = info.Modified.Add(n.off)
+	return info, err
+}
+
+func (n node) List(ctx context.Context, prefix string, fn func(storage.ObjectInfo) error) error {
+	return n.Backend.List(ctx, prefix, func(o storage.ObjectInfo) error {
+		o.Modified = o.Modified.Add(n.off)
+		return fn(o)
+	})
+}
+
+// TestSweepClock: it is the backend's clock that tells how old a pack is, not the node's.
+func TestSweepClock(t *testing.T) {
+	s := storagetest.NewDir(t)
+	storagetest.Write(t, s, key, nil, tinyImage())
+	if err := s.Remove(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	for _, off := range []time.Duration{-time.Hour, time.Hour, 0} {
+		far := storagetest.OpenStore(t, node{s.Backend(), off})
+		result, err := far.Sweep(t.Context(), storage.SweepOptions{Grace: 30 * time.Minute})
+		if err != nil || result.Young != 1 || result.Deleted != 0 {
+			t.Errorf("clock off by %v: %+v, %v", off, result, err)
+		}
+	}
+	if left := objects(t, s, "ns/sweeps/"); len(left) != 0 {
+		t.Errorf("notices left: %q", left)
+	}
+}
+
+// TestSweepBesideWriters: sweeps without any patience run on several nodes, with clocks that are
+// wrong, beside writers of lineages, removals and replications. What was committed, and not removed,
+// is whole.
+func TestSweepBesideWriters(t *testing.T) {
+	s, spool := storagetest.NewDir(t), storagetest.NewDir(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 2 {
+		far := storagetest.OpenStore(t, node{s.Backend(), time.Duration(2*i-1) * time.Hour})
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				grace := []time.Duration{1, 20 * time.Millisecond, 200 * time.Millisecond}[rand.IntN(3)]
+				if _, err := far.Sweep(ctx, storage.SweepOptions{Grace: grace}); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				time.Sleep(rand.N(20 * time.Millisecond))
+			}
+		})
+	}
+	var mu sync.Mutex
+	committed, failed := map[storage.Key]bool{}, 0
+	for i := range 3 {
+		wg.Go(func() {
+			src := s
+			if i == 2 {
+				src = spool
+			}
+			var parent *storage.Manifest
+			for n := 0; ctx.Err() == nil; n++ {
+				k := storage.Key{Namespace: "ns", Name: fmt.Sprintf("w%d-%d", i, n)}
+				m, err := writeSlowly(ctx, src, k, parent, uint64(n))
+				if err == nil && src == spool {
+					err = storage.Replicate(ctx, s, spool, k, nil)
+				}
+				mu.Lock()
+				if committed[k] = err == nil; err != nil {
+					failed++
+				}
+				mu.Unlock()
+				if ctx.Err() == nil && err != nil && !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, storage.ErrNotFound) {
+					t.Error(err)
+				}
+				if err != nil {
+					continue
+				}
+				if parent != nil && n%2 == 0 {
+					mu.Lock()
+					delete(committed, parent.Meta.Key)
+					mu.Unlock()
+					if err := s.Remove(ctx, parent.Meta.Key); err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+				}
+				parent = m
+			}
+		})
+	}
+	wg.Wait()
+	whole := 0
+	for k, ok := range committed {
+		if !ok {
+			continue
+		}
+		m, err := s.Manifest(t.Context(), k)
+		if err == nil {
+			err = s.Verify(t.Context(), m, storage.VerifyOptions{ReadData: true})
+		}
+		if err != nil {
+			t.Errorf("%s: %v", k, err)
+		}
+		whole++
+	}
+	t.Logf("%d snapshots are whole, %d were not made", whole, failed)
+	if whole == 0 {
+		t.Error("no snapshot was made")
+	}
+}
+
+func writeSlowly(ctx context.Context, s *storage.Store, k storage.Key, parent *storage.Manifest, seed uint64) (*storage.Manifest, error) {
+	w, err := s.NewWriter(ctx, k, storage.WriterOptions{Parent: parent})
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	for i := range uint64(4) {
+		if err := w.File("pages.img").Chunk(storagetest.Bytes((seed+i)/2, 3000)); err != nil {
+			return nil, err
+		}
+	}
+	time.Sleep(rand.N(10 * time.Millisecond))
+	return w.Commit(ctx, snapshot.Meta{})
+}
+
+// TestSweepKeysAndStrays: data keys and what lies beside a snapshot go when the snapshot has gone.
+func TestSweepKeysAndStrays(t *testing.T) {
+	plain := storagetest.NewDir(t)
+	s := locked(t, plain, keyDir(t, "ns", hexKey(1)))
+	other := storage.Key{Namespace: "ns", Name: "other"}
+	for _, k := range []storage.Key{key, other} {
+		storagetest.Write(t, s, k, nil, tinyImage())
+	}
+	if err := s.Remove(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"one", "other"} { // the first came after the removal
+		if err := s.Backend().Replace(t.Context(), "ns/snapshots/"+name+"/workingset", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := plain.Sweep(t.Context(), storage.SweepOptions{Grace: 1}) // without the key
+	if err != nil || result.Deleted != 3 || result.Named != 3 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	left := strings.Join(objects(t, s, "ns/"), " ")
+	for _, want := range []string{"ns/keys/", "ns/packs/", "ns/snapshots/other/manifest", "ns/snapshots/other/workingset"} {
+		if strings.Count(left, want) != 1 {
+			t.Errorf("left: %s", left)
+		}
+	}
+}
