@@ -31,7 +31,7 @@ const (
 )
 
 // clocks are by how much each node's clock is ahead.
-var clocks = []time.Duration{0, 0, 0, 0}
+var clocks = []time.Duration{0, hour, -hour, 0}
 
 // TestModel runs the operations with the backend failing in 5 % and in 30 % of its calls, in half of
 // the operations; in the others nothing may fail.
@@ -104,7 +104,7 @@ func newModel(t *testing.T, rate float64) *model {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := storage.Open(t.Context(), b, storage.Options{})
+		s, err := storage.Open(t.Context(), b, options)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,6 +96,19 @@ func serve(ctx context.Context, text string) error {
 	}
 }
 
+// options are those of all stores: one of the namespaces is encrypted.
+var options = storage.Options{Keyring: keyring{}}
+
+type keyring struct{}
+
+// Keys implements storage.Keyring.
+func (keyring) Keys(namespace string) (storage.Keys, error) {
+	if namespace == "green" {
+		return storage.Keys{Current: &storage.Secret{1, 2, 3}}, nil
+	}
+	return storage.Keys{Plain: true}, nil
+}
+
 // node is a process over the stores.
 type node struct {
 	stores []*storage.Store
@@ -109,7 +122,7 @@ func openNode(ctx context.Context, config nodeConfig) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := storage.Open(ctx, fault.New(&skewed{b, config.Skew}, n.chaos.hook), storage.Options{})
+		s, err := storage.Open(ctx, fault.New(&skewed{b, config.Skew}, n.chaos.hook), options)
 		if err != nil {
 			return nil, err
 		}
