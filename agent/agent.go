@@ -18,6 +18,7 @@ import (
 	"diapause.dev/cri"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/storage"
+	"diapause.dev/storage/cache"
 	"diapause.dev/storage/dir"
 )
 
@@ -30,6 +31,7 @@ type Agent struct {
 	cri     *cri.Client
 	spool   *storage.Store
 	store   *remote
+	cache   *cache.Cache // of the store; nil: none
 	journal *journal
 	metrics *metrics
 	node    *nodeFacts
@@ -84,9 +86,11 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("open spool: %w", err)
 	}
-	if a.spool, err = storage.Open(ctx, b, storage.Options{Logger: a.log}); err != nil {
+	if a.spool, err = storage.Open(ctx, b, a.storeOptions()); err != nil {
 		return fmt.Errorf("open spool: %w", err)
 	}
+	a.store.options = a.storeOptions()
+	a.openCache()
 	if _, err := a.store.get(ctx); err != nil {
 		a.log.Warn("the store cannot be reached; checkpoints stay in the spool until it can", "error", err)
 	}
@@ -132,7 +136,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // Close gives everything back that New opened.
 func (a *Agent) Close() error {
-	return errors.Join(a.cri.Close(), a.store.close(), a.spool.Backend().Close())
+	return errors.Join(a.cri.Close(), a.store.close(), a.spool.Backend().Close(), a.closeCache())
 }
 
 // stopTime is how long requests under way may take to end after the agent was told to stop; their

@@ -16,7 +16,8 @@ type Config struct {
 	Containerd    string        // containerd's socket
 	RunscConfig   string        // the shim's configuration file
 	Arena         int64         // bytes of memory for what is captured inside a pause, for each checkpoint
-	CacheSize     int64         // bytes of replicated snapshots kept on the node for the next restore
+	CacheSize     int64         // bytes kept on the node for the next restore: replicated snapshots, and what was read of a far store
+	Keys          string        // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
 	CaptureTime   time.Duration // after which a capture is given up and the sandbox runs on
 	Node          string        // name of this node
 	MetricsAddr   string        // loopback host:port; empty: no metrics

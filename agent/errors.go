@@ -48,6 +48,7 @@ var codesOf = []struct {
 	{storage.ErrNoSpace, codes.ResourceExhausted},
 	{unix.ENOSPC, codes.ResourceExhausted},
 	{storage.ErrFormat, codes.FailedPrecondition},
+	{storage.ErrKey, codes.FailedPrecondition},
 	{storage.ErrUnavailable, codes.Unavailable},
 	{cri.ErrOtherRuntime, codes.FailedPrecondition},
 	{cri.ErrNotRunning, codes.FailedPrecondition},

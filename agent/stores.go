@@ -9,8 +9,10 @@ import (
 	"sync"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/cache"
 	"diapause.dev/storage/dir"
 	"diapause.dev/storage/gcs"
+	"diapause.dev/storage/keyring"
 )
 
 // openBackend opens what a --store flag names.
@@ -35,11 +37,50 @@ func ValidateStore(location string) error {
 	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", ErrInvalid, location)
 }
 
+// storeOptions are those of every store of the agent.
+func (a *Agent) storeOptions() storage.Options {
+	o := storage.Options{Logger: a.log}
+	if a.cfg.Keys != "" {
+		o.Keyring = keyring.Dir(a.cfg.Keys)
+	}
+	return o
+}
+
+// openCache opens what stands between restores and a store that is not on this node. Without it
+// restores are slower, and nothing else.
+func (a *Agent) openCache() {
+	if strings.HasPrefix(a.cfg.Store, "dir:") || a.cfg.CacheSize <= 0 {
+		return
+	}
+	c, err := cache.Open(filepath.Join(a.cfg.StateDir, "cache"), cache.Options{MaxBytes: a.cfg.CacheSize / 2, Logger: a.log})
+	if err != nil {
+		a.log.Warn("no cache", "error", err)
+		return
+	}
+	a.cache, a.store.options.Cache = c, c
+}
+
+// cached is how many bytes the cache holds.
+func (a *Agent) cached() int64 {
+	if a.cache == nil {
+		return 0
+	}
+	return a.cache.Bytes()
+}
+
+func (a *Agent) closeCache() error {
+	if a.cache == nil {
+		return nil
+	}
+	return a.cache.Close()
+}
+
 // remote is the store, opened when it is first needed and can be reached: an agent starts, and
 // takes checkpoints into its spool, while the store is away.
 type remote struct {
 	location string
 	log      *slog.Logger
+	options  storage.Options
 
 	mu    sync.Mutex
 	store *storage.Store
@@ -56,7 +97,7 @@ func (r *remote) get(ctx context.Context) (*storage.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: open store %s: %w", storage.ErrUnavailable, r.location, err)
 	}
-	s, err := storage.Open(ctx, b, storage.Options{Logger: r.log})
+	s, err := storage.Open(ctx, b, r.options)
 	if err != nil {
 		b.Close()
 		return nil, fmt.Errorf("%w: %w", storage.ErrUnavailable, err)

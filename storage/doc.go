@@ -10,7 +10,8 @@
 // says what the snapshot is and where each of its chunks lies. A lineage is a snapshot's line of
 // parents; chunks that a parent has are not stored again. To replicate is to copy a snapshot from
 // one store to another, the first of which is often a spool. A sweep deletes packs that nothing
-// names any more.
+// names any more. A working set is the chunks that a restored sandbox asks for first, in order. A
+// data key encrypts the snapshots of a lineage, a namespace key wraps data keys.
 //
 // # Layout
 //
@@ -18,7 +19,10 @@
 //
 //	diapause.json                              {"product":"diapause","format":1}, created once
 //	<namespace>/packs/<id>                     a pack; id is 32 lower-case hex digits, random
+//	<namespace>/keys/<id>                      a wrapped data key, replaced when namespace keys change
 //	<namespace>/snapshots/<name>/manifest      a manifest, created once
+//	<namespace>/snapshots/<name>/workingset    small, replaceable
+//	<namespace>/sweeps/<id>                    notice of a sweep under way
 //
 // What else lies in a snapshot's directory belongs to the snapshot and goes with it. Namespaces and names
 // are those of Kubernetes (at most 253 of a-z, 0-9, '-' and '.'), so that no name can lead to another
@@ -27,10 +31,32 @@
 //
 // # Order of writing
 //
-// A Writer makes all packs durable before it creates the manifest, and creating is create-only. So
-// whatever dies at whatever point, a snapshot that exists is whole; what is left of one that does
-// not exist is packs that no manifest names, which a Sweep deletes once they are older than its
-// grace. Remove deletes the manifest first.
+// A Writer makes all packs, and the data key, durable before it creates the manifest, and creating is
+// create-only. So whatever dies at whatever point, a snapshot that exists is whole; what is left of
+// one that does not exist is packs that no manifest names, which a Sweep deletes once they are older
+// than its grace. Remove deletes the manifest first.
+//
+// # Sweeps beside writers
+//
+// How old an object is, a sweep tells by the backend's clock alone: it writes an object and asks for
+// its time. No node's clock counts. As long as writers commit within the grace, sweeps do not touch
+// what they make. A writer that is slower, or a replication that finds packs of an earlier attempt,
+// may meet a sweep that has condemned them. So
+//
+//	a sweep    gives notice of what it is about to delete, then reads all manifests that have come
+//	           since it read them first, then deletes what is still not named, then takes the notice
+//	           away;
+//	a writer   creates its manifest, then reads all notices, then asks for all objects that the
+//	           manifest names.
+//
+// If an object that a snapshot names is deleted, its sweep had not seen the manifest, so it had given
+// notice before the manifest was created. Then the writer either finds the notice, or the notice has
+// been taken away and with it the object is gone: the writer finds one or the other, takes its
+// manifest back, and fails. A replication waits until the notice is gone and copies again. That needs
+// no clocks, only a backend in which a read sees every write that ended before. What is left is a
+// writer slower than the grace that dies between its manifest and its look at notices while a sweep
+// has passed its look at manifests: verify finds that. A sweep that died leaves a notice; it counts
+// for ten minutes, and a sweep that lives deletes nothing any more after five.
 //
 // # Packs
 //
@@ -49,6 +75,57 @@
 // packs in their order, and packs are written several at a time. Its memory is bounded whatever the
 // snapshot's size. Which codec a chunk gets is decided when its turn comes, by what has been measured
 // so far of codecs and backend: see chooser.
+//
+// A Reader reads neighbouring chunks together, up to 8 MiB at a time, several such reads at once, and
+// decodes them on all processors straight into the caller's memory. Before the first byte of a chunk
+// there is one read for the manifest, one for the data key of an encrypted lineage, once, and one for
+// the chunk. A PackCache may stand between the Reader and the backend.
+//
+// # Long lineages
+//
+// A child names packs of its parent again, as long as they are not too many (32, or twice what the
+// bytes would fill) and four fifths of their bytes are used. Otherwise the chunks in the packs that
+// are used least are written anew. So however long a lineage is, a snapshot is read nearly as fast as
+// one that was written whole; and what is stored for a small change is a few times that change.
+//
+// # Encryption
+//
+// Where a Keyring has a key for a namespace, chunks and manifests are encrypted with AES-256-GCM under
+// a data key: 32 random bytes, inherited along a lineage, so that chunks can be shared. The data
+// key's id is derived from it. Its object holds it wrapped:
+//
+//	8 bytes   "DIAPKEY" and 1
+//	16 bytes  the id of the namespace key that wraps it, derived from that
+//	12 bytes  nonce, random
+//	48 bytes  the data key, AES-256-GCM under a key derived from the namespace key; authenticated with
+//	          it: the object's name
+//
+// Namespace keys change by Rewrap, which replaces these objects alone; manifests and packs stay. A
+// manifest names its data key by id, so that a key object that was exchanged is found out. There is
+// one such object for a lineage, and it is swept like a pack. All keys that are used for something
+// are derived from the data key by BLAKE3's key derivation, each under a context of its own:
+//
+//	a pack's      from its id; encrypts each of its chunks, whose nonce is its offset (8 zero bytes, 4
+//	              bytes little-endian); authenticated with it: the pack's id and the offset
+//	a manifest's  from 16 random bytes; encrypts one section, nonce zero; authenticated with it: all
+//	              bytes of the manifest before the section's header, where the snapshot's key and
+//	              packs stand
+//	a working set's  the same way
+//
+// An encrypted chunk is 16 bytes longer. What can be seen without a key: names of namespaces and
+// snapshots, ids and sizes of packs, which packs a snapshot names, times. Digests of chunks are inside,
+// and so is their key. Where a namespace must be encrypted, a snapshot that is not is refused.
+//
+// # Working sets
+//
+//	7 bytes   "DIAWSET"
+//	1 byte    0 plain, 1 encrypted
+//	32 bytes  the digest of the manifest that it belongs to
+//	          plain: the list, and BLAKE3 of all bytes before; encrypted: 16 random bytes, and the
+//	          list, encrypted; authenticated with it: all bytes before
+//
+// The list holds, for each chunk, 4 bytes index of the file and 4 bytes index of the chunk in it,
+// little-endian.
 //
 // # Manifests
 //
@@ -70,6 +147,10 @@
 //	PACK  4 bytes: number of packs; for each 16 bytes id, 8 bytes size, 32 bytes digest
 //	CHNK  1 byte: codec of the table (1 or 2), 8 bytes: number of chunks, and the table
 //
+// An encrypted manifest has, in this order and with nothing behind them, NAME (JSON of the snapshot's
+// key), LOCK (16 bytes id of the data key, 16 random bytes), PACK, and SEAL, which encrypts the other
+// sections.
+//
 // The table holds the chunks of all files, one file after the other, column by column: codecs (1
 // byte each), raw lengths (4), stored lengths (4), packs (4, an index into PACK), offsets in the
 // pack (4), digests (32). A table stored as zstd shrinks by no more than a factor of 64.
@@ -80,8 +161,8 @@
 //
 // # Errors
 //
-// Kinds are asked for with errors.Is: ErrNotFound, ErrExists, ErrTruncated, ErrCorrupt, ErrFormat,
-// ErrInvalidName, ErrNoSpace, ErrUnavailable. A CorruptError names the object and the snapshot it
+// Kinds are asked for with errors.Is: ErrNotFound, ErrExists, ErrTruncated, ErrTooLarge, ErrCorrupt,
+// ErrFormat, ErrInvalidName, ErrKey, ErrNoSpace, ErrUnavailable. A CorruptError names the object and the snapshot it
 // hurts. Everything read from a store is taken for hostile: sizes are bounded, ranges checked, and no
 // byte is handed out before its digest has been compared.
 package storage

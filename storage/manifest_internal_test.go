@@ -221,6 +221,119 @@ func FuzzChunk(f *testing.F) {
 	})
 }
 
+// FuzzSealedManifest opens hostile content that is sealed with the right key: what a namespace's own
+// writer may have made of it.
+func FuzzSealedManifest(f *testing.F) {
+	l := newLock()
+	unlock := func(string, keyID) (*lock, error) { return l, nil }
+	salt := make([]byte, saltSize)
+	before := append([]byte(manifestMagic), Format, 0, 0, 0)
+	before = appendSection(before, tagName, []byte(`{"namespace":"ns","name":"one"}`))
+	before = appendSection(before, tagLock, append(l.id[:], salt...))
+	before = appendSection(before, tagPacks, encodePacks(example().Packs))
+	seed := sealedExample(l)
+	f.Add(seed.appendContent(nil, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, seed))
+	f.Fuzz(func(t *testing.T, content, outside []byte) {
+		box := l.manifestAEAD(salt).Seal(nil, zeroNonce, content, before)
+		for _, data := range [][]byte{seal(appendSection(bytes.Clone(before), tagSeal, box)), seal(outside)} {
+			m, err := decode(data, unlock)
+			if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrFormat) {
+				t.Fatalf("error of no kind: %v", err)
+			}
+			if err == nil && checkKey(m.Meta.Key) != nil {
+				t.Fatal("nobody's")
+			}
+		}
+	})
+}
+
+func sealedExample(l *lock) *Manifest {
+	m := example()
+	m.lock = l
+	for i := range m.Files[1].Chunks {
+		if c := &m.Files[1].Chunks[i]; c.Codec != CodecZero {
+			c.Stored += sealed
+		}
+		m.Packs[0].Size, m.Packs[1].Size = 1000, 56
+	}
+	return m
+}
+
+// TestSealedManifest: an encrypted manifest needs its key, and says only whose it is without.
+func TestSealedManifest(t *testing.T) {
+	l := newLock()
+	m := sealedExample(l)
+	data := encode(t, m)
+	if _, err := DecodeManifest(data); !errors.Is(err, ErrKey) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("without a key: %v", err)
+	}
+	env, err := openEnvelope(data)
+	if err != nil || env.key != m.Meta.Key || len(env.packs) != 2 || *env.lock != l.id {
+		t.Errorf("envelope: %+v, %v", env, err)
+	}
+	got, err := decode(data, func(string, keyID) (*lock, error) { return l, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Digest = got.Digest
+	if !reflect.DeepEqual(got, m) {
+		t.Errorf("got %+v", got)
+	}
+	for name, bad := range map[string][]byte{
+		"section behind": appendSection(body(data), "xtra", nil),
+		"meta beside":    append(appendSection(body(data)[:manifestPrefix:manifestPrefix], tagMeta, []byte("{}")), body(data)[manifestPrefix:]...),
+		"other name":     bytes.Replace(body(data), []byte(`"one"`), []byte(`"two"`), 1),
+		"other pack":     bytes.Replace(body(data), []byte{9, 0, 0, 0}, []byte{7, 0, 0, 0}, 1),
+		"other packs":    bytes.Replace(body(data), []byte(tagPacks), []byte("pack"), 1),
+	} {
+		if _, err := decode(seal(bad), func(string, keyID) (*lock, error) { return l, nil }); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// FuzzWorkingSet reads hostile working sets of a small manifest.
+func FuzzWorkingSet(f *testing.F) {
+	m := example()
+	m.Digest = [digestSize]byte{1}
+	f.Add(encodeWorkingSet(m, []ChunkRef{{1, 0}, {1, 2}})[:setPrefix+16])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		chunks, err := decodeWorkingSet(m, seal(data))
+		if err == nil && m.checkRefs(chunks) != nil {
+			t.Fatal("a chunk that does not exist")
+		}
+		_, _ = decodeWorkingSet(m, data)
+		_, _ = decodeWorkingSet(sealedExample(newLock()), data)
+	})
+}
+
+// FuzzPack checks hostile packs against a manifest's word, and unpacks hostile encrypted chunks.
+func FuzzPack(f *testing.F) {
+	m := sealedExample(newLock())
+	o := newOpener(m)
+	pack := append(packHeader(m.Packs[1].ID), make([]byte, 8+sealed)...)
+	f.Add(pack)
+	f.Add(pack[:packHeaderSize])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if reason := checkPack(Pack{ID: m.Packs[1].ID, Size: 56, Digest: [32]byte{5}}, o.digest, data); reason == "" {
+			t.Fatal("sound")
+		}
+		memory := bytes.Repeat([]byte{0xa5}, 10+64)
+		for i := range m.Files[1].Chunks {
+			c := &m.Files[1].Chunks[i]
+			if c.Codec == CodecZero || int(c.Offset) > len(data) {
+				continue
+			}
+			if err := o.unpack(c, memory[:c.Raw], data[c.Offset:]); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("unpacked: %v", err)
+			}
+			if !bytes.Equal(memory[10:], bytes.Repeat([]byte{0xa5}, 64)) {
+				t.Fatal("wrote behind its buffer")
+			}
+		}
+	})
+}
+
 func TestCodec(t *testing.T) {
 	for _, codec := range []Codec{CodecNone, CodecZstd, CodecS2} {
 		for _, size := range []int{1, 100, 4096, MaxChunk} {

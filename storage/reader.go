@@ -143,6 +143,30 @@ func (r *Reader) Prefetch(ctx context.Context, file string, off, n int64) error 
 	return nil
 }
 
+// PrefetchChunks is Prefetch for the chunks of a working set, which are fetched together in as few
+// reads as possible. It returns how many of them, from the first on, it dealt with: what does not
+// fit is left to a later call.
+func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, err error) {
+	if err := r.m.checkRefs(chunks); err != nil {
+		return 0, fmt.Errorf("prefetch snapshot %s: %w", r.m.Meta.Key, err)
+	}
+	b := batch{r: r}
+	defer b.abandon()
+	left := r.cache.max / 2
+	for _, c := range chunks {
+		b.file = r.files[r.m.Files[c.File].Name]
+		if left -= int64(b.file.file.Chunks[c.Index].Raw); left < 0 {
+			break
+		}
+		b.prefetch(int(c.Index))
+		n++
+	}
+	if err := b.finish(ctx); err != nil {
+		return 0, fmt.Errorf("prefetch snapshot %s: %w", r.m.Meta.Key, err)
+	}
+	return n, nil
+}
+
 // load fills dst, of the chunk's raw length, from the first store that has it sound.
 func (r *Reader) load(ctx context.Context, c *Chunk, dst []byte) error {
 	var errs []error

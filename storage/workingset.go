@@ -1,0 +1,145 @@
+package storage
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/zeebo/blake3"
+)
+
+// ChunkRef names a chunk of a manifest.
+type ChunkRef struct {
+	File  uint32 // index in Manifest.Files
+	Index uint32 // in File.Chunks
+}
+
+// The parts of an encoded working set; doc.go tells the whole format.
+const (
+	setMagic      = "DIAWSET"
+	setPlain      = 0
+	setSealed     = 1
+	setPrefix     = len(setMagic) + 1 + digestSize
+	setRecord     = 8
+	maxWorkingSet = 1 << 20 // chunks
+	maxSetSize    = setPrefix + maxWorkingSet*setRecord + saltSize + digestSize
+)
+
+func workingSetName(key Key) string { return snapshotDir(key) + "workingset" }
+
+// PutWorkingSet records which chunks of a snapshot a restored sandbox asks for first, in that
+// order, in place of what was recorded before. At most 1 Mi chunks are kept, the first ones.
+func (s *Store) PutWorkingSet(ctx context.Context, m *Manifest, chunks []ChunkRef) error {
+	chunks = chunks[:min(len(chunks), maxWorkingSet)]
+	if err := m.checkRefs(chunks); err != nil {
+		return fmt.Errorf("write working set of %s: %w", m.Meta.Key, err)
+	}
+	if err := s.backend.Replace(ctx, workingSetName(m.Meta.Key), encodeWorkingSet(m, chunks)); err != nil {
+		return fmt.Errorf("write working set of %s: %w", m.Meta.Key, err)
+	}
+	return nil
+}
+
+// WorkingSet returns what PutWorkingSet recorded for a snapshot. Nothing, or what was recorded for
+// another snapshot of that name, is ErrNotFound.
+func (s *Store) WorkingSet(ctx context.Context, m *Manifest) ([]ChunkRef, error) {
+	name := workingSetName(m.Meta.Key)
+	data, err := s.readAll(ctx, name, int64(maxSetSize))
+	if err != nil {
+		return nil, fmt.Errorf("read working set of %s: %w", m.Meta.Key, err)
+	}
+	chunks, err := decodeWorkingSet(m, data)
+	if err != nil {
+		if !errors.Is(err, ErrNotFound) {
+			err = &CorruptError{Object: name, Key: m.Meta.Key, Reason: "working set", Err: err}
+		}
+		return nil, err
+	}
+	return chunks, nil
+}
+
+func (m *Manifest) checkRefs(chunks []ChunkRef) error {
+	for _, c := range chunks {
+		if uint64(c.File) >= uint64(len(m.Files)) || uint64(c.Index) >= uint64(len(m.Files[c.File].Chunks)) {
+			return fmt.Errorf("no chunk %d in file %d", c.Index, c.File)
+		}
+	}
+	return nil
+}
+
+// Locate returns the chunks that hold a range of a file; none when there is no such range.
+func (m *Manifest) Locate(file string, off, n int64) (chunks []ChunkRef) {
+	for i := range m.Files {
+		if f := &m.Files[i]; f.Name == file {
+			var at int64
+			for j := range f.Chunks {
+				if end := at + int64(f.Chunks[j].Raw); at < off+n && end > off {
+					chunks = append(chunks, ChunkRef{uint32(i), uint32(j)})
+				}
+				at += int64(f.Chunks[j].Raw)
+			}
+		}
+	}
+	return chunks
+}
+
+func encodeWorkingSet(m *Manifest, chunks []ChunkRef) []byte {
+	b := append([]byte(setMagic), setPlain)
+	b = append(b, m.Digest[:]...)
+	var list []byte
+	for _, c := range chunks {
+		list = binary.LittleEndian.AppendUint32(list, c.File)
+		list = binary.LittleEndian.AppendUint32(list, c.Index)
+	}
+	if m.lock != nil {
+		b[len(setMagic)] = setSealed
+		salt := make([]byte, saltSize)
+		_, _ = rand.Read(salt) // never fails
+		b = append(b, salt...)
+		return newAEAD(derive(useSet, m.lock.key, salt)).Seal(b, zeroNonce, list, b)
+	}
+	b = append(b, list...)
+	digest := blake3.Sum256(b)
+	return append(b, digest[:]...)
+}
+
+// decodeWorkingSet reads a working set of m. It never panics.
+func decodeWorkingSet(m *Manifest, data []byte) ([]ChunkRef, error) {
+	if len(data) < setPrefix || string(data[:len(setMagic)]) != setMagic {
+		return nil, errors.New("wrong magic")
+	}
+	if [digestSize]byte(data[len(setMagic)+1:]) != m.Digest {
+		return nil, fmt.Errorf("working set of %s: of another snapshot of that name: %w", m.Meta.Key, ErrNotFound)
+	}
+	list, err := openWorkingSet(m, data)
+	if err != nil {
+		return nil, err
+	}
+	if len(list)%setRecord != 0 || len(list)/setRecord > maxWorkingSet {
+		return nil, fmt.Errorf("a list of %d bytes", len(list))
+	}
+	chunks := make([]ChunkRef, len(list)/setRecord)
+	for i := range chunks {
+		chunks[i] = ChunkRef{binary.LittleEndian.Uint32(list[i*setRecord:]), binary.LittleEndian.Uint32(list[i*setRecord+4:])}
+	}
+	return chunks, m.checkRefs(chunks)
+}
+
+// openWorkingSet checks a working set and returns its list.
+func openWorkingSet(m *Manifest, data []byte) ([]byte, error) {
+	kind, rest := data[len(setMagic)], data[setPrefix:]
+	switch {
+	case kind == setPlain && m.lock == nil && len(rest) >= digestSize:
+		end := len(data) - digestSize
+		if blake3.Sum256(data[:end]) != [digestSize]byte(data[end:]) {
+			return nil, errors.New("digest mismatch")
+		}
+		return data[setPrefix:end], nil
+	case kind == setSealed && m.lock != nil && len(rest) >= saltSize:
+		salt, box := rest[:saltSize], rest[saltSize:]
+		return newAEAD(derive(useSet, m.lock.key, salt)).Open(nil, zeroNonce, box, data[:setPrefix+saltSize])
+	}
+	return nil, fmt.Errorf("kind %d, %d bytes", kind, len(data))
+}
