@@ -175,7 +175,9 @@ func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingSe
 	}
 	sum := &localv1.SweepResult{}
 	for _, st := range []*storage.Store{s.spool, far} {
-		r, err := st.Sweep(ctx, storage.SweepOptions{Grace: grace, DryRun: req.DryRun, Progress: func(done, total int64) {
+		r, err := st.Sweep(ctx, storage.SweepOptions{Grace: grace, DryRun: req.DryRun, Found: func(o storage.ObjectInfo) {
+			sum.Objects = append(sum.Objects, st.Backend().Location()+" "+o.Name)
+		}, Progress: func(done, total int64) {
 			stage := st.Backend().Location()
 			out.progress(stage, &localv1.SweepEvent{Event: &localv1.SweepEvent_Progress{
 				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total}}})

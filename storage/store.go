@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,7 +139,7 @@ func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, e
 	if err != nil {
 		var c *CorruptError
 		if errors.As(err, &c) {
-			c.Object, c.Key = name, key
+			c.Object, c.Key = cmp.Or(c.Object, name), key // it may be the data key
 		}
 		return nil, nil, fmt.Errorf("read manifest of %s: %w", key, err)
 	}
