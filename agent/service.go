@@ -160,6 +160,9 @@ func (s *service) toVerify(ctx context.Context, req *localv1.VerifyRequest) (key
 	return keys, damaged, err
 }
 
+// maxSwept bounds how many objects a sweep names, so that its result fits in a message.
+const maxSwept = 10_000
+
 // Sweep implements localv1.AgentServer.
 func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingServer[localv1.SweepEvent]) error {
 	ctx, cancel := s.bound(stream.Context())
@@ -176,7 +179,9 @@ func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingSe
 	sum := &localv1.SweepResult{}
 	for _, st := range []*storage.Store{s.spool, far} {
 		r, err := st.Sweep(ctx, storage.SweepOptions{Grace: grace, DryRun: req.DryRun, Found: func(o storage.ObjectInfo) {
-			sum.Objects = append(sum.Objects, st.Backend().Location()+" "+o.Name)
+			if len(sum.Objects) < maxSwept {
+				sum.Objects = append(sum.Objects, st.Backend().Location()+" "+o.Name)
+			}
 		}, Progress: func(done, total int64) {
 			stage := st.Backend().Location()
 			out.progress(stage, &localv1.SweepEvent{Event: &localv1.SweepEvent_Progress{

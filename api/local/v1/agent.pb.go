@@ -1222,10 +1222,11 @@ func (*SweepEvent_Progress) isSweepEvent_Event() {}
 func (*SweepEvent_Result) isSweepEvent_Event() {}
 
 type SweepResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Packs         int64                  `protobuf:"varint,1,opt,name=packs,proto3" json:"packs,omitempty"`
-	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Objects       []string               `protobuf:"bytes,3,rep,name=objects,proto3" json:"objects,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Packs int64                  `protobuf:"varint,1,opt,name=packs,proto3" json:"packs,omitempty"`
+	Bytes int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The objects, each after the location it was in; the first 10,000 of them.
+	Objects       []string `protobuf:"bytes,3,rep,name=objects,proto3" json:"objects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
