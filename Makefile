@@ -4,9 +4,9 @@
 
 GO ?= go
 BIN := .cache/bin/programs
-FUZZTIME ?= 20s
+FUZZTIME ?= 60s
 
-.PHONY: help build tools test lint demo bench-pause bench-restore generate fuzz clean
+.PHONY: help build tools test lint demo bench-pause bench-restore bench-store generate fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,9 @@ bench-pause: ## the pause of a checkpoint, side by side with stock gVisor
 bench-restore: ## the time of a restore, side by side with stock gVisor
 	$(GO) run ./bench restore
 
+bench-store: ## the snapshot store on a real heap, beside its bounds and other tools
+	$(GO) run ./bench/store
+
 generate: ## the Go of the local API from its .proto
 	@test -f /usr/include/google/protobuf/timestamp.proto && command -v protoc >/dev/null || \
 		{ apt-get update -q && apt-get install -qy --no-install-recommends protobuf-compiler libprotobuf-dev; }
@@ -42,10 +45,11 @@ generate: ## the Go of the local API from its .proto
 	cd api/local/v1 && PATH=$(CURDIR)/.cache/gen:$$PATH protoc -I . -I /usr/include \
 		--go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative *.proto
 
-fuzz: ## every fuzz target for FUZZTIME (20s) each
+fuzz: ## every fuzz target for FUZZTIME (60s) each; what they find out is kept in .cache/fuzz
 	@grep -rlE '^func Fuzz' --include='*_test.go' --exclude-dir=.cache . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
 		sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$dir/*_test.go | while read -r target; do \
-			echo "$$dir $$target" && $(GO) test $$dir -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) </dev/null || exit 1; \
+			echo "$$dir $$target" && $(GO) test $$dir -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) \
+				-args -test.fuzzcachedir=$(CURDIR)/.cache/fuzz/$$dir </dev/null || exit 1; \
 		done || exit 1; \
 	done
 

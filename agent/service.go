@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -116,6 +117,10 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
 	out := events[localv1.VerifyEvent]{stream: stream}
+	options := storage.VerifyOptions{ReadData: req.ReadData, Subset: storage.Subset{Part: int(req.Part), Of: int(req.Parts)}}
+	if err := options.Subset.Validate(); err != nil {
+		return toStatus(fmt.Errorf("%w: %w", ErrInvalid, err))
+	}
 	keys, damaged, err := s.toVerify(ctx, req)
 	if err != nil {
 		return toStatus(err)
@@ -124,10 +129,11 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 		out.send(verifyResult(&localv1.VerifyResult{Problems: []string{d}}))
 	}
 	for _, k := range keys {
-		err := s.verify(ctx, k, req.ReadData, func(done, total int64) {
+		options.Progress = func(done, total int64) {
 			out.progress(k.String(), &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Progress{
 				Progress: &localv1.Progress{Stage: k.String(), Done: done, Total: total}}})
-		})
+		}
+		err := s.verify(ctx, k, options)
 		if err != nil && !errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrTruncated) {
 			return toStatus(err)
 		}
@@ -154,6 +160,9 @@ func (s *service) toVerify(ctx context.Context, req *localv1.VerifyRequest) (key
 	return keys, damaged, err
 }
 
+// maxSwept bounds how many objects a sweep names, so that its result fits in a message.
+const maxSwept = 10_000
+
 // Sweep implements localv1.AgentServer.
 func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingServer[localv1.SweepEvent]) error {
 	ctx, cancel := s.bound(stream.Context())
@@ -169,7 +178,11 @@ func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingSe
 	}
 	sum := &localv1.SweepResult{}
 	for _, st := range []*storage.Store{s.spool, far} {
-		r, err := st.Sweep(ctx, storage.SweepOptions{Grace: grace, DryRun: req.DryRun, Progress: func(done, total int64) {
+		r, err := st.Sweep(ctx, storage.SweepOptions{Grace: grace, DryRun: req.DryRun, Found: func(o storage.ObjectInfo) {
+			if len(sum.Objects) < maxSwept {
+				sum.Objects = append(sum.Objects, st.Backend().Location()+" "+o.Name)
+			}
+		}, Progress: func(done, total int64) {
 			stage := st.Backend().Location()
 			out.progress(stage, &localv1.SweepEvent{Event: &localv1.SweepEvent_Progress{
 				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total}}})

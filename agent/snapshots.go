@@ -143,7 +143,7 @@ func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 }
 
 // verify checks one snapshot wherever it is. The result names every damaged object.
-func (a *Agent) verify(ctx context.Context, k snapshot.Key, readData bool, progress func(done, total int64)) error {
+func (a *Agent) verify(ctx context.Context, k snapshot.Key, o storage.VerifyOptions) error {
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -160,7 +160,7 @@ func (a *Agent) verify(ctx context.Context, k snapshot.Key, readData bool, progr
 		}
 		seen = true
 		if err == nil {
-			err = s.Verify(ctx, m, storage.VerifyOptions{ReadData: readData, Progress: progress})
+			err = s.Verify(ctx, m, o)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.Backend().Location(), err))

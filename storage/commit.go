@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/failpoint"
 )
 
 // buildManifest makes the manifest of what has been packed. Packs that no chunk names (a parent's)
@@ -63,12 +64,15 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 			return fmt.Errorf("put the data key in place: %w", err)
 		}
 	}
+	failpoint.ManifestReady.Hit()
 	if err := w.createManifest(ctx, m, data); err != nil {
 		return err
 	}
+	failpoint.ManifestMade.Hit()
 	if err := w.confirm(ctx, m); err != nil {
 		return errors.Join(err, w.retract(ctx))
 	}
+	failpoint.SnapshotConfirmed.Hit()
 	w.manifest, w.ended = manifestWritten, true
 	w.unwatch()
 	w.cancel(nil)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+
+	"diapause.dev/storage/failpoint"
 )
 
 // firstPack is the size of the first pack that is sealed because the backend has nothing to do.
@@ -180,6 +182,7 @@ func (o *openPack) seal(l *lock) {
 
 // upload encrypts and writes a pack, and completes its entry.
 func (p *packer) upload(o *openPack) error {
+	failpoint.PackSealed.Hit()
 	defer func() {
 		packBuffers.Put(o.data)
 		o.data = nil
@@ -187,7 +190,11 @@ func (p *packer) upload(o *openPack) error {
 	o.seal(p.w.lineage.lock)
 	data := *o.data
 	o.pack = Pack{ID: o.id, Size: int64(len(data)), Digest: p.w.digests.sum(data)}
-	return p.w.store.sendPack(p.w.ctx, packName(p.w.key.Namespace, o.id), data)
+	if err := p.w.store.sendPack(p.w.ctx, packName(p.w.key.Namespace, o.id), data); err != nil {
+		return err
+	}
+	failpoint.PackCreated.Hit()
+	return nil
 }
 
 // written returns the packs that were made, by number. It is valid after finish.
@@ -222,6 +229,7 @@ func (p *packer) finish() {
 // remove deletes the packs of a writer that failed, including those that may have been written by
 // an upload that reported an error.
 func (p *packer) remove(ctx context.Context) {
+	failpoint.SnapshotBroken.Hit()
 	for _, pack := range p.packs {
 		name := packName(p.w.key.Namespace, pack.id)
 		if err := p.w.store.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {

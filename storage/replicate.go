@@ -10,6 +10,8 @@ import (
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
+
+	"diapause.dev/storage/failpoint"
 )
 
 // copies is how many packs are copied at a time, and copyBuffer how much of each is read at once.
@@ -49,10 +51,16 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 	if err := r.copyPacks(ctx); err != nil || done {
 		return err
 	}
+	failpoint.CopiesComplete.Hit()
 	if err := dst.putManifest(ctx, key, data); err != nil {
 		return err
 	}
-	return r.confirm(ctx)
+	failpoint.ManifestCopied.Hit()
+	if err := r.confirm(ctx); err != nil {
+		return err
+	}
+	failpoint.CopiesConfirmed.Hit()
+	return nil
 }
 
 // sweepPoll is how often it is asked whether a sweep has ended.
@@ -117,7 +125,8 @@ type replication struct {
 	progress *progress
 }
 
-// copyKey brings the data key of an encrypted snapshot to dst, as it is wrapped in src.
+// copyKey brings the data key of an encrypted snapshot to dst, as it is wrapped in src. It is checked
+// on the way: without it, all snapshots of the lineage are lost.
 func (r *replication) copyKey(ctx context.Context) error {
 	if r.m.lock == nil {
 		return nil
@@ -127,9 +136,43 @@ func (r *replication) copyKey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	keys, err := r.keys()
+	if err != nil {
+		return err
+	}
+	if _, _, err := unwrap(r.m.Meta.Namespace, r.m.lock.id, data, keys); err != nil {
+		return err
+	}
 	err = r.dst.backend.Create(ctx, name, bytes.NewReader(data), int64(len(data)))
-	if errors.Is(err, ErrExists) {
-		return nil // by its parent, or an earlier attempt
+	if errors.Is(err, ErrExists) { // by its parent, or an earlier attempt
+		return r.repairKey(ctx, name, data, keys)
+	}
+	return err
+}
+
+// keys returns what may wrap the data key in either store.
+func (r *replication) keys() ([]Secret, error) {
+	src, err := r.src.keysOf(r.m.Meta.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := r.dst.keysOf(r.m.Meta.Namespace)
+	return append(src.all(), dst.all()...), err
+}
+
+// repairKey replaces a data key in dst that is damaged. One that is wrapped by a key that is not at
+// hand stays.
+func (r *replication) repairKey(ctx context.Context, name string, good []byte, keys []Secret) error {
+	have, err := r.dst.readAll(ctx, name, int64(wrappedSize))
+	if err == nil {
+		_, _, err = unwrap(r.m.Meta.Namespace, r.m.lock.id, have, keys)
+	}
+	switch {
+	case errors.Is(err, ErrKey):
+		return nil
+	case errors.Is(err, ErrCorrupt):
+		r.dst.log.Warn("replacing a damaged data key", "snapshot", r.m.Meta.Key.String(), "object", name)
+		return r.dst.backend.Replace(ctx, name, good)
 	}
 	return err
 }
@@ -163,12 +206,16 @@ func (r *replication) copyPack(ctx context.Context, i uint32) error {
 		if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
+		failpoint.PackToBeRewritten.Hit()
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
 	err := r.dst.backend.Create(ctx, name, newPackReader(ctx, r.src, r.m, i), pack.Size)
 	if errors.Is(err, ErrExists) {
 		return r.dst.statPack(ctx, r.m, i) // by another replication
+	}
+	if err == nil {
+		failpoint.PackCopied.Hit()
 	}
 	return err
 }

@@ -2,12 +2,15 @@ package storage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
+
+	"diapause.dev/storage/failpoint"
 )
 
 // Options of a Store.
@@ -136,7 +139,7 @@ func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, e
 	if err != nil {
 		var c *CorruptError
 		if errors.As(err, &c) {
-			c.Object, c.Key = name, key
+			c.Object, c.Key = cmp.Or(c.Object, name), key // it may be the data key
 		}
 		return nil, nil, fmt.Errorf("read manifest of %s: %w", key, err)
 	}
@@ -224,6 +227,7 @@ func (s *Store) Remove(ctx context.Context, key Key) error {
 	if err := s.backend.Delete(ctx, manifestName(key)); err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", key, err)
 	}
+	failpoint.ManifestRemoved.Hit()
 	err := s.backend.List(ctx, snapshotDir(key), func(o ObjectInfo) error {
 		if o.Name == manifestName(key) {
 			return nil // of a snapshot made anew meanwhile
@@ -236,5 +240,6 @@ func (s *Store) Remove(ctx context.Context, key Key) error {
 	if err != nil {
 		return fmt.Errorf("remove snapshot %s: its manifest is gone, objects beside it may be left: %w", key, err)
 	}
+	failpoint.RestRemoved.Hit()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/failpoint"
 )
 
 // DefaultGrace is how old a pack must be before it is swept, when nothing else is said. A writer
@@ -19,6 +20,9 @@ type SweepOptions struct {
 	Namespace string        // "": each one that the store has, on its own
 	Grace     time.Duration // 0: DefaultGrace. Writers that take longer fail, if they are unlucky
 	DryRun    bool          // delete nothing, tell what would be
+
+	// Found, if set, is called with each object that has been deleted or, in a dry run, would be.
+	Found func(ObjectInfo)
 
 	// Progress, if set, is called with the objects looked at and to be looked at, per namespace.
 	Progress func(done, total int64)
@@ -109,9 +113,11 @@ func (w *sweep) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.PacksListed.Hit()
 	if err := w.readManifests(ctx); err != nil {
 		return err
 	}
+	failpoint.ManifestsRead.Hit()
 	var condemned []ObjectInfo
 	for i, o := range found {
 		switch {
@@ -151,6 +157,9 @@ func (w *sweep) progress(done, total int) {
 func (w *sweep) count(o ObjectInfo) {
 	w.result.Deleted++
 	w.result.Bytes += o.Size
+	if w.options.Found != nil {
+		w.options.Found(o)
+	}
 }
 
 // round gives notice of as many of the condemned as one notice holds, looks for manifests that have
@@ -161,6 +170,7 @@ func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) 
 	if err := w.give(ctx, condemned); err != nil {
 		return 0, err
 	}
+	failpoint.NoticeGiven.Hit()
 	if err := w.readManifests(ctx); err != nil {
 		return 0, err
 	}
@@ -178,6 +188,7 @@ func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) 
 		if err := w.store.backend.Delete(ctx, o.Name); err != nil && !errors.Is(err, ErrNotFound) {
 			return i, err
 		}
+		failpoint.PackSwept.Hit()
 		w.store.log.Debug("swept", "object", o.Name, "bytes", o.Size)
 		w.count(o)
 	}

@@ -16,6 +16,9 @@ type VerifyOptions struct {
 	// the packs are checked.
 	ReadData bool
 
+	// Subset, unless it is zero, has ReadData read only a share of the packs.
+	Subset Subset
+
 	// Progress, if set, is called with the bytes of packs checked and to be checked. The calls come
 	// one at a time.
 	Progress func(done, total int64)
@@ -24,6 +27,9 @@ type VerifyOptions struct {
 // Verify checks what a manifest names in this store. Damage is one CorruptError per pack, all of
 // them joined, together with errors that kept it from looking.
 func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error {
+	if err := o.Subset.Validate(); err != nil {
+		return err
+	}
 	v := &verification{store: s, options: o, opener: newOpener(m), chunks: chunksByPack(m)}
 	v.progress = newProgress(o.Progress, totalSize(m.Packs))
 	errs := make([]error, len(m.Packs))
@@ -73,7 +79,7 @@ func (v *verification) pack(ctx context.Context, i uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := v.store.statPack(ctx, v.m, i); err != nil || !v.options.ReadData {
+	if err := v.store.statPack(ctx, v.m, i); err != nil || !v.options.ReadData || !v.options.Subset.has(v.m.Packs[i].ID) {
 		return err
 	}
 	name := v.m.packObject(i)

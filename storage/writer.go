@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/failpoint"
 )
 
 // WriterOptions of a Writer.
@@ -344,6 +345,7 @@ func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, err
 	if err := w.drain(); err != nil {
 		return nil, w.wrap(err)
 	}
+	failpoint.PacksComplete.Hit()
 	m, err := w.buildManifest(meta)
 	if err != nil {
 		return nil, w.wrap(err)

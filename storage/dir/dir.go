@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/failpoint"
 )
 
 const (
@@ -64,11 +65,13 @@ func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int
 	if err != nil {
 		return fmt.Errorf("create %s: %w", name, classify(err))
 	}
+	failpoint.ObjectWritten.Hit()
 	err = b.publish(name, func() error { return b.root.Link(temp, name) })
 	_ = b.root.Remove(temp) // a later Open does it
 	if err != nil {
 		return fmt.Errorf("create %s: %w", name, classify(err))
 	}
+	failpoint.ObjectLinked.Hit()
 	if err := b.syncAbove(name); err != nil {
 		_ = b.root.Remove(name) // it may not survive a power cut, so it must not be relied on
 		return fmt.Errorf("create %s: %w", name, classify(err))

@@ -31,8 +31,18 @@ var needs = []need{
 // Packages makes sure that the Debian packages that the test bed needs at run
 // time are there. As root on Debian it installs what is missing; elsewhere it
 // returns an error that names it.
-func Packages(ctx context.Context) error {
-	names := missing()
+func Packages(ctx context.Context) error { return install(ctx, needs) }
+
+// PythonProgram is Debian's Python.
+const PythonProgram = "/usr/bin/python3"
+
+// Python makes sure, in the way of Packages, that Debian's Python is there.
+func Python(ctx context.Context) error {
+	return install(ctx, []need{{"python3", func() bool { _, err := os.Stat(PythonProgram); return err == nil }}})
+}
+
+func install(ctx context.Context, needs []need) error {
+	names := missing(needs)
 	if len(names) == 0 {
 		return nil
 	}
@@ -49,13 +59,13 @@ func Packages(ctx context.Context) error {
 			return err
 		}
 	}
-	if names := missing(); len(names) > 0 {
+	if names := missing(needs); len(names) > 0 {
 		return fmt.Errorf("tools: still missing after apt-get install: %s", strings.Join(names, " "))
 	}
 	return nil
 }
 
-func missing() []string {
+func missing(needs []need) []string {
 	var names []string
 	for _, n := range needs {
 		if !n.there() {

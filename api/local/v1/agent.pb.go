@@ -124,7 +124,7 @@ func (x AskRestoreResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskRestoreResponse_Decision.Descriptor instead.
 func (AskRestoreResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{28, 0}
+	return file_agent_proto_rawDescGZIP(), []int{31, 0}
 }
 
 type CheckpointRequest struct {
@@ -860,10 +860,13 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 }
 
 type VerifyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Snapshot      string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // empty: all of the namespace; both empty: all
-	ReadData      bool                   `protobuf:"varint,3,opt,name=read_data,json=readData,proto3" json:"read_data,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Snapshot  string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // empty: all of the namespace; both empty: all
+	ReadData  bool                   `protobuf:"varint,3,opt,name=read_data,json=readData,proto3" json:"read_data,omitempty"`
+	// With read_data: read only the packs of this part, from 1, of so many; both 0: all.
+	Part          int32 `protobuf:"varint,4,opt,name=part,proto3" json:"part,omitempty"`
+	Parts         int32 `protobuf:"varint,5,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -917,6 +920,20 @@ func (x *VerifyRequest) GetReadData() bool {
 		return x.ReadData
 	}
 	return false
+}
+
+func (x *VerifyRequest) GetPart() int32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *VerifyRequest) GetParts() int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
 }
 
 type VerifyEvent struct {
@@ -1205,10 +1222,11 @@ func (*SweepEvent_Progress) isSweepEvent_Event() {}
 func (*SweepEvent_Result) isSweepEvent_Event() {}
 
 type SweepResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Packs         int64                  `protobuf:"varint,1,opt,name=packs,proto3" json:"packs,omitempty"`
-	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Objects       []string               `protobuf:"bytes,3,rep,name=objects,proto3" json:"objects,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Packs int64                  `protobuf:"varint,1,opt,name=packs,proto3" json:"packs,omitempty"`
+	Bytes int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The objects, each after the location it was in; the first 10,000 of them.
+	Objects       []string `protobuf:"bytes,3,rep,name=objects,proto3" json:"objects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1264,6 +1282,275 @@ func (x *SweepResult) GetObjects() []string {
 	return nil
 }
 
+type StatStoreRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatStoreRequest) Reset() {
+	*x = StatStoreRequest{}
+	mi := &file_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatStoreRequest) ProtoMessage() {}
+
+func (x *StatStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatStoreRequest.ProtoReflect.Descriptor instead.
+func (*StatStoreRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *StatStoreRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+type StatStoreEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*StatStoreEvent_Progress
+	//	*StatStoreEvent_Result
+	Event         isStatStoreEvent_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatStoreEvent) Reset() {
+	*x = StatStoreEvent{}
+	mi := &file_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatStoreEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatStoreEvent) ProtoMessage() {}
+
+func (x *StatStoreEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatStoreEvent.ProtoReflect.Descriptor instead.
+func (*StatStoreEvent) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *StatStoreEvent) GetEvent() isStatStoreEvent_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *StatStoreEvent) GetProgress() *Progress {
+	if x != nil {
+		if x, ok := x.Event.(*StatStoreEvent_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *StatStoreEvent) GetResult() *StoreStats {
+	if x != nil {
+		if x, ok := x.Event.(*StatStoreEvent_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+type isStatStoreEvent_Event interface {
+	isStatStoreEvent_Event()
+}
+
+type StatStoreEvent_Progress struct {
+	Progress *Progress `protobuf:"bytes,1,opt,name=progress,proto3,oneof"` // in manifests
+}
+
+type StatStoreEvent_Result struct {
+	// One for the spool, one for the store, which are the last events.
+	Result *StoreStats `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
+}
+
+func (*StatStoreEvent_Progress) isStatStoreEvent_Event() {}
+
+func (*StatStoreEvent_Result) isStatStoreEvent_Event() {}
+
+// StoreStats sums up a spool or a store. Sizes are bytes.
+type StoreStats struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Location          string                 `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"` // e.g. "dir:/var/lib/diapause/store"
+	Spool             bool                   `protobuf:"varint,2,opt,name=spool,proto3" json:"spool,omitempty"`
+	Snapshots         int64                  `protobuf:"varint,3,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	Damaged           int64                  `protobuf:"varint,4,opt,name=damaged,proto3" json:"damaged,omitempty"`                         // snapshots whose manifest cannot be read; they count for nothing else
+	RawBytes          int64                  `protobuf:"varint,5,opt,name=raw_bytes,json=rawBytes,proto3" json:"raw_bytes,omitempty"`       // of all snapshots
+	NamedBytes        int64                  `protobuf:"varint,6,opt,name=named_bytes,json=namedBytes,proto3" json:"named_bytes,omitempty"` // stored bytes that the snapshots name, each on its own
+	ManifestBytes     int64                  `protobuf:"varint,7,opt,name=manifest_bytes,json=manifestBytes,proto3" json:"manifest_bytes,omitempty"`
+	Packs             int64                  `protobuf:"varint,8,opt,name=packs,proto3" json:"packs,omitempty"`
+	PackBytes         int64                  `protobuf:"varint,9,opt,name=pack_bytes,json=packBytes,proto3" json:"pack_bytes,omitempty"`
+	UnreferencedPacks int64                  `protobuf:"varint,10,opt,name=unreferenced_packs,json=unreferencedPacks,proto3" json:"unreferenced_packs,omitempty"` // that no manifest names
+	UnreferencedBytes int64                  `protobuf:"varint,11,opt,name=unreferenced_bytes,json=unreferencedBytes,proto3" json:"unreferenced_bytes,omitempty"`
+	MissingPacks      int64                  `protobuf:"varint,12,opt,name=missing_packs,json=missingPacks,proto3" json:"missing_packs,omitempty"` // that a manifest names, and that are not there
+	// How many times as large the packs would be if each snapshot had its own; 0: there are none.
+	DedupRatio    float64 `protobuf:"fixed64,13,opt,name=dedup_ratio,json=dedupRatio,proto3" json:"dedup_ratio,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreStats) Reset() {
+	*x = StoreStats{}
+	mi := &file_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreStats) ProtoMessage() {}
+
+func (x *StoreStats) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreStats.ProtoReflect.Descriptor instead.
+func (*StoreStats) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *StoreStats) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *StoreStats) GetSpool() bool {
+	if x != nil {
+		return x.Spool
+	}
+	return false
+}
+
+func (x *StoreStats) GetSnapshots() int64 {
+	if x != nil {
+		return x.Snapshots
+	}
+	return 0
+}
+
+func (x *StoreStats) GetDamaged() int64 {
+	if x != nil {
+		return x.Damaged
+	}
+	return 0
+}
+
+func (x *StoreStats) GetRawBytes() int64 {
+	if x != nil {
+		return x.RawBytes
+	}
+	return 0
+}
+
+func (x *StoreStats) GetNamedBytes() int64 {
+	if x != nil {
+		return x.NamedBytes
+	}
+	return 0
+}
+
+func (x *StoreStats) GetManifestBytes() int64 {
+	if x != nil {
+		return x.ManifestBytes
+	}
+	return 0
+}
+
+func (x *StoreStats) GetPacks() int64 {
+	if x != nil {
+		return x.Packs
+	}
+	return 0
+}
+
+func (x *StoreStats) GetPackBytes() int64 {
+	if x != nil {
+		return x.PackBytes
+	}
+	return 0
+}
+
+func (x *StoreStats) GetUnreferencedPacks() int64 {
+	if x != nil {
+		return x.UnreferencedPacks
+	}
+	return 0
+}
+
+func (x *StoreStats) GetUnreferencedBytes() int64 {
+	if x != nil {
+		return x.UnreferencedBytes
+	}
+	return 0
+}
+
+func (x *StoreStats) GetMissingPacks() int64 {
+	if x != nil {
+		return x.MissingPacks
+	}
+	return 0
+}
+
+func (x *StoreStats) GetDedupRatio() float64 {
+	if x != nil {
+		return x.DedupRatio
+	}
+	return 0
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1272,7 +1559,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1571,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1584,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 type StatusResponse struct {
@@ -1316,7 +1603,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1615,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1628,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StatusResponse) GetVersion() string {
@@ -1412,7 +1699,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1711,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1724,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Check) GetName() string {
@@ -1469,7 +1756,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1768,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1781,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 type TopResponse struct {
@@ -1506,7 +1793,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1805,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1818,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TopResponse) GetSandboxes() []*SandboxUse {
@@ -1555,7 +1842,7 @@ type SandboxUse struct {
 
 func (x *SandboxUse) Reset() {
 	*x = SandboxUse{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1854,7 @@ func (x *SandboxUse) String() string {
 func (*SandboxUse) ProtoMessage() {}
 
 func (x *SandboxUse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1867,7 @@ func (x *SandboxUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxUse.ProtoReflect.Descriptor instead.
 func (*SandboxUse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SandboxUse) GetId() string {
@@ -1641,7 +1928,7 @@ type Facts struct {
 
 func (x *Facts) Reset() {
 	*x = Facts{}
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1940,7 @@ func (x *Facts) String() string {
 func (*Facts) ProtoMessage() {}
 
 func (x *Facts) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1953,7 @@ func (x *Facts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Facts.ProtoReflect.Descriptor instead.
 func (*Facts) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Facts) GetArchitecture() string {
@@ -1728,7 +2015,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +2027,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +2040,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Stage) GetName() string {
@@ -1781,7 +2068,7 @@ type ImageFile struct {
 
 func (x *ImageFile) Reset() {
 	*x = ImageFile{}
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +2080,7 @@ func (x *ImageFile) String() string {
 func (*ImageFile) ProtoMessage() {}
 
 func (x *ImageFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +2093,7 @@ func (x *ImageFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageFile.ProtoReflect.Descriptor instead.
 func (*ImageFile) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ImageFile) GetName() string {
@@ -1858,7 +2145,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agent_proto_msgTypes[26]
+	mi := &file_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2157,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[26]
+	mi := &file_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2170,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Snapshot) GetNamespace() string {
@@ -2038,7 +2325,7 @@ type AskRestoreRequest struct {
 
 func (x *AskRestoreRequest) Reset() {
 	*x = AskRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[27]
+	mi := &file_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2337,7 @@ func (x *AskRestoreRequest) String() string {
 func (*AskRestoreRequest) ProtoMessage() {}
 
 func (x *AskRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[27]
+	mi := &file_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2350,7 @@ func (x *AskRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRestoreRequest.ProtoReflect.Descriptor instead.
 func (*AskRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AskRestoreRequest) GetSandboxId() string {
@@ -2106,7 +2393,7 @@ type AskRestoreResponse struct {
 
 func (x *AskRestoreResponse) Reset() {
 	*x = AskRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[28]
+	mi := &file_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2405,7 @@ func (x *AskRestoreResponse) String() string {
 func (*AskRestoreResponse) ProtoMessage() {}
 
 func (x *AskRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[28]
+	mi := &file_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2418,7 @@ func (x *AskRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRestoreResponse.ProtoReflect.Descriptor instead.
 func (*AskRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AskRestoreResponse) GetDecision() AskRestoreResponse_Decision {
@@ -2173,7 +2460,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[29]
+	mi := &file_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2472,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[29]
+	mi := &file_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2485,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -2230,7 +2517,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[30]
+	mi := &file_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2529,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[30]
+	mi := &file_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2542,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_proto_rawDescGZIP(), []int{33}
 }
 
 var File_agent_proto protoreflect.FileDescriptor
@@ -2305,11 +2592,13 @@ const file_agent_proto_rawDesc = "" +
 	"\rRemoveRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"\x10\n" +
-	"\x0eRemoveResponse\"f\n" +
+	"\x0eRemoveResponse\"\x90\x01\n" +
 	"\rVerifyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x1b\n" +
-	"\tread_data\x18\x03 \x01(\bR\breadData\"\x8c\x01\n" +
+	"\tread_data\x18\x03 \x01(\bR\breadData\x12\x12\n" +
+	"\x04part\x18\x04 \x01(\x05R\x04part\x12\x14\n" +
+	"\x05parts\x18\x05 \x01(\x05R\x05parts\"\x8c\x01\n" +
 	"\vVerifyEvent\x129\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x129\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.diapause.local.v1.VerifyResultH\x00R\x06resultB\a\n" +
@@ -2330,7 +2619,32 @@ const file_agent_proto_rawDesc = "" +
 	"\vSweepResult\x12\x14\n" +
 	"\x05packs\x18\x01 \x01(\x03R\x05packs\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
-	"\aobjects\x18\x03 \x03(\tR\aobjects\"\x0f\n" +
+	"\aobjects\x18\x03 \x03(\tR\aobjects\"0\n" +
+	"\x10StatStoreRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x8d\x01\n" +
+	"\x0eStatStoreEvent\x129\n" +
+	"\bprogress\x18\x01 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x127\n" +
+	"\x06result\x18\x02 \x01(\v2\x1d.diapause.local.v1.StoreStatsH\x00R\x06resultB\a\n" +
+	"\x05event\"\xb4\x03\n" +
+	"\n" +
+	"StoreStats\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\x12\x14\n" +
+	"\x05spool\x18\x02 \x01(\bR\x05spool\x12\x1c\n" +
+	"\tsnapshots\x18\x03 \x01(\x03R\tsnapshots\x12\x18\n" +
+	"\adamaged\x18\x04 \x01(\x03R\adamaged\x12\x1b\n" +
+	"\traw_bytes\x18\x05 \x01(\x03R\brawBytes\x12\x1f\n" +
+	"\vnamed_bytes\x18\x06 \x01(\x03R\n" +
+	"namedBytes\x12%\n" +
+	"\x0emanifest_bytes\x18\a \x01(\x03R\rmanifestBytes\x12\x14\n" +
+	"\x05packs\x18\b \x01(\x03R\x05packs\x12\x1d\n" +
+	"\n" +
+	"pack_bytes\x18\t \x01(\x03R\tpackBytes\x12-\n" +
+	"\x12unreferenced_packs\x18\n" +
+	" \x01(\x03R\x11unreferencedPacks\x12-\n" +
+	"\x12unreferenced_bytes\x18\v \x01(\x03R\x11unreferencedBytes\x12#\n" +
+	"\rmissing_packs\x18\f \x01(\x03R\fmissingPacks\x12\x1f\n" +
+	"\vdedup_ratio\x18\r \x01(\x01R\n" +
+	"dedupRatio\"\x0f\n" +
 	"\rStatusRequest\"\xa3\x02\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
@@ -2430,7 +2744,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tAfterMode\x12\x1a\n" +
 	"\x16AFTER_MODE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18AFTER_MODE_LEAVE_RUNNING\x10\x01\x12\x13\n" +
-	"\x0fAFTER_MODE_STOP\x10\x022\xc3\x05\n" +
+	"\x0fAFTER_MODE_STOP\x10\x022\x9a\x06\n" +
 	"\x05Agent\x12X\n" +
 	"\n" +
 	"Checkpoint\x12$.diapause.local.v1.CheckpointRequest\x1a\".diapause.local.v1.CheckpointEvent0\x01\x12O\n" +
@@ -2441,7 +2755,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x06Verify\x12 .diapause.local.v1.VerifyRequest\x1a\x1e.diapause.local.v1.VerifyEvent0\x01\x12I\n" +
 	"\x05Sweep\x12\x1f.diapause.local.v1.SweepRequest\x1a\x1d.diapause.local.v1.SweepEvent0\x01\x12M\n" +
 	"\x06Status\x12 .diapause.local.v1.StatusRequest\x1a!.diapause.local.v1.StatusResponse\x12D\n" +
-	"\x03Top\x12\x1d.diapause.local.v1.TopRequest\x1a\x1e.diapause.local.v1.TopResponse2\xc5\x01\n" +
+	"\x03Top\x12\x1d.diapause.local.v1.TopRequest\x1a\x1e.diapause.local.v1.TopResponse\x12U\n" +
+	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x012\xc5\x01\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12b\n" +
@@ -2460,7 +2775,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -2481,77 +2796,84 @@ var file_agent_proto_goTypes = []any{
 	(*SweepRequest)(nil),             // 16: diapause.local.v1.SweepRequest
 	(*SweepEvent)(nil),               // 17: diapause.local.v1.SweepEvent
 	(*SweepResult)(nil),              // 18: diapause.local.v1.SweepResult
-	(*StatusRequest)(nil),            // 19: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 20: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 21: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 22: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 23: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 24: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 25: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 26: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 27: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 28: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 29: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 30: diapause.local.v1.AskRestoreResponse
-	(*ReportRestoreRequest)(nil),     // 31: diapause.local.v1.ReportRestoreRequest
-	(*ReportRestoreResponse)(nil),    // 32: diapause.local.v1.ReportRestoreResponse
-	nil,                              // 33: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 34: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 35: google.protobuf.Timestamp
+	(*StatStoreRequest)(nil),         // 19: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 20: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 21: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 22: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 23: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 24: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 25: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 26: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 27: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 28: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 29: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 30: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 31: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 32: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 33: diapause.local.v1.AskRestoreResponse
+	(*ReportRestoreRequest)(nil),     // 34: diapause.local.v1.ReportRestoreRequest
+	(*ReportRestoreResponse)(nil),    // 35: diapause.local.v1.ReportRestoreResponse
+	nil,                              // 36: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 37: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 38: google.protobuf.Timestamp
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
 	3,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
-	28, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
-	28, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
+	31, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
+	31, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
 	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	34, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
-	28, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
+	37, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	31, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	34, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	37, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	3,  // 12: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	18, // 13: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
-	25, // 14: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	35, // 15: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	21, // 16: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
-	24, // 17: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	34, // 18: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	35, // 19: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	25, // 20: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
-	27, // 21: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
-	26, // 22: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	33, // 23: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	1,  // 24: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	2,  // 25: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	5,  // 26: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	8,  // 27: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	10, // 28: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	11, // 29: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	13, // 30: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	16, // 31: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	19, // 32: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	22, // 33: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	29, // 34: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	31, // 35: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 36: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 37: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 38: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	28, // 39: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 40: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 41: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 42: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	20, // 43: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	23, // 44: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	30, // 45: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	32, // 46: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	36, // [36:47] is the sub-list for method output_type
-	25, // [25:36] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	3,  // 14: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
+	21, // 15: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
+	28, // 16: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
+	38, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	24, // 18: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
+	27, // 19: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
+	37, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	38, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	28, // 22: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
+	30, // 23: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
+	29, // 24: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
+	36, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	1,  // 26: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
+	2,  // 27: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	5,  // 28: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	8,  // 29: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	10, // 30: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	11, // 31: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	13, // 32: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	16, // 33: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	22, // 34: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	25, // 35: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	19, // 36: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	32, // 37: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	34, // 38: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 39: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 40: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 41: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	31, // 42: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 43: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 44: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	17, // 45: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	23, // 46: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	26, // 47: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	20, // 48: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	33, // 49: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	35, // 50: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	39, // [39:51] is the sub-list for method output_type
+	27, // [27:39] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -2578,13 +2900,17 @@ func file_agent_proto_init() {
 		(*SweepEvent_Progress)(nil),
 		(*SweepEvent_Result)(nil),
 	}
+	file_agent_proto_msgTypes[18].OneofWrappers = []any{
+		(*StatStoreEvent_Progress)(nil),
+		(*StatStoreEvent_Result)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   32,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -31,6 +31,7 @@ const (
 	Agent_Sweep_FullMethodName      = "/diapause.local.v1.Agent/Sweep"
 	Agent_Status_FullMethodName     = "/diapause.local.v1.Agent/Status"
 	Agent_Top_FullMethodName        = "/diapause.local.v1.Agent/Top"
+	Agent_StatStore_FullMethodName  = "/diapause.local.v1.Agent/StatStore"
 )
 
 // AgentClient is the client API for Agent service.
@@ -58,6 +59,8 @@ type AgentClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Top returns the sandboxes of this node with the requests under way.
 	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopResponse, error)
+	// StatStore sums up what the spool and the store hold: sizes, snapshots, packs.
+	StatStore(ctx context.Context, in *StatStoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatStoreEvent], error)
 }
 
 type agentClient struct {
@@ -194,6 +197,25 @@ func (c *agentClient) Top(ctx context.Context, in *TopRequest, opts ...grpc.Call
 	return out, nil
 }
 
+func (c *agentClient) StatStore(ctx context.Context, in *StatStoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatStoreEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[4], Agent_StatStore_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StatStoreRequest, StatStoreEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_StatStoreClient = grpc.ServerStreamingClient[StatStoreEvent]
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -219,6 +241,8 @@ type AgentServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Top returns the sandboxes of this node with the requests under way.
 	Top(context.Context, *TopRequest) (*TopResponse, error)
+	// StatStore sums up what the spool and the store hold: sizes, snapshots, packs.
+	StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -255,6 +279,9 @@ func (UnimplementedAgentServer) Status(context.Context, *StatusRequest) (*Status
 }
 func (UnimplementedAgentServer) Top(context.Context, *TopRequest) (*TopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Top not implemented")
+}
+func (UnimplementedAgentServer) StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error {
+	return status.Error(codes.Unimplemented, "method StatStore not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -411,6 +438,17 @@ func _Agent_Top_Handler(srv interface{}, ctx context.Context, dec func(interface
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_StatStore_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StatStoreRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).StatStore(m, &grpc.GenericServerStream[StatStoreRequest, StatStoreEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_StatStoreServer = grpc.ServerStreamingServer[StatStoreEvent]
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -458,6 +496,11 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Sweep",
 			Handler:       _Agent_Sweep_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "StatStore",
+			Handler:       _Agent_StatStore_Handler,
 			ServerStreams: true,
 		},
 	},

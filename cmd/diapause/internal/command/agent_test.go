@@ -28,6 +28,7 @@ type recorder struct {
 	list       *localv1.ListResponse
 	verify     []*localv1.VerifyEvent
 	sweep      []*localv1.SweepEvent
+	stats      []*localv1.StatStoreEvent
 	status     *localv1.StatusResponse
 	top        *localv1.TopResponse
 	err        error // returned after the events
@@ -62,6 +63,10 @@ func (r *recorder) Verify(q *localv1.VerifyRequest, s grpc.ServerStreamingServer
 
 func (r *recorder) Sweep(q *localv1.SweepRequest, s grpc.ServerStreamingServer[localv1.SweepEvent]) error {
 	return play(r, q, s, r.sweep)
+}
+
+func (r *recorder) StatStore(q *localv1.StatStoreRequest, s grpc.ServerStreamingServer[localv1.StatStoreEvent]) error {
+	return play(r, q, s, r.stats)
 }
 
 func (r *recorder) List(_ context.Context, q *localv1.ListRequest) (*localv1.ListResponse, error) {

@@ -4,25 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/spf13/cobra"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/storage"
 )
 
 func (t *tool) verify() *cobra.Command {
-	var namespace string
+	var namespace, subset string
 	var readData bool
 	c := &cobra.Command{
-		Use:   "verify [--read-data] [--namespace NS] [SNAPSHOT...]",
+		Use:   "verify [--read-data | --read-data-subset=n/t] [--namespace NS] [SNAPSHOT...]",
 		Short: "Check that snapshots are whole",
 		Long: `Check that snapshots are whole: the manifest's digest and that every pack it names is there;
-with --read-data every chunk is read and its digest compared. Without a SNAPSHOT all are checked.`,
+with --read-data every chunk is read and its digest compared. Without a SNAPSHOT all are checked.
+
+--read-data-subset=n/t reads the n-th of t parts of the packs: t runs, one for each part, read all
+of them once.`,
 		ValidArgsFunction: t.completeSnapshots,
 		RunE: t.run(func(ctx context.Context, args []string) error {
-			requests, err := verifyRequests(args, namespace, readData)
+			what := &localv1.VerifyRequest{Namespace: namespace, ReadData: readData}
+			if err := parseSubset(subset, what); err != nil {
+				return err
+			}
+			requests, err := verifyRequests(args, what)
 			if err != nil {
 				return err
 			}
@@ -30,19 +39,38 @@ with --read-data every chunk is read and its digest compared. Without a SNAPSHOT
 		}),
 	}
 	c.Flags().BoolVar(&readData, "read-data", false, "read every chunk")
+	c.Flags().StringVar(&subset, "read-data-subset", "", "read the `n/t`-th part of the packs")
 	namespaceFlag(c, &namespace, "only this `namespace` (default: all, and \"default\" for a name)")
 	return c
 }
 
-// verifyRequests makes one request for each snapshot, or one for all.
-func verifyRequests(args []string, namespace string, readData bool) ([]*localv1.VerifyRequest, error) {
-	if len(args) == 0 {
-		return []*localv1.VerifyRequest{{Namespace: namespace, ReadData: readData}}, validNamespace(namespace)
+// parseSubset puts the value of --read-data-subset into a request, if there is one.
+func parseSubset(text string, into *localv1.VerifyRequest) error {
+	if text == "" {
+		return nil
 	}
-	keys, err := parseKeys(args, namespace)
+	subset, err := storage.ParseSubset(text)
+	if err != nil {
+		return usageError{fmt.Errorf("--read-data-subset: %w", err)}
+	}
+	if subset.Of > math.MaxInt32 {
+		return usageError{fmt.Errorf("--read-data-subset %s: too many parts", text)}
+	}
+	into.ReadData, into.Part, into.Parts = true, int32(subset.Part), int32(subset.Of)
+	return nil
+}
+
+// verifyRequests makes one request for each snapshot, or one for all; what holds the rest of them.
+func verifyRequests(args []string, what *localv1.VerifyRequest) ([]*localv1.VerifyRequest, error) {
+	if len(args) == 0 {
+		return []*localv1.VerifyRequest{what}, validNamespace(what.Namespace)
+	}
+	keys, err := parseKeys(args, what.Namespace)
 	var requests []*localv1.VerifyRequest
 	for _, k := range keys {
-		requests = append(requests, &localv1.VerifyRequest{Namespace: k.Namespace, Snapshot: k.Name, ReadData: readData})
+		requests = append(requests, &localv1.VerifyRequest{
+			Namespace: k.Namespace, Snapshot: k.Name, ReadData: what.ReadData, Part: what.Part, Parts: what.Parts,
+		})
 	}
 	return requests, err
 }

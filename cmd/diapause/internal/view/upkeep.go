@@ -75,6 +75,9 @@ func (s Sweep) Table(w io.Writer) error {
 	for _, o := range s.Objects {
 		fmt.Fprintln(w, verb, cell(o))
 	}
+	if more := s.Packs - int64(len(s.Objects)); more > 0 {
+		fmt.Fprintf(w, "%s %d more, not named here\n", verb, more)
+	}
 	_, err := fmt.Fprintf(w, "%s %d packs, %s\n", verb, s.Packs, progress.Size(s.Bytes))
 	return err
 }

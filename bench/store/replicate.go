@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"diapause.dev/storage"
+	"diapause.dev/storage/limit"
+)
+
+// wire100 carries 100 MB/s up and down; wire100rtt20 answers 20 ms later; wire20rtt20 is slow too.
+var (
+	wire100      = limit.Options{Up: 100e6, Down: 100e6}
+	wire100rtt20 = limit.Options{Up: 100e6, Down: 100e6, Latency: 20 * time.Millisecond}
+	wire20rtt20  = limit.Options{Up: 20e6, Down: 20e6, Latency: 20 * time.Millisecond}
+)
+
+// stored is what one write of a snapshot took.
+type stored struct {
+	took     time.Duration
+	bytes    int64 // of all objects
+	requests int64
+	memory   int64
+	work     []work // if asked for
+}
+
+// store writes an image to a fresh store and removes that.
+func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o storage.Options, withWork bool) (s stored, err error) {
+	p, err := b.newPlace(ctx, wire, o)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = join(err, p.remove()) }()
+	settle()
+	p.calls.reset()
+	memory := watchMemory()
+	began := time.Now()
+	m, err := p.save(ctx, "one", nil, im)
+	s.took = time.Since(began)
+	s.memory, s.requests = memory(), p.calls.requests.Load()
+	if err != nil {
+		return s, err
+	}
+	if s.bytes, err = p.size(ctx); err == nil && withWork {
+		fast, openErr := p.behind(ctx, local, storage.Options{})
+		if openErr != nil {
+			return s, openErr
+		}
+		s.work, err = workOf(ctx, fast, m, im)
+		err = join(err, fast.calls.Close())
+	}
+	return s, err
+}
+
+// replicateHeap compares the whole way from raw chunks to a durable snapshot with the codec alone,
+// on all cores, on the same chunks in the same codecs.
+func (b *bench) replicateHeap(ctx context.Context) error {
+	const name = "replicate/heap"
+	var whole, codec, zstd, s2 best
+	var last stored
+	var memory int64
+	for range rounds {
+		s, err := b.store(ctx, b.base, local, storage.Options{}, true)
+		if err != nil {
+			return err
+		}
+		whole.add(s.took)
+		codec.add(encodeAlone(s.work))
+		zstd.add(encodeAllIn(storage.CodecZstd, s.work))
+		s2.add(encodeAllIn(storage.CodecS2, s.work))
+		last, memory = s, max(memory, s.memory)
+	}
+	b.bounded(name, throughput, b.rate(b.base, whole.took), mbPerSecond, b.rate(b.base, codec.took))
+	b.add(name, "throughput_zstd_alone", b.rate(b.base, zstd.took), mbPerSecond)
+	b.add(name, "throughput_s2_alone", b.rate(b.base, s2.took), mbPerSecond)
+	b.bounded(name, seconds, whole.took.Seconds(), second, codec.took.Seconds())
+	b.add(name, "raw_bytes", float64(len(b.base.raw)), byteUnit)
+	b.add(name, storedBytes, float64(last.bytes), byteUnit)
+	b.add(name, requests, float64(last.requests), count)
+	b.add(name, peakRSS, float64(memory), byteUnit)
+	b.add(name, "cores", float64(runtime.GOMAXPROCS(0)), count)
+	return nil
+}
+
+// replicateWire compares stored bytes per second with what the wire alone carries.
+func (b *bench) replicateWire(ctx context.Context) error {
+	const name = "replicate/wire100"
+	var whole best
+	var fastest stored
+	for range rounds {
+		s, err := b.store(ctx, b.base, wire100, storage.Options{}, false)
+		if err != nil {
+			return err
+		}
+		if whole.add(s.took); whole.took == s.took {
+			fastest = s
+		}
+	}
+	wire, err := b.wireAlone(ctx, wire100, fastest.bytes)
+	if err != nil {
+		return err
+	}
+	mb := float64(fastest.bytes) / 1e6
+	b.bounded(name, "stored_throughput", mb/whole.took.Seconds(), mbPerSecond, mb/wire.Seconds())
+	b.add(name, throughput, b.rate(b.base, whole.took), mbPerSecond)
+	b.bounded(name, seconds, whole.took.Seconds(), second, wire.Seconds())
+	b.add(name, storedBytes, float64(fastest.bytes), byteUnit)
+	b.add(name, requests, float64(fastest.requests), count)
+	b.add(name, peakRSS, float64(fastest.memory), byteUnit)
+	return nil
+}

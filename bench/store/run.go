@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"diapause.dev/test/tools"
+)
+
+// rounds is how often what is short is measured. The best of the rounds counts, of the store and of
+// its bounds alike, which take turns: on a machine with other work, that is the figure that says most.
+const rounds = 5
+
+// bench is one run.
+type bench struct {
+	*data
+	results
+	root    string
+	scratch string // for stores, on the disk of the repository
+}
+
+// scenarios are what is measured, in order.
+var scenarios = []struct {
+	name string
+	run  func(*bench, context.Context) error
+}{
+	{"replicate/heap", (*bench).replicateHeap},
+	{"replicate/wire100", (*bench).replicateWire},
+	{"restore/heap", (*bench).restoreHeap},
+	{"restore/wire100-rtt20", (*bench).restoreWire},
+	{"dedup", (*bench).dedup},
+	{"fragmentation/200", (*bench).fragmentation},
+	{"cache/8way", (*bench).sharedCache},
+	{"codec/adaptive", (*bench).codecs},
+	{"peer/zstd-stream", (*bench).zstdStream},
+	{"peer/kopia", (*bench).kopia},
+}
+
+func run(ctx context.Context, only string) (err error) {
+	b := &bench{}
+	if b.root, err = moduleRoot(ctx); err != nil {
+		return err
+	}
+	if b.data, err = prepare(ctx, b.root); err != nil {
+		return err
+	}
+	if b.scratch, err = os.MkdirTemp(filepath.Join(b.root, ".cache", "bench-store"), "run-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.scratch)) }()
+	for _, s := range scenarios {
+		if !strings.Contains(s.name, only) {
+			continue
+		}
+		say("%s", s.name)
+		settle()
+		if err := s.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	if err := b.print(os.Stdout); err != nil || only != "" {
+		return err
+	}
+	return b.write(filepath.Join(b.root, "bench", "out", "store.json"))
+}
+
+// settle gives back what earlier measurements have left in pools, which a collection empties only
+// when nothing has been taken out of them since the one before.
+func settle() {
+	for range 3 {
+		debug.FreeOSMemory()
+	}
+}
+
+func moduleRoot(ctx context.Context) (string, error) {
+	bin, err := tools.Build(ctx)
+	return bin.Root, err
+}
+
+// rate returns how many MB of raw bytes were moved per second.
+func (b *bench) rate(im *image, took time.Duration) float64 {
+	return float64(len(im.raw)) / 1e6 / took.Seconds()
+}
+
+// best keeps the shortest of several times.
+type best struct{ took time.Duration }
+
+func (b *best) add(took time.Duration) {
+	if b.took == 0 || took < b.took {
+		b.took = took
+	}
+}
+
+func join(errs ...error) error { return errors.Join(errs...) }

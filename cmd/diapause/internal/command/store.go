@@ -1,0 +1,67 @@
+package command
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/diapause/internal/view"
+)
+
+func (t *tool) store() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "store COMMAND",
+		Short: "Look at the spool and the store as a whole",
+		Args:  cobra.NoArgs,
+	}
+	c.AddCommand(t.statStore())
+	return c
+}
+
+func (t *tool) statStore() *cobra.Command {
+	var namespace string
+	c := &cobra.Command{
+		Use:   "stat [--namespace NS]",
+		Short: "Sum up sizes, snapshots and packs",
+		Long: `Sum up the spool and the store: snapshots, raw and stored bytes, packs, those of them that no
+snapshot names (a "diapause gc" deletes them when they are old enough), and the dedup ratio: how many
+times as large the packs would be if each snapshot had its own. Every manifest is read, and no pack.`,
+		Args: cobra.NoArgs,
+		RunE: t.run(func(ctx context.Context, _ []string) error {
+			if err := validNamespace(namespace); err != nil {
+				return err
+			}
+			return t.runStatStore(ctx, &localv1.StatStoreRequest{Namespace: namespace})
+		}),
+	}
+	namespaceFlag(c, &namespace, "only this `namespace` (default: all)")
+	return c
+}
+
+func (t *tool) runStatStore(ctx context.Context, req *localv1.StatStoreRequest) error {
+	ctx, cancel := t.long(ctx)
+	defer cancel()
+	return t.ask(ctx, func(a localv1.AgentClient) error {
+		stats := view.StoreStats{Stores: []view.StoreStat{}}
+		display := progress.New(t.err, progress.Objects)
+		s, err := a.StatStore(ctx, req)
+		if err == nil {
+			err = receive(s, func(e *localv1.StatStoreEvent) error {
+				if p := e.GetProgress(); p != nil {
+					display.Update(p.GetStage(), p.GetDone(), p.GetTotal())
+				}
+				if r := e.GetResult(); r != nil {
+					stats.Add(r)
+				}
+				return nil
+			})
+		}
+		display.Close()
+		if err != nil {
+			return failed("store stat", "", err)
+		}
+		return t.print(&stats)
+	})
+}

@@ -1,0 +1,130 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// StatOptions of Store.Stat.
+type StatOptions struct {
+	Namespace string // "": all
+
+	// Progress, if set, is called with the manifests read and to be read.
+	Progress func(done, total int64)
+}
+
+// StoreStats sums up what a store holds. Sizes are bytes.
+type StoreStats struct {
+	Snapshots     int
+	Damaged       int   // snapshots whose manifest cannot be read; they count for nothing else
+	RawBytes      int64 // of all snapshots
+	NamedBytes    int64 // stored bytes that the snapshots name, each snapshot on its own
+	ManifestBytes int64
+	Packs         int
+	PackBytes     int64
+	Unreferenced  int   // packs that no manifest names
+	UnrefBytes    int64 // of those
+	Missing       int   // packs that a manifest names, and that are not there
+}
+
+// DedupRatio is how many times as large the packs would be if each snapshot had its own; 0 for a
+// store without any.
+func (s StoreStats) DedupRatio() float64 {
+	if s.PackBytes == s.UnrefBytes {
+		return 0
+	}
+	return float64(s.NamedBytes) / float64(s.PackBytes-s.UnrefBytes)
+}
+
+// Stat goes through a store and sums it up. It reads every manifest, and no pack. What is written or
+// removed meanwhile may be counted or not; so packs of a writer under way count as unreferenced, and those
+// of a snapshot that was just removed may count as missing. While a namespace has damaged manifests, packs that only they name
+// count as unreferenced.
+func (s *Store) Stat(ctx context.Context, o StatOptions) (StoreStats, error) {
+	c := census{store: s, have: map[string]int64{}, named: map[string]bool{}}
+	if err := c.list(ctx, o.Namespace); err != nil {
+		return StoreStats{}, fmt.Errorf("sum up %s: %w", s.backend.Location(), err)
+	}
+	for i, key := range c.keys {
+		if err := c.read(ctx, key); err != nil {
+			return StoreStats{}, fmt.Errorf("sum up %s: %w", s.backend.Location(), err)
+		}
+		if o.Progress != nil {
+			o.Progress(int64(i+1), int64(len(c.keys)))
+		}
+	}
+	c.sum()
+	return c.stats, nil
+}
+
+// census is one run of Stat.
+type census struct {
+	store *Store
+	keys  []Key
+	have  map[string]int64 // sizes of packs by the objects' names
+	named map[string]bool
+	stats StoreStats
+}
+
+// list takes in the names and sizes of manifests and packs.
+func (c *census) list(ctx context.Context, namespace string) error {
+	prefix := ""
+	if namespace != "" {
+		if err := checkNamespace(namespace); err != nil {
+			return err
+		}
+		prefix = namespace + "/"
+	}
+	return c.store.backend.List(ctx, prefix, func(o ObjectInfo) error {
+		if key, ok := parseManifestName(o.Name); ok {
+			c.keys = append(c.keys, key)
+			c.stats.ManifestBytes += o.Size
+		} else if ns, ok := namespaceOf(o.Name); ok {
+			if _, ok := parsePackName(ns, o.Name); ok {
+				c.have[o.Name] = o.Size
+			}
+		}
+		return nil
+	})
+}
+
+// read takes in a manifest, unless it has been removed meanwhile.
+func (c *census) read(ctx context.Context, key Key) error {
+	m, err := c.store.Manifest(ctx, key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrFormat):
+		c.stats.Snapshots++
+		c.stats.Damaged++
+		return nil
+	case err != nil:
+		return err
+	}
+	sum := m.Stats()
+	c.stats.Snapshots++
+	c.stats.RawBytes += sum.RawBytes
+	c.stats.NamedBytes += sum.StoredBytes
+	for i := range m.Packs {
+		c.named[m.packObject(uint32(i))] = true
+	}
+	return nil
+}
+
+// sum compares the packs that there are with those that are named.
+func (c *census) sum() {
+	for name, size := range c.have {
+		c.stats.Packs++
+		c.stats.PackBytes += size
+		if !c.named[name] {
+			c.stats.Unreferenced++
+			c.stats.UnrefBytes += size
+		}
+	}
+	for name := range c.named {
+		if _, ok := c.have[name]; !ok {
+			c.stats.Missing++
+		}
+	}
+}
