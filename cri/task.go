@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"fmt"
-	"time"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -54,29 +53,4 @@ func (c *Client) Paused(ctx context.Context, podID string) (bool, error) {
 	}
 	s := r.GetProcess().GetStatus()
 	return s == task.Status_PAUSED || s == task.Status_PAUSING, nil
-}
-
-// When the connection to a shim breaks, containerd takes a moment to clean up after it; WaitExit
-// asks so many times more, so far apart.
-const (
-	waitRetries = 50
-	waitPause   = 100 * time.Millisecond
-)
-
-// WaitExit blocks until the pod's sandbox has exited, and returns nil; or until ctx ends, and
-// returns its error. A sandbox that is not known any more has exited.
-func (c *Client) WaitExit(ctx context.Context, podID string) error {
-	var err error
-	for range waitRetries {
-		_, err = c.tasks.Wait(c.scoped(ctx), &tasksapi.WaitRequest{ContainerID: podID})
-		if err = native(err); err == nil || isGone(err) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for sandbox %s: %w", podID, context.Cause(ctx))
-		case <-time.After(waitPause):
-		}
-	}
-	return fmt.Errorf("wait for sandbox %s: %w", podID, err)
 }

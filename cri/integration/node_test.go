@@ -133,7 +133,7 @@ func TestUnknown(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := errors.Join(client.WaitExit(ctx, id), client.RemovePod(ctx, id), client.Kill(ctx, &cri.Pod{ID: id})); err != nil {
+	if err := errors.Join(client.RemovePod(ctx, id), client.Kill(ctx, &cri.Pod{ID: id})); err != nil {
 		t.Error(err)
 	}
 }
@@ -153,21 +153,11 @@ func TestPauseAndExit(t *testing.T) {
 			t.Errorf("paused: %v, %v, want %v", got, err, want)
 		}
 	}
-	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-	defer cancel()
-	if err := client.WaitExit(short, pod.ID); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a pod that runs: %v", err)
-	}
-	exited := make(chan error, 1)
-	go func() { exited <- client.WaitExit(ctx, pod.ID) }()
 	p, err := client.Get(ctx, pod.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Kill(ctx, p); err != nil {
-		t.Error(err)
-	}
-	if err := <-exited; err != nil {
 		t.Error(err)
 	}
 	if _, err := client.Record(ctx, pod.ID); !errors.Is(err, cri.ErrNotRunning) {
