@@ -49,7 +49,8 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 }
 
 // publish writes the manifest, with which the snapshot exists, and makes sure that no sweep took
-// meanwhile, or is about to take, what it names.
+// meanwhile, or is about to take, what it names: before, so that a snapshot that exists is whole
+// even if this process dies the next moment, and after, in case the claim was too old for a sweep.
 func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	data, err := EncodeManifest(m)
 	if err != nil {
@@ -63,6 +64,14 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 		if err := w.store.putKey(ctx, w.key.Namespace, m.lock); err != nil {
 			return fmt.Errorf("put the data key in place: %w", err)
 		}
+	}
+	claim, err := w.store.claim(ctx, w.key.Namespace, m.objects())
+	if err != nil {
+		return err
+	}
+	defer claim.drop(ctx)
+	if err := w.confirm(ctx, m); err != nil {
+		return err
 	}
 	failpoint.ManifestReady.Hit()
 	if err := w.createManifest(ctx, m, data); err != nil {

@@ -23,6 +23,7 @@
 //	<namespace>/snapshots/<name>/manifest      a manifest, created once
 //	<namespace>/snapshots/<name>/workingset    small, replaceable
 //	<namespace>/sweeps/<id>                    notice of a sweep under way
+//	<namespace>/claims/<id>                    claim of a manifest under way
 //
 // What else lies in a snapshot's directory belongs to the snapshot and goes with it. Namespaces and names
 // are those of Kubernetes (at most 253 of a-z, 0-9, '-' and '.'), so that no name can lead to another
@@ -43,19 +44,22 @@
 // what they make. A writer that is slower, or a replication that finds packs of an earlier attempt,
 // may meet a sweep that has condemned them. So
 //
-//	a sweep    gives notice of what it is about to delete, then reads all manifests that have come
-//	           since it read them first, then deletes what is still not named, then takes the notice
-//	           away;
-//	a writer   creates its manifest, then reads all notices, then asks for all objects that the
-//	           manifest names.
+//	a sweep    gives notice of what it is about to delete, then reads all claims, then all manifests
+//	           that have come since it read them first, then deletes what is neither claimed nor
+//	           named, then takes the notice away;
+//	a writer   lays claim to what its manifest will name, then reads all notices, then asks for all
+//	           these objects, then creates the manifest, then releases the claim.
 //
-// If an object that a snapshot names is deleted, its sweep had not seen the manifest, so it had given
-// notice before the manifest was created. Then the writer either finds the notice, or the notice has
-// been taken away and with it the object is gone: the writer finds one or the other, takes its
-// manifest back, and fails. A replication waits until the notice is gone and copies again. That needs
-// no clocks, only a backend in which a read sees every write that ended before. What is left is a
-// writer slower than the grace that dies between its manifest and its look at notices while a sweep
-// has passed its look at manifests: verify finds that. A sweep that died leaves a notice; it counts
+// A sweep that does not find the claim has looked too early or too late for it. Too late: then it
+// finds the manifest. Too early: then it had given notice before the claim was made, and the writer
+// either finds the notice, or the notice has been taken away and with it the object is gone. It
+// fails then, before there is a manifest; a replication waits until the notice is gone and copies
+// again. That needs no clocks, only a backend in which a read sees every write that ended before, and
+// holds whoever dies at whatever point.
+//
+// The claim of a writer that died must end some time: a sweep does not heed one that is as old as
+// its grace. So a writer looks for notices and objects once more behind its manifest, which it takes
+// back if need be. A sweep that died leaves a notice; it counts
 // for ten minutes, and a sweep that lives deletes nothing any more after five.
 //
 // # Packs

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -53,12 +52,11 @@ func (w *sweep) begin(ctx context.Context) error {
 
 // give gives notice of what is about to be deleted.
 func (w *sweep) give(ctx context.Context, condemned []ObjectInfo) error {
-	var b bytes.Buffer
-	for _, o := range condemned {
-		b.WriteString(strings.TrimPrefix(o.Name, w.namespace+"/"))
-		b.WriteByte('\n')
+	names := make([]string, len(condemned))
+	for i, o := range condemned {
+		names[i] = o.Name
 	}
-	return w.store.backend.Replace(ctx, w.notice, b.Bytes())
+	return w.store.backend.Replace(ctx, w.notice, encodeNames(w.namespace, names))
 }
 
 // end takes the notice away.
@@ -85,8 +83,7 @@ func (s *Store) condemned(ctx context.Context, namespace string, objects []strin
 		if err != nil {
 			return err
 		}
-		for line := range bytes.Lines(data) {
-			name := namespace + "/" + string(bytes.TrimSuffix(line, []byte("\n")))
+		for name := range decodeNames(namespace, data) {
 			if needed[name] {
 				found = append(found, name)
 			}

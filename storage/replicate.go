@@ -51,8 +51,22 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 	if err := r.copyPacks(ctx); err != nil || done {
 		return err
 	}
+	return r.publish(ctx, key, data)
+}
+
+// publish makes the snapshot exist in dst, with the same care as Writer.publish.
+func (r *replication) publish(ctx context.Context, key Key, data []byte) error {
+	r.progress = newProgress(nil, 0)
+	claim, err := r.dst.claim(ctx, key.Namespace, r.m.objects())
+	if err != nil {
+		return err
+	}
+	defer claim.drop(ctx)
+	if err := r.confirm(ctx); err != nil {
+		return err
+	}
 	failpoint.CopiesComplete.Hit()
-	if err := dst.putManifest(ctx, key, data); err != nil {
+	if err := r.dst.putManifest(ctx, key, data); err != nil {
 		return err
 	}
 	failpoint.ManifestCopied.Hit()
@@ -67,9 +81,9 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 const sweepPoll = time.Second
 
 // confirm copies again what a sweep of dst took that was there before and that nothing named until
-// now, once no sweep is about to take more of it. A sweep that gives notice later finds the manifest.
+// now, once no sweep is about to take more of it. A sweep that gives notice later finds the claim, or
+// the manifest.
 func (r *replication) confirm(ctx context.Context) error {
-	r.progress = newProgress(nil, 0)
 	for began := time.Now(); ; {
 		found, err := r.dst.condemned(ctx, r.m.Meta.Namespace, r.m.objects())
 		if err != nil {

@@ -31,7 +31,7 @@ type SweepOptions struct {
 // SweepResult counts packs, and with them data keys and what lies beside snapshots.
 type SweepResult struct {
 	Named   int   // kept: a manifest names them
-	Young   int   // kept: nothing names them, but they are younger than Grace
+	Young   int   // kept: nothing names them, but they, or a claim to them, are younger than Grace
 	Deleted int   // or, in a dry run, to be deleted
 	Bytes   int64 // of those deleted
 }
@@ -83,10 +83,11 @@ type sweep struct {
 	options   SweepOptions
 	result    *SweepResult
 
-	notice string             // the object's name
-	now    time.Time          // when the sweep began, by the backend's clock
-	named  map[string]bool    // objects that a manifest names, and snapshots' directories
-	read   map[Key]ObjectInfo // manifests that have been read
+	notice  string             // the object's name
+	now     time.Time          // when the sweep began, by the backend's clock
+	named   map[string]bool    // objects that a manifest names, and snapshots' directories
+	claimed map[string]bool    // objects that a manifest is about to name
+	read    map[Key]ObjectInfo // manifests that have been read
 }
 
 func (s *Store) sweepNamespace(ctx context.Context, ns string, o SweepOptions, result *SweepResult) error {
@@ -95,7 +96,7 @@ func (s *Store) sweepNamespace(ctx context.Context, ns string, o SweepOptions, r
 	}
 	w := &sweep{
 		store: s, namespace: ns, options: o, result: result,
-		named: map[string]bool{}, read: map[Key]ObjectInfo{},
+		named: map[string]bool{}, claimed: map[string]bool{}, read: map[Key]ObjectInfo{},
 	}
 	if err := w.begin(ctx); err != nil {
 		return err
@@ -171,6 +172,9 @@ func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) 
 		return 0, err
 	}
 	failpoint.NoticeGiven.Hit()
+	if err := w.readClaims(ctx); err != nil { // before the manifests: a claim is released when there is one
+		return 0, err
+	}
 	if err := w.readManifests(ctx); err != nil {
 		return 0, err
 	}
@@ -183,6 +187,10 @@ func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) 
 		}
 		if w.isNamed(o.Name) {
 			w.result.Named++
+			continue
+		}
+		if w.claimed[o.Name] {
+			w.result.Young++
 			continue
 		}
 		if err := w.store.backend.Delete(ctx, o.Name); err != nil && !errors.Is(err, ErrNotFound) {

@@ -22,7 +22,8 @@ const (
 	ObjectLinked      Point = "object linked"      // dir: the object has its name, which may not survive a power cut
 	PackCreated       Point = "pack created"       // durable; no manifest names it
 	PacksComplete     Point = "packs complete"     // all that the manifest will name is durable
-	ManifestReady     Point = "manifest ready"     // the parent has been looked for; the next step makes the snapshot exist
+	ObjectsClaimed    Point = "objects claimed"    // sweeps that give notice from now on spare what the manifest will name
+	ManifestReady     Point = "manifest ready"     // no sweep has condemned what it names; the next step makes the snapshot exist
 	ManifestMade      Point = "manifest made"      // the snapshot exists
 	SnapshotConfirmed Point = "snapshot confirmed" // and no sweep has taken, or is taking, what it names
 	SnapshotBroken    Point = "snapshot broken"    // a writer gives up: its packs are to be removed
@@ -49,7 +50,7 @@ const (
 
 // Points are all steps.
 var Points = []Point{
-	PackSealed, ObjectWritten, ObjectLinked, PackCreated, PacksComplete, ManifestReady, ManifestMade, SnapshotConfirmed, SnapshotBroken,
+	PackSealed, ObjectWritten, ObjectLinked, PackCreated, PacksComplete, ObjectsClaimed, ManifestReady, ManifestMade, SnapshotConfirmed, SnapshotBroken,
 	PackCopied, CopiesComplete, ManifestCopied, CopiesConfirmed, PackToBeRewritten,
 	ManifestRemoved, RestRemoved, PacksListed, ManifestsRead, NoticeGiven, PackSwept,
 }

@@ -119,7 +119,12 @@ func (p *patient) write(t *testing.T, s *storage.Store, key storage.Key, parent 
 		name := key.Namespace + "/packs/" + pack.ID.String()
 		p.users[name] = append(p.users[name], key)
 	}
-	p.users[key.Namespace+"/snapshots/"+key.Name+"/manifest"] = []storage.Key{key}
+	if err := s.PutWorkingSet(t.Context(), m, workingSet); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"manifest", "workingset"} {
+		p.users[key.Namespace+"/snapshots/"+key.Name+"/"+name] = []storage.Key{key}
+	}
 	return m
 }
 
@@ -226,6 +231,9 @@ func (p *patient) examine(ctx context.Context, s *storage.Store, object string, 
 	if hurt && kind(object) == "manifest" {
 		return false, errors.New("a damaged manifest was taken for sound")
 	}
+	if hurt && kind(object) == "workingset" {
+		return p.examineWorkingSet(ctx, s, object, m)
+	}
 	verify := s.Verify(ctx, m, storage.VerifyOptions{ReadData: true})
 	switch {
 	case verify != nil:
@@ -236,6 +244,24 @@ func (p *patient) examine(ctx context.Context, s *storage.Store, object string, 
 		return false, fmt.Errorf("verify does not find it in %s", key)
 	}
 	return verify != nil, readRight(ctx, s, m, image)
+}
+
+// workingSet is that of every snapshot.
+var workingSet = []storage.ChunkRef{{File: 1, Index: 3}, {File: 0, Index: 1}, {File: 1, Index: 0}}
+
+// examineWorkingSet reads a working set that is damaged: it only says what to fetch first, so one that
+// is not found is as good as one that is found to be damaged.
+func (p *patient) examineWorkingSet(ctx context.Context, s *storage.Store, object string, m *storage.Manifest) (bool, error) {
+	got, err := s.WorkingSet(ctx, m)
+	switch {
+	case err == nil && slices.Equal(got, workingSet):
+		return false, nil
+	case err == nil:
+		return false, errors.New("a damaged working set was taken for sound")
+	case errors.Is(err, storage.ErrNotFound):
+		return true, nil
+	}
+	return true, named(err, object, m.Meta.Key, true)
 }
 
 // named checks that an error names the object and the snapshot, which must need it.

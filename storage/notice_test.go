@@ -1,0 +1,91 @@
+package storage_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/storage"
+	"diapause.dev/storage/fault"
+	"diapause.dev/storage/storagetest"
+)
+
+// giveNotice says, as a sweep would, that all packs of a store are about to be deleted.
+func giveNotice(t *testing.T, s *storage.Store) {
+	t.Helper()
+	var lines []string
+	for _, name := range objects(t, s, "ns/packs/") {
+		lines = append(lines, strings.TrimPrefix(name, "ns/")+"\n")
+	}
+	if err := s.Backend().Replace(t.Context(), "ns/sweeps/other", []byte(strings.Join(lines, ""))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sweepAll deletes all packs.
+func sweepAll(t *testing.T, s *storage.Store) {
+	t.Helper()
+	for _, pack := range objects(t, s, "ns/packs/") {
+		if err := s.Backend().Delete(t.Context(), pack); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSweptAtCommit: a writer whose packs a sweep takes, or is about to take, at the very moment when
+// its manifest is created, fails and leaves nothing.
+func TestSweptAtCommit(t *testing.T) {
+	for name, test := range map[string]struct {
+		op        fault.Op // at which it happens, and on what
+		at        string
+		meanwhile func(*storage.Store)
+		kind      error
+	}{
+		"condemned before":       {fault.Replace, "/claims/", func(s *storage.Store) { giveNotice(t, s) }, storage.ErrUnavailable},
+		"swept before":           {fault.Replace, "/claims/", func(s *storage.Store) { sweepAll(t, s) }, storage.ErrNotFound},
+		"condemned all the same": {fault.Create, "/manifest", func(s *storage.Store) { giveNotice(t, s) }, storage.ErrUnavailable},
+		"swept all the same":     {fault.Create, "/manifest", func(s *storage.Store) { sweepAll(t, s) }, storage.ErrNotFound},
+	} {
+		s := storagetest.NewDir(t)
+		f := faulty(t, s, func(op fault.Op, name string) fault.Fault {
+			if op == test.op && strings.Contains(name, test.at) {
+				test.meanwhile(s)
+			}
+			return fault.Fault{}
+		})
+		if err := write(t, f, key); !errors.Is(err, test.kind) {
+			t.Errorf("%s: %v", name, err)
+		}
+		verifyAll(t, s, 0)
+		if left := objects(t, s, "ns/packs/"); len(left) != 0 {
+			t.Errorf("%s: left behind: %q", name, left)
+		}
+	}
+}
+
+// TestSweptAtReplicate: a replication that finds packs which a sweep is about to take waits for it,
+// and copies them again.
+func TestSweptAtReplicate(t *testing.T) {
+	src, dst := storagetest.NewDir(t), storagetest.NewDir(t)
+	m := storagetest.Write(t, src, key, nil, tinyImage())
+	if err := storage.Replicate(t.Context(), dst, src, key, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := dst.Remove(t.Context(), key); err != nil { // the packs stay
+		t.Fatal(err)
+	}
+	giveNotice(t, dst)
+	swept := make(chan error, 1)
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		ctx := context.WithoutCancel(t.Context())
+		swept <- errors.Join(dst.Backend().Delete(ctx, "ns/packs/"+m.Packs[0].ID.String()), dst.Backend().Delete(ctx, "ns/sweeps/other"))
+	}()
+	err := storage.Replicate(t.Context(), dst, src, key, nil)
+	if err := errors.Join(err, <-swept); err != nil {
+		t.Fatal(err)
+	}
+	storagetest.WantImage(t, m, tinyImage(), dst)
+}
