@@ -37,5 +37,8 @@ const (
 )
 
 // ChunkSize is the size of the windows in a memory file at which pages are cut into chunks, in
-// bytes.
-const ChunkSize = 256 << 10
+// bytes. It is chosen by measurement (bench/store, dedup/dirty5): with 5 % of a Python heap's pages
+// rewritten at random, the next snapshot stores 0.58 of a whole one, against 0.97 with windows of
+// 256 KiB; writing and reading are no slower, a whole snapshot is 0.4 % larger, and its chunk table
+// has about 0.6 MiB for each GiB of memory.
+const ChunkSize = 64 << 10
