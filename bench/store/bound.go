@@ -106,6 +106,16 @@ func encodeAlone(list []work) time.Duration {
 	return onAllCores(list, func(w work, buffer []byte) { encode(w.codec, w, buffer) })
 }
 
+// encodeAndDigest is what no writer can do without: the digest of each chunk, its codec, and the
+// digest of the stored bytes in their pack.
+func encodeAndDigest(list []work) time.Duration {
+	return onAllCores(list, func(w work, buffer []byte) {
+		blake3.Sum256(w.raw)
+		encode(w.codec, w, buffer)
+		blake3.Sum256(w.stored)
+	})
+}
+
 // encodeAllIn compresses all chunks in one codec.
 func encodeAllIn(codec storage.Codec, list []work) time.Duration {
 	return onAllCores(list, func(w work, buffer []byte) { encode(codec, w, buffer) })

@@ -1,7 +1,7 @@
 // Command store measures the snapshot store on the memory of a real gVisor sandbox: how fast
 // snapshots are written and read, how little is stored, and how near both come to what the machine
-// allows. Each figure stands beside its bound, which is measured in the same run. README.md of the
-// directory above says what each scenario does.
+// allows. Each figure stands beside its bound, which is measured in the same run. README.md says what
+// each scenario does.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 func main() {
 	captureTo := flag.String("capture", "", "only capture the test data, into this directory (used by the program itself)")
 	only := flag.String("only", "", "run only the scenarios whose name has this in it")
+	scratch := flag.String("scratch", "", "make the stores in this directory (default: .cache of the repository, which is on its disk)")
 	flag.Parse()
 	if *captureTo != "" {
 		bed.Enter()
@@ -28,7 +29,7 @@ func main() {
 	if *captureTo != "" {
 		err = capture(ctx, *captureTo)
 	} else {
-		err = run(ctx, *only)
+		err = run(ctx, *only, *scratch)
 	}
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {

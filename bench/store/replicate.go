@@ -57,7 +57,7 @@ func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o stor
 // on all cores, on the same chunks in the same codecs.
 func (b *bench) replicateHeap(ctx context.Context) error {
 	const name = "replicate/heap"
-	var whole, codec, zstd, s2 best
+	var whole, codec, digests, zstd, s2 best
 	var last stored
 	var memory int64
 	for range rounds {
@@ -67,11 +67,13 @@ func (b *bench) replicateHeap(ctx context.Context) error {
 		}
 		whole.add(s.took)
 		codec.add(encodeAlone(s.work))
+		digests.add(encodeAndDigest(s.work))
 		zstd.add(encodeAllIn(storage.CodecZstd, s.work))
 		s2.add(encodeAllIn(storage.CodecS2, s.work))
 		last, memory = s, max(memory, s.memory)
 	}
 	b.bounded(name, throughput, b.rate(b.base, whole.took), mbPerSecond, b.rate(b.base, codec.took))
+	b.add(name, "throughput_codec_and_digests_alone", b.rate(b.base, digests.took), mbPerSecond)
 	b.add(name, "throughput_zstd_alone", b.rate(b.base, zstd.took), mbPerSecond)
 	b.add(name, "throughput_s2_alone", b.rate(b.base, s2.took), mbPerSecond)
 	b.bounded(name, seconds, whole.took.Seconds(), second, codec.took.Seconds())

@@ -42,7 +42,7 @@ var scenarios = []struct {
 	{"peer/kopia", (*bench).kopia},
 }
 
-func run(ctx context.Context, only string) (err error) {
+func run(ctx context.Context, only, scratch string) (err error) {
 	b := &bench{}
 	if b.root, err = moduleRoot(ctx); err != nil {
 		return err
@@ -50,7 +50,10 @@ func run(ctx context.Context, only string) (err error) {
 	if b.data, err = prepare(ctx, b.root); err != nil {
 		return err
 	}
-	if b.scratch, err = os.MkdirTemp(filepath.Join(b.root, ".cache", "bench-store"), "run-"); err != nil {
+	if scratch == "" {
+		scratch = filepath.Join(b.root, ".cache", "bench-store")
+	}
+	if b.scratch, err = os.MkdirTemp(scratch, "diapause-bench-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.scratch)) }()
