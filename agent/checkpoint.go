@@ -69,7 +69,9 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 	}
 	defer release()
 	defer c.cleanUp()
-	if err := c.save(ctx, life); err != nil {
+	err = c.save(ctx, life)
+	c.closeArena() // its memory is not to wait for the store
+	if err != nil {
 		return c.fail(err)
 	}
 	return c.replicated(life)
@@ -242,11 +244,15 @@ func (c *checkpoint) fail(err error) error {
 	return err
 }
 
-// cleanUp gives back what only the request needed.
+// cleanUp hands on what the request still owes.
 func (c *checkpoint) cleanUp() {
 	if c.owing {
 		c.debts.add(c.rec)
 	}
+}
+
+// closeArena gives the memory of what was captured back.
+func (c *checkpoint) closeArena() {
 	if c.arena == nil {
 		return
 	}
