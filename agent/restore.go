@@ -36,12 +36,13 @@ type restore struct {
 	ended chan struct{} // closed when the sandbox has everything, or has failed or gone
 	start time.Time
 
-	mu     sync.Mutex
-	err    error
-	done   bool
-	served bool  // its sidecar has come: the session's end is the restore's
-	read   int64 // bytes handed to the sandbox
-	total  int64 // bytes of all image files
+	mu      sync.Mutex
+	err     error
+	done    bool
+	serving int   // connections of its sidecar
+	failed  bool  // the shim says that it has: the last connection's end is the restore's
+	read    int64 // bytes handed to the sandbox
+	total   int64 // bytes of all image files
 }
 
 // restores are the restores under way on this node.
@@ -158,11 +159,12 @@ func (rs *restores) source(o sidecar.Options) (gofer.Source, error) {
 	if r.done {
 		return nil, fmt.Errorf("request %s: %w", o.Request, errUnknownRequest)
 	}
-	r.served = true
+	r.serving++
 	return &source{rs: rs, restore: r}, nil
 }
 
-// reported takes the shim's word on how a restore began. Where a sidecar came, its end tells more.
+// reported takes the shim's word that a restore has failed. While its sidecar is there, that one's
+// end is waited for.
 func (rs *restores) reported(request string, failure error) {
 	rs.mu.Lock()
 	r := rs.all[request]
@@ -172,9 +174,10 @@ func (rs *restores) reported(request string, failure error) {
 	}
 	r.note(failure)
 	r.mu.Lock()
-	served := r.served
+	r.failed = true
+	over := r.serving == 0
 	r.mu.Unlock()
-	if !served {
+	if over {
 		rs.finish(r, nil)
 	}
 }

@@ -75,11 +75,18 @@ func final(err error) bool {
 
 // Ended implements gofer.Source.
 func (s *source) Ended(end gofer.End) {
-	switch end {
-	case gofer.Loaded:
-		s.rs.finish(s.restore, nil)
-	case gofer.Gone:
-		s.rs.finish(s.restore, fmt.Errorf("restore of %s: %w before it had all its memory", s.restore.Key, ErrSandboxExited))
+	r := s.restore
+	r.mu.Lock()
+	r.serving--
+	failed := r.failed && r.serving == 0
+	r.mu.Unlock()
+	switch {
+	case end == gofer.Loaded:
+		s.rs.finish(r, nil)
+	case end == gofer.Gone:
+		s.rs.finish(r, fmt.Errorf("restore of %s: %w before it had all its memory", r.Key, ErrSandboxExited))
+	case failed:
+		s.rs.finish(r, nil)
 	}
 }
 

@@ -151,10 +151,8 @@ func (l *Listener) restore(ctx context.Context, c *sidecar.Conn, o sidecar.Optio
 		}
 		close(s.ended)
 	}()
-	if err := l.welcome(c, o, nil); err != nil {
-		return err
-	}
-	if err := c.Unix().SetReadDeadline(time.Time{}); err != nil {
+	if err := errors.Join(l.welcome(c, o, nil), c.Unix().SetReadDeadline(time.Time{})); err != nil {
+		src.Ended(Lost)
 		return err
 	}
 	return s.run(ctx)

@@ -225,7 +225,8 @@ func (s *session) work(ctx context.Context) {
 			s.log.Error("read for the sandbox failed", "file", r.file.name, "offset", r.off, "error", err)
 		}
 		if err := s.conn.Send(&m, -1); err != nil {
-			s.conn.Close() // the receiver notices
+			// The sidecar notices. What it has sent before it went is still to be received.
+			s.conn.Unix().CloseWrite()
 		}
 	}
 }
