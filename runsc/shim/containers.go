@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
@@ -53,6 +54,8 @@ type containers struct {
 	dir     string         // of the bundle by which this service was made
 	bundle  bundle         // of the pod's sandbox
 	reports sync.WaitGroup // reports to the agent under way
+
+	restored atomic.Bool // the sandbox is not being restored, or no longer
 
 	mu       sync.Mutex
 	starting map[string]context.CancelCauseFunc // by container id
@@ -163,6 +166,37 @@ func (c *containers) force(ctx context.Context, id string) error {
 	}
 	cmd := proc.NewRunsc(s.Options.Root, c.dir, namespace, s.Options.BinaryName, s.Options.RunscConfig, nil)
 	return cmd.Delete(ctx, id, &runsccmd.DeleteOpts{Force: true})
+}
+
+// Stats returns what a container uses. Containerd asks of itself, at any time; the sentry of a sandbox
+// that is being restored dies of the question, for the kernel that is to be looked into is not there
+// yet (runsc/boot, Loader.pidsCount).
+func (c *containers) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+	if err := c.askable(ctx, r.ID); err != nil {
+		return nil, err
+	}
+	return c.TaskServiceExt.Stats(ctx, r)
+}
+
+// Pids returns the processes of a container, but not while its sandbox is being restored.
+func (c *containers) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
+	if err := c.askable(ctx, r.ID); err != nil {
+		return nil, err
+	}
+	return c.TaskServiceExt.Pids(ctx, r)
+}
+
+// askable returns an error while the sandbox is being restored.
+func (c *containers) askable(ctx context.Context, id string) error {
+	if c.restored.Load() {
+		return nil
+	}
+	if c.unrestored(ctx, id) {
+		return fmt.Errorf("container %s: its sandbox is being restored: %w", id, errdefs.ErrUnavailable)
+	}
+	_, ordered := c.bundle.ordered()
+	c.restored.Store(ordered) // an order may still come
+	return nil
 }
 
 // unrestored reports whether the sandbox of a container is to be restored and is not, be it that
