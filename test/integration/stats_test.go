@@ -1,0 +1,37 @@
+package integration
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestStatsWhileRestoring asks for the statistics of all pods again and again, as a kubelet may at
+// any time, while pods are restored. None of them dies of it.
+func TestStatsWhileRestoring(t *testing.T) {
+	n := start(t)
+	p := n.workload("origin", "serve", "--mib=32")
+	var st state
+	n.eventually("workload answers", func() error { return n.get(p, "/state", &st) })
+	n.checkpoint("origin", "--name=asked")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default: // an answer that there are none yet is as good as any
+				n.bed.Runtime.ListContainerStats(n.ctx, &cri.ListContainerStatsRequest{})
+				n.bed.Runtime.ListPodSandboxStats(n.ctx, &cri.ListPodSandboxStatsRequest{})
+			}
+		}
+	})
+	for i := range 4 {
+		n.checkWhole(n.restore("asked", fmt.Sprintf("--name=asked-%d", i))[0], st.Boot, 32)
+	}
+	close(stop)
+	wg.Wait()
+}
