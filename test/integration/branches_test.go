@@ -50,4 +50,5 @@ func TestBranches(t *testing.T) {
 			t.Errorf("memory of %s: %+v, %v", b.Name, v, err)
 		}
 	}
+	n.exitCode(pods[0])
 }

@@ -74,7 +74,6 @@ func TestFidelity(t *testing.T) {
 		}
 		n.progressed(n.restore("second")[0], then)
 	})
-	t.Run("exit code", func(t *testing.T) { n.exitCode(branches[1]) })
 }
 
 // exitCode ends a restored pod's container as a kubelet does: the workload exits with 42.
