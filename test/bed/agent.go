@@ -1,9 +1,6 @@
 package bed
 
-import (
-	"context"
-	"net"
-)
+import "context"
 
 // AgentSocket is the local socket of the agent.
 const AgentSocket = "/run/diapause/agent.sock"
@@ -33,15 +30,4 @@ func startAgent(ctx context.Context, s space, args []string) (*Agent, error) {
 		return nil, err
 	}
 	return &Agent{p}, nil
-}
-
-// dials returns a probe that succeeds when the unix socket takes a connection.
-func dials(socket string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}
 }

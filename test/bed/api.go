@@ -3,7 +3,6 @@ package bed
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,7 +18,8 @@ import (
 
 // The addresses of the API.
 const (
-	apiURL       = "https://" + bedIP + ":6443"
+	apiAddress   = bedIP + ":6443"
+	apiURL       = "https://" + apiAddress
 	etcdURL      = "http://127.0.0.1:2379"
 	etcdPeerURL  = "http://127.0.0.1:2380"
 	serviceRange = "10.96.0.0/24"
@@ -84,7 +84,7 @@ func newAPI() (*API, error) {
 	if a.Client, err = kubernetes.NewForConfig(a.Config); err != nil {
 		return nil, fmt.Errorf("bed: client of the API: %w", err)
 	}
-	a.Etcd = &Daemon{space: base, name: "etcd", args: etcdArgs(), up: answers(etcdURL + "/readyz")}
+	a.Etcd = &Daemon{space: base, name: "etcd", args: etcdArgs(), up: answers(http.DefaultClient, etcdURL+"/readyz")}
 	a.Server = &Daemon{space: base, name: "kube-apiserver", args: serverArgs(), up: a.ready}
 	return a, nil
 }
@@ -149,26 +149,6 @@ func output(cmd *exec.Cmd, start func(*exec.Cmd) error) (string, error) {
 		err = fmt.Errorf("bed: %s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(errOut.String()))
 	}
 	return out.String(), err
-}
-
-// answers returns a probe that succeeds when a GET of the URL does.
-func answers(url string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		r, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer r.Body.Close()
-		if r.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<10)) // the status is the error
-			return fmt.Errorf("%s: %s: %s", url, r.Status, body)
-		}
-		return nil
-	}
 }
 
 func etcdArgs() []string {
