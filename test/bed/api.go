@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"diapause.dev/test/tools"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,8 @@ const etcdData = "/var/lib/etcd/data"
 // asks for certificates or tokens, and authorizes nodes and roles, as in a
 // cluster. Its methods may be called from several goroutines, but for Close.
 type API struct {
+	// Bin are the programs of this bed, which are also in the PATH.
+	Bin tools.Bin
 	// Config is that of a client who may do everything, without a rate limit.
 	Config *rest.Config
 	// Client is a client of Config.
@@ -69,7 +72,7 @@ func newAPI() (*API, error) {
 	if err := os.RemoveAll(etcdData); err != nil {
 		return nil, fmt.Errorf("bed: %w", err)
 	}
-	a := &API{Kubeconfig: adminConfig}
+	a := &API{Bin: here.Bin, Kubeconfig: adminConfig}
 	var err error
 	if a.authority, err = newAuthority(); err != nil {
 		return nil, err

@@ -25,7 +25,8 @@ type ClusterOptions struct {
 // pods and the program can dial each other's addresses, and pods the Service
 // "kubernetes". There are no other Services, and no DNS. Pods get the images of
 // package images without a registry, and by the RuntimeClass [Diapause] our
-// runtime.
+// runtime. kubectl's exec, logs and port-forward work; the last only for pods on
+// runc, since containerd looks for the port outside of gVisor.
 type Cluster struct {
 	*API
 	Controllers, Scheduler *Daemon
@@ -155,7 +156,7 @@ func (c *Cluster) Import(ctx context.Context, archive string) error {
 func (c *Cluster) Close() error {
 	var err error
 	for _, n := range c.nodes {
-		err = errors.Join(err, n.end())
+		err = errors.Join(err, n.Crash())
 	}
 	c.Scheduler.Kill()
 	c.Controllers.Kill()

@@ -87,7 +87,7 @@ func newNode(number int) (*Node, error) {
 	}
 	n.space = space{root: fmt.Sprintf("/proc/%d/root", n.pid()), logs: filepath.Join(t.Scratch, "log"), start: n.Start}
 	if err := n.wire(); err != nil {
-		return nil, errors.Join(err, n.end())
+		return nil, errors.Join(err, n.Crash())
 	}
 	return n, nil
 }
@@ -152,8 +152,9 @@ func (n *Node) startContainerd(ctx context.Context, o Options, archive string) (
 	return n.Containerd.Import(ctx, archive)
 }
 
-// end ends all that runs in the node, and removes what it has outside of its namespaces.
-func (n *Node) end() error {
+// Crash ends the node with all that runs in it, at once and for good, as if the
+// machine had lost its power. The API server still knows the node.
+func (n *Node) Crash() error {
 	if n.conn != nil {
 		n.conn.Close() // whatever it says, the connection is gone
 	}
@@ -162,7 +163,7 @@ func (n *Node) end() error {
 	n.first.Wait() // says that it was killed
 	err := errors.Join(n.unplug(), removeCgroups(n.CgroupParent[1:]))
 	if err != nil {
-		err = fmt.Errorf("bed: end %s: %w", n.Name, err)
+		err = fmt.Errorf("bed: crash %s: %w", n.Name, err)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,8 +46,13 @@ func TestCluster(t *testing.T) {
 	}
 	t.Run("network", func(t *testing.T) { reach(ctx, t, c, pods) })
 	t.Run("kubectl", func(t *testing.T) { useKubectl(ctx, t, c, pods[0]) })
+	t.Run("port-forward", func(t *testing.T) {
+		forward(ctx, t, c, runServer(ctx, t, c, "runc", c.Node(0), ""))
+	})
 	t.Run("node", func(t *testing.T) { lookInside(ctx, t, c.Node(1)) })
+	t.Run("object store", func(t *testing.T) { store(ctx, t, c, pods[1]) })
 	t.Run("daemons", func(t *testing.T) { restartDaemons(ctx, t, c, pods) })
+	t.Run("crash", func(t *testing.T) { crash(ctx, t, c) })
 	t.Run("close", func(t *testing.T) { closeCluster(t, c) })
 }
 
@@ -139,6 +145,27 @@ func useKubectl(ctx context.Context, t *testing.T, c *bed.Cluster, pod *corev1.P
 	}
 }
 
+// forward reaches a pod by way of the API server and the kubelet.
+func forward(ctx context.Context, t *testing.T, c *bed.Cluster, pod *corev1.Pod) {
+	cmd := exec.CommandContext(ctx, c.Bin.Path("kubectl"), "--kubeconfig="+c.Kubeconfig, "port-forward", "pod/"+pod.Name, ":8080")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait() // says that it was killed
+	defer cmd.Process.Kill()
+	var port int
+	if _, err := fmt.Fscanf(out, "Forwarding from 127.0.0.1:%d", &port); err != nil {
+		t.Fatalf("the port that is forwarded: %v", err)
+	}
+	if err := get(fmt.Sprintf("http://127.0.0.1:%d/", port), pod.Name+"\n"); err != nil {
+		t.Error(err)
+	}
+}
+
 // lookInside shows that a node has its own files, name and processes.
 func lookInside(ctx context.Context, t *testing.T, n *bed.Node) {
 	if err := os.WriteFile(n.Path("/run/mark"), []byte("here"), 0o600); err != nil {
@@ -153,6 +180,32 @@ func lookInside(ctx context.Context, t *testing.T, n *bed.Node) {
 	}
 	if _, err := n.Exec(ctx, "sh", "-c", "echo because >&2; false"); err == nil || !strings.Contains(err.Error(), "because") {
 		t.Errorf("a command that fails: %v", err)
+	}
+}
+
+// store shows that the object store keeps its data, and that nodes and pods reach it.
+func store(ctx context.Context, t *testing.T, c *bed.Cluster, pod *corev1.Pod) {
+	g, err := bed.StartGCS(ctx, "bucket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { g.Kill() }()
+	url := "http://" + g.Address
+	r, err := http.Post(url+"/upload/storage/v1/b/bucket/o?uploadType=media&name=a", "text/plain", strings.NewReader("kept"))
+	if err != nil || r.Body.Close() != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("upload: %v, %v", r, err)
+	}
+	g.Kill()
+	if err := g.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fetch := []string{"wget", "-qO-", url + "/storage/v1/b/bucket/o/a?alt=media"}
+	if out, err := c.Node(0).Exec(ctx, "busybox", fetch...); err != nil || out != "kept" {
+		t.Errorf("from a node: %q, %v", out, err)
+	}
+	out, err := c.Kubectl(ctx, append([]string{"exec", pod.Name, "--"}, fetch...)...)
+	if err != nil || out != "kept" {
+		t.Errorf("from a pod: %q, %v", out, err)
 	}
 }
 
@@ -179,31 +232,51 @@ func restartDaemons(ctx context.Context, t *testing.T, c *bed.Cluster, pods []*c
 	}
 }
 
+// crash takes a node away and looks for what is left of it.
+func crash(ctx context.Context, t *testing.T, c *bed.Cluster) {
+	gone := c.Node(0)
+	if len(remains(t, gone)) == 0 {
+		t.Fatalf("nothing of %s is to be seen while it is there", gone.Name)
+	}
+	if err := gone.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if left := remains(t, gone); len(left) > 0 {
+		t.Errorf("left of %s: %q", gone.Name, left)
+	}
+	if _, err := c.Kubectl(ctx, "exec", "on-"+gone.Name, "--", "true"); err == nil {
+		t.Error("the node that is gone still answers")
+	}
+	if _, err := c.Kubectl(ctx, "exec", "on-"+c.Node(1).Name, "--", "true"); err != nil {
+		t.Errorf("on the other node: %v", err)
+	}
+}
+
 // closeCluster closes a cluster with pods on it, and looks for what is left.
 func closeCluster(t *testing.T, c *bed.Cluster) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range c.Nodes() {
-		if left, err := filepath.Glob("/sys/fs/cgroup/*" + n.CgroupParent); err != nil || len(left) > 0 {
-			t.Errorf("cgroups: %q, %v", left, err)
-		}
-		if left := seers(t, n.CgroupParent+"/"); len(left) > 0 {
-			t.Errorf("processes in %s: %q", n.Name, left)
+		if left := remains(t, n); len(left) > 0 {
+			t.Errorf("left of %s: %q", n.Name, left)
 		}
 	}
 }
 
-// seers lists the processes that see a mount whose line has that text.
-func seers(t *testing.T, text string) []string {
+// remains lists what there is of a node: cgroups, and processes that see its mounts.
+func remains(t *testing.T, n *bed.Node) []string {
 	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	left, err := filepath.Glob("/sys/fs/cgroup/*" + n.CgroupParent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var left []string
-	for _, path := range all {
-		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), text) {
+	processes, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range processes {
+		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), n.CgroupParent+"/") {
 			left = append(left, path)
 		}
 	}
