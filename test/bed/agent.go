@@ -6,7 +6,7 @@ import "context"
 const AgentSocket = "/run/diapause/agent.sock"
 
 // Agent is a running diapause-agent.
-type Agent struct{ *process }
+type Agent struct{ *Process }
 
 // StartAgent starts the agent with the given flags besides its defaults, and
 // returns when its local socket takes connections. All agents of a bed write

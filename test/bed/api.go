@@ -136,18 +136,15 @@ func (a *API) Apply(ctx context.Context, manifest string) error {
 func (a *API) kubectl(ctx context.Context, input string, args []string) (string, error) {
 	cmd := exec.CommandContext(ctx, here.Bin.Path("kubectl"), append([]string{"--kubeconfig=" + a.Kubeconfig}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
-	return output(cmd, (*exec.Cmd).Start)
+	return output(cmd, (*exec.Cmd).Run)
 }
 
-// output runs a command that start starts, and returns what it writes on standard
-// output. Its error tells what it writes on standard error.
-func output(cmd *exec.Cmd, start func(*exec.Cmd) error) (string, error) {
+// output runs a command by run, and returns what it writes on standard output.
+// Its error tells what it writes on standard error.
+func output(cmd *exec.Cmd, run func(*exec.Cmd) error) (string, error) {
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err := start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
+	err := run(cmd)
 	if err != nil {
 		err = fmt.Errorf("bed: %s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(errOut.String()))
 	}

@@ -85,7 +85,7 @@ func newNode(number int) (*Node, error) {
 	if err := n.begin(t); err != nil {
 		return nil, fmt.Errorf("bed: start %s: %w", name, err)
 	}
-	n.space = space{root: fmt.Sprintf("/proc/%d/root", n.pid()), logs: filepath.Join(t.Scratch, "log"), start: n.Start}
+	n.space = space{root: fmt.Sprintf("/proc/%d/root", n.pid()), logs: filepath.Join(t.Scratch, "log"), start: n.start}
 	if err := n.wire(); err != nil {
 		return nil, errors.Join(err, n.Crash())
 	}
@@ -122,13 +122,26 @@ func (n *Node) pid() int { return n.first.Process.Pid }
 // where its socket can be dialled, as long as the node is there.
 func (n *Node) Path(path string) string { return n.space.path(path) }
 
-// Start starts a command in the node, in the way of its own Start. It is the
-// program's child like any other, so that it can be waited for, and killed.
-func (n *Node) Start(cmd *exec.Cmd) error { return inNamespaces(n.pid(), cmd.Start) }
+// Run runs a command in the node, in the way of its own Run: it is a child of the
+// program like any other.
+func (n *Node) Run(cmd *exec.Cmd) error {
+	if err := n.start(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+func (n *Node) start(cmd *exec.Cmd) error { return inNamespaces(n.pid(), cmd.Start) }
 
 // Exec runs a command in the node, and returns what it prints.
 func (n *Node) Exec(ctx context.Context, name string, args ...string) (string, error) {
-	return output(exec.CommandContext(ctx, name, args...), n.Start)
+	return output(exec.CommandContext(ctx, name, args...), n.Run)
+}
+
+// Start starts a program in the node, whose output goes to a log of that name. It
+// ends with the node, if not before.
+func (n *Node) Start(name, program string, args ...string) (*Process, error) {
+	return n.space.startProcess(name, program, args...)
 }
 
 // StartAgent starts the agent in the node, in the way of [Bed.StartAgent]. It

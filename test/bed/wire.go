@@ -90,7 +90,7 @@ func (n *Node) address() error {
 func (n *Node) redirectService() error {
 	for _, chain := range []string{"PREROUTING", "OUTPUT"} {
 		rule := fmt.Sprintf("--wait -t nat -A %s -d %s -p tcp --dport 443 -j DNAT --to-destination %s", chain, serviceIP, apiAddress)
-		_, err := output(exec.Command("iptables", strings.Fields(rule)...), n.Start)
+		_, err := output(exec.Command("iptables", strings.Fields(rule)...), n.Run)
 		if err != nil {
 			return err
 		}
