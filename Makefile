@@ -38,7 +38,8 @@ bench-restore: ## the time of a restore, side by side with stock gVisor
 bench-store: ## the snapshot store on a real heap, beside its bounds and other tools
 	$(GO) run ./bench/store
 
-generate: ## the Go of the local API from its .proto
+generate: ## the Go of the local API from its .proto; deep copies and manifests/crds from the Kubernetes API's types
+	$(GO) generate ./api/...
 	@test -f /usr/include/google/protobuf/timestamp.proto && command -v protoc >/dev/null || \
 		{ apt-get update -q && apt-get install -qy --no-install-recommends protobuf-compiler libprotobuf-dev; }
 	GOBIN=$(CURDIR)/.cache/gen $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc

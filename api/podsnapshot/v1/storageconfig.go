@@ -1,0 +1,109 @@
+package v1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PodSnapshotStorageConfig says where snapshots are stored. It belongs to the cluster; policies
+// name it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PodSnapshotStorageConfig struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec PodSnapshotStorageConfigSpec `json:"spec"`
+	// +optional
+	Status PodSnapshotStorageConfigStatus `json:"status,omitempty"`
+}
+
+// PodSnapshotStorageConfigList is a list of PodSnapshotStorageConfigs.
+//
+// +kubebuilder:object:root=true
+type PodSnapshotStorageConfigList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodSnapshotStorageConfig `json:"items"`
+}
+
+// PodSnapshotStorageConfigSpec is what is wanted.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type PodSnapshotStorageConfigSpec struct {
+	// snapshotStorageConfig is the store.
+	// +required
+	SnapshotStorageConfig SnapshotStorageConfig `json:"snapshotStorageConfig"`
+}
+
+// SnapshotStorageConfig is a store: exactly one backend.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:XValidation:rule="has(self.gcs) != has(self.dir)",message="name exactly one backend: gcs (with gcs.bucket) or dir (with dir.path)"
+// +kubebuilder:validation:XValidation:rule="has(self.gcs) == has(oldSelf.gcs) && has(self.dir) == has(oldSelf.dir)",message="the kind of backend cannot be changed, snapshots would be lost in the old one: create another PodSnapshotStorageConfig and name it in the policies"
+type SnapshotStorageConfig struct {
+	// gcs stores snapshots in a bucket of Google Cloud Storage.
+	// +optional
+	GCS *GCSStorage `json:"gcs,omitempty"`
+	// dir stores snapshots in a directory of the nodes. Unless it is on a file system that all
+	// nodes share, a snapshot is restorable only on the node that made it.
+	// +optional
+	Dir *DirStorage `json:"dir,omitempty"`
+}
+
+// GCSStorage is a bucket of Google Cloud Storage, or a part of one.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type GCSStorage struct {
+	// bucket is the bucket's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=222
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$')",message="write the bucket's name alone, as in my-bucket (3 to 222 of a-z, 0-9, '-', '_' and '.', a letter or digit at both ends), without gs:// and without a path, which goes into gcs.path"
+	Bucket string `json:"bucket"`
+	// path is a directory in the bucket; empty: all of the bucket.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([^/[:cntrl:]]+(/[^/[:cntrl:]]+)*/?)?$') && !self.matches('(^|/)[.][.]?(/|$)')",message="write a directory in the bucket without a leading '/', without '.' and '..', as in team-a/snapshots"
+	Path string `json:"path,omitempty"`
+	// tokenSource says whose identity reads and writes the bucket on GKE. It is accepted so that
+	// objects written for GKE apply; Diapause always uses the agent's own identity.
+	// +optional
+	// +kubebuilder:default=podKSA
+	TokenSource TokenSource `json:"tokenSource,omitempty"`
+}
+
+// TokenSource says whose identity reads and writes a bucket.
+//
+// +kubebuilder:validation:Enum=podKSA;federatedP4SA
+type TokenSource string
+
+// The token sources of GKE.
+const (
+	TokenSourcePodKSA        TokenSource = "podKSA"
+	TokenSourceFederatedP4SA TokenSource = "federatedP4SA"
+)
+
+// DirStorage is a directory of the nodes.
+type DirStorage struct {
+	// path is the directory as the agent sees it; it has to be mounted into the agent's pod.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/[:cntrl:]]+)+$') && !self.matches('/[.][.]?(/|$)')",message="write an absolute path without '.', '..', doubled or trailing '/', as in /var/lib/diapause/store"
+	Path string `json:"path"`
+}
+
+// PodSnapshotStorageConfigStatus is what an agent found.
+type PodSnapshotStorageConfigStatus struct {
+	// conditions holds Ready: whether the store can be used.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// observedGeneration is the generation of the spec to which the status belongs.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
