@@ -1,40 +1,33 @@
 package bed
 
-import (
-	"context"
-	"net"
-)
+import "context"
 
 // AgentSocket is the local socket of the agent.
 const AgentSocket = "/run/diapause/agent.sock"
 
 // Agent is a running diapause-agent.
-type Agent struct{ *process }
+type Agent struct{ *Process }
 
 // StartAgent starts the agent with the given flags besides its defaults, and
 // returns when its local socket takes connections. All agents of a bed write
 // one log. An agent that has been killed may be followed by another.
 func (b *Bed) StartAgent(ctx context.Context, args ...string) (*Agent, error) {
-	p, err := startProcess("agent", "diapause-agent", args...)
+	a, err := startAgent(ctx, base, args)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.ready(ctx, dials(AgentSocket)); err != nil {
-		p.Kill()
-		return nil, err
-	}
-	a := &Agent{p}
 	b.agents = append(b.agents, a)
 	return a, nil
 }
 
-// dials returns a probe that succeeds when the unix socket takes a connection.
-func dials(socket string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+func startAgent(ctx context.Context, s space, args []string) (*Agent, error) {
+	p, err := s.startProcess("agent", "diapause-agent", args...)
+	if err != nil {
+		return nil, err
 	}
+	if err := p.ready(ctx, dials(s.path(AgentSocket))); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return &Agent{p}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -85,6 +86,9 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 		},
 	}, nil
 }
+
+// wanted reports whether the group is for who asks for these extras.
+func (g group) wanted(extras []Extra) bool { return !g.extra || slices.Contains(extras, Extra(g.name)) }
 
 // key is a digest of all that the programs of the group are made from.
 func (g group) key() (string, error) {
