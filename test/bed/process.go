@@ -88,15 +88,30 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process to end by SIGTERM and returns when it is gone. If ctx
-// ends before that, the process is killed, which is an error, as is an exit
-// status other than 0.
+const (
+	// stopTime is how long a process may take to end when it is asked to.
+	stopTime = time.Minute
+	// lastWords is how long it may take to write where it stands.
+	lastWords = 2 * time.Second
+)
+
+// Stop asks the process to end by SIGTERM and returns when it is gone. If it
+// takes longer than a minute or ctx, it is ended by SIGQUIT, upon which a Go
+// program writes where it stands, and that is an error, as is an exit status
+// other than 0.
 func (p *Process) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
 	p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it is gone already
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		p.Kill()
+		p.cmd.Process.Signal(syscall.SIGQUIT)
+		select {
+		case <-p.done:
+		case <-time.After(lastWords):
+			p.Kill()
+		}
 		return fmt.Errorf("bed: stop %s: %w", p.name, ctx.Err())
 	}
 	if s := p.cmd.ProcessState; !s.Success() {
