@@ -78,7 +78,7 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 				kubernetes + "/cmd/kubelet", kubernetes + "/cmd/kubectl", "go.etcd.io/etcd/server/v3",
 			},
 			renamed:  map[string]string{"server": "etcd"},
-			estimate: "eighteen minutes",
+			estimate: "ten minutes",
 		},
 		{
 			name: "fakegcs", module: filepath.Join(b.Root, "test/tools/fakegcs"), ldflags: "-s -w",

@@ -49,6 +49,7 @@ func TestCluster(t *testing.T) {
 		forward(ctx, t, c, runServer(ctx, t, c, "runc", c.Node(0), ""))
 	})
 	t.Run("node", func(t *testing.T) { lookInside(ctx, t, c.Node(1)) })
+	t.Run("agent", func(t *testing.T) { checkpoint(ctx, t, c.Node(1), pods[1]) })
 	t.Run("object store", func(t *testing.T) { store(ctx, t, c, pods[1]) })
 	t.Run("daemons", func(t *testing.T) { restartDaemons(ctx, t, c, pods) })
 	t.Run("crash", func(t *testing.T) { crash(ctx, t, c) })
@@ -114,7 +115,10 @@ func get(url, want string) error {
 	return err
 }
 
-// reach shows that pods reach each other and the Service of the API.
+// askAPI speaks to the Service of the API in a way that it answers with a complaint.
+const askAPI = `printf 'GET / HTTP/1.0\r\n\r\n' | busybox nc ${KUBERNETES_SERVICE_HOST:-10.96.0.1} 443`
+
+// reach shows that pods reach each other, and pods and nodes the Service of the API.
 func reach(ctx context.Context, t *testing.T, c *bed.Cluster, pods []*corev1.Pod) {
 	for i, from := range pods {
 		to := pods[1-i]
@@ -122,10 +126,15 @@ func reach(ctx context.Context, t *testing.T, c *bed.Cluster, pods []*corev1.Pod
 		if err != nil || out != to.Name+"\n" {
 			t.Errorf("%s from %s: %q, %v", to.Name, from.Name, out, err)
 		}
-		out, err = c.Kubectl(ctx, "exec", from.Name, "--", "sh", "-c",
-			`printf 'GET / HTTP/1.0\r\n\r\n' | nc $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT`)
+		out, err = c.Kubectl(ctx, "exec", from.Name, "--", "sh", "-c", askAPI)
 		if err != nil || !strings.Contains(out, "to an HTTPS server") {
 			t.Errorf("the API from %s: %q, %v", from.Name, out, err)
+		}
+	}
+	for _, n := range c.Nodes() {
+		out, err := n.Exec(ctx, "sh", "-c", askAPI)
+		if err != nil || !strings.Contains(out, "to an HTTPS server") {
+			t.Errorf("the API from %s: %q, %v", n.Name, out, err)
 		}
 	}
 }
@@ -179,6 +188,23 @@ func lookInside(ctx context.Context, t *testing.T, n *bed.Node) {
 	}
 	if _, err := n.Exec(ctx, "sh", "-c", "echo because >&2; false"); err == nil || !strings.Contains(err.Error(), "because") {
 		t.Errorf("a command that fails: %v", err)
+	}
+}
+
+// checkpoint shows that an agent in a node checkpoints a pod that the kubelet started, and
+// that the pod goes on.
+func checkpoint(ctx context.Context, t *testing.T, n *bed.Node, pod *corev1.Pod) {
+	agent, err := n.StartAgent(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Kill()
+	out, err := n.Exec(ctx, "diapause", "checkpoint", "default/"+pod.Name)
+	if err != nil {
+		t.Fatalf("%v\n%s\nagent:\n%s", err, out, agent.Log())
+	}
+	if err := get("http://"+pod.Status.PodIP+":8080/", pod.Name+"\n"); err != nil {
+		t.Errorf("after the checkpoint: %v", err)
 	}
 }
 
