@@ -108,13 +108,15 @@ func inflate(d *zstd.Decoder, dst, frame []byte) error {
 type digester struct{ pool sync.Pool }
 
 func newDigester(key [32]byte) *digester {
-	return &digester{pool: sync.Pool{New: func() any {
-		h, err := blake3.NewKeyed(key[:])
-		if err != nil {
-			panic(err) // the key has the right length
-		}
-		return h
-	}}}
+	return &digester{pool: sync.Pool{New: func() any { return newHasher(key) }}}
+}
+
+func newHasher(key [32]byte) *blake3.Hasher {
+	h, err := blake3.NewKeyed(key[:])
+	if err != nil {
+		panic(err) // the key has the right length
+	}
+	return h
 }
 
 func (d *digester) sum(data []byte) (digest [32]byte) {

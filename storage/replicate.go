@@ -247,11 +247,7 @@ type packReader struct {
 }
 
 func newPackReader(ctx context.Context, s *Store, m *Manifest, i uint32) *packReader {
-	h, err := blake3.NewKeyed(m.DigestKey[:])
-	if err != nil {
-		panic(err) // the key has the right length
-	}
-	return &packReader{ctx: ctx, store: s, m: m, index: i, hasher: h, buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
+	return &packReader{ctx: ctx, store: s, m: m, index: i, hasher: newHasher(m.DigestKey), buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
 }
 
 func (r *packReader) Read(p []byte) (int, error) {

@@ -21,10 +21,9 @@ func chunkData(id PackID, offset uint32) []byte {
 	return binary.LittleEndian.AppendUint32(id[:], offset)
 }
 
-// sealChunk encrypts a chunk where it lies in its pack: n bytes from offset on, behind which there
-// is room for the tag.
-func sealChunk(a cipher.AEAD, id PackID, pack []byte, offset, n uint32) {
-	box := pack[offset : offset+n]
+// sealChunk encrypts the chunk at an offset of its pack in place. Behind it there is room for the
+// tag.
+func sealChunk(a cipher.AEAD, id PackID, offset uint32, box []byte) {
 	a.Seal(box[:0], chunkNonce(offset), box, chunkData(id, offset))
 }
 
