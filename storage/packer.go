@@ -158,7 +158,7 @@ func (p *packer) free(s *segment) {
 
 // newPack opens a pack and has the backend begin with it.
 func (p *packer) newPack() {
-	o := &openPack{p: p, id: newPackID(), number: len(p.packs), passage: p.w.store.wire.begin(), hash: newHasher(p.w.lineage.digestKey)}
+	o := &openPack{p: p, id: newPackID(), number: len(p.packs), passage: p.w.store.wire.begin()}
 	p.packs = append(p.packs, o)
 	p.open = o
 	p.active++

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+
+	"diapause.dev/storage/digest"
 )
 
 // packAEAD is the cipher of one pack. Its key is used for this pack alone, so that a chunk's offset
@@ -30,15 +32,15 @@ func sealChunk(a cipher.AEAD, id PackID, offset uint32, box []byte) {
 // opener turns stored bytes of a manifest's chunks into raw ones, and checks them. Safe for
 // concurrent use.
 type opener struct {
-	m      *Manifest
-	digest *digester
+	m       *Manifest
+	digests *digest.Keyed
 
 	mu    sync.Mutex
 	aeads map[uint32]cipher.AEAD // of encrypted packs
 }
 
 func newOpener(m *Manifest) *opener {
-	return &opener{m: m, digest: newDigester(m.DigestKey), aeads: map[uint32]cipher.AEAD{}}
+	return &opener{m: m, digests: digest.New(m.DigestKey), aeads: map[uint32]cipher.AEAD{}}
 }
 
 func (o *opener) aead(pack uint32) cipher.AEAD {
@@ -81,7 +83,7 @@ func (o *opener) expand(c *Chunk, dst, stored []byte) error {
 }
 
 func (o *opener) check(c *Chunk, raw []byte) error {
-	if o.digest.sum(raw) != c.Digest {
+	if o.digests.Sum(raw) != c.Digest {
 		return o.corrupt(c, fmt.Sprintf("chunk %x: digest mismatch", c.Digest[:8]), nil)
 	}
 	return nil

@@ -4,8 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/zeebo/blake3"
-
+	"diapause.dev/storage/digest"
 	"diapause.dev/storage/failpoint"
 )
 
@@ -16,7 +15,7 @@ type openPack struct {
 	id      PackID
 	number  int // in packer.packs
 	passage *passage
-	hash    *blake3.Hasher
+	damage  digest.Damage
 
 	size     int        // bytes appended
 	segments []*segment // not read to their end yet
@@ -97,7 +96,7 @@ func (o *openPack) take() ([]byte, error) {
 			sealChunk(a, o.id, c.offset, piece[c.from:c.to])
 		}
 	}
-	_, _ = o.hash.Write(piece) // never fails
+	o.damage.Add(piece)
 	return piece, nil
 }
 
@@ -113,7 +112,7 @@ func (o *openPack) next() ([]byte, []place, error) {
 		if len(o.segments) == 0 && o.closed {
 			failpoint.PackSealed.Hit()
 			o.passage.whole()
-			o.pack = Pack{ID: o.id, Size: int64(o.size), Digest: [digestSize]byte(o.hash.Sum(nil))}
+			o.pack = Pack{ID: o.id, Size: int64(o.size), Digest: o.damage.Sum()}
 			return nil, nil, io.EOF
 		}
 		if len(o.segments) > 0 {

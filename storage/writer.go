@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/digest"
 	"diapause.dev/storage/failpoint"
 )
 
@@ -52,7 +53,7 @@ type Writer struct {
 	store   *Store
 	key     Key
 	options WriterOptions
-	digests *digester
+	digests *digest.Keyed
 	lineage *lineage
 	packer  *packer
 	chooser *chooser
@@ -118,7 +119,7 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 		return nil, fmt.Errorf("begin snapshot %s: %w", key, err)
 	}
 	o = o.withDefaults()
-	w := &Writer{store: s, key: key, options: o, lineage: l, digests: newDigester(l.digestKey)}
+	w := &Writer{store: s, key: key, options: o, lineage: l, digests: digest.New(l.digestKey)}
 	w.chooser = newChooser(s.codec, &s.wire)
 	w.share = max(o.Memory/16, MaxChunk)
 	w.wake.L = &w.mu
@@ -293,14 +294,14 @@ func (w *Writer) prepare(j job) placement {
 	if isZero(j.raw) {
 		return p
 	}
-	digest := w.digests.sum(j.raw)
-	if c, ok := w.lineage.find(digest, p.chunk.Raw); ok {
+	sum := w.digests.Sum(j.raw)
+	if c, ok := w.lineage.find(sum, p.chunk.Raw); ok {
 		p.chunk = c
 		return p
 	}
 	p.placed = false
 	p.buffer = getBuffer()
-	p.chunk.Digest = digest
+	p.chunk.Digest = sum
 	sized(p.buffer, s2.MaxEncodedLen(len(j.raw)))
 	began := time.Now()
 	codec := w.chooser.choose()
