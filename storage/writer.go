@@ -285,6 +285,7 @@ func (w *Writer) work() {
 			w.cancel(err)
 			return
 		}
+		runtime.Gosched() // those who write packs are nearly always idle, and must not wait long when they are not
 	}
 }
 
