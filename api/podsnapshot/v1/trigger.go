@@ -54,6 +54,12 @@ type PodSnapshotManualTriggerStatus struct {
 	// snapshotCreated is the snapshot, written together with the reason Complete.
 	// +optional
 	SnapshotCreated *SnapshotCreated `json:"snapshotCreated,omitempty"`
+	// nodeName is the node whose agent has taken the trigger.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// podUID is the pod that is checkpointed: another one of its name is not.
+	// +optional
+	PodUID string `json:"podUID,omitempty"`
 	// observedGeneration is the generation of the spec to which the status belongs.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
