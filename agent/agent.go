@@ -18,7 +18,6 @@ import (
 	"diapause.dev/cri"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/storage"
-	"diapause.dev/storage/cache"
 	"diapause.dev/storage/dir"
 )
 
@@ -30,9 +29,10 @@ type Agent struct {
 
 	cri     *cri.Client
 	spool   *storage.Store
-	store   *remote
-	codec   storage.Codec
-	cache   *cache.Cache // of the store; nil: none
+	stores  *stores
+	cache   *lazyCache
+	cluster Cluster        // or nil
+	telling sync.WaitGroup // what the cluster is being told beside
 	journal *journal
 	metrics *metrics
 	node    *nodeFacts
@@ -64,7 +64,8 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 		lineage: make(map[string]storage.Key),
 		wake:    make(chan struct{}, 1),
 	}
-	a.store = newRemote(cfg.Store, a.wakeReplicator)
+	a.cache = &lazyCache{dir: filepath.Join(cfg.StateDir, "cache"), maxBytes: cfg.CacheSize / 2, log: cfg.Logger}
+	a.stores = newStores(cfg.Store, a.openStore)
 	a.restores = newRestores(a)
 	for _, d := range []string{cfg.RequestDir, cfg.StoppedDir, cfg.StateDir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -84,7 +85,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.journal, err = openJournal(filepath.Join(a.cfg.StateDir, "journal")); err != nil {
 		return err
 	}
-	if a.codec, err = a.cfg.codec(); err != nil {
+	if _, err = a.cfg.codec(""); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	b, err := dir.Open(a.spoolDir())
@@ -94,9 +95,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.spool, err = storage.Open(ctx, b, a.storeOptions()); err != nil {
 		return fmt.Errorf("open spool: %w", err)
 	}
-	a.store.options = a.storeOptions()
-	a.openCache()
-	if _, err := a.store.get(ctx); err != nil {
+	if _, err := a.stores.own.get(ctx); err != nil {
 		a.log.Warn("the store cannot be reached; checkpoints stay in the spool until it can", "error", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, containerdTime)
@@ -140,7 +139,8 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // Close gives everything back that New opened.
 func (a *Agent) Close() error {
-	return errors.Join(a.cri.Close(), a.store.close(), a.spool.Backend().Close(), a.closeCache())
+	a.telling.Wait()
+	return errors.Join(a.cri.Close(), a.stores.close(), a.spool.Backend().Close(), a.cache.close())
 }
 
 // stopTime is how long requests under way may take to end after the agent was told to stop; their

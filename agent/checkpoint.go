@@ -18,6 +18,9 @@ type CheckpointOptions struct {
 	Target string // as cri.Client.Find takes it
 	Name   string // of the snapshot; empty: one is made
 	Stop   bool   // stop the sandbox once the snapshot is safe on this node
+	// Completed has the containers of a sandbox that is stopped report exit status 0, rather than
+	// that of a process ended by SIGKILL.
+	Completed bool
 	// NoWait returns once the snapshot is restorable on this node.
 	NoWait bool
 	// Progress, if set, is told how far a stage is, in bytes of raw image; total is 0 while
@@ -31,15 +34,16 @@ type CheckpointOptions struct {
 // checkpoint is a request on its way.
 type checkpoint struct {
 	*Agent
-	o       CheckpointOptions
-	log     *slog.Logger
-	rec     *record
-	pod     *cri.Pod
-	watch   *stopwatch
-	meta    snapshot.Meta
-	arena   *capture.Arena
-	capture *capture.Capture
-	owing   bool // the journal, or the sandbox, is not as the request's end asks for
+	o           CheckpointOptions
+	log         *slog.Logger
+	rec         *record
+	pod         *cri.Pod
+	description Description // what the cluster says of the pod
+	watch       *stopwatch
+	meta        snapshot.Meta
+	arena       *capture.Arena
+	capture     *capture.Capture
+	owing       bool // the journal, or the sandbox, is not as the request's end asks for
 }
 
 // slack is how many bytes beyond the memory in use an arena is warmed for: what the sandbox
@@ -89,7 +93,8 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	c.rec = &record{
 		ID: newID(8), UID: newID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
 		Stage: StageAccepted, Created: time.Now(),
-		Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
+		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
+		Completed: c.o.Completed,
 	}
 	if c.rec.Key.Name == "" {
 		c.rec.Key.Name = snapshotName(pod.Name, c.rec.Created)
@@ -108,6 +113,7 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	if err = c.ready(ctx); err == nil {
 		c.watch.lap("queue")
 		err = c.journal.put(c.rec)
+		c.changed(c.rec)
 	}
 	if err != nil {
 		release()
@@ -124,11 +130,30 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if !c.pod.Ready || c.pod.SandboxPID == 0 {
 		return fmt.Errorf("pod %s: %w", c.pod, cri.ErrNotRunning)
 	}
-	taken, err := c.exists(ctx, c.rec.Key)
+	if err := c.describe(ctx); err != nil {
+		return err
+	}
+	taken, err := c.exists(ctx, c.rec.Key, c.rec.Store)
 	if err == nil && taken {
 		err = fmt.Errorf("snapshot %s: %w: choose another name or remove it first", c.rec.Key, storage.ErrExists)
 	}
 	return err
+}
+
+// describe asks the cluster what it knows of the pod.
+func (c *checkpoint) describe(ctx context.Context) error {
+	if c.cluster == nil {
+		return nil
+	}
+	d, err := c.cluster.Describe(ctx, PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID})
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", c.pod, err)
+	}
+	if _, err := c.stores.at(d.Store); err != nil {
+		return err
+	}
+	c.description, c.rec.Store = d, d.Store
+	return nil
 }
 
 // lookTime bounds how long a request waits for the store to say whether it has a snapshot.
@@ -136,11 +161,11 @@ const lookTime = 5 * time.Second
 
 // exists reports whether a snapshot of this key is in the spool or, if it can be reached, in the
 // store.
-func (a *Agent) exists(ctx context.Context, k snapshot.Key) (bool, error) {
+func (a *Agent) exists(ctx context.Context, k snapshot.Key, location string) (bool, error) {
 	if ok, err := a.spool.Has(ctx, k); ok || err != nil {
 		return ok, err
 	}
-	s, err := a.store.get(ctx)
+	s, err := a.stores.get(ctx, location)
 	if err != nil {
 		return false, nil // it is refused when it comes to replication
 	}
@@ -176,7 +201,10 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 	}
 	c.meta = snapshot.Meta{
 		Key: c.rec.Key, UID: c.rec.UID, Facts: facts, Pod: rec,
-		Origin: snapshot.Origin{Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cfg.Node},
+		Origin: snapshot.Origin{
+			Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cfg.Node,
+			ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,
+		},
 	}
 	if err := c.warm(); err != nil {
 		return err
@@ -216,7 +244,9 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 // advance journals a stage.
 func (c *checkpoint) advance(s Stage) error {
 	c.rec.Stage, c.rec.Timeline = s, c.watch.stages
-	return c.journal.put(c.rec)
+	err := c.journal.put(c.rec)
+	c.changed(c.rec)
+	return err
 }
 
 // note journals how far the request has come where it goes on all the same: what the journal lacks

@@ -34,9 +34,12 @@ type record struct {
 	UID       string           `json:"uid"` // of the snapshot
 	Key       snapshot.Key     `json:"key"`
 	Pod       string           `json:"pod"` // namespace/name
+	PodUID    string           `json:"podUID,omitempty"`
+	Store     string           `json:"store,omitempty"` // location; empty: the agent's own
 	SandboxID string           `json:"sandboxID"`
 	Stop      bool             `json:"stop,omitempty"`
-	Stopped   bool             `json:"stopped,omitempty"` // the sandbox was killed after the snapshot was safe
+	Completed bool             `json:"completed,omitempty"` // its containers then report exit status 0
+	Stopped   bool             `json:"stopped,omitempty"`   // the sandbox was killed after the snapshot was safe
 	Stage     Stage            `json:"stage"`
 	Error     string           `json:"error,omitempty"`
 	Created   time.Time        `json:"created"`
@@ -130,6 +133,15 @@ func readRecord(path string) (*record, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// request returns the record as others see it.
+func (r *record) request() Request {
+	namespace, name, _ := strings.Cut(r.Pod, "/")
+	return Request{
+		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Pod: PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
+		Stage: r.Stage, Error: r.Error, Store: r.Store, Created: r.Created,
+	}
 }
 
 // ended reports whether nothing is owed for the request any more.

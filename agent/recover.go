@@ -43,6 +43,7 @@ func (a *Agent) settle(ctx context.Context, r *record) bool {
 		log.Error("request not settled; it is tried again", "error", err)
 		return false
 	}
+	a.changed(r)
 	log.Info("settled a request that was left", "stage", r.Stage, "reason", r.Error)
 	return true
 }

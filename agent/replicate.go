@@ -24,7 +24,7 @@ func (a *Agent) replicate(ctx context.Context, rec *record, progress func(done, 
 		return err
 	}
 	defer release()
-	dst, err := a.store.get(ctx)
+	dst, err := a.stores.get(ctx, rec.Store)
 	if err != nil {
 		return err
 	}
@@ -38,6 +38,7 @@ func (a *Agent) replicate(ctx context.Context, rec *record, progress func(done, 
 		a.log.Error("the journal could not be written; it is tried again", "request", rec.ID, "error", err)
 		a.debts.add(rec)
 	}
+	a.changed(rec)
 	return nil
 }
 

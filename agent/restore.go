@@ -28,8 +28,9 @@ type restore struct {
 	Request   string       `json:"request"`
 	Token     string       `json:"token"`
 	Key       snapshot.Key `json:"key"`
+	Store     string       `json:"store,omitempty"` // location; empty: any
 	SandboxID string       `json:"sandboxID"`
-	Pod       string       `json:"pod"` // namespace/name
+	Pod       PodRef       `json:"pod"`
 
 	reader *sharedReader
 
@@ -60,15 +61,16 @@ func newRestores(a *Agent) *restores {
 
 // prepare makes everything ready for a sandbox to be restored, and returns the image path that
 // runsc is to be given. It fails if the restore cannot succeed as far as can be known beforehand.
-func (rs *restores) prepare(ctx context.Context, key snapshot.Key, podNamespace, podName, sandboxID string) (*restore, string, error) {
+func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID string) (*restore, string, error) {
+	key := c.Snapshot
 	if err := key.Validate(); err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if podNamespace != key.Namespace {
-		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q", ErrInvalid, podNamespace, key.Namespace)
+	if pod.Namespace != key.Namespace {
+		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q", ErrInvalid, pod.Namespace, key.Namespace)
 	}
 	r := &restore{
-		Request: newID(8), Token: newID(16), Key: key, SandboxID: sandboxID, Pod: podNamespace + "/" + podName,
+		Request: newID(8), Token: newID(16), Key: key, Store: c.Store, SandboxID: sandboxID, Pod: pod,
 		ended: make(chan struct{}), start: time.Now(),
 	}
 	if err := rs.attach(ctx, r); err != nil {
@@ -81,7 +83,7 @@ func (rs *restores) prepare(ctx context.Context, key snapshot.Key, podNamespace,
 	}
 	rs.mu.Lock()
 	rs.all[r.Request] = r
-	if w := rs.watched[r.Pod]; w != nil {
+	if w := rs.watched[r.Pod.String()]; w != nil {
 		w.restore = r
 	}
 	rs.mu.Unlock()
@@ -91,7 +93,7 @@ func (rs *restores) prepare(ctx context.Context, key snapshot.Key, podNamespace,
 
 // attach opens the snapshot for a restore.
 func (rs *restores) attach(ctx context.Context, r *restore) error {
-	reader, err := rs.open(ctx, r.Key)
+	reader, err := rs.open(ctx, r.Key, r.Store)
 	if err != nil {
 		return err
 	}
@@ -324,11 +326,11 @@ type sharedReader struct {
 }
 
 // open returns the reader of a snapshot. It holds no lock while it reads.
-func (rs *restores) open(ctx context.Context, k snapshot.Key) (*sharedReader, error) {
+func (rs *restores) open(ctx context.Context, k snapshot.Key, location string) (*sharedReader, error) {
 	if s := rs.share(k, nil); s != nil {
 		return s, nil
 	}
-	m, stores, err := rs.manifest(ctx, k)
+	m, stores, err := rs.manifest(ctx, k, location)
 	if err != nil {
 		return nil, err
 	}
@@ -351,23 +353,43 @@ func (rs *restores) share(k snapshot.Key, fresh *sharedReader) *sharedReader {
 }
 
 // manifest returns a snapshot's manifest and the stores to read it from, what the node holds before
-// the store. A store that is away is waited for only by what the node does not hold.
-func (rs *restores) manifest(ctx context.Context, k snapshot.Key) (*storage.Manifest, []*storage.Store, error) {
-	stores := []*storage.Store{rs.spool}
-	if far := rs.store.ready(); far != nil {
-		stores = append(stores, far)
+// the store at a location, or any store if that is empty. A store that is away is waited for only by
+// what the node does not hold.
+func (rs *restores) manifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, []*storage.Store, error) {
+	candidates, err := rs.candidates(location)
+	if err != nil {
+		return nil, nil, err
 	}
 	m, err := rs.spool.Manifest(ctx, k)
 	if err == nil {
+		stores := []*storage.Store{rs.spool}
+		for _, r := range candidates {
+			if far := r.ready(); far != nil {
+				stores = append(stores, far)
+			}
+		}
 		return m, stores, nil
 	}
-	far, farErr := rs.store.get(ctx)
-	if farErr == nil {
-		if m, farErr = far.Manifest(ctx, k); farErr == nil {
-			return m, []*storage.Store{rs.spool, far}, nil
+	errs := []error{err}
+	for _, r := range candidates {
+		far, err := r.get(ctx)
+		if err == nil {
+			if m, err = far.Manifest(ctx, k); err == nil {
+				return m, []*storage.Store{rs.spool, far}, nil
+			}
 		}
+		errs = append(errs, err)
 	}
-	return nil, nil, notOnNode(k, []error{err, farErr})
+	return nil, nil, notOnNode(k, errs)
+}
+
+// candidates returns the stores that may hold a snapshot.
+func (rs *restores) candidates(location string) ([]*remote, error) {
+	if location == "" {
+		return rs.stores.all(), nil
+	}
+	r, err := rs.stores.at(location)
+	return []*remote{r}, err
 }
 
 // notOnNode says why a snapshot cannot be had: the reason that weighs most.

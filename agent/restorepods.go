@@ -42,7 +42,7 @@ func (a *Agent) RestorePods(ctx context.Context, o RestoreOptions) error {
 	if pid, ok, err := cri.KubeletRunning(); err != nil || ok {
 		return errors.Join(err, kubeletError(pid, o.Key))
 	}
-	s, err := a.restores.open(ctx, o.Key)
+	s, err := a.restores.open(ctx, o.Key, "")
 	if err != nil {
 		return err
 	}

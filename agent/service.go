@@ -172,12 +172,12 @@ func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingSe
 	if req.Grace != nil {
 		grace = max(req.Grace.AsDuration(), 1) // 0 would mean the store's default
 	}
-	far, err := s.store.get(ctx)
+	far, err := s.stores.open(ctx)
 	if err != nil {
 		return toStatus(err)
 	}
 	sum := &localv1.SweepResult{}
-	for _, st := range []*storage.Store{s.spool, far} {
+	for _, st := range append([]*storage.Store{s.spool}, far...) {
 		r, err := st.Sweep(ctx, storage.SweepOptions{Grace: grace, DryRun: req.DryRun, Found: func(o storage.ObjectInfo) {
 			if len(sum.Objects) < maxSwept {
 				sum.Objects = append(sum.Objects, st.Backend().Location()+" "+o.Name)

@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
 )
 
 // shimService implements localv1.ShimServer.
@@ -18,23 +20,31 @@ type shimService struct {
 const (
 	annotationSandboxNamespace = "io.kubernetes.cri.sandbox-namespace"
 	annotationSandboxName      = "io.kubernetes.cri.sandbox-name"
+	annotationSandboxUID       = "io.kubernetes.cri.sandbox-uid"
 )
 
 // AskRestore implements localv1.ShimServer.
 func (s *shimService) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
-	from := req.Annotations[AnnotationRestoreFrom]
-	if from == "" {
+	pod := podRef(req.Annotations)
+	choice, err := s.choose(ctx, pod, req.Annotations)
+	if err == nil && choice.Snapshot == (snapshot.Key{}) {
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}, nil
 	}
-	namespace, name := req.Annotations[annotationSandboxNamespace], req.Annotations[annotationSandboxName]
-	log := s.log.With("pod", namespace+"/"+name, "snapshot", from)
-	r, dir, err := s.restores.prepare(ctx, parseKey(from, namespace), namespace, name, req.SandboxId)
+	log := s.log.With("pod", pod.String(), "snapshot", choice.Snapshot.String())
 	if err == nil {
-		log.Info("pod is to be restored", "request", r.Request)
-		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request}, nil
+		var r *restore
+		var dir string
+		if r, dir, err = s.restores.prepare(ctx, choice, pod, req.SandboxId); err == nil {
+			log.Info("pod is to be restored", "request", r.Request)
+			return &localv1.AskRestoreResponse{
+				Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request, EndedContainers: choice.Init,
+				Containers: int32(len(r.reader.manifest.Meta.Pod.Containers)), Snapshot: r.Key.String(),
+			}, nil
+		}
 	}
 	s.metrics.refused()
-	if req.Annotations[AnnotationOnRestoreFailure] == OnFailureFail {
+	s.tell(ctx, pod, choice.Snapshot, err)
+	if choice.Fail {
 		log.Error("pod cannot be restored and is refused", "error", err)
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}, nil
 	}
@@ -42,11 +52,52 @@ func (s *shimService) AskRestore(ctx context.Context, req *localv1.AskRestoreReq
 	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Reason: err.Error()}, nil
 }
 
+func podRef(annotations map[string]string) PodRef {
+	return PodRef{
+		Namespace: annotations[annotationSandboxNamespace], Name: annotations[annotationSandboxName], UID: annotations[annotationSandboxUID],
+	}
+}
+
+// choose decides what becomes of a pod: its own annotation counts before the cluster's word.
+func (s *shimService) choose(ctx context.Context, pod PodRef, annotations map[string]string) (Choice, error) {
+	if from := annotations[AnnotationRestoreFrom]; from != "" {
+		return Choice{Snapshot: parseKey(from, pod.Namespace), Fail: annotations[AnnotationOnRestoreFailure] == OnFailureFail}, nil
+	}
+	if s.cluster == nil {
+		return Choice{}, nil
+	}
+	c, err := s.cluster.Choose(ctx, pod)
+	c.Fail = c.Fail || annotations[AnnotationOnRestoreFailure] == OnFailureFail
+	return c, err
+}
+
+// tellTime bounds what the cluster is told beside the path of a pod's start.
+const tellTime = 10 * time.Second
+
+// tell tells the cluster how a restore failed, without keeping the caller waiting.
+func (a *Agent) tell(ctx context.Context, pod PodRef, key snapshot.Key, err error) {
+	if a.cluster == nil {
+		return
+	}
+	a.telling.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
+		defer cancel()
+		a.cluster.Restored(ctx, pod, key, err)
+	})
+}
+
 // ReportRestore implements localv1.ShimServer.
-func (s *shimService) ReportRestore(_ context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
+func (s *shimService) ReportRestore(ctx context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
+	pod := podRef(req.Annotations)
+	key := parseKey(req.Snapshot, pod.Namespace)
 	if req.Error != "" {
 		s.log.Error("restore failed in the shim", "request", req.Request, "sandbox", req.SandboxId, "error", req.Error)
-		s.restores.reported(req.Request, errors.New(req.Error))
+		failure := errors.New(req.Error)
+		s.restores.reported(req.Request, failure)
+		s.tell(ctx, pod, key, failure)
+	}
+	if req.Complete && s.cluster != nil {
+		s.cluster.Restored(ctx, pod, key, nil)
 	}
 	return &localv1.ReportRestoreResponse{}, nil
 }

@@ -17,13 +17,14 @@ import (
 type Found struct {
 	Manifest   *storage.Manifest
 	OnNode     bool             // in the spool
-	Replicated bool             // in the store
+	Replicated bool             // in a store
+	Store      string           // the location of that store
 	Timeline   []snapshot.Stage // of its checkpoint, as far as this node knows it
 }
 
 // find returns one snapshot.
 func (a *Agent) find(ctx context.Context, k snapshot.Key) (*Found, error) {
-	far, err := a.store.get(ctx)
+	far, err := a.stores.open(ctx)
 	f, err := a.findIn(ctx, k, far, err)
 	if err != nil {
 		return nil, err
@@ -39,23 +40,27 @@ func (f *Found) remember(timelines map[string][]snapshot.Stage) {
 	}
 }
 
-// findIn is find in the spool and in the store given, unless that could not be had.
-func (a *Agent) findIn(ctx context.Context, k snapshot.Key, far *storage.Store, farErr error) (*Found, error) {
+// findIn is find in the spool and in the stores given; farErr is why others could not be had.
+func (a *Agent) findIn(ctx context.Context, k snapshot.Key, far []*storage.Store, farErr error) (*Found, error) {
 	f := &Found{}
 	m, err := a.spool.Manifest(ctx, k)
 	if err == nil {
 		f.Manifest, f.OnNode = m, true
 	}
-	if farErr == nil {
-		m, farErr = farManifest(ctx, far, k, f.OnNode)
+	errs := []error{err, farErr}
+	for _, s := range far {
+		m, err := farManifest(ctx, s, k, f.OnNode)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case f.Manifest == nil:
+			f.Manifest, f.Replicated, f.Store = m, true, s.Backend().Location()
+		case m.Meta.UID == f.Manifest.Meta.UID: // another one may have that name there
+			f.Replicated, f.Store = true, s.Backend().Location()
+		}
 	}
-	switch {
-	case farErr == nil && !f.OnNode:
-		f.Manifest, f.Replicated = m, true
-	case farErr == nil: // another one may have that name there
-		f.Replicated = m.Meta.UID == f.Manifest.Meta.UID
-	case !f.OnNode:
-		return nil, notOnNode(k, []error{err, farErr})
+	if f.Manifest == nil {
+		return nil, notOnNode(k, errs)
 	}
 	f.Timeline = f.Manifest.Meta.Timeline
 	return f, nil
@@ -87,10 +92,10 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 	if err := a.spool.List(ctx, namespace, collect); err != nil {
 		return nil, nil, err
 	}
-	far, farErr := a.store.get(ctx)
-	if farErr == nil {
+	far, farErr := a.stores.open(ctx)
+	for _, s := range far {
 		look, cancel := context.WithTimeout(ctx, listTime)
-		farErr = far.List(look, namespace, collect)
+		farErr = errors.Join(farErr, s.List(look, namespace, collect))
 		cancel()
 	}
 	sorted := slices.SortedFunc(maps.Keys(keys), func(x, y snapshot.Key) int {
@@ -124,20 +129,60 @@ func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 		return err
 	}
 	defer release()
-	far, err := a.store.get(ctx)
+	far, err := a.stores.open(ctx)
 	if err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", k, err)
 	}
-	farErr := far.Remove(ctx, k)
-	if farErr != nil && !errors.Is(farErr, storage.ErrNotFound) {
-		return farErr
+	return removeFrom(ctx, k, append(far, a.spool))
+}
+
+// removeFrom removes a snapshot from all stores that have it, in this order.
+func removeFrom(ctx context.Context, k snapshot.Key, stores []*storage.Store) error {
+	removed := false
+	for _, s := range stores {
+		err := s.Remove(ctx, k)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			return err
+		}
+		removed = removed || err == nil
 	}
-	nearErr := a.spool.Remove(ctx, k)
-	if nearErr != nil && !errors.Is(nearErr, storage.ErrNotFound) {
-		return nearErr
-	}
-	if farErr != nil && nearErr != nil {
+	if !removed {
 		return notOnNode(k, nil)
+	}
+	return nil
+}
+
+// Remove removes a snapshot from the store at a location, which is where it was to be replicated
+// to, and from the spool. One that is in neither is no error. It waits for a replication under way.
+func (a *Agent) Remove(ctx context.Context, k snapshot.Key, location string) error {
+	release, err := a.moving.take(ctx, k.String())
+	if err != nil {
+		return err
+	}
+	defer release()
+	far, err := a.stores.get(ctx, location)
+	if err != nil {
+		return fmt.Errorf("remove snapshot %s: %w", k, err)
+	}
+	if err := removeFrom(ctx, k, []*storage.Store{a.spool, far}); !errors.Is(err, storage.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// Forget removes this node's own copy of a snapshot, which nothing is being restored from. None is
+// no error.
+func (a *Agent) Forget(ctx context.Context, k snapshot.Key) error {
+	if a.restores.using(k) {
+		return fmt.Errorf("forget snapshot %s: %w", k, ErrInUse)
+	}
+	release, err := a.moving.take(ctx, k.String())
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := a.spool.Remove(ctx, k); !errors.Is(err, storage.ErrNotFound) {
+		return err
 	}
 	return nil
 }
@@ -147,13 +192,13 @@ func (a *Agent) verify(ctx context.Context, k snapshot.Key, o storage.VerifyOpti
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	far, err := a.store.get(ctx)
+	far, err := a.stores.open(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	seen := false
-	for _, s := range []*storage.Store{a.spool, far} {
+	for _, s := range append([]*storage.Store{a.spool}, far...) {
 		m, err := s.Manifest(ctx, k)
 		if errors.Is(err, storage.ErrNotFound) {
 			continue

@@ -17,7 +17,12 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 		return err
 	}
 	total := im.PagesSize + int64(len(im.State)+len(im.PagesMeta))
+	codec, err := c.cfg.codec(c.rec.Store)
+	if err != nil {
+		return err
+	}
 	w, err := c.spool.NewWriter(ctx, c.rec.Key, storage.WriterOptions{
+		Codec:    codec,
 		Parent:   c.parent(ctx),
 		Progress: func(raw, _ int64) { c.o.Progress("spool", raw, total) },
 	})

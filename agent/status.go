@@ -45,8 +45,10 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	add("runsc", f.RunscVersion+" on "+f.Platform, err)
 	detail, err := s.checkSidecar()
 	add("sidecar", detail, err)
-	_, err = s.store.get(ctx)
-	add("store", s.cfg.Store, err)
+	for _, r := range s.stores.all() {
+		_, err = r.get(ctx)
+		add("store", r.location, err)
+	}
 	detail, err = s.checkSpool()
 	add("spool", detail, err)
 	pid, ok, err := cri.KubeletRunning()

@@ -77,13 +77,22 @@ func (a *Agent) resumeIfPaused(ctx context.Context, id string) error {
 	return a.cri.Resume(ctx, id)
 }
 
+// exitStatus is what the marker says of the exit status of containers; nothing means that of a
+// process ended by SIGKILL.
+func (r *record) exitStatus() []byte {
+	if r.Completed {
+		return []byte("0")
+	}
+	return nil
+}
+
 // stop ends a paused sandbox whose snapshot is safe. Nothing in it runs again. The marker tells the
 // shim that the exit was wanted.
 func (a *Agent) stop(pod *cri.Pod, rec *record, watch *stopwatch) error {
 	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
 	defer cancel()
 	marker := filepath.Join(a.cfg.StoppedDir, pod.ID)
-	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+	if err := os.WriteFile(marker, rec.exitStatus(), 0o600); err != nil {
 		return fmt.Errorf("mark sandbox %s as stopped: %w", pod.ID, err)
 	}
 	if err := a.cri.Kill(ctx, pod); err != nil {

@@ -1,10 +1,16 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/cache"
@@ -35,16 +41,89 @@ func ValidateStore(location string) error {
 	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", ErrInvalid, location)
 }
 
-// local reports whether the store is on this node.
-func (c *Config) local() bool { return strings.HasPrefix(c.Store, "dir:") }
+// stores are the stores that an agent works with: its own, and those that a cluster names. Its
+// methods may be called concurrently.
+type stores struct {
+	own  *remote
+	make func(location string) *remote
 
-// codec returns what chunks are compressed with. Replication copies packs as the spool has them, so
-// the spool's own speed decides only where the store is no slower.
-func (c *Config) codec() (storage.Codec, error) {
+	mu    sync.Mutex
+	named map[string]*remote
+}
+
+func newStores(own string, open func(location string) *remote) *stores {
+	return &stores{own: open(own), make: open, named: make(map[string]*remote)}
+}
+
+// at returns the store at a location; the empty one is the agent's own.
+func (s *stores) at(location string) (*remote, error) {
+	if location == "" || location == s.own.location {
+		return s.own, nil
+	}
+	if err := ValidateStore(location); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.named[location]
+	if r == nil {
+		r = s.make(location)
+		s.named[location] = r
+	}
+	return r, nil
+}
+
+// get returns the open store at a location, or an error of kind storage.ErrUnavailable.
+func (s *stores) get(ctx context.Context, location string) (*storage.Store, error) {
+	r, err := s.at(location)
+	if err != nil {
+		return nil, err
+	}
+	return r.get(ctx)
+}
+
+// all returns every store, the agent's own first.
+func (s *stores) all() []*remote {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []*remote{s.own}
+	for _, location := range slices.Sorted(maps.Keys(s.named)) {
+		out = append(out, s.named[location])
+	}
+	return out
+}
+
+// open returns every store that can be had, and why others cannot.
+func (s *stores) open(ctx context.Context) (open []*storage.Store, err error) {
+	for _, r := range s.all() {
+		st, openErr := r.get(ctx)
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			continue
+		}
+		open = append(open, st)
+	}
+	return open, err
+}
+
+// close closes all stores; none must be asked for any more.
+func (s *stores) close() (err error) {
+	for _, r := range s.all() {
+		err = errors.Join(err, r.close())
+	}
+	return err
+}
+
+// local reports whether a store is on this node.
+func local(location string) bool { return strings.HasPrefix(location, "dir:") }
+
+// codec returns what chunks for a store are compressed with. Replication copies packs as the spool
+// has them, so the spool's own speed decides only where the store is no slower.
+func (c *Config) codec(location string) (storage.Codec, error) {
 	switch {
 	case c.Codec != "":
 		return storage.ParseCodec(c.Codec)
-	case c.local():
+	case local(cmp.Or(location, c.Store)):
 		return storage.CodecAuto, nil
 	}
 	return storage.CodecZstd, nil
@@ -52,38 +131,69 @@ func (c *Config) codec() (storage.Codec, error) {
 
 // storeOptions are those of every store of the agent.
 func (a *Agent) storeOptions() storage.Options {
-	o := storage.Options{Logger: a.log, Codec: a.codec}
+	o := storage.Options{Logger: a.log}
 	if a.cfg.Keys != "" {
 		o.Keyring = keyring.Dir(a.cfg.Keys)
 	}
 	return o
 }
 
-// openCache opens what stands between restores and a store that is not on this node. Without it
-// restores are slower, and nothing else.
-func (a *Agent) openCache() {
-	if a.cfg.local() || a.cfg.CacheSize <= 0 {
-		return
+// openStore prepares the store at a location. One that is not on this node has a cache before it.
+func (a *Agent) openStore(location string) *remote {
+	r := newRemote(location, a.wakeReplicator)
+	r.options = a.storeOptions()
+	if !local(location) {
+		if c := a.cache.get(); c != nil { // not a nil pointer in an interface
+			r.options.Cache = c
+		}
 	}
-	c, err := cache.Open(filepath.Join(a.cfg.StateDir, "cache"), cache.Options{MaxBytes: a.cfg.CacheSize / 2, Logger: a.log})
+	return r
+}
+
+// lazyCache is what stands between restores and the stores that are not on this node, opened when
+// the first of them is.
+type lazyCache struct {
+	dir      string
+	maxBytes int64
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	cache  *cache.Cache
+	failed bool
+}
+
+// get returns the cache, or nil if there is none: then restores are slower, and nothing else.
+func (l *lazyCache) get() *cache.Cache {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cache != nil || l.failed || l.maxBytes <= 0 {
+		return l.cache
+	}
+	c, err := cache.Open(l.dir, cache.Options{MaxBytes: l.maxBytes, Logger: l.log})
 	if err != nil {
-		a.log.Warn("no cache", "error", err)
-		return
-	}
-	a.cache, a.store.options.Cache = c, c
-}
-
-// cached is how many bytes the cache holds.
-func (a *Agent) cached() int64 {
-	if a.cache == nil {
-		return 0
-	}
-	return a.cache.Bytes()
-}
-
-func (a *Agent) closeCache() error {
-	if a.cache == nil {
+		l.log.Warn("no cache", "error", err)
+		l.failed = true
 		return nil
 	}
-	return a.cache.Close()
+	l.cache = c
+	return c
+}
+
+// bytes is how many bytes the cache holds.
+func (l *lazyCache) bytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cache == nil {
+		return 0
+	}
+	return l.cache.Bytes()
+}
+
+func (l *lazyCache) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cache == nil {
+		return nil
+	}
+	return l.cache.Close()
 }

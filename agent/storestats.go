@@ -27,11 +27,13 @@ func (s *service) StatStore(req *localv1.StatStoreRequest, stream grpc.ServerStr
 	if err := sum(s.spool); err != nil {
 		return err
 	}
-	far, err := s.store.get(ctx)
-	if err != nil {
-		return toStatus(err)
+	far, err := s.stores.open(ctx)
+	for _, st := range far {
+		if err := sum(st); err != nil {
+			return err
+		}
 	}
-	return sum(far)
+	return toStatus(err)
 }
 
 func storeStats(location string, spool bool, r storage.StoreStats) *localv1.StoreStats {

@@ -80,7 +80,7 @@ func (a *Agent) shrinkCache(ctx context.Context) error {
 	}
 	for _, r := range recs {
 		n, here := size[r.Key]
-		if total <= a.cfg.CacheSize-a.cached() || !here || r.Stage != StageReplicated || a.restores.using(r.Key) {
+		if total <= a.cfg.CacheSize-a.cache.bytes() || !here || r.Stage != StageReplicated || a.restores.using(r.Key) {
 			continue
 		}
 		if err := a.spool.Remove(ctx, r.Key); err != nil {

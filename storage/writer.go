@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -33,6 +34,9 @@ type WriterOptions struct {
 	// more than 128 MiB, are taken for these. While the backend has nothing to do, smaller packs are
 	// sealed too, each twice the one before.
 	PackSize int64
+
+	// Codec is that of chunks; CodecAuto is what the store was opened with.
+	Codec Codec
 
 	// Parallelism is how many chunks are digested and compressed at a time; 0 is GOMAXPROCS.
 	Parallelism int
@@ -120,7 +124,7 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 	}
 	o = o.withDefaults()
 	w := &Writer{store: s, key: key, options: o, lineage: l, digests: newDigester(l.digestKey)}
-	w.chooser = newChooser(s.codec, &s.wire, min(o.Parallelism, runtime.GOMAXPROCS(0)))
+	w.chooser = newChooser(cmp.Or(o.Codec, s.codec), &s.wire, min(o.Parallelism, runtime.GOMAXPROCS(0)))
 	w.share = max(o.Memory/16, MaxChunk)
 	w.wake.L = &w.mu
 	w.start(ctx)

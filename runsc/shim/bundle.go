@@ -2,6 +2,7 @@ package shim
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,10 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orderFile is the file in the bundle of a sandbox container that says that the sandbox is
-// restored rather than started, and for which request. The shims of the pod's other containers
-// read it: containerd keeps all bundles of a namespace in one directory.
-const orderFile = "diapause-restore"
+const (
+	// orderFile is the file in the bundle of a sandbox container that says that the sandbox is
+	// restored rather than started. The shims of the pod's other containers read it: containerd
+	// keeps all bundles of a namespace in one directory.
+	orderFile = "diapause-restore"
+	// startedPrefix begins the names of files in that bundle, one for each container of the pod
+	// that was started in the sandbox that is restored.
+	startedPrefix = "diapause-started-"
+)
+
+// order is the agent's word that a sandbox is restored.
+type order struct {
+	Request    string   `json:"request"`
+	Snapshot   string   `json:"snapshot"`
+	Containers int      `json:"containers"`      // of the snapshot
+	Ended      []string `json:"ended,omitempty"` // names of containers that are not run again
+}
 
 // bundle is the bundle of a pod's sandbox container, as the shim of any of the pod's containers
 // sees it.
@@ -25,21 +39,39 @@ type bundle struct {
 	dir string
 }
 
-// order notes that the sandbox is to be restored for a request.
-func (b bundle) order(request string) error {
-	if err := os.WriteFile(filepath.Join(b.dir, orderFile), []byte(request), 0o600); err != nil {
+// order notes that the sandbox is to be restored.
+func (b bundle) order(o order) error {
+	data, err := json.Marshal(o)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.dir, orderFile), data, 0o600)
+	}
+	if err != nil {
 		return fmt.Errorf("note the restore of sandbox %s: %w", b.id, err)
 	}
 	return nil
 }
 
-// ordered returns the request for which the sandbox is or was restored.
-func (b bundle) ordered() (request string, ok bool) {
+// ordered returns the order by which the sandbox is or was restored.
+func (b bundle) ordered() (o order, ok bool) {
 	if b.id == "" {
-		return "", false
+		return order{}, false
 	}
 	data, err := os.ReadFile(filepath.Join(b.dir, orderFile))
-	return string(data), err == nil
+	if err != nil {
+		return order{}, false
+	}
+	_ = json.Unmarshal(data, &o) // that there is an order is what counts
+	return o, true
+}
+
+// started notes that a container was started in the sandbox, and returns how many have been.
+func (b bundle) started(container string) (int, error) {
+	err := os.WriteFile(filepath.Join(b.dir, startedPrefix+container), nil, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("note the start of container %s: %w", container, err)
+	}
+	all, err := filepath.Glob(filepath.Join(b.dir, startedPrefix+"*"))
+	return len(all), err
 }
 
 // kill sends SIGKILL to the process of the sandbox. One that is gone is no error.

@@ -51,8 +51,9 @@ var errKilled = errors.New("the container was killed while it started")
 type containers struct {
 	extension.TaskServiceExt
 	agent   agent
-	dir     string         // of the bundle by which this service was made
-	bundle  bundle         // of the pod's sandbox
+	dir     string // of the bundle by which this service was made
+	bundle  bundle // of the pod's sandbox
+	pod     pod
 	reports sync.WaitGroup // reports to the agent under way
 
 	restored atomic.Bool // the sandbox is not being restored, or no longer
@@ -63,7 +64,7 @@ type containers struct {
 
 func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *containers {
 	b := bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}
-	return &containers{TaskServiceExt: next, agent: a, dir: dir, bundle: b, starting: make(map[string]context.CancelCauseFunc)}
+	return &containers{TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p, starting: make(map[string]context.CancelCauseFunc)}
 }
 
 // Start starts a container or, given an exec id, another process in it.
@@ -72,10 +73,30 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 		return c.TaskServiceExt.Start(ctx, r)
 	}
 	resp, err := c.start(ctx, r, c.TaskServiceExt.Start)
-	if err != nil && c.unrestored(ctx, r.ID) {
-		err = c.lost(ctx, r.ID, err)
+	if err != nil {
+		if c.unrestored(ctx, r.ID) {
+			err = c.lost(ctx, r.ID, err)
+		}
+		return nil, err
 	}
-	return resp, err
+	c.began(ctx, r.ID)
+	return resp, nil
+}
+
+// began notes the start of a container in a sandbox that is restored. With the last one the pod is
+// restored, and the agent hears of it before containerd does.
+func (c *containers) began(ctx context.Context, id string) {
+	o, ok := c.bundle.ordered()
+	if !ok {
+		return
+	}
+	n, err := c.bundle.started(id)
+	if err == nil && n == o.Containers {
+		err = c.agent.report(ctx, c.reportOf(o, nil))
+	}
+	if err != nil {
+		log.L.WithError(err).Warnf("the agent was not told that the pod of sandbox %s is restored", c.bundle.id)
+	}
 }
 
 // start runs f, which starts a container; Kill of the container ends the context of f.
@@ -218,22 +239,29 @@ func (c *containers) unrestored(ctx context.Context, id string) bool {
 // lost ends a sandbox whose restore failed at the start of a container, and tells the agent. It
 // returns the error to answer with.
 func (c *containers) lost(ctx context.Context, id string, err error) error {
-	request, _ := c.bundle.ordered()
-	log.L.WithError(err).Errorf("restore of sandbox %s, request %q, failed at container %s", c.bundle.id, request, id)
-	err = fmt.Errorf("restore sandbox %s, request %q, container %s: %w", c.bundle.id, request, id, untraced(err))
-	c.report(ctx, request, err)
+	o, _ := c.bundle.ordered()
+	log.L.WithError(err).Errorf("restore of sandbox %s, request %q, failed at container %s", c.bundle.id, o.Request, id)
+	err = fmt.Errorf("restore sandbox %s, request %q, container %s: %w", c.bundle.id, o.Request, id, untraced(err))
+	c.report(ctx, c.reportOf(o, err))
 	if err := c.bundle.kill(); err != nil {
 		log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
 	}
 	return err
 }
 
-// report tells the agent how a restore went on, without keeping the caller waiting.
-func (c *containers) report(ctx context.Context, request string, err error) {
-	req := &localv1.ReportRestoreRequest{Request: request, SandboxId: c.bundle.id}
+// reportOf is what the agent is told: that the pod is restored, or why it is not.
+func (c *containers) reportOf(o order, err error) *localv1.ReportRestoreRequest {
+	req := &localv1.ReportRestoreRequest{
+		Request: o.Request, SandboxId: c.bundle.id, Snapshot: o.Snapshot, Annotations: c.pod.annotations, Complete: err == nil,
+	}
 	if err != nil {
 		req.Error = err.Error()
 	}
+	return req
+}
+
+// report tells the agent how a restore went on, without keeping the caller waiting.
+func (c *containers) report(ctx context.Context, req *localv1.ReportRestoreRequest) {
 	c.reports.Add(1)
 	go func() {
 		defer c.reports.Done()

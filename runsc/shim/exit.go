@@ -2,6 +2,7 @@ package shim
 
 import (
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ var exits exitStream
 type exitStream struct{ once sync.Once }
 
 // translate has the exit status of every container from now on looked at: one that gVisor could
-// not learn, of a sandbox for which the marker file exists, is that of a process ended by SIGKILL.
+// not learn, of a sandbox for which the marker file exists, is the one that the file holds or, if it
+// is empty, that of a process ended by SIGKILL.
 // It must be called after the task service was made and before it starts a container. The stream
 // lasts as long as the process, like the service that reads from it.
 func (s *exitStream) translate(marker string) {
@@ -47,8 +49,12 @@ func translated(status int, marker string) int {
 	if status != internalError {
 		return status
 	}
-	if _, err := os.Stat(marker); err != nil {
+	data, err := os.ReadFile(marker)
+	if err != nil {
 		return status
+	}
+	if wanted, err := strconv.ParseUint(string(data), 10, 8); err == nil {
+		return int(wanted)
 	}
 	return killed
 }

@@ -33,7 +33,10 @@ func extend(a agent, next extension.TaskServiceExt, dir string) (extension.TaskS
 	}
 	base := newContainers(a, p, dir, next)
 	if !p.isSandbox {
+		if o, ok := base.bundle.ordered(); ok && o.endedIn(p.container) {
+			return newEnded(next, dir), nil
+		}
 		return base, nil
 	}
-	return newSandbox(p, base), nil
+	return newSandbox(base), nil
 }

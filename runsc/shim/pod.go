@@ -4,6 +4,7 @@ package shim
 // CRI-O.
 var (
 	typeAnnotations    = []string{"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"}
+	nameAnnotations    = []string{"io.kubernetes.cri.container-name", "io.kubernetes.cri-o.ContainerName"}
 	sandboxAnnotations = []string{"io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID"}
 )
 
@@ -19,6 +20,7 @@ const (
 type pod struct {
 	sandbox     string // id of the sandbox container; empty: not of a pod
 	isSandbox   bool   // this container is the sandbox container
+	container   string // this container's name in its pod; empty: it has none
 	annotations map[string]string
 }
 
@@ -26,6 +28,7 @@ func podOf(annotations map[string]string) pod {
 	return pod{
 		sandbox:     first(annotations, sandboxAnnotations),
 		isSandbox:   first(annotations, typeAnnotations) == "sandbox",
+		container:   first(annotations, nameAnnotations),
 		annotations: annotations,
 	}
 }

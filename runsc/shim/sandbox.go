@@ -25,13 +25,12 @@ const discardLimit = 10 * time.Second
 // containers too.
 type sandbox struct {
 	*containers
-	pod    pod
 	path   atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none
 	saving chan struct{}          // holds one token while a checkpoint is made
 }
 
-func newSandbox(p pod, base *containers) *sandbox {
-	return &sandbox{containers: base, pod: p, saving: make(chan struct{}, 1)}
+func newSandbox(base *containers) *sandbox {
+	return &sandbox{containers: base, saving: make(chan struct{}, 1)}
 }
 
 // answer is what came of asking the agent.
@@ -91,7 +90,9 @@ func (s *sandbox) settle(a answer) error {
 		log.L.Infof("sandbox %s is to be restored, request %q", s.pod.sandbox, a.resp.GetRequest())
 		path := a.resp.GetImagePath()
 		s.path.Store(&path)
-		return s.bundle.order(a.resp.GetRequest())
+		return s.bundle.order(order{
+			Request: a.resp.GetRequest(), Snapshot: a.resp.GetSnapshot(), Containers: int(a.resp.GetContainers()), Ended: a.resp.GetEndedContainers(),
+		})
 	}
 	return nil
 }
@@ -114,7 +115,6 @@ func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 }
 
 func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-	request, _ := s.bundle.ordered()
 	limited, cancel := context.WithTimeoutCause(ctx, restoreLimit, fmt.Errorf("not done within %v", restoreLimit))
 	defer cancel()
 	resp, err := s.TaskServiceExt.Restore(limited, &extension.RestoreRequest{
@@ -122,7 +122,6 @@ func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.Star
 		Conf:  extension.RestoreConfig{ImagePath: *s.path.Load(), Background: true},
 	})
 	if err == nil {
-		s.report(ctx, request, nil)
 		return resp, nil
 	}
 	if cause := context.Cause(limited); cause != nil {

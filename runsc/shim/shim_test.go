@@ -76,6 +76,12 @@ func TestTranslated(t *testing.T) {
 			t.Errorf("status %d: %d, want %d", status, got, want)
 		}
 	}
+	if err := os.WriteFile(marker, []byte("0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := translated(internalError, marker); got != 0 {
+		t.Errorf("with a marker that says 0: %d", got)
+	}
 }
 
 func TestUntraced(t *testing.T) {
@@ -94,11 +100,16 @@ func TestBundle(t *testing.T) {
 	if _, ok := b.ordered(); ok {
 		t.Error("ordered before")
 	}
-	if err := b.order("r1"); err != nil {
+	if err := b.order(order{Request: "r1", Containers: 2, Ended: []string{"init"}}); err != nil {
 		t.Fatal(err)
 	}
-	if request, ok := b.ordered(); !ok || request != "r1" {
-		t.Errorf("ordered %q, %v", request, ok)
+	if o, ok := b.ordered(); !ok || o.Request != "r1" || !o.endedIn("init") || o.endedIn("app") || o.endedIn("") {
+		t.Errorf("ordered %+v, %v", o, ok)
+	}
+	for want, id := range []string{"a", "b", "b"} {
+		if n, err := b.started(id); err != nil || n != min(want+1, 2) {
+			t.Errorf("started %d, %v", n, err)
+		}
 	}
 	if _, ok := (bundle{"", b.dir}).ordered(); ok {
 		t.Error("a container of no pod is ordered")

@@ -67,6 +67,7 @@ func TestFidelity(t *testing.T) {
 			t.Errorf("branch %s: %+v, origin %+v: %v", b.Name, st, before, err)
 		}
 	}
+	t.Run("exit code", func(t *testing.T) { n.exitCode(branches[1]) })
 	t.Run("a branch of a branch", func(t *testing.T) {
 		s := n.checkpoint(branches[0].ID, "--name=second")
 		if s.Parent == "" {
@@ -85,7 +86,8 @@ func (n *node) exitCode(p *bed.Pod) {
 	n.eventually("the container has exited", func() error {
 		code, err := n.bed.ExitCode(n.ctx, p.Container("app"))
 		if err == nil && code != 42 {
-			n.Fatalf("exit code %d, want 42", code)
+			log, _ := n.bed.Logs(n.ctx, p.Container("app")) // says what it waited for
+			n.Fatalf("exit code %d, want 42\n%s", code, log)
 		}
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -34,10 +35,10 @@ func (b Bin) Path(name string) string { return filepath.Join(b.Dir, name) }
 // as it is. Build then builds nothing.
 const Prebuilt = "DIAPAUSE_TOOLS"
 
-// Build builds what is not built yet, and returns where all of it is. It prints
-// a line on standard error for each build that takes long. It fails when a
+// Build builds what is not built yet, and returns where all of it is. Extras are
+// built only if they are named. It prints a line on standard error for each build that takes long. It fails when a
 // package does not compile or a module cannot be had.
-func Build(ctx context.Context) (Bin, error) {
+func Build(ctx context.Context, extras ...Extra) (Bin, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return Bin{}, err
@@ -46,18 +47,21 @@ func Build(ctx context.Context) (Bin, error) {
 		return Bin{Root: root, Dir: dir}, nil
 	}
 	b := Bin{Root: root, Dir: filepath.Join(root, ".cache", "bin", "current")}
-	if err := b.locked(ctx, func() error { return b.build(ctx) }); err != nil {
+	if err := b.locked(ctx, func() error { return b.build(ctx, extras) }); err != nil {
 		return Bin{}, err
 	}
 	return b, nil
 }
 
-func (b Bin) build(ctx context.Context) error {
+func (b Bin) build(ctx context.Context, extras []Extra) error {
 	groups, err := b.groups(ctx)
 	if err != nil {
 		return err
 	}
 	for _, g := range groups {
+		if g.extra && !slices.Contains(extras, Extra(g.name)) {
+			continue
+		}
 		dir, err := g.ensure(ctx, filepath.Dir(b.Dir))
 		if err != nil {
 			return err

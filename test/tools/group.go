@@ -7,23 +7,48 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 )
+
+// Extra is a set of programs that takes long to build and that few need.
+type Extra string
+
+// Kubernetes are the four servers of a cluster, etcd and kubectl, and the Debian
+// packages that they need.
+const Kubernetes Extra = "kubernetes"
 
 // group is a set of programs built together from one module, and kept.
 type group struct {
 	name     string
+	extra    bool   // built only for who asks
 	module   string // directory of the module
 	ldflags  string
 	packages []string
 	source   string // names every version that goes into the programs; empty: go.mod and go.sum of module do
 	estimate string // how long a build takes on two cores
+	// renamed says what a program is called that Go would name otherwise.
+	renamed map[string]string
 }
 
 const containerd = "github.com/containerd/containerd/v2"
 
 // containerdVersion stamps the daemon; the go.mod beside it pins what is built.
 const containerdVersion = "v2.4.2"
+
+const kubernetes = "k8s.io/kubernetes"
+
+// kubernetesVersion stamps the servers; the go.mod beside it pins what is built.
+const kubernetesVersion = "v1.36.3"
+
+// kubernetesFlags are linker flags by which the servers and kubectl know their
+// version, which they tell each other.
+func kubernetesFlags() string {
+	parts := strings.SplitN(strings.TrimPrefix(kubernetesVersion, "v"), ".", 3)
+	const component = " -X k8s.io/component-base/version."
+	return "-s -w" + component + "gitVersion=" + kubernetesVersion + component + "gitMajor=" + parts[0] + component + "gitMinor=" + parts[1] +
+		" -X k8s.io/client-go/pkg/version.gitVersion=" + kubernetesVersion
+}
 
 func (b Bin) groups(ctx context.Context) ([]group, error) {
 	flags, err := ldflags(ctx, b.Root)
@@ -44,6 +69,15 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			ldflags:  "-s -w -X " + containerd + "/version.Version=" + containerdVersion,
 			packages: []string{containerd + "/cmd/containerd", containerd + "/cmd/ctr", containerd + "/cmd/containerd-shim-runc-v2"},
 			estimate: "four minutes",
+		},
+		{
+			name: string(Kubernetes), extra: true, module: filepath.Join(b.Root, "test/tools/kubernetes"), ldflags: kubernetesFlags(),
+			packages: []string{
+				kubernetes + "/cmd/kube-apiserver", kubernetes + "/cmd/kube-controller-manager", kubernetes + "/cmd/kube-scheduler",
+				kubernetes + "/cmd/kubelet", kubernetes + "/cmd/kubectl", "go.etcd.io/etcd/server/v3",
+			},
+			renamed:  map[string]string{"server": "etcd"},
+			estimate: "eighteen minutes",
 		},
 		{
 			name: "fakegcs", module: filepath.Join(b.Root, "test/tools/fakegcs"), ldflags: "-s -w",
@@ -90,6 +124,11 @@ func (g group) ensure(ctx context.Context, cache string) (string, error) {
 	}
 	if err := goBuild(ctx, g.module, part+"/", g.ldflags, g.packages...); err != nil {
 		return "", err
+	}
+	for from, to := range g.renamed {
+		if err := os.Rename(filepath.Join(part, from), filepath.Join(part, to)); err != nil {
+			return "", fmt.Errorf("tools: %w", err)
+		}
 	}
 	if err := os.Rename(part, dir); err != nil {
 		return "", fmt.Errorf("tools: %w", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -28,10 +29,21 @@ var needs = []need{
 	{"runc", func() bool { _, err := exec.LookPath("runc"); return err == nil }},
 }
 
-// Packages makes sure that the Debian packages that the test bed needs at run
-// time are there. As root on Debian it installs what is missing; elsewhere it
-// returns an error that names it.
-func Packages(ctx context.Context) error { return install(ctx, needs) }
+// extraNeeds are the packages that an extra needs besides.
+var extraNeeds = map[Extra][]need{
+	Kubernetes: {{"iptables", func() bool { _, err := exec.LookPath("iptables"); return err == nil }}},
+}
+
+// Packages makes sure that the Debian packages that the test bed and the extras
+// need at run time are there. As root on Debian it installs what is missing;
+// elsewhere it returns an error that names it.
+func Packages(ctx context.Context, extras ...Extra) error {
+	all := slices.Clone(needs)
+	for _, e := range extras {
+		all = append(all, extraNeeds[e]...)
+	}
+	return install(ctx, all)
+}
 
 // PythonProgram is Debian's Python.
 const PythonProgram = "/usr/bin/python3"

@@ -16,7 +16,9 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/pprof"
 	"syscall"
+	"time"
 
 	"diapause.dev/test/workload/internal/fidelity"
 )
@@ -45,6 +47,7 @@ func main() {
 	// A thread that waits in the kernel and the meter of gaps shall not wait for a turn.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(patience, dump) })()
 	err = mode(ctx, o)
 	terminated := ctx.Err() != nil
 	stop()
@@ -55,6 +58,15 @@ func main() {
 	case terminated:
 		os.Exit(exitTerminated)
 	}
+}
+
+// patience is how long the end may take before the program says what it waits for.
+const patience = 10 * time.Second
+
+// dump writes where every goroutine stands on standard error.
+func dump() {
+	fmt.Fprintf(os.Stderr, "workload: not ended %v after SIGTERM\n", patience)
+	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2) // there is nobody else to tell
 }
 
 func parse(args []string) (func(context.Context, options) error, options, error) {

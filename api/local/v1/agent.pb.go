@@ -2382,11 +2382,17 @@ func (x *AskRestoreRequest) GetBundle() string {
 }
 
 type AskRestoreResponse struct {
-	state         protoimpl.MessageState      `protogen:"open.v1"`
-	Decision      AskRestoreResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskRestoreResponse_Decision" json:"decision,omitempty"`
-	ImagePath     string                      `protobuf:"bytes,2,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // directory holding gcs_opts.json
-	Request       string                      `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
-	Reason        string                      `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	state     protoimpl.MessageState      `protogen:"open.v1"`
+	Decision  AskRestoreResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskRestoreResponse_Decision" json:"decision,omitempty"`
+	ImagePath string                      `protobuf:"bytes,2,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // directory holding gcs_opts.json
+	Request   string                      `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	Reason    string                      `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Names of containers that have ended in the snapshot: the shim has them end with status 0
+	// instead of running them again.
+	EndedContainers []string `protobuf:"bytes,5,rep,name=ended_containers,json=endedContainers,proto3" json:"ended_containers,omitempty"`
+	// How many containers the snapshot holds: with the start of so many the pod is restored.
+	Containers    int32  `protobuf:"varint,6,opt,name=containers,proto3" json:"containers,omitempty"`
+	Snapshot      string `protobuf:"bytes,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // namespace/name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2449,11 +2455,36 @@ func (x *AskRestoreResponse) GetReason() string {
 	return ""
 }
 
+func (x *AskRestoreResponse) GetEndedContainers() []string {
+	if x != nil {
+		return x.EndedContainers
+	}
+	return nil
+}
+
+func (x *AskRestoreResponse) GetContainers() int32 {
+	if x != nil {
+		return x.Containers
+	}
+	return 0
+}
+
+func (x *AskRestoreResponse) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
 type ReportRestoreRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Request       string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
-	SandboxId     string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: the sandbox container's restore was taken
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Request   string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Error     string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: the container's restore was taken
+	// The last container has been started. The runtime hears of that once this has been answered.
+	Complete      bool              `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
+	Snapshot      string            `protobuf:"bytes,5,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                                 // as in the answer to AskRestore
+	Annotations   map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the OCI spec of any of the pod's containers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2507,6 +2538,27 @@ func (x *ReportRestoreRequest) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *ReportRestoreRequest) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *ReportRestoreRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *ReportRestoreRequest) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
 }
 
 type ReportRestoreResponse struct {
@@ -2723,23 +2775,34 @@ const file_agent_proto_rawDesc = "" +
 	"\x06bundle\x18\x04 \x01(\tR\x06bundle\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x02\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
 	"image_path\x18\x02 \x01(\tR\timagePath\x12\x18\n" +
 	"\arequest\x18\x03 \x01(\tR\arequest\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"F\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12)\n" +
+	"\x10ended_containers\x18\x05 \x03(\tR\x0fendedContainers\x12\x1e\n" +
+	"\n" +
+	"containers\x18\x06 \x01(\x05R\n" +
+	"containers\x12\x1a\n" +
+	"\bsnapshot\x18\a \x01(\tR\bsnapshot\"F\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05START\x10\x01\x12\v\n" +
 	"\aRESTORE\x10\x02\x12\b\n" +
-	"\x04FAIL\x10\x03\"e\n" +
+	"\x04FAIL\x10\x03\"\xb9\x02\n" +
 	"\x14ReportRestoreRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\x17\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x1a\n" +
+	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x1a\n" +
+	"\bsnapshot\x18\x05 \x01(\tR\bsnapshot\x12Z\n" +
+	"\vannotations\x18\x06 \x03(\v28.diapause.local.v1.ReportRestoreRequest.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
 	"\x15ReportRestoreResponse*Z\n" +
 	"\tAfterMode\x12\x1a\n" +
 	"\x16AFTER_MODE_UNSPECIFIED\x10\x00\x12\x1c\n" +
@@ -2775,7 +2838,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -2814,8 +2877,9 @@ var file_agent_proto_goTypes = []any{
 	(*ReportRestoreRequest)(nil),     // 34: diapause.local.v1.ReportRestoreRequest
 	(*ReportRestoreResponse)(nil),    // 35: diapause.local.v1.ReportRestoreResponse
 	nil,                              // 36: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 37: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 38: google.protobuf.Timestamp
+	nil,                              // 37: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 38: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -2825,55 +2889,56 @@ var file_agent_proto_depIdxs = []int32{
 	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	37, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	38, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	31, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	37, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	38, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	3,  // 12: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	18, // 13: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	3,  // 14: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	21, // 15: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	28, // 16: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	38, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	39, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	24, // 18: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	27, // 19: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	37, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	38, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	38, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	39, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	28, // 22: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	30, // 23: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	29, // 24: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
 	36, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 26: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	2,  // 27: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	5,  // 28: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	8,  // 29: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	10, // 30: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	11, // 31: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	13, // 32: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	16, // 33: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	22, // 34: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	25, // 35: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	19, // 36: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	32, // 37: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	34, // 38: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 39: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 40: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 41: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	31, // 42: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 43: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 44: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 45: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	23, // 46: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	26, // 47: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	20, // 48: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	33, // 49: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	35, // 50: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	39, // [39:51] is the sub-list for method output_type
-	27, // [27:39] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	37, // 27: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	2,  // 28: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	5,  // 29: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	8,  // 30: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	10, // 31: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	11, // 32: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	13, // 33: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	16, // 34: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	22, // 35: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	25, // 36: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	19, // 37: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	32, // 38: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	34, // 39: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 40: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 41: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 42: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	31, // 43: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 44: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 45: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	17, // 46: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	23, // 47: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	26, // 48: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	20, // 49: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	33, // 50: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	35, // 51: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	40, // [40:52] is the sub-list for method output_type
+	28, // [28:40] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -2910,7 +2975,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -68,7 +68,7 @@ func TestDamagedImage(t *testing.T) {
 			if took > patience {
 				t.Errorf("start and removal took %v", took)
 			}
-			r := a.report(t) // the sandbox container's restore; if it was taken, the load fails later
+			r := a.report(t)
 			if r.GetError() == "" {
 				r = a.report(t)
 			}

@@ -1,12 +1,15 @@
 package integration
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cri"
 	"diapause.dev/test/bed"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // checkpoint saves a pod to image files in a directory of the test's own.
@@ -20,7 +23,9 @@ func checkpoint(t *testing.T, pod *bed.Pod) string {
 }
 
 func restoreFrom(dir string) *localv1.AskRestoreResponse {
-	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: "r1"}
+	return &localv1.AskRestoreResponse{
+		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: "r1", Snapshot: "default/s", Containers: 2,
+	}
 }
 
 func TestRestoreBranches(t *testing.T) {
@@ -35,7 +40,7 @@ func TestRestoreBranches(t *testing.T) {
 		began := time.Now()
 		branch := runPod(t, spec(name, map[string]string{"diapause.dev/restore-from": "default/s"}))
 		t.Logf("%s runs after %v", name, time.Since(began))
-		if r := a.report(t); r.GetError() != "" || r.GetSandboxId() != branch.ID || r.GetRequest() != "r1" {
+		if r := a.report(t); r.GetError() != "" || !r.GetComplete() || r.GetSandboxId() != branch.ID || r.GetRequest() != "r1" || r.GetSnapshot() != "default/s" {
 			t.Errorf("report: %v", r)
 		}
 		got, n := state(t, branch.Container("a"))
@@ -82,5 +87,58 @@ func TestRestoreFromRecord(t *testing.T) {
 		if got, _ := state(t, branch.Containers[1].ID); got != boot {
 			t.Errorf("container b of %s is %s, want %s", name, got, boot)
 		}
+	}
+}
+
+// TestRestoreEnded restores a pod whose init container has ended: it ends again, with status 0, and
+// is not run.
+func TestRestoreEnded(t *testing.T) {
+	shared := t.TempDir()
+	withInit := spec("origin", nil)
+	init := bed.Container{
+		Name: "init", Command: []string{"/bin/sh", "-c", "echo ran >> /shared/runs; exit 0"},
+		Mounts: []bed.Mount{{Host: shared, Container: "/shared"}},
+	}
+	withInit.Containers = append([]bed.Container{init}, withInit.Containers...)
+	origin := runPod(t, withInit)
+	boot, _ := state(t, origin.Container("a"))
+	awaitExit(t, origin.Container("init"))
+	answer := restoreFrom(checkpoint(t, origin))
+	answer.EndedContainers = []string{"init"}
+	a := startAgent(t, decide(answer))
+
+	withInit.Name, withInit.Annotations = "branch", named
+	branch := runPod(t, withInit)
+	if r := a.report(t); !r.GetComplete() || r.GetAnnotations()["io.kubernetes.cri.sandbox-name"] != "branch" {
+		t.Errorf("report: %v", r)
+	}
+	if code := awaitExit(t, branch.Container("init")); code != 0 {
+		t.Errorf("the init container exits with %d", code)
+	}
+	if got, _ := state(t, branch.Container("a")); got != boot {
+		t.Errorf("container a is %s, want %s", got, boot)
+	}
+	runs, err := os.ReadFile(filepath.Join(shared, "runs"))
+	if err != nil || string(runs) != "ran\n" {
+		t.Errorf("the init container ran %q, %v", runs, err)
+	}
+	if _, err := node.Runtime.RemoveContainer(limited(t, 10*time.Second), &criapi.RemoveContainerRequest{ContainerId: branch.Container("init")}); err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitExit returns the exit code of a container once it has exited.
+func awaitExit(t *testing.T, id string) int32 {
+	t.Helper()
+	ctx := limited(t, 20*time.Second)
+	for {
+		code, err := node.ExitCode(ctx, id)
+		if err == nil {
+			return code
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }

@@ -22,10 +22,10 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	if err := tools.Packages(ctx); err != nil {
+	if err := tools.Packages(ctx, tools.Kubernetes); err != nil {
 		return err
 	}
-	bin, err := tools.Build(ctx)
+	bin, err := tools.Build(ctx, tools.Kubernetes)
 	if err != nil {
 		return err
 	}

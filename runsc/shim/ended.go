@@ -1,0 +1,134 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/protobuf"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"gvisor.dev/gvisor/pkg/shim/v1/extension"
+)
+
+// ended is the service of a container that had done its work when the pod's snapshot was taken, an
+// init container: it exits with status 0 once it is started, and nothing is run. GVisor must not
+// hear of it, for it counts the containers that are started in a sandbox that is restored. With the
+// grouping of gVisor's shim no container gets such a service.
+//
+// What containerd asks of a container that has exited is answered here; the rest is refused by the
+// service behind, which knows no such container.
+type ended struct {
+	extension.TaskServiceExt
+	bundle string
+
+	once sync.Once
+	over chan struct{} // closed by the start
+	at   time.Time     // of the start
+}
+
+func newEnded(next extension.TaskServiceExt, bundle string) *ended {
+	return &ended{TaskServiceExt: next, bundle: bundle, over: make(chan struct{})}
+}
+
+// endedIn reports whether a container of that name is not to be run again.
+func (o order) endedIn(name string) bool { return name != "" && slices.Contains(o.Ended, name) }
+
+// Create implements task.TaskService.
+func (e *ended) Create(_ context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	log.L.Infof("container %s has done its work in the snapshot and is not run again", r.ID)
+	return &task.CreateTaskResponse{Pid: e.pid()}, nil
+}
+
+// pid is what containerd is told is the container's process: it wants one.
+func (e *ended) pid() uint32 { return uint32(os.Getpid()) }
+
+// Start implements task.TaskService.
+func (e *ended) Start(_ context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	if r.ExecID != "" {
+		return nil, e.gone(r.ID)
+	}
+	e.end()
+	return &task.StartResponse{Pid: e.pid()}, nil
+}
+
+func (e *ended) end() {
+	e.once.Do(func() {
+		e.at = time.Now()
+		close(e.over)
+	})
+}
+
+func (e *ended) gone(id string) error {
+	return fmt.Errorf("container %s has ended: %w", id, errdefs.ErrNotFound)
+}
+
+// State implements task.TaskService.
+func (e *ended) State(_ context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	if r.ExecID != "" {
+		return nil, e.gone(r.ID)
+	}
+	resp := &task.StateResponse{ID: r.ID, Bundle: e.bundle, Pid: e.pid(), Status: tasktypes.Status_CREATED}
+	select {
+	case <-e.over:
+		resp.Status, resp.ExitedAt = tasktypes.Status_STOPPED, protobuf.ToTimestamp(e.at)
+	default:
+	}
+	return resp, nil
+}
+
+// Wait implements task.TaskService.
+func (e *ended) Wait(ctx context.Context, _ *task.WaitRequest) (*task.WaitResponse, error) {
+	select {
+	case <-e.over:
+		return &task.WaitResponse{ExitedAt: protobuf.ToTimestamp(e.at)}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Kill implements task.TaskService. One that has not been started ends by it.
+func (e *ended) Kill(_ context.Context, r *task.KillRequest) (*types.Empty, error) {
+	select {
+	case <-e.over:
+		return nil, e.gone(r.ID)
+	default:
+		e.end()
+		return &types.Empty{}, nil
+	}
+}
+
+// Delete implements task.TaskService.
+func (e *ended) Delete(_ context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	if r.ExecID != "" {
+		return nil, e.gone(r.ID)
+	}
+	e.end()
+	return &task.DeleteResponse{Pid: e.pid(), ExitedAt: protobuf.ToTimestamp(e.at)}, nil
+}
+
+// Connect implements task.TaskService.
+func (e *ended) Connect(context.Context, *task.ConnectRequest) (*task.ConnectResponse, error) {
+	return &task.ConnectResponse{ShimPid: e.pid(), TaskPid: e.pid()}, nil
+}
+
+// Pids implements task.TaskService.
+func (e *ended) Pids(context.Context, *task.PidsRequest) (*task.PidsResponse, error) {
+	return &task.PidsResponse{}, nil
+}
+
+// Stats implements task.TaskService.
+func (e *ended) Stats(_ context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+	return nil, e.gone(r.ID)
+}
+
+// CloseIO implements task.TaskService.
+func (e *ended) CloseIO(context.Context, *task.CloseIORequest) (*types.Empty, error) {
+	return &types.Empty{}, nil
+}
