@@ -15,17 +15,24 @@ type Agent struct{ *process }
 // returns when its local socket takes connections. All agents of a bed write
 // one log. An agent that has been killed may be followed by another.
 func (b *Bed) StartAgent(ctx context.Context, args ...string) (*Agent, error) {
-	p, err := startProcess("agent", "diapause-agent", args...)
+	a, err := startAgent(ctx, base, args)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.ready(ctx, dials(AgentSocket)); err != nil {
+	b.agents = append(b.agents, a)
+	return a, nil
+}
+
+func startAgent(ctx context.Context, s space, args []string) (*Agent, error) {
+	p, err := s.startProcess("agent", "diapause-agent", args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.ready(ctx, dials(s.path(AgentSocket))); err != nil {
 		p.Kill()
 		return nil, err
 	}
-	a := &Agent{p}
-	b.agents = append(b.agents, a)
-	return a, nil
+	return &Agent{p}, nil
 }
 
 // dials returns a probe that succeeds when the unix socket takes a connection.

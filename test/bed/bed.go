@@ -11,6 +11,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+var errOutside = errors.New("bed: nothing can be started outside of a bed; call Enter or Main first")
+
 // Options say how a bed differs from the usual.
 type Options struct {
 	// Runsc are further runsc flags of the handler [Diapause], by name without
@@ -39,24 +41,33 @@ type Bed struct {
 // if [Enter] has not been called. A program has one bed at a time.
 func Start(ctx context.Context, o Options) (*Bed, error) {
 	if here == nil {
-		return nil, errors.New("bed: Start is called outside of a bed; call Enter or Main first")
+		return nil, errOutside
 	}
-	if err := writeConfig(o); err != nil {
+	if err := writeConfig(base, o, podCIDR); err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient("unix://"+ContainerdSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := dialRuntime(base)
 	if err != nil {
-		return nil, fmt.Errorf("bed: %w", err)
+		return nil, err
 	}
 	b := &Bed{Bin: here.Bin, Runtime: cri.NewRuntimeServiceClient(conn), CgroupParent: "/" + here.Name, conn: conn}
-	if b.Containerd, err = startContainerd(ctx, b.Runtime); err != nil {
+	if b.Containerd, err = startContainerd(ctx, base, b.Runtime); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	if err := importImages(ctx); err != nil {
+	if err := b.Containerd.importImages(ctx); err != nil {
 		b.Containerd.Kill()
 		return nil, errors.Join(err, conn.Close())
 	}
 	return b, nil
+}
+
+// dialRuntime makes a connection to the containerd of the space.
+func dialRuntime(s space) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("unix://"+s.path(ContainerdSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("bed: %w", err)
+	}
+	return conn, nil
 }
 
 // Close removes all pods and stops the agents and containerd. What it cannot

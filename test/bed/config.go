@@ -3,7 +3,6 @@ package bed
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,18 +28,9 @@ const (
 )
 
 // writeConfig writes the configuration files of containerd, of our handler and
-// of the pod network.
-func writeConfig(o Options) error {
-	files := map[string]string{configFile: containerdConfig(), RunscFile: runscConfig(o), cniFile: cniConfig()}
-	for path, content := range files {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fmt.Errorf("bed: %w", err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			return fmt.Errorf("bed: %w", err)
-		}
-	}
-	return nil
+// of the pod network, in which pods have addresses of that range.
+func writeConfig(s space, o Options, pods string) error {
+	return s.writeFiles(map[string]string{configFile: containerdConfig(), RunscFile: runscConfig(o), cniFile: cniConfig(pods)})
 }
 
 // containerdConfig keeps the daemon from lowering any oom_score_adj, since root
@@ -92,10 +82,10 @@ func runscConfig(o Options) string {
 	return b.String()
 }
 
-func cniConfig() string {
+func cniConfig(pods string) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "bed", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
    "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}
 ]}
-`, podCIDR)
+`, pods)
 }

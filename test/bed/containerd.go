@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 
 	"diapause.dev/test/images"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -15,43 +14,23 @@ import (
 // ContainerdSocket is where containerd serves its own API and the CRI.
 const ContainerdSocket = "/run/containerd/containerd.sock"
 
-// Containerd is the bed's containerd.
+// Containerd is the containerd of a bed or of a node.
 type Containerd struct {
-	*process
+	*Daemon
 	runtime cri.RuntimeServiceClient
 }
 
-// startContainerd starts containerd and returns when its CRI is ready for pods.
-func startContainerd(ctx context.Context, runtime cri.RuntimeServiceClient) (*Containerd, error) {
+// startContainerd starts containerd in the space and returns when its CRI, which
+// runtime talks to, is ready for pods.
+func startContainerd(ctx context.Context, s space, runtime cri.RuntimeServiceClient) (*Containerd, error) {
 	c := &Containerd{runtime: runtime}
-	return c, c.start(ctx)
-}
-
-// Restart ends containerd by SIGTERM and starts it again; pods live on. It returns when
-// the CRI is ready again.
-func (c *Containerd) Restart(ctx context.Context) error {
-	if err := c.Stop(ctx); err != nil {
-		return err
-	}
-	return c.start(ctx)
-}
-
-func (c *Containerd) start(ctx context.Context) error {
-	p, err := startProcess("containerd", "containerd", "-c", configFile)
-	if err != nil {
-		return err
-	}
-	c.process = p
-	if err := p.ready(ctx, c.ready); err != nil {
-		p.Kill()
-		return err
-	}
-	return nil
+	c.Daemon = &Daemon{space: s, name: "containerd", args: []string{"-c", configFile}, up: c.ready}
+	return c, c.Start(ctx)
 }
 
 // ready reports what the CRI still waits for.
 func (c *Containerd) ready(ctx context.Context) error {
-	if err := dials(ContainerdSocket)(ctx); err != nil {
+	if err := dials(c.space.path(ContainerdSocket))(ctx); err != nil {
 		return err
 	}
 	s, err := c.runtime.Status(ctx, &cri.StatusRequest{})
@@ -67,20 +46,33 @@ func (c *Containerd) ready(ctx context.Context) error {
 	return nil
 }
 
-// importImages gives containerd the test images.
-func importImages(ctx context.Context) (err error) {
-	archive := filepath.Join(tmpDir, "images.tar")
-	f, err := os.Create(archive)
+// writeImages writes an archive of the test images, and returns its path.
+func writeImages() (string, error) {
+	f, err := os.CreateTemp(tmpDir, "images-*.tar")
 	if err != nil {
-		return fmt.Errorf("bed: %w", err)
+		return "", fmt.Errorf("bed: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.Remove(archive)) }()
 	if err := errors.Join(images.Write(f, here.Bin), f.Close()); err != nil {
-		return fmt.Errorf("bed: %w", err)
+		return "", fmt.Errorf("bed: %w", errors.Join(err, os.Remove(f.Name())))
 	}
-	out, err := exec.CommandContext(ctx, here.Bin.Path("ctr"), "-n", "k8s.io", "images", "import", archive).CombinedOutput()
+	return f.Name(), nil
+}
+
+// Import gives containerd, for pods, the images of an OCI archive.
+func (c *Containerd) Import(ctx context.Context, archive string) error {
+	out, err := exec.CommandContext(ctx, here.Bin.Path("ctr"), "--address", c.space.path(ContainerdSocket),
+		"--namespace", "k8s.io", "images", "import", archive).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("bed: import images: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// importImages gives containerd the test images.
+func (c *Containerd) importImages(ctx context.Context) error {
+	archive, err := writeImages()
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.Import(ctx, archive), os.Remove(archive))
 }

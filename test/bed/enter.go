@@ -22,32 +22,36 @@ const (
 	roleWarden = "warden"
 	roleInit   = "init"
 	roleInside = "inside"
+	roleNode   = "node"
 )
 
 // ticket tells a process of a bed what it is to be.
 type ticket struct {
 	Role string
 	Bin  tools.Bin
-	// Name is the bed's own: of its scratch directory and of its cgroup.
+	// Name is the bed's own: of its scratch directory and of its cgroup. For a
+	// node it is the node's.
 	Name    string
 	Scratch string
+	// IP is the address of the bed, or of the node.
+	IP string
 }
 
 // here is set inside a bed.
 var here *ticket
 
-// Main runs the tests of m inside a bed, and exits.
-func Main(m *testing.M) {
-	Enter()
+// Main runs the tests of m inside a bed, and exits. The extras are built first.
+func Main(m *testing.M, extras ...tools.Extra) {
+	Enter(extras...)
 	os.Exit(m.Run())
 }
 
 // Enter returns inside a bed. In the process that calls it first it does not
-// return: that one builds the tools, waits until the program has run inside,
+// return: that one builds the tools and the extras, waits until the program has run inside,
 // and exits with its status. What is missing on the machine is said on standard
 // error, with exit status 1.
-func Enter() {
-	code, err := enter()
+func Enter(extras ...tools.Extra) {
+	code, err := enter(extras)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bed:", err)
 		code = max(code, 1)
@@ -58,10 +62,10 @@ func Enter() {
 }
 
 // enter plays the role that the environment names. Inside it sets here and returns.
-func enter() (int, error) {
+func enter(extras []tools.Extra) (int, error) {
 	value, ok := os.LookupEnv(variable)
 	if !ok {
-		return outer()
+		return outer(extras)
 	}
 	var t ticket
 	if err := json.Unmarshal([]byte(value), &t); err != nil {
@@ -74,22 +78,24 @@ func enter() (int, error) {
 		return t.init()
 	case roleInside:
 		return 0, t.settle()
+	case roleNode:
+		return t.init()
 	}
 	return 1, fmt.Errorf("%s: no such role: %q", variable, t.Role)
 }
 
 // outer prepares what needs the machine and its network, and leaves the rest to
 // the warden, which sees by the pipe's end when this process is gone.
-func outer() (int, error) {
+func outer(extras []tools.Extra) (int, error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("a test bed needs root, for namespaces, mounts and cgroups; run this as root")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := tools.Packages(ctx); err != nil {
+	if err := tools.Packages(ctx, extras...); err != nil {
 		return 1, err
 	}
-	bin, err := tools.Build(ctx)
+	bin, err := tools.Build(ctx, extras...)
 	if err != nil {
 		return 1, err
 	}

@@ -62,9 +62,9 @@ func (t ticket) settle() error {
 // writeEtc writes the files of /etc that containerd copies into pods.
 func (t ticket) writeEtc() error {
 	files := map[string]string{
-		"hosts":       "127.0.0.1 localhost\n" + nodeIP + " " + t.Name + "\n",
+		"hosts":       "127.0.0.1 localhost\n" + t.IP + " " + t.Name + "\n",
 		"hostname":    t.Name + "\n",
-		"resolv.conf": "nameserver " + nodeIP + "\n",
+		"resolv.conf": "nameserver " + bedIP + "\n",
 	}
 	for name, content := range files {
 		path := filepath.Join("/etc", name)

@@ -13,24 +13,56 @@ const tmpDir = "/run/tmp"
 // layers is where the private changes to the machine's directories go.
 const layers = "/run/bed"
 
+// disks are the directories on the scratch disk, by name, and where they are seen.
+var disks = map[string]string{
+	"containerd": "/var/lib/containerd",
+	"diapause":   "/var/lib/diapause",
+	"etcd":       "/var/lib/etcd",
+	"kubelet":    "/var/lib/kubelet",
+	"log":        logDir,
+	"tmp":        tmpDir,
+}
+
 // mount lays out the file tree: /run is empty, /etc and /var/lib are the
 // machine's with private changes, what grows is on the scratch disk, and the
 // machine sees no mount of it.
 func (t ticket) mount() error {
 	steps := []func() error{
 		func() error { return mountOn("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "") },
+		t.unmountBed,
 		func() error { return mountOn("", "/", "", syscall.MS_REC|syscall.MS_SHARED, "") },
 		func() error { return mountOn("proc", "/proc", "proc", 0, "") },
 		func() error { return mountOn("tmpfs", "/run", "tmpfs", 0, "mode=755") },
 		func() error { return mountOver("/etc") },
 		func() error { return mountOver("/var/lib") },
-		func() error { return t.bind("containerd", "/var/lib/containerd") },
-		func() error { return t.bind("diapause", "/var/lib/diapause") },
-		func() error { return t.bind("log", logDir) },
-		func() error { return t.bind("tmp", tmpDir) },
+		t.mountDisks,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmountBed gives a node of a cluster the machine's directories in place of the
+// bed's.
+func (t ticket) unmountBed() error {
+	if t.Role != roleNode {
+		return nil
+	}
+	for _, dir := range []string{logDir, "/var/lib", "/etc", "/run"} {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// mountDisks shows the directories of the scratch disk.
+func (t ticket) mountDisks() error {
+	for name, target := range disks {
+		if err := mountOn(filepath.Join(t.Scratch, name), target, "", syscall.MS_BIND, ""); err != nil {
 			return err
 		}
 	}
@@ -56,9 +88,4 @@ func mountOver(dir string) error {
 		}
 	}
 	return mountOn("overlay", dir, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work))
-}
-
-// bind shows a directory of the scratch disk at target.
-func (t ticket) bind(name, target string) error {
-	return mountOn(filepath.Join(t.Scratch, name), target, "", syscall.MS_BIND, "")
 }

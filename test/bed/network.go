@@ -11,9 +11,13 @@ import (
 // The addresses of a node. Each bed has a network namespace of its own, so they
 // are the same in all.
 const (
-	nodeIP  = "10.77.0.1"
+	bedIP   = "10.77.0.1"
 	podCIDR = "10.77.1.0/24"
 )
+
+// bridgeName is of the bridge that carries the bed's address. The nodes of a
+// cluster are its ports.
+const bridgeName = "node0"
 
 // makeNetwork brings up the loopback device, and a bridge without ports that
 // carries the node's address and the default route.
@@ -25,11 +29,11 @@ func makeNetwork() error {
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return fmt.Errorf("network: bring up lo: %w", err)
 	}
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "node0"}}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("network: add bridge: %w", err)
 	}
-	addr, err := netlink.ParseAddr(nodeIP + "/32")
+	addr, err := netlink.ParseAddr(bedIP + "/32")
 	if err != nil {
 		return fmt.Errorf("network: %w", err)
 	}

@@ -17,7 +17,7 @@ const logDir = "/var/log"
 // poll is how often something that is about to come up is looked for.
 const poll = 10 * time.Millisecond
 
-// process is a daemon of the bed, whose output goes to a file. A goroutine of its
+// process is a running program of the bed, whose output goes to a file. A goroutine of its
 // own waits for it; Kill and Stop wait for that.
 type process struct {
 	name string
@@ -26,9 +26,9 @@ type process struct {
 	done chan struct{}
 }
 
-// startProcess starts a program of the bed. Its log is appended to.
-func startProcess(name, program string, args ...string) (*process, error) {
-	p := &process{name: name, log: filepath.Join(logDir, name+".log"), done: make(chan struct{})}
+// startProcess starts a program of the bed in the space. Its log is appended to.
+func (s space) startProcess(name, program string, args ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(s.logs, name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("bed: %w", err)
@@ -36,7 +36,7 @@ func startProcess(name, program string, args ...string) (*process, error) {
 	defer log.Close()
 	p.cmd = exec.Command(here.Bin.Path(program), args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
+	if err := s.start(p.cmd); err != nil {
 		return nil, fmt.Errorf("bed: start %s: %w", name, err)
 	}
 	go func() {
@@ -63,7 +63,7 @@ func (p *process) ready(ctx context.Context, up func(context.Context) error) err
 	}
 }
 
-// PID is the process's id in the bed.
+// PID is the process's id in the bed, also if it runs in a node.
 func (p *process) PID() int { return p.cmd.Process.Pid }
 
 // Done is closed when the process has ended.
@@ -78,8 +78,12 @@ func (p *process) Log() string {
 	return string(data)
 }
 
-// Kill ends the process by SIGKILL and returns when it is gone.
+// Kill ends the process by SIGKILL and returns when it is gone. It does nothing
+// to one that was never started.
 func (p *process) Kill() {
+	if p == nil {
+		return
+	}
 	p.cmd.Process.Kill() // fails only if it is gone already
 	<-p.done
 }

@@ -42,13 +42,21 @@ func newScratch(root string) (*scratch, error) {
 	}
 	name := prefix + strings.ToLower(rand.Text()[:8])
 	s := &scratch{name: name, dir: filepath.Join(run, name)}
-	for _, d := range []string{"containerd", "diapause", "log", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(s.dir, d), 0o755); err != nil {
-			return nil, err
-		}
+	if err := makeDisks(s.dir); err != nil {
+		return nil, err
 	}
 	s.lock, err = lockFile(filepath.Join(s.dir, "lock"), syscall.LOCK_EX)
 	return s, err
+}
+
+// makeDisks makes the directories below dir that a node sees of the real disk.
+func makeDisks(dir string) error {
+	for name := range disks {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // link gives the bed its own copy of the programs.

@@ -19,7 +19,7 @@ func (t ticket) warden() (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, scratch.remove()) }()
-	t.Role, t.Name, t.Scratch = roleInit, scratch.name, scratch.dir
+	t.Role, t.Name, t.Scratch, t.IP = roleInit, scratch.name, scratch.dir, bedIP
 	if t.Bin, err = scratch.link(t.Bin); err != nil {
 		return 1, err
 	}

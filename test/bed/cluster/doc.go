@@ -1,0 +1,3 @@
+// Package cluster proves the Kubernetes beds of package bed: the API server alone, and a
+// cluster of two nodes.
+package cluster
