@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"diapause.dev/agent/kube/podspec"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -27,6 +28,12 @@ func Ready(s *podsnapshotv1.PodSnapshot) bool {
 // Replicated reports whether a snapshot is in the store, so that every node can have it.
 func Replicated(s *podsnapshotv1.PodSnapshot) bool {
 	return meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
+}
+
+// Lost reports whether there is no snapshot behind a PodSnapshot, or none any more.
+func Lost(s *podsnapshotv1.PodSnapshot) bool {
+	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == podsnapshotv1.ReasonFailed
 }
 
 // Start is a pod that is about to start on a node.

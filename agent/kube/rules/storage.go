@@ -32,3 +32,21 @@ func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {
 	}
 	return &podsnapshotv1.StorageStatus{GCS: &podsnapshotv1.GCSStorageStatus{ObservedGCSPath: place}}
 }
+
+// StoredAt returns the location of the store that a snapshot is in, as its status says; empty: it
+// does not say.
+func StoredAt(s *podsnapshotv1.PodSnapshot) string {
+	place := ""
+	switch st := s.Status.StorageStatus; {
+	case st == nil:
+	case st.GCS != nil:
+		place = st.GCS.ObservedGCSPath
+	case st.Dir != nil:
+		place = dirScheme + st.Dir.ObservedPath
+	}
+	location, ok := strings.CutSuffix(place, "/"+s.Namespace+"/snapshots/"+s.Name)
+	if !ok {
+		return ""
+	}
+	return location
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,15 @@ func Ended(t *podsnapshotv1.PodSnapshotManualTrigger) bool {
 // Taken reports whether an agent works on a trigger.
 func Taken(t *podsnapshotv1.PodSnapshotManualTrigger) bool {
 	return t.Status.NodeName != "" && !Ended(t)
+}
+
+// TakenFor returns how long an agent has been at work on a trigger.
+func TakenFor(t *podsnapshotv1.PodSnapshotManualTrigger) time.Duration {
+	c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered)
+	if !Taken(t) || c == nil {
+		return 0
+	}
+	return time.Since(c.LastTransitionTime.Time)
 }
 
 // Take marks a trigger as taken by a node's agent for one pod.
