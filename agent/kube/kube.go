@@ -71,6 +71,7 @@ type Cluster struct {
 	keeper, policies, configs kicker
 	unanswered                kicker
 	leading                   atomic.Bool
+	begun                     chan struct{}   // leading has begun
 	life                      context.Context // of checkpoints; set by Run
 	work                      sync.WaitGroup  // what Run waits for
 }
