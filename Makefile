@@ -14,7 +14,7 @@ help: ## this list
 build: ## the agent, the CLI, the shim and the sidecar, static, in .cache/bin/programs
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/ ./cmd/...
 
-tools: ## all that tests, demo and benchmarks run: runsc, containerd, fake-gcs-server, packages
+tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, packages
 	@$(GO) run ./test/tools/build
 
 test: tools ## all tests, with real components; two packages at a time

@@ -32,7 +32,7 @@ type Agent struct {
 	stores  *stores
 	cache   *lazyCache
 	cluster Cluster        // or nil
-	telling sync.WaitGroup // what the cluster is being told beside
+	beside  sync.WaitGroup // what is done beside the answers to shims
 	journal *journal
 	metrics *metrics
 	node    *nodeFacts
@@ -42,6 +42,8 @@ type Agent struct {
 	turns    *turns // one checkpoint at a time for each sandbox
 	moving   *turns // one replication at a time for each snapshot
 	debts    *debts
+
+	decisions *decisions
 
 	lineageMu sync.Mutex
 	lineage   map[string]storage.Key // sandbox id → its newest snapshot, or the one it came from
@@ -60,7 +62,7 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 		metrics:  newMetrics(),
 		node:     &nodeFacts{config: cfg.RunscConfig},
 		captures: &captures{expected: make(map[string]*expectedCapture)},
-		turns:    newTurns(), moving: newTurns(), debts: newDebts(),
+		turns:    newTurns(), moving: newTurns(), debts: newDebts(), decisions: newDecisions(),
 		lineage: make(map[string]storage.Key),
 		wake:    make(chan struct{}, 1),
 	}
@@ -139,7 +141,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // Close gives everything back that New opened.
 func (a *Agent) Close() error {
-	a.telling.Wait()
+	a.beside.Wait()
 	return errors.Join(a.cri.Close(), a.stores.close(), a.spool.Backend().Close(), a.cache.close())
 }
 

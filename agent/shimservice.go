@@ -23,12 +23,12 @@ const (
 	annotationSandboxUID       = "io.kubernetes.cri.sandbox-uid"
 )
 
-// AskRestore implements localv1.ShimServer.
-func (s *shimService) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+// decide decides what becomes of a sandbox, and prepares its restore if it is restored.
+func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
 	pod := podRef(req.Annotations)
 	choice, err := s.choose(ctx, pod, req.Annotations)
 	if err == nil && choice.Snapshot == (snapshot.Key{}) {
-		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}, nil
+		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}
 	}
 	log := s.log.With("pod", pod.String(), "snapshot", choice.Snapshot.String())
 	if err == nil {
@@ -39,17 +39,17 @@ func (s *shimService) AskRestore(ctx context.Context, req *localv1.AskRestoreReq
 			return &localv1.AskRestoreResponse{
 				Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request, EndedContainers: choice.Init,
 				Containers: int32(len(r.reader.manifest.Meta.Pod.Containers)), Snapshot: r.Key.String(),
-			}, nil
+			}
 		}
 	}
 	s.metrics.refused()
 	s.tell(ctx, pod, choice.Snapshot, err)
 	if choice.Fail {
 		log.Error("pod cannot be restored and is refused", "error", err)
-		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}, nil
+		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}
 	}
 	log.Error("pod cannot be restored and starts anew", "error", err)
-	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Reason: err.Error()}, nil
+	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Reason: err.Error()}
 }
 
 func podRef(annotations map[string]string) PodRef {
@@ -79,7 +79,7 @@ func (a *Agent) tell(ctx context.Context, pod PodRef, key snapshot.Key, err erro
 	if a.cluster == nil {
 		return
 	}
-	a.telling.Go(func() {
+	a.beside.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
 		defer cancel()
 		a.cluster.Restored(ctx, pod, key, err)

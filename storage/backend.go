@@ -18,11 +18,14 @@ import (
 //
 // A backend retries what its own protocol allows it to; a caller need not.
 type Backend interface {
-	// Create makes an object of the size bytes that r yields. It is create-only: when an object of
+	// Create makes an object of the size bytes that r yields; a size of -1 is whatever r yields
+	// until io.EOF. It is create-only: when an object of
 	// that name exists, that one stays untouched and the error is ErrExists. Of concurrent creators
 	// of one name exactly one succeeds. It is all or nothing: nobody ever sees a part of the object,
 	// not even when this process or its machine dies; and once Create has returned nil the object
-	// survives a power cut. When r fails, or yields more or fewer bytes than size, nothing is made.
+	// survives a power cut. When r fails, or yields more or fewer bytes than size, nothing is made. r may
+	// take its time: it is read as far as it goes, and waited for. Where r implements io.WriterTo, that
+	// may be used.
 	//
 	// After ErrExists, ErrNoSpace and ErrInvalidName, and after a failure of r, surely nothing was
 	// made by this call. After any other error it is not known: look, or use another name.

@@ -128,14 +128,6 @@ func (b *batch) abandon() {
 	}
 }
 
-// Bounds of reads: what lies within maxGap of each other in a pack is read together, up to maxRun
-// bytes, and so many reads of a Reader are under way at a time.
-const (
-	maxRun        = 8 << 20
-	maxGap        = 256 << 10
-	parallelReads = 8
-)
-
 // run is a range of a pack that is read at once, and the wanted chunks in it.
 type run struct {
 	pack     uint32
@@ -143,7 +135,7 @@ type run struct {
 	wants    []*want
 }
 
-// runs puts the wanted chunks together to as few reads as possible.
+// runs puts the wanted chunks together to reads, as it is best for where they are read from.
 func (b *batch) runs() (list []run) {
 	order := make([]*want, len(b.wants))
 	for i := range b.wants {
@@ -152,14 +144,18 @@ func (b *batch) runs() (list []run) {
 	slices.SortStableFunc(order, func(a, b *want) int {
 		return cmp.Or(cmp.Compare(a.chunk.Pack, b.chunk.Pack), cmp.Compare(a.chunk.Offset, b.chunk.Offset))
 	})
+	var gap, most int64
 	for i, w := range order {
 		from, to := int64(w.chunk.Offset), int64(w.chunk.Offset)+int64(w.chunk.Stored)
 		if n := len(list); n > 0 {
 			last := &list[n-1]
-			if last.pack == w.chunk.Pack && from <= last.to+maxGap && to <= last.from+maxRun {
+			if last.pack == w.chunk.Pack && from <= last.to+gap && to <= last.from+most {
 				last.to, last.wants = max(last.to, to), append(last.wants, w)
 				continue
 			}
+		}
+		if i == 0 || order[i-1].chunk.Pack != w.chunk.Pack {
+			gap, most = b.r.link(w.chunk.Pack).bounds()
 		}
 		list = append(list, run{w.chunk.Pack, from, to, order[i : i+1 : len(order)]})
 	}

@@ -7,14 +7,12 @@ import (
 
 // chooser picks the codec of each chunk of a writer. The processors and the backend work at the
 // same time, so the snapshot is done soonest when neither waits for the other: as long as the
-// backend has enough to do until the open pack can be sealed, there is time to compress well;
-// when it is about to run out, the codec is the one that costs the processors least. So the codecs
-// mix in the proportion that keeps both busy, whatever the data and the bandwidth. Safe for
-// concurrent use.
+// backend has enough to read, there is time to compress well; when it is about to run out, the codec
+// is the one that costs the processors least. So the codecs mix in the proportion that keeps both
+// busy, whatever the data and the bandwidth. Safe for concurrent use.
 type chooser struct {
 	fixed Codec // CodecAuto: choose
 	wire  *wire
-	cores float64
 
 	mu   sync.Mutex
 	n    int
@@ -29,42 +27,39 @@ type cost struct {
 }
 
 // What is expected before anything has been measured: a heap on a processor of no great speed. The
-// costs of a raw byte for its digest, and of a stored byte for laying it into a pack and its digest
-// there, are not measured: they hardly depend on the data.
+// cost of a stored byte for laying it into a pack and its digest there is not measured: it hardly
+// depends on the data.
 const (
 	zstdPerByte, zstdRatio = 3.5e-9, 0.17
 	s2PerByte, s2Ratio     = 1.0e-9, 0.28
-	digestPerByte          = 0.45e-9
 	packPerByte            = 0.65e-9
 	s2Skips                = 0.5e-9   // of a raw byte, at most, where there is nothing to gain
 	minLearnt              = 32 << 10 // raw bytes of a chunk that tells anything
 )
 
 // sampleEvery is the number of chunks after which a codec that has not been used is tried.
-const sampleEvery = 128
+const sampleEvery = 256
 
-// margin is how many seconds before the backend runs out of work it is taken to have none left.
+// margin is how many seconds of work the backend must have for the others to take their time.
 const margin = 0.01
 
-func newChooser(fixed Codec, w *wire, cores int) *chooser {
+func newChooser(fixed Codec, w *wire) *chooser {
 	return &chooser{
-		fixed: fixed, wire: w, cores: float64(cores),
+		fixed: fixed, wire: w,
 		zstd: cost{zstdPerByte, zstdRatio}, s2: cost{s2PerByte, s2Ratio},
 	}
 }
 
-// choose returns the codec for the next chunk. The open pack holds filled bytes, and goes to the
-// backend when that has nothing to do and there are early bytes in it.
-func (c *chooser) choose(filled, early int64) Codec {
+// choose returns the codec for the next chunk.
+func (c *chooser) choose() Codec {
 	if c.fixed != CodecAuto {
 		return c.fixed
 	}
 	rate, left := c.wire.state()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	zstd, s2 := c.zstd, c.s2
 	strong := CodecZstd
-	if zstd.ratio > 0.97*s2.ratio {
+	if c.zstd.ratio > 0.97*c.s2.ratio {
 		strong = CodecS2 // no better, and slower to read
 	}
 	if c.n++; c.n%sampleEvery == 0 {
@@ -72,22 +67,10 @@ func (c *chooser) choose(filled, early int64) Codec {
 	} else if c.n%sampleEvery == sampleEvery/2 || rate == 0 {
 		return CodecS2
 	}
-	if filled >= early {
-		left += float64(filled)
-	}
-	work, missing := left/rate, max(0, early-filled)
-	switch {
-	case work >= c.fill(zstd, missing)+margin:
+	if left/rate >= margin {
 		return strong
-	case work >= c.fill(s2, missing)+margin:
-		return CodecS2
 	}
-	return cheapest(s2, rate)
-}
-
-// fill is how many seconds it takes to make so many stored bytes.
-func (c *chooser) fill(k cost, stored int64) float64 {
-	return float64(stored) / max(k.ratio, 1e-3) * (k.perByte + digestPerByte) / c.cores
+	return cheapest(c.s2, rate)
 }
 
 // cheapest compares storing a chunk as it is with S2, by the time of one processor. Writing is

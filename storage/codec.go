@@ -9,7 +9,6 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
-	"github.com/zeebo/blake3"
 )
 
 // encoder and decoder are safe for concurrent use as long as only their EncodeAll and DecodeAll
@@ -102,28 +101,6 @@ func inflate(d *zstd.Decoder, dst, frame []byte) error {
 		return errors.New("decoder left its buffer")
 	}
 	return nil
-}
-
-// digester computes keyed digests; safe for concurrent use.
-type digester struct{ pool sync.Pool }
-
-func newDigester(key [32]byte) *digester {
-	return &digester{pool: sync.Pool{New: func() any {
-		h, err := blake3.NewKeyed(key[:])
-		if err != nil {
-			panic(err) // the key has the right length
-		}
-		return h
-	}}}
-}
-
-func (d *digester) sum(data []byte) (digest [32]byte) {
-	h := d.pool.Get().(*blake3.Hasher)
-	defer d.pool.Put(h)
-	h.Reset()
-	_, _ = h.Write(data) // never fails
-	h.Sum(digest[:0])
-	return digest
 }
 
 // zeros is as long as is compared at a time: it stays in the nearest cache.

@@ -202,7 +202,8 @@ func TestHostileKeys(t *testing.T) {
 func TestOpenOtherFormat(t *testing.T) {
 	s := storagetest.NewDir(t)
 	for content, kind := range map[string]error{
-		`{"product":"diapause","format":2}`: storage.ErrFormat,
+		`{"product":"diapause","format":1}`: storage.ErrFormat,
+		`{"product":"diapause","format":3}`: storage.ErrFormat,
 		`{"product":"other","format":1}`:    storage.ErrCorrupt,
 		``:                                  storage.ErrCorrupt,
 	} {

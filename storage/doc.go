@@ -17,7 +17,7 @@
 //
 // Objects of a store, below the place its backend was opened on:
 //
-//	diapause.json                              {"product":"diapause","format":1}, created once
+//	diapause.json                              {"product":"diapause","format":2}, created once
 //	<namespace>/packs/<id>                     a pack; id is 32 lower-case hex digits, random
 //	<namespace>/keys/<id>                      a wrapped data key, replaced when namespace keys change
 //	<namespace>/snapshots/<name>/manifest      a manifest, created once
@@ -64,7 +64,7 @@
 //
 // # Packs
 //
-//	8 bytes   "DIAPACK" and the format version, 1
+//	8 bytes   "DIAPACK" and the format version, 2
 //	16 bytes  the pack's id
 //	8 bytes   zero
 //	          the stored bytes of chunks, one behind the other, without anything between them
@@ -136,7 +136,7 @@
 // All numbers are little-endian.
 //
 //	8 bytes   "DIAMANIF"
-//	4 bytes   format version, 1
+//	4 bytes   format version, 2
 //	          sections
 //	32 bytes  BLAKE3 of all bytes before
 //
@@ -145,10 +145,10 @@
 // makes the manifest unreadable for it (ErrFormat). Each of these stands exactly once, in any order:
 //
 //	META  JSON of snapshot.Meta; its key is the snapshot's, whatever object the manifest lies in
-//	DKEY  32 bytes: the key of all digests of chunks and packs
+//	DKEY  32 bytes: the key of all digests of chunks
 //	FILE  4 bytes: number of files; for each its name (1 byte length, then the bytes), 8 bytes size,
 //	      4 bytes number of chunks
-//	PACK  4 bytes: number of packs; for each 16 bytes id, 8 bytes size, 32 bytes digest
+//	PACK  4 bytes: number of packs; for each 16 bytes id, 8 bytes size, 16 bytes digest
 //	CHNK  1 byte: codec of the table (1 or 2), 8 bytes: number of chunks, and the table
 //
 // An encrypted manifest has, in this order and with nothing behind them, NAME (JSON of the snapshot's
@@ -159,9 +159,12 @@
 // byte each), raw lengths (4), stored lengths (4), packs (4, an index into PACK), offsets in the
 // pack (4), digests (32). A table stored as zstd shrinks by no more than a factor of 64.
 //
-// Digests of chunks (over the raw bytes) and of packs (over the whole object) are BLAKE3 with the
-// key of DKEY, which is random and inherited along a lineage: who can see the store cannot confirm
-// a guess at what is in it from digests of another lineage.
+// Digests of chunks, over the raw bytes, are BLAKE3 with the key of DKEY, which is random and
+// inherited along a lineage: who can see the store cannot confirm a guess at what is in it from
+// digests of another lineage. Nothing that a chunk's digest has not been compared with is handed out.
+// Those of packs are XXH3-128 over the whole object. They tell verify and Replicate that any of its
+// bits has changed, also where this snapshot has no chunk; they need not withstand a forger, since a
+// forged chunk does not pass.
 //
 // # Errors
 //

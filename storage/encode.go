@@ -29,7 +29,7 @@ const (
 	saltSize = 16
 
 	maxMeta      = 16 << 20
-	packRecord   = 16 + 8 + digestSize
+	packRecord   = 16 + 8 + 16
 	chunkRecord  = digestSize + 4*4 + 1
 	tableHeader  = 1 + 8     // codec and number of chunks
 	maxTable     = 512 << 20 // raw bytes of the chunk table

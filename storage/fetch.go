@@ -2,31 +2,10 @@ package storage
 
 import (
 	"context"
-	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 )
-
-// piece is a chunk that has been read and waits to be decoded.
-type piece struct {
-	want   *want
-	stored []byte  // nil: it could not be read with its neighbours
-	buffer *runBuf // that holds stored, or nil
-}
-
-// runBuf is the memory of a run, given back when all its chunks are decoded.
-type runBuf struct {
-	data *[]byte
-	left atomic.Int32
-}
-
-func (b *runBuf) release() {
-	if b != nil && b.left.Add(-1) == 0 {
-		runBuffers.Put(b.data)
-	}
-}
 
 // fetch fetches and decodes all wanted chunks.
 func (b *batch) fetch(ctx context.Context) error {
@@ -39,30 +18,11 @@ func (b *batch) fetch(ctx context.Context) error {
 	}
 	runs := b.runs()
 	group, ctx := errgroup.WithContext(ctx)
-	pieces := make(chan piece)
-	var readers sync.WaitGroup
 	var next atomic.Int32
-	for range min(len(runs), parallelReads) {
-		readers.Add(1)
+	for range b.r.link(runs[0].pack).inFlight(runs) {
 		group.Go(func() error {
-			defer readers.Done()
 			for i := next.Add(1) - 1; int(i) < len(runs); i = next.Add(1) - 1 {
-				if err := b.read(ctx, &runs[i], pieces); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	group.Go(func() error {
-		readers.Wait()
-		close(pieces)
-		return nil
-	})
-	for range min(runtime.GOMAXPROCS(0), len(b.wants)) {
-		group.Go(func() error {
-			for p := range pieces {
-				if err := b.decode(ctx, p); err != nil {
+				if err := b.fetchRun(ctx, &runs[i]); err != nil {
 					return err
 				}
 			}
@@ -72,57 +32,54 @@ func (b *batch) fetch(ctx context.Context) error {
 	return group.Wait()
 }
 
-// read reads a run and hands its chunks on. A failure is not the end: each chunk is then looked for
-// on its own, in all stores.
-func (b *batch) read(ctx context.Context, r *run, pieces chan<- piece) error {
-	select {
-	case b.r.reads <- struct{}{}:
-		defer func() { <-b.r.reads }()
-	case <-ctx.Done():
+// Of all runs of a Reader so many bytes may be in memory at a time. A short one counts as weight,
+// which bounds the requests under way.
+const (
+	runMemory = 64 << 20
+	runWeight = runMemory / mostReads
+)
+
+// fetchRun reads a run and decodes its chunks, by the same goroutine: what has just been read is
+// still in the processor's cache. A failure is not the end: each chunk is then looked for on its
+// own, in all stores.
+func (b *batch) fetchRun(ctx context.Context, r *run) error {
+	weight := max(r.to-r.from, runWeight)
+	if err := b.r.runs.Acquire(ctx, weight); err != nil {
 		return context.Cause(ctx)
 	}
+	defer b.r.runs.Release(weight)
 	s := b.r.preferredStore(r.pack)
-	if dst, ok := r.direct(); ok && s != nil && s.readPack(ctx, b.r.m, r.pack, dst, r.from) == nil {
-		return b.hand(ctx, r, dst, nil, pieces)
+	if s == nil {
+		return b.decode(ctx, r, nil)
 	}
-	buffer := &runBuf{data: runBuffers.Get().(*[]byte)}
-	data := sized(buffer.data, int(r.to-r.from))
-	if s == nil || s.readPack(ctx, b.r.m, r.pack, data, r.from) != nil {
-		runBuffers.Put(buffer.data)
-		return b.hand(ctx, r, nil, nil, pieces)
+	if dst, ok := r.direct(); ok && s.readPack(ctx, b.r.m, r.pack, dst, r.from) == nil {
+		return b.decode(ctx, r, dst)
 	}
-	buffer.left.Store(int32(len(r.wants)))
-	return b.hand(ctx, r, data, buffer, pieces)
+	buffer := runBuffers.Get().(*[]byte)
+	defer runBuffers.Put(buffer)
+	data := sized(buffer, int(r.to-r.from))
+	if s.readPack(ctx, b.r.m, r.pack, data, r.from) != nil {
+		data = nil
+	}
+	return b.decode(ctx, r, data)
 }
 
-// hand hands the chunks of a run to those who decode.
-func (b *batch) hand(ctx context.Context, r *run, data []byte, buffer *runBuf, pieces chan<- piece) error {
+// decode decodes the chunks of a run, which could not be read if data is nil.
+func (b *batch) decode(ctx context.Context, r *run, data []byte) error {
 	for _, w := range r.wants {
-		p := piece{want: w, buffer: buffer}
-		if data != nil {
-			at := int64(w.chunk.Offset) - r.from
-			p.stored = data[at : at+int64(w.chunk.Stored)]
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		select {
-		case pieces <- p:
-		case <-ctx.Done():
-			return context.Cause(ctx) // the buffer is left to the garbage collector
+		at := int64(w.chunk.Offset) - r.from
+		if data != nil && b.decodeInto(w, data[at:at+int64(w.chunk.Stored)]) == nil {
+			if err := b.complete(w, nil); err != nil {
+				return err
+			}
+		} else if err := b.complete(w, b.r.load(ctx, w.chunk, w.dst)); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-func (b *batch) decode(ctx context.Context, p piece) error {
-	w := p.want
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	sound := p.stored != nil && b.decodeInto(w, p.stored) == nil
-	p.buffer.release()
-	if sound {
-		return b.complete(w, nil)
-	}
-	return b.complete(w, b.r.load(ctx, w.chunk, w.dst))
 }
 
 // decodeInto decodes a chunk to where it is wanted, if it is not there already.
@@ -139,4 +96,12 @@ func (r *Reader) preferredStore(pack uint32) *Store {
 		return nil
 	}
 	return r.stores[r.good[pack].Load()]
+}
+
+// link is that of the store which a pack is read from.
+func (r *Reader) link(pack uint32) *link {
+	if s := r.preferredStore(pack); s != nil {
+		return &s.link
+	}
+	return &link{}
 }

@@ -8,7 +8,7 @@ import (
 
 // Format is the version of manifests, packs and store that this package writes, and the only one
 // that it reads.
-const Format = 1
+const Format = 2
 
 // Bounds of the format, in bytes where they are sizes. What exceeds them is not read.
 const (
@@ -67,7 +67,7 @@ func (c Codec) String() string {
 type Manifest struct {
 	Format    int
 	Meta      snapshot.Meta
-	DigestKey [32]byte // keys the digests of chunks and packs; shared along a lineage
+	DigestKey [32]byte // keys the digests of chunks; shared along a lineage
 	Files     []File   // in the order in which the writer made them
 	Packs     []Pack   // each is named by at least one chunk when written by this package
 	Digest    [32]byte // of the encoded manifest; set by decoding and by Commit
@@ -107,7 +107,7 @@ type Chunk struct {
 type Pack struct {
 	ID     PackID
 	Size   int64    // bytes, header included
-	Digest [32]byte // BLAKE3 of the whole object, keyed
+	Digest [16]byte // XXH3-128 of the whole object, which finds damage; forgery the chunks find
 }
 
 // Stats sums up a manifest.

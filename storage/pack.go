@@ -3,6 +3,8 @@ package storage
 import (
 	"bytes"
 	"crypto/rand"
+
+	"diapause.dev/storage/digest"
 )
 
 // packHeaderSize is the length of a pack's header: 8 bytes of magic, the pack's id, 8 zero bytes.
@@ -25,13 +27,13 @@ func packHeader(id PackID) []byte {
 
 // checkPack checks a whole pack against what a manifest says of it; the reason is empty when it
 // is sound.
-func checkPack(p Pack, d *digester, data []byte) (reason string) {
+func checkPack(p Pack, data []byte) (reason string) {
 	switch {
 	case int64(len(data)) != p.Size:
 		return "wrong size"
 	case !bytes.HasPrefix(data, packHeader(p.ID)):
 		return "not this pack's header"
-	case d.sum(data) != p.Digest:
+	case digest.OfWhole(data) != p.Digest:
 		return "pack digest mismatch"
 	}
 	return ""

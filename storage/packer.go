@@ -1,17 +1,34 @@
 package storage
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"diapause.dev/storage/failpoint"
 )
 
-// firstPack is the size of the first pack that is sealed because the backend has nothing to do.
-const firstPack = 1 << 20
+// packer lays chunks into packs in the order in which they were handed in, so that neighbours in a
+// file are neighbours in a pack. The backend reads a pack while it is being filled.
+type packer struct {
+	w       *Writer
+	uploads sync.WaitGroup
+	most    int   // packs that may be under way
+	memory  int64 // bytes of segments that there may be
+
+	mu       sync.Mutex
+	wake     sync.Cond            // room, something to read, a pack written, or the writer's end
+	waiting  map[uint64]placement // done out of order
+	next     uint64               // whose turn it is
+	laying   bool                 // by one worker at a time
+	open     *openPack            // being filled, or nil
+	active   int                  // packs under way
+	held     int64                // bytes of segments
+	raw, out int64                // for Progress
+
+	packs []*openPack // by number
+}
 
 // placement is a chunk that has been worked on and waits for its turn to be placed.
 type placement struct {
@@ -22,47 +39,24 @@ type placement struct {
 	buffer *[]byte // to be given back, or nil
 }
 
-// packer lays chunks into packs in the order in which they were handed in, so that neighbours in a
-// file are neighbours in a pack, and writes the packs.
-type packer struct {
-	w       *Writer
-	uploads sync.WaitGroup
-	slots   chan struct{} // one token per upload under way
-
-	mu       sync.Mutex
-	waiting  map[uint64]placement // done out of order
-	next     uint64               // whose turn it is
-	open     *openPack            // being filled, or nil
-	raw, out int64                // for Progress
-
-	filled atomic.Int64 // bytes in the open pack
-	early  atomic.Int64 // the size from which on it is sealed if the backend has nothing to do
-
-	packs []*openPack // by number
-}
-
-// openPack is a pack in memory, and what is left of it once it is written.
-type openPack struct {
-	id     PackID
-	number int     // in packer.packs
-	data   *[]byte // header and chunks; nil when written
-	chunks []place // to be encrypted
-	pack   Pack    // set by upload, valid after finish
-}
-
-// place is where a chunk lies in its pack, before it is encrypted.
-type place struct{ offset, size uint32 }
-
 func newPacker(w *Writer) *packer {
-	return &packer{w: w, slots: make(chan struct{}, w.options.uploads()), waiting: map[uint64]placement{}}
+	p := &packer{w: w, waiting: map[uint64]placement{}}
+	p.most, p.memory = w.options.uploads()
+	p.wake.L = &p.mu
+	return p
 }
 
-// place takes a chunk, and lays it and those behind it that waited for it into packs. It waits
-// while too many packs are being written.
+// place takes a chunk, and lays it and those behind it that waited for it into packs, unless
+// another worker is at it. It waits while there is no memory for more.
 func (p *packer) place(pl placement) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting[pl.seq] = pl
+	if p.laying {
+		return nil
+	}
+	p.laying = true
+	defer func() { p.laying = false }()
 	for {
 		pl, ok := p.waiting[p.next]
 		if !ok {
@@ -97,100 +91,107 @@ func (p *packer) lay(pl placement) error {
 
 // store appends a chunk's bytes to the open pack and says in c where they are.
 func (p *packer) store(c *Chunk, data []byte) error {
-	if p.open != nil && len(*p.open.data)+len(data) > p.limit() {
-		if err := p.seal(); err != nil {
-			return err
-		}
-	}
-	if p.open == nil {
-		p.open = p.newPack()
-	}
-	buf := p.open.data
-	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
-	c.Offset, c.Stored = uint32(len(*buf)), uint32(len(data))
-	*buf = append(roomFor(*buf, len(data)+sealed, int(p.w.options.PackSize)), data...)
+	room := 0
 	if p.w.lineage.lock != nil {
-		p.open.chunks = append(p.open.chunks, place{c.Offset, c.Stored})
-		*buf = append(*buf, make([]byte, sealed)...)
-		c.Stored += sealed
+		room = sealed
 	}
+	s, err := p.room(len(data) + room)
+	if err != nil {
+		return err
+	}
+	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
+	c.Offset, c.Stored = uint32(p.open.size), uint32(len(data)+room)
+	p.open.append(s, data, room)
 	p.out += int64(len(data))
-	p.filled.Store(int64(len(*buf)))
 	p.w.lineage.add(*c)
 	return nil
 }
 
-// limit is the size at which the open pack is sealed. A backend that has nothing to do gets a pack
-// soon, but not many small ones: the n-th is at least 2^n as large as the first may be.
-func (p *packer) limit() int {
-	if len(p.slots) == 0 {
-		return int(p.early.Load())
+// room returns a segment of the open pack with room for n bytes, as soon as there may be one more
+// pack, or segment, if need be.
+func (p *packer) room(n int) (*segment, error) {
+	if p.open != nil && int64(p.open.size+n) > p.w.options.PackSize {
+		p.close()
 	}
-	return int(p.w.options.PackSize)
+	if p.open == nil {
+		if err := p.await(func() bool { return p.active < p.most }); err != nil {
+			return nil, err
+		}
+		p.newPack()
+	}
+	if s := p.open.tail(n); s != nil {
+		return s, nil
+	}
+	p.open.finishTail()
+	size := int64(max(n+packHeaderSize, segmentSize))
+	if err := p.await(func() bool { return p.held == 0 || p.held+size <= p.memory }); err != nil {
+		return nil, err
+	}
+	p.held += size
+	s := &segment{data: segmentBuffers.Get().(*[]byte), held: size}
+	*s.data = sized(s.data, int(size))[:0]
+	p.open.segments = append(p.open.segments, s)
+	if p.open.size == 0 {
+		p.open.append(s, packHeader(p.open.id), 0)
+	}
+	return s, nil
 }
 
-// roomFor gives a pack's buffer room for n more bytes, doubling it, so that a small snapshot needs
-// little and a large one copies little.
-func roomFor(buf []byte, n, target int) []byte {
-	if len(buf)+n <= cap(buf) {
-		return buf
+// await waits until something holds, or the writer ends.
+func (p *packer) await(ready func() bool) error {
+	for p.w.ctx.Err() == nil {
+		if ready() {
+			return nil
+		}
+		p.wake.Wait()
 	}
-	larger := make([]byte, len(buf), min(max(2*cap(buf), len(buf)+n, MaxChunk), max(target, len(buf)+n)))
-	copy(larger, buf)
-	return larger
+	return context.Cause(p.w.ctx)
 }
 
-func (p *packer) newPack() *openPack {
-	o := &openPack{id: newPackID(), number: len(p.packs), data: packBuffers.Get().(*[]byte)}
-	*o.data = append((*o.data)[:0], packHeader(o.id)...)
-	p.early.Store(min(p.w.options.PackSize, firstPack<<min(len(p.packs), 16)))
-	p.filled.Store(packHeaderSize)
+// free gives a segment's memory back.
+func (p *packer) free(s *segment) {
+	p.held -= s.held
+	segmentBuffers.Put(s.data)
+	s.data = nil // the pack is remembered
+	p.wake.Broadcast()
+}
+
+// newPack opens a pack and has the backend begin with it.
+func (p *packer) newPack() {
+	o := &openPack{p: p, id: newPackID(), number: len(p.packs), passage: p.w.store.wire.begin()}
 	p.packs = append(p.packs, o)
-	return o
-}
-
-// seal hands the open pack to an upload, when there is a slot for it. The packer stays locked
-// meanwhile, so that an upload must get along without the lock.
-func (p *packer) seal() error {
-	select {
-	case p.slots <- struct{}{}:
-	case <-p.w.ctx.Done():
-		return context.Cause(p.w.ctx)
-	}
-	o := p.open
-	p.open = nil
+	p.open = o
+	p.active++
 	p.uploads.Go(func() {
-		defer func() { <-p.slots }()
-		if err := p.upload(o); err != nil {
+		err := p.upload(o)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.active--
+		p.wake.Broadcast()
+		if err != nil {
 			p.w.cancel(err)
 		}
 	})
-	return nil
 }
 
-// seal encrypts a pack's chunks.
-func (o *openPack) seal(l *lock) {
-	if l == nil {
+// close ends the open pack, if there is any.
+func (p *packer) close() {
+	if p.open == nil {
 		return
 	}
-	a := l.packAEAD(o.id)
-	for _, c := range o.chunks {
-		sealChunk(a, o.id, *o.data, c.offset, c.size)
-	}
-	o.chunks = nil
+	p.open.closed = true
+	p.open.finishTail()
+	p.open = nil
 }
 
-// upload encrypts and writes a pack, and completes its entry.
+// upload writes a pack, as it is filled.
 func (p *packer) upload(o *openPack) error {
-	failpoint.PackSealed.Hit()
-	defer func() {
-		packBuffers.Put(o.data)
-		o.data = nil
-	}()
-	o.seal(p.w.lineage.lock)
-	data := *o.data
-	o.pack = Pack{ID: o.id, Size: int64(len(data)), Digest: p.w.digests.sum(data)}
-	if err := p.w.store.sendPack(p.w.ctx, packName(p.w.key.Namespace, o.id), data); err != nil {
+	defer o.passage.end()
+	err := p.w.store.backend.Create(p.w.ctx, packName(p.w.key.Namespace, o.id), o, -1)
+	if err == nil && o.pack.Size == 0 {
+		err = fmt.Errorf("create %s: %w: not read to its end", packName(p.w.key.Namespace, o.id), ErrTruncated)
+	}
+	if err != nil {
 		return err
 	}
 	failpoint.PackCreated.Hit()
@@ -206,22 +207,10 @@ func (p *packer) written() []Pack {
 	return packs
 }
 
-// sendPack creates a pack's object, and measures how long that takes.
-func (s *Store) sendPack(ctx context.Context, name string, data []byte) error {
-	r, done := s.wire.send(bytes.NewReader(data), int64(len(data)))
-	defer done()
-	return s.backend.Create(ctx, name, r, int64(len(data)))
-}
-
-// finish seals the last pack, unless the writer has failed, and waits for all uploads.
+// finish ends the last pack and waits for all uploads.
 func (p *packer) finish() {
 	p.mu.Lock()
-	if p.open != nil && p.w.ctx.Err() == nil {
-		if err := p.seal(); err != nil {
-			p.w.cancel(err)
-		}
-	}
-	p.open = nil
+	p.close()
 	p.mu.Unlock()
 	p.uploads.Wait()
 }

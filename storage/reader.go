@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 )
 
 // ReaderOptions of a Reader.
@@ -26,8 +27,8 @@ type Reader struct {
 	files  map[string]*fileIndex
 	*opener
 	cache *cache
-	reads chan struct{}  // one token per read of a run under way
-	good  []atomic.Int32 // by pack: the store that served it last
+	runs  *semaphore.Weighted // bytes of runs under way
+	good  []atomic.Int32      // by pack: the store that served it last
 }
 
 // fileIndex finds chunks by their place in a file.
@@ -50,7 +51,7 @@ func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
 		files:  make(map[string]*fileIndex, len(m.Files)),
 		opener: newOpener(m),
 		cache:  newCache(o.CacheBytes),
-		reads:  make(chan struct{}, parallelReads),
+		runs:   semaphore.NewWeighted(runMemory),
 		good:   make([]atomic.Int32, len(m.Packs)),
 	}
 	for i := range m.Files {
@@ -231,7 +232,12 @@ func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte
 }
 
 func (s *Store) readPackUncached(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
-	return s.backend.ReadAt(ctx, m.packObject(i), p, off)
+	return s.readObject(ctx, m.packObject(i), p, off)
+}
+
+// readObject reads from the backend, and measures how long that takes.
+func (s *Store) readObject(ctx context.Context, name string, p []byte, off int64) error {
+	return s.link.read(len(p), func() error { return s.backend.ReadAt(ctx, name, p, off) })
 }
 
 func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
@@ -240,7 +246,7 @@ func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, o
 	}
 	name := m.packObject(i)
 	return s.cache.ReadAt(ctx, name, m.Packs[i].Size, p, off, func(ctx context.Context, p []byte, off int64) error {
-		return s.backend.ReadAt(ctx, name, p, off)
+		return s.readObject(ctx, name, p, off)
 	})
 }
 

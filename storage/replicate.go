@@ -8,9 +8,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
 
+	"diapause.dev/storage/digest"
 	"diapause.dev/storage/failpoint"
 )
 
@@ -240,18 +240,14 @@ type packReader struct {
 	store  *Store
 	m      *Manifest
 	index  uint32
-	hasher *blake3.Hasher
+	damage digest.Damage
 	buffer []byte // of copyBuffer
 	unread []byte // of buffer
 	off    int64  // of the pack, behind unread
 }
 
 func newPackReader(ctx context.Context, s *Store, m *Manifest, i uint32) *packReader {
-	h, err := blake3.NewKeyed(m.DigestKey[:])
-	if err != nil {
-		panic(err) // the key has the right length
-	}
-	return &packReader{ctx: ctx, store: s, m: m, index: i, hasher: h, buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
+	return &packReader{ctx: ctx, store: s, m: m, index: i, buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
 }
 
 func (r *packReader) Read(p []byte) (int, error) {
@@ -276,9 +272,9 @@ func (r *packReader) fill() error {
 	if err := r.store.backend.ReadAt(r.ctx, r.m.packObject(r.index), piece, r.off); err != nil {
 		return r.store.damaged(r.m, r.index, "pack", err)
 	}
-	_, _ = r.hasher.Write(piece) // never fails
+	r.damage.Add(piece)
 	r.off += int64(len(piece))
-	if r.off == size && [digestSize]byte(r.hasher.Sum(nil)) != r.m.Packs[r.index].Digest {
+	if r.off == size && r.damage.Sum() != r.m.Packs[r.index].Digest {
 		return r.store.damaged(r.m, r.index, "pack digest mismatch", nil)
 	}
 	r.unread = piece

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+
+	"diapause.dev/storage/digest"
 )
 
 // packAEAD is the cipher of one pack. Its key is used for this pack alone, so that a chunk's offset
@@ -21,25 +23,24 @@ func chunkData(id PackID, offset uint32) []byte {
 	return binary.LittleEndian.AppendUint32(id[:], offset)
 }
 
-// sealChunk encrypts a chunk where it lies in its pack: n bytes from offset on, behind which there
-// is room for the tag.
-func sealChunk(a cipher.AEAD, id PackID, pack []byte, offset, n uint32) {
-	box := pack[offset : offset+n]
+// sealChunk encrypts the chunk at an offset of its pack in place. Behind it there is room for the
+// tag.
+func sealChunk(a cipher.AEAD, id PackID, offset uint32, box []byte) {
 	a.Seal(box[:0], chunkNonce(offset), box, chunkData(id, offset))
 }
 
 // opener turns stored bytes of a manifest's chunks into raw ones, and checks them. Safe for
 // concurrent use.
 type opener struct {
-	m      *Manifest
-	digest *digester
+	m       *Manifest
+	digests *digest.Keyed
 
 	mu    sync.Mutex
 	aeads map[uint32]cipher.AEAD // of encrypted packs
 }
 
 func newOpener(m *Manifest) *opener {
-	return &opener{m: m, digest: newDigester(m.DigestKey), aeads: map[uint32]cipher.AEAD{}}
+	return &opener{m: m, digests: digest.New(m.DigestKey), aeads: map[uint32]cipher.AEAD{}}
 }
 
 func (o *opener) aead(pack uint32) cipher.AEAD {
@@ -82,7 +83,7 @@ func (o *opener) expand(c *Chunk, dst, stored []byte) error {
 }
 
 func (o *opener) check(c *Chunk, raw []byte) error {
-	if o.digest.sum(raw) != c.Digest {
+	if o.digests.Sum(raw) != c.Digest {
 		return o.corrupt(c, fmt.Sprintf("chunk %x: digest mismatch", c.Digest[:8]), nil)
 	}
 	return nil

@@ -49,6 +49,7 @@ type Store struct {
 	keyring Keyring   // or nil
 
 	wire     wire
+	link     link
 	unlocked unlocked
 }
 
@@ -108,7 +109,9 @@ func (s *Store) checkMarker(ctx context.Context) error {
 
 // readAll reads a whole object, which must not be longer than max bytes.
 func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, error) {
+	began := s.link.begin()
 	data, err := s.backend.ReadAll(ctx, name, max)
+	s.link.end(began, len(data), err)
 	if errors.Is(err, ErrTooLarge) {
 		return nil, &CorruptError{Object: name, Reason: "not of this store", Err: err}
 	}

@@ -89,7 +89,7 @@ func (v *verification) pack(ctx context.Context, i uint32) error {
 	if err := v.store.backend.ReadAt(ctx, name, data, 0); err != nil {
 		return v.store.damaged(v.m, i, "pack", err)
 	}
-	reason := checkPack(v.m.Packs[i], v.digest, data)
+	reason := checkPack(v.m.Packs[i], data)
 	if bad := v.badChunks(i, data); bad > 0 {
 		reason = fmt.Sprintf("%d of the %d chunks that the snapshot has in it are damaged", bad, len(v.chunks[i]))
 	}

@@ -1,76 +1,115 @@
 package storage
 
 import (
-	"io"
 	"sync"
 	"time"
 )
 
-// wire measures how fast a backend takes packs: by all that it took while it was given any. Safe
-// for concurrent use; the zero value has measured nothing.
+// wire measures how fast a backend takes packs: by all that it took while there was something for
+// it to take. Safe for concurrent use; the zero value has measured nothing.
 type wire struct {
 	mu     sync.Mutex
-	active int       // packs under way
-	size   float64   // their bytes
-	left   float64   // those of them that the backend has not read yet
+	busy   int       // packs that the backend is at: reading what is there, or making it durable
+	left   float64   // bytes that are there for it and that it has not read yet
+	ending float64   // bytes of packs that it has read whole and is not done with
 	at     time.Time // of the last event
-	busy   float64   // seconds in which any was under way, the older ones counting less
-	taken  float64   // bytes read by the backend in them
+	spent  float64   // seconds in which it was at any, the older ones counting less
+	taken  float64   // bytes that it has read in them
 }
 
-// wireMemory is how many busy seconds count.
+// wireMemory is how many seconds of work count.
 const wireMemory = 4.0
 
-// send returns a reader of a pack for a backend, and what is to be called once the backend is done
-// with it.
-func (w *wire) send(r io.Reader, size int64) (_ io.Reader, done func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.advance()
-	w.active++
-	w.size += float64(size)
-	w.left += float64(size)
-	p := &passage{r: r, wire: w, left: float64(size)}
-	return p, func() { w.end(p, size) }
-}
-
-// passage is a pack on its way to the backend.
+// passage is a pack on its way to the backend. Its methods are called one at a time, but for add.
 type passage struct {
-	r    io.Reader
 	wire *wire
+	idle bool // the backend waits for more
 	left float64
+	size float64
+	read bool // whole
 }
 
-func (p *passage) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
-	p.wire.mu.Lock()
-	defer p.wire.mu.Unlock()
-	p.left -= float64(n)
-	p.wire.left -= float64(n)
-	p.wire.taken += float64(n)
-	return n, err
+// begin returns the passage of a pack that the backend will ask for more of than there is.
+func (w *wire) begin() *passage { return &passage{wire: w, idle: true} }
+
+// add notes bytes that are there to be read.
+func (p *passage) add(n int) {
+	w := p.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.left += float64(n)
+	p.size += float64(n)
+	w.left += float64(n)
 }
 
-func (w *wire) end(p *passage, size int64) {
+// take notes that bytes are being read: the backend is at work until it waits.
+func (p *passage) take(n int) {
+	w := p.wire
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advance()
+	p.work()
+	p.left -= float64(n)
+	w.left -= float64(n)
+	w.taken += float64(n)
+}
+
+// wait notes that the backend is done with all that there was.
+func (p *passage) wait() {
+	w := p.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.advance()
+	p.rest()
+}
+
+// whole notes that the backend has read all.
+func (p *passage) whole() {
+	w := p.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.advance()
+	p.work()
+	p.read = true
+	w.ending += p.size
+}
+
+// end notes that the backend is done, or has failed.
+func (p *passage) end() {
+	w := p.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.advance()
+	p.rest()
 	w.left -= p.left
-	w.size -= float64(size)
-	if w.active--; w.active == 0 {
-		w.size, w.left = 0, 0 // no sum of rounding errors
+	if p.read {
+		w.ending -= p.size
+	}
+}
+
+func (p *passage) work() {
+	if p.idle {
+		p.idle = false
+		p.wire.busy++
+	}
+}
+
+func (p *passage) rest() {
+	if !p.idle {
+		p.idle = true
+		p.wire.busy--
 	}
 }
 
 // advance accounts for the time since the last event.
 func (w *wire) advance() {
 	now := time.Now()
-	if w.active > 0 {
-		w.busy += now.Sub(w.at).Seconds()
+	if w.busy > 0 {
+		w.spent += now.Sub(w.at).Seconds()
 	}
-	if w.busy > wireMemory {
-		w.taken *= wireMemory / w.busy
-		w.busy = wireMemory
+	if w.spent > wireMemory {
+		w.taken *= wireMemory / w.spent
+		w.spent = wireMemory
 	}
 	w.at = now
 }
@@ -80,16 +119,11 @@ func (w *wire) advance() {
 const doubt = 0.005
 
 // state returns the rate in bytes per second (0: nothing is known) and how many bytes the backend
-// still has to do with. As long as it has taken none, it may be about to take all. Some backends
-// read a pack at once and are busy with it for long: until it is done, a quarter of it is taken to
-// be left.
+// still has to do with. Some backends read a pack at once and are busy with it for long: until it
+// is done, a quarter of it is taken to be left.
 func (w *wire) state() (rate, left float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advance()
-	taken := w.taken
-	if taken == 0 {
-		taken = w.size
-	}
-	return taken / (w.busy + doubt), max(w.left, w.size/4)
+	return w.taken / (w.spent + doubt), max(w.left, w.ending/4)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/digest"
 	"diapause.dev/storage/failpoint"
 )
 
@@ -24,15 +25,14 @@ type WriterOptions struct {
 	// otherwise.
 	Parent *Manifest
 
-	// Memory bounds what the writer holds, in bytes, whatever the snapshot's size: packs being
-	// filled and written (and as much again for a backend that keeps a copy), chunks being worked
+	// Memory bounds what the writer holds, in bytes, whatever the snapshot's size: what the backend
+	// has not read yet of packs (and as much again for one that keeps a copy), chunks being worked
 	// on, and chunks given to Copy. Raw bytes given to Chunk are the caller's. 0 is 256 MiB; the
-	// least is what one pack needs.
+	// least is what a few chunks need.
 	Memory int64
 
-	// PackSize is the size at which a pack is sealed, in bytes; 0 is PackTarget. Less than 1 MiB, and
-	// more than 128 MiB, are taken for these. While the backend has nothing to do, smaller packs are
-	// sealed too, each twice the one before.
+	// PackSize is the size that a pack does not grow past, in bytes; 0 is PackTarget. Less than 1 MiB,
+	// and more than 128 MiB, are taken for these.
 	PackSize int64
 
 	// Codec is that of chunks; CodecAuto is what the store was opened with.
@@ -57,7 +57,7 @@ type Writer struct {
 	store   *Store
 	key     Key
 	options WriterOptions
-	digests *digester
+	digests *digest.Keyed
 	lineage *lineage
 	packer  *packer
 	chooser *chooser
@@ -123,8 +123,8 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 		return nil, fmt.Errorf("begin snapshot %s: %w", key, err)
 	}
 	o = o.withDefaults()
-	w := &Writer{store: s, key: key, options: o, lineage: l, digests: newDigester(l.digestKey)}
-	w.chooser = newChooser(cmp.Or(o.Codec, s.codec), &s.wire, min(o.Parallelism, runtime.GOMAXPROCS(0)))
+	w := &Writer{store: s, key: key, options: o, lineage: l, digests: digest.New(l.digestKey)}
+	w.chooser = newChooser(cmp.Or(o.Codec, s.codec), &s.wire)
 	w.share = max(o.Memory/16, MaxChunk)
 	w.wake.L = &w.mu
 	w.start(ctx)
@@ -151,20 +151,24 @@ func (o WriterOptions) withDefaults() WriterOptions {
 	return o
 }
 
-// uploads is how many packs may be written at a time: an eighth of the memory is for chunks, one
-// pack is being filled, and one that is written is counted twice.
-func (o WriterOptions) uploads() int {
-	return int(max(1, (o.Memory-o.Memory/8-o.PackSize)/(2*o.PackSize)))
+// uploads is how many packs may be under way, and the memory for what the backend has not read of
+// them: an eighth of all is for chunks, and a backend may keep a copy of what it has read.
+func (o WriterOptions) uploads() (packs int, memory int64) {
+	memory = max((o.Memory-o.Memory/8)/2, segmentSize)
+	return 1 + int(memory/o.PackSize), memory
 }
 
 func (w *Writer) start(ctx context.Context) {
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	w.packer = newPacker(w)
 	w.unwatch = context.AfterFunc(w.ctx, func() {
 		w.mu.Lock()
-		defer w.mu.Unlock()
 		w.wake.Broadcast()
+		w.mu.Unlock()
+		w.packer.mu.Lock()
+		w.packer.wake.Broadcast()
+		w.packer.mu.Unlock()
 	})
-	w.packer = newPacker(w)
 	for range w.options.Parallelism {
 		w.workers.Go(w.work)
 	}
@@ -285,6 +289,7 @@ func (w *Writer) work() {
 			w.cancel(err)
 			return
 		}
+		runtime.Gosched() // those who write packs are nearly always idle, and must not wait long when they are not
 	}
 }
 
@@ -294,17 +299,17 @@ func (w *Writer) prepare(j job) placement {
 	if isZero(j.raw) {
 		return p
 	}
-	digest := w.digests.sum(j.raw)
-	if c, ok := w.lineage.find(digest, p.chunk.Raw); ok {
+	sum := w.digests.Sum(j.raw)
+	if c, ok := w.lineage.find(sum, p.chunk.Raw); ok {
 		p.chunk = c
 		return p
 	}
 	p.placed = false
 	p.buffer = getBuffer()
-	p.chunk.Digest = digest
+	p.chunk.Digest = sum
 	sized(p.buffer, s2.MaxEncodedLen(len(j.raw)))
 	began := time.Now()
-	codec := w.chooser.choose(w.packer.filled.Load(), w.packer.early.Load())
+	codec := w.chooser.choose()
 	p.chunk.Codec, p.stored = compress(codec, *p.buffer, j.raw)
 	w.chooser.learn(codec, len(j.raw), len(p.stored), time.Since(began))
 	return p

@@ -11,11 +11,14 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
-	"github.com/zeebo/blake3"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/digest"
 	"diapause.dev/storage/limit"
 )
+
+// digests are what chunks are known by.
+var digests = digest.New([32]byte{})
 
 // work is a chunk as it was stored, for the bounds to do again what had to be done with it.
 type work struct {
@@ -110,9 +113,9 @@ func encodeAlone(list []work) time.Duration {
 // digest of the stored bytes in their pack.
 func encodeAndDigest(list []work) time.Duration {
 	return onAllCores(list, func(w work, buffer []byte) {
-		blake3.Sum256(w.raw)
+		digests.Sum(w.raw)
 		encode(w.codec, w, buffer)
-		blake3.Sum256(w.stored)
+		digest.OfWhole(w.stored)
 	})
 }
 
@@ -141,7 +144,7 @@ func decodeAlone(list []work) time.Duration {
 
 // decodeAndVerify is the loop that no reader can do without: decompress, digest.
 func decodeAndVerify(list []work) time.Duration {
-	return onAllCores(list, func(w work, buffer []byte) { blake3.Sum256(decode(w, buffer)) })
+	return onAllCores(list, func(w work, buffer []byte) { digests.Sum(decode(w, buffer)) })
 }
 
 // wireAlone sends so many bytes over a wire, in as many objects as a snapshot would need, and

@@ -21,11 +21,13 @@ const (
 	socketVariable = "DIAPAUSE_AGENT_SOCKET"
 )
 
-// How long the shim waits for the agent. A pod that names a snapshot, or would rather fail than
-// start anew, waits out a restart of the agent; any other must not be slowed by it.
+// How long the shim waits for an answer of the agent. A pod that names a snapshot, or would rather
+// fail than start anew, waits out a restart of the agent; any other must not be slowed by it. An
+// agent that is at work on the answer says so, and is asked again for as long as askLimit.
 const (
 	patientWait = 5 * time.Second
 	briefWait   = 500 * time.Millisecond
+	askLimit    = 75 * time.Second
 	reportWait  = 2 * time.Second
 	retryPause  = 25 * time.Millisecond
 )
@@ -55,6 +57,17 @@ func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (
 	} else if _, err := os.Stat(a.socket); err != nil {
 		return nil, fmt.Errorf("no agent on this node: %w", err)
 	}
+	for limit := time.Now().Add(askLimit); time.Now().Before(limit); {
+		resp, err := a.askOnce(ctx, wait, req)
+		if err != nil || resp.GetDecision() != localv1.AskRestoreResponse_WAIT {
+			return resp, err
+		}
+	}
+	return nil, fmt.Errorf("the agent has not decided within %v", askLimit)
+}
+
+// askOnce returns the agent's next answer.
+func (a agent) askOnce(ctx context.Context, wait time.Duration, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var resp *localv1.AskRestoreResponse
@@ -74,7 +87,7 @@ func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (
 // check refuses an answer that cannot be acted on.
 func check(resp *localv1.AskRestoreResponse) error {
 	switch d := resp.GetDecision(); d {
-	case localv1.AskRestoreResponse_START, localv1.AskRestoreResponse_FAIL:
+	case localv1.AskRestoreResponse_START, localv1.AskRestoreResponse_FAIL, localv1.AskRestoreResponse_WAIT:
 		return nil
 	case localv1.AskRestoreResponse_RESTORE:
 		if !filepath.IsAbs(resp.GetImagePath()) {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // prepareTemp makes .tmp and removes from it what dead writers left.
@@ -33,8 +35,8 @@ func (b *Backend) prepareTemp() error {
 	return nil
 }
 
-// writeTemp writes size bytes of r to a file in .tmp, durably, and returns the file's name. On an
-// error there is no such file.
+// writeTemp writes the size bytes of r (-1: all of them) to a file in .tmp, durably, and returns the
+// file's name. On an error there is no such file.
 func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (_ string, err error) {
 	temp := path.Join(tempDir, rand.Text())
 	f, err := b.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
@@ -49,7 +51,7 @@ func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (_ str
 			_ = b.root.Remove(temp) // a later Open does it
 		}
 	}()
-	if err := copyExactly(ctx, f, r, size); err != nil {
+	if err := copyExactly(&tempFile{ctx: ctx, file: f, size: size}, r, size); err != nil {
 		return "", err
 	}
 	return temp, f.Sync()
@@ -58,17 +60,56 @@ func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (_ str
 // copyBuffer is how much is written between two looks at the context.
 const copyBuffer = 1 << 20
 
-// copyExactly copies r to w and fails if r does not hold size bytes.
-func copyExactly(ctx context.Context, w io.Writer, r io.Reader, size int64) error {
-	limited := &contextReader{ctx, io.LimitReader(r, size+1)}
-	n, err := io.CopyBuffer(struct{ io.Writer }{w}, limited, make([]byte, min(copyBuffer, size+1)))
-	if err != nil {
-		return err
+// copyExactly copies r to f and fails if r does not hold size bytes.
+func copyExactly(f *tempFile, r io.Reader, size int64) error {
+	var err error
+	if from, ok := r.(io.WriterTo); ok {
+		_, err = from.WriteTo(f)
+	} else {
+		buffer := make([]byte, copyBuffer)
+		if size >= 0 && size < copyBuffer {
+			buffer = buffer[:size+1]
+		}
+		_, err = io.CopyBuffer(f, r, buffer)
 	}
-	if n != size {
-		return fmt.Errorf("the reader holds %s bytes than the %d announced", moreOrLess(n, size), size)
+	if err == nil && size >= 0 && f.written != size {
+		err = f.wrong()
 	}
-	return nil
+	return err
+}
+
+// tempFile is an object's content on its way to the disk.
+type tempFile struct {
+	ctx     context.Context
+	file    *os.File
+	size    int64 // of the object; -1: not known
+	written int64
+	flushed int64 // bytes that the kernel was told to write
+}
+
+// flushEvery is how many bytes there are before the kernel is told to write them. It would do so by
+// itself much later, so that the last Sync would have to wait for all of them.
+const flushEvery = 2 << 20
+
+// Write implements io.Writer.
+func (f *tempFile) Write(b []byte) (int, error) {
+	if err := f.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := f.file.Write(b)
+	f.written += int64(n)
+	if err == nil && f.size >= 0 && f.written > f.size {
+		err = f.wrong()
+	}
+	if f.written-f.flushed >= flushEvery {
+		_ = unix.SyncFileRange(int(f.file.Fd()), f.flushed, f.written-f.flushed, unix.SYNC_FILE_RANGE_WRITE) // only a hint
+		f.flushed = f.written
+	}
+	return n, err
+}
+
+func (f *tempFile) wrong() error {
+	return fmt.Errorf("the reader holds %s bytes than the %d announced", moreOrLess(f.written, f.size), f.size)
 }
 
 func moreOrLess(n, size int64) string {
@@ -76,19 +117,6 @@ func moreOrLess(n, size int64) string {
 		return "more"
 	}
 	return "less"
-}
-
-// contextReader fails once its context has ended.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r *contextReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }
 
 // attempts bounds how often a directory may vanish, by deletes of what else was in it, between its

@@ -75,7 +75,11 @@ func (b *Backend) run(ctx context.Context, op Op, name string, do func(Fault) er
 func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int64) error {
 	return b.run(ctx, Create, name, func(f Fault) error {
 		if f.During != nil {
-			r = io.MultiReader(io.LimitReader(r, size/2), broken{f.During})
+			half := size / 2
+			if size < 0 {
+				half = 4096 // not known: as good a place as any
+			}
+			r = io.MultiReader(io.LimitReader(r, half), broken{f.During})
 		}
 		return b.Backend.Create(ctx, name, r, size)
 	})

@@ -115,20 +115,23 @@ func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
 	return nil
 }
 
-// upload writes size bytes of r. The object is made by Close alone; on any failure before, the
+// upload writes the size bytes of r, or all of them if size is -1. The object is made by Close alone; on any failure before, the
 // writer's context is cancelled, so that Close makes nothing.
 func upload(ctx context.Context, o *gcs.ObjectHandle, r io.Reader, size int64, metadata map[string]string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := o.NewWriter(ctx)
 	w.ChunkSize = pieceSize
-	if size < oneRequest {
+	if size >= 0 && size < oneRequest {
 		w.ChunkSize = int(size/granule+1) * granule
 	}
 	w.ContentType = "application/octet-stream"
 	w.Metadata = metadata
-	n, err := io.Copy(w, io.LimitReader(r, size+1))
-	if err == nil && n != size {
+	if size >= 0 {
+		r = io.LimitReader(r, size+1)
+	}
+	n, err := io.Copy(w, r)
+	if err == nil && size >= 0 && n != size {
 		err = fmt.Errorf("the reader does not hold the %d bytes announced", size)
 	}
 	if err != nil {

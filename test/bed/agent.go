@@ -1,15 +1,12 @@
 package bed
 
-import (
-	"context"
-	"net"
-)
+import "context"
 
 // AgentSocket is the local socket of the agent.
 const AgentSocket = "/run/diapause/agent.sock"
 
 // Agent is a running diapause-agent.
-type Agent struct{ *process }
+type Agent struct{ *Process }
 
 // StartAgent starts the agent with the given flags besides its defaults, and
 // returns when its local socket takes connections. All agents of a bed write
@@ -33,15 +30,4 @@ func startAgent(ctx context.Context, s space, args []string) (*Agent, error) {
 		return nil, err
 	}
 	return &Agent{p}, nil
-}
-
-// dials returns a probe that succeeds when the unix socket takes a connection.
-func dials(socket string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}
 }

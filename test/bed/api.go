@@ -3,12 +3,12 @@ package bed
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 
+	"diapause.dev/test/tools"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +19,8 @@ import (
 
 // The addresses of the API.
 const (
-	apiURL       = "https://" + bedIP + ":6443"
+	apiAddress   = bedIP + ":6443"
+	apiURL       = "https://" + apiAddress
 	etcdURL      = "http://127.0.0.1:2379"
 	etcdPeerURL  = "http://127.0.0.1:2380"
 	serviceRange = "10.96.0.0/24"
@@ -33,6 +34,8 @@ const etcdData = "/var/lib/etcd/data"
 // asks for certificates or tokens, and authorizes nodes and roles, as in a
 // cluster. Its methods may be called from several goroutines, but for Close.
 type API struct {
+	// Bin are the programs of this bed, which are also in the PATH.
+	Bin tools.Bin
 	// Config is that of a client who may do everything, without a rate limit.
 	Config *rest.Config
 	// Client is a client of Config.
@@ -69,7 +72,7 @@ func newAPI() (*API, error) {
 	if err := os.RemoveAll(etcdData); err != nil {
 		return nil, fmt.Errorf("bed: %w", err)
 	}
-	a := &API{Kubeconfig: adminConfig}
+	a := &API{Bin: here.Bin, Kubeconfig: adminConfig}
 	var err error
 	if a.authority, err = newAuthority(); err != nil {
 		return nil, err
@@ -84,7 +87,7 @@ func newAPI() (*API, error) {
 	if a.Client, err = kubernetes.NewForConfig(a.Config); err != nil {
 		return nil, fmt.Errorf("bed: client of the API: %w", err)
 	}
-	a.Etcd = &Daemon{space: base, name: "etcd", args: etcdArgs(), up: answers(etcdURL + "/readyz")}
+	a.Etcd = &Daemon{space: base, name: "etcd", args: etcdArgs(), up: answers(http.DefaultClient, etcdURL+"/readyz")}
 	a.Server = &Daemon{space: base, name: "kube-apiserver", args: serverArgs(), up: a.ready}
 	return a, nil
 }
@@ -133,42 +136,19 @@ func (a *API) Apply(ctx context.Context, manifest string) error {
 func (a *API) kubectl(ctx context.Context, input string, args []string) (string, error) {
 	cmd := exec.CommandContext(ctx, here.Bin.Path("kubectl"), append([]string{"--kubeconfig=" + a.Kubeconfig}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
-	return output(cmd, (*exec.Cmd).Start)
+	return output(cmd, (*exec.Cmd).Run)
 }
 
-// output runs a command that start starts, and returns what it writes on standard
-// output. Its error tells what it writes on standard error.
-func output(cmd *exec.Cmd, start func(*exec.Cmd) error) (string, error) {
+// output runs a command by run, and returns what it writes on standard output.
+// Its error tells what it writes on standard error.
+func output(cmd *exec.Cmd, run func(*exec.Cmd) error) (string, error) {
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err := start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
+	err := run(cmd)
 	if err != nil {
 		err = fmt.Errorf("bed: %s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(errOut.String()))
 	}
 	return out.String(), err
-}
-
-// answers returns a probe that succeeds when a GET of the URL does.
-func answers(url string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		r, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer r.Body.Close()
-		if r.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<10)) // the status is the error
-			return fmt.Errorf("%s: %s: %s", url, r.Status, body)
-		}
-		return nil
-	}
 }
 
 func etcdArgs() []string {

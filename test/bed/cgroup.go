@@ -2,10 +2,12 @@ package bed
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -16,7 +18,73 @@ const cgroupRoot = "/sys/fs/cgroup"
 // process that is dead.
 const cgroupGrace = 10 * time.Second
 
-// cgroups returns every cgroup of the bed of that name, children first: in the
+// makeCgroup makes the cgroup of that path with every controller, in the one
+// hierarchy, or in each where there are several.
+func makeCgroup(path string) error {
+	_, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers"))
+	if err == nil {
+		return makeIn(cgroupRoot, path, delegate)
+	}
+	tops, err := filepath.Glob(filepath.Join(cgroupRoot, "*", "cgroup.clone_children")) // as only the first version has
+	if err != nil || len(tops) == 0 {
+		return fmt.Errorf("there are no cgroups at %s", cgroupRoot)
+	}
+	for _, top := range tops {
+		if err := makeIn(filepath.Dir(top), path, inheritCPUs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeIn makes the directories of path below top, and calls prepare for each
+// with its parent.
+func makeIn(top, path string, prepare func(parent, dir string) error) error {
+	for name := range strings.SplitSeq(path, "/") {
+		dir := filepath.Join(top, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := prepare(top, dir); err != nil {
+			return fmt.Errorf("prepare the cgroup %s: %w", dir, err)
+		}
+		top = dir
+	}
+	return nil
+}
+
+// delegate lets dir have all controllers that its parent has.
+func delegate(parent, _ string) error {
+	names, err := os.ReadFile(filepath.Join(parent, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(string(names)) {
+		if err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+name), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inheritCPUs fills in what a new cgroup of the cpuset hierarchy has empty.
+func inheritCPUs(parent, dir string) error {
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		data, err := os.ReadFile(filepath.Join(parent, name))
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // another hierarchy
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cgroups returns every cgroup of the bed, or of the node, of that path, children first: in the
 // one hierarchy, or in each where there are several.
 func cgroups(name string) []string {
 	var dirs []string

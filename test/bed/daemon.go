@@ -7,7 +7,7 @@ import (
 // Daemon is a server of the bed or of a node, which can be started again. Its
 // methods are for one goroutine at a time.
 type Daemon struct {
-	*process // the one started last
+	*Process // the one started last
 	space    space
 	name     string // of the program and of its log
 	args     []string
@@ -21,7 +21,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.process = p
+	d.Process = p
 	if err := p.ready(ctx, d.up); err != nil {
 		p.Kill()
 		return err

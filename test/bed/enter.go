@@ -79,7 +79,7 @@ func enter(extras []tools.Extra) (int, error) {
 	case roleInside:
 		return 0, t.settle()
 	case roleNode:
-		return t.init()
+		return t.serve()
 	}
 	return 1, fmt.Errorf("%s: no such role: %q", variable, t.Role)
 }

@@ -12,7 +12,7 @@ import (
 // starts the program inside, and reaps every orphan until that ends. With its
 // own end the kernel ends whatever is left, once nothing is frozen.
 func (t ticket) init() (int, error) {
-	if err := t.makeNode(); err != nil {
+	if err := errors.Join(t.furnish(), makeNetwork()); err != nil {
 		return 1, err
 	}
 	t.Role = roleInside
@@ -39,15 +39,12 @@ func (t ticket) init() (int, error) {
 	}
 }
 
-// makeNode turns the fresh namespaces into a node.
-func (t ticket) makeNode() error {
+// furnish gives the fresh namespaces the file tree and the name of a node.
+func (t ticket) furnish() error {
 	if err := t.mount(); err != nil {
 		return err
 	}
-	if err := t.writeEtc(); err != nil {
-		return err
-	}
-	return makeNetwork()
+	return t.writeEtc()
 }
 
 // settle makes the process that Enter returns in at home in the bed.

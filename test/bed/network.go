@@ -22,12 +22,8 @@ const bridgeName = "node0"
 // makeNetwork brings up the loopback device, and a bridge without ports that
 // carries the node's address and the default route.
 func makeNetwork() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("network: %w", err)
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("network: bring up lo: %w", err)
+	if err := loopbackUp(); err != nil {
+		return err
 	}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
 	if err := netlink.LinkAdd(bridge); err != nil {
@@ -43,10 +39,26 @@ func makeNetwork() error {
 	if err := netlink.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("network: bring up the bridge: %w", err)
 	}
-	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: everywhere}); err != nil {
 		return fmt.Errorf("network: add default route: %w", err)
 	}
+	return forwardPackets()
+}
+
+var everywhere = &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("network: bring up lo: %w", err)
+	}
+	return nil
+}
+
+func forwardPackets() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}

@@ -17,9 +17,9 @@ const logDir = "/var/log"
 // poll is how often something that is about to come up is looked for.
 const poll = 10 * time.Millisecond
 
-// process is a running program of the bed, whose output goes to a file. A goroutine of its
+// Process is a running program of the bed, whose output goes to a file. A goroutine of its
 // own waits for it; Kill and Stop wait for that.
-type process struct {
+type Process struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
@@ -27,14 +27,14 @@ type process struct {
 }
 
 // startProcess starts a program of the bed in the space. Its log is appended to.
-func (s space) startProcess(name, program string, args ...string) (*process, error) {
-	p := &process{name: name, log: filepath.Join(s.logs, name+".log"), done: make(chan struct{})}
+func (s space) startProcess(name, program string, args ...string) (*Process, error) {
+	p := &Process{name: name, log: filepath.Join(s.logs, name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("bed: %w", err)
 	}
 	defer log.Close()
-	p.cmd = exec.Command(here.Bin.Path(program), args...)
+	p.cmd = exec.Command(program, args...) // in the PATH our own come first
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := s.start(p.cmd); err != nil {
 		return nil, fmt.Errorf("bed: start %s: %w", name, err)
@@ -47,7 +47,7 @@ func (s space) startProcess(name, program string, args ...string) (*process, err
 }
 
 // ready waits until up returns nil. It fails early if the process ends.
-func (p *process) ready(ctx context.Context, up func(context.Context) error) error {
+func (p *Process) ready(ctx context.Context, up func(context.Context) error) error {
 	for {
 		err := up(ctx)
 		if err == nil {
@@ -64,13 +64,13 @@ func (p *process) ready(ctx context.Context, up func(context.Context) error) err
 }
 
 // PID is the process's id in the bed, also if it runs in a node.
-func (p *process) PID() int { return p.cmd.Process.Pid }
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Done is closed when the process has ended.
-func (p *process) Done() <-chan struct{} { return p.done }
+func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Log returns all that the process has written so far.
-func (p *process) Log() string {
+func (p *Process) Log() string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
@@ -80,7 +80,7 @@ func (p *process) Log() string {
 
 // Kill ends the process by SIGKILL and returns when it is gone. It does nothing
 // to one that was never started.
-func (p *process) Kill() {
+func (p *Process) Kill() {
 	if p == nil {
 		return
 	}
@@ -88,15 +88,30 @@ func (p *process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process to end by SIGTERM and returns when it is gone. If ctx
-// ends before that, the process is killed, which is an error, as is an exit
-// status other than 0.
-func (p *process) Stop(ctx context.Context) error {
+const (
+	// stopTime is how long a process may take to end when it is asked to.
+	stopTime = time.Minute
+	// lastWords is how long it may take to write where it stands.
+	lastWords = 2 * time.Second
+)
+
+// Stop asks the process to end by SIGTERM and returns when it is gone. If it
+// takes longer than a minute or ctx, it is ended by SIGQUIT, upon which a Go
+// program writes where it stands, and that is an error, as is an exit status
+// other than 0.
+func (p *Process) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
 	p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it is gone already
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		p.Kill()
+		p.cmd.Process.Signal(syscall.SIGQUIT)
+		select {
+		case <-p.done:
+		case <-time.After(lastWords):
+			p.Kill()
+		}
 		return fmt.Errorf("bed: stop %s: %w", p.name, ctx.Err())
 	}
 	if s := p.cmd.ProcessState; !s.Success() {

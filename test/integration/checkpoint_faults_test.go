@@ -207,10 +207,10 @@ func TestAgentTerminated(t *testing.T) {
 	}
 }
 
-// TestContainerdRestarted ends containerd in the middle of a capture and starts it again. A sandbox
+// TestContainerdKilled kills containerd in the middle of a capture and starts it again. A sandbox
 // that is paused for a --stop at that moment does not outlive it: containerd, as it starts, ends pods
 // that do not run.
-func TestContainerdRestarted(t *testing.T) {
+func TestContainerdKilled(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
 	stays, ends := n.workload("stays", "serve", "--mib", "128"), n.workload("ends", "serve", "--mib", "64")
@@ -219,15 +219,13 @@ func TestContainerdRestarted(t *testing.T) {
 	for _, p := range []*bed.Pod{stays, ends} {
 		err := n.during("capture", request(p, p == ends), func() {
 			n.freezeCapture()
-			if err := n.bed.Containerd.Stop(n.ctx); err != nil {
-				t.Error(err)
-			}
+			n.bed.Containerd.Kill()
 			n.signal(n.agent.PID(), syscall.SIGCONT)
 		})
 		if err == nil || !strings.Contains(err.Error(), p.ID) {
 			t.Errorf("without containerd: %v", err)
 		}
-		if err := n.bed.Containerd.Restart(n.ctx); err != nil {
+		if err := n.bed.Containerd.Start(n.ctx); err != nil {
 			t.Fatal(err)
 		}
 		n.unharmed(stays, before)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -59,7 +58,7 @@ func (b Bin) build(ctx context.Context, extras []Extra) error {
 		return err
 	}
 	for _, g := range groups {
-		if g.extra && !slices.Contains(extras, Extra(g.name)) {
+		if !g.wanted(extras) {
 			continue
 		}
 		dir, err := g.ensure(ctx, filepath.Dir(b.Dir))

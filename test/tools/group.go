@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -77,7 +78,7 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 				kubernetes + "/cmd/kubelet", kubernetes + "/cmd/kubectl", "go.etcd.io/etcd/server/v3",
 			},
 			renamed:  map[string]string{"server": "etcd"},
-			estimate: "eighteen minutes",
+			estimate: "ten minutes",
 		},
 		{
 			name: "fakegcs", module: filepath.Join(b.Root, "test/tools/fakegcs"), ldflags: "-s -w",
@@ -85,6 +86,9 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 		},
 	}, nil
 }
+
+// wanted reports whether the group is for who asks for these extras.
+func (g group) wanted(extras []Extra) bool { return !g.extra || slices.Contains(extras, Extra(g.name)) }
 
 // key is a digest of all that the programs of the group are made from.
 func (g group) key() (string, error) {

@@ -119,3 +119,35 @@ func TestBuildThatFails(t *testing.T) {
 		t.Errorf("the directory of the second build holds %v, %v", entries, err)
 	}
 }
+
+func TestRenamedProgram(t *testing.T) {
+	module := t.TempDir()
+	writeFile(t, filepath.Join(module, "go.mod"), "module m/name\n\ngo 1.26.3\n")
+	writeFile(t, filepath.Join(module, "go.sum"), "")
+	writeFile(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() {}\n")
+	g := group{name: "renamed", module: module, packages: []string{"."}, renamed: map[string]string{"name": "other"}}
+	dir, err := g.ensure(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != "other" {
+		t.Errorf("there are %v, %v", entries, err)
+	}
+}
+
+func TestExtraOnlyForWhoAsks(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := Bin{Root: root}.groups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		extra := g.name == string(Kubernetes)
+		if g.wanted(nil) == extra || !g.wanted([]Extra{Kubernetes}) {
+			t.Errorf("%s: wanted by all: %t, by who asks for Kubernetes: %t", g.name, g.wanted(nil), g.wanted([]Extra{Kubernetes}))
+		}
+	}
+}

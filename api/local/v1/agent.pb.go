@@ -82,6 +82,7 @@ const (
 	AskRestoreResponse_START                AskRestoreResponse_Decision = 1 // an ordinary start
 	AskRestoreResponse_RESTORE              AskRestoreResponse_Decision = 2 // restore from image_path
 	AskRestoreResponse_FAIL                 AskRestoreResponse_Decision = 3 // refuse to create the sandbox, with reason
+	AskRestoreResponse_WAIT                 AskRestoreResponse_Decision = 4 // not decided yet: ask again
 )
 
 // Enum value maps for AskRestoreResponse_Decision.
@@ -91,12 +92,14 @@ var (
 		1: "START",
 		2: "RESTORE",
 		3: "FAIL",
+		4: "WAIT",
 	}
 	AskRestoreResponse_Decision_value = map[string]int32{
 		"DECISION_UNSPECIFIED": 0,
 		"START":                1,
 		"RESTORE":              2,
 		"FAIL":                 3,
+		"WAIT":                 4,
 	}
 )
 
@@ -2775,7 +2778,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x06bundle\x18\x04 \x01(\tR\x06bundle\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xea\x02\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -2786,12 +2789,13 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"containers\x18\x06 \x01(\x05R\n" +
 	"containers\x12\x1a\n" +
-	"\bsnapshot\x18\a \x01(\tR\bsnapshot\"F\n" +
+	"\bsnapshot\x18\a \x01(\tR\bsnapshot\"P\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05START\x10\x01\x12\v\n" +
 	"\aRESTORE\x10\x02\x12\b\n" +
-	"\x04FAIL\x10\x03\"\xb9\x02\n" +
+	"\x04FAIL\x10\x03\x12\b\n" +
+	"\x04WAIT\x10\x04\"\xb9\x02\n" +
 	"\x14ReportRestoreRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
 	"\n" +

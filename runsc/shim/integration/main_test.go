@@ -4,8 +4,6 @@ package integration
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,34 +24,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	bed.Enter()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if node, err = bed.Start(ctx, bed.Options{}); err != nil {
-		return 1, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		err = errors.Join(err, node.Close(ctx))
-	}()
-	if client, err = cri.Dial(ctx, cri.Options{}); err != nil {
-		return 1, err
-	}
-	defer client.Close()
-	if code = m.Run(); code != 0 {
-		fmt.Fprintf(os.Stderr, "containerd's log:\n%s", node.Containerd.Log())
-	}
-	return code, nil
+	bed.MainShared(m, func(ctx context.Context, b *bed.Bed) (err error) {
+		node = b
+		client, err = cri.Dial(ctx, cri.Options{})
+		return err
+	})
 }
 
 // agent answers the shim as a test wants, and keeps what it was told.

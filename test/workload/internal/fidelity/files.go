@@ -75,9 +75,12 @@ func create(path string, seed uint64) error { return os.WriteFile(path, contents
 
 func (s *Suite) named(name, dir string, seed uint64) error {
 	path := filepath.Join(dir, name)
+	if err := create(path, seed); err != nil {
+		return err
+	}
 	v := versions{seed: seed}
 	s.every(s.record(name), fileBeat, func() error { return v.stepAt(path) })
-	return create(path, seed)
+	return nil
 }
 
 // deleted has a file that is open and has no name any more.

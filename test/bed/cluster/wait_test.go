@@ -4,12 +4,7 @@ import (
 	"context"
 	"testing"
 	"time"
-
-	"diapause.dev/test/bed"
-	"diapause.dev/test/tools"
 )
-
-func TestMain(m *testing.M) { bed.Main(m, tools.Kubernetes) }
 
 // limit ends what a test waits for.
 const limit = 3 * time.Minute

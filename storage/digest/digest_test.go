@@ -1,0 +1,81 @@
+package digest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"math/rand/v2"
+	"testing"
+)
+
+// input is that of BLAKE3's official test vectors: 0 to 250, again and again.
+func input(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i % 251)
+	}
+	return b
+}
+
+// TestVectors are some of BLAKE3's own: keyed hashes, the first 32 bytes.
+func TestVectors(t *testing.T) {
+	k := New([32]byte([]byte("whats the Elvish word for friend")))
+	for n, want := range map[int]string{
+		0:      "92b2b75604ed3c761f9d6f62392c8a9227ad0ea3f09573e783f1498a4ed60d26",
+		1024:   "75c46f6f3d9eb4f55ecaaee480db732e6c2105546f1e675003687c31719c7ba4",
+		31744:  "efa53b389ab67c593dba624d898d0f7353ab99e4ac9d42302ee64cbf9939a419",
+		102400: "1c35d1a5811083fd7119f5d5d1ba027b4d01c0c6c49fb6ff2cf75393ea5db4a7",
+	} {
+		for name, sum := range map[string]func([]byte) [32]byte{"Sum": k.Sum, "narrow": k.sumNarrow, "wide": k.sumWide} {
+			if got := sum(input(n)); hex.EncodeToString(got[:]) != want {
+				t.Errorf("%s of %d bytes: %x, want %s", name, n, got, want)
+			}
+		}
+	}
+}
+
+// TestWays: both ways to compute a digest agree on all lengths around what they treat as one.
+func TestWays(t *testing.T) {
+	k := New([32]byte{1, 2, 3})
+	data := input(1<<20 + 1)
+	lengths := []int{len(data), len(data) - 1}
+	for n := 1; n <= 1<<20; n *= 2 {
+		lengths = append(lengths, n-1, n, n+1, n+n/2+1000, rand.IntN(n)+1)
+	}
+	for _, n := range lengths {
+		n = min(n, len(data))
+		if k.sumNarrow(data[:n]) != k.sumWide(data[:n]) {
+			t.Errorf("two digests of %d bytes", n)
+		}
+	}
+}
+
+func TestDamage(t *testing.T) {
+	data := input(100_000)
+	want := OfWhole(data)
+	var d Damage
+	for _, part := range [][]byte{data[:1], data[1:1], data[1:70_000], data[70_000:]} {
+		d.Add(part)
+	}
+	if d.Sum() != want {
+		t.Error("the sum depends on how it was taken in")
+	}
+	for range 1000 {
+		bad := bytes.Clone(data)
+		bad[rand.IntN(len(bad))] ^= 1 << rand.IntN(8)
+		if OfWhole(bad) == want {
+			t.Fatal("a flipped bit is not seen")
+		}
+	}
+}
+
+func BenchmarkSum(b *testing.B) {
+	k, data := New([32]byte{}), input(64<<10)
+	for name, sum := range map[string]func([]byte) [32]byte{"narrow": k.sumNarrow, "wide": k.sumWide} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				sum(data)
+			}
+		})
+	}
+}

@@ -1,0 +1,58 @@
+package storage
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestLinkBounds: what is read together depends on how a backend answers.
+func TestLinkBounds(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		latency, rate float64
+		gap, run      int64
+		reads         int // of 200 runs of 64 KiB
+	}{
+		{"memory", 20e-6, 4e9, leastGap, leastRun, 6},
+		{"not measured", 0, 0, leastGap, leastRun, 4},
+		{"network", 20e-3, 100e6, 2000000 / 64, 2000000, 64},
+		{"far away", 200e-3, 1e9, mostGap, mostRun, 64},
+	} {
+		l := &link{latency: test.latency, rate: test.rate}
+		if gap, run := l.bounds(); gap != test.gap || run != test.run {
+			t.Errorf("%s: gaps of %d and runs of %d, want %d and %d", test.name, gap, run, test.gap, test.run)
+		}
+		runs := make([]run, 200)
+		for i := range runs {
+			runs[i] = run{from: int64(i) << 20, to: int64(i)<<20 + 64<<10}
+		}
+		if got := l.inFlight(runs); got != test.reads {
+			t.Errorf("%s: %d reads at a time, want %d", test.name, got, test.reads)
+		}
+	}
+}
+
+// TestLinkMeasures: a link knows its latency by the shortest read and its rate by large bursts, and
+// learns nothing from reads that failed.
+func TestLinkMeasures(t *testing.T) {
+	l := &link{}
+	ago := func(d time.Duration, n int, err error) {
+		l.begin()
+		l.began = time.Now().Add(-d)
+		l.end(l.began, n, err)
+	}
+	ago(time.Second, 8<<20, errors.New("away"))
+	if latency, rate := l.state(); latency != 0 || rate != usualRate {
+		t.Errorf("by a failure: %v s, %v bytes/s", latency, rate)
+	}
+	ago(20*time.Millisecond, 100, nil)
+	ago(time.Second, 98<<20, nil)
+	latency, rate := l.state()
+	if latency < 0.02 || latency > 0.5 {
+		t.Errorf("latency of %v s", latency)
+	}
+	if rate < 10<<20 || rate > 110<<20 {
+		t.Errorf("%v bytes/s", rate)
+	}
+}

@@ -1,0 +1,46 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+// sharedTime bounds the start and the end of a bed that all tests of a package share.
+const sharedTime = time.Minute
+
+// MainShared runs the tests of m in one bed that they share, and exits. It hands the bed to use
+// before the first test; when tests have failed it shows the log of containerd.
+func MainShared(m *testing.M, use func(ctx context.Context, b *Bed) error) {
+	Enter()
+	code, err := runShared(m, use)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func runShared(m *testing.M, use func(context.Context, *Bed) error) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), sharedTime)
+	defer cancel()
+	b, err := Start(ctx, Options{})
+	if err != nil {
+		return 1, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), sharedTime)
+		defer cancel()
+		err = errors.Join(err, b.Close(ctx))
+	}()
+	if err := use(ctx, b); err != nil {
+		return 1, err
+	}
+	if code = m.Run(); code != 0 {
+		fmt.Fprintf(os.Stderr, "containerd's log:\n%s", b.Containerd.Log())
+	}
+	return code, nil
+}
