@@ -98,7 +98,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("open spool: %w", err)
 	}
-	if a.spool, err = storage.Open(ctx, b, a.storeOptions()); err != nil {
+	spool := a.storeOptions()
+	spool.Spool = true
+	if a.spool, err = storage.Open(ctx, b, spool); err != nil {
 		return fmt.Errorf("open spool: %w", err)
 	}
 	if _, err := a.stores.own.get(ctx); err != nil {
