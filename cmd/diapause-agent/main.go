@@ -70,6 +70,7 @@ func command() *cobra.Command {
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	cfg.Version = version()
 	cmd.Version = cfg.Version
+	cmd.AddCommand(installCommand(), uninstallCommand())
 	return cmd
 }
 

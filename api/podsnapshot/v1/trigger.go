@@ -54,6 +54,10 @@ type PodSnapshotManualTriggerStatus struct {
 	// snapshotCreated is the snapshot, written together with the reason Complete.
 	// +optional
 	SnapshotCreated *SnapshotCreated `json:"snapshotCreated,omitempty"`
+	// nodeName is the node whose agent has taken the trigger. No other agent writes the status then.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
 	// observedGeneration is the generation of the spec to which the status belongs.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
