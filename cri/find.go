@@ -13,8 +13,8 @@ const minPrefix = 4
 // maxTarget bounds a target, in bytes: a namespace, a slash and a name.
 const maxTarget = 2*253 + 1
 
-// Find returns the pod that target means: "namespace/name", a pod's name, or the id of a pod or of
-// one of its containers, which may be shortened to no less than four digits while unambiguous. Of
+// Find returns the pod that target means: "namespace/name", a pod's name, its UID, or the id of a pod
+// or of one of its containers, which may be shortened to no less than four digits while unambiguous. Of
 // pods of equal name that runs or, if none does, the newest is meant. The error is of kind
 // ErrNotFound or ErrAmbiguous, the latter naming the candidates.
 func (c *Client) Find(ctx context.Context, target string) (*Pod, error) {
@@ -40,6 +40,7 @@ func choose(pods []*Pod, target string) (*Pod, error) {
 	}
 	for _, candidates := range [][]*Pod{
 		matching(pods, func(p *Pod) bool { return hasID(p, func(id string) bool { return id == target }) }),
+		latest(matching(pods, func(p *Pod) bool { return p.UID == target })),
 		latest(matching(pods, func(p *Pod) bool { return named(p, target) })),
 		prefixed(pods, target),
 	} {

@@ -37,6 +37,12 @@ const (
 	// AnnotationSpecHash is the hash of the pod's distilled spec; a pod is restored only from a
 	// snapshot of an equal one.
 	AnnotationSpecHash = "diapause.dev/spec-hash"
+	// AnnotationDistilledSpec is the pod's distilled spec, by which a refusal says what differs; it
+	// is absent if it is larger than 64 KiB.
+	AnnotationDistilledSpec = "diapause.dev/distilled-spec"
+	// AnnotationStorageConfig names the PodSnapshotStorageConfig that says where the snapshot is
+	// stored; absent: in the agents' own store.
+	AnnotationStorageConfig = "diapause.dev/storage-config"
 	// AnnotationServiceAccount is the pod's service account; a pod of another one is not restored
 	// from the snapshot.
 	AnnotationServiceAccount = "diapause.dev/service-account"

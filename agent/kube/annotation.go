@@ -1,0 +1,145 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// Status is the value of the annotation diapause.dev/checkpoint-status: the answer to the request
+// that the pod's annotation diapause.dev/checkpoint made.
+type Status struct {
+	ID       string `json:"id"` // of the request
+	State    State  `json:"state"`
+	Snapshot string `json:"snapshot,omitempty"` // the PodSnapshot's name
+	Message  string `json:"message,omitempty"`
+}
+
+// State is how far a request of a pod's annotation has come.
+type State string
+
+// States of a request.
+const (
+	StateCheckpointing State = "Checkpointing" // an agent works on it
+	StateComplete      State = "Complete"      // the PodSnapshot is Ready
+	StateFailed        State = "Failed"        // there is none; the message says why
+)
+
+// ParseStatus reads the answer on a pod. What is not one is none.
+func ParseStatus(pod *corev1.Pod) Status {
+	var s Status
+	if json.Unmarshal([]byte(pod.Annotations[podsnapshotv1.AnnotationCheckpointStatus]), &s) != nil {
+		return Status{}
+	}
+	return s
+}
+
+// maxID bounds the value of the annotation that asks, in bytes.
+const maxID = 253
+
+// servePod reconciles the annotation of a pod of this node that asks for a checkpoint.
+func (c *Cluster) servePod(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	pod, err := c.onNode(ctx, r.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if pod == nil {
+		c.orders.gone(door{in: r.Namespace, pod: r.Name}, snapshot.Key{})
+		return reconcile.Result{}, nil
+	}
+	id := pod.Annotations[podsnapshotv1.AnnotationCheckpoint]
+	if id == "" {
+		return reconcile.Result{}, nil
+	}
+	a := &askedByAnnotation{c: c, pod: pod, id: id}
+	c.orders.gone(a.door(), a.key())
+	switch s := ParseStatus(pod); {
+	case s.ID == id && (s.State == StateComplete || s.State == StateFailed):
+		return reconcile.Result{}, c.close(a)
+	case len(id) > maxID:
+		a.id = id[:maxID]
+		why := fmt.Sprintf("the value of %s has %d bytes: write at most %d", podsnapshotv1.AnnotationCheckpoint, len(id), maxID)
+		return retryConflict(client.IgnoreNotFound(a.failed(ctx, id, why)))
+	case s.ID == id:
+		a.uid = string(pod.UID)
+	}
+	return retryConflict(c.serve(ctx, a, pod))
+}
+
+// askedByAnnotation implements asked.
+type askedByAnnotation struct {
+	c   *Cluster
+	pod *corev1.Pod
+	id  string
+	uid string // of the pod, once the request was taken up
+}
+
+func (a *askedByAnnotation) door() door { return door{in: a.pod.Namespace, pod: a.pod.Name} }
+
+func (a *askedByAnnotation) key() snapshot.Key {
+	return snapshot.Key{Namespace: a.pod.Namespace, Name: nameForAnnotation(a.pod.UID, a.id)}
+}
+
+func (a *askedByAnnotation) podName() string { return a.pod.Name }
+
+func (a *askedByAnnotation) taken() string { return a.uid }
+
+// take fails on a conflict: the pod may have an answer that the cache has not.
+func (a *askedByAnnotation) take(ctx context.Context, _ *corev1.Pod) error {
+	return a.write(ctx, a.pod.ResourceVersion, Status{
+		ID: a.id, State: StateCheckpointing, Snapshot: a.key().Name, Message: fmt.Sprintf("node %s is checkpointing the pod", a.c.cfg.NodeName),
+	})
+}
+
+func (a *askedByAnnotation) complete(ctx context.Context) error {
+	name := a.key().Name
+	return a.write(ctx, "", Status{ID: a.id, State: StateComplete, Snapshot: name, Message: fmt.Sprintf("PodSnapshot %s was made", a.key())})
+}
+
+func (a *askedByAnnotation) fail(ctx context.Context, why string) error {
+	return a.failed(ctx, a.id, why)
+}
+
+func (a *askedByAnnotation) failed(ctx context.Context, id, why string) error {
+	return a.write(ctx, "", Status{ID: id, State: StateFailed, Message: rules.Message(why)})
+}
+
+// annotationPatch changes one annotation of the very pod that has a UID, and a resource version
+// unless that is empty.
+type annotationPatch struct {
+	Metadata struct {
+		UID             types.UID         `json:"uid"`
+		ResourceVersion string            `json:"resourceVersion,omitempty"`
+		Annotations     map[string]string `json:"annotations"`
+	} `json:"metadata"`
+}
+
+// write writes the answer on the pod. Unless a version is given, a conflict means that the pod was
+// replaced by another one, which needs no answer.
+func (a *askedByAnnotation) write(ctx context.Context, version string, s Status) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
+	}
+	var p annotationPatch
+	p.Metadata.UID, p.Metadata.ResourceVersion = a.pod.UID, version
+	p.Metadata.Annotations = map[string]string{podsnapshotv1.AnnotationCheckpointStatus: string(b)}
+	if b, err = json.Marshal(p); err != nil {
+		return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
+	}
+	err = a.c.client.Patch(ctx, a.pod.DeepCopy(), client.RawPatch(types.MergePatchType, b))
+	if err == nil || version == "" && apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
+}

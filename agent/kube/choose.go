@@ -1,0 +1,209 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube/podspec"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// answerTime is how long before the end of its context Choose answers, so that who asked still hears
+// why there is no restore.
+const answerTime = 50 * time.Millisecond
+
+// Choose implements agent.Cluster. It waits, as long as ctx lasts, for a snapshot that is still being
+// made or replicated.
+func (c *Cluster) Choose(ctx context.Context, ref agent.PodRef) (agent.Choice, error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-answerTime))
+		defer cancel()
+	}
+	pod, err := c.podOf(ctx, ref)
+	if err != nil || pod == nil {
+		return agent.Choice{}, err
+	}
+	for {
+		news := c.news.listen()
+		choice, err := c.choose(ctx, pod)
+		if !errors.Is(err, rules.ErrPending) {
+			return choice, err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return choice, err
+		}
+	}
+}
+
+// podOf returns a pod whose sandbox is on this node; nil: the API server does not know it, so that
+// it is none of the cluster's concern. The pod may be too new for the cache.
+func (c *Cluster) podOf(ctx context.Context, ref agent.PodRef) (*corev1.Pod, error) {
+	select {
+	case <-c.synced:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("pod %s: the agent has not heard from the API server yet: %w", ref, context.Cause(ctx))
+	}
+	name := client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
+	pod := new(corev1.Pod)
+	for _, from := range []client.Reader{c.client, c.live} {
+		err := from.Get(ctx, name, pod)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read pod %s: %w", ref, err)
+		}
+		if err == nil && (ref.UID == "" || string(pod.UID) == ref.UID) {
+			return pod, nil
+		}
+	}
+	return nil, nil
+}
+
+// choose is Choose as things are now.
+func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, error) {
+	var choice agent.Choice
+	policies, _, err := c.rulesOf(ctx, pod.Namespace)
+	if err != nil {
+		return choice, err
+	}
+	policy, several := rules.Only(pod, policies)
+	choice.Fail = rules.MustRestore(pod, policy)
+	facts, err := c.node.Facts(ctx)
+	if err != nil {
+		return choice, fmt.Errorf("facts of this node: %w", err)
+	}
+	start := rules.Start{Pod: pod, Facts: facts}
+	var s *podsnapshotv1.PodSnapshot
+	switch name := pod.Annotations[podsnapshotv1.AnnotationSnapshotName]; {
+	case name != "":
+		s, err = c.namedSnapshot(ctx, start, name)
+	case several != nil:
+		return choice, several
+	case policy == nil:
+		return choice, nil
+	default:
+		s, err = c.newestSnapshot(ctx, start, policy)
+	}
+	if err != nil || s == nil {
+		return choice, err
+	}
+	choice.Snapshot, choice.Init = keyOf(s), ended(pod)
+	if choice.Store, err = c.storeOf(ctx, s); err != nil {
+		return choice, err
+	}
+	return choice, c.available(ctx, pod, s, choice.Store)
+}
+
+// namedSnapshot returns the PodSnapshot that a pod names.
+func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start, name string) (*podsnapshotv1.PodSnapshot, error) {
+	k := snapshot.Key{Namespace: start.Pod.Namespace, Name: name}
+	if k.Validate() != nil {
+		return nil, start.Named(name, nil)
+	}
+	s, err := c.podSnapshot(ctx, k)
+	if err == nil && s == nil { // the pod may be quicker than the cache
+		s = new(podsnapshotv1.PodSnapshot)
+		if err = c.live.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
+			s, err = nil, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
+	}
+	return s, start.Named(name, s)
+}
+
+// newestSnapshot returns the newest PodSnapshot of a pod's group.
+func (c *Cluster) newestSnapshot(ctx context.Context, start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy) (*podsnapshotv1.PodSnapshot, error) {
+	var all podsnapshotv1.PodSnapshotList
+	if err := c.client.List(ctx, &all, client.InNamespace(start.Pod.Namespace)); err != nil {
+		return nil, fmt.Errorf("read PodSnapshots of namespace %s: %w", start.Pod.Namespace, err)
+	}
+	for i := range all.Items {
+		all.Items[i] = *c.latest.newer(keyOf(&all.Items[i]), &all.Items[i])
+	}
+	return start.NewestOf(policy, all.Items)
+}
+
+// available checks that this node can have a snapshot, and that what is stored is what the
+// PodSnapshot says: the manifest is what counts.
+func (c *Cluster) available(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, location string) error {
+	k := keyOf(s)
+	local, err := c.node.HasLocal(ctx, k)
+	if err != nil {
+		return fmt.Errorf("look for %s: %w", k, err)
+	}
+	if !local && !rules.Replicated(s) {
+		return fmt.Errorf("PodSnapshot %s is on node %s only, its replication has not ended: %w", k, s.Annotations[podsnapshotv1.AnnotationOriginNode], rules.ErrPending)
+	}
+	m, err := c.node.Manifest(ctx, k, location)
+	if err != nil {
+		return fmt.Errorf("manifest of PodSnapshot %s: %w", k, err)
+	}
+	return genuine(pod, s, m)
+}
+
+// genuine refuses a manifest that does not belong to the PodSnapshot or to the pod.
+func genuine(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest) error {
+	o := m.Meta.Origin
+	for _, x := range []struct{ what, stored, want string }{
+		{"identity", m.Meta.UID, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]},
+		{"service account", o.ServiceAccount, rules.ServiceAccount(pod)},
+		{"distilled spec", o.SpecHash, podspec.Distil(pod).Hash()},
+	} {
+		if x.stored != x.want {
+			return rules.Refuse("what is stored is not what PodSnapshot %s says: its %s differs (%.80q stored, %.80q here)", keyOf(s), x.what, x.stored, x.want)
+		}
+	}
+	return nil
+}
+
+// ended returns the names of a pod's init containers that have ended before its containers run.
+func ended(pod *corev1.Pod) (names []string) {
+	for i := range pod.Spec.InitContainers {
+		if x := &pod.Spec.InitContainers[i]; !podspec.Sidecar(x) {
+			names = append(names, x.Name)
+		}
+	}
+	return names
+}
+
+// Describe implements agent.Cluster.
+func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Description, error) {
+	if plan := c.orders.plan(ref.UID); plan != nil {
+		return description(plan), nil
+	}
+	pod, err := c.podOf(ctx, ref)
+	if err != nil || pod == nil {
+		return agent.Description{}, err
+	}
+	if pod.Status.Phase == corev1.PodPending && len(ended(pod)) > 0 {
+		return agent.Description{}, rules.Refuse("pod %s is not running yet, its init containers have not ended: wait until they have", ref)
+	}
+	plan, err := c.prepareLocal(ctx, pod)
+	if err != nil {
+		return agent.Description{}, err
+	}
+	return description(plan), nil
+}
+
+func description(p *rules.Plan) agent.Description {
+	return agent.Description{ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store}
+}
+
+// Changed implements agent.Cluster.
+func (c *Cluster) Changed(q agent.Request) {
+	c.requests.put(q)
+	c.progressed(q.Key)
+}

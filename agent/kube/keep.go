@@ -1,0 +1,83 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// keepSnapshot deletes a PodSnapshot when its time has come, finishes its deletion where its origin
+// does not, and marks one that went down with its node.
+func (c *Cluster) keepSnapshot(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	s := new(podsnapshotv1.PodSnapshot)
+	if err := c.client.Get(ctx, name, s); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if s.DeletionTimestamp != nil {
+		if wait := originTime - time.Since(s.DeletionTimestamp.Time); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
+		return retryConflict(c.remove(ctx, s))
+	}
+	policy := new(podsnapshotv1.PodSnapshotPolicy)
+	if err := c.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.PolicyName}, policy); apierrors.IsNotFound(err) {
+		policy = nil
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
+	at, why := rules.Expiry(policy, s)
+	if !at.IsZero() && !time.Now().Before(at) {
+		return reconcile.Result{}, c.discard(ctx, s, why)
+	}
+	wait, err := c.checkOrigin(ctx, s)
+	if !at.IsZero() {
+		if left := time.Until(at); wait == 0 || left < wait {
+			wait = max(left, time.Second)
+		}
+	}
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// originTime is how long the origin of a snapshot may take to delete it before this is done here.
+const originTime = 3 * time.Second
+
+// discard deletes the very PodSnapshot that was looked at.
+func (c *Cluster) discard(ctx context.Context, s *podsnapshotv1.PodSnapshot, why string) error {
+	c.log.Info("snapshot is deleted", "snapshot", keyOf(s).String(), "reason", why)
+	err := c.client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete PodSnapshot %s: %w", keyOf(s), err)
+	}
+	return nil
+}
+
+// checkOrigin marks a snapshot as failed whose only copy is on a node that has left the cluster. It
+// returns when to look again; 0: the snapshot does not need its node any more.
+func (c *Cluster) checkOrigin(ctx context.Context, s *podsnapshotv1.PodSnapshot) (time.Duration, error) {
+	name := s.Annotations[podsnapshotv1.AnnotationOriginNode]
+	if rules.Replicated(s) || rules.Lost(s) || name == "" {
+		return 0, nil
+	}
+	err := c.live.Get(ctx, client.ObjectKey{Name: name}, new(corev1.Node))
+	if err == nil {
+		return watchPause, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("read node %s: %w", name, err)
+	}
+	before := s.DeepCopy()
+	rules.SetProgress(s, rules.Progress{Failed: fmt.Sprintf("its only copy was on node %s, which is no more", name)})
+	err = c.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return conflictPause, nil
+	}
+	return 0, client.IgnoreNotFound(err)
+}

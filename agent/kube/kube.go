@@ -1,0 +1,193 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"diapause.dev/agent"
+	"diapause.dev/api/snapshot"
+)
+
+// Config says which cluster an agent belongs to, and as what.
+type Config struct {
+	RestConfig *rest.Config
+	NodeName   string // of the agent's node, as the cluster calls it
+	Namespace  string // of the agents: the Lease is there
+	Store      string // location of the agent's own store
+	StateDir   string // for the ledger; must survive a reboot
+	LeaseName  string // of the Lease that makes one agent do the cluster's duties; empty: DefaultLeaseName
+	Logger     *slog.Logger
+}
+
+// DefaultLeaseName is the name of the Lease that the agents of a cluster contend for.
+const DefaultLeaseName = "diapause-agent"
+
+// Requests of an agent to the API server are few, and some are on the way of a pod's start: they are
+// not held back to less than this many in a second.
+const (
+	requestRate  = 200
+	requestBurst = 400
+)
+
+// Cluster is the cluster that an agent's node belongs to. It is made by New and works while Run does.
+type Cluster struct {
+	cfg    Config
+	node   Node
+	log    *slog.Logger
+	mgr    manager.Manager
+	client client.Client // reads what is watched from the cache
+	live   client.Reader // asks the API server
+	events events.EventRecorder
+
+	ledger   *ledger
+	requests *requests
+	orders   *orders
+	latest   *latest
+	news     bell // of PodSnapshots
+	reports  chan report
+	synced   chan struct{} // closed when the caches are filled
+
+	triggers, pods, snapshots kicker // of the controllers of these names
+	keeper, policies, configs kicker
+	unanswered                kicker
+	leading                   atomic.Bool
+	begun                     chan struct{}   // leading has begun
+	life                      context.Context // of checkpoints; set by Run
+	work                      sync.WaitGroup  // what Run waits for
+}
+
+// New prepares an agent's work in its cluster. It opens the ledger and asks nothing of the API server.
+func New(cfg Config, node Node) (*Cluster, error) {
+	if cfg.LeaseName == "" {
+		cfg.LeaseName = DefaultLeaseName
+	}
+	logTo(cfg.Logger)
+	l, err := openLedger(filepath.Join(cfg.StateDir, "kube"))
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	mgr, err := newManager(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	c := &Cluster{
+		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("diapause"),
+		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(),
+		reports: make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
+	}
+	if err := c.control(); err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	return c, nil
+}
+
+// logTo sends what libraries log to the first agent's logger of this process.
+func logTo(l *slog.Logger) {
+	logOnce.Do(func() {
+		klog.SetSlogLogger(l)
+		log.SetLogger(logr.FromSlogHandler(l.Handler()))
+	})
+}
+
+var logOnce sync.Once
+
+func newManager(cfg Config) (manager.Manager, error) {
+	rc := rest.CopyConfig(cfg.RestConfig)
+	if rc.QPS == 0 {
+		rc.QPS, rc.Burst = requestRate, requestBurst
+	}
+	return manager.New(rc, manager.Options{
+		Scheme:                 scheme,
+		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper(), nil },
+		Logger:                 logr.FromSlogHandler(cfg.Logger.Handler()),
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Cache: cache.Options{
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Pod{}: {Field: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName)},
+			},
+			DefaultTransform: cache.TransformStripManagedFields(),
+		},
+		Controller: config.Controller{
+			SkipNameValidation: new(true), // agents of several nodes may run in one process
+			NeedLeaderElection: new(false),
+			CacheSyncTimeout:   syncTime,
+		},
+	})
+}
+
+// syncTime is how long an agent waits for the API server and its own resources' definitions at its
+// start: longer than anybody leaves a cluster without them.
+const syncTime = 30 * 24 * time.Hour
+
+// Run works until ctx is done. It returns when all that it started has ended.
+func (c *Cluster) Run(ctx context.Context) error {
+	all, err := c.node.Requests()
+	if err != nil {
+		return fmt.Errorf("kubernetes: %w", err)
+	}
+	c.requests.load(all)
+	for _, k := range append(c.requests.keys(), c.ledger.keys()...) {
+		c.snapshots.kick(named(k))
+	}
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() { end(agent.ErrStopping) })()
+	c.life = life
+	ctx, cancel := context.WithCancel(ctx)
+	c.work.Go(func() { c.awaitCaches(ctx) })
+	c.work.Go(func() { c.lead(ctx) })
+	c.work.Go(func() { c.takeOver(ctx) })
+	c.work.Go(func() { c.sendReports(ctx) })
+	err = c.mgr.Start(ctx)
+	cancel()
+	end(agent.ErrStopping)
+	c.work.Wait()
+	if err != nil {
+		return fmt.Errorf("kubernetes: %w", err)
+	}
+	return nil
+}
+
+// awaitCaches says when the caches are filled.
+func (c *Cluster) awaitCaches(ctx context.Context) {
+	if c.mgr.GetCache().WaitForCacheSync(ctx) && c.fill(ctx) == nil {
+		close(c.synced)
+	}
+}
+
+// fill waits until every kind of object that is read from the cache is there.
+func (c *Cluster) fill(ctx context.Context) error {
+	for _, o := range watched() {
+		if _, err := c.mgr.GetCache().GetInformer(ctx, o); err != nil {
+			return fmt.Errorf("watch %T: %w", o, err)
+		}
+	}
+	return nil
+}
+
+// key is a snapshot's name as objects have it.
+func named(k snapshot.Key) client.ObjectKey {
+	return client.ObjectKey{Namespace: k.Namespace, Name: k.Name}
+}

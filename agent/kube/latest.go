@@ -1,0 +1,68 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// latest are PodSnapshots as this agent has last written them, until the cache has them too. Its
+// methods may be called concurrently.
+type latest struct {
+	mu  sync.Mutex
+	all map[snapshot.Key]*podsnapshotv1.PodSnapshot
+}
+
+func newLatest() *latest { return &latest{all: make(map[snapshot.Key]*podsnapshotv1.PodSnapshot)} }
+
+// put keeps a copy of what the API server has answered a write with.
+func (l *latest) put(s *podsnapshotv1.PodSnapshot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all[keyOf(s)] = s.DeepCopy()
+}
+
+// newer returns what was written after cached, or cached. cached may be nil.
+func (l *latest) newer(k snapshot.Key, cached *podsnapshotv1.PodSnapshot) *podsnapshotv1.PodSnapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	written := l.all[k]
+	if written == nil {
+		return cached
+	}
+	if cached == nil {
+		return written.DeepCopy()
+	}
+	if c, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, written.ResourceVersion); err != nil || c >= 0 {
+		delete(l.all, k)
+		return cached
+	}
+	return written.DeepCopy()
+}
+
+func (l *latest) drop(k snapshot.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.all, k)
+}
+
+func keyOf(s *podsnapshotv1.PodSnapshot) snapshot.Key {
+	return snapshot.Key{Namespace: s.Namespace, Name: s.Name}
+}
+
+// podSnapshot returns a PodSnapshot as it was last seen or written; nil: there is none.
+func (c *Cluster) podSnapshot(ctx context.Context, k snapshot.Key) (*podsnapshotv1.PodSnapshot, error) {
+	s := new(podsnapshotv1.PodSnapshot)
+	if err := c.client.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
+		s = nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
+	}
+	return c.latest.newer(k, s), nil
+}

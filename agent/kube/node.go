@@ -1,0 +1,32 @@
+package kube
+
+import (
+	"context"
+
+	"diapause.dev/agent"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// Node is what is asked of the agent. *agent.Agent is one.
+type Node interface {
+	// Checkpoint saves a pod. Errors of kind agent.ErrNotReplicated mean that the snapshot is safe
+	// on this node and that replication goes on.
+	Checkpoint(ctx, life context.Context, o agent.CheckpointOptions) (*agent.Found, error)
+	// Requests returns the checkpoints that the journal remembers, oldest first.
+	Requests() ([]agent.Request, error)
+	// Remove removes a snapshot from this node and from the store at a location.
+	Remove(ctx context.Context, key snapshot.Key, location string) error
+	// Forget removes a snapshot from this node only.
+	Forget(ctx context.Context, key snapshot.Key) error
+	// HasLocal reports whether a snapshot is restorable on this node without a store.
+	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
+	// Manifest returns a snapshot's manifest, from this node or the store at a location.
+	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	// Facts returns what this node offers to a restore.
+	Facts(ctx context.Context) (snapshot.Facts, error)
+}
+
+var _ Node = (*agent.Agent)(nil)
+
+var _ agent.Cluster = (*Cluster)(nil)

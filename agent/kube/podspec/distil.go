@@ -1,0 +1,172 @@
+package podspec
+
+import (
+	"cmp"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// gvisorAnnotations is the beginning of all annotations that gVisor's shim acts on.
+	gvisorAnnotations = "dev.gvisor."
+	// completionIndexLabel is the one label that counts: it is in the environment of a job's pods.
+	completionIndexLabel = "batch.kubernetes.io/job-completion-index"
+)
+
+// Distil returns the distilled spec of a pod as the API server holds it: defaults filled in.
+func Distil(pod *corev1.Pod) *Spec {
+	d := distiller{tokens: tokenVolumes(pod)}
+	return &Spec{
+		Annotations:           gvisorOnly(pod.Annotations),
+		JobCompletionIndex:    pod.Labels[completionIndexLabel],
+		RuntimeClassName:      deref(pod.Spec.RuntimeClassName),
+		SecurityContext:       nonZero(pod.Spec.SecurityContext),
+		HostNetwork:           pod.Spec.HostNetwork,
+		HostPID:               pod.Spec.HostPID,
+		HostIPC:               pod.Spec.HostIPC,
+		ShareProcessNamespace: deref(pod.Spec.ShareProcessNamespace),
+		Volumes:               d.volumes(pod.Spec.Volumes),
+		InitContainers:        d.containers(pod.Spec.InitContainers),
+		Containers:            d.containers(pod.Spec.Containers),
+	}
+}
+
+// distiller gives volumes their names.
+type distiller struct {
+	tokens map[string]bool // volumes that the API server has added under a random name
+}
+
+// tokenName is how the API server names the volume of a pod's service account token.
+var tokenName = regexp.MustCompile(`^kube-api-access-[a-z0-9]{5}$`)
+
+// tokenAlias stands for such a name. No volume of a pod can have it.
+const tokenAlias = "kube-api-access-"
+
+func tokenVolumes(pod *corev1.Pod) map[string]bool {
+	tokens := make(map[string]bool)
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected != nil && tokenName.MatchString(v.Name) {
+			tokens[v.Name] = true
+		}
+	}
+	return tokens
+}
+
+func (d distiller) name(volume string) string {
+	if d.tokens[volume] {
+		return tokenAlias
+	}
+	return volume
+}
+
+func (d distiller) volumes(volumes []corev1.Volume) (out []Volume) {
+	for _, v := range volumes {
+		out = append(out, Volume{
+			Name: d.name(v.Name), Source: sourceKind(&v.VolumeSource),
+			HostPath: v.HostPath, PersistentVolumeClaim: v.PersistentVolumeClaim, ConfigMap: v.ConfigMap,
+		})
+	}
+	slices.SortFunc(out, func(a, b Volume) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// sourceKind returns the name of the field of a source that is set; empty: one that this version of
+// the Kubernetes API does not know.
+func sourceKind(s *corev1.VolumeSource) string {
+	v := reflect.ValueOf(s).Elem()
+	for i := range v.NumField() {
+		if !v.Field(i).IsZero() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			return name
+		}
+	}
+	return ""
+}
+
+func (d distiller) containers(containers []corev1.Container) (out []Container) {
+	for i := range containers {
+		out = append(out, d.container(&containers[i]))
+	}
+	return out
+}
+
+func (d distiller) container(c *corev1.Container) Container {
+	out := Container{
+		Name: c.Name, Image: c.Image, Sidecar: Sidecar(c),
+		Command: c.Command, Args: c.Args, WorkingDir: c.WorkingDir,
+		Ports: ports(c.Ports), Mounts: d.mounts(c.VolumeMounts), Devices: d.devices(c.VolumeDevices),
+		TerminationMessagePath: c.TerminationMessagePath, TerminationMessagePolicy: c.TerminationMessagePolicy,
+		SecurityContext: nonZero(c.SecurityContext),
+		Stdin:           c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY,
+	}
+	if c.Lifecycle != nil {
+		out.PostStart, out.PreStop = c.Lifecycle.PostStart, c.Lifecycle.PreStop
+	}
+	return out
+}
+
+// Sidecar reports whether an init container runs beside the containers instead of before them.
+func Sidecar(c *corev1.Container) bool {
+	return deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways
+}
+
+func ports(ports []corev1.ContainerPort) (out []Port) {
+	for _, p := range ports {
+		out = append(out, Port{Name: p.Name, Number: p.ContainerPort, Protocol: p.Protocol})
+	}
+	slices.SortStableFunc(out, func(a, b Port) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+func (d distiller) mounts(mounts []corev1.VolumeMount) (out []Mount) {
+	for _, m := range mounts {
+		out = append(out, Mount{
+			Name: d.name(m.Name), Path: m.MountPath, ReadOnly: m.ReadOnly, RecursiveReadOnly: m.RecursiveReadOnly,
+			SubPath: m.SubPath, SubPathExpr: m.SubPathExpr, Propagation: m.MountPropagation,
+		})
+	}
+	slices.SortStableFunc(out, func(a, b Mount) int { return cmp.Compare(a.Path, b.Path) })
+	return out
+}
+
+func (d distiller) devices(devices []corev1.VolumeDevice) (out []string) {
+	for _, v := range devices {
+		out = append(out, d.name(v.Name))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func gvisorOnly(annotations map[string]string) map[string]string {
+	out := make(map[string]string)
+	for k, v := range annotations {
+		if strings.HasPrefix(k, gvisorAnnotations) {
+			out[k] = v
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// nonZero takes what says nothing for what is not there.
+func nonZero[T any](p *T) *T {
+	if p == nil || reflect.ValueOf(p).Elem().IsZero() {
+		return nil
+	}
+	return p
+}

@@ -1,0 +1,101 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// servePolicy says in a policy's status whether it can be used, and deletes what its groups have too
+// many of.
+func (c *Cluster) servePolicy(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	p := new(podsnapshotv1.PodSnapshotPolicy)
+	if err := c.client.Get(ctx, name, p); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	policies, find, err := c.rulesOf(ctx, p.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	ok, reason, message := rules.Verdict(p, policies, find)
+	if err := c.setReady(ctx, p, &p.Status.Conditions, &p.Status.ObservedGeneration, ok, reason, message); err != nil {
+		return reconcile.Result{}, err
+	}
+	var all podsnapshotv1.PodSnapshotList
+	if err := c.client.List(ctx, &all, client.InNamespace(p.Namespace)); err != nil {
+		return reconcile.Result{}, fmt.Errorf("read PodSnapshots of namespace %s: %w", p.Namespace, err)
+	}
+	for _, s := range rules.Surplus(p, all.Items) {
+		if err := c.discard(ctx, s, "its group has newer ones"); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// setReady writes the condition Ready of a policy or a storage config.
+func (c *Cluster) setReady(ctx context.Context, o client.Object, conditions *[]metav1.Condition, observed *int64, ok bool, reason, message string) error {
+	before := o.DeepCopyObject().(client.Object)
+	changed := rules.SetReady(conditions, o.GetGeneration(), ok, reason, message)
+	if !changed && *observed == o.GetGeneration() {
+		return nil
+	}
+	*observed = o.GetGeneration()
+	if err := c.client.Status().Patch(ctx, o, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("status of %T %s: %w", o, o.GetName(), err)
+	}
+	return nil
+}
+
+// How often a store is looked at, and how long it may take to answer.
+const (
+	storeEvery = 5 * time.Minute
+	storeAgain = 15 * time.Second
+	storeTime  = 20 * time.Second
+)
+
+// absent is a snapshot that no store has, to see whether a store answers.
+var absent = snapshot.Key{Namespace: "diapause", Name: "does-not-exist"}
+
+// serveConfig says in a storage config's status whether its store can be used.
+func (c *Cluster) serveConfig(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	config := new(podsnapshotv1.PodSnapshotStorageConfig)
+	if err := c.client.Get(ctx, name, config); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	ok, reason, message := true, podsnapshotv1.ReasonValid, "the store answers"
+	location, err := rules.Location(config)
+	if err != nil {
+		ok, reason, message = false, podsnapshotv1.ReasonInvalid, err.Error()
+	} else if err := c.reach(ctx, location); err != nil {
+		ok, reason, message = false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
+	}
+	if err := c.setReady(ctx, config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok, reason, message); err != nil {
+		return reconcile.Result{}, err
+	}
+	if meta.IsStatusConditionTrue(config.Status.Conditions, podsnapshotv1.ConditionReady) {
+		return reconcile.Result{RequeueAfter: storeEvery}, nil
+	}
+	return reconcile.Result{RequeueAfter: storeAgain}, nil
+}
+
+// reach returns why a store cannot be used, or nil if it answers.
+func (c *Cluster) reach(ctx context.Context, location string) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	if _, err := c.node.Manifest(ctx, absent, location); err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("store %s: %w", location, err)
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// report is what the cluster is still to be told of a restore.
+type report struct {
+	pod      agent.PodRef
+	key      snapshot.Key
+	restored bool
+	patch    []byte // of the pod's status; nil: it is written
+	until    time.Time
+}
+
+const (
+	// maxReports bounds how many reports wait for the API server.
+	maxReports = 1000
+	// reportTime is how long a report is tried again.
+	reportTime = 10 * time.Minute
+	// reportPause is how long one waits before it is tried again.
+	reportPause = 200 * time.Millisecond
+)
+
+// Restored implements agent.Cluster: it writes the condition PodRestored before it returns, if the API
+// server answers in time, and else goes on trying by itself.
+func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.Key, failure error) {
+	condition := corev1.PodCondition{
+		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
+		Message: fmt.Sprintf("Successfully restored the pod from PodSnapshot %s", key),
+	}
+	if failure != nil {
+		condition.Status, condition.Reason = corev1.ConditionFalse, podsnapshotv1.ReasonFailedToRestore
+		condition.Message = rules.Message(failure.Error())
+	}
+	r := report{pod: ref, key: key, restored: failure == nil, patch: conditionPatch(ref, condition), until: time.Now().Add(reportTime)}
+	for r.patch != nil && !c.writeReport(ctx, &r) {
+		select {
+		case <-time.After(reportPause):
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	if failure != nil {
+		c.warn(ref, "Failed to restore the pod: "+failure.Error())
+	} else {
+		c.tell(ref, condition.Message)
+	}
+	if r.patch == nil && !r.restored {
+		return
+	}
+	select {
+	case c.reports <- r:
+	default:
+		c.log.Error("too much waits for the API server; a restore is not reported", "pod", ref.String())
+	}
+}
+
+// conditionPatch is a strategic merge patch that sets a condition of the very pod that has a UID.
+func conditionPatch(ref agent.PodRef, condition corev1.PodCondition) []byte {
+	type condensed struct {
+		Type               corev1.PodConditionType `json:"type"`
+		Status             corev1.ConditionStatus  `json:"status"`
+		Reason             string                  `json:"reason"`
+		Message            string                  `json:"message"`
+		LastTransitionTime metav1.Time             `json:"lastTransitionTime"`
+	}
+	metadata := map[string]string{}
+	if ref.UID != "" {
+		metadata["uid"] = ref.UID
+	}
+	b, err := json.Marshal(map[string]any{
+		"metadata": metadata,
+		"status": map[string]any{"conditions": []condensed{{
+			condition.Type, condition.Status, condition.Reason, condition.Message, metav1.Now(),
+		}}},
+	})
+	if err != nil {
+		panic(fmt.Sprintf("encode condition: %v", err)) // strings and a time
+	}
+	return b
+}
+
+// writeReport writes the condition of a pod, and reports whether nothing is left to write.
+func (c *Cluster) writeReport(ctx context.Context, r *report) bool {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.pod.Namespace, Name: r.pod.Name}}
+	err := c.client.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // that pod is no more
+		r.patch = nil
+		return true
+	}
+	c.log.Warn("PodRestored not written yet", "pod", r.pod.String(), "error", err)
+	return false
+}
+
+// sendReports writes what could not be written at once, and when snapshots were used, until ctx is
+// done.
+func (c *Cluster) sendReports(ctx context.Context) {
+	var waiting []report
+	for {
+		var retry <-chan time.Time
+		reports := c.reports
+		if len(waiting) > 0 {
+			retry = time.After(reportPause)
+		}
+		if len(waiting) >= maxReports {
+			reports = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-reports:
+			waiting = append(waiting, r)
+		case <-retry:
+		}
+		left := waiting[:0]
+		for _, r := range waiting {
+			if !c.sendReport(ctx, &r) && time.Now().Before(r.until) {
+				left = append(left, r)
+			}
+		}
+		waiting = left
+	}
+}
+
+// sendReport writes what is left of a report, and reports whether that is done.
+func (c *Cluster) sendReport(ctx context.Context, r *report) bool {
+	if r.patch != nil && !c.writeReport(ctx, r) {
+		return false
+	}
+	return !r.restored || c.used(ctx, r.key) == nil
+}
+
+// accessStep is how exactly the time is kept at which a snapshot was last used.
+const accessStep = time.Minute
+
+// used notes that a snapshot was restored from.
+func (c *Cluster) used(ctx context.Context, k snapshot.Key) error {
+	s, err := c.podSnapshot(ctx, k)
+	if err != nil || s == nil {
+		return err
+	}
+	if t := s.Status.LastAccessTime; t != nil && time.Since(t.Time) < accessStep {
+		return nil
+	}
+	before := s.DeepCopy()
+	s.Status.LastAccessTime = new(metav1.Now())
+	err = c.client.Status().Patch(ctx, s, client.MergeFrom(before))
+	if client.IgnoreNotFound(err) != nil && !errors.Is(err, context.Canceled) {
+		c.log.Warn("time of use not written yet", "snapshot", k.String(), "error", err)
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// tell makes a normal event on a pod, warn a warning.
+func (c *Cluster) tell(ref agent.PodRef, message string) {
+	c.event(ref, corev1.EventTypeNormal, message)
+}
+
+func (c *Cluster) warn(ref agent.PodRef, message string) {
+	c.event(ref, corev1.EventTypeWarning, message)
+}
+
+// event makes an event on a pod, without waiting for the API server.
+func (c *Cluster) event(ref agent.PodRef, kind, message string) {
+	if ref.Name == "" {
+		return
+	}
+	pod := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(ref.UID),
+	}
+	c.events.Eventf(pod, nil, kind, podsnapshotv1.EventReason, podsnapshotv1.EventReason, "%s", rules.Message(message))
+}

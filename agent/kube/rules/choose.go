@@ -1,0 +1,157 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"diapause.dev/agent/kube/podspec"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// Newest orders snapshots: creation time descending, then name ascending.
+func Newest(a, b *podsnapshotv1.PodSnapshot) int {
+	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// Ready reports whether a snapshot can be restored from.
+func Ready(s *podsnapshotv1.PodSnapshot) bool {
+	return s.DeletionTimestamp == nil && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionReady)
+}
+
+// Replicated reports whether a snapshot is in the store, so that every node can have it.
+func Replicated(s *podsnapshotv1.PodSnapshot) bool {
+	return meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
+}
+
+// Lost reports whether there is no snapshot behind a PodSnapshot, or none any more.
+func Lost(s *podsnapshotv1.PodSnapshot) bool {
+	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == podsnapshotv1.ReasonFailed
+}
+
+// Start is a pod that is about to start on a node.
+type Start struct {
+	Pod   *corev1.Pod
+	Facts snapshot.Facts // of the node
+}
+
+// Named checks the snapshot that the pod names; s is nil if there is none of that name. It returns a
+// refusal if the pod cannot be restored from it, and an error of kind ErrPending while the snapshot
+// is still being made.
+func (st Start) Named(name string, s *podsnapshotv1.PodSnapshot) error {
+	namespace := st.Pod.Namespace
+	if other, _, ok := strings.Cut(name, "/"); ok && other != namespace {
+		return Refuse("PodSnapshot %.200s is of another namespace: a pod is restored only from snapshots of its own, %s", name, namespace)
+	}
+	if s == nil {
+		return Refuse("there is no PodSnapshot %.200s in namespace %s", name, namespace)
+	}
+	if s.DeletionTimestamp != nil {
+		return Refuse("PodSnapshot %s/%s is being deleted", namespace, s.Name)
+	}
+	if !Ready(s) {
+		return notReady(s)
+	}
+	if reasons := st.misfits(s); len(reasons) > 0 {
+		return cannot(s, reasons)
+	}
+	return nil
+}
+
+// notReady says why a snapshot cannot be restored from yet, or any more.
+func notReady(s *podsnapshotv1.PodSnapshot) error {
+	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
+	if c == nil || c.Reason == podsnapshotv1.ReasonAwaitingCheckpoint {
+		return fmt.Errorf("PodSnapshot %s/%s is still being made: %w", s.Namespace, s.Name, ErrPending)
+	}
+	return Refuse("PodSnapshot %s/%s is not Ready: %s: %s", s.Namespace, s.Name, c.Reason, c.Message)
+}
+
+// NewestOf returns the snapshot from which a pod that policy selects is restored without naming one:
+// the newest that fits. It returns nil if the pod's group has none, and a refusal if it has but none
+// of them fits.
+func (st Start) NewestOf(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) (*podsnapshotv1.PodSnapshot, error) {
+	var refusal error
+	for _, s := range st.group(policy, all) {
+		reasons := st.misfits(s)
+		if len(reasons) == 0 {
+			return s, nil
+		}
+		if refusal == nil {
+			refusal = cannot(s, reasons)
+		}
+	}
+	return nil, refusal
+}
+
+// group returns the ready snapshots of the pod's group, newest first. Where labels make no groups,
+// pods of equal specs do.
+func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
+	want, missing := Group(policy, st.Pod.Labels)
+	if len(missing) > 0 {
+		return nil
+	}
+	hash := ""
+	if len(want) == 0 {
+		hash = podspec.Distil(st.Pod).Hash()
+	}
+	var out []*podsnapshotv1.PodSnapshot
+	for i := range all {
+		s := &all[i]
+		if s.Namespace != st.Pod.Namespace || s.Spec.PolicyName != policy.Name || !Ready(s) || !has(s.Labels, want) {
+			continue
+		}
+		if hash == "" || s.Annotations[podsnapshotv1.AnnotationSpecHash] == hash {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, Newest)
+	return out
+}
+
+func has(labels, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// misfits says why a pod cannot be restored from a snapshot.
+func (st Start) misfits(s *podsnapshotv1.PodSnapshot) (reasons []string) {
+	differ := func(what, annotation, want string) {
+		if got := s.Annotations[annotation]; got != want {
+			reasons = append(reasons, fmt.Sprintf("%s differs (%.80q in the snapshot, %.80q here)", what, got, want))
+		}
+	}
+	differ("service account", podsnapshotv1.AnnotationServiceAccount, ServiceAccount(st.Pod))
+	differ("architecture", podsnapshotv1.AnnotationArchitecture, st.Facts.Architecture)
+	differ("runsc version", podsnapshotv1.AnnotationRunscVersion, st.Facts.RunscVersion)
+	return append(reasons, specDiffers(s, st.Pod)...)
+}
+
+// specDiffers says where the distilled spec of a pod differs from that of a snapshot.
+func specDiffers(s *podsnapshotv1.PodSnapshot, pod *corev1.Pod) []string {
+	hash, spec := s.Annotations[podsnapshotv1.AnnotationSpecHash], podspec.Distil(pod)
+	if hash == spec.Hash() {
+		return nil
+	}
+	if saved, err := podspec.Decode([]byte(s.Annotations[podsnapshotv1.AnnotationDistilledSpec]), hash); err == nil {
+		if d := podspec.Differences(saved, spec); len(d) > 0 {
+			return d
+		}
+	}
+	return []string{"the pod's spec differs"}
+}
+
+func cannot(s *podsnapshotv1.PodSnapshot, reasons []string) error {
+	return Refuse("PodSnapshot %s/%s does not fit: %s", s.Namespace, s.Name, strings.Join(reasons, "; "))
+}

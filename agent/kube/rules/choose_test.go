@@ -1,0 +1,171 @@
+package rules_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+func TestNewestOf(t *testing.T) {
+	type snapshots = []podsnapshotv1.PodSnapshot
+	edited := func(edit func(*podsnapshotv1.PodSnapshot)) podsnapshotv1.PodSnapshot { return ready("newest", 9, edit) }
+	for name, c := range map[string]struct {
+		policy podsnapshotv1.PodSnapshotPolicy
+		all    snapshots
+		want   string // name of the snapshot, or the refusal
+	}{
+		"none":                  {policy("p"), nil, ""},
+		"newest":                {policy("p"), snapshots{ready("a", 1), ready("b", 3), ready("c", 2)}, "b"},
+		"tie by name":           {policy("p"), snapshots{ready("c", 1), ready("a", 1), ready("b", 1)}, "a"},
+		"not ready":             {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil })}, "a"},
+		"being deleted":         {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} })}, "a"},
+		"another policy":        {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" })}, "a"},
+		"another group":         {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })}, "a"},
+		"no group":              {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels = nil })}, "a"},
+		"another namespace":     {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Namespace = "other" })}, "a"},
+		"another account":       {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationServiceAccount, "x"))}, "a"},
+		"another runsc":         {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))}, "a"},
+		"another architecture":  {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"))}, "a"},
+		"another spec":          {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))}, "a"},
+		"without groups":        {policy("p", ungrouped), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })}, "newest"},
+		"without groups, specs": {policy("p", ungrouped), snapshots{edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))}, ""},
+		"only another account": {policy("p"), snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationServiceAccount, "x"))},
+			`PodSnapshot ns/a does not fit: service account differs ("x" in the snapshot, "sa" here)`},
+		"only another runsc": {policy("p", ungrouped), snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))},
+			`PodSnapshot ns/a does not fit: runsc version differs ("r2" in the snapshot, "r1" here)`},
+		"only another spec": {policy("p"), snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))},
+			`PodSnapshot ns/a does not fit: the pod's spec differs`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := rules.Start{Pod: pod(), Facts: facts}.NewestOf(&c.policy, c.all)
+			switch {
+			case err != nil && (err.Error() != c.want || !rules.Refused(err)):
+				t.Errorf("refused: %v; want %q", err, c.want)
+			case err == nil && got == nil && c.want != "", got != nil && got.Name != c.want:
+				t.Errorf("got %v, want %q", got, c.want)
+			}
+		})
+	}
+	changed := pod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" })
+	p := policy("p")
+	_, err := rules.Start{Pod: changed, Facts: facts}.NewestOf(&p, snapshots{ready("a", 1)})
+	if want := `PodSnapshot ns/a does not fit: container app: image differs ("app:1" in the snapshot, "app:2" in the pod)`; err == nil || err.Error() != want {
+		t.Errorf("refused: %v; want %s", err, want)
+	}
+	lacking := pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) })
+	if got, err := (rules.Start{Pod: lacking, Facts: facts}).NewestOf(&p, snapshots{ready("a", 1)}); got != nil || err != nil {
+		t.Errorf("a pod without the group's label got %v, %v", got, err)
+	}
+}
+
+func TestNamed(t *testing.T) {
+	s := func(edit ...func(*podsnapshotv1.PodSnapshot)) *podsnapshotv1.PodSnapshot {
+		s := ready("a", 1, edit...)
+		return &s
+	}
+	start := rules.Start{Pod: pod(), Facts: facts}
+	for name, c := range map[string]struct {
+		snapshot *podsnapshotv1.PodSnapshot
+		named    string
+		want     string
+	}{
+		"fits":              {s(), "a", ""},
+		"any policy":        {s(func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" }), "a", ""},
+		"any group":         {s(func(s *podsnapshotv1.PodSnapshot) { s.Labels = nil }), "a", ""},
+		"own namespace":     {s(), "ns/a", ""},
+		"missing":           {nil, "a", "there is no PodSnapshot a in namespace ns"},
+		"another namespace": {nil, "other/a", "PodSnapshot other/a is of another namespace: a pod is restored only from snapshots of its own, ns"},
+		"being deleted":     {s(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} }), "a", "PodSnapshot ns/a is being deleted"},
+		"failed": {s(func(s *podsnapshotv1.PodSnapshot) { rules.SetProgress(s, rules.Progress{Failed: "no space"}) }), "a",
+			"PodSnapshot ns/a is not Ready: Failed: no space"},
+		"another account": {s(annotate(podsnapshotv1.AnnotationServiceAccount, "x")), "a",
+			`PodSnapshot ns/a does not fit: service account differs ("x" in the snapshot, "sa" here)`},
+		"several reasons": {s(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"), annotate(podsnapshotv1.AnnotationRunscVersion, "r2")), "a",
+			`PodSnapshot ns/a does not fit: architecture differs ("arm64" in the snapshot, "amd64" here); runsc version differs ("r2" in the snapshot, "r1" here)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := start.Named(c.named, c.snapshot)
+			if got := text(err); got != c.want || err != nil && !rules.Refused(err) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	pending := s(func(s *podsnapshotv1.PodSnapshot) {
+		s.Status = podsnapshotv1.PodSnapshotStatus{}
+		rules.SetProgress(s, rules.Progress{})
+	})
+	if err := start.Named("a", pending); !errors.Is(err, rules.ErrPending) || rules.Refused(err) {
+		t.Errorf("a snapshot that is being made: %v", err)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestSurplus(t *testing.T) {
+	keep := func(n int32) podsnapshotv1.PodSnapshotPolicy {
+		return policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
+			p.Spec.SnapshotGroupingRules.GroupByLabelValue.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: n}
+		})
+	}
+	other := func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" }
+	unready := func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil }
+	all := []podsnapshotv1.PodSnapshot{
+		ready("a", 5), ready("b", 5), ready("c", 1), ready("d", 2), ready("e", 9, unready), ready("f", 0, other), ready("g", 0, unready),
+	}
+	for n, want := range map[int32]string{0: "", 1: "c d b", 2: "c d", 3: "c", 4: ""} {
+		p := keep(n)
+		var got []string
+		for _, s := range rules.Surplus(&p, all) {
+			got = append(got, s.Name)
+		}
+		if !slices.Equal(got, strings.Fields(want)) {
+			t.Errorf("keeping %d: %q go, want %q", n, got, want)
+		}
+	}
+	if p := policy("p"); rules.Surplus(&p, all) != nil {
+		t.Error("a policy without a limit has too many")
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	const timeout = "1d"
+	p := policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Spec.RetentionConfig = &podsnapshotv1.RetentionConfig{LastAccessTimeout: timeout}
+	})
+	s := ready("a", 0)
+	if at, _ := rules.Expiry(&p, &s); !at.Equal(epoch.AddDate(0, 0, 1)) {
+		t.Errorf("never used: %v", at)
+	}
+	used := ready("a", 0, func(s *podsnapshotv1.PodSnapshot) {
+		s.Status.LastAccessTime = &metav1.Time{Time: epoch.AddDate(0, 0, 5)}
+	})
+	if at, _ := rules.Expiry(&p, &used); !at.Equal(epoch.AddDate(0, 0, 6)) {
+		t.Errorf("used: %v", at)
+	}
+	kept := policy("p")
+	for _, policy := range []*podsnapshotv1.PodSnapshotPolicy{nil, &kept} {
+		if at, _ := rules.Expiry(policy, &s); !at.IsZero() {
+			t.Errorf("without a timeout: %v", at)
+		}
+	}
+	making := ready("a", 0, func(s *podsnapshotv1.PodSnapshot) { s.Status = podsnapshotv1.PodSnapshotStatus{} })
+	if at, _ := rules.Expiry(&p, &making); !at.IsZero() {
+		t.Errorf("while it is made: %v", at)
+	}
+	rules.SetProgress(&making, rules.Progress{Failed: "x"})
+	if at, _ := rules.Expiry(nil, &making); at.IsZero() || at.Before(epoch) {
+		t.Errorf("failed: %v", at)
+	}
+}

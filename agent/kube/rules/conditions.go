@@ -1,0 +1,86 @@
+package rules
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Progress is how far the checkpoint behind a PodSnapshot has come.
+type Progress struct {
+	Spooled    bool   // restorable on its node
+	Replicated bool   // restorable on every node
+	Failed     string // why there is no snapshot, or none any more
+	NotInStore string // why it will never be in the store, although it is on its node
+	StoredAt   string // location of the store
+	OriginNode string
+}
+
+// SetProgress writes how far a snapshot has come into its status, and reports whether that says
+// anything new. What has succeeded is taken back only by a failure.
+func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		if setCondition(&s.Status.Conditions, s.Generation, kind, status, reason, message) {
+			changed = true
+		}
+	}
+	if p.Failed != "" {
+		if !meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint) {
+			set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, p.Failed)
+		}
+		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, p.Failed)
+		set(podsnapshotv1.ConditionReady, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, p.Failed)
+		return changed
+	}
+	awaiting := func(kind, message string) {
+		if !meta.IsStatusConditionTrue(s.Status.Conditions, kind) {
+			set(kind, metav1.ConditionFalse, podsnapshotv1.ReasonAwaitingCheckpoint, message)
+		}
+	}
+	if !p.Spooled {
+		awaiting(podsnapshotv1.ConditionCheckpoint, "the pod is being captured")
+		awaiting(podsnapshotv1.ConditionStorageReplicated, "the pod is being captured")
+		awaiting(podsnapshotv1.ConditionReady, "the pod is being captured")
+		return changed
+	}
+	set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, "the pod was captured")
+	switch {
+	case p.Replicated:
+		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, "the snapshot is in the store")
+		changed = setStored(s, p.StoredAt) || changed
+	case p.NotInStore != "":
+		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, p.NotInStore)
+	default:
+		awaiting(podsnapshotv1.ConditionStorageReplicated, fmt.Sprintf("the snapshot is on node %s, it is being replicated", p.OriginNode))
+	}
+	set(podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable, "the snapshot can be restored")
+	return changed
+}
+
+func setStored(s *podsnapshotv1.PodSnapshot, location string) bool {
+	if s.Status.StorageStatus != nil || location == "" {
+		return false
+	}
+	s.Status.StorageStatus = Stored(location, s.Namespace, s.Name)
+	return true
+}
+
+// setCondition sets a condition and reports whether it was another one.
+func setCondition(conditions *[]metav1.Condition, generation int64, kind string, status metav1.ConditionStatus, reason, message string) bool {
+	return meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: Message(message), ObservedGeneration: generation,
+	})
+}
+
+// SetReady sets the condition Ready of a policy or a storage config and reports whether it was
+// another one.
+func SetReady(conditions *[]metav1.Condition, generation int64, ok bool, reason, message string) bool {
+	status := metav1.ConditionFalse
+	if ok {
+		status = metav1.ConditionTrue
+	}
+	return setCondition(conditions, generation, podsnapshotv1.ConditionReady, status, reason, message)
+}

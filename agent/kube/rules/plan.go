@@ -1,0 +1,106 @@
+package rules
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"diapause.dev/agent/kube/podspec"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Plan is what a snapshot of a pod carries, where it is stored, and what becomes of the pod.
+type Plan struct {
+	Policy         string // its name, or podsnapshotv1.NoPolicy
+	StorageConfig  string // its name; empty: the agent's own store
+	Store          string // location of the store; empty: the agent's own
+	Group          map[string]string
+	ServiceAccount string
+	SpecHash       string
+	Spec           string // the distilled spec; empty if it is too large to be kept
+	Stop           bool   // the pod is ended afterwards
+}
+
+// Find looks up a storage config by its name.
+type Find func(name string) (*podsnapshotv1.PodSnapshotStorageConfig, bool)
+
+// Checkpointable returns a refusal unless a pod is in a state in which it can be checkpointed.
+func Checkpointable(pod *corev1.Pod) error {
+	key := PodKey(pod)
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return Refuse("pod %s is being deleted: checkpoint a pod before it is deleted", key)
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return Refuse("pod %s is not running, it has ended (%s): checkpoint a pod that runs", key, pod.Status.Phase)
+	case pod.Status.Phase != corev1.PodRunning:
+		return Refuse("pod %s is not running yet (%s): wait until it is", key, pod.Status.Phase)
+	}
+	return nil
+}
+
+// Prepare returns the plan of a checkpoint that policy asks for, or a refusal.
+func Prepare(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
+	if err := Checkpointable(pod); err != nil {
+		return nil, err
+	}
+	policy, err := Only(pod, policies)
+	if err != nil {
+		return nil, err
+	}
+	if policy == nil {
+		return nil, Refuse("no PodSnapshotPolicy of namespace %s selects pod %s: create one whose selector matches the pod's labels", pod.Namespace, PodKey(pod))
+	}
+	return prepare(pod, policy, find)
+}
+
+// PrepareLocal is Prepare for a checkpoint that a node's operator asks for, who needs no policy.
+func PrepareLocal(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) *Plan {
+	if policy, err := Only(pod, policies); err == nil && policy != nil {
+		if plan, err := prepare(pod, policy, find); err == nil {
+			plan.Stop = false
+			return plan
+		}
+	}
+	return describe(pod)
+}
+
+// describe returns the plan of a checkpoint without a policy.
+func describe(pod *corev1.Pod) *Plan {
+	spec := podspec.Distil(pod)
+	plan := &Plan{Policy: podsnapshotv1.NoPolicy, ServiceAccount: ServiceAccount(pod), SpecHash: spec.Hash()}
+	if b := spec.Encode(); len(b) <= podspec.MaxEncoded {
+		plan.Spec = string(b)
+	}
+	return plan
+}
+
+func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
+	if scope := policy.Spec.SnapshotScope; scope == podsnapshotv1.ScopeRootfsOnly {
+		return nil, Refuse("PodSnapshotPolicy %s asks for snapshotScope %s, which this agent cannot make: set whole-pod", policy.Name, scope)
+	}
+	group, missing := Group(policy, pod.Labels)
+	if len(missing) > 0 {
+		return nil, Refuse("pod %s lacks the label %s, by which PodSnapshotPolicy %s makes groups: give the pod that label", PodKey(pod), strings.Join(missing, ", "), policy.Name)
+	}
+	store, err := StoreOf(policy, find)
+	if err != nil {
+		return nil, err
+	}
+	plan := describe(pod)
+	plan.Policy, plan.StorageConfig, plan.Store, plan.Group = policy.Name, policy.Spec.StorageConfigName, store, group
+	plan.Stop = policy.Spec.TriggerConfig.PostCheckpoint == podsnapshotv1.PostCheckpointStop
+	return plan, nil
+}
+
+// StoreOf returns the location of a policy's store, or a refusal.
+func StoreOf(policy *podsnapshotv1.PodSnapshotPolicy, find Find) (string, error) {
+	name := policy.Spec.StorageConfigName
+	if name == "" {
+		return "", Refuse("PodSnapshotPolicy %s names no storage config: set spec.storageConfigName", policy.Name)
+	}
+	config, ok := find(name)
+	if !ok {
+		return "", Refuse("PodSnapshotPolicy %s names the PodSnapshotStorageConfig %s, which does not exist: create it, or name another", policy.Name, name)
+	}
+	return Location(config)
+}

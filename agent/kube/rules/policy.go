@@ -1,0 +1,91 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Selecting returns the policies that select a pod, sorted by name. Policies of other namespaces
+// than the pod's do not, nor does one whose selector is invalid.
+func Selecting(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) []*podsnapshotv1.PodSnapshotPolicy {
+	var out []*podsnapshotv1.PodSnapshotPolicy
+	for i := range policies {
+		p := &policies[i]
+		s, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector)
+		if err == nil && p.Namespace == pod.Namespace && s.Matches(labels.Set(pod.Labels)) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b *podsnapshotv1.PodSnapshotPolicy) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Names lists the names of policies for a person.
+func Names(policies []*podsnapshotv1.PodSnapshotPolicy) string {
+	var out []string
+	for _, p := range policies {
+		out = append(out, p.Name)
+	}
+	return strings.Join(out, ", ")
+}
+
+// Only returns the one policy that selects a pod, or a refusal if several do; nil: none does.
+func Only(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) (*podsnapshotv1.PodSnapshotPolicy, error) {
+	selecting := Selecting(pod, policies)
+	switch len(selecting) {
+	case 0:
+		return nil, nil
+	case 1:
+		return selecting[0], nil
+	}
+	return nil, Refuse("several PodSnapshotPolicies select pod %s: %s; change their selectors so that one does", PodKey(pod), Names(selecting))
+}
+
+// PodKey returns "namespace/name" of a pod.
+func PodKey(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// GroupKeys returns the keys of the labels that make a policy's groups, sorted.
+func GroupKeys(p *podsnapshotv1.PodSnapshotPolicy) []string {
+	if p.Spec.SnapshotGroupingRules == nil {
+		return nil
+	}
+	keys := slices.Clone(p.Spec.SnapshotGroupingRules.GroupByLabelValue.Labels)
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// Group returns the values that a policy's grouping labels have in an object's labels, and the keys
+// that are missing there.
+func Group(p *podsnapshotv1.PodSnapshotPolicy, of map[string]string) (group map[string]string, missing []string) {
+	for _, k := range GroupKeys(p) {
+		v, ok := of[k]
+		if !ok {
+			missing = append(missing, k)
+			continue
+		}
+		if group == nil {
+			group = make(map[string]string)
+		}
+		group[k] = v
+	}
+	return group, missing
+}
+
+// ServiceAccount returns the name of a pod's service account.
+func ServiceAccount(pod *corev1.Pod) string { return cmp.Or(pod.Spec.ServiceAccountName, "default") }
+
+// MustRestore reports whether a pod that cannot be restored is to be refused instead of starting
+// cold. policy may be nil.
+func MustRestore(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) bool {
+	if pod.Annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail {
+		return true
+	}
+	return policy != nil && policy.Annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
+}

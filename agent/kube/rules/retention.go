@@ -1,0 +1,65 @@
+package rules
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Surplus returns the snapshots that are more than a policy's groups keep: of each group's ready
+// ones the oldest, in the reverse of the order in which pods are given them.
+func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
+	rules := policy.Spec.SnapshotGroupingRules
+	if rules == nil || rules.GroupByLabelValue.GroupRetentionPolicy == nil {
+		return nil
+	}
+	most := int(rules.GroupByLabelValue.GroupRetentionPolicy.MaxSnapshotCountPerGroup)
+	if most <= 0 {
+		return nil
+	}
+	groups := make(map[string][]*podsnapshotv1.PodSnapshot)
+	for i := range all {
+		s := &all[i]
+		group, missing := Group(policy, s.Labels)
+		if s.Namespace == policy.Namespace && s.Spec.PolicyName == policy.Name && Ready(s) && len(missing) == 0 {
+			key := metav1.FormatLabelSelector(metav1.SetAsLabelSelector(group))
+			groups[key] = append(groups[key], s)
+		}
+	}
+	var out []*podsnapshotv1.PodSnapshot
+	for _, g := range groups {
+		slices.SortFunc(g, Newest)
+		if len(g) > most {
+			out = append(out, g[most:]...)
+		}
+	}
+	slices.SortFunc(out, func(a, b *podsnapshotv1.PodSnapshot) int { return Newest(b, a) })
+	return out
+}
+
+// failedTime is how long a PodSnapshot whose checkpoint failed is kept for people to read.
+const failedTime = time.Hour
+
+// Expiry returns when a snapshot is deleted if nothing happens to it, and why; zero: never. policy
+// is the snapshot's, or nil if it is gone.
+func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapshot) (at time.Time, why string) {
+	if c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady); c != nil && c.Reason == podsnapshotv1.ReasonFailed {
+		return c.LastTransitionTime.Add(failedTime), "its checkpoint failed"
+	}
+	if policy == nil || !Ready(s) {
+		return time.Time{}, ""
+	}
+	timeout, err := policy.Spec.Timeout()
+	if err != nil || timeout <= 0 {
+		return time.Time{}, ""
+	}
+	used := s.CreationTimestamp.Time
+	if t := s.Status.LastAccessTime; t != nil && t.After(used) {
+		used = t.Time
+	}
+	return used.Add(timeout), "it was not used for " + policy.Spec.RetentionConfig.LastAccessTimeout
+}

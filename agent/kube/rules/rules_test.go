@@ -1,0 +1,183 @@
+package rules_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"diapause.dev/agent/kube/podspec"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+const hashLabel = podsnapshotv1.LabelSandboxNameHash
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// facts are those of the node in these tests.
+var facts = snapshot.Facts{Architecture: "amd64", RunscVersion: "r1"}
+
+// pod returns a running pod that policy("p") selects.
+func pod(edit ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u", Labels: map[string]string{"app": "web", hashLabel: "aaaa"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}, ServiceAccountName: "sa"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	for _, e := range edit {
+		e(p)
+	}
+	return p
+}
+
+// policy returns a policy that selects the pods of one application and groups by Sandbox.
+func policy(name string, edit ...func(*podsnapshotv1.PodSnapshotPolicy)) podsnapshotv1.PodSnapshotPolicy {
+	p := podsnapshotv1.PodSnapshotPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec: podsnapshotv1.PodSnapshotPolicySpec{
+			StorageConfigName:     "store",
+			Selector:              metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			TriggerConfig:         podsnapshotv1.TriggerConfig{Type: podsnapshotv1.TriggerManual},
+			SnapshotGroupingRules: &podsnapshotv1.SnapshotGroupingRules{GroupByLabelValue: podsnapshotv1.GroupByLabelValue{Labels: []string{hashLabel}}},
+		},
+	}
+	for _, e := range edit {
+		e(&p)
+	}
+	return p
+}
+
+func ungrouped(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.SnapshotGroupingRules = nil }
+
+// ready returns a snapshot of pod() under policy("p"), created so many seconds after epoch.
+func ready(name string, seconds int, edit ...func(*podsnapshotv1.PodSnapshot)) podsnapshotv1.PodSnapshot {
+	spec := podspec.Distil(pod())
+	s := podsnapshotv1.PodSnapshot{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, CreationTimestamp: metav1.NewTime(epoch.Add(time.Duration(seconds) * time.Second)),
+			Labels: map[string]string{hashLabel: "aaaa"},
+			Annotations: map[string]string{
+				podsnapshotv1.AnnotationServiceAccount: "sa", podsnapshotv1.AnnotationSpecHash: spec.Hash(),
+				podsnapshotv1.AnnotationDistilledSpec: string(spec.Encode()),
+				podsnapshotv1.AnnotationRunscVersion:  "r1", podsnapshotv1.AnnotationArchitecture: "amd64",
+			},
+		},
+		Spec: podsnapshotv1.PodSnapshotSpec{PolicyName: "p"},
+	}
+	rules.SetProgress(&s, rules.Progress{Spooled: true, Replicated: true, StoredAt: "gs://b/p"})
+	for _, e := range edit {
+		e(&s)
+	}
+	return s
+}
+
+func annotate(key, value string) func(*podsnapshotv1.PodSnapshot) {
+	return func(s *podsnapshotv1.PodSnapshot) { s.Annotations[key] = value }
+}
+
+func find(name string) (*podsnapshotv1.PodSnapshotStorageConfig, bool) {
+	c := &podsnapshotv1.PodSnapshotStorageConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	switch name {
+	case "store":
+		c.Spec.SnapshotStorageConfig.GCS = &podsnapshotv1.GCSStorage{Bucket: "b", Path: "p/"}
+	case "dir":
+		c.Spec.SnapshotStorageConfig.Dir = &podsnapshotv1.DirStorage{Path: "/srv"}
+	case "empty":
+	default:
+		return nil, false
+	}
+	return c, true
+}
+
+func TestPrepare(t *testing.T) {
+	plan, err := rules.Prepare(pod(), []podsnapshotv1.PodSnapshotPolicy{policy("p")}, find)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Policy != "p" || plan.Store != "gs://b/p" || plan.StorageConfig != "store" || plan.Group[hashLabel] != "aaaa" ||
+		plan.ServiceAccount != "sa" || plan.SpecHash != podspec.Distil(pod()).Hash() || plan.Spec == "" || plan.Stop {
+		t.Errorf("plan %+v", plan)
+	}
+	stop := policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Spec.TriggerConfig.PostCheckpoint, p.Spec.StorageConfigName = podsnapshotv1.PostCheckpointStop, "dir"
+	})
+	if plan, err = rules.Prepare(pod(), []podsnapshotv1.PodSnapshotPolicy{stop}, find); err != nil || !plan.Stop || plan.Store != "dir:/srv" {
+		t.Errorf("plan %+v, %v", plan, err)
+	}
+}
+
+func TestPrepareRefuses(t *testing.T) {
+	type policies = []podsnapshotv1.PodSnapshotPolicy
+	for want, c := range map[string]struct {
+		pod      *corev1.Pod
+		policies policies
+	}{
+		"pod ns/web is being deleted: checkpoint a pod before it is deleted": {
+			pod(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: epoch} }), policies{policy("p")}},
+		"pod ns/web is not running, it has ended (Succeeded): checkpoint a pod that runs": {
+			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), policies{policy("p")}},
+		"pod ns/web is not running yet (Pending): wait until it is": {
+			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), policies{policy("p")}},
+		"no PodSnapshotPolicy of namespace ns selects pod ns/web: create one whose selector matches the pod's labels": {
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.Selector.MatchLabels["app"] = "other" })}},
+		"several PodSnapshotPolicies select pod ns/web: a, b; change their selectors so that one does": {
+			pod(), policies{policy("b"), policy("a")}},
+		"PodSnapshotPolicy p names no storage config: set spec.storageConfigName": {
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "" })}},
+		"PodSnapshotPolicy p names the PodSnapshotStorageConfig gone, which does not exist: create it, or name another": {
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "gone" })}},
+		"PodSnapshotStorageConfig empty names no backend that this agent knows: set gcs or dir": {
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "empty" })}},
+		"pod ns/web lacks the label " + hashLabel + ", by which PodSnapshotPolicy p makes groups: give the pod that label": {
+			pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) }), policies{policy("p")}},
+		"PodSnapshotPolicy p asks for snapshotScope rootfs-only, which this agent cannot make: set whole-pod": {
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.SnapshotScope = podsnapshotv1.ScopeRootfsOnly })}},
+	} {
+		if _, err := rules.Prepare(c.pod, c.policies, find); err == nil || err.Error() != want || !rules.Refused(err) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// TestPolicyOfAnotherNamespace: it counts for nobody here.
+func TestPolicyOfAnotherNamespace(t *testing.T) {
+	other := policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Namespace = "other" })
+	if got := rules.Selecting(pod(), []podsnapshotv1.PodSnapshotPolicy{other}); len(got) != 0 {
+		t.Errorf("selected by %s", rules.Names(got))
+	}
+}
+
+func TestPrepareLocal(t *testing.T) {
+	if plan := rules.PrepareLocal(pod(), nil, find); plan.Policy != podsnapshotv1.NoPolicy || plan.Store != "" || plan.SpecHash == "" || plan.ServiceAccount != "sa" {
+		t.Errorf("plan %+v", plan)
+	}
+	two := []podsnapshotv1.PodSnapshotPolicy{policy("a"), policy("b")}
+	if plan := rules.PrepareLocal(pod(), two, find); plan.Policy != podsnapshotv1.NoPolicy {
+		t.Errorf("plan %+v", plan)
+	}
+	if plan := rules.PrepareLocal(pod(), two[:1], find); plan.Policy != "a" || plan.Store != "gs://b/p" {
+		t.Errorf("plan %+v", plan)
+	}
+}
+
+func TestMustRestore(t *testing.T) {
+	fail := map[string]string{podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail}
+	strict := policy("p")
+	strict.Annotations = fail
+	lax := policy("p")
+	for _, c := range []struct {
+		pod    *corev1.Pod
+		policy *podsnapshotv1.PodSnapshotPolicy
+		want   bool
+	}{
+		{pod(), nil, false}, {pod(), &lax, false}, {pod(), &strict, true},
+		{pod(func(p *corev1.Pod) { p.Annotations = fail }), nil, true},
+	} {
+		if got := rules.MustRestore(c.pod, c.policy); got != c.want {
+			t.Errorf("MustRestore(%v, %v) = %v", c.pod.Annotations, c.policy, got)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// states returns "Type=Status/Reason" of conditions.
+func states(conditions []metav1.Condition) string {
+	var out []string
+	for _, c := range conditions {
+		out = append(out, fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason))
+	}
+	return strings.Join(out, " ")
+}
+
+func TestProgress(t *testing.T) {
+	const (
+		awaiting   = "Checkpoint=False/AwaitingCheckpoint StorageReplicated=False/AwaitingCheckpoint Ready=False/AwaitingCheckpoint"
+		spooled    = "Checkpoint=True/Succeeded StorageReplicated=False/AwaitingCheckpoint Ready=True/AllSnapshotsAvailable"
+		replicated = "Checkpoint=True/Succeeded StorageReplicated=True/Succeeded Ready=True/AllSnapshotsAvailable"
+		failed     = "Checkpoint=False/Failed StorageReplicated=False/Failed Ready=False/Failed"
+		local      = "Checkpoint=True/Succeeded StorageReplicated=False/Failed Ready=True/AllSnapshotsAvailable"
+		lost       = "Checkpoint=True/Succeeded StorageReplicated=False/Failed Ready=False/Failed"
+	)
+	begun, done, all := rules.Progress{}, rules.Progress{Spooled: true}, rules.Progress{Spooled: true, Replicated: true, StoredAt: "dir:/srv"}
+	for name, c := range map[string]struct {
+		steps []rules.Progress
+		want  string
+	}{
+		"begun":             {[]rules.Progress{begun}, awaiting},
+		"spooled":           {[]rules.Progress{begun, done}, spooled},
+		"spooled at once":   {[]rules.Progress{done}, spooled},
+		"replicated":        {[]rules.Progress{begun, done, all}, replicated},
+		"late news":         {[]rules.Progress{all, done, begun}, replicated},
+		"failed":            {[]rules.Progress{begun, {Failed: "x"}}, failed},
+		"name is taken":     {[]rules.Progress{done, {Spooled: true, NotInStore: "x"}}, local},
+		"only copy is gone": {[]rules.Progress{done, {Failed: "x"}}, lost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+			for _, p := range c.steps {
+				rules.SetProgress(s, p)
+				before := s.DeepCopy()
+				if rules.SetProgress(s, p) || states(before.Status.Conditions) != states(s.Status.Conditions) {
+					t.Error("the same again is news")
+				}
+			}
+			if got := states(s.Status.Conditions); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			if s.Status.StorageStatus != nil && s.Status.StorageStatus.Dir.ObservedPath != "/srv/ns/snapshots/a" {
+				t.Errorf("stored at %+v", s.Status.StorageStatus.Dir)
+			}
+		})
+	}
+	s := ready("a", 0)
+	if got := s.Status.StorageStatus.GCS.ObservedGCSPath; got != "gs://b/p/ns/snapshots/a" {
+		t.Errorf("stored at %s", got)
+	}
+}
+
+func trigger(name string, version string, edit ...func(*podsnapshotv1.PodSnapshotManualTrigger)) podsnapshotv1.PodSnapshotManualTrigger {
+	t := podsnapshotv1.PodSnapshotManualTrigger{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version, CreationTimestamp: metav1.NewTime(epoch), Generation: 1},
+		Spec:       podsnapshotv1.PodSnapshotManualTriggerSpec{TargetPod: "web"},
+	}
+	for _, e := range edit {
+		e(&t)
+	}
+	return t
+}
+
+func TestTriggerStates(t *testing.T) {
+	tr := trigger("t", "1")
+	if rules.Ended(&tr) || rules.Taken(&tr) {
+		t.Error("a new trigger")
+	}
+	rules.Take(&tr, "n1", "u")
+	if rules.Ended(&tr) || !rules.Taken(&tr) || states(tr.Status.Conditions) != "Triggered=Unknown/Checkpointing" {
+		t.Errorf("taken: %+v", tr.Status)
+	}
+	done := *tr.DeepCopy()
+	rules.Complete(&done, "s")
+	if !rules.Ended(&done) || rules.Taken(&done) || states(done.Status.Conditions) != "Triggered=True/Complete" || done.Status.SnapshotCreated.Name != "s" {
+		t.Errorf("complete: %+v", done.Status)
+	}
+	if c := done.Status.Conditions[0]; c.LastTransitionTime.IsZero() || !strings.Contains(c.Message, "ns/s") {
+		t.Errorf("complete: %+v", c)
+	}
+	rules.Fail(&tr, "why")
+	if !rules.Ended(&tr) || states(tr.Status.Conditions) != "Triggered=False/Failed" || tr.Status.Conditions[0].Message != "why" {
+		t.Errorf("failed: %+v", tr.Status)
+	}
+}
+
+func TestFirst(t *testing.T) {
+	type triggers = []podsnapshotv1.PodSnapshotManualTrigger
+	take := func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Take(t, "n", "u") }
+	end := func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Fail(t, "x") }
+	later := func(t *podsnapshotv1.PodSnapshotManualTrigger) {
+		t.CreationTimestamp = metav1.NewTime(epoch.AddDate(0, 0, 1))
+	}
+	other := func(t *podsnapshotv1.PodSnapshotManualTrigger) { t.Spec.TargetPod = "other" }
+	for want, all := range map[string]triggers{
+		"":  {trigger("b", "1", end), trigger("a", "2", other)},
+		"a": {trigger("a", "9", take), trigger("b", "2")},
+		"b": {trigger("a", "10"), trigger("b", "9")},
+		"c": {trigger("a", "3", later), trigger("b", "4", end), trigger("c", "5")},
+	} {
+		got := ""
+		if f := rules.First(all, "web"); f != nil {
+			got = f.Name
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestOverlapping(t *testing.T) {
+	selector := func(labels map[string]string, e ...metav1.LabelSelectorRequirement) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchLabels: labels, MatchExpressions: e}
+	}
+	req := func(op metav1.LabelSelectorOperator, values ...string) metav1.LabelSelectorRequirement {
+		return metav1.LabelSelectorRequirement{Key: "app", Operator: op, Values: values}
+	}
+	web := selector(map[string]string{"app": "web"})
+	for i, c := range []struct {
+		a, b metav1.LabelSelector
+		want bool
+	}{
+		{web, web, true},
+		{web, selector(map[string]string{"app": "db"}), false},
+		{web, selector(map[string]string{"tier": "x"}), true},
+		{web, selector(nil), true},
+		{web, selector(nil, req(metav1.LabelSelectorOpNotIn, "web")), false},
+		{web, selector(nil, req(metav1.LabelSelectorOpIn, "web", "db")), true},
+		{web, selector(nil, req(metav1.LabelSelectorOpDoesNotExist)), false},
+		{web, selector(nil, req(metav1.LabelSelectorOpExists)), true},
+		{selector(nil, req(metav1.LabelSelectorOpExists)), selector(nil, req(metav1.LabelSelectorOpDoesNotExist)), false},
+		{selector(nil, req(metav1.LabelSelectorOpExists)), selector(nil, req(metav1.LabelSelectorOpNotIn, "a")), true},
+		{selector(nil, req(metav1.LabelSelectorOpNotIn, "a")), selector(nil, req(metav1.LabelSelectorOpNotIn, "b")), true},
+	} {
+		a := policy("a", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.Selector = c.a })
+		b := policy("b", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.Selector = c.b })
+		if got := len(rules.Overlapping(&a, []podsnapshotv1.PodSnapshotPolicy{a, b})) == 1; got != c.want {
+			t.Errorf("case %d: %v, want %v", i, got, c.want)
+		}
+	}
+}
+
+func TestMessage(t *testing.T) {
+	if got := rules.Message("a\xffb"); got != "a?b" {
+		t.Errorf("got %q", got)
+	}
+	if got := rules.Message(strings.Repeat("é", 5000)); len(got) > 1000 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+		t.Errorf("%d bytes", len(got))
+	}
+}

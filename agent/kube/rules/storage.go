@@ -1,0 +1,52 @@
+package rules
+
+import (
+	"strings"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+const (
+	gcsScheme = "gs://"
+	dirScheme = "dir:"
+)
+
+// Location returns where a storage config's store is, as "gs://bucket/prefix" or "dir:/path".
+func Location(c *podsnapshotv1.PodSnapshotStorageConfig) (string, error) {
+	switch s := c.Spec.SnapshotStorageConfig; {
+	case s.GCS != nil && s.Dir != nil:
+		return "", Refuse("PodSnapshotStorageConfig %s names two backends: leave only gcs or dir", c.Name)
+	case s.GCS != nil:
+		return strings.TrimSuffix(gcsScheme+s.GCS.Bucket+"/"+s.GCS.Path, "/"), nil
+	case s.Dir != nil:
+		return dirScheme + s.Dir.Path, nil
+	}
+	return "", Refuse("PodSnapshotStorageConfig %s names no backend that this agent knows: set gcs or dir", c.Name)
+}
+
+// Stored returns the status of a snapshot that is in the store at a location.
+func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {
+	place := strings.TrimSuffix(location, "/") + "/" + namespace + "/snapshots/" + name
+	if dir, ok := strings.CutPrefix(place, dirScheme); ok {
+		return &podsnapshotv1.StorageStatus{Dir: &podsnapshotv1.DirStorageStatus{ObservedPath: dir}}
+	}
+	return &podsnapshotv1.StorageStatus{GCS: &podsnapshotv1.GCSStorageStatus{ObservedGCSPath: place}}
+}
+
+// StoredAt returns the location of the store that a snapshot is in, as its status says; empty: it
+// does not say.
+func StoredAt(s *podsnapshotv1.PodSnapshot) string {
+	place := ""
+	switch st := s.Status.StorageStatus; {
+	case st == nil:
+	case st.GCS != nil:
+		place = st.GCS.ObservedGCSPath
+	case st.Dir != nil:
+		place = dirScheme + st.Dir.ObservedPath
+	}
+	location, ok := strings.CutSuffix(place, "/"+s.Namespace+"/snapshots/"+s.Name)
+	if !ok {
+		return ""
+	}
+	return location
+}

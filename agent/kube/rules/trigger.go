@@ -1,0 +1,100 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Ended reports whether a trigger has been answered for good.
+func Ended(t *podsnapshotv1.PodSnapshotManualTrigger) bool {
+	c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered)
+	switch {
+	case c == nil:
+		return false
+	case c.Status == metav1.ConditionTrue:
+		return c.Reason == podsnapshotv1.ReasonComplete
+	}
+	return c.Status == metav1.ConditionFalse && (c.Reason == podsnapshotv1.ReasonFailed || c.Reason == podsnapshotv1.ReasonError)
+}
+
+// Taken reports whether an agent works on a trigger.
+func Taken(t *podsnapshotv1.PodSnapshotManualTrigger) bool {
+	return t.Status.NodeName != "" && !Ended(t)
+}
+
+// TakenFor returns how long an agent has been at work on a trigger.
+func TakenFor(t *podsnapshotv1.PodSnapshotManualTrigger) time.Duration {
+	c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered)
+	if !Taken(t) || c == nil {
+		return 0
+	}
+	return time.Since(c.LastTransitionTime.Time)
+}
+
+// Take marks a trigger as taken by a node's agent for one pod.
+func Take(t *podsnapshotv1.PodSnapshotManualTrigger, node, podUID string) {
+	t.Status.NodeName, t.Status.PodUID, t.Status.ObservedGeneration = node, podUID, t.Generation
+	setTriggered(t, metav1.ConditionUnknown, podsnapshotv1.ReasonCheckpointing,
+		fmt.Sprintf("node %s is checkpointing pod %s/%s", node, t.Namespace, t.Spec.TargetPod))
+}
+
+// Complete answers a trigger with the snapshot that was made.
+func Complete(t *podsnapshotv1.PodSnapshotManualTrigger, name string) {
+	t.Status.SnapshotCreated = &podsnapshotv1.SnapshotCreated{Name: name}
+	t.Status.ObservedGeneration = t.Generation
+	setTriggered(t, metav1.ConditionTrue, podsnapshotv1.ReasonComplete, fmt.Sprintf("PodSnapshot %s/%s was made", t.Namespace, name))
+}
+
+// Fail answers a trigger with the reason why there is no snapshot.
+func Fail(t *podsnapshotv1.PodSnapshotManualTrigger, why string) {
+	t.Status.ObservedGeneration = t.Generation
+	setTriggered(t, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, why)
+}
+
+func setTriggered(t *podsnapshotv1.PodSnapshotManualTrigger, status metav1.ConditionStatus, reason, message string) {
+	setCondition(&t.Status.Conditions, t.Generation, podsnapshotv1.ConditionTriggered, status, reason, message)
+}
+
+// InTurn orders triggers of one pod: those that are taken first, then by age.
+func InTurn(a, b *podsnapshotv1.PodSnapshotManualTrigger) int {
+	if ta, tb := Taken(a), Taken(b); ta != tb {
+		if ta {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), version(a, b), cmp.Compare(a.Name, b.Name))
+}
+
+// version compares resource versions, by which objects that were created in one second and not
+// changed since are in the order of their creation.
+func version(a, b metav1.Object) int {
+	c, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	if err != nil {
+		return 0
+	}
+	return c
+}
+
+// First returns the trigger of a pod whose turn it is: the first of those that have not ended. nil:
+// there is none.
+func First(triggers []podsnapshotv1.PodSnapshotManualTrigger, pod string) *podsnapshotv1.PodSnapshotManualTrigger {
+	var open []*podsnapshotv1.PodSnapshotManualTrigger
+	for i := range triggers {
+		if t := &triggers[i]; t.Spec.TargetPod == pod && t.DeletionTimestamp == nil && !Ended(t) {
+			open = append(open, t)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return slices.MinFunc(open, InTurn)
+}

@@ -1,0 +1,35 @@
+package rules
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Verdict says whether a policy can be used, with the reason and the message of its condition Ready.
+func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshotPolicy, find Find) (ok bool, reason, message string) {
+	if _, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector); err != nil {
+		return false, podsnapshotv1.ReasonInvalid, fmt.Sprintf("spec.selector: %v", err)
+	}
+	if _, err := p.Spec.Timeout(); err != nil {
+		return false, podsnapshotv1.ReasonInvalid, fmt.Sprintf("spec.retentionConfig: %v", err)
+	}
+	config, found := find(p.Spec.StorageConfigName)
+	if !found {
+		return false, podsnapshotv1.ReasonStorageConfigNotFound, fmt.Sprintf("there is no PodSnapshotStorageConfig %s: create it, or name another", p.Spec.StorageConfigName)
+	}
+	if _, err := Location(config); err != nil {
+		return false, podsnapshotv1.ReasonStorageConfigNotReady, err.Error()
+	}
+	if c := meta.FindStatusCondition(config.Status.Conditions, podsnapshotv1.ConditionReady); c != nil && c.Status == metav1.ConditionFalse {
+		return false, podsnapshotv1.ReasonStorageConfigNotReady, fmt.Sprintf("PodSnapshotStorageConfig %s is not Ready: %s", config.Name, c.Message)
+	}
+	message = "the policy can be used"
+	if others := Overlapping(p, all); len(others) > 0 {
+		message += fmt.Sprintf("; a pod that %s selects too is not checkpointed: keep their selectors apart", Names(others))
+	}
+	return true, podsnapshotv1.ReasonValid, message
+}

@@ -1,0 +1,153 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// asked is an object that asks for a checkpoint. Its methods write to the API server; none of them
+// undoes an answer that is there already.
+type asked interface {
+	door() door
+	key() snapshot.Key
+	podName() string
+	// taken returns the pod for which this agent has taken the request up; empty: not yet.
+	taken() (podUID string)
+	take(ctx context.Context, pod *corev1.Pod) error
+	complete(ctx context.Context) error
+	fail(ctx context.Context, why string) error
+}
+
+// serve does the next step of a request for a checkpoint of a pod. pod is nil if it is not on this
+// node, or no more.
+func (c *Cluster) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
+	if uid := a.taken(); pod != nil && uid != "" && string(pod.UID) != uid {
+		pod = nil // another one of that name
+	}
+	if o, ok := c.orders.state(a.key()); ok && o.answered {
+		return nil
+	}
+	switch out, why := c.outcome(ctx, a.key()); out {
+	case failed:
+		return c.refuse(ctx, a, pod, why)
+	case safe:
+		s, err := c.podSnapshot(ctx, a.key())
+		if err != nil || s == nil || !rules.Ready(s) {
+			c.snapshots.kick(named(a.key())) // and then comes back here
+			return err
+		}
+		return c.answer(a, a.complete(ctx))
+	case underWay:
+		return nil
+	}
+	return c.takeUp(ctx, a, pod)
+}
+
+// takeUp begins a request of which nobody has heard yet, if it is its turn.
+func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
+	switch {
+	case pod == nil && a.taken() != "":
+		return c.refuse(ctx, a, nil, fmt.Sprintf("pod %s/%s was gone before it was checkpointed", a.key().Namespace, a.podName()))
+	case pod == nil:
+		return nil // it is on another node
+	case c.orders.busy(string(pod.UID)):
+		return nil // nextTurn comes back here
+	}
+	plan, err := c.prepare(ctx, pod)
+	if rules.Refused(err) {
+		return c.refuse(ctx, a, pod, err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	if a.taken() == "" {
+		if err := a.take(ctx, pod); err != nil {
+			return err
+		}
+	}
+	return c.begin(&order{key: a.key(), pod: refOf(pod), plan: plan, door: a.door()})
+}
+
+// refuse answers with the reason why there is no snapshot, and tells it on the pod.
+func (c *Cluster) refuse(ctx context.Context, a asked, pod *corev1.Pod, why string) error {
+	err := a.fail(ctx, why)
+	if err == nil && pod != nil {
+		c.warn(refOf(pod), fmt.Sprintf("Failed to checkpoint the pod: %s", why))
+	}
+	return c.answer(a, err)
+}
+
+// answer notes that a request was answered. That its object is gone by then is as good.
+func (c *Cluster) answer(a asked, err error) error {
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	c.orders.answered(a.key())
+	return nil
+}
+
+// close ends a request whose answer was seen.
+func (c *Cluster) close(a asked) error {
+	k := a.key()
+	c.orders.close(k)
+	if _, ok := c.orders.state(k); ok {
+		return nil
+	}
+	if e, ok := c.ledger.get(k); ok && (e.Deleted || e.Published == "") {
+		return c.ledger.drop(k)
+	}
+	return nil
+}
+
+// prepare returns the plan for a pod's checkpoint, or a refusal.
+func (c *Cluster) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error) {
+	policies, find, err := c.rulesOf(ctx, pod.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Prepare(pod, policies, find)
+}
+
+// rulesOf returns the policies of a namespace, and how to find the storage configs that they name.
+func (c *Cluster) rulesOf(ctx context.Context, namespace string) ([]podsnapshotv1.PodSnapshotPolicy, rules.Find, error) {
+	var policies podsnapshotv1.PodSnapshotPolicyList
+	if err := c.client.List(ctx, &policies, client.InNamespace(namespace)); err != nil {
+		return nil, nil, fmt.Errorf("read policies of namespace %s: %w", namespace, err)
+	}
+	var configs podsnapshotv1.PodSnapshotStorageConfigList
+	if err := c.client.List(ctx, &configs); err != nil {
+		return nil, nil, fmt.Errorf("read storage configs: %w", err)
+	}
+	return policies.Items, func(name string) (*podsnapshotv1.PodSnapshotStorageConfig, bool) {
+		for i := range configs.Items {
+			if configs.Items[i].Name == name {
+				return &configs.Items[i], true
+			}
+		}
+		return nil, false
+	}, nil
+}
+
+// onNode returns a pod of this node, or nil.
+func (c *Cluster) onNode(ctx context.Context, name client.ObjectKey) (*corev1.Pod, error) {
+	pod := new(corev1.Pod)
+	if err := c.client.Get(ctx, name, pod); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read pod %s: %w", name, err)
+	}
+	return pod, nil
+}
+
+func refOf(pod *corev1.Pod) agent.PodRef {
+	return agent.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+}

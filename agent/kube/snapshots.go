@@ -1,0 +1,254 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// serveSnapshot reconciles a PodSnapshot with what this node's agent knows of it.
+func (c *Cluster) serveSnapshot(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	k := snapshot.Key{Namespace: r.Namespace, Name: r.Name}
+	s, err := c.podSnapshot(ctx, k)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	e, _ := c.ledger.get(k)
+	switch {
+	case e.Deleted:
+		return reconcile.Result{}, c.forget(ctx, k)
+	case s == nil && e.Published != "":
+		return reconcile.Result{}, c.serveDeleted(ctx, e)
+	case s == nil:
+		if s, err = c.publishIfDue(ctx, k, e); err != nil || s == nil {
+			return reconcile.Result{}, err
+		}
+	case s.DeletionTimestamp != nil:
+		return reconcile.Result{}, c.serveDeletion(ctx, s)
+	}
+	if s.Annotations[podsnapshotv1.AnnotationOriginNode] != c.cfg.NodeName {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, c.progress(ctx, s)
+}
+
+// publishIfDue creates the PodSnapshot that a request of this node is to have, if it is to have one.
+func (c *Cluster) publishIfDue(ctx context.Context, k snapshot.Key, e entry) (*podsnapshotv1.PodSnapshot, error) {
+	q, known := c.requests.get(k)
+	if !known {
+		return nil, nil
+	}
+	if q.Stage == agent.StageFailed || spooled(q) {
+		there, err := c.stored(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("look for %s: %w", k, err)
+		}
+		if !there {
+			return nil, c.unpublished(ctx, q, e)
+		}
+	}
+	return c.publish(ctx, q, e)
+}
+
+// stored reports whether there is a snapshot of a request that has ended, or nearly so.
+func (c *Cluster) stored(ctx context.Context, q agent.Request) (bool, error) {
+	if local, err := c.node.HasLocal(ctx, q.Key); err != nil || local || q.Stage == agent.StageFailed {
+		return local, err
+	}
+	_, err := c.node.Manifest(ctx, q.Key, q.Store)
+	if errors.Is(err, storage.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// unpublished forgets a request of which there is nothing to publish, once whoever asked has been
+// told.
+func (c *Cluster) unpublished(ctx context.Context, q agent.Request, e entry) error {
+	if d, open := c.doorOf(ctx, e); open {
+		d.kick(c)
+		return nil
+	}
+	c.requests.drop(q)
+	return c.ledger.drop(q.Key)
+}
+
+// doorOf returns who asked for a snapshot, and whether that still waits for an answer.
+func (c *Cluster) doorOf(ctx context.Context, e entry) (d door, open bool) {
+	d = door{in: e.Key.Namespace, trigger: e.Trigger}
+	if e.Trigger != "" {
+		t := new(podsnapshotv1.PodSnapshotManualTrigger)
+		err := c.client.Get(ctx, client.ObjectKey{Namespace: e.Key.Namespace, Name: e.Trigger}, t)
+		return d, err == nil && nameFor(t.UID) == e.Key.Name && !rules.Ended(t)
+	}
+	d.pod = e.Pod.Name
+	pod, err := c.onNode(ctx, client.ObjectKey{Namespace: e.Key.Namespace, Name: e.Pod.Name})
+	if err != nil || pod == nil {
+		return d, false
+	}
+	id := pod.Annotations[podsnapshotv1.AnnotationCheckpoint]
+	s := ParseStatus(pod)
+	return d, nameForAnnotation(pod.UID, id) == e.Key.Name && (s.ID != id || s.State == StateCheckpointing)
+}
+
+// publish creates the PodSnapshot of a request. It returns nil if its namespace is gone or going.
+func (c *Cluster) publish(ctx context.Context, q agent.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
+	if e.Plan == nil {
+		plan, err := c.planOf(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		e.Plan = plan
+	}
+	s, err := c.newSnapshot(ctx, q, e)
+	if err != nil {
+		return nil, err
+	}
+	err = c.client.Create(ctx, s)
+	switch {
+	case apierrors.IsAlreadyExists(err): // the cache did not have it yet
+		if err := c.live.Get(ctx, named(q.Key), s); err != nil {
+			return nil, fmt.Errorf("read PodSnapshot %s: %w", q.Key, err)
+		}
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
+		c.log.Warn("no PodSnapshot, its namespace is gone", "snapshot", q.Key.String())
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("create PodSnapshot %s: %w", q.Key, err)
+	}
+	c.latest.put(s)
+	e.Key, e.Pod, e.Published = q.Key, q.Pod, string(s.UID)
+	return s, c.ledger.put(e)
+}
+
+// newSnapshot returns the PodSnapshot of a request, to be created.
+func (c *Cluster) newSnapshot(ctx context.Context, q agent.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
+	plan := e.Plan
+	facts, err := c.node.Facts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("facts of this node: %w", err)
+	}
+	annotations := map[string]string{
+		podsnapshotv1.AnnotationOriginPod:      q.Pod.Name,
+		podsnapshotv1.AnnotationOriginNode:     c.cfg.NodeName,
+		podsnapshotv1.AnnotationSnapshotUID:    q.SnapshotUID,
+		podsnapshotv1.AnnotationSpecHash:       plan.SpecHash,
+		podsnapshotv1.AnnotationDistilledSpec:  plan.Spec,
+		podsnapshotv1.AnnotationServiceAccount: plan.ServiceAccount,
+		podsnapshotv1.AnnotationStorageConfig:  plan.StorageConfig,
+		podsnapshotv1.AnnotationRunscVersion:   facts.RunscVersion,
+		podsnapshotv1.AnnotationArchitecture:   facts.Architecture,
+		podsnapshotv1.AnnotationTrigger:        e.Trigger,
+	}
+	maps.DeleteFunc(annotations, func(_, v string) bool { return v == "" })
+	return &podsnapshotv1.PodSnapshot{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: q.Key.Namespace, Name: q.Key.Name, Labels: plan.Group, Annotations: annotations,
+			Finalizers: []string{podsnapshotv1.Finalizer},
+		},
+		Spec: podsnapshotv1.PodSnapshotSpec{PolicyName: plan.Policy},
+	}, nil
+}
+
+// planOf finds out what a snapshot carries that was asked for through the node's own door: from the
+// pod, or, if that is gone, from the manifest.
+func (c *Cluster) planOf(ctx context.Context, q agent.Request) (*rules.Plan, error) {
+	pod, err := c.onNode(ctx, client.ObjectKey{Namespace: q.Pod.Namespace, Name: q.Pod.Name})
+	if err != nil {
+		return nil, err
+	}
+	if pod != nil && string(pod.UID) == q.Pod.UID {
+		return c.prepareLocal(ctx, pod)
+	}
+	m, err := c.node.Manifest(ctx, q.Key, q.Store)
+	if err != nil {
+		return nil, fmt.Errorf("manifest of %s: %w", q.Key, err)
+	}
+	o := m.Meta.Origin
+	return &rules.Plan{
+		Policy: podsnapshotv1.NoPolicy, Store: q.Store, ServiceAccount: o.ServiceAccount, SpecHash: o.SpecHash, Group: o.Group,
+	}, nil
+}
+
+func (c *Cluster) prepareLocal(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error) {
+	policies, find, err := c.rulesOf(ctx, pod.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return rules.PrepareLocal(pod, policies, find), nil
+}
+
+// progress writes into the status of one of this node's PodSnapshots how far it has come.
+func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+	k := keyOf(s)
+	p, err := c.progressOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	before, was := s.DeepCopy(), rules.Ready(s)
+	if rules.SetProgress(s, p) {
+		if err := c.client.Status().Patch(ctx, s, client.MergeFrom(before)); err != nil {
+			c.latest.drop(k)
+			return fmt.Errorf("status of PodSnapshot %s: %w", k, err)
+		}
+		c.latest.put(s)
+	}
+	if o, ok := c.orders.state(k); ok && (p.Spooled || p.Failed != "") {
+		o.door.kick(c)
+	}
+	if q, ok := c.requests.get(k); ok && (p.Replicated || p.Failed != "" || p.NotInStore != "") {
+		c.requests.drop(q)
+	}
+	if rules.Ready(s) && !was {
+		e, _ := c.ledger.get(k)
+		c.tell(e.Pod, fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
+	}
+	return nil
+}
+
+// progressOf returns how far the checkpoint of one of this node's PodSnapshots has come.
+func (c *Cluster) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (rules.Progress, error) {
+	k, p := keyOf(s), rules.Progress{OriginNode: c.cfg.NodeName}
+	o, ordered := c.orders.state(k)
+	q, known := c.requests.get(k)
+	p.StoredAt = cmp.Or(q.Store, c.cfg.Store)
+	switch {
+	case known && q.Stage == agent.StageReplicated:
+		p.Spooled, p.Replicated = true, true
+		return p, nil
+	case known && q.Stage != agent.StageFailed, ordered && !known && !o.ended:
+		p.Spooled = known && spooled(q) || ordered && o.spooled
+		return p, nil
+	case !known && rules.Replicated(s):
+		return p, nil
+	}
+	local, err := c.node.HasLocal(ctx, k)
+	if err != nil {
+		return p, fmt.Errorf("look for %s: %w", k, err)
+	}
+	switch {
+	case local:
+		p.Spooled, p.NotInStore = true, q.Error
+	case known:
+		p.Failed = q.Error
+	case ordered && o.err != nil:
+		p.Failed = o.err.Error()
+	default:
+		p.Failed = fmt.Sprintf("node %s has no such snapshot any more", c.cfg.NodeName)
+	}
+	return p, nil
+}

@@ -1,0 +1,105 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Times after which a trigger that is not answered by the agent of its pod's node is answered here.
+const (
+	// lookTime is how long a trigger is left to the agents before its pod is looked for.
+	lookTime = 500 * time.Millisecond
+	// takeTime is how long the agent of a pod's node may take to take a trigger.
+	takeTime = 30 * time.Second
+	// leaseTime is how long a node may be silent before it counts as gone.
+	leaseTime = time.Minute
+	// workTime is how long an agent may work on a trigger.
+	workTime = 15 * time.Minute
+	// watchPause is how often one looks after a node.
+	watchPause = 15 * time.Second
+)
+
+// answerTrigger answers a trigger that no node's agent will answer.
+func (c *Cluster) answerTrigger(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	t := new(podsnapshotv1.PodSnapshotManualTrigger)
+	if err := c.client.Get(ctx, name, t); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if rules.Ended(t) {
+		return reconcile.Result{}, nil
+	}
+	if wait := lookTime - time.Since(t.CreationTimestamp.Time); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	why, wait, err := c.unanswerable(ctx, t)
+	if err != nil || why == "" {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
+	return retryConflict(client.IgnoreNotFound(writeTrigger(ctx, c.client, t, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Fail(t, why) })))
+}
+
+// unanswerable says why no agent will answer a trigger, or when to look again.
+func (c *Cluster) unanswerable(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (why string, wait time.Duration, err error) {
+	if t.Status.NodeName != "" {
+		silent, err := c.silent(ctx, t.Status.NodeName)
+		switch {
+		case err != nil:
+			return "", 0, err
+		case silent:
+			return fmt.Sprintf("node %s, which was checkpointing the pod, is gone or does not answer: create another trigger when the pod runs again", t.Status.NodeName), 0, nil
+		case rules.TakenFor(t) > workTime:
+			return fmt.Sprintf("the agent of node %s did not finish within %v: look into its log", t.Status.NodeName, workTime), 0, nil
+		}
+		return "", watchPause, nil
+	}
+	name := client.ObjectKey{Namespace: t.Namespace, Name: t.Spec.TargetPod}
+	pod := new(corev1.Pod)
+	err = c.live.Get(ctx, name, pod)
+	switch age := time.Since(t.CreationTimestamp.Time); {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("there is no pod %s: name a pod of namespace %s that runs", name, name.Namespace), 0, nil
+	case err != nil:
+		return "", 0, fmt.Errorf("read pod %s: %w", name, err)
+	case pod.Spec.NodeName == "":
+		return fmt.Sprintf("pod %s is not running, it has no node yet: wait until it runs", name), 0, nil
+	case age < takeTime:
+		return "", takeTime - age, nil
+	}
+	if waits, err := c.waits(ctx, t); err != nil || waits {
+		return "", watchPause, err
+	}
+	return fmt.Sprintf("no agent runs on node %s, where pod %s is: pods are checkpointed only on nodes where Diapause is installed", pod.Spec.NodeName, name), 0, nil
+}
+
+// waits reports whether a trigger waits for another one of its pod.
+func (c *Cluster) waits(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (bool, error) {
+	var all podsnapshotv1.PodSnapshotManualTriggerList
+	if err := c.client.List(ctx, &all, client.InNamespace(t.Namespace), client.MatchingFields{targetIndex: targetOf(t)[0]}); err != nil {
+		return false, fmt.Errorf("read triggers of pod %s: %w", targetOf(t)[0], err)
+	}
+	first := rules.First(all.Items, t.Spec.TargetPod)
+	return first != nil && rules.Taken(first), nil
+}
+
+// silent reports whether a node's kubelet has left its Lease alone for too long, or has none.
+func (c *Cluster) silent(ctx context.Context, node string) (bool, error) {
+	lease := new(coordinationv1.Lease)
+	err := c.live.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: node}, lease)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the Lease of node %s: %w", node, err)
+	}
+	return lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) > leaseTime, nil
+}
