@@ -60,6 +60,7 @@ type PodSnapshotManualTriggerStatus struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// podUID is the pod that is checkpointed: another one of its name is not.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	PodUID string `json:"podUID,omitempty"`
 	// observedGeneration is the generation of the spec to which the status belongs.
 	// +optional
