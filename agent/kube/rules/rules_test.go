@@ -165,7 +165,7 @@ func TestPrepareLocal(t *testing.T) {
 		stops := policy("a", func(p *podsnapshotv1.PodSnapshotPolicy) {
 			p.Spec.TriggerConfig = podsnapshotv1.TriggerConfig{Type: trigger, PostCheckpoint: podsnapshotv1.PostCheckpointStop}
 		})
-		if plan := rules.PrepareLocal(pod(), policies{stops}, find); plan.Stop != (trigger == podsnapshotv1.TriggerWorkload) {
+		if plan := rules.PrepareLocal(pod(), []podsnapshotv1.PodSnapshotPolicy{stops}, find); plan.Stop != (trigger == podsnapshotv1.TriggerWorkload) {
 			t.Errorf("%s: stop %v", trigger, plan.Stop)
 		}
 	}
