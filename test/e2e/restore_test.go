@@ -12,6 +12,7 @@ func TestSameNode(t *testing.T) {
 	s := w.checkpoint(p)
 	w.remove("web")
 	again := w.run(w.pod("web", on(n)))
+	t.Logf("cold %v, checkpoint %v, restored %v", p.took, s.took, again.took)
 	w.restored(again, s.name, before)
 	w.reads("web", "/tmp/mark", "kept")
 }
