@@ -109,14 +109,15 @@ func replace(path string, r io.Reader, perm os.FileMode) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// lock keeps other installations away from dir until the file it returns is closed. It does not
+// lock keeps other installations away from dir, which it makes if need be, until what it returns is
+// closed. It does not
 // wait: there is one at a time by the order in which the kubelet starts containers, and a second
 // one is a mistake that its user should hear of.
 func lock(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("install: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.Open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("install: %w", err)
 	}

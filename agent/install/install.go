@@ -134,7 +134,7 @@ func (o Options) pods(ctx context.Context) (names []string, err error) {
 // removePrograms removes the files that Install puts under Dir, and the directories that are empty
 // then. What others put there stays.
 func (o Options) removePrograms() error {
-	paths := []string{o.host(o.runscConfig()), o.host(o.Dir, ".lock")}
+	paths := []string{o.host(o.runscConfig())}
 	for _, p := range programs {
 		paths = append(paths, o.host(o.Dir, "bin", p))
 	}

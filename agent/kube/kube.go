@@ -105,8 +105,8 @@ func New(cfg Config, node Node) (*Cluster, error) {
 // logTo sends what libraries log to the first agent's logger of this process.
 func logTo(l *slog.Logger) {
 	logOnce.Do(func() {
-		klog.SetSlogLogger(l)
-		log.SetLogger(logr.FromSlogHandler(l.Handler()))
+		klog.SetSlogLogger(slog.New(quiet{l.Handler()}))
+		log.SetLogger(logr.FromSlogHandler(quiet{l.Handler()}))
 	})
 }
 
@@ -120,7 +120,7 @@ func newManager(cfg Config) (manager.Manager, error) {
 	return manager.New(rc, manager.Options{
 		Scheme:                 scheme,
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper(), nil },
-		Logger:                 logr.FromSlogHandler(cfg.Logger.Handler()),
+		Logger:                 logr.FromSlogHandler(quiet{cfg.Logger.Handler()}),
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
 		Cache: cache.Options{

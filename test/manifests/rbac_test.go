@@ -17,7 +17,7 @@ func TestPermissions(t *testing.T) {
 		{"watch", "", "pods", "", "", "", true},
 		{"patch", "", "pods", "status", "default", "", true},
 		{"get", "", "nodes", "", "", "", true},
-		{"create", "", "events", "", "default", "", true},
+		{"create", "events.k8s.io", "events", "", "default", "", true},
 		{"create", "podsnapshot.gke.io", "podsnapshots", "", "default", "", true},
 		{"delete", "podsnapshot.gke.io", "podsnapshots", "", "default", "", true},
 		{"update", "podsnapshot.gke.io", "podsnapshots", "status", "default", "", true},

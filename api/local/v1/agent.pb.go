@@ -2479,6 +2479,94 @@ func (x *AskRestoreResponse) GetSnapshot() string {
 	return ""
 }
 
+type PrepareWorkloadRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareWorkloadRequest) Reset() {
+	*x = PrepareWorkloadRequest{}
+	mi := &file_agent_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareWorkloadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareWorkloadRequest) ProtoMessage() {}
+
+func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
+func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *PrepareWorkloadRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type PrepareWorkloadResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ImagePath     string                 `protobuf:"bytes,1,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // directory holding gcs_opts.json
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareWorkloadResponse) Reset() {
+	*x = PrepareWorkloadResponse{}
+	mi := &file_agent_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareWorkloadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareWorkloadResponse) ProtoMessage() {}
+
+func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
+func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *PrepareWorkloadResponse) GetImagePath() string {
+	if x != nil {
+		return x.ImagePath
+	}
+	return ""
+}
+
 type ReportRestoreRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Request   string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -2494,7 +2582,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2594,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2607,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -2572,7 +2660,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2672,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2685,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_proto_rawDescGZIP(), []int{35}
 }
 
 var File_agent_proto protoreflect.FileDescriptor
@@ -2795,7 +2883,13 @@ const file_agent_proto_rawDesc = "" +
 	"\x05START\x10\x01\x12\v\n" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
-	"\x04WAIT\x10\x04\"\xb9\x02\n" +
+	"\x04WAIT\x10\x04\"7\n" +
+	"\x16PrepareWorkloadRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"8\n" +
+	"\x17PrepareWorkloadResponse\x12\x1d\n" +
+	"\n" +
+	"image_path\x18\x01 \x01(\tR\timagePath\"\xb9\x02\n" +
 	"\x14ReportRestoreRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
 	"\n" +
@@ -2823,10 +2917,11 @@ const file_agent_proto_rawDesc = "" +
 	"\x05Sweep\x12\x1f.diapause.local.v1.SweepRequest\x1a\x1d.diapause.local.v1.SweepEvent0\x01\x12M\n" +
 	"\x06Status\x12 .diapause.local.v1.StatusRequest\x1a!.diapause.local.v1.StatusResponse\x12D\n" +
 	"\x03Top\x12\x1d.diapause.local.v1.TopRequest\x1a\x1e.diapause.local.v1.TopResponse\x12U\n" +
-	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x012\xc5\x01\n" +
+	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x012\xaf\x02\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
-	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12b\n" +
+	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
+	"\x0fPrepareWorkload\x12).diapause.local.v1.PrepareWorkloadRequest\x1a*.diapause.local.v1.PrepareWorkloadResponse\x12b\n" +
 	"\rReportRestore\x12'.diapause.local.v1.ReportRestoreRequest\x1a(.diapause.local.v1.ReportRestoreResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
 
 var (
@@ -2842,7 +2937,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -2878,12 +2973,14 @@ var file_agent_proto_goTypes = []any{
 	(*Snapshot)(nil),                 // 31: diapause.local.v1.Snapshot
 	(*AskRestoreRequest)(nil),        // 32: diapause.local.v1.AskRestoreRequest
 	(*AskRestoreResponse)(nil),       // 33: diapause.local.v1.AskRestoreResponse
-	(*ReportRestoreRequest)(nil),     // 34: diapause.local.v1.ReportRestoreRequest
-	(*ReportRestoreResponse)(nil),    // 35: diapause.local.v1.ReportRestoreResponse
-	nil,                              // 36: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 37: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 38: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
+	(*PrepareWorkloadRequest)(nil),   // 34: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 35: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 36: diapause.local.v1.ReportRestoreRequest
+	(*ReportRestoreResponse)(nil),    // 37: diapause.local.v1.ReportRestoreResponse
+	nil,                              // 38: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 39: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 40: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 41: google.protobuf.Timestamp
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -2893,27 +2990,27 @@ var file_agent_proto_depIdxs = []int32{
 	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	38, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	40, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	31, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	38, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	40, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	3,  // 12: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	18, // 13: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	3,  // 14: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	21, // 15: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	28, // 16: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	39, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	41, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	24, // 18: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	27, // 19: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	38, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	39, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	40, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	41, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	28, // 22: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	30, // 23: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	29, // 24: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	36, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	38, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 26: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	37, // 27: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	39, // 27: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
 	2,  // 28: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
 	5,  // 29: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
 	8,  // 30: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
@@ -2925,21 +3022,23 @@ var file_agent_proto_depIdxs = []int32{
 	25, // 36: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
 	19, // 37: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
 	32, // 38: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	34, // 39: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 40: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 41: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 42: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	31, // 43: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 44: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 45: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 46: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	23, // 47: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	26, // 48: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	20, // 49: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	33, // 50: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	35, // 51: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	40, // [40:52] is the sub-list for method output_type
-	28, // [28:40] is the sub-list for method input_type
+	34, // 39: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	36, // 40: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 41: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 42: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 43: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	31, // 44: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 45: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 46: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	17, // 47: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	23, // 48: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	26, // 49: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	20, // 50: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	33, // 51: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	35, // 52: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	37, // 53: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	41, // [41:54] is the sub-list for method output_type
+	28, // [28:41] is the sub-list for method input_type
 	28, // [28:28] is the sub-list for extension type_name
 	28, // [28:28] is the sub-list for extension extendee
 	0,  // [0:28] is the sub-list for field type_name
@@ -2979,7 +3078,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

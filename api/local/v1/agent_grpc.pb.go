@@ -508,8 +508,9 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Shim_AskRestore_FullMethodName    = "/diapause.local.v1.Shim/AskRestore"
-	Shim_ReportRestore_FullMethodName = "/diapause.local.v1.Shim/ReportRestore"
+	Shim_AskRestore_FullMethodName      = "/diapause.local.v1.Shim/AskRestore"
+	Shim_PrepareWorkload_FullMethodName = "/diapause.local.v1.Shim/PrepareWorkload"
+	Shim_ReportRestore_FullMethodName   = "/diapause.local.v1.Shim/ReportRestore"
 )
 
 // ShimClient is the client API for Shim service.
@@ -520,6 +521,9 @@ const (
 type ShimClient interface {
 	// AskRestore is called when a sandbox is created: shall it be restored, and from where?
 	AskRestore(ctx context.Context, in *AskRestoreRequest, opts ...grpc.CallOption) (*AskRestoreResponse, error)
+	// PrepareWorkload is called before a sandbox is created whose processes may have it saved. It
+	// returns the image path that runsc is to be given for that.
+	PrepareWorkload(ctx context.Context, in *PrepareWorkloadRequest, opts ...grpc.CallOption) (*PrepareWorkloadResponse, error)
 	// ReportRestore tells how a restore that AskRestore ordered went on.
 	ReportRestore(ctx context.Context, in *ReportRestoreRequest, opts ...grpc.CallOption) (*ReportRestoreResponse, error)
 }
@@ -536,6 +540,16 @@ func (c *shimClient) AskRestore(ctx context.Context, in *AskRestoreRequest, opts
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AskRestoreResponse)
 	err := c.cc.Invoke(ctx, Shim_AskRestore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shimClient) PrepareWorkload(ctx context.Context, in *PrepareWorkloadRequest, opts ...grpc.CallOption) (*PrepareWorkloadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PrepareWorkloadResponse)
+	err := c.cc.Invoke(ctx, Shim_PrepareWorkload_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -560,6 +574,9 @@ func (c *shimClient) ReportRestore(ctx context.Context, in *ReportRestoreRequest
 type ShimServer interface {
 	// AskRestore is called when a sandbox is created: shall it be restored, and from where?
 	AskRestore(context.Context, *AskRestoreRequest) (*AskRestoreResponse, error)
+	// PrepareWorkload is called before a sandbox is created whose processes may have it saved. It
+	// returns the image path that runsc is to be given for that.
+	PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error)
 	// ReportRestore tells how a restore that AskRestore ordered went on.
 	ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error)
 	mustEmbedUnimplementedShimServer()
@@ -574,6 +591,9 @@ type UnimplementedShimServer struct{}
 
 func (UnimplementedShimServer) AskRestore(context.Context, *AskRestoreRequest) (*AskRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AskRestore not implemented")
+}
+func (UnimplementedShimServer) PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PrepareWorkload not implemented")
 }
 func (UnimplementedShimServer) ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportRestore not implemented")
@@ -617,6 +637,24 @@ func _Shim_AskRestore_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shim_PrepareWorkload_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PrepareWorkloadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShimServer).PrepareWorkload(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shim_PrepareWorkload_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShimServer).PrepareWorkload(ctx, req.(*PrepareWorkloadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Shim_ReportRestore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReportRestoreRequest)
 	if err := dec(in); err != nil {
@@ -645,6 +683,10 @@ var Shim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AskRestore",
 			Handler:    _Shim_AskRestore_Handler,
+		},
+		{
+			MethodName: "PrepareWorkload",
+			Handler:    _Shim_PrepareWorkload_Handler,
 		},
 		{
 			MethodName: "ReportRestore",

@@ -1,0 +1,264 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"diapause.dev/agent"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// disk is what a node keeps across restarts of its agent, and the stores of all nodes.
+type disk struct {
+	mu       sync.Mutex
+	journal  map[string]agent.Request // by request
+	order    []string                 // of the requests
+	spool    map[snapshot.Key]*storage.Manifest
+	captures map[snapshot.Key]int // that came as far as the spool
+	stores   *stores
+}
+
+func newDisk(s *stores) *disk {
+	return &disk{
+		journal: make(map[string]agent.Request), spool: make(map[snapshot.Key]*storage.Manifest),
+		captures: make(map[snapshot.Key]int), stores: s,
+	}
+}
+
+// stores are the snapshots in stores, by location.
+type stores struct {
+	mu  sync.Mutex
+	all map[string]map[snapshot.Key]*storage.Manifest
+	err error // why none can be reached
+}
+
+func newStores() *stores { return &stores{all: make(map[string]map[snapshot.Key]*storage.Manifest)} }
+
+func (s *stores) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *stores) put(location string, m *storage.Manifest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	if s.all[location] == nil {
+		s.all[location] = make(map[snapshot.Key]*storage.Manifest)
+	}
+	s.all[location][m.Meta.Key] = m
+	return nil
+}
+
+func (s *stores) get(location string, k snapshot.Key) (*storage.Manifest, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	if m := s.all[location][k]; m != nil {
+		return m, nil
+	}
+	return nil, fmt.Errorf("snapshot %s: %w", k, storage.ErrNotFound)
+}
+
+func (s *stores) remove(location string, k snapshot.Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	delete(s.all[location], k)
+	return nil
+}
+
+// step is a step of a checkpoint at which a test may hold it up, or make it fail.
+type step string
+
+const (
+	stepAccept    step = "accept"    // before it is journaled
+	stepCapture   step = "capture"   // journaled, before the spool has it
+	stepReplicate step = "replicate" // the spool has it
+)
+
+// fakeNode is an agent of which a test decides how its checkpoints go. It implements kube.Node.
+type fakeNode struct {
+	disk    *disk
+	facts   snapshot.Facts
+	cluster agent.Cluster
+	boot    context.Context // done when the agent is killed
+
+	mu      sync.Mutex
+	running map[string]int // checkpoints by pod
+	most    int            // checkpoints of one pod at once
+	// at, if set, is called at each step; what it returns fails the checkpoint.
+	at func(ctx context.Context, s step, o agent.CheckpointOptions) error
+}
+
+var errKilled = errors.New("killed")
+
+func (n *fakeNode) Facts(context.Context) (snapshot.Facts, error) { return n.facts, nil }
+
+func (n *fakeNode) Requests() ([]agent.Request, error) {
+	n.disk.mu.Lock()
+	defer n.disk.mu.Unlock()
+	var out []agent.Request
+	for _, id := range n.disk.order {
+		out = append(out, n.disk.journal[id])
+	}
+	return out, nil
+}
+
+// recover ends what an earlier agent left, as an agent does at its start.
+func (n *fakeNode) recover() {
+	all, _ := n.Requests() // does not fail
+	for _, q := range all {
+		switch {
+		case q.Stage == agent.StageSpooled:
+			n.replicate(q)
+		case q.Stage == agent.StageAccepted && n.disk.manifest(q.Key) != nil:
+			q.Stage = agent.StageSpooled
+			n.advance(q)
+			n.replicate(q)
+		case q.Stage == agent.StageAccepted:
+			q.Stage, q.Error = agent.StageFailed, "the agent ended before the snapshot was complete"
+			n.advance(q)
+		}
+	}
+}
+
+func (d *disk) manifest(k snapshot.Key) *storage.Manifest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.spool[k]
+}
+
+// advance journals a request and tells the cluster, unless the agent has been killed.
+func (n *fakeNode) advance(q agent.Request) {
+	if n.boot.Err() != nil {
+		return
+	}
+	n.disk.mu.Lock()
+	if _, ok := n.disk.journal[q.ID]; !ok {
+		n.disk.order = append(n.disk.order, q.ID)
+	}
+	n.disk.journal[q.ID] = q
+	n.disk.mu.Unlock()
+	n.cluster.Changed(q)
+}
+
+func (n *fakeNode) replicate(q agent.Request) error {
+	m := n.disk.manifest(q.Key)
+	if m == nil || n.boot.Err() != nil {
+		return errKilled
+	}
+	if err := n.disk.stores.put(q.Store, m); err != nil {
+		return fmt.Errorf("%w: %w", agent.ErrNotReplicated, err)
+	}
+	q.Stage = agent.StageReplicated
+	n.advance(q)
+	return nil
+}
+
+func (n *fakeNode) step(ctx context.Context, s step, o agent.CheckpointOptions) error {
+	if n.boot.Err() != nil {
+		return errKilled
+	}
+	if n.at != nil {
+		if err := n.at(ctx, s, o); err != nil {
+			return err
+		}
+	}
+	if n.boot.Err() != nil {
+		return errKilled
+	}
+	return context.Cause(ctx)
+}
+
+func (n *fakeNode) count(pod string, by int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.running[pod] += by
+	n.most = max(n.most, n.running[pod])
+}
+
+// pods is set by a test's world: it finds a pod by its UID.
+func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptions) (*agent.Found, error) {
+	if err := n.step(ctx, stepAccept, o); err != nil {
+		return nil, err
+	}
+	n.count(o.Target, 1)
+	captured := sync.OnceFunc(func() { n.count(o.Target, -1) })
+	defer captured()
+	pod := podByUID(o.Target)
+	d, err := n.cluster.Describe(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	q := agent.Request{
+		ID: "r-" + o.Name, SnapshotUID: "s-" + o.Name, Key: snapshot.Key{Namespace: pod.Namespace, Name: o.Name}, Pod: pod,
+		Stage: agent.StageAccepted, Store: d.Store, Created: time.Now(),
+	}
+	n.advance(q)
+	if err := n.step(ctx, stepCapture, o); err != nil {
+		q.Stage, q.Error = agent.StageFailed, err.Error()
+		n.advance(q)
+		return nil, err
+	}
+	m := &storage.Manifest{Meta: snapshot.Meta{
+		Key: q.Key, UID: q.SnapshotUID, Facts: n.facts,
+		Origin: snapshot.Origin{Pod: pod.Name, PodUID: pod.UID, ServiceAccount: d.ServiceAccount, Group: d.Group, SpecHash: d.SpecHash},
+	}}
+	n.disk.mu.Lock()
+	n.disk.spool[q.Key] = m
+	n.disk.captures[q.Key]++
+	n.disk.mu.Unlock()
+	q.Stage = agent.StageSpooled
+	n.advance(q)
+	captured()
+	if n.boot.Err() == nil && o.Spooled != nil {
+		o.Spooled(&agent.Found{Manifest: m, OnNode: true})
+	}
+	if err := n.step(life, stepReplicate, o); err != nil {
+		return nil, fmt.Errorf("%w: %w", agent.ErrNotReplicated, err)
+	}
+	if err := n.replicate(q); err != nil {
+		return nil, err
+	}
+	return &agent.Found{Manifest: m, OnNode: true, Replicated: true}, nil
+}
+
+func (n *fakeNode) Remove(_ context.Context, k snapshot.Key, location string) error {
+	if n.boot.Err() != nil {
+		return errKilled
+	}
+	if err := n.disk.stores.remove(location, k); err != nil {
+		return err
+	}
+	return n.Forget(context.Background(), k)
+}
+
+func (n *fakeNode) Forget(_ context.Context, k snapshot.Key) error {
+	n.disk.mu.Lock()
+	defer n.disk.mu.Unlock()
+	delete(n.disk.spool, k)
+	return nil
+}
+
+func (n *fakeNode) HasLocal(_ context.Context, k snapshot.Key) (bool, error) {
+	return n.disk.manifest(k) != nil, nil
+}
+
+func (n *fakeNode) Manifest(_ context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
+	if m := n.disk.manifest(k); m != nil {
+		return m, nil
+	}
+	return n.disk.stores.get(location, k)
+}
