@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -39,5 +40,5 @@ func run(m *testing.M) (code int, err error) {
 	}
 	fmt.Printf("the cluster and all that is installed took %v\n", time.Since(began).Round(time.Millisecond))
 	code = m.Run()
-	return code, shared.Close()
+	return code, errors.Join(shared.left(), shared.Close())
 }
