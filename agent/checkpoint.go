@@ -254,7 +254,19 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.toSpool(life, im)
+	if err := c.toSpool(life, im); err != nil {
+		return err
+	}
+	if c.o.sentry == nil || !c.description.Stop {
+		return nil
+	}
+	// The sentry has let the sandbox run on by itself; what it has done since is given up.
+	c.rec.Completed = true
+	if err := c.Agent.stop(c.pod, c.rec, c.watch); err != nil {
+		return err
+	}
+	c.note(StageSpooled)
+	return nil
 }
 
 // advance journals a stage.
