@@ -94,6 +94,7 @@ type fakeNode struct {
 	facts   snapshot.Facts
 	cluster agent.Cluster
 	boot    context.Context // done when the agent is killed
+	die     func()          // kills it
 
 	mu      sync.Mutex
 	running map[string]int // checkpoints by pod
@@ -261,4 +262,11 @@ func (n *fakeNode) Manifest(_ context.Context, k snapshot.Key, location string) 
 		return m, nil
 	}
 	return n.disk.stores.get(location, k)
+}
+
+// manifestOf returns the manifest of a request's snapshot.
+func manifestOf(q agent.Request, account, hash string) *storage.Manifest {
+	return &storage.Manifest{Meta: snapshot.Meta{
+		Key: q.Key, UID: q.SnapshotUID, Origin: snapshot.Origin{Pod: q.Pod.Name, PodUID: q.Pod.UID, ServiceAccount: account, SpecHash: hash},
+	}}
 }

@@ -58,9 +58,9 @@ func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.K
 		break
 	}
 	if failure != nil {
-		c.warn(ref, "Failed to restore the pod: "+failure.Error())
+		c.event(ref, key, corev1.EventTypeWarning, actionRestore, "Failed to restore the pod: "+failure.Error())
 	} else {
-		c.tell(ref, condition.Message)
+		c.event(ref, key, corev1.EventTypeNormal, actionRestore, condition.Message)
 	}
 	if r.patch == nil && !r.restored {
 		return
@@ -167,24 +167,4 @@ func (c *Cluster) used(ctx context.Context, k snapshot.Key) error {
 		c.log.Warn("time of use not written yet", "snapshot", k.String(), "error", err)
 	}
 	return client.IgnoreNotFound(err)
-}
-
-// tell makes a normal event on a pod, warn a warning.
-func (c *Cluster) tell(ref agent.PodRef, message string) {
-	c.event(ref, corev1.EventTypeNormal, message)
-}
-
-func (c *Cluster) warn(ref agent.PodRef, message string) {
-	c.event(ref, corev1.EventTypeWarning, message)
-}
-
-// event makes an event on a pod, without waiting for the API server.
-func (c *Cluster) event(ref agent.PodRef, kind, message string) {
-	if ref.Name == "" {
-		return
-	}
-	pod := &corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(ref.UID),
-	}
-	c.events.Eventf(pod, nil, kind, podsnapshotv1.EventReason, podsnapshotv1.EventReason, "%s", rules.Message(message))
 }

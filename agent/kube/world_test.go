@@ -161,7 +161,8 @@ func (w *world) node(name string) string {
 type running struct {
 	*kube.Cluster
 	node *fakeNode
-	kill func() // ends the agent as SIGKILL does, and waits for that
+	boot context.Context // done when the agent is killed
+	kill func()          // ends the agent as SIGKILL does, and waits for that
 }
 
 // start starts the agent of a node. edit may set how its checkpoints go, and how it reaches the API.
@@ -169,7 +170,7 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 	w.t.Helper()
 	boot, kill := context.WithCancel(context.Background())
 	n := &fakeNode{
-		disk: w.disks[node], boot: boot, running: make(map[string]int),
+		disk: w.disks[node], boot: boot, die: kill, running: make(map[string]int),
 		facts: snapshot.Facts{Architecture: "amd64", RunscVersion: "r1"},
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -199,7 +200,7 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 		}
 	})
 	w.t.Cleanup(stop)
-	return &running{Cluster: c, node: n, kill: stop}
+	return &running{Cluster: c, node: n, boot: boot, kill: stop}
 }
 
 // pod makes a pod that runs on a node.
@@ -384,3 +385,5 @@ func (w *world) event(pod *corev1.Pod, kind, text string) {
 		w.t.Fatal(err)
 	}
 }
+
+func keyOf(o client.Object) client.ObjectKey { return client.ObjectKeyFromObject(o) }

@@ -249,3 +249,17 @@ func (w *world) cold(p *ready, before life, why string) {
 	}
 	w.sound(p)
 }
+
+// asked waits until the kubelet works on a pod: by then the agent has been asked, or is about to be,
+// from what the pod shall be restored.
+func (w *world) asked(name string) {
+	w.Helper()
+	w.eventually(name+" is on a node", func() error {
+		p := new(corev1.Pod)
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, p)
+		if err == nil && p.Status.StartTime == nil {
+			err = errNotYet
+		}
+		return err
+	})
+}

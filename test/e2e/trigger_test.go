@@ -99,3 +99,23 @@ func (w *world) reads(pod, path, want string) {
 		w.Errorf("%s in pod %s is %q, want %q", path, pod, got, want)
 	}
 }
+
+// discard deletes a snapshot and returns when it is gone.
+func (w *world) discard(name string) {
+	w.Helper()
+	s := &podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	w.must(w.client.Delete(w.ctx, s))
+	w.awaitGone(s)
+}
+
+// outlast returns when a snapshot that is created now is a newer one: the API server counts seconds.
+func (w *world) outlast(s snapshotted) {
+	w.Helper()
+	created := w.snapshot(s.name).CreationTimestamp.Time
+	w.eventually("the next second", func() error {
+		if !time.Now().Truncate(time.Second).After(created) {
+			return errNotYet
+		}
+		return nil
+	})
+}
