@@ -245,7 +245,7 @@ func (c *checkpoint) warm() error {
 	if err != nil {
 		return err
 	}
-	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir(), mapping)
+	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir(), c.cfg.Keys != "", mapping)
 	return err
 }
 
