@@ -58,6 +58,8 @@ func TestContainers(t *testing.T) {
 	before := w.life(first)
 	w.reads("web", "/shared/init", "1")
 	w.write("web", "/shared/mark", "kept")
+	w.write("web", "/memory/mark", "remembered")
+	w.write("web", "/scratch/mark", "scratched")
 	w.write("web", "/claim/mark", "claimed")
 	count := w.count("web")
 	s := w.checkpoint(first)
@@ -71,6 +73,8 @@ func TestContainers(t *testing.T) {
 	}
 	w.reads("web", "/shared/init", "1")
 	w.reads("web", "/shared/mark", "kept")
+	w.reads("web", "/memory/mark", "remembered")
+	w.reads("web", "/scratch/mark", "scratched")
 	w.reads("web", "/claim/mark", "claimed")
 	w.reads("web", "/config/key", "config-new")
 	w.reads("web", "/secret/key", "secret-new")
@@ -90,6 +94,8 @@ func (w *world) several(colour string) func(*corev1.Pod) {
 		shared := corev1.VolumeMount{Name: "shared", MountPath: "/shared"}
 		p.Spec.Volumes = []corev1.Volume{
 			{Name: "shared", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
 			{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}},
 			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config"}}}},
 			{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}},
@@ -105,7 +111,7 @@ func (w *world) several(colour string) func(*corev1.Pod) {
 		app := &p.Spec.Containers[0]
 		app.Env = []corev1.EnvVar{{Name: "WORKLOAD_COLOUR", Value: colour}}
 		app.VolumeMounts = []corev1.VolumeMount{
-			shared, {Name: "claim", MountPath: "/claim"}, {Name: "config", MountPath: "/config"}, {Name: "secret", MountPath: "/secret"},
+			shared, {Name: "memory", MountPath: "/memory"}, {Name: "scratch", MountPath: "/scratch"}, {Name: "claim", MountPath: "/claim"}, {Name: "config", MountPath: "/config"}, {Name: "secret", MountPath: "/secret"},
 		}
 		get := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/state", Port: intstr.FromInt32(8080)}}
 		app.ReadinessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
 const (
@@ -94,10 +96,20 @@ func quantile(d []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// podStages are the moments of a pod that is starting, by the condition that says so.
+// podStages are the moments of a pod on its way to be Ready, by the condition that says so.
 var podStages = []struct {
 	condition corev1.PodConditionType
 	name      string
 }{
-	{corev1.PodScheduled, "scheduled"}, {corev1.PodReadyToStartContainers, "its sandbox runs"}, {corev1.PodReady, "Ready"},
+	{corev1.PodScheduled, "it is scheduled"}, {corev1.PodReadyToStartContainers, "its sandbox runs"}, {podsnapshotv1.ConditionPodRestored, "it is restored"},
+}
+
+// reached adds the stages that a pod has reached by now to those that it had reached before.
+func reached(stages []stage, p *corev1.Pod, now time.Duration) []stage {
+	for _, x := range podStages {
+		if condition(p, x.condition).Status == corev1.ConditionTrue && !slices.ContainsFunc(stages, func(s stage) bool { return s.name == x.name }) {
+			stages = append(stages, stage{x.name, now})
+		}
+	}
+	return stages
 }
