@@ -49,8 +49,7 @@ func TestGolden(t *testing.T) {
 	s := w.checkpoint(first)
 
 	began := time.Now()
-	d.Spec.Replicas = new(int32(1 + more))
-	w.must(w.client.Update(w.ctx, d))
+	w.kubectl("scale", "deployment/golden", fmt.Sprintf("--replicas=%d", 1+more))
 	all := w.replicas(1+more, labels)
 	t.Logf("%d pods from one snapshot in %v", more, time.Since(began))
 	nodes := make(map[string]int)

@@ -44,17 +44,10 @@ func TestBeforeReplication(t *testing.T) {
 	w.gcs.Kill()
 	s := w.checkpoint(p)
 	w.remove("web")
-	woken := make(chan *ready, 1)
-	failed := make(chan error, 1)
-	go func() {
-		again, err := w.tryRun(w.ctx, w.pod("web", on(w.Node(1))))
-		failed <- err
-		woken <- again
-	}()
+	woken := w.start(w.pod("web", on(w.Node(1))))
 	w.asked("web")
 	w.must(w.gcs.Start(w.ctx))
-	w.must(<-failed)
-	w.restored(<-woken, s.name, before)
+	w.restored(w.finish(woken), s.name, before)
 }
 
 // TestNamed brings back an older snapshot, which the pod names, and the newest, which it need not.

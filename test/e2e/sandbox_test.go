@@ -42,7 +42,7 @@ func TestSDK(t *testing.T) {
 	var made []string
 	for _, mark := range []string{"one", "two"} {
 		w.write("box", "/tmp/mark", mark)
-		uid, at, err := s.snapshot(w.ctx, "My_Trigger of the test with a name that is cut")
+		uid, at, err := s.snapshot(w.ctx, "My_Trigger_with_a_name_that_is_so_long_that_it_is_cut")
 		w.must(err)
 		if _, err := time.Parse(time.RFC3339, at); err != nil {
 			t.Error(err)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +61,7 @@ func (s *sdk) isReady(resources *metav1.APIResourceList) error {
 
 // snapshot is snapshots.create: it returns the snapshot's name and its time.
 func (s *sdk) snapshot(ctx context.Context, name string) (uid, timestamp string, err error) {
-	name = strings.Trim(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "-")
-	name = fmt.Sprintf("%s-%s-%08x", name[:min(len(name), 38)], time.Now().UTC().Format("20060102-150405"), rand.Uint32())
+	name = triggerName(name)
 	triggers := s.api.Resource(triggerResource).Namespace(s.in)
 	made, err := triggers.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "podsnapshot.gke.io/v1", "kind": "PodSnapshotManualTrigger",
@@ -86,6 +86,13 @@ func (s *sdk) snapshot(ctx context.Context, name string) (uid, timestamp string,
 		}
 	}
 	return "", "", fmt.Errorf("%w: %s was not processed within %v", errSDK, name, sdkTimeout)
+}
+
+// triggerName is the name of the object for the caller's name of a trigger.
+func triggerName(name string) string {
+	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	name = cmp.Or(strings.Trim(name[:min(len(name), 38)], "-"), "snap")
+	return fmt.Sprintf("%s-%s-%08x", name, time.Now().UTC().Format("20060102-150405"), rand.Uint32())
 }
 
 // created reads a trigger as the SDK does. It returns nothing where that waits for more.
