@@ -4,7 +4,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
