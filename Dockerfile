@@ -1,6 +1,7 @@
-# The agent's image: the agent with its companions, and unmodified runsc, all
-# static. A node installer copies the shim, runsc and the sidecar from it to the
-# node; the agent itself runs from it.
+# The image of Diapause: the agent with its companions, and unmodified runsc, all static. In a
+# cluster its init container installs the shim, runsc and the sidecar on the node (diapause-agent
+# install), and the agent runs from it. The same sources give the same programs; with
+# SOURCE_DATE_EPOCH set and --output type=image,rewrite-timestamp=true, the same image.
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./

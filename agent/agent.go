@@ -49,6 +49,9 @@ type Agent struct {
 	lineage   map[string]storage.Key // sandbox id → its newest snapshot, or the one it came from
 
 	wake chan struct{} // there is something to replicate
+
+	life context.Context // done when the agent is to stop
+	end  context.CancelCauseFunc
 }
 
 // containerdTime bounds the wait for containerd at start.
@@ -66,6 +69,7 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 		lineage: make(map[string]storage.Key),
 		wake:    make(chan struct{}, 1),
 	}
+	a.life, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.cache = &lazyCache{dir: filepath.Join(cfg.StateDir, "cache"), maxBytes: cfg.CacheSize / 2, log: cfg.Logger}
 	a.stores = newStores(cfg.Store, a.openStore)
 	a.restores = newRestores(a)
@@ -94,7 +98,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("open spool: %w", err)
 	}
-	if a.spool, err = storage.Open(ctx, b, a.storeOptions()); err != nil {
+	spool := a.storeOptions()
+	spool.Spool = true
+	if a.spool, err = storage.Open(ctx, b, spool); err != nil {
 		return fmt.Errorf("open spool: %w", err)
 	}
 	if _, err := a.stores.own.get(ctx); err != nil {
@@ -141,6 +147,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // Close gives everything back that New opened.
 func (a *Agent) Close() error {
+	a.end(ErrStopping)
 	a.beside.Wait()
 	return errors.Join(a.cri.Close(), a.stores.close(), a.spool.Backend().Close(), a.cache.close())
 }
@@ -151,10 +158,9 @@ const stopTime = 20 * time.Second
 
 // serveLocal serves the local service until ctx is done.
 func (a *Agent) serveLocal(ctx context.Context, l *rootsocket.Listener) error {
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, func() { end(ErrStopping) })()
+	defer context.AfterFunc(ctx, func() { a.end(ErrStopping) })()
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(1 << 20))
-	localv1.RegisterAgentServer(s, &service{Agent: a, life: life})
+	localv1.RegisterAgentServer(s, &service{Agent: a})
 	localv1.RegisterShimServer(s, &shimService{Agent: a})
 	stop := context.AfterFunc(ctx, func() {
 		kill := time.AfterFunc(stopTime, s.Stop)

@@ -59,6 +59,9 @@ type sidecarHandler struct{ a *Agent }
 
 // Checkpoint implements gofer.Handler.
 func (h sidecarHandler) Checkpoint(o sidecar.Options, sock int) error {
+	if o.Direction == sidecar.Workload {
+		return h.a.saved(o, sock)
+	}
 	return h.a.captures.take(o, sock)
 }
 

@@ -26,6 +26,8 @@ type CheckpointOptions struct {
 	// Progress, if set, is told how far a stage is, in bytes of raw image; total is 0 while
 	// unknown. It is called from several goroutines.
 	Progress func(stage string, done, total int64)
+	// sentry, if set, has begun the save by itself.
+	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far.
 	Accepted func(request string)
 	Spooled  func(*Found)
@@ -71,12 +73,15 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer release()
 	defer c.cleanUp()
 	err = c.save(ctx, life)
-	c.closeArena() // its memory is not to wait for the store
 	if err != nil {
-		return c.fail(err)
+		err = c.fail(err)
+	}
+	c.closeArena() // neither its memory nor the next checkpoint is to wait for the store
+	release()
+	if err != nil {
+		return err
 	}
 	return c.replicated(life)
 }
@@ -106,8 +111,7 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	if c.o.Accepted != nil {
 		c.o.Accepted(c.rec.ID)
 	}
-	c.o.Progress("queue", 0, 0)
-	if release, err = c.turns.take(ctx, pod.ID); err != nil {
+	if release, err = c.turn(ctx); err != nil {
 		return nil, err
 	}
 	if err = c.ready(ctx); err == nil {
@@ -118,6 +122,18 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	if err != nil {
 		release()
 		return nil, err
+	}
+	return release, nil
+}
+
+// turn waits for the sandbox's turn. A sandbox that has begun a save by itself is not kept waiting.
+func (c *checkpoint) turn(ctx context.Context) (release func(), err error) {
+	c.o.Progress("queue", 0, 0)
+	if c.o.sentry == nil {
+		return c.turns.take(ctx, c.rec.SandboxID)
+	}
+	if release = c.turns.try(c.rec.SandboxID); release == nil {
+		return nil, fmt.Errorf("pod %s: %w: it is being checkpointed", c.rec.Pod, ErrInvalid)
 	}
 	return release, nil
 }
@@ -229,7 +245,7 @@ func (c *checkpoint) warm() error {
 	if err != nil {
 		return err
 	}
-	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir(), mapping)
+	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir(), c.cfg.Keys != "", mapping)
 	return err
 }
 
@@ -238,7 +254,19 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.toSpool(life, im)
+	if err := c.toSpool(life, im); err != nil {
+		return err
+	}
+	if c.o.sentry == nil || !c.description.Stop {
+		return nil
+	}
+	// The sentry has let the sandbox run on by itself; what it has done since is given up.
+	c.rec.Completed = true
+	if err := c.Agent.stop(c.pod, c.rec, c.watch); err != nil {
+		return err
+	}
+	c.note(StageSpooled)
+	return nil
 }
 
 // advance journals a stage.

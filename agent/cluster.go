@@ -45,6 +45,8 @@ type Description struct {
 	Group          map[string]string
 	SpecHash       string
 	Store          string // location; empty: the agent's own
+	// Stop ends a sandbox whose own workload has had it saved, once its snapshot is safe.
+	Stop bool
 }
 
 // Request is a checkpoint as the agent's journal knows it.

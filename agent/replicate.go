@@ -24,6 +24,10 @@ func (a *Agent) replicate(ctx context.Context, rec *record, progress func(done, 
 		return err
 	}
 	defer release()
+	if now, err := readRecord(a.journal.path(rec.ID)); err == nil && now.Stage == StageReplicated {
+		rec.Stage, rec.Timeline = now.Stage, now.Timeline // somebody else was first
+		return nil
+	}
 	dst, err := a.stores.get(ctx, rec.Store)
 	if err != nil {
 		return err

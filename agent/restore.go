@@ -207,9 +207,14 @@ func (rs *restores) revive(request string) (*restore, error) {
 	return r, nil
 }
 
+// localName reports whether a request names a directory of its own.
+func localName(request string) bool {
+	return filepath.Base(request) == request && request != ".." && request != "."
+}
+
 // recall reads what an earlier agent wrote down of a restore.
 func (rs *restores) recall(request string) (*restore, error) {
-	if filepath.Base(request) != request || request == ".." || request == "." {
+	if !localName(request) {
 		return nil, fmt.Errorf("%w: request %.40q", ErrInvalid, request)
 	}
 	b, err := os.ReadFile(filepath.Join(rs.cfg.RequestDir, request, restoreFile))
@@ -231,7 +236,7 @@ func (rs *restores) wanted(ctx context.Context, request string) bool {
 	if r == nil {
 		var err error
 		if r, err = rs.recall(request); err != nil {
-			return rs.captures.isExpected(request)
+			return rs.captures.isExpected(request) || rs.waiting(ctx, request)
 		}
 	}
 	_, err := rs.cri.Get(ctx, r.SandboxID)

@@ -20,7 +20,6 @@ import (
 type service struct {
 	localv1.UnimplementedAgentServer
 	*Agent
-	life context.Context // done when the agent is to stop
 }
 
 // bound returns ctx, ended by the end of the agent's life too.

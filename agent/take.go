@@ -13,26 +13,53 @@ import (
 
 // take captures the image: what happens here is the pause.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
-	dir := filepath.Join(c.cfg.RequestDir, c.rec.ID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("request directory: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	opts := sidecar.Options{Socket: c.cfg.SidecarSocket, Request: c.rec.ID, Token: newID(16), Direction: sidecar.Checkpoint}
-	c.capture = capture.New(c.arena)
-	forget := c.captures.expect(opts, c.capture)
-	defer forget()
-	if err := opts.Write(dir); err != nil {
-		return nil, err
-	}
 	c.o.Progress("capture", 0, 0)
-	im, err := c.ask(life, dir)
+	c.capture = capture.New(c.arena)
+	var im *capture.Image
+	var err error
+	if c.o.sentry != nil {
+		im, err = c.receive(life)
+	} else {
+		im, err = c.order(life)
+	}
 	resumed := time.Now()
 	opened, closed := c.capture.Span()
 	c.watch.lapAt("ask", opened)
 	c.watch.lapAt("capture", closed)
 	c.watch.lapAt("resume", resumed)
 	return im, err
+}
+
+// receive captures what a sentry sends that has begun by itself.
+func (c *checkpoint) receive(life context.Context) (*capture.Image, error) {
+	ctx, cancel := context.WithTimeoutCause(life, c.cfg.CaptureTime, ErrCaptureTime)
+	defer cancel()
+	stop := context.AfterFunc(ctx, c.capture.Abort)
+	defer stop()
+	if err := c.capture.Serve(c.o.sentry.take()); err != nil {
+		return nil, err
+	}
+	im, err := c.capture.Image(ctx)
+	if err != nil {
+		return nil, c.why(ctx, err)
+	}
+	return im, nil
+}
+
+// order has the shim save the sandbox, by a sidecar that is expected.
+func (c *checkpoint) order(life context.Context) (*capture.Image, error) {
+	dir := filepath.Join(c.cfg.RequestDir, c.rec.ID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("request directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	opts := sidecar.Options{Socket: c.cfg.SidecarSocket, Request: c.rec.ID, Token: newID(16), Direction: sidecar.Checkpoint}
+	forget := c.captures.expect(opts, c.capture)
+	defer forget()
+	if err := opts.Write(dir); err != nil {
+		return nil, err
+	}
+	return c.ask(life, dir)
 }
 
 // ask makes the shim save the sandbox, and waits until it has and the sandbox runs on. When life

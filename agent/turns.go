@@ -40,6 +40,22 @@ func (t *turns) take(ctx context.Context, name string) (release func(), err erro
 	}, nil
 }
 
+// try is take for who does not wait: it returns nil if the name is not free.
+func (t *turns) try(name string) (release func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.named[name] != nil {
+		return nil
+	}
+	u := &turn{sem: semaphore.NewWeighted(1), users: 1}
+	t.named[name] = u
+	u.sem.TryAcquire(1) // succeeds: it is new
+	return func() {
+		u.sem.Release(1)
+		t.leave(name, u)
+	}
+}
+
 func (t *turns) leave(name string, u *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

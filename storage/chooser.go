@@ -12,6 +12,7 @@ import (
 // busy, whatever the data and the bandwidth. Safe for concurrent use.
 type chooser struct {
 	fixed Codec // CodecAuto: choose
+	small bool  // S2 at least
 	wire  *wire
 
 	mu   sync.Mutex
@@ -32,8 +33,7 @@ type cost struct {
 const (
 	zstdPerByte, zstdRatio = 3.5e-9, 0.17
 	s2PerByte, s2Ratio     = 1.0e-9, 0.28
-	packPerByte            = 0.65e-9
-	s2Skips                = 0.5e-9   // of a raw byte, at most, where there is nothing to gain
+	packPerByte            = 0.2e-9
 	minLearnt              = 32 << 10 // raw bytes of a chunk that tells anything
 )
 
@@ -43,9 +43,9 @@ const sampleEvery = 256
 // margin is how many seconds of work the backend must have for the others to take their time.
 const margin = 0.01
 
-func newChooser(fixed Codec, w *wire) *chooser {
+func newChooser(fixed Codec, small bool, w *wire) *chooser {
 	return &chooser{
-		fixed: fixed, wire: w,
+		fixed: fixed, small: small, wire: w,
 		zstd: cost{zstdPerByte, zstdRatio}, s2: cost{s2PerByte, s2Ratio},
 	}
 }
@@ -70,14 +70,13 @@ func (c *chooser) choose() Codec {
 	if left/rate >= margin {
 		return strong
 	}
-	return cheapest(c.s2, rate)
+	return c.cheapest(rate)
 }
 
 // cheapest compares storing a chunk as it is with S2, by the time of one processor. Writing is
-// taken to cost what it takes, which is right where it matters: on a fast local disk. When in
-// doubt it is S2, which is read faster too.
-func cheapest(s2 cost, rate float64) Codec {
-	if s2.perByte > s2Skips+1.5*(1-s2.ratio)*(packPerByte+1/rate) {
+// taken to cost what it takes, which is right where it matters: on a fast local disk.
+func (c *chooser) cheapest(rate float64) Codec {
+	if !c.small && c.s2.perByte > 1.5*(1-c.s2.ratio)*(packPerByte+1/rate) {
 		return CodecNone
 	}
 	return CodecS2

@@ -18,7 +18,7 @@ func TestChooser(t *testing.T) {
 	} {
 		w := &wire{taken: test.rate, spent: 1}
 		w.begin().add(1 << 20)
-		c := newChooser(CodecAuto, w)
+		c := newChooser(CodecAuto, false, w)
 		count := map[Codec]int{}
 		for range 100 {
 			count[c.choose()]++
@@ -30,7 +30,7 @@ func TestChooser(t *testing.T) {
 }
 
 func TestChooserLearns(t *testing.T) {
-	c := newChooser(CodecAuto, &wire{taken: 20e6, spent: 1, left: 8 << 20})
+	c := newChooser(CodecAuto, false, &wire{taken: 20e6, spent: 1, left: 8 << 20})
 	for range 50 { // noise: zstd gains nothing
 		c.learn(CodecZstd, 100000, 100000, 100*time.Microsecond)
 		c.learn(CodecS2, 100000, 100000, 10*time.Microsecond)
@@ -38,14 +38,18 @@ func TestChooserLearns(t *testing.T) {
 	if got := c.choose(); got != CodecS2 {
 		t.Errorf("noise on a slow wire: %s", got)
 	}
-	c = newChooser(CodecAuto, &wire{taken: 1e12, spent: 1})
+	c = newChooser(CodecAuto, false, &wire{taken: 1e12, spent: 1})
 	for range 50 {
 		c.learn(CodecS2, 100000, 90000, 300*time.Microsecond)
 	}
 	if got := c.choose(); got != CodecNone {
 		t.Errorf("on memory: %s", got)
 	}
-	fixed := newChooser(CodecZstd, &wire{})
+	c.small = true
+	if got := c.choose(); got != CodecS2 {
+		t.Errorf("on memory, for a spool: %s", got)
+	}
+	fixed := newChooser(CodecZstd, false, &wire{})
 	if got := fixed.choose(); got != CodecZstd {
 		t.Errorf("asked for zstd: %s", got)
 	}

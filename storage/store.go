@@ -18,6 +18,10 @@ type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
 	Codec  Codec        // of the chunks written; CodecAuto: whichever is fastest, chunk by chunk
 
+	// Spool says that what is written is going to be copied to another store: with CodecAuto chunks are
+	// then made smaller even where it would be faster to write them as they are.
+	Spool bool
+
 	// Keyring, if set, says how snapshots are encrypted; without it they are not.
 	Keyring Keyring
 
@@ -45,6 +49,7 @@ type Store struct {
 	backend Backend
 	log     *slog.Logger
 	codec   Codec
+	spool   bool
 	cache   PackCache // or nil
 	keyring Keyring   // or nil
 
@@ -64,7 +69,7 @@ const maxMarker = 64 << 10
 // Open opens the store in b, and makes b a store if it is none yet. A store of another format is
 // refused with ErrFormat. The backend stays the caller's, who closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
-	s := &Store{backend: b, log: o.Logger, codec: o.Codec, cache: o.Cache, keyring: o.Keyring}
+	s := &Store{backend: b, log: o.Logger, codec: o.Codec, spool: o.Spool, cache: o.Cache, keyring: o.Keyring}
 	if o.Codec > CodecS2 {
 		return nil, fmt.Errorf("open store %s: %w: %s", b.Location(), ErrFormat, o.Codec)
 	}

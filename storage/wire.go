@@ -116,7 +116,7 @@ func (w *wire) advance() {
 
 // doubt is how many seconds are added to those measured: a first burst goes into buffers, and says
 // little.
-const doubt = 0.005
+const doubt = 0.002
 
 // state returns the rate in bytes per second (0: nothing is known) and how many bytes the backend
 // still has to do with. Some backends read a pack at once and are busy with it for long: until it

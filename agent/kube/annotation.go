@@ -137,7 +137,7 @@ func (a *askedByAnnotation) write(ctx context.Context, version string, s Status)
 	if b, err = json.Marshal(p); err != nil {
 		return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
 	}
-	err = a.c.client.Patch(ctx, a.pod.DeepCopy(), client.RawPatch(types.MergePatchType, b))
+	err = a.c.client.Status().Patch(ctx, a.pod.DeepCopy(), client.RawPatch(types.MergePatchType, b))
 	if err == nil || version == "" && (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
 		return nil
 	}

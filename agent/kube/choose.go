@@ -199,7 +199,7 @@ func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Descrip
 }
 
 func description(p *rules.Plan) agent.Description {
-	return agent.Description{ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store}
+	return agent.Description{ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store, Stop: p.Stop}
 }
 
 // Changed implements agent.Cluster.

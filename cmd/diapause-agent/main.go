@@ -15,6 +15,7 @@ import (
 	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent"
 )
@@ -30,8 +31,9 @@ func main() {
 
 func command() *cobra.Command {
 	var (
-		cfg   agent.Config
-		level string
+		cfg     agent.Config
+		cluster clusterFlags
+		level   string
 	)
 	cmd := &cobra.Command{
 		Use:   "diapause-agent",
@@ -47,7 +49,7 @@ func command() *cobra.Command {
 			if cfg.Logger, err = logger(level); err != nil {
 				return err
 			}
-			return run(cmd.Context(), cfg)
+			return run(cmd.Context(), cfg, cluster)
 		},
 	}
 	node, _ := os.Hostname() // empty: --node says it
@@ -68,8 +70,10 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Node, "node", node, "name of this node")
 	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	cluster.register(f)
 	cfg.Version = version()
 	cmd.Version = cfg.Version
+	cmd.AddCommand(installCommand(), uninstallCommand())
 	return cmd
 }
 
@@ -82,7 +86,7 @@ func logger(level string) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
 }
 
-func run(ctx context.Context, cfg agent.Config) error {
+func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("must run as root")
 	}
@@ -93,12 +97,26 @@ func run(ctx context.Context, cfg agent.Config) error {
 	if err != nil {
 		return err
 	}
-	err = a.Run(ctx)
+	err = serve(ctx, a, cfg, cluster)
 	if closeErr := a.Close(); err == nil {
 		err = closeErr
 	}
 	cfg.Logger.Info("agent stopped")
 	return err
+}
+
+// serve returns when the agent and what it does for its cluster have both ended.
+func serve(ctx context.Context, a *agent.Agent, cfg agent.Config, cluster clusterFlags) error {
+	k, err := cluster.join(a, cfg)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.Run(ctx) })
+	if k != nil {
+		g.Go(func() error { return k.Run(ctx) })
+	}
+	return g.Wait()
 }
 
 // version is the module's version, or the commit it was built from.

@@ -24,3 +24,14 @@ func (Discard) Register(int, int, uint64) error { return nil }
 
 // Capture implements Pages.
 func (Discard) Capture(int, []memmap.FileRange, int64) error { return nil }
+
+// Refuse is a Pages that takes nothing and fails with its error: the save fails, and the sandbox
+// runs on. A workload that has its own sandbox saved learns of it so; of a gofer that hangs up
+// before the save has begun gVisor does not tell it.
+type Refuse struct{ Err error }
+
+// Register implements Pages.
+func (r Refuse) Register(int, int, uint64) error { return r.Err }
+
+// Capture implements Pages.
+func (r Refuse) Capture(int, []memmap.FileRange, int64) error { return r.Err }

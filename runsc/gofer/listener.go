@@ -17,7 +17,7 @@ import (
 
 // Handler decides what becomes of a sidecar. Its methods are called concurrently.
 type Handler interface {
-	// Checkpoint takes over the sentry's socket sock if it returns no error; then the sidecar is
+	// Checkpoint, of either direction, takes over the sentry's socket sock if it returns no error; then the sidecar is
 	// told so and goes away. It must not wait for the checkpoint.
 	Checkpoint(o sidecar.Options, sock int) error
 	// Restore returns where a restore reads from, or why there is no such restore. It is called
@@ -96,10 +96,10 @@ func (l *Listener) serve(ctx context.Context, c *sidecar.Conn) error {
 	if err != nil {
 		return err
 	}
-	if o.Direction == sidecar.Checkpoint {
-		return l.welcome(c, o, l.checkpoint(o, f))
+	if o.Direction == sidecar.Restore {
+		return l.restore(ctx, c, o)
 	}
-	return l.restore(ctx, c, o)
+	return l.welcome(c, o, l.checkpoint(o, f))
 }
 
 // checkpoint hands the sentry's socket to the handler.

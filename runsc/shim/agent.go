@@ -109,6 +109,21 @@ func (a agent) report(ctx context.Context, req *localv1.ReportRestoreRequest) er
 	})
 }
 
+// prepareWorkload returns the image path for a sandbox whose processes may have it saved.
+func (a agent) prepareWorkload(ctx context.Context, sandbox string) (path string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patientWait)
+	defer cancel()
+	err = a.call(ctx, func(c localv1.ShimClient) error {
+		resp, err := c.PrepareWorkload(ctx, &localv1.PrepareWorkloadRequest{SandboxId: sandbox})
+		path = resp.GetImagePath()
+		return err
+	})
+	if err == nil && !filepath.IsAbs(path) {
+		err = fmt.Errorf("the agent's image path %.80q is not absolute", path)
+	}
+	return path, err
+}
+
 // call runs f against the agent until it succeeds, fails for good or ctx ends; an agent that is
 // not there is tried again.
 func (a agent) call(ctx context.Context, f func(localv1.ShimClient) error) error {

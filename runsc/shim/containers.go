@@ -67,6 +67,14 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 	return &containers{TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p, starting: make(map[string]context.CancelCauseFunc)}
 }
 
+// Create creates a container, without what its pod may not ask of gVisor.
+func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	if err := annotate(r.Bundle, nil); err != nil {
+		return nil, err
+	}
+	return c.TaskServiceExt.Create(ctx, r)
+}
+
 // Start starts a container or, given an exec id, another process in it.
 func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	if r.ExecID != "" {

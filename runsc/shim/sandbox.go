@@ -52,7 +52,7 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		resp, err := s.ask(asking, r)
 		answers <- answer{resp, err}
 	}()
-	created, err := s.containers.Create(ctx, r)
+	created, err := s.create(ctx, r)
 	if err != nil {
 		cancel()
 		<-answers
@@ -63,6 +63,26 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		return nil, err
 	}
 	return created, nil
+}
+
+// create creates the sandbox container. If the pod's processes may have it saved, the agent says
+// where to; without an answer they cannot.
+func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	var annotations map[string]string
+	if s.pod.saves() {
+		path, err := s.agent.prepareWorkload(ctx, r.ID)
+		if err != nil {
+			log.L.WithError(err).Warnf("the processes of sandbox %s cannot have it saved", r.ID)
+		} else {
+			annotations = map[string]string{
+				annotationWorkloadPath: path, annotationWorkloadResume: "true", annotationWorkloadCompression: "none",
+			}
+		}
+	}
+	if err := annotate(r.Bundle, annotations); err != nil {
+		return nil, err
+	}
+	return s.TaskServiceExt.Create(ctx, r)
 }
 
 func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.AskRestoreResponse, error) {

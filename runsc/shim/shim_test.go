@@ -144,3 +144,37 @@ func TestAskNobody(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestAnnotate(t *testing.T) {
+	const path = "dev.gvisor.internal.checkpoint.path"
+	for _, tc := range []struct{ name, spec, want string }{
+		{"none", `{"b": [1, 2.50], "a": "x"}`, `{"b": [1, 2.50], "a": "x"}`},
+		{"harmless", `{"annotations": {"x": "y"}, "a": 1}`, `{"annotations": {"x": "y"}, "a": 1}`},
+		{"a place on the node", `{"annotations": {"x": "y", "` + path + `": "/etc"}, "n": 1.50}`, `{"annotations":{"x":"y"},"n":1.50}`},
+		{"all that is forbidden", `{"annotations": {"dev.gvisor.internal.fscheckpoint.path": "/", "dev.gvisor.internal.checkpoint.resume": "", "dev.gvisor.internal.checkpoint.enable": "true"}}`,
+			`{"annotations":{"dev.gvisor.internal.checkpoint.enable":"true"}}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "config.json")
+			if err := os.WriteFile(file, []byte(tc.spec), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := annotate(dir, nil); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(file); err != nil || string(got) != tc.want {
+				t.Errorf("got %s, %v, want %s", got, err, tc.want)
+			}
+			if err := annotate(dir, map[string]string{path: "/ours"}); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(file); err != nil || !strings.Contains(string(got), `"`+path+`":"/ours"`) {
+				t.Errorf("got %s, %v", got, err)
+			}
+		})
+	}
+	if err := annotate(t.TempDir(), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no spec: %v", err)
+	}
+}

@@ -7,6 +7,8 @@
 //   - checkpoint: the sidecar hands the sentry's socket over to the agent and exits. From then on
 //     the agent is the sentry's checkpoint gofer. An agent that dies makes the save fail, and the
 //     sandbox runs on.
+//   - workload: a checkpoint that a process of the sandbox begins. The sidecar waits for that as long
+//     as the sandbox lives, and then hands over as for any checkpoint.
 //   - restore: the sidecar stays as the sentry's checkpoint gofer and relays every read to the
 //     agent, which writes into the sandbox's memory files itself. When the agent goes away the
 //     sidecar connects again and repeats what is outstanding, for as long as the sandbox lives.

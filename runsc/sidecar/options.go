@@ -23,10 +23,11 @@ const optionsFormat = 1
 // Direction says what a request is for.
 type Direction string
 
-// The two directions.
+// The directions. Workload is a checkpoint that a process of the sandbox begins, at a time of its own.
 const (
 	Checkpoint Direction = "checkpoint"
 	Restore    Direction = "restore"
+	Workload   Direction = "workload"
 )
 
 // Options is the content of OptionsFile: what a sidecar needs to reach the agent.
@@ -72,7 +73,7 @@ func parseOptions(b []byte) (Options, error) {
 	if o.Diapause != optionsFormat {
 		return Options{}, fmt.Errorf("%s has format %d, this sidecar knows %d: install the agent's own sidecar", OptionsFile, o.Diapause, optionsFormat)
 	}
-	if o.Direction != Checkpoint && o.Direction != Restore {
+	if o.Direction != Checkpoint && o.Direction != Restore && o.Direction != Workload {
 		return Options{}, fmt.Errorf("%s: unknown direction %q", OptionsFile, o.Direction)
 	}
 	if !filepath.IsAbs(o.Socket) || o.Request == "" || o.Token == "" {

@@ -71,6 +71,8 @@ func Run(a Args, log *slog.Logger) error {
 	switch {
 	case opts.Direction == Checkpoint && a.Writes:
 		return handOver(opts, a.SockFD)
+	case opts.Direction == Workload && a.Writes:
+		return handOverLater(opts, a.SockFD)
 	case opts.Direction == Restore && a.Reads:
 		return relay(opts, a.SockFD, log)
 	}
@@ -88,6 +90,48 @@ func handOver(opts Options, sock int) error {
 	}
 	defer c.Close()
 	return hello(c, opts, sock)
+}
+
+// handOverLater waits until the sentry says something, which may be as late as the sandbox lives, and
+// then gives its socket to the agent, unread. An agent that is away is waited for: the sandbox is not
+// paused yet.
+func handOverLater(opts Options, sock int) error {
+	forever := time.Duration(-1)
+	for pause := forever; ; pause = handOverPause {
+		events, err := poll(sock, pause)
+		if err != nil || events&(unix.POLLHUP|unix.POLLERR) != 0 {
+			return err // the sandbox has ended
+		}
+		err = handOver(opts, sock)
+		var refused *RefusedError
+		if err == nil || errors.As(err, &refused) {
+			return err
+		}
+		time.Sleep(handOverPause)
+	}
+}
+
+// handOverPause is how long an agent that is away is left alone.
+const handOverPause = 50 * time.Millisecond
+
+// poll waits until there is something to read from a socket, or its other end is gone. A negative
+// limit is none.
+func poll(sock int, limit time.Duration) (events int16, err error) {
+	fds := []unix.PollFd{{Fd: int32(sock), Events: unix.POLLIN}}
+	milliseconds := -1
+	if limit >= 0 {
+		milliseconds = int(limit.Milliseconds())
+	}
+	for {
+		_, err := unix.Poll(fds, milliseconds)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("wait for the sentry: %w", err)
+		}
+		return fds[0].Revents, nil
+	}
 }
 
 // hello introduces the sidecar and waits for the agent's welcome.

@@ -38,6 +38,7 @@ func writeConfig(s space, o Options, pods string) error {
 // profile, since that would be for the whole machine.
 func containerdConfig() string {
 	return fmt.Sprintf(`version = 3
+imports = ["/etc/containerd/conf.d/*.toml"]
 root = "/var/lib/containerd"
 state = "/run/containerd"
 disabled_plugins = [

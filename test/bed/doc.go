@@ -25,6 +25,6 @@
 // and one more, node, is the first process of each node of a cluster, like init.
 //
 // Beds of several programs may be there at once; within one program there is
-// one. What is not isolated: the machine's file tree outside of /etc, /run,
+// one. What is not isolated: the machine's file tree outside of /etc, /opt, /run,
 // /var/lib and /var/log, and cgroups, of which the bed uses one by its own name.
 package bed

@@ -20,10 +20,11 @@ var disks = map[string]string{
 	"etcd":       "/var/lib/etcd",
 	"kubelet":    "/var/lib/kubelet",
 	"log":        logDir,
+	"programs":   "/opt/diapause",
 	"tmp":        tmpDir,
 }
 
-// mount lays out the file tree: /run is empty, /etc and /var/lib are the
+// mount lays out the file tree: /run is empty, /etc, /opt and /var/lib are the
 // machine's with private changes, what grows is on the scratch disk, and the
 // machine sees no mount of it.
 func (t ticket) mount() error {
@@ -34,6 +35,7 @@ func (t ticket) mount() error {
 		func() error { return mountOn("proc", "/proc", "proc", 0, "") },
 		func() error { return mountOn("tmpfs", "/run", "tmpfs", 0, "mode=755") },
 		func() error { return mountOver("/etc") },
+		func() error { return mountOver("/opt") },
 		func() error { return mountOver("/var/lib") },
 		t.mountDisks,
 	}
@@ -51,7 +53,7 @@ func (t ticket) unmountBed() error {
 	if t.Role != roleNode {
 		return nil
 	}
-	for _, dir := range []string{logDir, "/var/lib", "/etc", "/run"} {
+	for _, dir := range []string{logDir, "/var/lib", "/opt/diapause", "/opt", "/etc", "/run"} {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmount %s: %w", dir, err)
 		}

@@ -4,6 +4,7 @@
 package images
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os/exec"
@@ -23,6 +24,8 @@ const (
 	Busybox = "localhost/busybox:1"
 	// Workload is Busybox with /bin/workload, the test workload.
 	Workload = "localhost/workload:1"
+	// Agent is the image that the manifests name: the agent with all that it installs on a node.
+	Agent = "localhost/diapause-agent:1"
 )
 
 // Write writes an archive with all images to w, made from the programs in bin
@@ -44,6 +47,31 @@ func Write(w io.Writer, bin tools.Bin) error {
 	a.add(Pause, ocispec.ImageConfig{Cmd: []string{"/pause"}}, tree{pause})
 	a.add(Busybox, shellConfig("/bin/sh"), busybox)
 	a.add(Workload, shellConfig("/bin/workload"), busybox, tree{dir("bin", 0o755), workload})
+	return a.close()
+}
+
+// agentPrograms are the programs of the image [Agent], all in one directory as the Dockerfile puts
+// them.
+var agentPrograms = []string{"containerd-shim-diapause-v1", "diapause", "diapause-agent", "gvisor-bin/checkpointgofer", "runsc"}
+
+// WriteAgent writes an archive with the image [Agent] to w. Unlike the one of the Dockerfile it
+// holds no certificates: it can speak to no store outside.
+func WriteAgent(w io.Writer, bin tools.Bin) error { return WriteAgentAs(w, Agent, bin, nil) }
+
+// WriteAgentAs is WriteAgent for an image of another name, in which the programs that instead names
+// are the files at its paths.
+func WriteAgentAs(w io.Writer, image string, bin tools.Bin, instead map[string]string) error {
+	const to = "usr/local/bin/"
+	t := tree{dir("usr", 0o755), dir("usr/local", 0o755), dir("usr/local/bin", 0o755), dir(to+"gvisor-bin", 0o755)}
+	for _, name := range agentPrograms {
+		program, err := file(to+name, cmp.Or(instead[name], bin.Path(name)))
+		if err != nil {
+			return err
+		}
+		t = append(t, program)
+	}
+	a := newArchive(w)
+	a.add(image, ocispec.ImageConfig{Entrypoint: []string{"/" + to + "diapause-agent"}, WorkingDir: "/"}, t)
 	return a.close()
 }
 

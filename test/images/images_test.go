@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -26,8 +25,11 @@ func programs(t *testing.T) tools.Bin {
 	if err := os.Mkdir(bin.Path("image"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"pause", "workload"} {
-		if err := os.WriteFile(filepath.Join(bin.Path("image"), name), []byte(name), 0o755); err != nil {
+	if err := os.Mkdir(bin.Path("gvisor-bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append([]string{"image/pause", "image/workload"}, agentPrograms...) {
+		if err := os.WriteFile(bin.Path(name), []byte(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,6 +49,31 @@ func TestWriteIsReproducible(t *testing.T) {
 	bin := programs(t)
 	if !bytes.Equal(write(t, bin), write(t, bin)) {
 		t.Error("the same programs gave two archives")
+	}
+}
+
+// TestWriteAgent: the image of the agent, whose programs are built anew for each, has the same bytes
+// twice, and holds what the manifests and the installer expect where they expect it.
+func TestWriteAgent(t *testing.T) {
+	var first, second bytes.Buffer
+	for _, w := range []*bytes.Buffer{&first, &second} {
+		if err := WriteAgent(w, programs(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Error("the same programs gave two archives")
+	}
+	files := unpack(t, first.Bytes())
+	var index ocispec.Index
+	parse(t, files[ocispec.ImageIndexFile], &index)
+	var manifest ocispec.Manifest
+	parse(t, blob(t, files, index.Manifests[0]), &manifest)
+	inside := unpack(t, blob(t, files, manifest.Layers[0]))
+	for _, name := range agentPrograms {
+		if string(inside["usr/local/bin/"+name]) != name {
+			t.Errorf("the image does not hold %s", name)
+		}
 	}
 }
 

@@ -53,11 +53,12 @@ func Prepare(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find F
 	return prepare(pod, policy, find)
 }
 
-// PrepareLocal is Prepare for a checkpoint that a node's operator asks for, who needs no policy.
+// PrepareLocal is Prepare for a checkpoint that a node's operator asks for, who needs no policy, or
+// the pod's own workload. A policy ends the pod afterwards only if its trigger is the workload.
 func PrepareLocal(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) *Plan {
 	if policy, err := Only(pod, policies); err == nil && policy != nil {
 		if plan, err := prepare(pod, policy, find); err == nil {
-			plan.Stop = false
+			plan.Stop = plan.Stop && policy.Spec.TriggerConfig.Type == podsnapshotv1.TriggerWorkload
 			return plan
 		}
 	}

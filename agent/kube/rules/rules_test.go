@@ -161,6 +161,14 @@ func TestPrepareLocal(t *testing.T) {
 	if plan := rules.PrepareLocal(pod(), two[:1], find); plan.Policy != "a" || plan.Store != "gs://b/p" {
 		t.Errorf("plan %+v", plan)
 	}
+	for _, trigger := range []podsnapshotv1.TriggerType{podsnapshotv1.TriggerManual, podsnapshotv1.TriggerWorkload} {
+		stops := policy("a", func(p *podsnapshotv1.PodSnapshotPolicy) {
+			p.Spec.TriggerConfig = podsnapshotv1.TriggerConfig{Type: trigger, PostCheckpoint: podsnapshotv1.PostCheckpointStop}
+		})
+		if plan := rules.PrepareLocal(pod(), []podsnapshotv1.PodSnapshotPolicy{stops}, find); plan.Stop != (trigger == podsnapshotv1.TriggerWorkload) {
+			t.Errorf("%s: stop %v", trigger, plan.Stop)
+		}
+	}
 }
 
 func TestMustRestore(t *testing.T) {

@@ -32,6 +32,7 @@ const (
 	Agent_Status_FullMethodName     = "/diapause.local.v1.Agent/Status"
 	Agent_Top_FullMethodName        = "/diapause.local.v1.Agent/Top"
 	Agent_StatStore_FullMethodName  = "/diapause.local.v1.Agent/StatStore"
+	Agent_RotateKeys_FullMethodName = "/diapause.local.v1.Agent/RotateKeys"
 )
 
 // AgentClient is the client API for Agent service.
@@ -61,6 +62,9 @@ type AgentClient interface {
 	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopResponse, error)
 	// StatStore sums up what the spool and the store hold: sizes, snapshots, packs.
 	StatStore(ctx context.Context, in *StatStoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatStoreEvent], error)
+	// RotateKeys wraps the data keys of encrypted snapshots, in the spool and in the store, with the
+	// current key of their namespace. Packs and manifests stay as they are.
+	RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error)
 }
 
 type agentClient struct {
@@ -216,6 +220,25 @@ func (c *agentClient) StatStore(ctx context.Context, in *StatStoreRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_StatStoreClient = grpc.ServerStreamingClient[StatStoreEvent]
 
+func (c *agentClient) RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_RotateKeys_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RotateKeysRequest, RotateKeysEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_RotateKeysClient = grpc.ServerStreamingClient[RotateKeysEvent]
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -243,6 +266,9 @@ type AgentServer interface {
 	Top(context.Context, *TopRequest) (*TopResponse, error)
 	// StatStore sums up what the spool and the store hold: sizes, snapshots, packs.
 	StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error
+	// RotateKeys wraps the data keys of encrypted snapshots, in the spool and in the store, with the
+	// current key of their namespace. Packs and manifests stay as they are.
+	RotateKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -282,6 +308,9 @@ func (UnimplementedAgentServer) Top(context.Context, *TopRequest) (*TopResponse,
 }
 func (UnimplementedAgentServer) StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error {
 	return status.Error(codes.Unimplemented, "method StatStore not implemented")
+}
+func (UnimplementedAgentServer) RotateKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error {
+	return status.Error(codes.Unimplemented, "method RotateKeys not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -449,6 +478,17 @@ func _Agent_StatStore_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_StatStoreServer = grpc.ServerStreamingServer[StatStoreEvent]
 
+func _Agent_RotateKeys_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RotateKeysRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).RotateKeys(m, &grpc.GenericServerStream[RotateKeysRequest, RotateKeysEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_RotateKeysServer = grpc.ServerStreamingServer[RotateKeysEvent]
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -503,13 +543,19 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Agent_StatStore_Handler,
 			ServerStreams: true,
 		},
+		{
+			StreamName:    "RotateKeys",
+			Handler:       _Agent_RotateKeys_Handler,
+			ServerStreams: true,
+		},
 	},
 	Metadata: "agent.proto",
 }
 
 const (
-	Shim_AskRestore_FullMethodName    = "/diapause.local.v1.Shim/AskRestore"
-	Shim_ReportRestore_FullMethodName = "/diapause.local.v1.Shim/ReportRestore"
+	Shim_AskRestore_FullMethodName      = "/diapause.local.v1.Shim/AskRestore"
+	Shim_PrepareWorkload_FullMethodName = "/diapause.local.v1.Shim/PrepareWorkload"
+	Shim_ReportRestore_FullMethodName   = "/diapause.local.v1.Shim/ReportRestore"
 )
 
 // ShimClient is the client API for Shim service.
@@ -520,6 +566,9 @@ const (
 type ShimClient interface {
 	// AskRestore is called when a sandbox is created: shall it be restored, and from where?
 	AskRestore(ctx context.Context, in *AskRestoreRequest, opts ...grpc.CallOption) (*AskRestoreResponse, error)
+	// PrepareWorkload is called before a sandbox is created whose processes may have it saved. It
+	// returns the image path that runsc is to be given for that.
+	PrepareWorkload(ctx context.Context, in *PrepareWorkloadRequest, opts ...grpc.CallOption) (*PrepareWorkloadResponse, error)
 	// ReportRestore tells how a restore that AskRestore ordered went on.
 	ReportRestore(ctx context.Context, in *ReportRestoreRequest, opts ...grpc.CallOption) (*ReportRestoreResponse, error)
 }
@@ -536,6 +585,16 @@ func (c *shimClient) AskRestore(ctx context.Context, in *AskRestoreRequest, opts
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AskRestoreResponse)
 	err := c.cc.Invoke(ctx, Shim_AskRestore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shimClient) PrepareWorkload(ctx context.Context, in *PrepareWorkloadRequest, opts ...grpc.CallOption) (*PrepareWorkloadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PrepareWorkloadResponse)
+	err := c.cc.Invoke(ctx, Shim_PrepareWorkload_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -560,6 +619,9 @@ func (c *shimClient) ReportRestore(ctx context.Context, in *ReportRestoreRequest
 type ShimServer interface {
 	// AskRestore is called when a sandbox is created: shall it be restored, and from where?
 	AskRestore(context.Context, *AskRestoreRequest) (*AskRestoreResponse, error)
+	// PrepareWorkload is called before a sandbox is created whose processes may have it saved. It
+	// returns the image path that runsc is to be given for that.
+	PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error)
 	// ReportRestore tells how a restore that AskRestore ordered went on.
 	ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error)
 	mustEmbedUnimplementedShimServer()
@@ -574,6 +636,9 @@ type UnimplementedShimServer struct{}
 
 func (UnimplementedShimServer) AskRestore(context.Context, *AskRestoreRequest) (*AskRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AskRestore not implemented")
+}
+func (UnimplementedShimServer) PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PrepareWorkload not implemented")
 }
 func (UnimplementedShimServer) ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportRestore not implemented")
@@ -617,6 +682,24 @@ func _Shim_AskRestore_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shim_PrepareWorkload_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PrepareWorkloadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShimServer).PrepareWorkload(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shim_PrepareWorkload_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShimServer).PrepareWorkload(ctx, req.(*PrepareWorkloadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Shim_ReportRestore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReportRestoreRequest)
 	if err := dec(in); err != nil {
@@ -645,6 +728,10 @@ var Shim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AskRestore",
 			Handler:    _Shim_AskRestore_Handler,
+		},
+		{
+			MethodName: "PrepareWorkload",
+			Handler:    _Shim_PrepareWorkload_Handler,
 		},
 		{
 			MethodName: "ReportRestore",

@@ -54,11 +54,13 @@ type PodSnapshotManualTriggerStatus struct {
 	// snapshotCreated is the snapshot, written together with the reason Complete.
 	// +optional
 	SnapshotCreated *SnapshotCreated `json:"snapshotCreated,omitempty"`
-	// nodeName is the node whose agent has taken the trigger.
+	// nodeName is the node whose agent has taken the trigger. No other agent writes the status then.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 	// podUID is the pod that is checkpointed: another one of its name is not.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	PodUID string `json:"podUID,omitempty"`
 	// observedGeneration is the generation of the spec to which the status belongs.
 	// +optional

@@ -1,0 +1,206 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"diapause.dev/cri"
+)
+
+// table is a table of a TOML file.
+type table = map[string]any
+
+// The plugins of containerd that hold the runtime handlers, by the version of the configuration.
+const (
+	pluginV2 = "io.containerd.grpc.v1.cri"
+	pluginV3 = "io.containerd.cri.v1.runtime"
+)
+
+// annotations are the pods' annotations that the shim and runsc get to see.
+var annotations = []string{"dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"}
+
+// optionsType is the type of the options of gVisor's shim, which ours takes.
+const optionsType = "io.containerd.runsc.v1.options"
+
+// note stands at the head of every file that is written.
+const note = "# Written by diapause-agent install, which puts back what is changed here.\n# diapause-agent uninstall removes this file.\n"
+
+// handler is what containerd shall know of each of our runtime handlers.
+func (o Options) handler() cri.Handler {
+	return cri.Handler{
+		Type: cri.RuntimeType, Path: o.shim(),
+		PodAnnotations: annotations, ContainerAnnotations: annotations,
+		Options: table{"TypeUrl": optionsType, "ConfigPath": o.runscConfig()},
+	}
+}
+
+// runtimes is the part of containerd's configuration that declares our runtime handlers.
+func (o Options) runtimes() table {
+	h, all := o.handler(), table{}
+	for _, name := range o.Handlers {
+		all[name] = table{
+			"runtime_type": h.Type, "runtime_path": h.Path,
+			"pod_annotations": h.PodAnnotations, "container_annotations": h.ContainerAnnotations,
+			"options": h.Options,
+		}
+	}
+	return table{"containerd": table{"runtimes": all}}
+}
+
+// runsc returns the content of runsc's configuration, in the format of gVisor's shim.
+func (o Options) runsc() ([]byte, error) {
+	return encode(table{"binary_name": filepath.Join(o.Dir, "bin", runscProgram), "runsc_config": o.Flags})
+}
+
+// dropIn returns the content of the drop-in for a containerd with this main configuration.
+func (o Options) dropIn(main mainConfig) ([]byte, error) {
+	if main.Version >= 3 {
+		return encode(table{"version": 3, "plugins": table{pluginV3: o.runtimes()}})
+	}
+	// Before version 2 of containerd, the section of a plugin in an imported file takes the place of
+	// the one in the main file, and tables in it that of the defaults: the drop-in repeats it whole.
+	section, err := o.section(main)
+	if err != nil {
+		return nil, err
+	}
+	whole := merge(table{"containerd": table{"runtimes": table{"runc": table{"runtime_type": "io.containerd.runc.v2"}}}}, section)
+	return encode(table{"version": 2, "plugins": table{pluginV2: merge(whole, o.runtimes())}})
+}
+
+// section returns the configuration of the CRI plugin that is in force without our drop-in: that
+// of the last file that has one.
+func (o Options) section(main mainConfig) (table, error) {
+	section := main.cri()
+	for _, pattern := range main.imports(o.Config) {
+		paths, err := filepath.Glob(o.host(pattern))
+		if err != nil {
+			return nil, fmt.Errorf("install: import %q of %s: %w", pattern, o.Config, err)
+		}
+		for _, path := range paths {
+			if path == o.host(o.DropIn) {
+				continue
+			}
+			imported, err := readConfig(path)
+			if err != nil {
+				return nil, err
+			}
+			if s := imported.cri(); s != nil {
+				section = s
+			}
+		}
+	}
+	return section, nil
+}
+
+// mainConfig is the part of a configuration file of containerd that matters here.
+type mainConfig struct {
+	Version int      `toml:"version"`
+	Imports []string `toml:"imports"`
+	Plugins table    `toml:"plugins"`
+}
+
+func (c mainConfig) cri() table {
+	section, _ := c.Plugins[pluginV2].(table)
+	return section
+}
+
+// imports returns the absolute patterns of what the file at path imports.
+func (c mainConfig) imports(path string) []string {
+	var out []string
+	for _, p := range c.Imports {
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(filepath.Dir(path), p)
+		}
+		out = append(out, filepath.Clean(p))
+	}
+	return out
+}
+
+func readConfig(path string) (mainConfig, error) {
+	var c mainConfig
+	if _, err := toml.DecodeFile(path, &c); err != nil {
+		return c, fmt.Errorf("install: configuration of containerd %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// errNoImport is the kind of error of a main configuration that does not import the drop-in.
+var errNoImport = errors.New("does not import the drop-in")
+
+// readMain reads containerd's main configuration. Its error says what to write there when the
+// drop-in would have no effect.
+func (o Options) readMain() (mainConfig, error) {
+	pattern := filepath.Join(filepath.Dir(o.DropIn), "*.toml")
+	c, err := readConfig(o.host(o.Config))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c, fmt.Errorf("install: %s %w, for it does not exist: create it with the lines `version = 3` (2 for containerd 1.x) and `imports = [%q]`, restart containerd, and install again",
+			o.Config, errNoImport, pattern)
+	case err != nil:
+		return c, err
+	case c.Version < 2:
+		return c, fmt.Errorf("install: %s has version %d, which cannot be extended: rewrite it with `containerd config migrate`, and install again", o.Config, c.Version)
+	}
+	for _, p := range c.imports(o.Config) {
+		if ok, err := filepath.Match(p, o.DropIn); err == nil && ok {
+			return c, nil
+		}
+	}
+	return c, fmt.Errorf("install: %s %w %s: write %s above its first [table] and install again; containerd need not be restarted by hand",
+		o.Config, errNoImport, o.DropIn, importsLine(c.Imports, pattern))
+}
+
+// importsLine is the line to write instead of the one that imports too little.
+func importsLine(have []string, pattern string) string {
+	quoted := make([]string, 0, len(have)+1)
+	for _, s := range append(slices.Clone(have), pattern) {
+		quoted = append(quoted, fmt.Sprintf("%q", s))
+	}
+	return "`imports = [" + strings.Join(quoted, ", ") + "]`"
+}
+
+// merge returns a with what is in b over it, table by table; neither is changed.
+func merge(a, b table) table {
+	out := maps.Clone(a)
+	for k, v := range b {
+		from, isTable := v.(table)
+		if to, ok := out[k].(table); ok && isTable {
+			out[k] = merge(to, from)
+		} else {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// encode returns t as TOML; equal tables give equal bytes.
+func encode(t table) ([]byte, error) {
+	buf := bytes.NewBufferString(note)
+	e := toml.NewEncoder(buf)
+	e.Indent = ""
+	if err := e.Encode(t); err != nil {
+		return nil, fmt.Errorf("install: write a configuration: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+// removeFile removes a file and reports whether there was one.
+func removeFile(path string) (bool, error) {
+	err := os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("uninstall: %w", err)
+	}
+	return true, nil
+}

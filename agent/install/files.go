@@ -1,0 +1,128 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// placeProgram makes dst a copy of src that can be executed, and reports whether it was none.
+func placeProgram(src, dst string) (changed bool, err error) {
+	f, err := os.Open(src)
+	if err != nil {
+		return false, fmt.Errorf("install %s: %w", filepath.Base(dst), err)
+	}
+	defer f.Close()
+	same, err := sameContent(f, dst, 0o755)
+	if err != nil || same {
+		return false, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return false, fmt.Errorf("install %s: %w", filepath.Base(dst), err)
+	}
+	return true, replace(dst, f, 0o755)
+}
+
+// placeFile makes dst a file with this content, and reports whether it was none.
+func placeFile(dst string, content []byte) (changed bool, err error) {
+	same, err := sameContent(bytes.NewReader(content), dst, 0o644)
+	if err != nil || same {
+		return false, err
+	}
+	return true, replace(dst, bytes.NewReader(content), 0o644)
+}
+
+// sameContent reports whether the file at path has mode perm and holds what r gives. A file that
+// does not exist holds something else.
+func sameContent(r io.Reader, path string, perm os.FileMode) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("install: %w", err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return false, fmt.Errorf("install: %w", err)
+	}
+	if !fi.Mode().IsRegular() || fi.Mode().Perm() != perm {
+		return false, nil
+	}
+	same, err := equal(r, f)
+	if err != nil {
+		return false, fmt.Errorf("install: compare %s: %w", path, err)
+	}
+	return same, nil
+}
+
+// equal reports whether two readers give the same bytes.
+func equal(a, b io.Reader) (bool, error) {
+	const piece = 1 << 20
+	bufA, bufB := make([]byte, piece), make([]byte, piece)
+	for {
+		n, errA := io.ReadFull(a, bufA)
+		m, errB := io.ReadFull(b, bufB)
+		if !bytes.Equal(bufA[:n], bufB[:m]) {
+			return false, nil
+		}
+		endA, endB := ended(errA), ended(errB)
+		switch {
+		case errA != nil && !endA:
+			return false, errA
+		case errB != nil && !endB:
+			return false, errB
+		case endA || endB:
+			return endA && endB, nil
+		}
+	}
+}
+
+func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+// replace makes path a new file with what r gives, by rename: who has the old one open or runs it
+// keeps it, and nobody ever sees half a file.
+func replace(path string, r io.Reader, perm os.FileMode) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".new-")
+	if err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("install %s: %w", path, err), os.Remove(f.Name()))
+		}
+	}()
+	_, err = io.Copy(f, r)
+	if err = errors.Join(err, f.Chmod(perm), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// lock keeps other installations away from dir, which it makes if need be, until what it returns is
+// closed. It does not
+// wait: there is one at a time by the order in which the kubelet starts containers, and a second
+// one is a mistake that its user should hear of.
+func lock(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("install: %w", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("install: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("install: another installation works on %s: wait for its end and try again: %w", dir, err), f.Close())
+	}
+	return f, nil
+}

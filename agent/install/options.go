@@ -1,0 +1,90 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+// Options say what is installed, and where.
+type Options struct {
+	// Host is where the host's root directory is seen: "/" on the host itself.
+	Host string
+	// Programs is the directory, not of the host, that the programs are copied from.
+	Programs string
+	// Dir is the directory of the host that holds all that is installed but for DropIn.
+	Dir string
+	// Config is containerd's main configuration file. It is read and never written.
+	Config string
+	// DropIn is the file that is added to containerd's configuration; Config has to import it.
+	DropIn string
+	// Socket is containerd's.
+	Socket string
+	// Handlers are the names of the runtime handlers.
+	Handlers []string
+	// Flags are runsc's, by name without dashes.
+	Flags map[string]string
+	// Restart makes containerd read its configuration. It returns when the restart is under way or
+	// done; nil: that is left to others.
+	Restart func(context.Context) error
+	// RestartTime bounds the wait for a restarted containerd; 0: a minute.
+	RestartTime time.Duration
+	// Logger is told of each change.
+	Logger *slog.Logger
+}
+
+// DefaultFlags are the flags without which runsc does not serve Diapause: how its sandboxes
+// intercept system calls, and that the agent, not runsc, compares a snapshot with its pod.
+func DefaultFlags() map[string]string {
+	return map[string]string{"platform": "systrap", "restore-spec-validation": "ignore"}
+}
+
+// programs are the programs installed under Options.Dir/bin, with the same paths as under
+// Options.Programs, in an order in which none is there without what it starts.
+var programs = []string{"gvisor-bin/checkpointgofer", runscProgram, shimProgram, "diapause"}
+
+const (
+	shimProgram  = "containerd-shim-diapause-v1"
+	runscProgram = "runsc"
+)
+
+// handlerNames is what containerd and the kubelet take as the name of a runtime handler.
+var handlerNames = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+func (o Options) validate() error {
+	for what, path := range map[string]string{
+		"host": o.Host, "programs": o.Programs, "directory": o.Dir,
+		"containerd's configuration": o.Config, "drop-in": o.DropIn, "containerd's socket": o.Socket,
+	} {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+			return fmt.Errorf("install: %s %q: want an absolute path without '.', '..' and doubled or trailing slashes", what, path)
+		}
+	}
+	if o.Dir == "/" {
+		return errors.New("install: directory: want one for Diapause alone, as /opt/diapause")
+	}
+	if len(o.Handlers) == 0 {
+		return errors.New("install: no runtime handler is named")
+	}
+	for _, h := range o.Handlers {
+		if !handlerNames.MatchString(h) || h == "runc" {
+			return fmt.Errorf("install: runtime handler %.80q: want a name of a-z, 0-9 and '-' that is not runc, as diapause", h)
+		}
+	}
+	return nil
+}
+
+// host returns where a path of the host is seen.
+func (o Options) host(path ...string) string {
+	return filepath.Join(o.Host, filepath.Join(path...))
+}
+
+// shim is the path of the shim on the host.
+func (o Options) shim() string { return filepath.Join(o.Dir, "bin", shimProgram) }
+
+// runscConfig is the path of runsc's configuration on the host.
+func (o Options) runscConfig() string { return filepath.Join(o.Dir, "runsc.toml") }

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/sidecar"
+)
+
+// workloadFile holds what the agent, this one or a later one, must know when a workload has its own
+// sandbox saved, in the directory of the request.
+const workloadFile = "workload.json"
+
+// workload is a sandbox whose processes may have it saved, by writing to /proc/gvisor/checkpoint.
+// GVisor lets them do so once in the life of a sandbox.
+type workload struct {
+	Token     string `json:"token"`
+	SandboxID string `json:"sandboxID"`
+}
+
+// PrepareWorkload implements localv1.ShimServer.
+func (s *shimService) PrepareWorkload(_ context.Context, req *localv1.PrepareWorkloadRequest) (*localv1.PrepareWorkloadResponse, error) {
+	request := newID(8)
+	dir := filepath.Join(s.cfg.RequestDir, request)
+	w := workload{Token: newID(16), SandboxID: req.SandboxId}
+	if err := w.write(dir, sidecar.Options{Socket: s.cfg.SidecarSocket, Request: request, Token: w.Token, Direction: sidecar.Workload}); err != nil {
+		return nil, toStatus(errors.Join(fmt.Errorf("request directory: %w", err), os.RemoveAll(dir)))
+	}
+	return &localv1.PrepareWorkloadResponse{ImagePath: dir}, nil
+}
+
+func (w workload) write(dir string, o sidecar.Options) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(w)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, workloadFile), b, 0o600)
+	}
+	if err == nil {
+		err = o.Write(dir)
+	}
+	return err
+}
+
+// readWorkload reads what PrepareWorkload wrote down.
+func (a *Agent) readWorkload(request string) (w workload, err error) {
+	if !localName(request) {
+		return w, fmt.Errorf("%w: request %.40q", ErrInvalid, request)
+	}
+	b, err := os.ReadFile(filepath.Join(a.cfg.RequestDir, request, workloadFile))
+	if err == nil {
+		err = json.Unmarshal(b, &w)
+	}
+	return w, err
+}
+
+// saved takes a checkpoint that a workload has begun: its sandbox is paused and waits at sock, which
+// saved takes over if it returns no error.
+func (a *Agent) saved(o sidecar.Options, sock int) error {
+	w, err := a.readWorkload(o.Request)
+	if err != nil || subtle.ConstantTimeCompare([]byte(w.Token), []byte(o.Token)) != 1 {
+		return fmt.Errorf("request %s: %w", o.Request, errUnknownRequest)
+	}
+	if a.life.Err() != nil {
+		return ErrStopping
+	}
+	a.beside.Go(func() {
+		s := &sentry{sock: sock}
+		_, err := a.Checkpoint(a.life, a.life, CheckpointOptions{Target: w.SandboxID, sentry: s})
+		if err != nil {
+			a.log.Error("a workload's own checkpoint", "sandbox", w.SandboxID, "error", err)
+		}
+		s.refuse(err)
+	})
+	return nil
+}
+
+// sentry is the socket of a sentry that has begun a save and waits for its gofer.
+type sentry struct{ sock int }
+
+// take hands the socket over.
+func (s *sentry) take() int {
+	sock := s.sock
+	s.sock = -1
+	return sock
+}
+
+// refuse has the save fail if nobody has taken the socket. The sandbox runs on, and the workload is
+// told.
+func (s *sentry) refuse(err error) {
+	if s.sock < 0 {
+		return
+	}
+	refusal := capture.New(capture.Refuse{Err: err})
+	_ = refusal.Serve(s.take()) // one that cannot be served fails all the same
+}
+
+// waiting reports whether a request's directory is that of a sandbox that may still save itself.
+func (a *Agent) waiting(ctx context.Context, request string) bool {
+	w, err := a.readWorkload(request)
+	if err != nil {
+		return false
+	}
+	_, err = a.cri.Get(ctx, w.SandboxID)
+	return !errors.Is(err, cri.ErrNotFound)
+}

@@ -1,0 +1,21 @@
+package v1_test
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// TestGenerated: the definitions and the deep copies are those that the types give.
+func TestGenerated(t *testing.T) {
+	dir := t.TempDir()
+	run(t, "go", "tool", "controller-gen", "crd", "object", "paths=.", "output:crd:dir="+dir+"/crds", "output:object:dir="+dir)
+	run(t, "diff", "-r", dir+"/crds", "../../../manifests/crds")
+	run(t, "diff", dir+"/zz_generated.deepcopy.go", "zz_generated.deepcopy.go")
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+		t.Errorf("run make generate: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube"
+)
+
+// clusterFlags say whether the node belongs to a cluster, and how that is reached.
+type clusterFlags struct {
+	kubernetes            bool
+	kubeconfig, namespace string
+}
+
+// namespaceFile names the namespace of the pod that a program runs in.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+func (c *clusterFlags) register(f *pflag.FlagSet) {
+	f.BoolVar(&c.kubernetes, "kubernetes", false, "serve the cluster that this node belongs to: its PodSnapshots, triggers and pods")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "how to reach the cluster (default: as the agent's pod does)")
+	f.StringVar(&c.namespace, "namespace", "", "namespace of the agents (default: that of the agent's pod, or diapause-system)")
+}
+
+// join makes the agent one of its cluster. It returns nil if there is none.
+func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, error) {
+	if !c.kubernetes {
+		return nil, nil
+	}
+	rc, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubernetes: %w", err)
+	}
+	rest.AddUserAgent(rc, "diapause-agent/"+cfg.Version)
+	k, err := kube.New(kube.Config{
+		RestConfig: rc, NodeName: cfg.Node, Namespace: c.ofAgents(), Store: cfg.Store, StateDir: cfg.StateDir, Logger: cfg.Logger,
+	}, a)
+	if err != nil {
+		return nil, err
+	}
+	a.Join(k)
+	return k, nil
+}
+
+// ofAgents returns the namespace of the agents.
+func (c *clusterFlags) ofAgents() string {
+	if c.namespace != "" {
+		return c.namespace
+	}
+	if own, err := os.ReadFile(namespaceFile); err == nil && len(own) > 0 {
+		return strings.TrimSpace(string(own))
+	}
+	return "diapause-system"
+}

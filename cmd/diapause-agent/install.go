@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"diapause.dev/agent/install"
+)
+
+func installCommand() *cobra.Command {
+	var s installation
+	cmd := s.command("install", "Put the shim, runsc and the runtime handlers on this node")
+	cmd.Long = "install copies the shim, runsc and its sidecar to a directory of the host and adds a drop-in to\n" +
+		"containerd's configuration. It may be run again at any time: it changes what differs, and restarts\n" +
+		"containerd only if that runs with another configuration."
+	f := cmd.Flags()
+	f.StringVar(&s.options.Programs, "from", executableDir(), "directory of the programs to install")
+	f.StringToStringVar(&s.flags, "runsc-flag", nil, "a further runsc flag, as name=value, or another value of a usual one")
+	cmd.RunE = s.run(func(cmd *cobra.Command, o install.Options) error { return install.Install(cmd.Context(), o) })
+	return cmd
+}
+
+func uninstallCommand() *cobra.Command {
+	var (
+		s           installation
+		force, stay bool
+	)
+	cmd := s.command("uninstall", "Take away what install has put on this node")
+	cmd.Long = "uninstall removes the runtime handlers from containerd and the programs from the host. Snapshots\n" +
+		"and the agent's state are left. It refuses while pods run under the runtime."
+	f := cmd.Flags()
+	f.BoolVar(&force, "force", false, "remove the handlers although pods run under the runtime, whose programs are left")
+	f.BoolVar(&stay, "stay", false, "when all is removed, wait to be ended, as a DaemonSet's pod must")
+	s.options.Programs = "/"
+	cmd.RunE = s.run(func(cmd *cobra.Command, o install.Options) error {
+		err := install.Uninstall(cmd.Context(), o, force)
+		if err == nil && stay {
+			<-cmd.Context().Done()
+		}
+		return err
+	})
+	return cmd
+}
+
+// installation is what the flags of both commands say.
+type installation struct {
+	options        install.Options
+	flags          map[string]string
+	restart, level string
+}
+
+func (s *installation) command(use, short string) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
+	o, f := &s.options, cmd.Flags()
+	f.StringVar(&o.Host, "host", "/", "where the host's root directory is mounted; all paths below are the host's")
+	f.StringVar(&o.Dir, "dir", "/opt/diapause", "directory of the host for the programs and runsc's configuration")
+	f.StringVar(&o.Config, "containerd-config", "/etc/containerd/config.toml", "containerd's configuration file, which has to import the drop-in")
+	f.StringVar(&o.DropIn, "drop-in", "/etc/containerd/conf.d/diapause.toml", "file to add to containerd's configuration")
+	f.StringVar(&o.Socket, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
+	f.StringSliceVar(&o.Handlers, "handlers", []string{"diapause", "gvisor"}, "names of the runtime handlers")
+	f.StringVar(&s.restart, "restart", "systemctl restart containerd", "how to restart containerd: a command of the host; "+
+		install.RestartSignal+" (SIGTERM, for its supervisor to start it again); or "+install.RestartNone)
+	f.StringVar(&s.level, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// run completes the options and calls f with them.
+func (s *installation) run(f func(*cobra.Command, install.Options) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) (err error) {
+		o := s.options
+		if o.Logger, err = logger(s.level); err != nil {
+			return err
+		}
+		if o.Restart, err = o.Restarter(s.restart); err != nil {
+			return err
+		}
+		o.Flags = install.DefaultFlags()
+		for name, value := range s.flags {
+			o.Flags[name] = value
+		}
+		return f(cmd, o)
+	}
+}
+
+// executableDir is the directory of this program; empty when that cannot be known.
+func executableDir() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return filepath.Dir(path)
+}

@@ -1,0 +1,196 @@
+// Package daemonset tests the installation as a user makes it, in a cluster: the DaemonSet of
+// manifests/ puts the runtime on the node and runs an agent that has all it needs and is not
+// privileged, and the one of manifests/uninstall takes the runtime away again.
+package daemonset
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/cri"
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+	"diapause.dev/test/tools"
+)
+
+func TestMain(m *testing.M) { bed.Main(m, tools.Kubernetes) }
+
+// limit ends what the test waits for.
+const limit = 5 * time.Minute
+
+func TestDaemonSet(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	c, err := bed.StartCluster(ctx, bed.ClusterOptions{})
+	must(t, err)
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	importAgent(ctx, t, c)
+	wait := supervise(ctx, t, c.Node(0))
+	kubectl(ctx, t, c, "apply", "--kustomize=overlay")
+	rollout(ctx, t, c, "diapause-agent")
+	must(t, wait())
+	installed(ctx, t, c.Node(0), true)
+	follow(ctx, t, c)
+
+	pod := `{apiVersion: v1, kind: Pod, metadata: {name: web, annotations: {%s}}, spec: {runtimeClassName: gvisor, terminationGracePeriodSeconds: 0,
+		containers: [{name: c, image: "` + images.Busybox + `", command: [sh, -c, "date +%%N > /tmp/born; exec sleep 1000"]}]}}`
+	must(t, c.Apply(ctx, fmt.Sprintf(pod, "")))
+	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+	born := kubectl(ctx, t, c, "exec", "web", "--", "cat", "/tmp/born")
+	confined(ctx, t, c.Node(0))
+	diapause(ctx, t, c, "checkpoint", "--name=s", "default/web")
+	diapause(ctx, t, c, "checkpoint", "--stop", "--name=stopped", "default/web")
+	diapause(ctx, t, c, "verify", "default/stopped")
+	kubectl(ctx, t, c, "delete", "pod", "web", "--wait")
+	must(t, c.Apply(ctx, fmt.Sprintf(pod, "diapause.dev/restore-from: default/s, diapause.dev/on-restore-failure: Fail")))
+	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+	if again := kubectl(ctx, t, c, "exec", "web", "--", "cat", "/tmp/born"); again != born {
+		t.Errorf("the pod was born at %q, and its restored self at %q", born, again)
+	}
+	diapause(ctx, t, c, "doctor")
+	uninstall(ctx, t, c)
+}
+
+// uninstall takes everything away: it waits for the pod that runs, and then leaves nothing.
+func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster) {
+	t.Helper()
+	if out := kubectl(ctx, t, c, "get", "podsnapshots", "--output=name"); !strings.Contains(out, "/s\n") || !strings.Contains(out, "/stopped\n") {
+		t.Errorf("of the checkpoints made on the node the cluster shows %q", out)
+	}
+	kubectl(ctx, t, c, "delete", "podsnapshots", "--all", "--all-namespaces", "--wait")
+	kubectl(ctx, t, c, "--namespace=diapause-system", "delete", "daemonset", "diapause-agent", "--wait")
+	wait := supervise(ctx, t, c.Node(0))
+	kubectl(ctx, t, c, "apply", "--kustomize=uninstall")
+	eventually(ctx, t, func() error {
+		out, err := c.Kubectl(ctx, "--namespace=diapause-system", "logs", "daemonset/diapause-uninstall", "--container=uninstall")
+		if err == nil && !strings.Contains(out, "delete default/web first") {
+			err = fmt.Errorf("the log says %q", out)
+		}
+		return err
+	})
+	kubectl(ctx, t, c, "delete", "pod", "web", "--wait")
+	rollout(ctx, t, c, "diapause-uninstall")
+	must(t, wait())
+	installed(ctx, t, c.Node(0), false)
+	if left, err := filepath.Glob(c.Node(0).Path("/opt/diapause") + "/*"); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	kubectl(ctx, t, c, "delete", "--kustomize=uninstall", "--wait")
+	kubectl(ctx, t, c, "delete", "--kustomize=overlay", "--wait", "--ignore-not-found")
+}
+
+// confined checks what the kernel says of the agent's process: it has the capabilities
+// CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE, gets no others, and is under a seccomp profile.
+func confined(ctx context.Context, t *testing.T, n *bed.Node) {
+	t.Helper()
+	out, err := n.Exec(ctx, "sh", "-c", `cat /proc/$(pidof diapause-agent)/status`)
+	must(t, err)
+	for _, want := range []string{"CapEff:\t0000000000080004", "CapBnd:\t0000000000080004", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("the agent's process is not confined: want %q in\n%s", want, out)
+		}
+	}
+}
+
+// importAgent gives the nodes the image of the agent.
+func importAgent(ctx context.Context, t *testing.T, c *bed.Cluster) {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "agent.tar")
+	f, err := os.Create(archive)
+	must(t, err)
+	must(t, images.WriteAgent(f, c.Bin))
+	must(t, f.Close())
+	must(t, c.Import(ctx, archive))
+}
+
+// supervise starts containerd again when it ends, once. The function that it returns waits for
+// that.
+func supervise(ctx context.Context, t *testing.T, n *bed.Node) (wait func() error) {
+	t.Helper()
+	started := make(chan error, 1)
+	ended := n.Containerd.Done()
+	go func() {
+		select {
+		case <-ended:
+			started <- n.Containerd.Start(ctx)
+		case <-ctx.Done():
+			started <- ctx.Err()
+		}
+	}()
+	return func() error { return <-started }
+}
+
+// installed checks whether containerd runs with the handlers of an installation.
+func installed(ctx context.Context, t *testing.T, n *bed.Node, want bool) {
+	t.Helper()
+	client, err := cri.Dial(ctx, cri.Options{Address: n.Path(bed.ContainerdSocket)})
+	must(t, err)
+	defer client.Close()
+	handlers, err := client.Handlers(ctx)
+	must(t, err)
+	for _, name := range []string{"diapause", "gvisor"} {
+		if is := handlers[name].Path == "/opt/diapause/bin/containerd-shim-diapause-v1"; is != want {
+			t.Errorf("the handler %s is %+v; ours: %v, want %v", name, handlers[name], is, want)
+		}
+	}
+}
+
+func rollout(ctx context.Context, t *testing.T, c *bed.Cluster, name string) {
+	t.Helper()
+	_, err := c.Kubectl(ctx, "--namespace=diapause-system", "rollout", "status", "daemonset/"+name, "--timeout=90s")
+	if err != nil {
+		for _, args := range [][]string{{"describe", "pods"}, {"logs", "daemonset/" + name, "--all-containers"}} {
+			out, _ := c.Kubectl(ctx, append([]string{"--namespace=diapause-system"}, args...)...) // there may be none
+			t.Log(out)
+		}
+		t.Fatal(err)
+	}
+}
+
+// diapause runs the CLI in the agent's pod.
+func diapause(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) {
+	t.Helper()
+	out, err := c.Kubectl(ctx, append([]string{"--namespace=diapause-system", "exec", "daemonset/diapause-agent", "--", "/usr/local/bin/diapause"}, args...)...)
+	if err != nil {
+		logs, _ := c.Kubectl(ctx, "--namespace=diapause-system", "logs", "daemonset/diapause-agent") // the error counts
+		t.Fatalf("%v\n%s\n%s", err, out, logs)
+	}
+}
+
+func kubectl(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) string {
+	t.Helper()
+	out, err := c.Kubectl(ctx, args...)
+	must(t, err)
+	return out
+}
+
+func eventually(ctx context.Context, t *testing.T, f func() error) {
+	t.Helper()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+	"diapause.dev/test/tools"
+)
+
+const (
+	bucket    = "snapshots"
+	system    = "diapause-system"
+	manifests = "../../manifests"
+)
+
+// cluster is a cluster with Diapause installed, and its object store.
+type cluster struct {
+	*bed.Cluster
+	gcs     *bed.GCS
+	client  client.WithWatch
+	dynamic dynamic.Interface
+}
+
+func startCluster(ctx context.Context) (*cluster, error) {
+	b, err := bed.StartCluster(ctx, bed.ClusterOptions{Nodes: 2})
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{Cluster: b}
+	if err := c.furnish(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Close ends the cluster and its object store.
+func (c *cluster) Close() error {
+	if c.gcs != nil {
+		c.gcs.Kill()
+	}
+	return c.Cluster.Close()
+}
+
+func (c *cluster) furnish(ctx context.Context) (err error) {
+	if c.gcs, err = bed.StartGCS(ctx, bucket); err != nil {
+		return err
+	}
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), podsnapshotv1.AddToScheme(s)); err != nil {
+		return err
+	}
+	if c.client, err = client.NewWithWatch(c.Config, client.Options{Scheme: s}); err != nil {
+		return err
+	}
+	if c.dynamic, err = dynamic.NewForConfig(c.Config); err != nil {
+		return err
+	}
+	if err := c.importAgent(ctx, images.Agent, nil); err != nil {
+		return err
+	}
+	return c.install(ctx)
+}
+
+// importAgent gives the nodes an image of the agent, with other programs in the place of some.
+func (c *cluster) importAgent(ctx context.Context, image string, instead map[string]string) error {
+	archive, err := os.CreateTemp("", "agent-*.tar")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(archive.Name())
+	if err := errors.Join(images.WriteAgentAs(archive, image, c.Bin, instead), archive.Close()); err != nil {
+		return err
+	}
+	return c.Import(ctx, archive.Name())
+}
+
+// install installs Diapause as a user does, tells the agents where the object store is, and says
+// where snapshots go.
+func (c *cluster) install(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var restarted []func() error
+	for _, n := range c.Nodes() {
+		if err := furnishSystemctl(ctx, n); err != nil {
+			return err
+		}
+		restarted = append(restarted, supervise(ctx, n))
+	}
+	for _, args := range [][]string{
+		{"apply", "--kustomize=" + manifests},
+		{"--namespace=" + system, "set", "env", "daemonset/diapause-agent", "STORAGE_EMULATOR_HOST=" + c.gcs.Address},
+	} {
+		if _, err := c.Kubectl(ctx, args...); err != nil {
+			return err
+		}
+	}
+	if err := c.rollout(ctx); err != nil {
+		return err
+	}
+	for _, wait := range restarted {
+		if err := wait(); err != nil {
+			return err
+		}
+	}
+	return c.Apply(ctx, fmt.Sprintf(storageConfig, bucket))
+}
+
+const storageConfig = `
+apiVersion: podsnapshot.gke.io/v1
+kind: PodSnapshotStorageConfig
+metadata: {name: storage}
+spec: {snapshotStorageConfig: {gcs: {bucket: %s, path: e2e}}}
+`
+
+// rollout waits until every node has a ready agent of the newest kind.
+func (c *cluster) rollout(ctx context.Context) error {
+	_, err := c.Kubectl(ctx, "--namespace="+system, "rollout", "status", "daemonset/diapause-agent", "--timeout=120s")
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w\n%s", err, c.systemLogs(ctx))
+}
+
+// systemLogs is what there is to know of the agents.
+func (c *cluster) systemLogs(ctx context.Context) string {
+	var b strings.Builder
+	for _, args := range [][]string{
+		{"get", "pods", "--output=wide"},
+		{"get", "events"},
+		{"logs", "--selector=app.kubernetes.io/name=diapause-agent", "--all-containers", "--prefix", "--tail=-1"},
+	} {
+		out, err := c.Kubectl(ctx, append([]string{"--namespace=" + system}, args...)...)
+		fmt.Fprintf(&b, "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, out)
+	}
+	return b.String()
+}
+
+// furnishSystemctl gives a node what it is asked to restart containerd with: a stand-in for
+// systemctl that ends containerd, which [supervise] starts again.
+func furnishSystemctl(ctx context.Context, n *bed.Node) error {
+	const dir = "/usr/local/sbin"
+	if _, err := n.Exec(ctx, "mount", "-t", "tmpfs", "tmpfs", dir); err != nil {
+		return err
+	}
+	script := "#!" + tools.Busybox + " sh\ntest \"$*\" = \"restart containerd\" && kill $(" + tools.Busybox + " pidof containerd)\n"
+	return os.WriteFile(n.Path(filepath.Join(dir, "systemctl")), []byte(script), 0o755)
+}
+
+// supervise starts containerd again when it ends, once. The function that it returns waits for
+// that.
+func supervise(ctx context.Context, n *bed.Node) (wait func() error) {
+	started := make(chan error, 1)
+	ended := n.Containerd.Done()
+	go func() {
+		select {
+		case <-ended:
+			started <- n.Containerd.Start(ctx)
+		case <-ctx.Done():
+			started <- ctx.Err()
+		}
+	}()
+	return func() error { return <-started }
+}
+
+// tick is how often something that is about to come is looked for.
+const tick = 20 * time.Millisecond
+
+// eventually calls f until it returns nil, or the context ends.
+func eventually(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(tick):
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// world is a test's own namespace in the cluster, with a policy.
+type world struct {
+	*testing.T
+	*cluster
+	ctx       context.Context
+	namespace string
+}
+
+// policy selects the pods of [world.pod] and makes a group of each sandbox.
+const policy = `
+apiVersion: podsnapshot.gke.io/v1
+kind: PodSnapshotPolicy
+metadata: {name: policy, namespace: %s}
+spec:
+  storageConfigName: storage
+  selector: {matchLabels: {app: workload}}
+  triggerConfig: {type: manual, postCheckpoint: resume}
+  snapshotGroupingRules: {groupByLabelValue: {labels: [agents.x-k8s.io/sandbox-name-hash]}}
+`
+
+// begin makes a world for a test. All that is in it is deleted with the test.
+func begin(t *testing.T) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	w := &world{T: t, cluster: shared, ctx: ctx}
+	w.namespace = w.newNamespace(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")))
+	w.apply(fmt.Sprintf(policy, w.namespace))
+	return w
+}
+
+// newNamespace makes a namespace that ends with the test.
+func (w *world) newNamespace(name string) string {
+	w.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	w.must(w.client.Create(w.ctx, ns))
+	w.Cleanup(func() { w.end(ns) })
+	w.must(eventually(w.ctx, func() error {
+		return w.client.Get(w.ctx, client.ObjectKey{Namespace: name, Name: "default"}, new(corev1.ServiceAccount))
+	}))
+	return name
+}
+
+// goneLimit is how long a namespace may take to go: its pods end, and its snapshots are removed.
+const goneLimit = 2 * time.Minute
+
+// leaving are the namespaces that have been deleted. [TestMain] waits until they are gone.
+var leaving []*corev1.Namespace
+
+func (w *world) end(ns *corev1.Namespace) {
+	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
+	defer cancel()
+	if w.Failed() {
+		w.Log(w.describe(ctx, ns.Name))
+	}
+	if err := w.client.Delete(ctx, ns); err != nil {
+		w.Error(err)
+	}
+	leaving = append(leaving, ns)
+}
+
+// left returns an error unless all that was deleted goes in time.
+func (c *cluster) left() error {
+	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
+	defer cancel()
+	for _, ns := range leaving {
+		err := eventually(ctx, func() error {
+			err := c.client.Get(ctx, client.ObjectKeyFromObject(ns), ns)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("namespace %s is still there: %w", ns.Name, err)
+		})
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, c.describe(context.Background(), ns.Name))
+		}
+	}
+	return nil
+}
+
+// describe is what there is to know of a namespace.
+func (c *cluster) describe(ctx context.Context, namespace string) string {
+	out, err := c.Kubectl(ctx, "--namespace="+namespace, "get", "--output=yaml", "pods,podsnapshots,podsnapshotmanualtriggers,podsnapshotpolicies")
+	events, _ := c.Kubectl(ctx, "--namespace="+namespace, "get", "events") // the error is the same
+	return fmt.Sprintf("%v\n%s\n%s\n%s", err, out, events, c.systemLogs(ctx))
+}
+
+func (w *world) apply(manifest string) {
+	w.Helper()
+	w.must(w.Apply(w.ctx, manifest))
+}
+
+// kubectl runs kubectl in the namespace and returns what it prints.
+func (w *world) kubectl(args ...string) string {
+	w.Helper()
+	out, err := w.Kubectl(w.ctx, append([]string{"--namespace=" + w.namespace}, args...)...)
+	w.must(err)
+	return out
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) eventually(what string, f func() error) {
+	w.Helper()
+	if err := eventually(w.ctx, f); err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}

@@ -1,0 +1,123 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"diapause.dev/test/bed"
+)
+
+// selfSaving is the script of a container that has its own sandbox saved, and says what came of it.
+const selfSaving = `boot=$(head -c 8 /dev/urandom | od -An -tx8 | tr -d ' '); echo $boot > /tmp/boot
+while [ ! -e /tmp/go ]; do usleep 10000; done
+exec 3<>/proc/gvisor/checkpoint || exit 3
+echo 1 >&3 || echo refused > /tmp/result
+[ -e /tmp/result ] || head -n 1 <&3 > /tmp/result.new; mv /tmp/result.new /tmp/result
+exec sleep infinity`
+
+// TestWorkloadSaves has a process save its own sandbox: the origin goes on with "resume", branches
+// begin with "restore", and all have one memory.
+func TestWorkloadSaves(t *testing.T) {
+	n := start(t)
+	outside := t.TempDir()
+	p := n.author("author", map[string]string{"dev.gvisor.internal.checkpoint.path": outside}) // not the pod's to say
+	boot := n.readFile(p, "/tmp/boot")
+	n.agent.Kill()
+	n.startAgent() // the sandbox was created under another one
+	n.touch(p, "/tmp/go")
+	if got := n.readFile(p, "/tmp/result"); got != "resume" {
+		t.Errorf("the origin read %q", got)
+	}
+	s := n.madeOf(p)
+	b := n.restore(s.Name, "--name=branch")[0]
+	if got := n.readFile(b, "/tmp/result"); got != "restore" {
+		t.Errorf("the branch read %q", got)
+	}
+	if got := n.readFile(b, "/tmp/boot"); got != boot {
+		t.Errorf("the branch is %q, the origin %q", got, boot)
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("the pod wrote %v on the node, %v", left, err)
+	}
+}
+
+// TestWorkloadRefused has a process save its own sandbox when the agent cannot: it is told.
+func TestWorkloadRefused(t *testing.T) {
+	n := start(t)
+	shared := t.TempDir()
+	n.author("author", nil, bed.Mount{Host: shared, Container: "/tmp"})
+	n.bed.Containerd.Kill() // the agent needs it
+	if err := os.WriteFile(filepath.Join(shared, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the workload is told", func() error {
+		got, err := os.ReadFile(filepath.Join(shared, "result"))
+		if err == nil && string(got) != "error\n" {
+			t.Fatalf("the workload read %q", got)
+		}
+		return err
+	})
+	if err := n.bed.Containerd.Start(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readFile returns what is in a file of the pod once it is there.
+func (n *node) readFile(p *bed.Pod, name string) (content string) {
+	n.Helper()
+	n.eventually(p.Name+" has "+name, func() error {
+		out, code, err := n.bed.Exec(n.ctx, p.Container("app"), "cat", name)
+		content = strings.TrimSpace(out)
+		if err == nil && (code != 0 || content == "") {
+			err = fmt.Errorf("cat: status %d", code)
+		}
+		return err
+	})
+	return content
+}
+
+// madeOf returns the one snapshot of a pod.
+func (n *node) madeOf(p *bed.Pod) (s snapshotted) {
+	n.Helper()
+	n.eventually("a snapshot of "+p.Name, func() error {
+		var out struct {
+			Snapshots []snapshotted `json:"snapshots"`
+		}
+		if err := json.Unmarshal([]byte(n.mustCLI("ls", "--output=json")), &out); err != nil {
+			return err
+		}
+		for _, s = range out.Snapshots {
+			if strings.HasPrefix(s.Name, p.Name+"-") && s.Replicated {
+				return nil
+			}
+		}
+		return fmt.Errorf("not there")
+	})
+	return s
+}
+
+// author runs a pod that saves itself.
+func (n *node) author(name string, annotations map[string]string, mounts ...bed.Mount) *bed.Pod {
+	n.Helper()
+	all := map[string]string{"dev.gvisor.internal.checkpoint.enable": "true"}
+	maps.Copy(all, annotations)
+	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{
+		Name: name, Annotations: all, Containers: []bed.Container{{Name: "app", Command: []string{"/bin/sh", "-c", selfSaving}, Mounts: mounts}},
+	})
+	if err != nil {
+		n.Fatal(err)
+	}
+	return p
+}
+
+func (n *node) touch(p *bed.Pod, name string) {
+	n.Helper()
+	if _, _, err := n.bed.Exec(n.ctx, p.Container("app"), "touch", name); err != nil {
+		n.Fatal(err)
+	}
+}
