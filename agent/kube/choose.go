@@ -206,4 +206,7 @@ func description(p *rules.Plan) agent.Description {
 func (c *Cluster) Changed(q agent.Request) {
 	c.requests.put(q)
 	c.progressed(q.Key)
+	if spooled(q) {
+		c.captured(q.Key)
+	}
 }
