@@ -31,6 +31,8 @@ type report struct {
 const (
 	// maxReports bounds how many reports wait for the API server.
 	maxReports = 1000
+	// writeTime is how long Restored waits for the API server.
+	writeTime = 2 * time.Second
 	// reportTime is how long a report is tried again.
 	reportTime = 10 * time.Minute
 	// reportPause is how long one waits before it is tried again.
@@ -49,6 +51,8 @@ func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.K
 		condition.Status, condition.Reason = corev1.ConditionFalse, podsnapshotv1.ReasonFailedToRestore
 		condition.Message = rules.Message(failure.Error())
 	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
 	r := report{pod: ref, key: key, restored: failure == nil, patch: conditionPatch(ref, condition), until: time.Now().Add(reportTime)}
 	for r.patch != nil && !c.writeReport(ctx, &r) {
 		select {
@@ -103,7 +107,11 @@ func (c *Cluster) writeReport(ctx context.Context, r *report) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.pod.Namespace, Name: r.pod.Name}}
 	err := c.client.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
 	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // that pod is no more
+	case err == nil, apierrors.IsNotFound(err):
+		r.patch = nil
+		return true
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // the pod has another UID
+		c.log.Info("PodRestored not written, the pod is no more", "pod", r.pod.String(), "error", err)
 		r.patch = nil
 		return true
 	}

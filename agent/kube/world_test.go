@@ -160,6 +160,7 @@ func (w *world) node(name string) string {
 // running is an agent's part in the cluster.
 type running struct {
 	*kube.Cluster
+	name string // of its node
 	node *fakeNode
 	boot context.Context // done when the agent is killed
 	kill func()          // ends the agent as SIGKILL does, and waits for that
@@ -200,7 +201,7 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 		}
 	})
 	w.t.Cleanup(stop)
-	return &running{Cluster: c, node: n, boot: boot, kill: stop}
+	return &running{Cluster: c, name: node, node: n, boot: boot, kill: stop}
 }
 
 // pod makes a pod that runs on a node.
