@@ -98,6 +98,9 @@ func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, er
 	if err != nil || s == nil {
 		return choice, err
 	}
+	if err := c.attempts.spent(refOf(pod)); err != nil && !choice.Fail {
+		return choice, fmt.Errorf("restore from PodSnapshot %s: %w", keyOf(s), err)
+	}
 	choice.Snapshot, choice.Init = keyOf(s), ended(pod)
 	if choice.Store, err = c.storeOf(ctx, s); err != nil {
 		return choice, err
