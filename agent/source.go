@@ -41,6 +41,7 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 	if r == nil {
 		return fmt.Errorf("request %s has ended", s.restore.Request)
 	}
+	s.restore.asked.add(r.Reader, file, off, int64(len(p)))
 	for pause := readRetryFirst; ; pause = min(2*pause, readRetryMost) {
 		err := r.ReadAt(ctx, file, off, [][]byte{p})
 		if err == nil {
