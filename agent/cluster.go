@@ -37,6 +37,9 @@ type Choice struct {
 	Fail     bool         // a pod that cannot be restored is refused instead of started anew
 	// Init are the names of containers that have ended in the snapshot: they are not run again.
 	Init []string
+	// Containers is how many of the pod's containers start if only root file systems are restored:
+	// with the last of them the pod is restored. 0: as many as the snapshot was taken of.
+	Containers int
 }
 
 // Description is what a cluster knows of a pod that is checkpointed.
@@ -45,6 +48,7 @@ type Description struct {
 	Group          map[string]string
 	SpecHash       string
 	Store          string // location; empty: the agent's own
+	Scope          snapshot.Scope
 }
 
 // Request is a checkpoint as the agent's journal knows it.
