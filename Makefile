@@ -6,10 +6,10 @@ GO ?= go
 BIN := .cache/bin/programs
 FUZZTIME ?= 60s
 
-.PHONY: help build tools test lint demo bench-pause bench-restore bench-store generate fuzz clean
+.PHONY: help build tools test e2e lint demo bench-pause bench-restore bench-store generate fuzz clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 build: ## the agent, the CLI, the shim and the sidecar, static, in .cache/bin/programs
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/ ./cmd/...
@@ -18,7 +18,11 @@ tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes
 	@$(GO) run ./test/tools/build
 
 test: tools ## all tests, with real components; two packages at a time
-	$(GO) test ./... -count=1 -timeout 30m -p 2
+	$(GO) test $$($(GO) list ./... | grep -v /test/e2e$$) -count=1 -timeout 30m -p 2
+	@$(MAKE) --no-print-directory e2e
+
+e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
+	@$(GO) run ./test/tally ./test/e2e -count=1 -timeout 30m
 
 lint: ## gofmt, go vet and staticcheck
 	@dirs=$$($(GO) list -f '{{.Dir}}/*.go' ./...) && files=$$(gofmt -l $$dirs) && test -z "$$files" || \

@@ -101,7 +101,7 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 		ID: newID(8), UID: newID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
 		Stage: StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
-		Completed: c.o.Completed,
+		Completed: c.o.Completed, Scope: c.o.Scope,
 	}
 	if c.rec.Key.Name == "" {
 		c.rec.Key.Name = snapshotName(pod.Name, c.rec.Created)
@@ -172,7 +172,7 @@ func (c *checkpoint) describe(ctx context.Context) error {
 	}
 	c.description, c.rec.Store = d, d.Store
 	if c.o.Scope == snapshot.WholePod {
-		c.o.Scope = d.Scope
+		c.o.Scope, c.rec.Scope = d.Scope, d.Scope
 	}
 	if c.o.sentry != nil && c.o.Scope != snapshot.WholePod {
 		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod, ErrInvalid, c.o.Scope)
@@ -241,7 +241,7 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 // without a page fault. Files lie elsewhere: how much of them there is, the sentry alone knows.
 func (c *checkpoint) warm() (err error) {
 	if c.o.Scope == snapshot.RootfsOnly {
-		c.arena, err = capture.NewArena(slack, c.cfg.Arena, c.spoolDir(), nil)
+		c.arena, err = capture.NewArena(slack, c.cfg.Arena, c.spoolDir(), c.cfg.Keys != "", nil)
 		return err
 	}
 	path, err := runsc.MemoryFile(c.pod.SandboxPID)
@@ -257,7 +257,7 @@ func (c *checkpoint) warm() (err error) {
 	if err != nil {
 		return err
 	}
-	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir(), mapping)
+	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir(), c.cfg.Keys != "", mapping)
 	return err
 }
 
@@ -266,7 +266,19 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.toSpool(life, im)
+	if err := c.toSpool(life, im); err != nil {
+		return err
+	}
+	if c.o.sentry == nil || !c.description.Stop {
+		return nil
+	}
+	// The sentry has let the sandbox run on by itself; what it has done since is given up.
+	c.rec.Completed = true
+	if err := c.Agent.stop(c.pod, c.rec, c.watch); err != nil {
+		return err
+	}
+	c.note(StageSpooled)
+	return nil
 }
 
 // advance journals a stage.

@@ -48,7 +48,10 @@ type Description struct {
 	Group          map[string]string
 	SpecHash       string
 	Store          string // location; empty: the agent's own
-	Scope          snapshot.Scope
+	// Scope is how much of the pod its snapshots keep, unless less is asked for.
+	Scope snapshot.Scope
+	// Stop ends a sandbox whose own workload has had it saved, once its snapshot is safe.
+	Stop bool
 }
 
 // Request is a checkpoint as the agent's journal knows it.
@@ -56,6 +59,7 @@ type Request struct {
 	ID          string
 	SnapshotUID string
 	Key         snapshot.Key
+	Scope       snapshot.Scope
 	Pod         PodRef
 	SandboxID   string
 	Stage       Stage

@@ -69,11 +69,16 @@ func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
 	}
 	pages := w.File(checkpointfiles.PagesFileName)
 	for run := range im.Chunks(ChunkSize) {
-		raw, err := c.arena.Slice(run.Off, run.Len)
+		raw, lasting, err := c.arena.Slice(run.Off, run.Len)
 		if err != nil {
 			return err
 		}
-		if err := pages.Chunk(raw); err != nil {
+		if lasting {
+			err = pages.Chunk(raw)
+		} else {
+			err = pages.Copy(raw)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -132,8 +132,10 @@ func TestRewrap(t *testing.T) {
 	manifest := content(t, objectPath(plain, "ns/snapshots/one/manifest"))
 	s := locked(t, plain, keyDir(t, "ns", hexKey(2)+"\n"+hexKey(1)))
 	for _, want := range []int{1, 0} {
-		if n, err := s.Rewrap(t.Context(), "ns"); n != want || err != nil {
-			t.Fatalf("%d keys rewrapped, %v", n, err)
+		var seen int64
+		r, err := s.Rewrap(t.Context(), storage.RewrapOptions{Progress: func(done, total int64) { seen = done*10 + total }})
+		if r != (storage.RewrapResult{Keys: 1, Rewrapped: want}) || seen != 11 || err != nil {
+			t.Fatalf("%+v, progress %d, %v", r, seen, err)
 		}
 	}
 	if !bytes.Equal(manifest, content(t, objectPath(plain, "ns/snapshots/one/manifest"))) {
@@ -148,8 +150,29 @@ func TestRewrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	storagetest.WantImage(t, again, image, s)
-	if _, err := plain.Rewrap(t.Context(), "ns"); !errors.Is(err, storage.ErrKey) {
+	if _, err := plain.Rewrap(t.Context(), storage.RewrapOptions{Namespace: "ns"}); !errors.Is(err, storage.ErrKey) {
 		t.Errorf("rewrap without keys: %v", err)
+	}
+}
+
+// TestRewrapPartly: a data key that cannot be unwrapped, and a namespace without a key, keep none of the
+// others.
+func TestRewrapPartly(t *testing.T) {
+	plain := storagetest.NewDir(t)
+	for ns, by := range map[string]uint64{"ns": 1, "other": 2} {
+		k := storage.Key{Namespace: ns, Name: "one"}
+		storagetest.Write(t, locked(t, plain, keyDir(t, ns, hexKey(by))), k, nil, secretImage())
+	}
+	lost := objects(t, plain, "ns/keys/")[0]
+	storagetest.Write(t, locked(t, plain, keyDir(t, "ns", hexKey(1))), storage.Key{Namespace: "ns", Name: "two"}, nil, secretImage())
+	overwrite(t, objectPath(plain, lost), []byte("damaged"))
+	s := locked(t, plain, keyDir(t, "ns", hexKey(3)+"\n"+hexKey(1)))
+	r, err := s.Rewrap(t.Context(), storage.RewrapOptions{})
+	if r.Rewrapped != 1 || !errors.Is(err, storage.ErrCorrupt) || !errors.Is(err, storage.ErrKey) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := locked(t, plain, keyDir(t, "ns", hexKey(3))).Manifest(t.Context(), storage.Key{Namespace: "ns", Name: "two"}); err != nil {
+		t.Error(err)
 	}
 }
 

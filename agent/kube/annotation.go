@@ -124,8 +124,8 @@ type annotationPatch struct {
 	} `json:"metadata"`
 }
 
-// write writes the answer on the pod. Unless a version is given, a conflict means that the pod was
-// replaced by another one, which needs no answer.
+// write writes the answer on the pod. Unless a version is given, a conflict, or a UID that cannot be
+// changed, means that the pod was replaced by another one, which needs no answer.
 func (a *askedByAnnotation) write(ctx context.Context, version string, s Status) error {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -138,7 +138,7 @@ func (a *askedByAnnotation) write(ctx context.Context, version string, s Status)
 		return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
 	}
 	err = a.c.client.Status().Patch(ctx, a.pod.DeepCopy(), client.RawPatch(types.MergePatchType, b))
-	if err == nil || version == "" && apierrors.IsConflict(err) {
+	if err == nil || version == "" && (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
 		return nil
 	}
 	return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)

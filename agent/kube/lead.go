@@ -13,9 +13,9 @@ import (
 // How long an agent holds the Lease without renewing it, after how long it gives up renewing, and
 // how often it tries.
 const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
+	leaseDuration = 10 * time.Second
+	renewDeadline = 7 * time.Second
+	retryPeriod   = 3 * time.Second
 )
 
 // lead contends for the Lease until ctx is done, and does the cluster's duties while it is held. An

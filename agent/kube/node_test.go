@@ -94,6 +94,7 @@ type fakeNode struct {
 	facts   snapshot.Facts
 	cluster agent.Cluster
 	boot    context.Context // done when the agent is killed
+	die     func()          // kills it
 
 	mu      sync.Mutex
 	running map[string]int // checkpoints by pod
@@ -204,7 +205,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	}
 	q := agent.Request{
 		ID: "r-" + o.Name, SnapshotUID: "s-" + o.Name, Key: snapshot.Key{Namespace: pod.Namespace, Name: o.Name}, Pod: pod,
-		Stage: agent.StageAccepted, Store: d.Store, Created: time.Now(),
+		Stage: agent.StageAccepted, Store: d.Store, Scope: d.Scope, Created: time.Now(),
 	}
 	n.advance(q)
 	if err := n.step(ctx, stepCapture, o); err != nil {
@@ -213,7 +214,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 		return nil, err
 	}
 	m := &storage.Manifest{Meta: snapshot.Meta{
-		Key: q.Key, UID: q.SnapshotUID, Facts: n.facts,
+		Key: q.Key, UID: q.SnapshotUID, Scope: q.Scope, Facts: n.facts,
 		Origin: snapshot.Origin{Pod: pod.Name, PodUID: pod.UID, ServiceAccount: d.ServiceAccount, Group: d.Group, SpecHash: d.SpecHash},
 	}}
 	n.disk.mu.Lock()
@@ -261,4 +262,11 @@ func (n *fakeNode) Manifest(_ context.Context, k snapshot.Key, location string) 
 		return m, nil
 	}
 	return n.disk.stores.get(location, k)
+}
+
+// manifestOf returns the manifest of a request's snapshot.
+func manifestOf(q agent.Request, account, hash string) *storage.Manifest {
+	return &storage.Manifest{Meta: snapshot.Meta{
+		Key: q.Key, UID: q.SnapshotUID, Origin: snapshot.Origin{Pod: q.Pod.Name, PodUID: q.Pod.UID, ServiceAccount: account, SpecHash: hash},
+	}}
 }

@@ -31,6 +31,8 @@ type report struct {
 const (
 	// maxReports bounds how many reports wait for the API server.
 	maxReports = 1000
+	// writeTime is how long Restored waits for the API server.
+	writeTime = 2 * time.Second
 	// reportTime is how long a report is tried again.
 	reportTime = 10 * time.Minute
 	// reportPause is how long one waits before it is tried again.
@@ -48,6 +50,8 @@ func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.K
 		condition.Status, condition.Reason = corev1.ConditionFalse, podsnapshotv1.ReasonFailedToRestore
 		condition.Message = rules.Message(failure.Error())
 	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
 	r := report{pod: ref, key: key, restored: failure == nil, patch: conditionPatch(ref, condition), until: time.Now().Add(reportTime)}
 	for r.patch != nil && !c.writeReport(ctx, &r) {
 		select {
@@ -58,9 +62,9 @@ func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.K
 		break
 	}
 	if failure != nil {
-		c.warn(ref, "Failed to restore the pod: "+failure.Error())
+		c.event(ref, key, corev1.EventTypeWarning, actionRestore, "Failed to restore the pod: "+failure.Error())
 	} else {
-		c.tell(ref, condition.Message)
+		c.event(ref, key, corev1.EventTypeNormal, actionRestore, condition.Message)
 	}
 	if r.patch == nil && !r.restored {
 		return
@@ -102,7 +106,11 @@ func (c *Cluster) writeReport(ctx context.Context, r *report) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.pod.Namespace, Name: r.pod.Name}}
 	err := c.client.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
 	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // that pod is no more
+	case err == nil, apierrors.IsNotFound(err):
+		r.patch = nil
+		return true
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // the pod has another UID
+		c.log.Info("PodRestored not written, the pod is no more", "pod", r.pod.String(), "error", err)
 		r.patch = nil
 		return true
 	}
@@ -167,24 +175,4 @@ func (c *Cluster) used(ctx context.Context, k snapshot.Key) error {
 		c.log.Warn("time of use not written yet", "snapshot", k.String(), "error", err)
 	}
 	return client.IgnoreNotFound(err)
-}
-
-// tell makes a normal event on a pod, warn a warning.
-func (c *Cluster) tell(ref agent.PodRef, message string) {
-	c.event(ref, corev1.EventTypeNormal, message)
-}
-
-func (c *Cluster) warn(ref agent.PodRef, message string) {
-	c.event(ref, corev1.EventTypeWarning, message)
-}
-
-// event makes an event on a pod, without waiting for the API server.
-func (c *Cluster) event(ref agent.PodRef, kind, message string) {
-	if ref.Name == "" {
-		return
-	}
-	pod := &corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(ref.UID),
-	}
-	c.events.Eventf(pod, nil, kind, podsnapshotv1.EventReason, podsnapshotv1.EventReason, "%s", rules.Message(message))
 }

@@ -81,7 +81,7 @@ func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 func (c *Cluster) refuse(ctx context.Context, a asked, pod *corev1.Pod, why string) error {
 	err := a.fail(ctx, why)
 	if err == nil && pod != nil {
-		c.warn(refOf(pod), fmt.Sprintf("Failed to checkpoint the pod: %s", why))
+		c.event(refOf(pod), a.key(), corev1.EventTypeWarning, actionCheckpoint, fmt.Sprintf("Failed to checkpoint the pod: %s", why))
 	}
 	return c.answer(a, err)
 }

@@ -146,6 +146,7 @@ func (c *Cluster) newSnapshot(ctx context.Context, q agent.Request, e entry) (*p
 		podsnapshotv1.AnnotationOriginPod:      q.Pod.Name,
 		podsnapshotv1.AnnotationOriginNode:     c.cfg.NodeName,
 		podsnapshotv1.AnnotationSnapshotUID:    q.SnapshotUID,
+		podsnapshotv1.AnnotationScope:          string(q.Scope),
 		podsnapshotv1.AnnotationSpecHash:       plan.SpecHash,
 		podsnapshotv1.AnnotationDistilledSpec:  plan.Spec,
 		podsnapshotv1.AnnotationServiceAccount: plan.ServiceAccount,
@@ -207,15 +208,15 @@ func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 		}
 		c.latest.put(s)
 	}
-	if o, ok := c.orders.state(k); ok && (p.Spooled || p.Failed != "") {
-		o.door.kick(c)
+	e, _ := c.ledger.get(k)
+	if d, open := c.doorOf(ctx, e); open && (p.Spooled || p.Failed != "") {
+		d.kick(c)
 	}
 	if q, ok := c.requests.get(k); ok && (p.Replicated || p.Failed != "" || p.NotInStore != "") {
 		c.requests.drop(q)
 	}
 	if rules.Ready(s) && !was {
-		e, _ := c.ledger.get(k)
-		c.tell(e.Pod, fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
+		c.event(e.Pod, k, corev1.EventTypeNormal, actionCheckpoint, fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
 	}
 	return nil
 }

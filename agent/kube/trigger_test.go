@@ -118,10 +118,16 @@ func TestTriggerFails(t *testing.T) {
 	node := w.node("a")
 	w.start(node, func(n *fakeNode, _ *kube.Config) {
 		n.at = func(_ context.Context, s step, o agent.CheckpointOptions) error {
-			if s == stepCapture {
-				return errors.New("runsc: exit status 128")
+			if s != stepCapture {
+				return nil
 			}
-			return nil
+			err := w.eventually(func(context.Context) error {
+				if len(w.snapshots()) == 0 {
+					return errors.New("no PodSnapshot")
+				}
+				return nil
+			})
+			return errors.Join(err, errors.New("runsc: exit status 128"))
 		}
 	})
 	pod := w.pod(node, "web")

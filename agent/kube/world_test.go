@@ -160,8 +160,10 @@ func (w *world) node(name string) string {
 // running is an agent's part in the cluster.
 type running struct {
 	*kube.Cluster
+	name string // of its node
 	node *fakeNode
-	kill func() // ends the agent as SIGKILL does, and waits for that
+	boot context.Context // done when the agent is killed
+	kill func()          // ends the agent as SIGKILL does, and waits for that
 }
 
 // start starts the agent of a node. edit may set how its checkpoints go, and how it reaches the API.
@@ -169,7 +171,7 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 	w.t.Helper()
 	boot, kill := context.WithCancel(context.Background())
 	n := &fakeNode{
-		disk: w.disks[node], boot: boot, running: make(map[string]int),
+		disk: w.disks[node], boot: boot, die: kill, running: make(map[string]int),
 		facts: snapshot.Facts{Architecture: "amd64", RunscVersion: "r1"},
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -199,7 +201,7 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 		}
 	})
 	w.t.Cleanup(stop)
-	return &running{Cluster: c, node: n, kill: stop}
+	return &running{Cluster: c, name: node, node: n, boot: boot, kill: stop}
 }
 
 // pod makes a pod that runs on a node.
@@ -384,3 +386,5 @@ func (w *world) event(pod *corev1.Pod, kind, text string) {
 		w.t.Fatal(err)
 	}
 }
+
+func keyOf(o client.Object) client.ObjectKey { return client.ObjectKeyFromObject(o) }

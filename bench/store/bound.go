@@ -119,11 +119,6 @@ func encodeAndDigest(list []work) time.Duration {
 	})
 }
 
-// encodeAllIn compresses all chunks in one codec.
-func encodeAllIn(codec storage.Codec, list []work) time.Duration {
-	return onAllCores(list, func(w work, buffer []byte) { encode(codec, w, buffer) })
-}
-
 // decode decompresses a chunk from memory to memory.
 func decode(w work, buffer []byte) []byte {
 	out := buffer[:len(w.raw)]

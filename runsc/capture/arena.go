@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -15,16 +14,14 @@ import (
 // Arena is a Pages that copies every range: into memory that was populated before the pause, and
 // past its limit into a file.
 type Arena struct {
-	mem      []byte // bytes [0, len(mem)) of pages.img
-	overflow *os.File
-	spilled  atomic.Int64 // end of the highest byte in overflow, as an offset in it
+	mem      []byte    // bytes [0, len(mem)) of pages.img
+	overflow *overflow // the rest
+	scratch  []byte    // what Slice returned last, unless it is of mem
 
 	mapping *Mapping // of the memory file that most pages are in; nil: none
 
 	mu    sync.RWMutex
 	files map[int]source // by memory file
-
-	mapped []byte // overflow, once Seal was called
 
 	errOnce sync.Once
 	err     error // the first error of a Capture
@@ -37,9 +34,10 @@ type source struct {
 }
 
 // NewArena returns an arena with room for limit bytes, of which the first warm bytes are populated
-// now: they cost no page fault inside the pause. What does not fit goes to a nameless file in dir.
+// now: they cost no page fault inside the pause. What does not fit goes to a nameless file in dir,
+// encrypted if so asked for.
 // The memory file that mapping is of is copied from there; the arena owns it. It may be nil.
-func NewArena(warm, limit int64, dir string, mapping *Mapping) (*Arena, error) {
+func NewArena(warm, limit int64, dir string, encrypt bool, mapping *Mapping) (*Arena, error) {
 	a := &Arena{files: make(map[int]source), mapping: mapping}
 	if limit > 0 {
 		mem, err := unix.Mmap(-1, 0, int(limit), unix.PROT_READ|unix.PROT_WRITE,
@@ -50,12 +48,10 @@ func NewArena(warm, limit int64, dir string, mapping *Mapping) (*Arena, error) {
 		a.mem = mem
 		a.warm(min(warm, limit))
 	}
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		a.Close()
-		return nil, fmt.Errorf("open overflow file in %s: %w", dir, err)
+	var err error
+	if a.overflow, err = newOverflow(dir, encrypt); err != nil {
+		return nil, errors.Join(err, a.Close())
 	}
-	a.overflow = os.NewFile(uintptr(fd), "overflow file in "+dir)
 	return a, nil
 }
 
@@ -145,17 +141,12 @@ func (a *Arena) spill(from source, src, n, dst int64) error {
 		if err := from.read(b, src); err != nil {
 			return err
 		}
-		if _, err := a.overflow.WriteAt(b, dst); err != nil {
-			return fmt.Errorf("write overflow: %w", err)
+		if err := a.overflow.write(b, dst); err != nil {
+			return err
 		}
 		src, dst, n = src+int64(len(b)), dst+int64(len(b)), n-int64(len(b))
 	}
-	for {
-		old := a.spilled.Load()
-		if old >= dst || a.spilled.CompareAndSwap(old, dst) {
-			return nil
-		}
-	}
+	return nil
 }
 
 var spillBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
@@ -178,36 +169,26 @@ func readFull(fd int, p []byte, off int64) error {
 }
 
 // Overflow returns how many bytes did not fit into memory.
-func (a *Arena) Overflow() int64 { return a.spilled.Load() }
+func (a *Arena) Overflow() int64 { return a.overflow.end.Load() }
 
 // Seal makes what was captured readable with Slice. Capture must not be called any more.
-func (a *Arena) Seal() error {
-	n := a.spilled.Load()
-	if n == 0 {
-		return nil
-	}
-	m, err := unix.Mmap(int(a.overflow.Fd()), 0, int(n), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("map overflow: %w", err)
-	}
-	a.mapped = m
-	return nil
-}
+func (a *Arena) Seal() error { return a.overflow.seal() }
 
-// Slice returns the bytes [off, off+n) of pages.img, which stay as they are until Close. Where they
-// lie on both sides of the arena's end they are copied.
-func (a *Arena) Slice(off, n int64) ([]byte, error) {
+// Slice returns the bytes [off, off+n) of pages.img. If they last, they stay as they are until Close,
+// otherwise until the next call of Slice, which must come from the same goroutine.
+func (a *Arena) Slice(off, n int64) (data []byte, lasting bool, err error) {
 	limit := int64(len(a.mem))
 	end := off + n
 	switch {
-	case off < 0 || n < 0 || end > limit+int64(len(a.mapped)):
-		return nil, fmt.Errorf("bytes %d to %d were not captured", off, end)
+	case off < 0 || n < 0 || end > limit+int64(len(a.overflow.mapped)):
+		return nil, false, fmt.Errorf("bytes %d to %d were not captured", off, end)
 	case end <= limit:
-		return a.mem[off:end:end], nil
-	case off >= limit:
-		return a.mapped[off-limit : end-limit : end-limit], nil
+		return a.mem[off:end:end], true, nil
 	}
-	return append(append(make([]byte, 0, n), a.mem[off:]...), a.mapped[:end-limit]...), nil
+	a.scratch = slices.Grow(a.scratch[:0], int(n))[:n]
+	inside := copy(a.scratch, a.mem[min(off, limit):])
+	a.overflow.read(a.scratch[inside:], max(off-limit, 0))
+	return a.scratch, false, nil
 }
 
 // Close gives the memory back. No slice may be used after it.
@@ -217,12 +198,8 @@ func (a *Arena) Close() error {
 		errs = append(errs, unix.Munmap(a.mem))
 		a.mem = nil
 	}
-	if a.mapped != nil {
-		errs = append(errs, unix.Munmap(a.mapped))
-		a.mapped = nil
-	}
 	if a.overflow != nil {
-		errs = append(errs, a.overflow.Close())
+		errs = append(errs, a.overflow.close())
 		a.overflow = nil
 	}
 	return errors.Join(errs...)

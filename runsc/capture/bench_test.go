@@ -54,7 +54,7 @@ func warmArena(b *testing.B, fd int, size int64, mapped bool) *Arena {
 			b.Fatal(err)
 		}
 	}
-	a, err := NewArena(size, size, b.TempDir(), m)
+	a, err := NewArena(size, size, b.TempDir(), false, m)
 	if err != nil {
 		b.Fatal(err)
 	}

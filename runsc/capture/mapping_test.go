@@ -48,7 +48,7 @@ func TestMapping(t *testing.T) {
 	if after := blocks(t, fd); after != before {
 		t.Errorf("mapping allocated: %d blocks, were %d", after, before)
 	}
-	a, err := NewArena(0, 1<<20, t.TempDir(), m)
+	a, err := NewArena(0, 1<<20, t.TempDir(), false, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestMapping(t *testing.T) {
 	if err := a.Capture(0, ranges, 0); err != nil {
 		t.Fatal(err)
 	}
-	got, err := a.Slice(0, 4*pageSize)
+	got, _, err := a.Slice(0, 4*pageSize)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestTruncatedMemoryFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		a, err := NewArena(0, 1<<20, t.TempDir(), m)
+		a, err := NewArena(0, 1<<20, t.TempDir(), false, m)
 		if err != nil {
 			t.Fatal(err)
 		}

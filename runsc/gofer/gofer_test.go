@@ -135,7 +135,7 @@ const page = 4096
 // TestCheckpoint saves three files through the sidecar's handover, pages partly past the arena.
 func TestCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	arena, err := capture.NewArena(1<<20, 3*page, t.TempDir(), nil)
+	arena, err := capture.NewArena(1<<20, 3*page, t.TempDir(), true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestCheckpoint(t *testing.T) {
 	if err := arena.Seal(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := arena.Slice(0, im.PagesSize)
+	got, _, err := arena.Slice(0, im.PagesSize)
 	if want := append(bytes.Clone(mem[2*page:4*page]), mem[8*page:11*page]...); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("pages are not what was written: %v", err)
 	}

@@ -41,7 +41,8 @@ func (n *Node) prepareKubelet(a *authority) error {
 
 // kubeletConfig keeps to the defaults, but for what a node inside a machine needs:
 // no rules for a kube-proxy, no collection of images, which could not be pulled
-// again, and health told to the bed.
+// again, no long wait before a container that was killed is started again, and
+// health told to the bed.
 func (n *Node) kubeletConfig() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -59,6 +60,7 @@ failCgroupV1: false
 failSwapOn: false
 makeIPTablesUtilChains: false
 imageGCHighThresholdPercent: 100
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%%, imagefs.available: 1%%}
 clusterDomain: cluster.local
 healthzBindAddress: 0.0.0.0

@@ -39,6 +39,7 @@ func TestDaemonSet(t *testing.T) {
 	rollout(ctx, t, c, "diapause-agent")
 	must(t, wait())
 	installed(ctx, t, c.Node(0), true)
+	follow(ctx, t, c)
 
 	pod := `{apiVersion: v1, kind: Pod, metadata: {name: web, annotations: {%s}}, spec: {runtimeClassName: gvisor, terminationGracePeriodSeconds: 0,
 		containers: [{name: c, image: "` + images.Busybox + `", command: [sh, -c, "date +%%N > /tmp/born; exec sleep 1000"]}]}}`
@@ -62,6 +63,10 @@ func TestDaemonSet(t *testing.T) {
 // uninstall takes everything away: it waits for the pod that runs, and then leaves nothing.
 func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster) {
 	t.Helper()
+	if out := kubectl(ctx, t, c, "get", "podsnapshots", "--output=name"); !strings.Contains(out, "/s\n") || !strings.Contains(out, "/stopped\n") {
+		t.Errorf("of the checkpoints made on the node the cluster shows %q", out)
+	}
+	kubectl(ctx, t, c, "delete", "podsnapshots", "--all", "--all-namespaces", "--wait")
 	kubectl(ctx, t, c, "--namespace=diapause-system", "delete", "daemonset", "diapause-agent", "--wait")
 	wait := supervise(ctx, t, c.Node(0))
 	kubectl(ctx, t, c, "apply", "--kustomize=uninstall")

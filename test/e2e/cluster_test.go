@@ -68,20 +68,20 @@ func (c *cluster) furnish(ctx context.Context) (err error) {
 	if c.dynamic, err = dynamic.NewForConfig(c.Config); err != nil {
 		return err
 	}
-	if err := c.importAgent(ctx, images.Agent); err != nil {
+	if err := c.importAgent(ctx, images.Agent, nil); err != nil {
 		return err
 	}
 	return c.install(ctx)
 }
 
-// importAgent gives the nodes the image of the agent.
-func (c *cluster) importAgent(ctx context.Context, name string) error {
+// importAgent gives the nodes an image of the agent, with other programs in the place of some.
+func (c *cluster) importAgent(ctx context.Context, image string, instead map[string]string) error {
 	archive, err := os.CreateTemp("", "agent-*.tar")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(archive.Name())
-	if err := errors.Join(images.WriteAgent(archive, c.Bin), archive.Close()); err != nil {
+	if err := errors.Join(images.WriteAgentAs(archive, image, c.Bin, instead), archive.Close()); err != nil {
 		return err
 	}
 	return c.Import(ctx, archive.Name())

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -33,9 +34,11 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
+	began := time.Now()
 	if shared, err = startCluster(ctx); err != nil {
 		return 1, err
 	}
+	fmt.Printf("the cluster and all that is installed took %v\n", time.Since(began).Round(time.Millisecond))
 	code = m.Run()
-	return code, shared.Close()
+	return code, errors.Join(shared.left(), shared.Close())
 }

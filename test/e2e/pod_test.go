@@ -74,7 +74,8 @@ func command(args ...string) func(*corev1.Pod) {
 // ready is a pod that has become Ready, as it was at that moment.
 type ready struct {
 	*corev1.Pod
-	took time.Duration // from its creation until it was Ready
+	took   time.Duration // from its creation until it was Ready
+	stages []stage       // on the way
 }
 
 // run creates a pod and returns it when it is Ready.
@@ -90,9 +91,13 @@ func (w *world) tryRun(ctx context.Context, p *corev1.Pod) (*ready, error) {
 	if err := w.client.Create(ctx, p); err != nil {
 		return nil, err
 	}
-	var out *corev1.Pod
+	var (
+		out    *corev1.Pod
+		stages []stage
+	)
 	err := w.follow(ctx, new(corev1.PodList), p, func(o client.Object) error {
 		out = o.(*corev1.Pod)
+		stages = reached(stages, out, time.Since(began))
 		if out.Status.Phase == corev1.PodFailed || out.Status.Phase == corev1.PodSucceeded {
 			return fmt.Errorf("pod %s has ended: %s", p.Name, out.Status.Phase)
 		}
@@ -101,7 +106,36 @@ func (w *world) tryRun(ctx context.Context, p *corev1.Pod) (*ready, error) {
 		}
 		return nil
 	})
-	return &ready{out, time.Since(began)}, err
+	return &ready{out, time.Since(began), stages}, err
+}
+
+// starting is a pod that is created by a goroutine, and how that ended.
+type starting <-chan struct {
+	*ready
+	error
+}
+
+// start creates a pod; finish returns it when it is Ready.
+func (w *world) start(p *corev1.Pod) starting {
+	done := make(chan struct {
+		*ready
+		error
+	}, 1)
+	go func() {
+		r, err := w.tryRun(w.ctx, p)
+		done <- struct {
+			*ready
+			error
+		}{r, err}
+	}()
+	return done
+}
+
+func (w *world) finish(s starting) *ready {
+	w.Helper()
+	r := <-s
+	w.must(r.error)
+	return r.ready
 }
 
 // errNotYet is returned of an object that is not yet as it shall be.
@@ -248,4 +282,18 @@ func (w *world) cold(p *ready, before life, why string) {
 		w.Errorf("pod %s was restored", p.Name)
 	}
 	w.sound(p)
+}
+
+// asked waits until the kubelet works on a pod: by then the agent has been asked, or is about to be,
+// from what the pod shall be restored.
+func (w *world) asked(name string) {
+	w.Helper()
+	w.eventually(name+" is on a node", func() error {
+		p := new(corev1.Pod)
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, p)
+		if err == nil && p.Status.StartTime == nil {
+			err = errNotYet
+		}
+		return err
+	})
 }

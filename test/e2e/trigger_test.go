@@ -27,14 +27,18 @@ func (w *world) trigger(name, pod string) *podsnapshotv1.PodSnapshotManualTrigge
 	return t
 }
 
-// outcome waits for a trigger's answer and returns the name of the snapshot.
-func (w *world) outcome(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (string, error) {
+// outcome waits for a trigger's answer and returns the name of the snapshot. It calls taken when an
+// agent has taken the trigger, if that is to be seen.
+func (w *world) outcome(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger, taken func()) (string, error) {
 	var name string
 	err := w.follow(ctx, new(podsnapshotv1.PodSnapshotManualTriggerList), t, func(o client.Object) error {
 		s := o.(*podsnapshotv1.PodSnapshotManualTrigger).Status
 		c := meta.FindStatusCondition(s.Conditions, podsnapshotv1.ConditionTriggered)
 		switch {
-		case c == nil || c.Status == metav1.ConditionUnknown:
+		case c != nil && c.Status == metav1.ConditionUnknown:
+			taken()
+			return errNotYet
+		case c == nil:
 			return errNotYet
 		case c.Status == metav1.ConditionTrue && c.Reason == podsnapshotv1.ReasonComplete && s.SnapshotCreated != nil:
 			name = s.SnapshotCreated.Name
@@ -47,8 +51,9 @@ func (w *world) outcome(ctx context.Context, t *podsnapshotv1.PodSnapshotManualT
 
 // snapshotted is a snapshot that a trigger made.
 type snapshotted struct {
-	name string
-	took time.Duration // from the trigger's creation until it was Complete
+	name   string
+	took   time.Duration // from the trigger's creation until it was Complete
+	stages []stage       // on the way
 }
 
 // checkpoint checkpoints a pod by a trigger. The snapshot is Ready by the time it returns.
@@ -56,14 +61,15 @@ func (w *world) checkpoint(p *ready) snapshotted {
 	w.Helper()
 	began := time.Now()
 	t := w.trigger(fmt.Sprintf("%s-%d", p.Name, began.UnixNano()), p.Name)
-	name, err := w.outcome(w.ctx, t)
+	var stages []stage
+	name, err := w.outcome(w.ctx, t, func() { stages = append(stages, stage{"an agent has taken it", time.Since(began)}) })
 	took := time.Since(began)
 	w.must(err)
 	s := w.snapshot(name)
 	if !meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionReady) {
 		w.Errorf("the trigger was Complete before its PodSnapshot was Ready: %v", s.Status.Conditions)
 	}
-	return snapshotted{name, took}
+	return snapshotted{name, took, stages}
 }
 
 // snapshot reads a PodSnapshot.
@@ -72,6 +78,14 @@ func (w *world) snapshot(name string) *podsnapshotv1.PodSnapshot {
 	s := new(podsnapshotv1.PodSnapshot)
 	w.must(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, s))
 	return s
+}
+
+// snapshots reads all PodSnapshots of the namespace.
+func (w *world) snapshots() []podsnapshotv1.PodSnapshot {
+	w.Helper()
+	var l podsnapshotv1.PodSnapshotList
+	w.must(w.client.List(w.ctx, &l, client.InNamespace(w.namespace)))
+	return l.Items
 }
 
 // replicated waits until a snapshot is in the object store.
@@ -98,4 +112,24 @@ func (w *world) reads(pod, path, want string) {
 	if got := w.kubectl("exec", pod, "--", "cat", path); got != want {
 		w.Errorf("%s in pod %s is %q, want %q", path, pod, got, want)
 	}
+}
+
+// discard deletes a snapshot and returns when it is gone.
+func (w *world) discard(name string) {
+	w.Helper()
+	s := &podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	w.must(w.client.Delete(w.ctx, s))
+	w.awaitGone(s)
+}
+
+// outlast returns when a snapshot that is created now is a newer one: the API server counts seconds.
+func (w *world) outlast(s snapshotted) {
+	w.Helper()
+	created := w.snapshot(s.name).CreationTimestamp.Time
+	w.eventually("the next second", func() error {
+		if !time.Now().Truncate(time.Second).After(created) {
+			return errNotYet
+		}
+		return nil
+	})
 }

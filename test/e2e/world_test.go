@@ -33,8 +33,7 @@ spec:
   snapshotGroupingRules: {groupByLabelValue: {labels: [agents.x-k8s.io/sandbox-name-hash]}}
 `
 
-// begin makes a world for a test. It ends with the test: all that is in it is deleted, and has to
-// be gone soon.
+// begin makes a world for a test. All that is in it is deleted with the test.
 func begin(t *testing.T) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -58,7 +57,10 @@ func (w *world) newNamespace(name string) string {
 }
 
 // goneLimit is how long a namespace may take to go: its pods end, and its snapshots are removed.
-const goneLimit = 90 * time.Second
+const goneLimit = 2 * time.Minute
+
+// leaving are the namespaces that have been deleted. [TestMain] waits until they are gone.
+var leaving []*corev1.Namespace
 
 func (w *world) end(ns *corev1.Namespace) {
 	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
@@ -66,26 +68,36 @@ func (w *world) end(ns *corev1.Namespace) {
 	if w.Failed() {
 		w.Log(w.describe(ctx, ns.Name))
 	}
-	err := w.client.Delete(ctx, ns)
-	if err == nil {
-		err = eventually(ctx, func() error {
-			err := w.client.Get(ctx, client.ObjectKeyFromObject(ns), new(corev1.Namespace))
+	if err := w.client.Delete(ctx, ns); err != nil {
+		w.Error(err)
+	}
+	leaving = append(leaving, ns)
+}
+
+// left returns an error unless all that was deleted goes in time.
+func (c *cluster) left() error {
+	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
+	defer cancel()
+	for _, ns := range leaving {
+		err := eventually(ctx, func() error {
+			err := c.client.Get(ctx, client.ObjectKeyFromObject(ns), ns)
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
 			return fmt.Errorf("namespace %s is still there: %w", ns.Name, err)
 		})
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, c.describe(context.Background(), ns.Name))
+		}
 	}
-	if err != nil {
-		w.Errorf("%v\n%s", err, w.describe(context.Background(), ns.Name))
-	}
+	return nil
 }
 
 // describe is what there is to know of a namespace.
-func (w *world) describe(ctx context.Context, namespace string) string {
-	out, err := w.Kubectl(ctx, "--namespace="+namespace, "get", "--output=yaml", "pods,podsnapshots,podsnapshotmanualtriggers,podsnapshotpolicies")
-	events, _ := w.Kubectl(ctx, "--namespace="+namespace, "get", "events") // the error is the same
-	return fmt.Sprintf("%v\n%s\n%s\n%s", err, out, events, w.systemLogs(ctx))
+func (c *cluster) describe(ctx context.Context, namespace string) string {
+	out, err := c.Kubectl(ctx, "--namespace="+namespace, "get", "--output=yaml", "pods,podsnapshots,podsnapshotmanualtriggers,podsnapshotpolicies")
+	events, _ := c.Kubectl(ctx, "--namespace="+namespace, "get", "events") // the error is the same
+	return fmt.Sprintf("%v\n%s\n%s\n%s", err, out, events, c.systemLogs(ctx))
 }
 
 func (w *world) apply(manifest string) {

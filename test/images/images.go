@@ -4,6 +4,7 @@
 package images
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os/exec"
@@ -55,18 +56,22 @@ var agentPrograms = []string{"containerd-shim-diapause-v1", "diapause", "diapaus
 
 // WriteAgent writes an archive with the image [Agent] to w. Unlike the one of the Dockerfile it
 // holds no certificates: it can speak to no store outside.
-func WriteAgent(w io.Writer, bin tools.Bin) error {
+func WriteAgent(w io.Writer, bin tools.Bin) error { return WriteAgentAs(w, Agent, bin, nil) }
+
+// WriteAgentAs is WriteAgent for an image of another name, in which the programs that instead names
+// are the files at its paths.
+func WriteAgentAs(w io.Writer, image string, bin tools.Bin, instead map[string]string) error {
 	const to = "usr/local/bin/"
 	t := tree{dir("usr", 0o755), dir("usr/local", 0o755), dir("usr/local/bin", 0o755), dir(to+"gvisor-bin", 0o755)}
 	for _, name := range agentPrograms {
-		program, err := file(to+name, bin.Path(name))
+		program, err := file(to+name, cmp.Or(instead[name], bin.Path(name)))
 		if err != nil {
 			return err
 		}
 		t = append(t, program)
 	}
 	a := newArchive(w)
-	a.add(Agent, ocispec.ImageConfig{Entrypoint: []string{"/" + to + "diapause-agent"}, WorkingDir: "/"}, t)
+	a.add(image, ocispec.ImageConfig{Entrypoint: []string{"/" + to + "diapause-agent"}, WorkingDir: "/"}, t)
 	return a.close()
 }
 

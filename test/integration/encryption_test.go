@@ -14,24 +14,15 @@ import (
 	"diapause.dev/test/images"
 )
 
-// TestEncrypted keeps a snapshot under a key: nothing of the pod is readable on the disk, it is
-// restored with the key, and without it or with another one nothing is read.
+// TestEncrypted keeps a snapshot under a key: nothing of the pod is readable on the disk, also of what
+// did not fit into the arena; it is restored with the key, and without it or with another one nothing is
+// read; the key is changed.
 func TestEncrypted(t *testing.T) {
 	const secret = "correct-horse-battery-staple"
-	keys := t.TempDir()
-	newKey := func() {
-		k := make([]byte, 32)
-		rand.Read(k)
-		if err := os.WriteFile(filepath.Join(keys, "default"), []byte(hex.EncodeToString(k)+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	newKey()
-	right, err := os.ReadFile(filepath.Join(keys, "default"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := start(t, "--encryption-keys="+keys, "--codec=none")
+	keys := keyFile(filepath.Join(t.TempDir(), "default"))
+	right, other := newKey(), newKey()
+	keys.write(t, right)
+	n := start(t, "--encryption-keys="+filepath.Dir(string(keys)), "--codec=none", "--arena=4194304")
 	if _, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "origin", Containers: []bed.Container{{
 		Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"},
 		Env: map[string]string{"WORKLOAD_SECRET": secret},
@@ -44,20 +35,55 @@ func TestEncrypted(t *testing.T) {
 	n.nowhere(secret)
 	n.checkWhole(n.restore("locked")[0], st.Boot, 8)
 
-	newKey()
+	keys.write(t, other)
 	if _, err := n.tryRestore("locked"); err == nil || !strings.Contains(err.Error(), "default/locked") || !strings.Contains(err.Error(), "key") {
 		t.Errorf("with another key: %v", err)
 	}
-	if err := os.Remove(filepath.Join(keys, "default")); err != nil {
+	if err := os.Remove(string(keys)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.tryRestore("locked"); err == nil || !strings.Contains(err.Error(), "key") {
 		t.Errorf("without a key: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(keys, "default"), right, 0o600); err != nil {
+	keys.write(t, right)
+	n.checkWhole(n.restore("locked")[0], st.Boot, 8)
+	n.rotated(keys, right, other)
+	n.checkWhole(n.restore("locked")[0], st.Boot, 8)
+}
+
+// keyFile is the path of a file of keys.
+type keyFile string
+
+func (f keyFile) write(t *testing.T, keys ...string) {
+	t.Helper()
+	if err := os.WriteFile(string(f), []byte(strings.Join(keys, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.checkWhole(n.restore("locked")[0], st.Boot, 8)
+}
+
+func newKey() string {
+	k := make([]byte, 32)
+	_, _ = rand.Read(k) // never fails
+	return hex.EncodeToString(k)
+}
+
+// rotated changes the key as an operator would, and leaves the new one alone in the file.
+func (n *node) rotated(keys keyFile, former, current string) {
+	n.Helper()
+	keys.write(n.T, current, former)
+	for _, rewrapped := range []int{1, 0} {
+		var got struct{ Stores []struct{ Keys, Rewrapped int } }
+		n.decode(n.mustCLI("key", "rotate", "--output", "json"), &got)
+		if len(got.Stores) != 2 {
+			n.Fatalf("%+v", got)
+		}
+		for _, s := range got.Stores {
+			if s.Keys != 1 || s.Rewrapped != rewrapped {
+				n.Errorf("%+v, want 1 key, %d rewrapped", s, rewrapped)
+			}
+		}
+	}
+	keys.write(n.T, current)
 }
 
 // nowhere fails if a word is in any file that the agent keeps.

@@ -145,6 +145,45 @@ func TestInterruptedInstall(t *testing.T) {
 	must(t, install.Uninstall(t.Context(), o, false))
 }
 
+// version2 is a configuration of containerd in its older format. It leaves out what a bed's has for
+// pods to run.
+const version2 = `version = 2
+imports = ["/etc/containerd/conf.d/*.toml"]
+[plugins.'io.containerd.grpc.v1.cri']
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  max_concurrent_downloads = 7
+  [plugins.'io.containerd.grpc.v1.cri'.containerd]
+    default_runtime_name = "runc"
+    [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+  [plugins.'io.containerd.grpc.v1.cri'.cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "/etc/cni/net.d"
+`
+
+// TestVersion2 installs on a node whose containerd has a configuration in its older format.
+func TestVersion2(t *testing.T) {
+	whole, err := os.ReadFile(config)
+	must(t, err)
+	must(t, os.WriteFile(config, []byte(version2), 0o644))
+	restarts := 0
+	o := options(t, &restarts)
+	must(t, install.Install(t.Context(), o))
+	for _, name := range []string{"runc", "installed", "gvisor"} {
+		wantHandler(t, name, true)
+	}
+	dropIn, err := os.ReadFile(o.DropIn)
+	must(t, err)
+	if !strings.Contains(string(dropIn), "max_concurrent_downloads = 7") {
+		t.Errorf("the drop-in does not repeat the section whose place it takes:\n%s", dropIn)
+	}
+	must(t, install.Uninstall(t.Context(), o, false))
+	wantHandler(t, "gvisor", false)
+	must(t, os.WriteFile(config, whole, 0o644))
+	must(t, node.Containerd.Restart(t.Context()))
+}
+
 // installWithoutImport tries to install while containerd's configuration imports nothing.
 func installWithoutImport(t *testing.T, o install.Options) {
 	t.Helper()

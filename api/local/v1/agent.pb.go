@@ -2718,6 +2718,201 @@ func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{35}
 }
 
+type RotateKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeysRequest) Reset() {
+	*x = RotateKeysRequest{}
+	mi := &file_agent_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeysRequest) ProtoMessage() {}
+
+func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
+func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RotateKeysRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+type RotateKeysEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*RotateKeysEvent_Progress
+	//	*RotateKeysEvent_Result
+	Event         isRotateKeysEvent_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeysEvent) Reset() {
+	*x = RotateKeysEvent{}
+	mi := &file_agent_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeysEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeysEvent) ProtoMessage() {}
+
+func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
+func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *RotateKeysEvent) GetProgress() *Progress {
+	if x != nil {
+		if x, ok := x.Event.(*RotateKeysEvent_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *RotateKeysEvent) GetResult() *RotateKeysResult {
+	if x != nil {
+		if x, ok := x.Event.(*RotateKeysEvent_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+type isRotateKeysEvent_Event interface {
+	isRotateKeysEvent_Event()
+}
+
+type RotateKeysEvent_Progress struct {
+	Progress *Progress `protobuf:"bytes,1,opt,name=progress,proto3,oneof"` // in data keys
+}
+
+type RotateKeysEvent_Result struct {
+	// One for the spool, one for the store, which are the last events.
+	Result *RotateKeysResult `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
+}
+
+func (*RotateKeysEvent_Progress) isRotateKeysEvent_Event() {}
+
+func (*RotateKeysEvent_Result) isRotateKeysEvent_Event() {}
+
+type RotateKeysResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Location      string                 `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"` // e.g. "dir:/var/lib/diapause/store"
+	Spool         bool                   `protobuf:"varint,2,opt,name=spool,proto3" json:"spool,omitempty"`
+	Keys          int64                  `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`           // data keys that there are
+	Rewrapped     int64                  `protobuf:"varint,4,opt,name=rewrapped,proto3" json:"rewrapped,omitempty"` // of them: were wrapped by another key than the current one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeysResult) Reset() {
+	*x = RotateKeysResult{}
+	mi := &file_agent_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeysResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeysResult) ProtoMessage() {}
+
+func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
+func (*RotateKeysResult) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RotateKeysResult) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *RotateKeysResult) GetSpool() bool {
+	if x != nil {
+		return x.Spool
+	}
+	return false
+}
+
+func (x *RotateKeysResult) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *RotateKeysResult) GetRewrapped() int64 {
+	if x != nil {
+		return x.Rewrapped
+	}
+	return 0
+}
+
 var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
@@ -2936,11 +3131,22 @@ const file_agent_proto_rawDesc = "" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
-	"\x15ReportRestoreResponse*Z\n" +
+	"\x15ReportRestoreResponse\"1\n" +
+	"\x11RotateKeysRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x94\x01\n" +
+	"\x0fRotateKeysEvent\x129\n" +
+	"\bprogress\x18\x01 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x12=\n" +
+	"\x06result\x18\x02 \x01(\v2#.diapause.local.v1.RotateKeysResultH\x00R\x06resultB\a\n" +
+	"\x05event\"v\n" +
+	"\x10RotateKeysResult\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\x12\x14\n" +
+	"\x05spool\x18\x02 \x01(\bR\x05spool\x12\x12\n" +
+	"\x04keys\x18\x03 \x01(\x03R\x04keys\x12\x1c\n" +
+	"\trewrapped\x18\x04 \x01(\x03R\trewrapped*Z\n" +
 	"\tAfterMode\x12\x1a\n" +
 	"\x16AFTER_MODE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18AFTER_MODE_LEAVE_RUNNING\x10\x01\x12\x13\n" +
-	"\x0fAFTER_MODE_STOP\x10\x022\x9a\x06\n" +
+	"\x0fAFTER_MODE_STOP\x10\x022\xf4\x06\n" +
 	"\x05Agent\x12X\n" +
 	"\n" +
 	"Checkpoint\x12$.diapause.local.v1.CheckpointRequest\x1a\".diapause.local.v1.CheckpointEvent0\x01\x12O\n" +
@@ -2952,7 +3158,9 @@ const file_agent_proto_rawDesc = "" +
 	"\x05Sweep\x12\x1f.diapause.local.v1.SweepRequest\x1a\x1d.diapause.local.v1.SweepEvent0\x01\x12M\n" +
 	"\x06Status\x12 .diapause.local.v1.StatusRequest\x1a!.diapause.local.v1.StatusResponse\x12D\n" +
 	"\x03Top\x12\x1d.diapause.local.v1.TopRequest\x1a\x1e.diapause.local.v1.TopResponse\x12U\n" +
-	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x012\xaf\x02\n" +
+	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x01\x12X\n" +
+	"\n" +
+	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xaf\x02\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
@@ -2972,7 +3180,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -3012,10 +3220,13 @@ var file_agent_proto_goTypes = []any{
 	(*PrepareWorkloadResponse)(nil),  // 35: diapause.local.v1.PrepareWorkloadResponse
 	(*ReportRestoreRequest)(nil),     // 36: diapause.local.v1.ReportRestoreRequest
 	(*ReportRestoreResponse)(nil),    // 37: diapause.local.v1.ReportRestoreResponse
-	nil,                              // 38: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 39: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 40: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 41: google.protobuf.Timestamp
+	(*RotateKeysRequest)(nil),        // 38: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 39: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 40: diapause.local.v1.RotateKeysResult
+	nil,                              // 41: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 42: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 43: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 44: google.protobuf.Timestamp
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -3025,58 +3236,62 @@ var file_agent_proto_depIdxs = []int32{
 	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	40, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	43, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	31, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	40, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	43, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	3,  // 12: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	18, // 13: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	3,  // 14: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	21, // 15: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	28, // 16: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	41, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	44, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	24, // 18: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	27, // 19: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	40, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	41, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	43, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	44, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	28, // 22: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	30, // 23: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	29, // 24: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	38, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	41, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 26: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	39, // 27: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	2,  // 28: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	5,  // 29: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	8,  // 30: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	10, // 31: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	11, // 32: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	13, // 33: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	16, // 34: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	22, // 35: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	25, // 36: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	19, // 37: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	32, // 38: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	34, // 39: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	36, // 40: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 41: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 42: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 43: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	31, // 44: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 45: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 46: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 47: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	23, // 48: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	26, // 49: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	20, // 50: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	33, // 51: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	35, // 52: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	37, // 53: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	41, // [41:54] is the sub-list for method output_type
-	28, // [28:41] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	42, // 27: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	3,  // 28: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	40, // 29: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	2,  // 30: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	5,  // 31: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	8,  // 32: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	10, // 33: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	11, // 34: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	13, // 35: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	16, // 36: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	22, // 37: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	25, // 38: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	19, // 39: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	38, // 40: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	32, // 41: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	34, // 42: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	36, // 43: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 44: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 45: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 46: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	31, // 47: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 48: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 49: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	17, // 50: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	23, // 51: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	26, // 52: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	20, // 53: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	39, // 54: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	33, // 55: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	35, // 56: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	37, // 57: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	44, // [44:58] is the sub-list for method output_type
+	30, // [30:44] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -3107,13 +3322,17 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
+	file_agent_proto_msgTypes[37].OneofWrappers = []any{
+		(*RotateKeysEvent_Progress)(nil),
+		(*RotateKeysEvent_Result)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   38,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -32,6 +32,7 @@ const (
 	Agent_Status_FullMethodName     = "/diapause.local.v1.Agent/Status"
 	Agent_Top_FullMethodName        = "/diapause.local.v1.Agent/Top"
 	Agent_StatStore_FullMethodName  = "/diapause.local.v1.Agent/StatStore"
+	Agent_RotateKeys_FullMethodName = "/diapause.local.v1.Agent/RotateKeys"
 )
 
 // AgentClient is the client API for Agent service.
@@ -61,6 +62,9 @@ type AgentClient interface {
 	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopResponse, error)
 	// StatStore sums up what the spool and the store hold: sizes, snapshots, packs.
 	StatStore(ctx context.Context, in *StatStoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatStoreEvent], error)
+	// RotateKeys wraps the data keys of encrypted snapshots, in the spool and in the store, with the
+	// current key of their namespace. Packs and manifests stay as they are.
+	RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error)
 }
 
 type agentClient struct {
@@ -216,6 +220,25 @@ func (c *agentClient) StatStore(ctx context.Context, in *StatStoreRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_StatStoreClient = grpc.ServerStreamingClient[StatStoreEvent]
 
+func (c *agentClient) RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_RotateKeys_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RotateKeysRequest, RotateKeysEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_RotateKeysClient = grpc.ServerStreamingClient[RotateKeysEvent]
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -243,6 +266,9 @@ type AgentServer interface {
 	Top(context.Context, *TopRequest) (*TopResponse, error)
 	// StatStore sums up what the spool and the store hold: sizes, snapshots, packs.
 	StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error
+	// RotateKeys wraps the data keys of encrypted snapshots, in the spool and in the store, with the
+	// current key of their namespace. Packs and manifests stay as they are.
+	RotateKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -282,6 +308,9 @@ func (UnimplementedAgentServer) Top(context.Context, *TopRequest) (*TopResponse,
 }
 func (UnimplementedAgentServer) StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error {
 	return status.Error(codes.Unimplemented, "method StatStore not implemented")
+}
+func (UnimplementedAgentServer) RotateKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error {
+	return status.Error(codes.Unimplemented, "method RotateKeys not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -449,6 +478,17 @@ func _Agent_StatStore_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_StatStoreServer = grpc.ServerStreamingServer[StatStoreEvent]
 
+func _Agent_RotateKeys_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RotateKeysRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).RotateKeys(m, &grpc.GenericServerStream[RotateKeysRequest, RotateKeysEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_RotateKeysServer = grpc.ServerStreamingServer[RotateKeysEvent]
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -501,6 +541,11 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "StatStore",
 			Handler:       _Agent_StatStore_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "RotateKeys",
+			Handler:       _Agent_RotateKeys_Handler,
 			ServerStreams: true,
 		},
 	},

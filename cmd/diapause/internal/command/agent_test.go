@@ -29,6 +29,7 @@ type recorder struct {
 	verify     []*localv1.VerifyEvent
 	sweep      []*localv1.SweepEvent
 	stats      []*localv1.StatStoreEvent
+	rotation   []*localv1.RotateKeysEvent
 	status     *localv1.StatusResponse
 	top        *localv1.TopResponse
 	err        error // returned after the events
@@ -67,6 +68,10 @@ func (r *recorder) Sweep(q *localv1.SweepRequest, s grpc.ServerStreamingServer[l
 
 func (r *recorder) StatStore(q *localv1.StatStoreRequest, s grpc.ServerStreamingServer[localv1.StatStoreEvent]) error {
 	return play(r, q, s, r.stats)
+}
+
+func (r *recorder) RotateKeys(q *localv1.RotateKeysRequest, s grpc.ServerStreamingServer[localv1.RotateKeysEvent]) error {
+	return play(r, q, s, r.rotation)
 }
 
 func (r *recorder) List(_ context.Context, q *localv1.ListRequest) (*localv1.ListResponse, error) {

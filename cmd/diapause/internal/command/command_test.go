@@ -69,6 +69,9 @@ func full() *recorder {
 			{Event: &localv1.StatStoreEvent_Result{Result: &localv1.StoreStats{Location: "dir:/spool", Spool: true, Snapshots: 2, Packs: 3}}},
 			{Event: &localv1.StatStoreEvent_Result{Result: &localv1.StoreStats{Location: "gs://b/p", Snapshots: 7, Damaged: 1, RawBytes: 2 << 30,
 				NamedBytes: 600 << 20, ManifestBytes: 1 << 20, Packs: 9, PackBytes: 300 << 20, UnreferencedPacks: 2, UnreferencedBytes: 10 << 20, MissingPacks: 1, DedupRatio: 2.07}}}},
+		rotation: []*localv1.RotateKeysEvent{{Event: &localv1.RotateKeysEvent_Progress{Progress: progressOf("dir:/spool", 1, 2)}},
+			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{Location: "dir:/spool", Spool: true, Keys: 2, Rewrapped: 1}}},
+			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{Location: "gs://b/p", Keys: 40, Rewrapped: 33}}}},
 		status: healthy(),
 		top:    &localv1.TopResponse{Sandboxes: []*localv1.SandboxUse{{Id: "0123456789abcdef", Pod: "counter", Namespace: "default", Memory: 5 << 20, Request: "checkpoint: capture"}}},
 	}
@@ -94,6 +97,8 @@ func TestForms(t *testing.T) {
 		{[]string{"gc", "--dry-run"}, []string{"would delete default/packs/x", "would delete 2 packs, 3.0 MiB"}, map[string]any{"dry_run": true, "packs": 2.0, "bytes": float64(3 << 20)}},
 		{[]string{"store", "stat"}, []string{"SPOOL", "STORE", "dir:/spool", "gs://b/p", "7 (1 damaged)", "2.0 GiB", "600.0 MiB", "9 (1 missing)", "2, 10.0 MiB", "2.07"},
 			map[string]any{"stores.0.spool": true, "stores.1.unreferenced_packs": 2.0, "stores.1.dedup_ratio": 2.07, "stores.1.pack_bytes": float64(300 << 20)}},
+		{[]string{"key", "rotate"}, []string{"LOCATION", "REWRAPPED", "dir:/spool", "2", "1", "gs://b/p", "40", "33"},
+			map[string]any{"stores.0.spool": true, "stores.0.keys": 2.0, "stores.1.rewrapped": 33.0, "stores.1.location": "gs://b/p"}},
 		{[]string{"top"}, []string{"0123456789abc", "default/counter", "5.0 MiB", "checkpoint: capture", "-"}, map[string]any{"sandboxes.0.pod": "counter", "sandboxes.0.memory_bytes": float64(5 << 20)}},
 		{[]string{"doctor"}, []string{"socket", "agent", "containerd"}, map[string]any{"ok": true}},
 		{[]string{"version"}, []string{"diapause", "v0.1", "node0"}, map[string]any{"agent": "v0.1", "runsc": "v1"}},
@@ -175,6 +180,8 @@ func TestRequests(t *testing.T) {
 		{[]string{"verify", "--read-data-subset", "1/3", "blue/one"}, &localv1.VerifyRequest{Namespace: "blue", Snapshot: "one", ReadData: true, Part: 1, Parts: 3}},
 		{[]string{"store", "stat"}, &localv1.StatStoreRequest{}},
 		{[]string{"store", "stat", "--namespace", "blue"}, &localv1.StatStoreRequest{Namespace: "blue"}},
+		{[]string{"key", "rotate"}, &localv1.RotateKeysRequest{}},
+		{[]string{"key", "rotate", "-n", "blue"}, &localv1.RotateKeysRequest{Namespace: "blue"}},
 		{[]string{"gc"}, &localv1.SweepRequest{}},
 		{[]string{"gc", "--grace", "0s"}, &localv1.SweepRequest{Grace: durationpb.New(0)}},
 	}

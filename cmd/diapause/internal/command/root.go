@@ -64,7 +64,7 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the object named does not exist,
 	root.SetOut(t.out)
 	root.SetErr(t.err)
 	t.flags(root)
-	root.AddCommand(t.checkpoint(), t.restore(), t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(), t.store(), t.top(), t.doctor(), t.version())
+	root.AddCommand(t.checkpoint(), t.restore(), t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(), t.store(), t.keys(), t.top(), t.doctor(), t.version())
 	return root
 }
 
@@ -76,7 +76,7 @@ func (t *tool) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringVar(&t.socket, "socket", socket, "the agent's local `socket` (environment: DIAPAUSE_SOCKET)")
 	f.VarP(&t.format, "output", "o", "how to print the result")
-	f.DurationVar(&t.timeout, "timeout", 0, "give up after this `time` (default 1m for queries, none for checkpoint, restore, verify, gc and store)")
+	f.DurationVar(&t.timeout, "timeout", 0, "give up after this `time` (default 1m for queries, none for checkpoint, restore, verify, gc, store and key)")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -1,0 +1,32 @@
+package kube_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"diapause.dev/agent/kube"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// FuzzParseStatus: whatever a pod's annotation holds is an answer that can be written again, or none.
+func FuzzParseStatus(f *testing.F) {
+	for _, s := range []string{"", "{", `{"id":"x","state":"Complete","snapshot":"s"}`, `{"id":1}`, "[]", "null"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		read := func(v string) kube.Status {
+			return kube.ParseStatus(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{podsnapshotv1.AnnotationCheckpointStatus: v}}})
+		}
+		s := read(value)
+		b, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := read(string(b)); again != s {
+			t.Errorf("%q is read as %+v, and that as %+v", value, s, again)
+		}
+	})
+}

@@ -1,0 +1,36 @@
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// Actions of events.
+const (
+	actionCheckpoint = "Checkpoint"
+	actionRestore    = "Restore"
+)
+
+// event makes an event of some type on a pod, without waiting for the API server. The PodSnapshot
+// concerned, which need not exist, keeps events apart that the API server would take for one.
+func (c *Cluster) event(ref agent.PodRef, k snapshot.Key, kind, action, message string) {
+	if ref.Name == "" {
+		return
+	}
+	pod := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(ref.UID),
+	}
+	var related runtime.Object
+	if k.Name != "" {
+		related = &corev1.ObjectReference{
+			APIVersion: podsnapshotv1.GroupVersion.String(), Kind: "PodSnapshot", Namespace: k.Namespace, Name: k.Name,
+		}
+	}
+	c.events.Eventf(pod, related, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))
+}

@@ -1,0 +1,406 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// choose asks for a pod as the shim does: with little time.
+func choose(t *testing.T, r *running, pod *corev1.Pod, limit time.Duration) (agent.Choice, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	return r.Choose(ctx, refOf(pod))
+}
+
+// enough is more time than any answer needs that does not wait for anything.
+const enough = 20 * time.Second
+
+func name(n string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationSnapshotName, n)
+	}
+}
+
+// TestChoose: a pod gets the newest snapshot of its group, or the one it names, on either node.
+func TestChoose(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("a"), w.node("b")
+	ra, rb := w.start(a), w.start(b)
+	w.pod(a, "web", func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"}, {Name: "side", Image: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+	})
+	first := w.replicated(w.complete(w.trigger("t1", "web")))
+	newest := w.replicated(w.complete(w.trigger("t2", "web")))
+	if newest.CreationTimestamp.Equal(&first.CreationTimestamp) && first.Name < newest.Name {
+		first, newest = newest, first // the tie goes to the lesser name
+	}
+	like := func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"}, {Name: "side", Image: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+	}
+	for i, c := range []struct {
+		node string
+		r    *running
+		edit []func(*corev1.Pod)
+		want string // the snapshot, or what the refusal says
+	}{
+		{a, ra, nil, newest.Name},
+		{b, rb, nil, newest.Name},
+		{b, rb, []func(*corev1.Pod){name(first.Name)}, first.Name},
+		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Labels[podsnapshotv1.LabelSandboxNameHash] = "other" }}, ""},
+		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Labels = nil }}, ""},
+		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" }}, "container app: image differs"},
+		{b, rb, []func(*corev1.Pod){name(first.Name), func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }}, "container app: command differs"},
+		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" }}, "service account differs"},
+		{b, rb, []func(*corev1.Pod){name("absent")}, "there is no PodSnapshot absent"},
+		{b, rb, []func(*corev1.Pod){name("elsewhere/" + first.Name)}, "is of another namespace"},
+		{b, rb, []func(*corev1.Pod){name("../x")}, "is of another namespace"},
+	} {
+		pod := w.pod(c.node, fmt.Sprint("new", i), append([]func(*corev1.Pod){like}, c.edit...)...)
+		got, err := choose(t, c.r, pod, enough)
+		switch {
+		case err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("case %d: refused: %v; want %q", i, err, c.want)
+		case err == nil && got.Snapshot.Name != c.want:
+			t.Errorf("case %d: %+v, want %q", i, got, c.want)
+		case err == nil && c.want != "" && (got.Snapshot.Namespace != w.ns || got.Store != w.location() || got.Fail || len(got.Init) != 1 || got.Init[0] != "init"):
+			t.Errorf("case %d: %+v", i, got)
+		}
+	}
+}
+
+// TestRootfsOnly: under a policy of that scope PodSnapshots say so, and fit pods of any spec, which are
+// restored once all of their own containers run. What is stored counts.
+func TestRootfsOnly(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	var policy podsnapshotv1.PodSnapshotPolicy
+	if err := api.client.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: "policy"}, &policy); err != nil {
+		t.Fatal(err)
+	}
+	policy.Spec.SnapshotScope = podsnapshotv1.ScopeRootfsOnly
+	if err := api.client.Update(t.Context(), &policy); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.eventually(func(ctx context.Context) error { // the cache has it
+		d, err := r.Describe(ctx, refOf(w.pod(a, fmt.Sprint("probe", time.Now().UnixNano()))))
+		if err == nil && d.Scope != snapshot.RootfsOnly {
+			err = fmt.Errorf("described as %+v", d)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	if got := s.Annotations[podsnapshotv1.AnnotationScope]; got != "rootfs-only" {
+		t.Errorf("the PodSnapshot's scope is %q", got)
+	}
+	other := w.pod(a, "other", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Image = "app:2"
+		p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"}}
+	})
+	got, err := choose(t, r, other, enough)
+	if err != nil || got.Snapshot.Name != s.Name || got.Containers != 1+len(other.Spec.Containers) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	before := s.DeepCopy()
+	delete(s.Annotations, podsnapshotv1.AnnotationScope)
+	if err := api.client.Patch(t.Context(), s, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.eventually(func(context.Context) error {
+		_, err := choose(t, r, w.pod(a, fmt.Sprint("forged", time.Now().UnixNano()), name(s.Name)), enough)
+		if err == nil || !strings.Contains(err.Error(), "its scope differs") {
+			return fmt.Errorf("refused: %w", err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestChooseIncompatible: a node with another runsc takes no older snapshots, and says so.
+func TestChooseIncompatible(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("a"), w.node("b")
+	w.start(a)
+	rb := w.start(b, func(n *fakeNode, _ *kube.Config) { n.facts.RunscVersion = "r2" })
+	w.pod(a, "web")
+	w.replicated(w.complete(w.trigger("t", "web")))
+	_, err := choose(t, rb, w.pod(b, "new"), enough)
+	if err == nil || !strings.Contains(err.Error(), `runsc version differs ("r1" in the snapshot, "r2" here)`) {
+		t.Errorf("refused: %v", err)
+	}
+}
+
+// TestChooseForged: what is stored counts, not what a PodSnapshot was made to say.
+func TestChooseForged(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	before := s.DeepCopy()
+	s.Annotations[podsnapshotv1.AnnotationServiceAccount] = "other"
+	if err := api.client.Patch(t.Context(), s, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	pod := w.pod(a, "new", name(s.Name), func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" })
+	err := w.eventually(func(context.Context) error {
+		_, err := choose(t, r, pod, enough)
+		if err == nil || !strings.Contains(err.Error(), "what is stored is not what PodSnapshot") {
+			return fmt.Errorf("refused: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestChooseFail: the policy, or the pod, forbids a cold start.
+func TestChooseFail(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	fail := func(p *corev1.Pod) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationOnRestoreFailure, podsnapshotv1.OnRestoreFailureFail)
+	}
+	if got, err := choose(t, r, w.pod(a, "x", name("absent"), fail), enough); err == nil || !got.Fail {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := choose(t, r, w.pod(a, "y", name("absent")), enough); err == nil || got.Fail {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := choose(t, r, w.pod(a, "z", fail), enough); err != nil || !got.Fail || got.Snapshot.Name != "" {
+		t.Errorf("a pod that nothing is there for: %+v, %v", got, err)
+	}
+}
+
+// TestChooseWaits: a snapshot that is on another node only is waited for, as long as there is time,
+// and then refused with the reason.
+func TestChooseWaits(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("a"), w.node("b")
+	hold := make(chan struct{})
+	ra := w.start(a, func(n *fakeNode, _ *kube.Config) {
+		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+			if s == stepReplicate {
+				<-hold
+			}
+			return nil
+		}
+	})
+	rb := w.start(b)
+	w.pod(a, "web")
+	s := w.complete(w.trigger("t", "web"))
+	if got, err := choose(t, ra, w.pod(a, "near"), enough); err != nil || got.Snapshot.Name != s.Name {
+		t.Errorf("on its node: %+v, %v", got, err)
+	}
+	far := w.pod(b, "far", name(s.Name))
+	if _, err := choose(t, rb, far, 300*time.Millisecond); err == nil || !strings.Contains(err.Error(), "is on node "+a+" only") {
+		t.Errorf("refused: %v", err)
+	}
+	type answer struct {
+		agent.Choice
+		error
+	}
+	got := make(chan answer)
+	go func() {
+		c, err := choose(t, rb, far, enough)
+		got <- answer{c, err}
+	}()
+	close(hold)
+	if x := <-got; x.error != nil || x.Snapshot.Name != s.Name {
+		t.Errorf("%+v", x)
+	}
+}
+
+// TestChooseUnknownPod: a pod that the API server does not know, or knows another one in its place,
+// starts as usual.
+func TestChooseUnknownPod(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	pod := w.pod(a, "web")
+	w.complete(w.trigger("t", "web"))
+	for _, ref := range []agent.PodRef{{Namespace: w.ns, Name: "absent", UID: "x"}, {Namespace: w.ns, Name: "web", UID: "x"}} {
+		if got, err := r.Choose(t.Context(), ref); err != nil || got.Snapshot.Name != "" {
+			t.Errorf("%v: %+v, %v", ref, got, err)
+		}
+	}
+	if got, err := r.Choose(t.Context(), refOf(pod)); err != nil || got.Snapshot.Name == "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestChooseBeforeTheCache: the API server is asked for what the cache does not have yet.
+func TestChooseBeforeTheCache(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	pod := w.pod(a, "web")
+	s := w.complete(w.trigger("t", "web"))
+	other := w.pod("", "unplaced", name(s.Name), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })
+	if got, err := choose(t, r, other, enough); err != nil || got.Snapshot.Name != s.Name {
+		t.Errorf("%+v, %v", got, err)
+	}
+	_ = pod
+}
+
+// TestChooseTwoPolicies: several policies that select a pod are told, not guessed between.
+func TestChooseTwoPolicies(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	w.create(w.policy("second"))
+	pod := w.pod(a, "web")
+	err := w.eventually(func(context.Context) error {
+		_, err := choose(t, r, pod, enough)
+		if err == nil || !strings.Contains(err.Error(), "several PodSnapshotPolicies select pod") {
+			return fmt.Errorf("refused: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// restored returns the condition PodRestored of a pod, or nil.
+func restored(p *corev1.Pod) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == podsnapshotv1.ConditionPodRestored {
+			return c
+		}
+	}
+	return nil
+}
+
+// TestRestored: when Restored returns, the pod's condition is there, beside the kubelet's.
+func TestRestored(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	w.pod(a, "web")
+	s := w.complete(w.trigger("t", "web"))
+	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
+	pod := w.pod(a, "new")
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+	if err := api.client.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	read := func() *corev1.PodCondition {
+		t.Helper()
+		if err := api.client.Get(t.Context(), keyOf(pod), pod); err != nil {
+			t.Fatal(err)
+		}
+		if len(pod.Status.Conditions) != 2 {
+			t.Fatalf("conditions %+v", pod.Status.Conditions)
+		}
+		return restored(pod)
+	}
+	r.Restored(t.Context(), refOf(pod), k, errors.New("no memory"))
+	if c := read(); c.Status != corev1.ConditionFalse || c.Reason != podsnapshotv1.ReasonFailedToRestore || c.Message != "no memory" {
+		t.Errorf("condition %+v", c)
+	}
+	w.event(pod, corev1.EventTypeWarning, "Failed to restore the pod: no memory")
+	r.Restored(t.Context(), refOf(pod), k, nil)
+	want := "Successfully restored the pod from PodSnapshot " + w.ns + "/" + s.Name
+	if c := read(); c.Status != corev1.ConditionTrue || c.Reason != podsnapshotv1.ReasonRestored || c.Message != want || c.LastTransitionTime.IsZero() {
+		t.Errorf("condition %+v", c)
+	}
+	w.event(pod, corev1.EventTypeNormal, want)
+	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+		if s.Status.LastAccessTime == nil {
+			return errors.New("it does not say when it was used")
+		}
+		return nil
+	})
+}
+
+// TestRestoredAnother: a pod that has taken the place of the restored one is left alone.
+func TestRestoredAnother(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	pod := w.pod(a, "web")
+	gone := refOf(pod)
+	gone.UID = "another"
+	r.Restored(t.Context(), gone, snapshot.Key{Namespace: w.ns, Name: "s"}, nil)
+	if err := api.client.Get(t.Context(), keyOf(pod), pod); err != nil || restored(pod) != nil {
+		t.Errorf("condition %+v, %v", restored(pod), err)
+	}
+}
+
+// TestRestoredLater: an API server that is away does not keep Restored longer than allowed, and hears
+// of the restore when it is back.
+func TestRestoredLater(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	var away atomic.Bool
+	r := w.start(a, func(_ *fakeNode, c *kube.Config) {
+		c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(req *http.Request) (*http.Response, error) {
+				if away.Load() && req.Method == http.MethodPatch && strings.Contains(req.URL.Path, "/pods/") {
+					return nil, errors.New("away")
+				}
+				return next.RoundTrip(req)
+			})
+		})
+	})
+	pod := w.pod(a, "web")
+	away.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	r.Restored(ctx, refOf(pod), snapshot.Key{Namespace: w.ns, Name: "s"}, nil)
+	away.Store(false)
+	until(w, pod, func(p *corev1.Pod) error {
+		if c := restored(p); c == nil || c.Status != corev1.ConditionTrue {
+			return fmt.Errorf("condition %+v", c)
+		}
+		return nil
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestDescribe: the node's own door gets what the pod's policy says, and no pod whose init containers
+// have not ended.
+func TestDescribe(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	d, err := r.Describe(t.Context(), refOf(w.pod(a, "web")))
+	if err != nil || d.ServiceAccount != "default" || d.Store != w.location() || d.Group[podsnapshotv1.LabelSandboxNameHash] != "0a0a0a0a" || d.SpecHash == "" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if d, err := r.Describe(t.Context(), agent.PodRef{Namespace: w.ns, Name: "unknown", UID: "x"}); err != nil || d.SpecHash != "" || d.Store != "" {
+		t.Errorf("a pod that the cluster does not know: %+v, %v", d, err)
+	}
+	early := w.pod(a, "early", func(p *corev1.Pod) {
+		p.Spec.InitContainers, p.Status.Phase = []corev1.Container{{Name: "init", Image: "i"}}, corev1.PodPending
+	})
+	if _, err := r.Describe(t.Context(), refOf(early)); err == nil || !strings.Contains(err.Error(), "init containers have not ended") {
+		t.Errorf("a pod that is still initialized: %v", err)
+	}
+}

@@ -1,0 +1,71 @@
+package command
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/diapause/internal/view"
+)
+
+func (t *tool) keys() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "key COMMAND",
+		Short: "Manage the keys that snapshots are encrypted with",
+		Args:  cobra.NoArgs,
+	}
+	c.AddCommand(t.rotateKeys())
+	return c
+}
+
+func (t *tool) rotateKeys() *cobra.Command {
+	var namespace string
+	c := &cobra.Command{
+		Use:   "rotate [--namespace NS]",
+		Short: "Take encrypted snapshots over to the current keys",
+		Long: `Take encrypted snapshots over to the current keys, those in the spool of this node and those in the
+store. Each lineage of snapshots has a data key, which is kept wrapped by its namespace's key; only that
+is done anew, so that no pack and no manifest is written again.
+
+To change a namespace's key: write the new one before the old one into the namespace's file of keys, on
+all nodes; run this on every node; when it has succeeded everywhere, remove the old key from the files.
+It may be interrupted and run again.`,
+		Args: cobra.NoArgs,
+		RunE: t.run(func(ctx context.Context, _ []string) error {
+			if err := validNamespace(namespace); err != nil {
+				return err
+			}
+			return t.runRotateKeys(ctx, &localv1.RotateKeysRequest{Namespace: namespace})
+		}),
+	}
+	namespaceFlag(c, &namespace, "only this `namespace` (default: all)")
+	return c
+}
+
+func (t *tool) runRotateKeys(ctx context.Context, req *localv1.RotateKeysRequest) error {
+	ctx, cancel := t.long(ctx)
+	defer cancel()
+	return t.ask(ctx, func(a localv1.AgentClient) error {
+		rotation := view.KeyRotation{Stores: []view.RotatedStore{}}
+		display := progress.New(t.err, progress.Objects)
+		s, err := a.RotateKeys(ctx, req)
+		if err == nil {
+			err = receive(s, func(e *localv1.RotateKeysEvent) error {
+				if p := e.GetProgress(); p != nil {
+					display.Update(p.GetStage(), p.GetDone(), p.GetTotal())
+				}
+				if r := e.GetResult(); r != nil {
+					rotation.Add(r)
+				}
+				return nil
+			})
+		}
+		display.Close()
+		if err != nil {
+			return failed("key rotate", "", err)
+		}
+		return t.print(&rotation)
+	})
+}

@@ -1,0 +1,36 @@
+package view
+
+import (
+	"fmt"
+	"io"
+
+	localv1 "diapause.dev/api/local/v1"
+)
+
+// KeyRotation is the result of "key rotate".
+type KeyRotation struct {
+	Stores []RotatedStore `json:"stores"` // the spool, then the store
+}
+
+// RotatedStore tells of the data keys in the spool or the store.
+type RotatedStore struct {
+	Location  string `json:"location"`
+	Spool     bool   `json:"spool"`
+	Keys      int64  `json:"keys"`
+	Rewrapped int64  `json:"rewrapped"` // of them: were wrapped by another key than the current one
+}
+
+// Add takes over one result.
+func (k *KeyRotation) Add(r *localv1.RotateKeysResult) {
+	k.Stores = append(k.Stores, RotatedStore{r.GetLocation(), r.GetSpool(), r.GetKeys(), r.GetRewrapped()})
+}
+
+// Table writes a row for each store.
+func (k *KeyRotation) Table(w io.Writer) error {
+	r := newRows(w)
+	r.add("LOCATION", "DATA KEYS", "REWRAPPED")
+	for _, s := range k.Stores {
+		r.add(s.Location, fmt.Sprint(s.Keys), fmt.Sprint(s.Rewrapped))
+	}
+	return r.flush()
+}

@@ -1,0 +1,108 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// RewrapOptions of Store.Rewrap.
+type RewrapOptions struct {
+	Namespace string // "": each one that has data keys
+
+	// Progress, if set, is called with the data keys looked at and to be looked at, per namespace.
+	Progress func(done, total int64)
+}
+
+// RewrapResult counts data keys.
+type RewrapResult struct {
+	Keys      int // looked at
+	Rewrapped int // of them: were wrapped by another key than the current one
+}
+
+// Rewrap wraps those data keys anew that are wrapped by another key than their namespace's current one.
+// Manifests and packs stay as they are. Once it has returned nil, former keys are not needed any more
+// by snapshots that existed when it began, nor by those made with the current key since. It may be
+// interrupted and repeated, beside readers and writers. A key that cannot be unwrapped keeps none of
+// the others; the errors are joined, an ErrKey for each namespace that has no current key.
+func (s *Store) Rewrap(ctx context.Context, o RewrapOptions) (r RewrapResult, err error) {
+	namespaces := []string{o.Namespace}
+	if o.Namespace == "" {
+		if namespaces, err = s.namespaces(ctx); err != nil {
+			return r, fmt.Errorf("rewrap: %w", err)
+		}
+	}
+	var errs []error
+	for _, ns := range namespaces {
+		if err := s.rewrapNamespace(ctx, ns, o, &r); err != nil {
+			errs = append(errs, fmt.Errorf("rewrap namespace %s: %w", ns, err))
+		}
+	}
+	return r, errors.Join(errs...)
+}
+
+func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapOptions, r *RewrapResult) error {
+	if err := checkNamespace(namespace); err != nil {
+		return err
+	}
+	ids, err := s.dataKeys(ctx, namespace)
+	if err != nil || o.Namespace == "" && len(ids) == 0 {
+		return err
+	}
+	ring, err := s.keysOf(namespace)
+	if err != nil {
+		return err
+	}
+	if ring.Current == nil {
+		return fmt.Errorf("%w: no current key", ErrKey)
+	}
+	var errs []error
+	for i, id := range ids {
+		changed, err := s.rewrapKey(ctx, namespace, id, ring)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		r.Keys++
+		if changed {
+			r.Rewrapped++
+		}
+		if o.Progress != nil {
+			o.Progress(int64(i+1), int64(len(ids)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dataKeys lists the data keys of a namespace.
+func (s *Store) dataKeys(ctx context.Context, namespace string) (ids []keyID, err error) {
+	err = s.backend.List(ctx, keysDir(namespace), func(o ObjectInfo) error {
+		if id, ok := parseKeyName(namespace, o.Name); ok {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// rewrapKey reports whether it replaced a data key's object.
+func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring Keys) (bool, error) {
+	name := keyName(namespace, id)
+	object, err := s.readAll(ctx, name, int64(wrappedSize))
+	if errors.Is(err, ErrNotFound) {
+		return false, nil // swept
+	}
+	if err != nil {
+		return false, err
+	}
+	l, by, err := unwrap(namespace, id, object, ring.all())
+	if err != nil || by == idOf(useKeyID, *ring.Current) {
+		return false, err
+	}
+	if err := s.backend.Replace(ctx, name, l.wrap(namespace, *ring.Current)); err != nil {
+		return false, err
+	}
+	return true, nil
+}

@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/test/bed"
+)
+
+// instants are when something is killed after a checkpoint or a restore has begun, so that it is hit
+// in each of its stages.
+var instants = []time.Duration{0, 30, 80, 150, 250, 400}
+
+// TestAgentKilledInCheckpoint kills the agent in the course of checkpoints: every trigger ends, the
+// pod runs on, and what is Ready can be restored.
+func TestAgentKilledInCheckpoint(t *testing.T) {
+	w := begin(t)
+	n := w.Node(0)
+	p := w.run(w.pod("web", on(n)))
+	before := w.life(p)
+	for _, after := range instants {
+		trigger := w.trigger(fmt.Sprintf("after-%d", after), "web")
+		time.Sleep(after * time.Millisecond)
+		w.killAgent(n)
+		name, err := w.outcome(w.ctx, trigger, func() {})
+		t.Logf("killed after %d ms: %q, %v", after, name, err)
+		if err != nil && !errors.Is(err, errFailed) {
+			t.Fatal(err)
+		}
+		w.moves(p)
+		w.whole(p, before)
+		if err == nil {
+			w.remove("web")
+			p = w.run(w.pod("web", on(n)))
+			w.restored(p, name, before)
+		}
+	}
+	w.onePerTrigger()
+}
+
+// TestAgentKilledInRestore kills the agent in the course of restores: every byte arrives from the
+// next one.
+func TestAgentKilledInRestore(t *testing.T) {
+	w := begin(t)
+	n := w.Node(0)
+	large := command("/bin/workload", "serve", "--mib=128")
+	p := w.run(w.pod("web", on(n), large))
+	before := w.life(p)
+	s := w.checkpoint(p)
+	for _, after := range []time.Duration{100, 300, 500, 700, 900} {
+		w.remove("web")
+		began := time.Now()
+		done := w.start(w.pod("web", on(n), large))
+		time.Sleep(after*time.Millisecond - time.Since(began))
+		w.killAgent(n)
+		w.restored(w.finish(done), s.name, before)
+	}
+}
+
+// TestDaemonsRestarted kills containerd and the kubelet in the course of checkpoints and restores.
+func TestDaemonsRestarted(t *testing.T) {
+	w := begin(t)
+	n := w.Node(0)
+	for _, x := range []struct {
+		name   string
+		daemon *bed.Daemon
+	}{{"containerd", n.Containerd.Daemon}, {"kubelet", n.Kubelet}} {
+		p := w.run(w.pod(x.name, on(n)))
+		before := w.life(p)
+		for _, after := range []time.Duration{20, 120, 300} {
+			trigger := w.trigger(fmt.Sprintf("%s-%d", x.name, after), x.name)
+			time.Sleep(after * time.Millisecond)
+			x.daemon.Kill()
+			w.must(x.daemon.Start(w.ctx))
+			name, err := w.outcome(w.ctx, trigger, func() {})
+			t.Logf("%s killed %d ms after the trigger: %q, %v", x.name, after, name, err)
+			if err != nil && !errors.Is(err, errFailed) {
+				t.Fatal(err)
+			}
+			w.moves(p)
+		}
+		s := w.checkpoint(p)
+		w.remove(x.name)
+		done := w.start(w.pod(x.name, on(n)))
+		w.asked(x.name)
+		time.Sleep(300 * time.Millisecond)
+		x.daemon.Kill()
+		w.must(x.daemon.Start(w.ctx))
+		w.restored(w.finish(done), s.name, before)
+		w.remove(x.name)
+	}
+}
+
+// away is how long the API server is gone.
+const away = 30 * time.Second
+
+// TestAPIServerAway takes the API server away while a checkpoint is under way, and right after one:
+// pods run on, and the answers are there when it is back.
+func TestAPIServerAway(t *testing.T) {
+	w := begin(t)
+	p := w.run(w.pod("web", on(w.Node(0))))
+	before := w.life(p)
+	trigger := w.trigger("first", "web")
+	time.Sleep(50 * time.Millisecond)
+	w.Server.Kill()
+	for began := time.Now(); time.Since(began) < away; time.Sleep(time.Second) {
+		w.moves(p)
+	}
+	w.must(w.Server.Start(w.ctx))
+	name, err := w.again(func() (string, error) { return w.outcome(w.ctx, trigger, func() {}) })
+	w.must(err)
+	w.remove("web")
+	p = w.run(w.pod("web", on(w.Node(0))))
+	w.restored(p, name, before)
+	s := w.checkpoint(p)
+	w.replicated(s.name)
+}
+
+// again repeats what a watch that broke off has ended.
+func (w *world) again(f func() (string, error)) (name string, err error) {
+	err = eventually(w.ctx, func() error {
+		if name, err = f(); errors.Is(err, errFailed) {
+			return nil
+		}
+		return err
+	})
+	return name, err
+}
+
+// outage is how long the object store does not answer.
+const outage = time.Minute
+
+// TestStorageAway takes the object store away for a minute: pods are frozen and come back on their
+// node; on others as soon as it is there again.
+func TestStorageAway(t *testing.T) {
+	w := begin(t)
+	p := w.run(w.pod("web", on(w.Node(0))))
+	before := w.life(p)
+	w.gcs.Kill()
+	back := time.After(outage)
+	var s snapshotted
+	for range 3 {
+		s = w.checkpoint(p)
+		w.remove("web")
+		p = w.run(w.pod("web", on(w.Node(0))))
+		w.restored(p, s.name, before)
+	}
+	w.remove("web")
+	<-back
+	w.must(w.gcs.Start(w.ctx))
+	w.replicated(s.name)
+	w.restored(w.run(w.pod("web", on(w.Node(1)))), s.name, before)
+}
+
+// TestDrain drains a node while a pod of it is being frozen: the trigger ends, and the pod comes
+// back on the other node.
+func TestDrain(t *testing.T) {
+	w := begin(t)
+	n := w.Node(0)
+	p := w.run(w.pod("web", on(n)))
+	before := w.life(p)
+	s := w.checkpoint(p)
+	w.outlast(s)
+	trigger := w.trigger("late", "web")
+	w.Cleanup(func() { w.kubectl("uncordon", n.Name) })
+	w.kubectl("drain", n.Name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector=app=workload", "--timeout=60s")
+	name, err := w.outcome(w.ctx, trigger, func() {})
+	t.Logf("frozen while its node was drained: %q, %v", name, err)
+	if errors.Is(err, errFailed) {
+		name, err = s.name, nil
+	}
+	w.must(err)
+	again := w.run(w.pod("web"))
+	if again.Spec.NodeName == n.Name {
+		t.Errorf("the pod is on %s, which was drained", n.Name)
+	}
+	w.restored(again, name, before)
+}
+
+// onePerTrigger fails if a trigger has made more than one snapshot.
+func (w *world) onePerTrigger() {
+	w.Helper()
+	made := make(map[string]string)
+	for _, s := range w.snapshots() {
+		t := s.Annotations["diapause.dev/trigger"]
+		if t == "" {
+			w.Errorf("snapshot %s names no trigger", s.Name)
+		}
+		if other, ok := made[t]; ok {
+			w.Errorf("trigger %s has made two snapshots, %s and %s", t, other, s.Name)
+		}
+		made[t] = s.Name
+	}
+}
+
+// killAgent ends the agent of a node by SIGKILL. The kubelet starts it again.
+func (w *world) killAgent(n *bed.Node) {
+	w.Helper()
+	pids, err := n.Exec(w.ctx, "pidof", "diapause-agent")
+	w.must(err)
+	_, err = n.Exec(w.ctx, "kill", append([]string{"-9"}, strings.Fields(pids)...)...)
+	w.must(err)
+}
+
+// moves fails unless a pod's workload runs: it is not paused.
+func (w *world) moves(p *ready) {
+	w.Helper()
+	first := w.life(p)
+	w.eventually(p.Name+" runs", func() error {
+		if now := w.life(p); now.Counter <= first.Counter {
+			return fmt.Errorf("it stays at %d", now.Counter)
+		}
+		return nil
+	})
+}

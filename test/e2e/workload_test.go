@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/test/images"
+)
+
+// workloadPolicy has pods save themselves, and ends them afterwards.
+const workloadPolicy = `
+apiVersion: podsnapshot.gke.io/v1
+kind: PodSnapshotPolicy
+metadata: {name: policy, namespace: %s}
+spec:
+  storageConfigName: storage
+  selector: {matchLabels: {app: workload}}
+  triggerConfig: {type: workload, postCheckpoint: stop}
+`
+
+// selfSaving is the script of a container that has its pod saved as soon as it runs, and then shows
+// what it was told.
+const selfSaving = `boot=$(head -c 8 /dev/urandom | od -An -tx8 | tr -d ' ')
+exec 3<>/proc/gvisor/checkpoint; echo 1 >&3
+echo "$boot $(head -n 1 <&3)" > /tmp/told
+while [ ! -e /tmp/end ]; do usleep 10000; done`
+
+// TestWorkloadSaves has a pod save itself: it is Completed, and the next pod of its kind goes on
+// from there.
+func TestWorkloadSaves(t *testing.T) {
+	w := begin(t)
+	w.apply(fmt.Sprintf(workloadPolicy, w.namespace))
+	selfSaver := func(p *corev1.Pod) {
+		p.Annotations["dev.gvisor.internal.checkpoint.enable"] = "true"
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		p.Spec.Containers[0].Image, p.Spec.Containers[0].Command = images.Busybox, []string{"/bin/sh", "-c", selfSaving}
+	}
+	first := w.pod("first", selfSaver)
+	w.must(w.client.Create(w.ctx, first))
+	w.eventually("the pod has saved itself", func() error {
+		w.must(w.client.Get(w.ctx, client.ObjectKeyFromObject(first), first))
+		switch first.Status.Phase {
+		case corev1.PodSucceeded:
+			return nil
+		case corev1.PodFailed:
+			t.Fatalf("the pod has failed: %+v", first.Status.ContainerStatuses)
+		}
+		return fmt.Errorf("it is %s", first.Status.Phase)
+	})
+	var all podsnapshotv1.PodSnapshotList
+	w.must(w.client.List(w.ctx, &all, client.InNamespace(w.namespace)))
+	if len(all.Items) != 1 || all.Items[0].Spec.PolicyName != "policy" || !meta.IsStatusConditionTrue(all.Items[0].Status.Conditions, podsnapshotv1.ConditionReady) {
+		t.Fatalf("PodSnapshots %+v", all.Items)
+	}
+	second := w.run(w.pod("second", selfSaver))
+	if c := condition(second.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionTrue {
+		t.Errorf("PodRestored is %+v", c)
+	}
+	w.eventually("the second pod is told", func() error {
+		out := w.kubectl("exec", "second", "--", "cat", "/tmp/told")
+		var boot, told string
+		if n, err := fmt.Sscan(out, &boot, &told); n != 2 {
+			return fmt.Errorf("%q: %w", out, err)
+		}
+		if told != "restore" {
+			t.Fatalf("the second pod was told %q", told)
+		}
+		return nil
+	})
+}
