@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
@@ -30,6 +31,16 @@ func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest,
 		s.reports.Wait() // there is no container whose removal would
 	}
 	return created, err
+}
+
+// createAgain does so for a sandbox that was created before the agent answered, from the spec that it
+// had then: gVisor changes that.
+func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, spec []byte, a answer) (*task.CreateTaskResponse, error) {
+	s.discard(ctx, r.ID)
+	if err := os.WriteFile(specPath(r.Bundle), spec, 0o600); err != nil {
+		return nil, fmt.Errorf("write OCI spec: %w", err)
+	}
+	return s.createRestored(ctx, r, a.order(), a.resp.GetImagePath())
 }
 
 // part returns the name by which a container's progress is noted. A container of a restored sandbox

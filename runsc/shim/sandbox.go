@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,10 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		answers <- a
 	case <-time.After(headStart):
 	}
+	spec, err := os.ReadFile(specPath(r.Bundle))
+	if err != nil {
+		return nil, fmt.Errorf("read OCI spec: %w", err)
+	}
 	created, err := s.create(ctx, r, s.TaskServiceExt.Create)
 	if err != nil {
 		cancel()
@@ -73,9 +78,7 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	}
 	a := <-answers
 	if a.rootfs() {
-		log.L.Infof("sandbox %s is created once more, to be restored", r.ID)
-		s.discard(ctx, r.ID)
-		return s.createRestored(ctx, r, a.order(), a.resp.GetImagePath())
+		return s.createAgain(ctx, r, spec, a)
 	}
 	if err := s.settle(a); err != nil {
 		s.discard(ctx, r.ID)

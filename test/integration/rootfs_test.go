@@ -88,7 +88,7 @@ func (n *node) bulky(name string, mib int) (p *bed.Pod, sum string) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	return p, n.sh(p, "app", fmt.Sprintf("head -c %dM /dev/urandom > /bulk; md5sum /bulk", mib))
+	return p, n.sh(p, "app", fmt.Sprintf("head -c %d /dev/urandom > /bulk && md5sum /bulk", mib<<20))
 }
 
 // TestRootfsAgentKilled kills the agent while files are being loaded: the sandbox lives on, and has
@@ -150,7 +150,7 @@ func TestRootfsDamaged(t *testing.T) {
 	}{
 		{"pack missing", nil},
 		{"pack truncated", cut(0.7)},
-		{"small files flipped", flip(0.00005)},
+		{"small files flipped", flip(0.00001)},
 		{"page flipped", flip(0.3)},
 		{"last page flipped", flip(0.999)},
 	} {
