@@ -31,6 +31,7 @@ type restore struct {
 	Scope     snapshot.Scope `json:"scope,omitempty"`
 	Store     string         `json:"store,omitempty"` // location; empty: any
 	SandboxID string         `json:"sandboxID"`
+	Loaded    bool           `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
 	Pod       PodRef         `json:"pod"`
 
 	reader     *sharedReader
@@ -139,10 +140,7 @@ func (rs *restores) write(r *restore) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("request directory: %w", err)
 	}
-	b, err := json.Marshal(r)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, restoreFile), b, 0o600)
-	}
+	err := rs.remember(r)
 	if err == nil {
 		o := sidecar.Options{Socket: rs.cfg.SidecarSocket, Request: r.Request, Token: r.Token, Direction: sidecar.Restore}
 		if r.Scope == snapshot.RootfsOnly {
@@ -154,6 +152,15 @@ func (rs *restores) write(r *restore) (string, error) {
 		return "", errors.Join(fmt.Errorf("request directory: %w", err), os.RemoveAll(dir))
 	}
 	return dir, nil
+}
+
+// remember writes down what the next agent must know.
+func (rs *restores) remember(r *restore) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(rs.cfg.RequestDir, r.Request, restoreFile), b, 0o600)
 }
 
 // source returns the restore that a sidecar belongs to. After a restart of the agent it is made
@@ -207,10 +214,12 @@ func (rs *restores) revive(request string) (*restore, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reviveTime)
-	defer cancel()
-	if err := rs.attach(ctx, r); err != nil && r.Scope != snapshot.RootfsOnly { // that one may need nothing any more
-		return nil, err
+	if !r.Loaded {
+		ctx, cancel := context.WithTimeout(context.Background(), reviveTime)
+		defer cancel()
+		if err := rs.attach(ctx, r); err != nil {
+			return nil, err
+		}
 	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -239,6 +248,10 @@ func (rs *restores) recall(request string) (*restore, error) {
 	r := &restore{ended: make(chan struct{}), start: time.Now()}
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, err
+	}
+	if r.Loaded {
+		r.told = true
+		close(r.ended)
 	}
 	return r, r.Key.Validate()
 }

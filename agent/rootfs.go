@@ -17,15 +17,21 @@ var errEnded = errors.New("the restore has ended")
 
 // loaded takes the shim's word that all containers of a sandbox have all their files. The snapshot
 // is let go: it may be removed.
-func (rs *restores) loaded(request string) {
+func (rs *restores) loaded(request string) error {
 	rs.mu.Lock()
 	r := rs.all[request]
 	rs.mu.Unlock()
-	if r == nil {
-		return
+	if r == nil { // its sidecar has not come back to this agent yet
+		var err error
+		if r, err = rs.revive(request); err != nil {
+			return fmt.Errorf("request %s: %w: %w", request, errUnknownRequest, err)
+		}
 	}
+	r.Loaded = true
+	err := rs.remember(r)
 	rs.drop(r)
-	rs.conclude(r, nil)
+	rs.conclude(r, err)
+	return nil
 }
 
 // borrow returns the reader of a restore's snapshot until release is called. One that was let go is

@@ -109,7 +109,9 @@ func (s *shimService) ReportRestore(ctx context.Context, req *localv1.ReportRest
 		s.tell(ctx, pod, key, failure)
 	}
 	if req.Loaded {
-		s.restores.loaded(req.Request)
+		if err := s.restores.loaded(req.Request); err != nil {
+			return nil, toStatus(err)
+		}
 	}
 	if req.Complete && s.cluster != nil {
 		s.cluster.Restored(ctx, pod, key, nil)

@@ -91,7 +91,9 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 		if err == nil && n == o.Containers {
 			req := c.reportOf(o, nil)
 			req.Complete, req.Loaded = false, true
-			err = c.agent.report(ctx, req)
+			for err = c.agent.report(ctx, req); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; { // an agent that is away
+				err = c.agent.report(ctx, req)
+			}
 		}
 		if err != nil {
 			log.L.WithError(err).Warnf("the agent was not told that sandbox %s has all its files", c.bundle.id)

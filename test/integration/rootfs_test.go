@@ -97,6 +97,7 @@ func TestRootfsAgentKilled(t *testing.T) {
 	n := start(t)
 	p, sum := n.bulky("origin", 128)
 	s := n.checkpoint("--rootfs-only", "--no-wait", p.ID)
+	interrupted := 0
 	for i, after := range []time.Duration{0, 100, 300} {
 		name := fmt.Sprintf("killed-%d", i)
 		started := make(chan error, 1)
@@ -116,6 +117,9 @@ func TestRootfsAgentKilled(t *testing.T) {
 		})
 		time.Sleep(after * time.Millisecond)
 		n.agent.Kill()
+		if !strings.Contains(n.agent.Log(), `msg="restore ended"`) {
+			interrupted++
+		}
 		time.Sleep(300 * time.Millisecond)
 		n.startAgent()
 		if err := <-started; err != nil {
@@ -133,6 +137,10 @@ func TestRootfsAgentKilled(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	t.Logf("%d restores were interrupted", interrupted)
+	if interrupted == 0 {
+		t.Error("no kill came before the sandbox had all its files")
 	}
 }
 
@@ -231,6 +239,8 @@ func TestRootfsStartedAgain(t *testing.T) {
 	if got := n.sh(b, "app", "md5sum /bulk; ls /new 2>/dev/null; true"); got != sum {
 		t.Errorf("started again with %s, were %s", got, sum)
 	}
+	n.agent.Kill()
+	n.startAgent()
 	n.mustCLI("rm", s.Name)
 	if got := n.sh(b, "app", "md5sum /bulk"); got != sum {
 		t.Errorf("without its snapshot a pod has %s, had %s", got, sum)
