@@ -126,6 +126,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, sidecars.Close())
 	}
+	if err := a.mark(); err != nil {
+		return errors.Join(err, sidecars.Close(), local.Close())
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return gofer.New(sidecars, sidecarHandler{a}, a.log).Serve(ctx) })
 	a.recover(ctx) // before the local service answers: nothing new is under way

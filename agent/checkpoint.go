@@ -215,7 +215,7 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 
 // prepare does everything that can be done before the pause.
 func (c *checkpoint) prepare(ctx context.Context) (err error) {
-	facts, err := c.node.get(ctx)
+	facts, err := c.node.of(ctx, c.pod.SandboxPID)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"diapause.dev/api/snapshot"
@@ -70,6 +75,25 @@ type Request struct {
 
 // Join makes the agent one of a cluster. It is called before Run, at most once.
 func (a *Agent) Join(c Cluster) { a.cluster = c }
+
+// clusterMarker is the name of the file beside the socket that tells the shim to wait for an agent that
+// is being restarted or replaced: the cluster may have a snapshot for any pod.
+const clusterMarker = "cluster"
+
+// mark says on the node whether the agent is one of a cluster.
+func (a *Agent) mark() error {
+	path := filepath.Join(filepath.Dir(a.cfg.Socket), clusterMarker)
+	if a.cluster == nil {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("agent: %w", err)
+		}
+		return nil
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	return nil
+}
 
 // changed tells the cluster of a step.
 func (a *Agent) changed(r *record) {

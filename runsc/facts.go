@@ -44,13 +44,9 @@ func (c Config) flag(name, otherwise string) string {
 	return otherwise
 }
 
-// Facts finds out what this node offers. It runs "runsc --version" and reads the whole binary: call
-// it once for each binary.
-func (c Config) Facts(ctx context.Context) (snapshot.Facts, error) {
-	path, err := c.path()
-	if err != nil {
-		return snapshot.Facts{}, err
-	}
+// Facts finds out what this node offers with the runsc at a path, be it the configured one or that of
+// a running sandbox. It runs "runsc --version" and reads the whole binary: call it once for each.
+func (c Config) Facts(ctx context.Context, path string) (snapshot.Facts, error) {
 	version, err := version(ctx, path)
 	if err != nil {
 		return snapshot.Facts{}, err
@@ -70,8 +66,8 @@ func (c Config) Facts(ctx context.Context) (snapshot.Facts, error) {
 	}, nil
 }
 
-// path returns where the runsc binary really is.
-func (c Config) path() (string, error) {
+// Path returns where the configured runsc binary really is.
+func (c Config) Path() (string, error) {
 	p, err := exec.LookPath(c.Binary)
 	if err != nil {
 		return "", fmt.Errorf("find runsc: %w", err)
@@ -84,7 +80,7 @@ func (c Config) path() (string, error) {
 
 // SidecarPath returns where runsc looks for its checkpoint gofer: gvisor-bin/ next to the binary.
 func (c Config) SidecarPath() (string, error) {
-	p, err := c.path()
+	p, err := c.Path()
 	if err != nil {
 		return "", err
 	}

@@ -13,6 +13,10 @@ import (
 // createMemoryFile).
 const memoryName = "/memfd:runsc-memory"
 
+// Executable returns a path to the runsc binary that the sandbox whose sentry is process pid runs, which
+// may have been replaced on disk since.
+func Executable(pid int) string { return fmt.Sprintf("/proc/%d/exe", pid) }
+
 // MemoryFile returns the path under which the main memory file of the sandbox whose sentry is
 // process pid can be opened.
 func MemoryFile(pid int) (string, error) {

@@ -26,19 +26,28 @@ func (b *counting) ReadAt(ctx context.Context, name string, p []byte, off int64)
 	return b.Backend.ReadAt(ctx, name, p, off)
 }
 
+// attempts is how often a file is read; the best time counts, for what takes longer is the machine.
+const attempts = 5
+
 // readAll reads a file whole, and returns what that took.
 func readAll(t *testing.T, s *storage.Store, m *storage.Manifest, want []byte) (reads, size int64, took time.Duration) {
 	t.Helper()
 	c := &counting{Backend: s.Backend()}
 	far := storagetest.OpenStore(t, limit.New(c, limit.Options{Down: 40 << 20, Latency: 5 * time.Millisecond}))
 	got := make([]byte, len(want))
-	began := time.Now()
-	if err := storage.NewReader(m, far).ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil {
-		t.Fatal(err)
-	}
-	took = time.Since(began)
-	if !bytes.Equal(got, want) {
-		t.Fatal("other bytes than written")
+	for range attempts {
+		c.reads.Store(0)
+		c.bytes.Store(0)
+		began := time.Now()
+		if err := storage.NewReader(m, far).ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); took == 0 || d < took {
+			took = d
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatal("other bytes than written")
+		}
 	}
 	return c.reads.Load(), c.bytes.Load(), took
 }

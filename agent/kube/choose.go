@@ -98,6 +98,9 @@ func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, er
 	if err != nil || s == nil {
 		return choice, err
 	}
+	if err := c.attempts.spent(refOf(pod)); err != nil && !choice.Fail {
+		return choice, fmt.Errorf("restore from PodSnapshot %s: %w", keyOf(s), err)
+	}
 	choice.Snapshot, choice.Init = keyOf(s), ended(pod)
 	choice.Containers = len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
 	if choice.Store, err = c.storeOf(ctx, s); err != nil {
@@ -212,4 +215,7 @@ func description(p *rules.Plan) agent.Description {
 func (c *Cluster) Changed(q agent.Request) {
 	c.requests.put(q)
 	c.progressed(q.Key)
+	if spooled(q) {
+		c.captured(q.Key)
+	}
 }

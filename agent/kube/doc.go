@@ -2,10 +2,10 @@
 // from the objects of podsnapshot.gke.io/v1. What is to be done is decided by package rules; here
 // objects are watched and answers written.
 //
-//   - Node duties, of every agent: checkpoints that triggers and pod annotations ask for ([doors]),
-//     PodSnapshots as the agent's journal has them ([snapshots]), what new pods are restored from
+//   - Node duties, of every agent: checkpoints that triggers and pod annotations ask for,
+//     PodSnapshots as the agent's journal has them, what new pods are restored from
 //     ([Cluster.Choose]), and how that went ([Cluster.Restored]).
-//   - Cluster duties, of the one agent that holds a Lease ([duties]): retention, deletion where the
+//   - Cluster duties, of the one agent that holds a Lease: retention, deletion where the
 //     origin node does not see to it, statuses of policies and storage configs, and triggers that no
 //     node answers.
 //

@@ -63,6 +63,7 @@ type Cluster struct {
 	requests *requests
 	orders   *orders
 	latest   *latest
+	attempts *attempts
 	news     bell // of PodSnapshots
 	reports  chan report
 	synced   chan struct{} // closed when the caches are filled
@@ -93,7 +94,7 @@ func New(cfg Config, node Node) (*Cluster, error) {
 	c := &Cluster{
 		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr,
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("diapause"),
-		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(),
+		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(),
 		reports: make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
 	}
 	if err := c.control(); err != nil {

@@ -42,6 +42,7 @@ const (
 // Restored implements agent.Cluster: it writes the condition PodRestored before it returns, if the API
 // server answers in time, and else goes on trying by itself.
 func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.Key, failure error) {
+	c.attempts.note(ref, failure)
 	condition := corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
 		Message: fmt.Sprintf("Successfully restored the pod from PodSnapshot %s", key),

@@ -41,6 +41,9 @@ func (c *Cluster) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 		return c.refuse(ctx, a, pod, why)
 	case safe:
 		s, err := c.podSnapshot(ctx, a.key())
+		if err == nil && s != nil && rules.Lost(s) {
+			return c.refuse(ctx, a, pod, rules.WhyNotReady(s))
+		}
 		if err != nil || s == nil || !rules.Ready(s) {
 			c.snapshots.kick(named(a.key())) // and then comes back here
 			return err

@@ -195,29 +195,43 @@ func (c *Cluster) prepareLocal(ctx context.Context, pod *corev1.Pod) (*rules.Pla
 
 // progress writes into the status of one of this node's PodSnapshots how far it has come.
 func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
-	k := keyOf(s)
-	p, err := c.progressOf(ctx, s)
-	if err != nil {
-		return err
-	}
-	before, was := s.DeepCopy(), rules.Ready(s)
-	if rules.SetProgress(s, p) {
-		if err := c.client.Status().Patch(ctx, s, client.MergeFrom(before)); err != nil {
-			c.latest.drop(k)
-			return fmt.Errorf("status of PodSnapshot %s: %w", k, err)
+	k, was := keyOf(s), rules.Ready(s)
+	q, known := c.requests.get(k)
+	if known || !rules.Replicated(s) && !rules.Lost(s) {
+		p, err := c.progressOf(ctx, s)
+		if err != nil {
+			return err
 		}
-		c.latest.put(s)
+		if err := c.writeProgress(ctx, s, p); err != nil {
+			return err
+		}
+		if p.Replicated || p.Failed != "" || p.NotInStore != "" {
+			c.requests.drop(q)
+		}
 	}
 	e, _ := c.ledger.get(k)
-	if d, open := c.doorOf(ctx, e); open && (p.Spooled || p.Failed != "") {
-		d.kick(c)
-	}
-	if q, ok := c.requests.get(k); ok && (p.Replicated || p.Failed != "" || p.NotInStore != "") {
-		c.requests.drop(q)
-	}
 	if rules.Ready(s) && !was {
 		c.event(e.Pod, k, corev1.EventTypeNormal, actionCheckpoint, fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
 	}
+	if !rules.Ready(s) && !rules.Lost(s) {
+		return nil
+	}
+	if d, open := c.doorOf(ctx, e); open {
+		d.kick(c)
+	}
+	return nil
+}
+
+func (c *Cluster) writeProgress(ctx context.Context, s *podsnapshotv1.PodSnapshot, p rules.Progress) error {
+	before := s.DeepCopy()
+	if !rules.SetProgress(s, p) {
+		return nil
+	}
+	if err := c.client.Status().Patch(ctx, s, client.MergeFrom(before)); err != nil {
+		c.latest.drop(keyOf(s))
+		return fmt.Errorf("status of PodSnapshot %s: %w", keyOf(s), err)
+	}
+	c.latest.put(s)
 	return nil
 }
 
@@ -233,8 +247,6 @@ func (c *Cluster) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) 
 		return p, nil
 	case known && q.Stage != agent.StageFailed, ordered && !known && !o.ended:
 		p.Spooled = known && spooled(q) || ordered && o.spooled
-		return p, nil
-	case !known && rules.Replicated(s):
 		return p, nil
 	}
 	local, err := c.node.HasLocal(ctx, k)

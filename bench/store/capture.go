@@ -29,8 +29,11 @@ var heap string
 const (
 	namespace = "default"
 	storeDir  = "/var/lib/diapause/store"
-	// ready is the file that heap makes once it has all its objects.
-	ready = "/tmp/ready"
+	// ready is the file that heap makes once it has all its objects. When it finds the file rewrite,
+	// it writes to its pages and makes the file rewritten.
+	ready     = "/tmp/ready"
+	rewrite   = "/tmp/rewrite"
+	rewritten = "/tmp/rewritten"
 	// idle is how long the process is left alone between two checkpoints.
 	idle = 5 * time.Second
 	// captureTime bounds a whole capture.
@@ -38,8 +41,8 @@ const (
 )
 
 // capture runs inside a bed: it checkpoints a Python process with a large heap (base), again after a
-// while (idle), restores base in a new pod and checkpoints that (restored), and writes the three
-// snapshots as they were cut into chunks to a directory.
+// while (idle), once more when it has written to 5 % of its pages (dirty5), restores base in a new pod
+// and checkpoints that (restored), and writes the snapshots as they were cut into chunks to a directory.
 func capture(ctx context.Context, to string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, captureTime)
 	defer cancel()
@@ -61,7 +64,7 @@ func capture(ctx context.Context, to string) (err error) {
 	if err := n.snapshots(ctx); err != nil {
 		return fmt.Errorf("%w\n--- log of the agent:\n%s", err, agent.Log())
 	}
-	return export(ctx, to, baseData, idleData, restoredData)
+	return export(ctx, to, baseData, idleData, dirtyData, restoredData)
 }
 
 // node is a bed with an agent.
@@ -70,7 +73,7 @@ type node struct {
 	agent localv1.AgentClient
 }
 
-// snapshots makes the three snapshots.
+// snapshots makes the snapshots.
 func (n *node) snapshots(ctx context.Context) error {
 	if err := n.importPython(ctx); err != nil {
 		return err
@@ -81,7 +84,7 @@ func (n *node) snapshots(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.await(ctx, pod); err != nil {
+	if err := n.await(ctx, pod, ready); err != nil {
 		return err
 	}
 	if err := n.checkpoint(ctx, pod.ID, baseData); err != nil {
@@ -91,6 +94,9 @@ func (n *node) snapshots(ctx context.Context) error {
 		return err
 	}
 	if err := n.checkpoint(ctx, pod.ID, idleData); err != nil {
+		return err
+	}
+	if err := n.dirty(ctx, pod); err != nil {
 		return err
 	}
 	restored, err := n.restore(ctx, baseData)
@@ -115,10 +121,22 @@ func (n *node) importPython(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the process has built its heap.
-func (n *node) await(ctx context.Context, pod *bed.Pod) error {
+// dirty has the process write to its pages, and saves it.
+func (n *node) dirty(ctx context.Context, pod *bed.Pod) error {
+	_, code, err := n.bed.Exec(ctx, pod.Containers[0].ID, "/usr/bin/python3", "-c", "open('"+rewrite+"', 'w').close()")
+	if err != nil || code != 0 {
+		return fmt.Errorf("tell the Python process to write to its pages: exit status %d: %w", code, err)
+	}
+	if err := n.await(ctx, pod, rewritten); err != nil {
+		return err
+	}
+	return n.checkpoint(ctx, pod.ID, dirtyData)
+}
+
+// await waits until the process has made a file.
+func (n *node) await(ctx context.Context, pod *bed.Pod, file string) error {
 	for {
-		_, code, err := n.bed.Exec(ctx, pod.Containers[0].ID, "/usr/bin/python3", "-c", "open('"+ready+"').close()")
+		_, code, err := n.bed.Exec(ctx, pod.Containers[0].ID, "/usr/bin/python3", "-c", "open('"+file+"').close()")
 		if err == nil && code == 0 {
 			return nil
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,6 +23,7 @@ import (
 const (
 	baseData     = "base"
 	idleData     = "idle"
+	dirtyData    = "dirty5"
 	restoredData = "restored"
 
 	rawSuffix    = ".raw"
@@ -52,9 +54,8 @@ type image struct {
 
 // data is what is stored and restored.
 type data struct {
-	dir                  string // where the files are
-	base, idle, restored *image
-	dirty                *image // base with 5 % of its pages rewritten
+	dir                         string // where the files are
+	base, idle, dirty, restored *image
 }
 
 // prepare returns the test data, which is captured first if that has not been done yet.
@@ -68,38 +69,21 @@ func prepare(ctx context.Context, root string) (*data, error) {
 			return nil, fmt.Errorf("capture test data: %w", err)
 		}
 	}
-	for name, im := range map[string]**image{baseData: &d.base, idleData: &d.idle, restoredData: &d.restored} {
+	for name, im := range map[string]**image{baseData: &d.base, idleData: &d.idle, dirtyData: &d.dirty, restoredData: &d.restored} {
 		var err error
 		if *im, err = load(filepath.Join(d.dir, name)); err != nil {
 			return nil, err
 		}
 	}
-	return d, d.makeDirty()
+	return d, nil
 }
-
-// makeDirty rewrites 5 % of the base's pages, in a file of its own: what is mapped does not count
-// as the process's memory.
-func (d *data) makeDirty() error {
-	dirty := d.base.rewritten(0.05, 1)
-	if err := os.WriteFile(d.path(dirtyData), dirty.raw, 0o644); err != nil {
-		return err
-	}
-	if err := dirty.layout.write(filepath.Join(d.dir, dirtyData+layoutSuffix)); err != nil {
-		return err
-	}
-	var err error
-	d.dirty, err = load(filepath.Join(d.dir, dirtyData))
-	return err
-}
-
-const dirtyData = "dirty5"
 
 // path is the file with a snapshot's bytes.
 func (d *data) path(name string) string { return filepath.Join(d.dir, name+rawSuffix) }
 
 // dataKey changes with what the data depend on.
 func dataKey() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "1 %d %s", agent.ChunkSize, heap))
+	sum := sha256.Sum256(fmt.Appendf(nil, "2 %d %s", agent.ChunkSize, heap))
 	return hex.EncodeToString(sum[:6])
 }
 
@@ -158,16 +142,8 @@ func (l layout) size() (n int) {
 
 const page = 4096
 
-// rewritten returns a copy in which a share of all pages, at random, holds other bytes: those of
-// other pages of the image, with a few changed, so that they compress as the image does.
-func (im *image) rewritten(share float64, seed uint64) *image {
-	out := &image{raw: make([]byte, len(im.raw)), layout: im.layout}
-	copy(out.raw, im.raw)
-	out.rewrite(share, rand.New(rand.NewPCG(seed, 0)))
-	return out
-}
-
-// rewrite does what rewritten does in place.
+// rewrite has a share of all pages, at random, hold other bytes: those of other pages of the image, with
+// a few changed, so that they compress as the image does.
 func (im *image) rewrite(share float64, r *rand.Rand) {
 	pages := len(im.raw) / page
 	for range int(float64(pages) * share) {
@@ -199,6 +175,30 @@ func (f cutFile) recut(size int) cutFile {
 		left -= n
 	}
 	return out
+}
+
+// pages returns the content of pages.img, by far the largest of the files.
+func (im *image) pages() (largest []byte) {
+	raw := im.raw
+	for _, f := range im.layout {
+		n := layout{f}.size()
+		if n > len(largest) {
+			largest = raw[:n]
+		}
+		raw = raw[n:]
+	}
+	return largest
+}
+
+// changed returns the share of the image's pages that are not those of another at the same place.
+func (im *image) changed(from *image) float64 {
+	now, then, n := im.pages(), from.pages(), 0
+	for off := 0; off+page <= len(now); off += page {
+		if off+page > len(then) || !bytes.Equal(now[off:off+page], then[off:off+page]) {
+			n++
+		}
+	}
+	return float64(n*page) / float64(len(now))
 }
 
 // chunks yields the chunks of all files.

@@ -44,6 +44,8 @@ func (b *bench) dedup(ctx context.Context) error {
 		}
 		b.bounded(s.name, storedBytes, float64(added), byteUnit, float64(full))
 	}
+	b.add("dedup/dirty5", "rewritten_pages", b.dirty.changed(b.base), share)
+	b.add("dedup/idle", "rewritten_pages", b.idle.changed(b.base), share)
 	return b.curve(ctx)
 }
 

@@ -35,6 +35,7 @@ const (
 	second      = "s"
 	byteUnit    = "bytes"
 	count       = "count"
+	share       = "share"
 )
 
 // results collects figures.

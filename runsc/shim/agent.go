@@ -22,15 +22,22 @@ const (
 )
 
 // How long the shim waits for an answer of the agent. A pod that names a snapshot, or would rather
-// fail than start anew, waits out a restart of the agent; any other must not be slowed by it. An
-// agent that is at work on the answer says so, and is asked again for as long as askLimit.
+// fail than start anew, waits out a restart of the agent; any other must not be slowed by it, unless
+// the node belongs to a cluster, which may have a snapshot for a pod that names none: there the agent
+// may even be replaced by another one. An agent that is at work on the answer says so, and is asked
+// again for as long as askLimit.
 const (
+	clusterWait = 15 * time.Second
 	patientWait = 5 * time.Second
 	briefWait   = 500 * time.Millisecond
 	askLimit    = 75 * time.Second
-	reportWait  = 2 * time.Second
+	reportWait  = 10 * time.Second
 	retryPause  = 25 * time.Millisecond
 )
+
+// clusterMarker is the name of the file beside its socket by which the agent says that the node
+// belongs to a cluster.
+const clusterMarker = "cluster"
 
 // agent is the agent of this node as the shim sees it.
 type agent struct{ socket string }
@@ -51,11 +58,9 @@ func (a agent) stoppedMarker(sandbox string) string {
 // ask asks whether the sandbox shall be restored, and keeps asking for the time that its pod may
 // wait. The error says why there is no answer.
 func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
-	wait := briefWait
-	if p.named() || p.strict() {
-		wait = patientWait
-	} else if _, err := os.Stat(a.socket); err != nil {
-		return nil, fmt.Errorf("no agent on this node: %w", err)
+	wait, err := a.patience(p)
+	if err != nil {
+		return nil, err
 	}
 	for limit := time.Now().Add(askLimit); time.Now().Before(limit); {
 		resp, err := a.askOnce(ctx, wait, req)
@@ -64,6 +69,21 @@ func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (
 		}
 	}
 	return nil, fmt.Errorf("the agent has not decided within %v", askLimit)
+}
+
+// patience returns how long a pod may wait for an answer, or an error if there is no agent to wait
+// for.
+func (a agent) patience(p pod) (time.Duration, error) {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(a.socket), clusterMarker)); err == nil {
+		return clusterWait, nil
+	}
+	if p.named() || p.strict() {
+		return patientWait, nil
+	}
+	if _, err := os.Stat(a.socket); err != nil {
+		return 0, fmt.Errorf("no agent on this node: %w", err)
+	}
+	return briefWait, nil
 }
 
 // askOnce returns the agent's next answer.

@@ -78,10 +78,10 @@ func TestContainers(t *testing.T) {
 	w.reads("web", "/claim/mark", "claimed")
 	w.reads("web", "/config/key", "config-new")
 	w.reads("web", "/secret/key", "secret-new")
-	if token := w.kubectl("exec", "web", "--", "cat", "/var/run/secrets/kubernetes.io/serviceaccount/token"); token == "" {
+	if token := w.exec("web", "", "cat", "/var/run/secrets/kubernetes.io/serviceaccount/token"); token == "" {
 		t.Error("no token")
 	}
-	if env := w.kubectl("exec", "web", "--", "cat", "/proc/gvisor/spec_environ"); !strings.Contains(env, "WORKLOAD_COLOUR=new") {
+	if env := w.exec("web", "", "cat", "/proc/gvisor/spec_environ"); !strings.Contains(env, "WORKLOAD_COLOUR=new") {
 		t.Errorf("the new environment is not in %q", env)
 	}
 	w.operates(again)
@@ -124,7 +124,7 @@ func (w *world) several(colour string) func(*corev1.Pod) {
 func (w *world) count(pod string) (n int) {
 	w.Helper()
 	w.eventually("the side container counts", func() (err error) {
-		n, err = strconv.Atoi(strings.TrimSpace(w.kubectl("exec", pod, "-c", "side", "--", "cat", "/shared/count")))
+		n, err = strconv.Atoi(strings.TrimSpace(w.exec(pod, "side", "cat", "/shared/count")))
 		return err
 	})
 	return n
@@ -134,7 +134,7 @@ func (w *world) count(pod string) (n int) {
 // restarted.
 func (w *world) operates(p *ready) {
 	w.Helper()
-	w.kubectl("exec", p.Name, "-c", "sidecar", "--", "true")
+	w.exec(p.Name, "sidecar", "true")
 	for _, c := range []string{"app", "side", "sidecar"} {
 		w.kubectl("logs", p.Name, "-c", c)
 	}

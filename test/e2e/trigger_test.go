@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -101,15 +102,31 @@ func (w *world) replicated(name string) {
 	})
 }
 
-// write writes a file in a pod, and read reads it.
-func (w *world) write(pod, path, content string) {
+// exec runs a command in a container of a pod, the first if its name is empty, and returns what it
+// prints. It repeats what fails, as it may while a node has much to do.
+func (w *world) exec(pod, container string, args ...string) (out string) {
 	w.Helper()
-	w.kubectl("exec", pod, "--", "sh", "-c", "echo -n "+content+" > "+path)
+	all := []string{"--namespace=" + w.namespace, "exec", pod}
+	if container != "" {
+		all = append(all, "--container="+container)
+	}
+	w.eventually(strings.Join(args, " ")+" in "+pod, func() (err error) {
+		out, err = w.Kubectl(w.ctx, append(append(all, "--"), args...)...)
+		return err
+	})
+	return out
 }
 
+// write writes a file in a pod.
+func (w *world) write(pod, path, content string) {
+	w.Helper()
+	w.exec(pod, "", "sh", "-c", "echo -n "+content+" > "+path)
+}
+
+// reads fails unless a file in a pod has that content.
 func (w *world) reads(pod, path, want string) {
 	w.Helper()
-	if got := w.kubectl("exec", pod, "--", "cat", path); got != want {
+	if got := w.exec(pod, "", "sh", "-c", "cat "+path+" || true"); got != want {
 		w.Errorf("%s in pod %s is %q, want %q", path, pod, got, want)
 	}
 }

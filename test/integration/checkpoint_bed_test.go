@@ -321,13 +321,3 @@ func (n *node) snapshot(name string) (s snapshotted) {
 	}
 	return s
 }
-
-// within fails the test if f, which must not hang, takes unreasonably long.
-func (n *node) within(limit time.Duration, what string, f func()) {
-	n.Helper()
-	began := time.Now()
-	f()
-	if took := time.Since(began); took > limit {
-		n.Errorf("%s took %v", what, took)
-	}
-}

@@ -72,7 +72,9 @@ func (n *node) rotated(keys keyFile, former, current string) {
 	n.Helper()
 	keys.write(n.T, current, former)
 	for _, rewrapped := range []int{1, 0} {
-		var got struct{ Stores []struct{ Keys, Rewrapped int } }
+		var got struct {
+			Stores []struct{ Keys, Rewrapped int }
+		}
 		n.decode(n.mustCLI("key", "rotate", "--output", "json"), &got)
 		if len(got.Stores) != 2 {
 			n.Fatalf("%+v", got)

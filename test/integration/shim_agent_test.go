@@ -4,7 +4,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
@@ -37,39 +36,32 @@ func TestShimWithoutAgent(t *testing.T) {
 	n.unharmed(p, before)
 }
 
-// patience is what a shim may take, at the very most, before it does without the agent.
-const patience = 30 * time.Second
-
 // startsWithoutAgent wants a pod to start anew.
 func (n *node) startsWithoutAgent(name, from, onFailure string, snapshot state) {
 	n.Helper()
-	n.within(patience, name, func() {
-		p, err := n.tryPod(name, from, onFailure)
-		if err != nil {
-			n.Error(err)
-			return
-		}
-		if st := n.serving(p); st.Boot == snapshot.Boot {
-			n.Errorf("%s was restored without an agent: %+v", p.Name, st)
-		}
-	})
+	p, err := n.tryPod(name, from, onFailure)
+	if err != nil {
+		n.Error(err)
+		return
+	}
+	if st := n.serving(p); st.Boot == snapshot.Boot {
+		n.Errorf("%s was restored without an agent: %+v", p.Name, st)
+	}
 }
 
 // failsWithoutAgent wants a pod not to start, and the error to say why.
 func (n *node) failsWithoutAgent(name, from string) {
 	n.Helper()
-	n.within(patience, name, func() {
-		p, err := n.tryPod(name, from, "Fail")
-		if err == nil {
-			n.Errorf("pod %s started", p.Name)
-			return
+	p, err := n.tryPod(name, from, "Fail")
+	if err == nil {
+		n.Errorf("pod %s started", p.Name)
+		return
+	}
+	for _, w := range []string{"diapause.dev/on-restore-failure", "Fail", "agent at", bed.AgentSocket} {
+		if !strings.Contains(err.Error(), w) {
+			n.Errorf("%q is not in %q", w, err)
 		}
-		for _, w := range []string{"diapause.dev/on-restore-failure", "Fail", "agent at", bed.AgentSocket} {
-			if !strings.Contains(err.Error(), w) {
-				n.Errorf("%q is not in %q", w, err)
-			}
-		}
-	})
+	}
 }
 
 // tryPod runs a pod of a workload with annotations for a restore.

@@ -36,6 +36,14 @@ func Lost(s *podsnapshotv1.PodSnapshot) bool {
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == podsnapshotv1.ReasonFailed
 }
 
+// WhyNotReady returns what a snapshot says of why it is not Ready.
+func WhyNotReady(s *podsnapshotv1.PodSnapshot) string {
+	if c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
 // Start is a pod that is about to start on a node.
 type Start struct {
 	Pod   *corev1.Pod

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -82,8 +83,26 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAgentRestarts has the agent come only while the shim asks.
-func TestAgentRestarts(t *testing.T) {
+// TestAgentRestarts has the agent come only while the shim asks for a pod that names a snapshot.
+func TestAgentRestarts(t *testing.T) { comeLate(t, named) }
+
+// TestAgentReplaced has the agent come only while the shim asks for a pod that names none, on a node
+// of a cluster.
+func TestAgentReplaced(t *testing.T) {
+	marker := filepath.Join(filepath.Dir(bed.AgentSocket), "cluster")
+	if err := os.MkdirAll(filepath.Dir(marker), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(marker)
+	comeLate(t, nil)
+}
+
+// comeLate starts a pod, and an agent that restores it only then.
+func comeLate(t *testing.T, annotations map[string]string) {
+	t.Helper()
 	origin := runPod(t, spec("origin", nil))
 	boot, _ := state(t, origin.Container("a"))
 	dir := checkpoint(t, origin)
@@ -93,7 +112,7 @@ func TestAgentRestarts(t *testing.T) {
 	}
 	started := make(chan result, 1)
 	go func() {
-		pod, err := node.RunPod(limited(t, 30*time.Second), spec("late", named))
+		pod, err := node.RunPod(limited(t, 30*time.Second), spec("late", annotations))
 		started <- result{pod, err}
 	}()
 	time.Sleep(1500 * time.Millisecond)
