@@ -15,6 +15,7 @@ import (
 
 	"diapause.dev/agent/rootsocket"
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/storage"
@@ -46,7 +47,7 @@ type Agent struct {
 	decisions *decisions
 
 	lineageMu sync.Mutex
-	lineage   map[string]storage.Key // sandbox id → its newest snapshot, or the one it came from
+	lineage   map[descent]storage.Key // a sandbox's newest snapshot of a scope, or the one it came from
 
 	wake chan struct{} // there is something to replicate
 
@@ -66,7 +67,7 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 		node:     &nodeFacts{config: cfg.RunscConfig},
 		captures: &captures{expected: make(map[string]*expectedCapture)},
 		turns:    newTurns(), moving: newTurns(), debts: newDebts(), decisions: newDecisions(),
-		lineage: make(map[string]storage.Key),
+		lineage: make(map[descent]storage.Key),
 		wake:    make(chan struct{}, 1),
 	}
 	a.life, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -178,15 +179,21 @@ func (a *Agent) serveLocal(ctx context.Context, l *rootsocket.Listener) error {
 	return nil
 }
 
-func (a *Agent) setLineage(sandbox string, k storage.Key) {
-	a.lineageMu.Lock()
-	defer a.lineageMu.Unlock()
-	a.lineage[sandbox] = k
+// descent is what a snapshot descends from. Those of different scopes have nothing in common.
+type descent struct {
+	sandbox string
+	scope   snapshot.Scope
 }
 
-func (a *Agent) lineageOf(sandbox string) (storage.Key, bool) {
+func (a *Agent) setLineage(sandbox string, scope snapshot.Scope, k storage.Key) {
 	a.lineageMu.Lock()
 	defer a.lineageMu.Unlock()
-	k, ok := a.lineage[sandbox]
+	a.lineage[descent{sandbox, scope}] = k
+}
+
+func (a *Agent) lineageOf(sandbox string, scope snapshot.Scope) (storage.Key, bool) {
+	a.lineageMu.Lock()
+	defer a.lineageMu.Unlock()
+	k, ok := a.lineage[descent{sandbox, scope}]
 	return k, ok
 }

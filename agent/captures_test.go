@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/sidecar"
 )
@@ -19,7 +20,7 @@ func TestCaptureWelcomesOnce(t *testing.T) {
 			t.Errorf("before: %v", err)
 		}
 	}
-	forget := c.expect(o, capture.New(capture.Discard{}))
+	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}))
 	for _, token := range []string{"", "Secret", "secret "} {
 		if err := c.take(sidecar.Options{Request: "r", Token: token}, -1); !errors.Is(err, errUnknownRequest) {
 			t.Errorf("token %q: %v", token, err)
@@ -52,7 +53,7 @@ func TestCaptureWelcomesOnce(t *testing.T) {
 func TestCaptureNeverCame(t *testing.T) {
 	c := &captures{expected: make(map[string]*expectedCapture)}
 	o := sidecar.Options{Request: "r", Token: "secret"}
-	forget := c.expect(o, capture.New(capture.Discard{}))
+	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}))
 	if !c.isExpected("r") {
 		t.Error("not expected")
 	}

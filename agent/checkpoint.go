@@ -18,6 +18,8 @@ type CheckpointOptions struct {
 	Target string // as cri.Client.Find takes it
 	Name   string // of the snapshot; empty: one is made
 	Stop   bool   // stop the sandbox once the snapshot is safe on this node
+	// Scope is how much of the pod is kept. A whole pod is the default, unless the cluster asks for less.
+	Scope snapshot.Scope
 	// Completed has the containers of a sandbox that is stopped report exit status 0, rather than
 	// that of a process ended by SIGKILL.
 	Completed bool
@@ -99,7 +101,7 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 		ID: newID(8), UID: newID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
 		Stage: StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
-		Completed: c.o.Completed,
+		Completed: c.o.Completed, Scope: c.o.Scope,
 	}
 	if c.rec.Key.Name == "" {
 		c.rec.Key.Name = snapshotName(pod.Name, c.rec.Created)
@@ -169,6 +171,12 @@ func (c *checkpoint) describe(ctx context.Context) error {
 		return err
 	}
 	c.description, c.rec.Store = d, d.Store
+	if c.o.Scope == snapshot.WholePod {
+		c.o.Scope, c.rec.Scope = d.Scope, d.Scope
+	}
+	if c.o.sentry != nil && c.o.Scope != snapshot.WholePod {
+		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod, ErrInvalid, c.o.Scope)
+	}
 	return nil
 }
 
@@ -216,7 +224,7 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	c.meta = snapshot.Meta{
-		Key: c.rec.Key, UID: c.rec.UID, Facts: facts, Pod: rec,
+		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Facts: facts, Pod: rec,
 		Origin: snapshot.Origin{
 			Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cfg.Node,
 			ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,
@@ -230,8 +238,12 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 }
 
 // warm makes the arena, and the sandbox's memory as far as it is allocated now, ready to be copied
-// without a page fault.
-func (c *checkpoint) warm() error {
+// without a page fault. Files lie elsewhere: how much of them there is, the sentry alone knows.
+func (c *checkpoint) warm() (err error) {
+	if c.o.Scope == snapshot.RootfsOnly {
+		c.arena, err = capture.NewArena(slack, c.cfg.Arena, c.spoolDir(), c.cfg.Keys != "", nil)
+		return err
+	}
 	path, err := runsc.MemoryFile(c.pod.SandboxPID)
 	if err != nil {
 		return err

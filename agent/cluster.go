@@ -42,6 +42,9 @@ type Choice struct {
 	Fail     bool         // a pod that cannot be restored is refused instead of started anew
 	// Init are the names of containers that have ended in the snapshot: they are not run again.
 	Init []string
+	// Containers is how many of the pod's containers start if only root file systems are restored:
+	// with the last of them the pod is restored. 0: as many as the snapshot was taken of.
+	Containers int
 }
 
 // Description is what a cluster knows of a pod that is checkpointed.
@@ -50,6 +53,8 @@ type Description struct {
 	Group          map[string]string
 	SpecHash       string
 	Store          string // location; empty: the agent's own
+	// Scope is how much of the pod its snapshots keep, unless less is asked for.
+	Scope snapshot.Scope
 	// Stop ends a sandbox whose own workload has had it saved, once its snapshot is safe.
 	Stop bool
 }
@@ -59,6 +64,7 @@ type Request struct {
 	ID          string
 	SnapshotUID string
 	Key         snapshot.Key
+	Scope       snapshot.Scope
 	Pod         PodRef
 	SandboxID   string
 	Stage       Stage

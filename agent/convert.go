@@ -20,6 +20,7 @@ func (f *Found) proto() *localv1.Snapshot {
 		Chunks: int64(stats.Chunks), ZeroChunks: int64(stats.ZeroChunks), Packs: int64(stats.Packs),
 		OnNode: f.OnNode, Replicated: f.Replicated,
 		Facts: factsProto(m.Meta.Facts), OverflowBytes: m.Meta.Overflow, Format: int32(m.Format),
+		Scope: m.Meta.Scope.String(),
 	}
 	if m.Meta.Parent != nil {
 		s.Parent = m.Meta.Parent.String()

@@ -33,6 +33,7 @@ type record struct {
 	ID        string           `json:"id"`
 	UID       string           `json:"uid"` // of the snapshot
 	Key       snapshot.Key     `json:"key"`
+	Scope     snapshot.Scope   `json:"scope,omitempty"`
 	Pod       string           `json:"pod"` // namespace/name
 	PodUID    string           `json:"podUID,omitempty"`
 	Store     string           `json:"store,omitempty"` // location; empty: the agent's own
@@ -139,7 +140,7 @@ func readRecord(path string) (*record, error) {
 func (r *record) request() Request {
 	namespace, name, _ := strings.Cut(r.Pod, "/")
 	return Request{
-		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Pod: PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
+		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Scope: r.Scope, Pod: PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
 		Stage: r.Stage, Error: r.Error, Store: r.Store, Created: r.Created,
 	}
 }

@@ -25,14 +25,17 @@ const restoreFile = "restore.json"
 
 // restore is one sandbox being restored.
 type restore struct {
-	Request   string       `json:"request"`
-	Token     string       `json:"token"`
-	Key       snapshot.Key `json:"key"`
-	Store     string       `json:"store,omitempty"` // location; empty: any
-	SandboxID string       `json:"sandboxID"`
-	Pod       PodRef       `json:"pod"`
+	Request   string         `json:"request"`
+	Token     string         `json:"token"`
+	Key       snapshot.Key   `json:"key"`
+	Scope     snapshot.Scope `json:"scope,omitempty"`
+	Store     string         `json:"store,omitempty"` // location; empty: any
+	SandboxID string         `json:"sandboxID"`
+	Loaded    bool           `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
+	Pod       PodRef         `json:"pod"`
 
-	reader *sharedReader
+	reader     *sharedReader
+	containers int // of the snapshot
 
 	ended chan struct{} // closed when the sandbox has everything, or has failed or gone
 	start time.Time
@@ -40,6 +43,8 @@ type restore struct {
 	mu      sync.Mutex
 	err     error
 	done    bool
+	told    bool // ended is closed
+	spoilt  bool // the sandbox is ended, for its files cannot be had
 	serving int  // connections of its sidecar
 	failed  bool // the shim says that it has: the last connection's end is the restore's
 	asked   asked
@@ -88,7 +93,7 @@ func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID
 		w.restore = r
 	}
 	rs.mu.Unlock()
-	rs.setLineage(sandboxID, key)
+	rs.setLineage(sandboxID, r.Scope, key)
 	return r, dir, nil
 }
 
@@ -99,6 +104,7 @@ func (rs *restores) attach(ctx context.Context, r *restore) error {
 		return err
 	}
 	r.reader = reader
+	r.Scope, r.containers = reader.manifest.Meta.Scope, len(reader.manifest.Meta.Pod.Containers)
 	r.total = reader.manifest.Stats().RawBytes
 	if err := rs.fit(ctx, reader); err != nil {
 		rs.drop(r)
@@ -111,15 +117,21 @@ func (rs *restores) attach(ctx context.Context, r *restore) error {
 // fit returns why a snapshot cannot be restored on this node, as far as can be known without
 // reading it all.
 func (rs *restores) fit(ctx context.Context, s *sharedReader) error {
+	meta := &s.manifest.Meta
 	node, err := rs.node.get(ctx)
 	if err == nil {
-		err = runsc.Compatible(s.manifest.Meta.Facts, node)
+		err = meta.Scope.Validate()
+	}
+	if err == nil && meta.Scope == snapshot.RootfsOnly {
+		err = runsc.CompatibleRootfs(meta.Facts, node)
+	} else if err == nil {
+		err = runsc.Compatible(meta.Facts, node)
 	}
 	if err == nil {
 		err = s.Check(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("snapshot %s: %w", s.manifest.Meta.Key, err)
+		return fmt.Errorf("snapshot %s: %w", meta.Key, err)
 	}
 	return nil
 }
@@ -130,17 +142,27 @@ func (rs *restores) write(r *restore) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("request directory: %w", err)
 	}
-	b, err := json.Marshal(r)
+	err := rs.remember(r)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, restoreFile), b, 0o600)
-	}
-	if err == nil {
-		err = sidecar.Options{Socket: rs.cfg.SidecarSocket, Request: r.Request, Token: r.Token, Direction: sidecar.Restore}.Write(dir)
+		o := sidecar.Options{Socket: rs.cfg.SidecarSocket, Request: r.Request, Token: r.Token, Direction: sidecar.Restore}
+		if r.Scope == snapshot.RootfsOnly {
+			o.Direction = sidecar.RootfsRestore
+		}
+		err = o.Write(dir)
 	}
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("request directory: %w", err), os.RemoveAll(dir))
 	}
 	return dir, nil
+}
+
+// remember writes down what the next agent must know.
+func (rs *restores) remember(r *restore) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(rs.cfg.RequestDir, r.Request, restoreFile), b, 0o600)
 }
 
 // source returns the restore that a sidecar belongs to. After a restart of the agent it is made
@@ -194,10 +216,12 @@ func (rs *restores) revive(request string) (*restore, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reviveTime)
-	defer cancel()
-	if err := rs.attach(ctx, r); err != nil {
-		return nil, err
+	if !r.Loaded {
+		ctx, cancel := context.WithTimeout(context.Background(), reviveTime)
+		defer cancel()
+		if err := rs.attach(ctx, r); err != nil {
+			return nil, err
+		}
 	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -226,6 +250,10 @@ func (rs *restores) recall(request string) (*restore, error) {
 	r := &restore{ended: make(chan struct{}), start: time.Now()}
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, err
+	}
+	if r.Loaded {
+		r.told = true
+		close(r.ended)
 	}
 	return r, r.Key.Validate()
 }
@@ -260,8 +288,6 @@ func (rs *restores) finish(r *restore, err error) {
 	r.mu.Lock()
 	first := !r.done
 	r.done = true
-	r.err = errors.Join(r.err, err)
-	err = r.err
 	r.mu.Unlock()
 	if !first {
 		return
@@ -276,7 +302,24 @@ func (rs *restores) finish(r *restore, err error) {
 	if err := os.RemoveAll(filepath.Join(rs.cfg.RequestDir, r.Request)); err != nil {
 		rs.log.Warn("request directory not removed", "request", r.Request, "error", err)
 	}
-	rs.metrics.restore(err, time.Since(r.start), r.read)
+	rs.conclude(r, err)
+}
+
+// conclude tells who waits for a restore that the sandbox has everything, or why not.
+func (rs *restores) conclude(r *restore, err error) {
+	r.mu.Lock()
+	first := !r.told
+	r.told = true
+	if first {
+		r.err = errors.Join(r.err, err)
+	}
+	err = r.err
+	read := r.read
+	r.mu.Unlock()
+	if !first {
+		return
+	}
+	rs.metrics.restore(err, time.Since(r.start), read)
 	rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", time.Since(r.start), "error", err)
 	close(r.ended)
 }
@@ -436,10 +479,18 @@ func (rs *restores) dropLocked(r *restore) {
 		return
 	}
 	r.reader = nil
-	if s.users--; s.users == 0 {
-		delete(rs.readers, r.Key)
-		if err := s.Close(); err != nil {
-			rs.log.Warn("snapshot not closed", "snapshot", r.Key.String(), "error", err)
-		}
+	rs.releaseLocked(r.Key, s)
+}
+
+// releaseLocked counts one user of a snapshot's reader less.
+func (rs *restores) releaseLocked(k snapshot.Key, s *sharedReader) {
+	if s.users--; s.users > 0 {
+		return
+	}
+	if rs.readers[k] == s {
+		delete(rs.readers, k)
+	}
+	if err := s.Close(); err != nil {
+		rs.log.Warn("snapshot not closed", "snapshot", k.String(), "error", err)
 	}
 }

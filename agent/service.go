@@ -37,7 +37,12 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest, stream grpc.ServerS
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
 	out := events[localv1.CheckpointEvent]{stream: stream}
+	scope := snapshot.WholePod
+	if req.RootfsOnly {
+		scope = snapshot.RootfsOnly
+	}
 	f, err := s.Agent.Checkpoint(ctx, s.life, CheckpointOptions{
+		Scope:  scope,
 		Target: req.Target, Name: req.Name, Stop: req.After == localv1.AfterMode_AFTER_MODE_STOP, NoWait: req.NoWaitReplicated,
 		Progress: func(stage string, done, total int64) {
 			out.progress(stage, &localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Progress{

@@ -35,11 +35,8 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 		var r *restore
 		var dir string
 		if r, dir, err = s.restores.prepare(ctx, choice, pod, req.SandboxId); err == nil {
-			log.Info("pod is to be restored", "request", r.Request)
-			return &localv1.AskRestoreResponse{
-				Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request, EndedContainers: choice.Init,
-				Containers: int32(len(r.reader.manifest.Meta.Pod.Containers)), Snapshot: r.Key.String(),
-			}
+			log.Info("pod is to be restored", "request", r.Request, "scope", r.Scope.String())
+			return r.answer(dir, choice)
 		}
 	}
 	s.metrics.refused()
@@ -50,6 +47,21 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 	}
 	log.Error("pod cannot be restored and starts anew", "error", err)
 	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Reason: err.Error()}
+}
+
+// answer is what the shim is told of a restore that is ready.
+func (r *restore) answer(dir string, choice Choice) *localv1.AskRestoreResponse {
+	resp := &localv1.AskRestoreResponse{
+		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request, EndedContainers: choice.Init,
+		Containers: int32(r.containers), Snapshot: r.Key.String(),
+	}
+	if r.Scope == snapshot.RootfsOnly { // all containers start anew, those that had ended too
+		resp.Decision, resp.EndedContainers = localv1.AskRestoreResponse_RESTORE_ROOTFS, nil
+		if choice.Containers > 0 {
+			resp.Containers = int32(choice.Containers)
+		}
+	}
+	return resp
 }
 
 func podRef(annotations map[string]string) PodRef {
@@ -95,6 +107,11 @@ func (s *shimService) ReportRestore(ctx context.Context, req *localv1.ReportRest
 		failure := errors.New(req.Error)
 		s.restores.reported(req.Request, failure)
 		s.tell(ctx, pod, key, failure)
+	}
+	if req.Loaded {
+		if err := s.restores.loaded(req.Request); err != nil {
+			return nil, toStatus(err)
+		}
 	}
 	if req.Complete && s.cluster != nil {
 		s.cluster.Restored(ctx, pod, key, nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/storage"
 )
@@ -18,10 +19,13 @@ type source struct {
 
 // Size implements gofer.Source.
 func (s *source) Size(file string) (int64, error) {
-	r := s.restore.reader
-	if r == nil {
-		return 0, fmt.Errorf("request %s has ended", s.restore.Request)
+	ctx, cancel := context.WithTimeout(s.rs.life, reviveTime)
+	defer cancel()
+	r, release, err := s.rs.borrow(ctx, s.restore)
+	if err != nil {
+		return 0, err
 	}
+	defer release()
 	f, ok := r.manifest.File(file)
 	if !ok {
 		return 0, fmt.Errorf("snapshot %s has no file %q: %w", s.restore.Key, file, storage.ErrNotFound)
@@ -37,13 +41,8 @@ const (
 // ReadAt implements gofer.Source: it waits out a store that is away, for the sandbox cannot live
 // without its memory, and gives up what cannot get better.
 func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) error {
-	r := s.restore.reader
-	if r == nil {
-		return fmt.Errorf("request %s has ended", s.restore.Request)
-	}
-	s.restore.asked.add(r.Reader, file, off, int64(len(p)))
 	for pause := readRetryFirst; ; pause = min(2*pause, readRetryMost) {
-		err := r.ReadAt(ctx, file, off, [][]byte{p})
+		err := s.read(ctx, file, off, p)
 		if err == nil {
 			s.restore.add(int64(len(p)))
 			return nil
@@ -53,6 +52,7 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 		}
 		if final(err) {
 			s.restore.note(err)
+			s.rs.spoilt(s.restore, err)
 			return err
 		}
 		s.rs.log.Warn("read is tried again", "snapshot", s.restore.Key.String(), "file", file, "offset", off, "error", err)
@@ -64,9 +64,19 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 	}
 }
 
+func (s *source) read(ctx context.Context, file string, off int64, p []byte) error {
+	r, release, err := s.rs.borrow(ctx, s.restore)
+	if err != nil {
+		return err
+	}
+	defer release()
+	s.restore.asked.add(r.Reader, file, off, int64(len(p)))
+	return r.ReadAt(ctx, file, off, [][]byte{p})
+}
+
 // final reports whether trying again cannot help.
 func final(err error) bool {
-	for _, kind := range []error{storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound, storage.ErrFormat, storage.ErrInvalidName} {
+	for _, kind := range []error{errEnded, storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound, storage.ErrFormat, storage.ErrInvalidName} {
 		if errors.Is(err, kind) {
 			return true
 		}
@@ -77,6 +87,9 @@ func final(err error) bool {
 // Ended implements gofer.Source.
 func (s *source) Ended(end gofer.End) {
 	r := s.restore
+	if end == gofer.Loaded && r.Scope == snapshot.RootfsOnly {
+		end = gofer.Gone // its sidecar stays as long as the sandbox: see loaded
+	}
 	r.mu.Lock()
 	r.serving--
 	failed := r.failed && r.serving == 0

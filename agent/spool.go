@@ -16,7 +16,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	if err := c.arena.Seal(); err != nil {
 		return err
 	}
-	total := im.PagesSize + int64(len(im.State)+len(im.PagesMeta))
+	total := im.Size()
 	codec, err := c.cfg.codec(c.rec.Store)
 	if err != nil {
 		return err
@@ -40,14 +40,14 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 		return err
 	}
 	c.watch.lap("spool")
-	c.setLineage(c.pod.ID, c.rec.Key)
+	c.setLineage(c.pod.ID, c.o.Scope, c.rec.Key)
 	c.note(StageSpooled)
 	return nil
 }
 
 // parent returns the manifest of the sandbox's last snapshot if this node still holds it whole.
 func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
-	k, ok := c.lineageOf(c.pod.ID)
+	k, ok := c.lineageOf(c.pod.ID, c.o.Scope)
 	if !ok {
 		return nil
 	}
@@ -62,11 +62,10 @@ func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
 
 // write writes the image files, those first that a restore reads first.
 func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
-	if err := writeWhole(w.File(checkpointfiles.StateFileName), im.State); err != nil {
-		return err
-	}
-	if err := writeWhole(w.File(checkpointfiles.PagesMetadataFileName), im.PagesMeta); err != nil {
-		return err
+	for _, f := range im.Small {
+		if err := writeWhole(w.File(f.Name), f.Data); err != nil {
+			return err
+		}
 	}
 	pages := w.File(checkpointfiles.PagesFileName)
 	for run := range im.Chunks(ChunkSize) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/sidecar"
 )
@@ -14,7 +15,7 @@ import (
 // take captures the image: what happens here is the pause.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
-	c.capture = capture.New(c.arena)
+	c.capture = capture.New(c.o.Scope, c.arena)
 	var im *capture.Image
 	var err error
 	if c.o.sentry != nil {
@@ -54,6 +55,9 @@ func (c *checkpoint) order(life context.Context) (*capture.Image, error) {
 	}
 	defer os.RemoveAll(dir)
 	opts := sidecar.Options{Socket: c.cfg.SidecarSocket, Request: c.rec.ID, Token: newID(16), Direction: sidecar.Checkpoint}
+	if c.o.Scope == snapshot.RootfsOnly {
+		opts.Direction = sidecar.RootfsCheckpoint
+	}
 	forget := c.captures.expect(opts, c.capture)
 	defer forget()
 	if err := opts.Write(dir); err != nil {

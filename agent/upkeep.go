@@ -52,7 +52,7 @@ func (a *Agent) forgetLineage(ctx context.Context) error {
 	}
 	a.lineageMu.Lock()
 	defer a.lineageMu.Unlock()
-	maps.DeleteFunc(a.lineage, func(id string, _ storage.Key) bool { return !here[id] })
+	maps.DeleteFunc(a.lineage, func(d descent, _ storage.Key) bool { return !here[d.sandbox] })
 	return nil
 }
 

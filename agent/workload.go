@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/sidecar"
@@ -100,7 +101,7 @@ func (s *sentry) refuse(err error) {
 	if s.sock < 0 {
 		return
 	}
-	refusal := capture.New(capture.Refuse{Err: err})
+	refusal := capture.New(snapshot.WholePod, capture.Refuse{Err: err})
 	_ = refusal.Serve(s.take()) // one that cannot be served fails all the same
 }
 

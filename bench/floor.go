@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"diapause.dev/agent/rootsocket"
+	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
@@ -62,7 +63,7 @@ func (f *floor) expect(request string) (dir string, forget func(), err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.request, f.capture = request, capture.New(capture.Discard{})
+	f.request, f.capture = request, capture.New(snapshot.WholePod, capture.Discard{})
 	return dir, forget, nil
 }
 

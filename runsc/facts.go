@@ -155,6 +155,20 @@ func Compatible(s, n snapshot.Facts) error {
 	return errors.Join(errs...)
 }
 
+// CompatibleRootfs is Compatible for root file systems alone, which ask for the very same runsc and
+// nothing of the processor.
+func CompatibleRootfs(s, n snapshot.Facts) error {
+	var errs []error
+	if s.RunscDigest != n.RunscDigest {
+		errs = append(errs, &IncompatibleError{"runsc binary",
+			s.RunscVersion + ", sha256 " + s.RunscDigest, n.RunscVersion + ", sha256 " + n.RunscDigest})
+	}
+	if s.PageSize != n.PageSize {
+		errs = append(errs, &IncompatibleError{"page size", fmt.Sprint(s.PageSize), fmt.Sprint(n.PageSize)})
+	}
+	return errors.Join(errs...)
+}
+
 // without returns what is in a and not in b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })

@@ -102,6 +102,7 @@ func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, er
 		return choice, fmt.Errorf("restore from PodSnapshot %s: %w", keyOf(s), err)
 	}
 	choice.Snapshot, choice.Init = keyOf(s), ended(pod)
+	choice.Containers = len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
 	if choice.Store, err = c.storeOf(ctx, s); err != nil {
 		return choice, err
 	}
@@ -160,11 +161,16 @@ func (c *Cluster) available(ctx context.Context, pod *corev1.Pod, s *podsnapshot
 // genuine refuses a manifest that does not belong to the PodSnapshot or to the pod.
 func genuine(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest) error {
 	o := m.Meta.Origin
-	for _, x := range []struct{ what, stored, want string }{
+	facts := []struct{ what, stored, want string }{
 		{"identity", m.Meta.UID, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]},
+		{"scope", m.Meta.Scope.String(), rules.Scope(s).String()},
 		{"service account", o.ServiceAccount, rules.ServiceAccount(pod)},
 		{"distilled spec", o.SpecHash, podspec.Distil(pod).Hash()},
-	} {
+	}
+	if m.Meta.Scope == snapshot.RootfsOnly {
+		facts = facts[:3]
+	}
+	for _, x := range facts {
 		if x.stored != x.want {
 			return rules.Refuse("what is stored is not what PodSnapshot %s says: its %s differs (%.80q stored, %.80q here)", keyOf(s), x.what, x.stored, x.want)
 		}
@@ -202,7 +208,7 @@ func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Descrip
 }
 
 func description(p *rules.Plan) agent.Description {
-	return agent.Description{ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store, Stop: p.Stop}
+	return agent.Description{ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop}
 }
 
 // Changed implements agent.Cluster.

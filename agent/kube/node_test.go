@@ -213,7 +213,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	}
 	q := agent.Request{
 		ID: "r-" + o.Name, SnapshotUID: "s-" + o.Name, Key: snapshot.Key{Namespace: pod.Namespace, Name: o.Name}, Pod: pod,
-		Stage: agent.StageAccepted, Store: d.Store, Created: time.Now(),
+		Stage: agent.StageAccepted, Store: d.Store, Scope: d.Scope, Created: time.Now(),
 	}
 	n.advance(q)
 	if err := n.step(ctx, stepCapture, o); err != nil {
@@ -222,7 +222,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 		return nil, err
 	}
 	m := &storage.Manifest{Meta: snapshot.Meta{
-		Key: q.Key, UID: q.SnapshotUID, Facts: n.factsOf(),
+		Key: q.Key, UID: q.SnapshotUID, Scope: q.Scope, Facts: n.factsOf(),
 		Origin: snapshot.Origin{Pod: pod.Name, PodUID: pod.UID, ServiceAccount: d.ServiceAccount, Group: d.Group, SpecHash: d.SpecHash},
 	}}
 	n.disk.mu.Lock()

@@ -84,6 +84,58 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestRootfsOnly: under a policy of that scope PodSnapshots say so, and fit pods of any spec, which are
+// restored once all of their own containers run. What is stored counts.
+func TestRootfsOnly(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	var policy podsnapshotv1.PodSnapshotPolicy
+	if err := api.client.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: "policy"}, &policy); err != nil {
+		t.Fatal(err)
+	}
+	policy.Spec.SnapshotScope = podsnapshotv1.ScopeRootfsOnly
+	if err := api.client.Update(t.Context(), &policy); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.eventually(func(ctx context.Context) error { // the cache has it
+		d, err := r.Describe(ctx, refOf(w.pod(a, fmt.Sprint("probe", time.Now().UnixNano()))))
+		if err == nil && d.Scope != snapshot.RootfsOnly {
+			err = fmt.Errorf("described as %+v", d)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	if got := s.Annotations[podsnapshotv1.AnnotationScope]; got != "rootfs-only" {
+		t.Errorf("the PodSnapshot's scope is %q", got)
+	}
+	other := w.pod(a, "other", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Image = "app:2"
+		p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"}}
+	})
+	got, err := choose(t, r, other, enough)
+	if err != nil || got.Snapshot.Name != s.Name || got.Containers != 1+len(other.Spec.Containers) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	before := s.DeepCopy()
+	delete(s.Annotations, podsnapshotv1.AnnotationScope)
+	if err := api.client.Patch(t.Context(), s, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.eventually(func(context.Context) error {
+		_, err := choose(t, r, w.pod(a, fmt.Sprint("forged", time.Now().UnixNano()), name(s.Name)), enough)
+		if err == nil || !strings.Contains(err.Error(), "its scope differs") {
+			return fmt.Errorf("refused: %w", err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestChooseIncompatible: a node with another runsc takes no older snapshots, and says so.
 func TestChooseIncompatible(t *testing.T) {
 	w := newWorld(t)

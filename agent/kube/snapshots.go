@@ -146,6 +146,7 @@ func (c *Cluster) newSnapshot(ctx context.Context, q agent.Request, e entry) (*p
 		podsnapshotv1.AnnotationOriginPod:      q.Pod.Name,
 		podsnapshotv1.AnnotationOriginNode:     c.cfg.NodeName,
 		podsnapshotv1.AnnotationSnapshotUID:    q.SnapshotUID,
+		podsnapshotv1.AnnotationScope:          string(q.Scope),
 		podsnapshotv1.AnnotationSpecHash:       plan.SpecHash,
 		podsnapshotv1.AnnotationDistilledSpec:  plan.Spec,
 		podsnapshotv1.AnnotationServiceAccount: plan.ServiceAccount,

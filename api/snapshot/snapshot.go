@@ -42,6 +42,7 @@ type Meta struct {
 	Key
 	UID      string    `json:"uid"`
 	Created  time.Time `json:"created"`
+	Scope    Scope     `json:"scope,omitempty"`
 	Origin   Origin    `json:"origin"`
 	Facts    Facts     `json:"facts"`
 	Parent   *Key      `json:"parent,omitempty"` // lineage; nil: none

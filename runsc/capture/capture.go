@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,14 +15,30 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/stateipc"
 	"gvisor.dev/gvisor/pkg/unet"
 	"gvisor.dev/gvisor/pkg/urpc"
+
+	"diapause.dev/api/snapshot"
 )
 
-// Image is what a capture yields: two small files whole, and the layout of pages.img.
+// Image is what a capture yields: the small files whole, and the layout of pages.img.
 type Image struct {
-	State     []byte   // checkpoint.img
-	PagesMeta []byte   // pages_meta.img
+	Small     []Small  // in the order in which a restore reads them
 	Extents   []Extent // where the bytes of pages.img came from, in order
 	PagesSize int64    // bytes of pages.img
+}
+
+// Small is an image file that is kept whole.
+type Small struct {
+	Name string
+	Data []byte
+}
+
+// Size returns the bytes of all image files.
+func (im *Image) Size() int64 {
+	n := im.PagesSize
+	for _, f := range im.Small {
+		n += int64(len(f.Data))
+	}
+	return n
 }
 
 // Extent is a run of pages.img that came from one range of one memory file.
@@ -33,6 +50,7 @@ type Extent struct {
 // Capture takes one checkpoint's image files from a sentry.
 type Capture struct {
 	pages Pages
+	small []string // names of the image files that are kept whole
 
 	mu      sync.Mutex
 	files   map[string]finalizer
@@ -47,9 +65,9 @@ type Capture struct {
 // finalizer is a file being written.
 type finalizer interface{ finalized() bool }
 
-// New returns a capture whose pages go to pages.
-func New(pages Pages) *Capture {
-	return &Capture{pages: pages, files: make(map[string]finalizer), done: make(chan struct{})}
+// New returns a capture of an image of that scope, whose pages go to pages.
+func New(scope snapshot.Scope, pages Pages) *Capture {
+	return &Capture{pages: pages, small: smallFiles(scope), files: make(map[string]finalizer), done: make(chan struct{})}
 }
 
 // Serve serves the sentry on sock, which it takes over, until the sentry hangs up. It is called
@@ -103,7 +121,8 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range imageFiles {
+	im := &Image{}
+	for _, name := range append(slices.Clone(c.small), checkpointfiles.PagesFileName) {
 		f := c.files[name]
 		if f == nil {
 			return nil, fmt.Errorf("the sandbox did not save %s: %w", name, ErrIncomplete)
@@ -111,14 +130,14 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 		if !f.finalized() {
 			return nil, fmt.Errorf("the sandbox did not finish %s: %w", name, ErrIncomplete)
 		}
+		switch f := f.(type) {
+		case *smallFile:
+			im.Small = append(im.Small, Small{name, f.data})
+		case *pagesFile:
+			im.Extents, im.PagesSize = f.extents, int64(f.size)
+		}
 	}
-	pages := c.files[checkpointfiles.PagesFileName].(*pagesFile)
-	return &Image{
-		State:     c.files[checkpointfiles.StateFileName].(*smallFile).data,
-		PagesMeta: c.files[checkpointfiles.PagesMetadataFileName].(*smallFile).data,
-		Extents:   pages.extents,
-		PagesSize: int64(pages.size),
-	}, nil
+	return im, nil
 }
 
 // Span returns when the sentry opened its first file and when it finished its last: the part of
@@ -132,12 +151,17 @@ func (c *Capture) Span() (opened, closed time.Time) {
 // ErrIncomplete says that a sandbox hung up before its image was complete.
 var ErrIncomplete = errors.New("image is incomplete")
 
-// imageFiles are the files of a checkpoint without compression
+// smallFiles returns the names of the image files that stand beside pages.img
 // (pkg/sentry/state/checkpointfiles).
-var imageFiles = []string{
-	checkpointfiles.StateFileName,
-	checkpointfiles.PagesMetadataFileName,
-	checkpointfiles.PagesFileName,
+func smallFiles(scope snapshot.Scope) []string {
+	if scope == snapshot.RootfsOnly {
+		return []string{
+			checkpointfiles.FSCheckpointManifestFileName,
+			checkpointfiles.FSCheckpointMultiTarFileName,
+			checkpointfiles.PagesMetadataFileName,
+		}
+	}
+	return []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName}
 }
 
 // server implements stateipc.AsyncFileServerImpl.
@@ -162,12 +186,12 @@ func (s server) OpenWrite(path string) (stateio.AsyncWriter, error) {
 	if c.opened.IsZero() {
 		c.opened = time.Now()
 	}
-	switch path {
-	case checkpointfiles.PagesFileName:
+	switch {
+	case path == checkpointfiles.PagesFileName:
 		f := newPagesFile(c, c.pages)
 		c.files[path] = f
 		return f, nil
-	case checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName:
+	case slices.Contains(c.small, path):
 		f := newSmallFile(c, path)
 		c.files[path] = f
 		return f, nil

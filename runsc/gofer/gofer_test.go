@@ -24,6 +24,7 @@ import (
 	"gvisor.dev/gvisor/pkg/unet"
 	"gvisor.dev/gvisor/pkg/urpc"
 
+	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
@@ -41,7 +42,7 @@ type agent struct {
 }
 
 func (a *agent) Checkpoint(_ sidecar.Options, sock int) error {
-	c := capture.New(a.pages)
+	c := capture.New(snapshot.WholePod, a.pages)
 	go c.Serve(sock)
 	a.taken <- c
 	return nil
@@ -157,7 +158,7 @@ func TestCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(im.State, mem[:5000]) || !bytes.Equal(im.PagesMeta, mem[100:200]) {
+	if len(im.Small) != 2 || !bytes.Equal(im.Small[0].Data, mem[:5000]) || !bytes.Equal(im.Small[1].Data, mem[100:200]) {
 		t.Error("small files are not what was written")
 	}
 	if err := arena.Seal(); err != nil {

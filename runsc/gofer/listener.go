@@ -96,7 +96,7 @@ func (l *Listener) serve(ctx context.Context, c *sidecar.Conn) error {
 	if err != nil {
 		return err
 	}
-	if o.Direction == sidecar.Restore {
+	if o.Direction.Restores() {
 		return l.restore(ctx, c, o)
 	}
 	return l.welcome(c, o, l.checkpoint(o, f))

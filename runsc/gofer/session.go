@@ -207,15 +207,18 @@ func (s *session) read(m *sidecar.Message) (*readRequest, error) {
 	return &readRequest{id: m.ID, file: file, dest: dest, off: m.Off, ranges: m.Ranges, total: int64(m.Total())}, nil
 }
 
+// readBuffers are shared by all sessions, some of which last as long as their sandboxes and read
+// hardly ever.
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, sidecar.MaxRead); return &b }}
+
 // work carries out reads.
 func (s *session) work(ctx context.Context) {
-	buf := make([]byte, sidecar.MaxRead)
 	for r := range s.reads {
 		if ctx.Err() != nil {
 			continue // nobody waits: the next session does it again
 		}
 		m := sidecar.Message{Kind: sidecar.KindCompleted, ID: r.id}
-		n, err := s.carryOut(ctx, r, buf)
+		n, err := s.carryOut(ctx, r)
 		if ctx.Err() != nil {
 			continue
 		}
@@ -233,12 +236,14 @@ func (s *session) work(ctx context.Context) {
 
 // carryOut fills the ranges of r and returns the number of bytes, fewer than asked for at the end
 // of the file.
-func (s *session) carryOut(ctx context.Context, r *readRequest, buf []byte) (int64, error) {
+func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
 	n := max(0, min(r.total, r.file.size-r.off))
 	if n == 0 {
 		return 0, nil
 	}
-	p := buf[:n]
+	buf := readBuffers.Get().(*[]byte)
+	defer readBuffers.Put(buf)
+	p := (*buf)[:n]
 	if err := s.src.ReadAt(ctx, r.file.name, r.off, p); err != nil {
 		return 0, err
 	}

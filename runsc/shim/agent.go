@@ -109,7 +109,7 @@ func check(resp *localv1.AskRestoreResponse) error {
 	switch d := resp.GetDecision(); d {
 	case localv1.AskRestoreResponse_START, localv1.AskRestoreResponse_FAIL, localv1.AskRestoreResponse_WAIT:
 		return nil
-	case localv1.AskRestoreResponse_RESTORE:
+	case localv1.AskRestoreResponse_RESTORE, localv1.AskRestoreResponse_RESTORE_ROOTFS:
 		if !filepath.IsAbs(resp.GetImagePath()) {
 			return fmt.Errorf("the agent wants a restore from %.80q, which is no absolute path", resp.GetImagePath())
 		}

@@ -22,14 +22,17 @@ const (
 	// startedPrefix begins the names of files in that bundle, one for each container of the pod
 	// that was started in the sandbox that is restored.
 	startedPrefix = "diapause-started-"
+	// loadedPrefix begins the names of those of containers that have all their files.
+	loadedPrefix = "diapause-loaded-"
 )
 
 // order is the agent's word that a sandbox is restored.
 type order struct {
 	Request    string   `json:"request"`
 	Snapshot   string   `json:"snapshot"`
-	Containers int      `json:"containers"`      // of the snapshot
-	Ended      []string `json:"ended,omitempty"` // names of containers that are not run again
+	Containers int      `json:"containers"`       // with the start of so many the pod is restored
+	Rootfs     bool     `json:"rootfs,omitempty"` // only root file systems are restored: the containers start anew
+	Ended      []string `json:"ended,omitempty"`  // names of containers that are not run again
 }
 
 // bundle is the bundle of a pod's sandbox container, as the shim of any of the pod's containers
@@ -64,13 +67,25 @@ func (b bundle) ordered() (o order, ok bool) {
 	return o, true
 }
 
-// started notes that a container was started in the sandbox, and returns how many have been.
-func (b bundle) started(container string) (int, error) {
-	err := os.WriteFile(filepath.Join(b.dir, startedPrefix+container), nil, 0o600)
-	if err != nil {
-		return 0, fmt.Errorf("note the start of container %s: %w", container, err)
+// note notes that a container of the sandbox has come so far, once, and returns how many have;
+// 0 if this one had already.
+func (b bundle) note(prefix, container string) (int, error) {
+	f, err := os.OpenFile(filepath.Join(b.dir, prefix+container), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return 0, nil
 	}
-	all, err := filepath.Glob(filepath.Join(b.dir, startedPrefix+"*"))
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("note how far container %s is: %w", container, err)
+	}
+	return b.noted(prefix)
+}
+
+// noted returns how many containers of the sandbox have come so far.
+func (b bundle) noted(prefix string) (int, error) {
+	all, err := filepath.Glob(filepath.Join(b.dir, prefix+"*"))
 	return len(all), err
 }
 

@@ -2,9 +2,12 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
+	"diapause.dev/runsc/sidecar"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
@@ -20,14 +23,18 @@ func (c *containers) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest
 	return nil, fmt.Errorf("container %s: a checkpoint is made of the pod's sandbox container: %w", r.ID, errdefs.ErrNotImplemented)
 }
 
-// Checkpoint saves the whole sandbox to the directory that the options name, and leaves it
-// running, or paused if it was. Checkpoints of one sandbox are made one after the other. Nothing
+// Checkpoint saves the whole sandbox, or its root file systems alone if that is what the sidecar is
+// for, to the directory that the options name, and leaves it running, or paused if it was. Checkpoints of one sandbox are made one after the other. Nothing
 // else that is asked of the container waits for them.
 func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Checkpoint(ctx, r)
 	}
 	path, err := imagePath(r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+	}
+	rootfs, err := rootfsOnly(path)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
@@ -47,12 +54,28 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		// A save that fails kills a sandbox that is not to be left running.
 		LeaveRunning: true,
 		// Only uncompressed pages are kept in a file of their own, by their range in memory.
-		Compression: "none",
+		Compression:  "none",
+		FsCheckpoint: rootfs,
+		FsPath:       "/", // of every container
 	})
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
 	return &types.Empty{}, nil
+}
+
+// rootfsOnly reports whether the sidecar that belongs to an image path takes root file systems.
+func rootfsOnly(path string) (bool, error) {
+	f, err := os.Open(filepath.Join(path, sidecar.OptionsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("sidecar options: %w", err)
+	}
+	defer f.Close()
+	o, err := sidecar.ReadOptions(f)
+	return o.Direction == sidecar.RootfsCheckpoint, err
 }
 
 // imagePath returns the directory in the options of a checkpoint, which are those of runc.

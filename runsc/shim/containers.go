@@ -60,11 +60,13 @@ type containers struct {
 
 	mu       sync.Mutex
 	starting map[string]context.CancelCauseFunc // by container id
+	loading  map[string]context.CancelFunc      // likewise; of those whose files are waited for
 }
 
 func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *containers {
 	b := bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}
-	return &containers{TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p, starting: make(map[string]context.CancelCauseFunc)}
+	return &containers{TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
+		starting: make(map[string]context.CancelCauseFunc), loading: make(map[string]context.CancelFunc)}
 }
 
 // Create creates a container, without what its pod may not ask of gVisor.
@@ -85,6 +87,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 		if c.unrestored(ctx, r.ID) {
 			err = c.lost(ctx, r.ID, err)
 		}
+		c.failed(ctx, r.ID, err)
 		return nil, err
 	}
 	c.began(ctx, r.ID)
@@ -98,12 +101,15 @@ func (c *containers) began(ctx context.Context, id string) {
 	if !ok {
 		return
 	}
-	n, err := c.bundle.started(id)
+	n, err := c.bundle.note(startedPrefix, c.part(o, id))
 	if err == nil && n == o.Containers {
 		err = c.agent.report(ctx, c.reportOf(o, nil))
 	}
 	if err != nil {
 		log.L.WithError(err).Warnf("the agent was not told that the pod of sandbox %s is restored", c.bundle.id)
+	}
+	if o.Rootfs {
+		c.awaitFiles(ctx, o, id)
 	}
 }
 
@@ -164,6 +170,7 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Delete(ctx, r)
 	}
+	c.giveUpFiles(r.ID)
 	c.reports.Wait()
 	resp, err := c.TaskServiceExt.Delete(ctx, r)
 	for range deleteRetries {
@@ -229,9 +236,10 @@ func (c *containers) askable(ctx context.Context, id string) error {
 }
 
 // unrestored reports whether the sandbox of a container is to be restored and is not, be it that
-// the restore failed or that it is not complete.
+// the restore failed or that it is not complete. One whose root file systems alone are restored runs
+// all the while.
 func (c *containers) unrestored(ctx context.Context, id string) bool {
-	if _, ok := c.bundle.ordered(); !ok {
+	if o, ok := c.bundle.ordered(); !ok || o.Rootfs {
 		return false
 	}
 	server := runsc.NewGvisorTaskServer(c.TaskServiceExt)

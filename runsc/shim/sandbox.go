@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,11 @@ import (
 // restoreLimit bounds how long runsc may take over the restore of the sandbox container. It reads
 // the kernel state and leaves the memory to the background.
 const restoreLimit = 60 * time.Second
+
+// headStart is how long the creation of a sandbox waits for the agent's answer, which comes within a
+// few milliseconds as a rule: what is only known later costs a second creation if root file systems
+// are to be restored. Nothing else waits for it.
+const headStart = 30 * time.Millisecond
 
 // discardLimit bounds the removal of a sandbox that must not come to life.
 const discardLimit = 10 * time.Second
@@ -39,8 +45,8 @@ type answer struct {
 	err  error
 }
 
-// Create creates a container. While runsc creates the sandbox, the agent is asked what is to
-// become of it.
+// Create creates a container. The agent is asked what is to become of the sandbox, while runsc
+// creates it if the answer takes longer.
 func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Create(ctx, r)
@@ -52,22 +58,51 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		resp, err := s.ask(asking, r)
 		answers <- answer{resp, err}
 	}()
-	created, err := s.create(ctx, r)
+	select {
+	case a := <-answers:
+		if a.rootfs() {
+			return s.createRestored(ctx, r, a.order(), a.resp.GetImagePath())
+		}
+		answers <- a
+	case <-time.After(headStart):
+	}
+	spec, err := os.ReadFile(specPath(r.Bundle))
+	if err != nil {
+		return nil, fmt.Errorf("read OCI spec: %w", err)
+	}
+	created, err := s.create(ctx, r, s.TaskServiceExt.Create)
 	if err != nil {
 		cancel()
 		<-answers
 		return nil, err
 	}
-	if err := s.settle(<-answers); err != nil {
+	a := <-answers
+	if a.rootfs() {
+		return s.createAgain(ctx, r, spec, a)
+	}
+	if err := s.settle(a); err != nil {
 		s.discard(ctx, r.ID)
 		return nil, err
 	}
 	return created, nil
 }
 
-// create creates the sandbox container. If the pod's processes may have it saved, the agent says
-// where to; without an answer they cannot.
-func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+// rootfs reports whether root file systems are to be restored.
+func (a answer) rootfs() bool {
+	return a.err == nil && a.resp.GetDecision() == localv1.AskRestoreResponse_RESTORE_ROOTFS
+}
+
+// order returns the order that the agent gives.
+func (a answer) order() order {
+	return order{
+		Request: a.resp.GetRequest(), Snapshot: a.resp.GetSnapshot(), Containers: int(a.resp.GetContainers()),
+		Ended: a.resp.GetEndedContainers(), Rootfs: a.rootfs(),
+	}
+}
+
+// create creates the sandbox container by calling f. If the pod's processes may have it saved, the
+// agent says where to; without an answer they cannot.
+func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest, f func(context.Context, *task.CreateTaskRequest) (*task.CreateTaskResponse, error)) (*task.CreateTaskResponse, error) {
 	var annotations map[string]string
 	if s.pod.saves() {
 		path, err := s.agent.prepareWorkload(ctx, r.ID)
@@ -82,7 +117,7 @@ func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if err := annotate(r.Bundle, annotations); err != nil {
 		return nil, err
 	}
-	return s.TaskServiceExt.Create(ctx, r)
+	return f(ctx, r)
 }
 
 func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.AskRestoreResponse, error) {
@@ -110,9 +145,7 @@ func (s *sandbox) settle(a answer) error {
 		log.L.Infof("sandbox %s is to be restored, request %q", s.pod.sandbox, a.resp.GetRequest())
 		path := a.resp.GetImagePath()
 		s.path.Store(&path)
-		return s.bundle.order(order{
-			Request: a.resp.GetRequest(), Snapshot: a.resp.GetSnapshot(), Containers: int(a.resp.GetContainers()), Ended: a.resp.GetEndedContainers(),
-		})
+		return s.bundle.order(a.order())
 	}
 	return nil
 }
@@ -129,6 +162,7 @@ func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	}
 	resp, err := s.start(ctx, r, begin)
 	if err != nil {
+		s.failed(ctx, r.ID, err)
 		s.end(r.ID)
 	}
 	return resp, err

@@ -106,10 +106,16 @@ func TestBundle(t *testing.T) {
 	if o, ok := b.ordered(); !ok || o.Request != "r1" || !o.endedIn("init") || o.endedIn("app") || o.endedIn("") {
 		t.Errorf("ordered %+v, %v", o, ok)
 	}
-	for want, id := range []string{"a", "b", "b"} {
-		if n, err := b.started(id); err != nil || n != min(want+1, 2) {
-			t.Errorf("started %d, %v", n, err)
+	for i, id := range []string{"a", "b", "b"} {
+		if n, err := b.note(startedPrefix, id); err != nil || n != []int{1, 2, 0}[i] {
+			t.Errorf("%s: %d have started, %v", id, n, err)
 		}
+	}
+	if n, err := b.noted(startedPrefix); err != nil || n != 2 {
+		t.Errorf("%d have started, %v", n, err)
+	}
+	if n, err := b.note(loadedPrefix, "a"); err != nil || n != 1 {
+		t.Errorf("%d have their files, %v", n, err)
 	}
 	if _, ok := (bundle{"", b.dir}).ordered(); ok {
 		t.Error("a container of no pod is ordered")

@@ -27,13 +27,15 @@ var forbidden = []string{
 	"dev.gvisor.internal.fscheckpoint.",
 }
 
+func specPath(bundle string) string { return filepath.Join(bundle, "config.json") }
+
 // saves reports whether processes of the pod may have its sandbox saved.
 func (p pod) saves() bool { return p.annotations[annotationWorkloadEnable] == "true" }
 
 // annotate takes what is forbidden out of the annotations of a bundle's spec, and puts others in.
 // The file is left alone if that changes nothing.
 func annotate(bundle string, others map[string]string) error {
-	path := filepath.Join(bundle, "config.json")
+	path := specPath(bundle)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read OCI spec: %w", err)

@@ -24,11 +24,25 @@ const optionsFormat = 1
 type Direction string
 
 // The directions. Workload is a checkpoint that a process of the sandbox begins, at a time of its own.
+// The last two are of root file systems alone.
 const (
-	Checkpoint Direction = "checkpoint"
-	Restore    Direction = "restore"
-	Workload   Direction = "workload"
+	Checkpoint       Direction = "checkpoint"
+	Restore          Direction = "restore"
+	Workload         Direction = "workload"
+	RootfsCheckpoint Direction = "rootfs-checkpoint"
+	RootfsRestore    Direction = "rootfs-restore"
 )
+
+// Restores reports whether the sandbox reads its image.
+func (d Direction) Restores() bool { return d == Restore || d == RootfsRestore }
+
+func (d Direction) known() bool {
+	switch d {
+	case Checkpoint, Restore, Workload, RootfsCheckpoint, RootfsRestore:
+		return true
+	}
+	return false
+}
 
 // Options is the content of OptionsFile: what a sidecar needs to reach the agent.
 type Options struct {
@@ -73,7 +87,7 @@ func parseOptions(b []byte) (Options, error) {
 	if o.Diapause != optionsFormat {
 		return Options{}, fmt.Errorf("%s has format %d, this sidecar knows %d: install the agent's own sidecar", OptionsFile, o.Diapause, optionsFormat)
 	}
-	if o.Direction != Checkpoint && o.Direction != Restore && o.Direction != Workload {
+	if !o.Direction.known() {
 		return Options{}, fmt.Errorf("%s: unknown direction %q", OptionsFile, o.Direction)
 	}
 	if !filepath.IsAbs(o.Socket) || o.Request == "" || o.Token == "" {

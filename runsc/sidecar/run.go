@@ -19,8 +19,11 @@ type Args struct {
 	SockFD     int // the socket to the sentry
 	OptionsFD  int // OptionsFile, open
 	DebugLogFD int // where to log; -1: nowhere
-	Writes     bool
-	Reads      bool
+
+	// What runsc wants the sentry to be allowed, for the image of a sandbox and for that of root file
+	// systems.
+	Writes, Reads             bool
+	RootfsWrites, RootfsReads bool
 }
 
 // ParseArgs finds the sidecar's arguments in argv (runsc/sandbox/sandbox.go,
@@ -30,11 +33,8 @@ func ParseArgs(argv []string) (Args, error) {
 	fds := map[string]*int{"sock-fd": &a.SockFD, "gcs-opts-fd": &a.OptionsFD, "debug-log-fd": &a.DebugLogFD}
 	for _, arg := range argv {
 		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		switch name {
-		case "allow-checkpoint-writes":
-			a.Writes = true
-		case "allow-checkpoint-reads":
-			a.Reads = true
+		if allow := a.permission(name); allow != nil {
+			*allow = true
 		}
 		if fd, ok := fds[name]; ok {
 			n, err := strconv.Atoi(value)
@@ -48,6 +48,21 @@ func ParseArgs(argv []string) (Args, error) {
 		return a, errors.New("started without -sock-fd and -gcs-opts-fd: runsc starts this program, not a person")
 	}
 	return a, nil
+}
+
+// permission returns what an argument of that name allows, or nil.
+func (a *Args) permission(name string) *bool {
+	switch name {
+	case "allow-checkpoint-writes":
+		return &a.Writes
+	case "allow-checkpoint-reads":
+		return &a.Reads
+	case "allow-fscheckpoint-writes":
+		return &a.RootfsWrites
+	case "allow-fscheckpoint-reads":
+		return &a.RootfsReads
+	}
+	return nil
 }
 
 // Log returns the logger that goes where runsc wants the sidecar's log.
@@ -69,11 +84,11 @@ func Run(a Args, log *slog.Logger) error {
 	}
 	log = log.With("request", opts.Request)
 	switch {
-	case opts.Direction == Checkpoint && a.Writes:
+	case opts.Direction == Checkpoint && a.Writes, opts.Direction == RootfsCheckpoint && a.RootfsWrites:
 		return handOver(opts, a.SockFD)
 	case opts.Direction == Workload && a.Writes:
 		return handOverLater(opts, a.SockFD)
-	case opts.Direction == Restore && a.Reads:
+	case opts.Direction == Restore && a.Reads, opts.Direction == RootfsRestore && a.RootfsReads:
 		return relay(opts, a.SockFD, log)
 	}
 	return fmt.Errorf("request %s is for a %s, runsc started the sidecar for something else", opts.Request, opts.Direction)

@@ -99,8 +99,13 @@ func (st Start) NewestOf(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnaps
 	return nil, refusal
 }
 
+// Scope returns how much of a pod a snapshot keeps.
+func Scope(s *podsnapshotv1.PodSnapshot) snapshot.Scope {
+	return snapshot.Scope(s.Annotations[podsnapshotv1.AnnotationScope])
+}
+
 // group returns the ready snapshots of the pod's group, newest first. Where labels make no groups,
-// pods of equal specs do.
+// pods of equal specs do; root file systems have none.
 func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
 	want, missing := Group(policy, st.Pod.Labels)
 	if len(missing) > 0 {
@@ -116,7 +121,7 @@ func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshot
 		if s.Namespace != st.Pod.Namespace || s.Spec.PolicyName != policy.Name || !Ready(s) || !has(s.Labels, want) {
 			continue
 		}
-		if hash == "" || s.Annotations[podsnapshotv1.AnnotationSpecHash] == hash {
+		if hash == "" || Scope(s) == snapshot.RootfsOnly || s.Annotations[podsnapshotv1.AnnotationSpecHash] == hash {
 			out = append(out, s)
 		}
 	}
@@ -143,6 +148,9 @@ func (st Start) misfits(s *podsnapshotv1.PodSnapshot) (reasons []string) {
 	differ("service account", podsnapshotv1.AnnotationServiceAccount, ServiceAccount(st.Pod))
 	differ("architecture", podsnapshotv1.AnnotationArchitecture, st.Facts.Architecture)
 	differ("runsc version", podsnapshotv1.AnnotationRunscVersion, st.Facts.RunscVersion)
+	if Scope(s) == snapshot.RootfsOnly {
+		return reasons // files are files, whatever runs beside them
+	}
 	return append(reasons, specDiffers(s, st.Pod)...)
 }
 

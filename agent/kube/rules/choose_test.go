@@ -21,21 +21,24 @@ func TestNewestOf(t *testing.T) {
 		all    snapshots
 		want   string // name of the snapshot, or the refusal
 	}{
-		"none":                  {policy("p"), nil, ""},
-		"newest":                {policy("p"), snapshots{ready("a", 1), ready("b", 3), ready("c", 2)}, "b"},
-		"tie by name":           {policy("p"), snapshots{ready("c", 1), ready("a", 1), ready("b", 1)}, "a"},
-		"not ready":             {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil })}, "a"},
-		"being deleted":         {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} })}, "a"},
-		"another policy":        {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" })}, "a"},
-		"another group":         {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })}, "a"},
-		"no group":              {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels = nil })}, "a"},
-		"another namespace":     {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Namespace = "other" })}, "a"},
-		"another account":       {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationServiceAccount, "x"))}, "a"},
-		"another runsc":         {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))}, "a"},
-		"another architecture":  {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"))}, "a"},
-		"another spec":          {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))}, "a"},
-		"without groups":        {policy("p", ungrouped), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })}, "newest"},
-		"without groups, specs": {policy("p", ungrouped), snapshots{edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))}, ""},
+		"none":                   {policy("p"), nil, ""},
+		"newest":                 {policy("p"), snapshots{ready("a", 1), ready("b", 3), ready("c", 2)}, "b"},
+		"tie by name":            {policy("p"), snapshots{ready("c", 1), ready("a", 1), ready("b", 1)}, "a"},
+		"not ready":              {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil })}, "a"},
+		"being deleted":          {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} })}, "a"},
+		"another policy":         {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" })}, "a"},
+		"another group":          {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })}, "a"},
+		"no group":               {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels = nil })}, "a"},
+		"another namespace":      {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Namespace = "other" })}, "a"},
+		"another account":        {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationServiceAccount, "x"))}, "a"},
+		"another runsc":          {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))}, "a"},
+		"another architecture":   {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"))}, "a"},
+		"another spec":           {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))}, "a"},
+		"without groups":         {policy("p", ungrouped), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })}, "newest"},
+		"without groups, specs":  {policy("p", ungrouped), snapshots{edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))}, ""},
+		"files of another spec":  {policy("p"), snapshots{ready("a", 1), edited(both(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"), rootfs))}, "newest"},
+		"files without groups":   {policy("p", ungrouped), snapshots{edited(both(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"), rootfs))}, "newest"},
+		"files of another runsc": {policy("p"), snapshots{ready("a", 1), edited(both(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"), rootfs))}, "a"},
 		"only another account": {policy("p"), snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationServiceAccount, "x"))},
 			`PodSnapshot ns/a does not fit: service account differs ("x" in the snapshot, "sa" here)`},
 		"only another runsc": {policy("p", ungrouped), snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))},
@@ -62,6 +65,18 @@ func TestNewestOf(t *testing.T) {
 	lacking := pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) })
 	if got, err := (rules.Start{Pod: lacking, Facts: facts}).NewestOf(&p, snapshots{ready("a", 1)}); got != nil || err != nil {
 		t.Errorf("a pod without the group's label got %v, %v", got, err)
+	}
+}
+
+// rootfs makes a snapshot one of root file systems alone.
+func rootfs(s *podsnapshotv1.PodSnapshot) {
+	annotate(podsnapshotv1.AnnotationScope, string(podsnapshotv1.ScopeRootfsOnly))(s)
+}
+
+func both(a, b func(*podsnapshotv1.PodSnapshot)) func(*podsnapshotv1.PodSnapshot) {
+	return func(s *podsnapshotv1.PodSnapshot) {
+		a(s)
+		b(s)
 	}
 }
 

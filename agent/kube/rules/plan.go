@@ -7,6 +7,7 @@ import (
 
 	"diapause.dev/agent/kube/podspec"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
 )
 
 // Plan is what a snapshot of a pod carries, where it is stored, and what becomes of the pod.
@@ -14,6 +15,7 @@ type Plan struct {
 	Policy         string // its name, or podsnapshotv1.NoPolicy
 	StorageConfig  string // its name; empty: the agent's own store
 	Store          string // location of the store; empty: the agent's own
+	Scope          snapshot.Scope
 	Group          map[string]string
 	ServiceAccount string
 	SpecHash       string
@@ -76,9 +78,6 @@ func describe(pod *corev1.Pod) *Plan {
 }
 
 func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
-	if scope := policy.Spec.SnapshotScope; scope == podsnapshotv1.ScopeRootfsOnly {
-		return nil, Refuse("PodSnapshotPolicy %s asks for snapshotScope %s, which this agent cannot make: set whole-pod", policy.Name, scope)
-	}
 	group, missing := Group(policy, pod.Labels)
 	if len(missing) > 0 {
 		return nil, Refuse("pod %s lacks the label %s, by which PodSnapshotPolicy %s makes groups: give the pod that label", PodKey(pod), strings.Join(missing, ", "), policy.Name)
@@ -90,6 +89,9 @@ func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find
 	plan := describe(pod)
 	plan.Policy, plan.StorageConfig, plan.Store, plan.Group = policy.Name, policy.Spec.StorageConfigName, store, group
 	plan.Stop = policy.Spec.TriggerConfig.PostCheckpoint == podsnapshotv1.PostCheckpointStop
+	if policy.Spec.SnapshotScope == podsnapshotv1.ScopeRootfsOnly {
+		plan.Scope = snapshot.RootfsOnly
+	}
 	return plan, nil
 }
 

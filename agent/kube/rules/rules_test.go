@@ -133,8 +133,6 @@ func TestPrepareRefuses(t *testing.T) {
 			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "empty" })}},
 		"pod ns/web lacks the label " + hashLabel + ", by which PodSnapshotPolicy p makes groups: give the pod that label": {
 			pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) }), policies{policy("p")}},
-		"PodSnapshotPolicy p asks for snapshotScope rootfs-only, which this agent cannot make: set whole-pod": {
-			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.SnapshotScope = podsnapshotv1.ScopeRootfsOnly })}},
 	} {
 		if _, err := rules.Prepare(c.pod, c.policies, find); err == nil || err.Error() != want || !rules.Refused(err) {
 			t.Errorf("got  %v\nwant %s", err, want)

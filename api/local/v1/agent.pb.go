@@ -83,6 +83,7 @@ const (
 	AskRestoreResponse_RESTORE              AskRestoreResponse_Decision = 2 // restore from image_path
 	AskRestoreResponse_FAIL                 AskRestoreResponse_Decision = 3 // refuse to create the sandbox, with reason
 	AskRestoreResponse_WAIT                 AskRestoreResponse_Decision = 4 // not decided yet: ask again
+	AskRestoreResponse_RESTORE_ROOTFS       AskRestoreResponse_Decision = 5 // create the sandbox with its root file systems restored from image_path, and start it
 )
 
 // Enum value maps for AskRestoreResponse_Decision.
@@ -93,6 +94,7 @@ var (
 		2: "RESTORE",
 		3: "FAIL",
 		4: "WAIT",
+		5: "RESTORE_ROOTFS",
 	}
 	AskRestoreResponse_Decision_value = map[string]int32{
 		"DECISION_UNSPECIFIED": 0,
@@ -100,6 +102,7 @@ var (
 		"RESTORE":              2,
 		"FAIL":                 3,
 		"WAIT":                 4,
+		"RESTORE_ROOTFS":       5,
 	}
 )
 
@@ -139,8 +142,10 @@ type CheckpointRequest struct {
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// Return once the snapshot is restorable on this node; replication goes on by itself.
 	NoWaitReplicated bool `protobuf:"varint,4,opt,name=no_wait_replicated,json=noWaitReplicated,proto3" json:"no_wait_replicated,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Keep the containers' root file systems alone: no memory, no processes.
+	RootfsOnly    bool `protobuf:"varint,5,opt,name=rootfs_only,json=rootfsOnly,proto3" json:"rootfs_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckpointRequest) Reset() {
@@ -197,6 +202,13 @@ func (x *CheckpointRequest) GetName() string {
 func (x *CheckpointRequest) GetNoWaitReplicated() bool {
 	if x != nil {
 		return x.NoWaitReplicated
+	}
+	return false
+}
+
+func (x *CheckpointRequest) GetRootfsOnly() bool {
+	if x != nil {
+		return x.RootfsOnly
 	}
 	return false
 }
@@ -2142,6 +2154,7 @@ type Snapshot struct {
 	Parent        string                 `protobuf:"bytes,18,opt,name=parent,proto3" json:"parent,omitempty"`                                     // lineage: the snapshot before; empty: none
 	OverflowBytes int64                  `protobuf:"varint,19,opt,name=overflow_bytes,json=overflowBytes,proto3" json:"overflow_bytes,omitempty"` // captured past the arena, in the spool file
 	Format        int32                  `protobuf:"varint,20,opt,name=format,proto3" json:"format,omitempty"`
+	Scope         string                 `protobuf:"bytes,21,opt,name=scope,proto3" json:"scope,omitempty"` // "whole-pod" or "rootfs-only"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2316,6 +2329,13 @@ func (x *Snapshot) GetFormat() int32 {
 	return 0
 }
 
+func (x *Snapshot) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
 type AskRestoreRequest struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId           string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -2393,7 +2413,8 @@ type AskRestoreResponse struct {
 	// Names of containers that have ended in the snapshot: the shim has them end with status 0
 	// instead of running them again.
 	EndedContainers []string `protobuf:"bytes,5,rep,name=ended_containers,json=endedContainers,proto3" json:"ended_containers,omitempty"`
-	// How many containers the snapshot holds: with the start of so many the pod is restored.
+	// With the start of so many containers the pod is restored: those that the snapshot holds or, of
+	// root file systems, those of the pod.
 	Containers    int32  `protobuf:"varint,6,opt,name=containers,proto3" json:"containers,omitempty"`
 	Snapshot      string `protobuf:"bytes,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // namespace/name
 	unknownFields protoimpl.UnknownFields
@@ -2573,9 +2594,11 @@ type ReportRestoreRequest struct {
 	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	Error     string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: the container's restore was taken
 	// The last container has been started. The runtime hears of that once this has been answered.
-	Complete      bool              `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
-	Snapshot      string            `protobuf:"bytes,5,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                                 // as in the answer to AskRestore
-	Annotations   map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the OCI spec of any of the pod's containers
+	Complete    bool              `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
+	Snapshot    string            `protobuf:"bytes,5,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                                 // as in the answer to AskRestore
+	Annotations map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the OCI spec of any of the pod's containers
+	// All containers have all their files. Told of a restore of root file systems only.
+	Loaded        bool `protobuf:"varint,7,opt,name=loaded,proto3" json:"loaded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2650,6 +2673,13 @@ func (x *ReportRestoreRequest) GetAnnotations() map[string]string {
 		return x.Annotations
 	}
 	return nil
+}
+
+func (x *ReportRestoreRequest) GetLoaded() bool {
+	if x != nil {
+		return x.Loaded
+	}
+	return false
 }
 
 type ReportRestoreResponse struct {
@@ -2887,12 +2917,14 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\x11diapause.local.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x01\n" +
+	"\vagent.proto\x12\x11diapause.local.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc2\x01\n" +
 	"\x11CheckpointRequest\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x122\n" +
 	"\x05after\x18\x02 \x01(\x0e2\x1c.diapause.local.v1.AfterModeR\x05after\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12,\n" +
-	"\x12no_wait_replicated\x18\x04 \x01(\bR\x10noWaitReplicated\"J\n" +
+	"\x12no_wait_replicated\x18\x04 \x01(\bR\x10noWaitReplicated\x12\x1f\n" +
+	"\vrootfs_only\x18\x05 \x01(\bR\n" +
+	"rootfsOnly\"J\n" +
 	"\bProgress\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
@@ -3023,7 +3055,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tImageFile\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
-	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\"\x9d\x05\n" +
+	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\"\xb3\x05\n" +
 	"\bSnapshot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -3052,7 +3084,8 @@ const file_agent_proto_rawDesc = "" +
 	"\btimeline\x18\x11 \x03(\v2\x18.diapause.local.v1.StageR\btimeline\x12\x16\n" +
 	"\x06parent\x18\x12 \x01(\tR\x06parent\x12%\n" +
 	"\x0eoverflow_bytes\x18\x13 \x01(\x03R\roverflowBytes\x12\x16\n" +
-	"\x06format\x18\x14 \x01(\x05R\x06format\"\x96\x02\n" +
+	"\x06format\x18\x14 \x01(\x05R\x06format\x12\x14\n" +
+	"\x05scope\x18\x15 \x01(\tR\x05scope\"\x96\x02\n" +
 	"\x11AskRestoreRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x121\n" +
@@ -3061,7 +3094,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x06bundle\x18\x04 \x01(\tR\x06bundle\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xea\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfe\x02\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -3072,19 +3105,20 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"containers\x18\x06 \x01(\x05R\n" +
 	"containers\x12\x1a\n" +
-	"\bsnapshot\x18\a \x01(\tR\bsnapshot\"P\n" +
+	"\bsnapshot\x18\a \x01(\tR\bsnapshot\"d\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05START\x10\x01\x12\v\n" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
-	"\x04WAIT\x10\x04\"7\n" +
+	"\x04WAIT\x10\x04\x12\x12\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"7\n" +
 	"\x16PrepareWorkloadRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"8\n" +
 	"\x17PrepareWorkloadResponse\x12\x1d\n" +
 	"\n" +
-	"image_path\x18\x01 \x01(\tR\timagePath\"\xb9\x02\n" +
+	"image_path\x18\x01 \x01(\tR\timagePath\"\xd1\x02\n" +
 	"\x14ReportRestoreRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
 	"\n" +
@@ -3092,7 +3126,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x1a\n" +
 	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x1a\n" +
 	"\bsnapshot\x18\x05 \x01(\tR\bsnapshot\x12Z\n" +
-	"\vannotations\x18\x06 \x03(\v28.diapause.local.v1.ReportRestoreRequest.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\vannotations\x18\x06 \x03(\v28.diapause.local.v1.ReportRestoreRequest.AnnotationsEntryR\vannotations\x12\x16\n" +
+	"\x06loaded\x18\a \x01(\bR\x06loaded\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +

@@ -34,6 +34,8 @@ const (
 	AnnotationOriginNode = "diapause.dev/origin-node"
 	// AnnotationSnapshotUID is the identity the snapshot has in its manifest.
 	AnnotationSnapshotUID = "diapause.dev/snapshot-uid"
+	// AnnotationScope is how much of the pod the snapshot keeps, if that is not all: ScopeRootfsOnly.
+	AnnotationScope = "diapause.dev/scope"
 	// AnnotationSpecHash is the hash of the pod's distilled spec; a pod is restored only from a
 	// snapshot of an equal one.
 	AnnotationSpecHash = "diapause.dev/spec-hash"

@@ -14,22 +14,25 @@ import (
 )
 
 type checkpointFlags struct {
-	name         string
-	stop, noWait bool
+	name                 string
+	stop, noWait, rootfs bool
 }
 
 func (t *tool) checkpoint() *cobra.Command {
 	var f checkpointFlags
 	c := &cobra.Command{
-		Use:   "checkpoint [--stop] [--name N] [--no-wait] POD",
+		Use:   "checkpoint [--stop] [--rootfs-only] [--name N] [--no-wait] POD",
 		Short: "Save a running pod as a snapshot",
 		Long: `Save a running pod as a snapshot. POD is a pod's name, namespace/name, a pod id or a container
-id; ids may be shortened while they are unambiguous. The pod runs on unless --stop is given.`,
+id; ids may be shortened while they are unambiguous. The pod runs on unless --stop is given.
+With --rootfs-only the snapshot holds the root file systems of the pod's containers and no memory:
+what is restored from it starts anew, with its files as they were.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completePods,
 		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runCheckpoint(ctx, args[0], f) }),
 	}
 	c.Flags().BoolVar(&f.stop, "stop", false, "stop the pod once its snapshot is safe on this node")
+	c.Flags().BoolVar(&f.rootfs, "rootfs-only", false, "save the root file systems of the containers, no memory and no processes")
 	c.Flags().StringVar(&f.name, "name", "", "`name` of the snapshot (default: made from the pod's name)")
 	c.Flags().BoolVar(&f.noWait, "no-wait", false, "return when the snapshot is restorable on this node; replication goes on")
 	return c
@@ -39,7 +42,7 @@ func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags)
 	if f.name != "" && !snapshot.ValidName(f.name) {
 		return usageError{fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", f.name)}
 	}
-	req := &localv1.CheckpointRequest{Target: pod, Name: f.name, NoWaitReplicated: f.noWait, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}
+	req := &localv1.CheckpointRequest{Target: pod, Name: f.name, NoWaitReplicated: f.noWait, RootfsOnly: f.rootfs, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}
 	if f.stop {
 		req.After = localv1.AfterMode_AFTER_MODE_STOP
 	}

@@ -166,6 +166,7 @@ func TestRequests(t *testing.T) {
 		want proto.Message
 	}{
 		{[]string{"checkpoint", "p"}, &localv1.CheckpointRequest{Target: "p", After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}},
+		{[]string{"checkpoint", "--rootfs-only", "p"}, &localv1.CheckpointRequest{Target: "p", RootfsOnly: true, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}},
 		{[]string{"checkpoint", "--stop", "--name", "n", "--no-wait", "ns/p"}, &localv1.CheckpointRequest{Target: "ns/p", Name: "n", NoWaitReplicated: true, After: localv1.AfterMode_AFTER_MODE_STOP}},
 		{[]string{"restore", "ns/s", "--name", "x", "--count", "2"}, &localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Name: "x", Count: 2}},
 		{[]string{"restore", "s", "--namespace", "ns"}, &localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Count: 1}},

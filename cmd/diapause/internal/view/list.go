@@ -26,9 +26,9 @@ func NewList(r *localv1.ListResponse) List {
 
 // Table writes a row for each snapshot. Damaged ones are the caller's to report.
 func (l List) Table(w io.Writer) error {
-	r := newRows(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "RAW", "STORED", "RATIO", "WHERE")
+	r := newRows(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "SCOPE", "RAW", "STORED", "RATIO", "WHERE")
 	for _, s := range l.Snapshots {
-		r.add(s.Namespace, s.Name, when(s.Created), orDash(s.OriginPod),
+		r.add(s.Namespace, s.Name, when(s.Created), orDash(s.OriginPod), s.Scope,
 			progress.Size(s.RawBytes), progress.Size(s.StoredBytes), fmt.Sprintf("%.2f", s.Ratio), s.where())
 	}
 	return r.flush()

@@ -1,9 +1,11 @@
 package view
 
 import (
+	"cmp"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
 )
 
 // Snapshot is one snapshot as printed.
@@ -12,6 +14,7 @@ type Snapshot struct {
 	Name        string     `json:"name"`
 	UID         string     `json:"uid"`
 	Created     *time.Time `json:"created"`
+	Scope       string     `json:"scope"` // "whole-pod" or "rootfs-only"
 	OriginPod   string     `json:"origin_pod"`
 	OriginNode  string     `json:"origin_node"`
 	Containers  []string   `json:"containers"`
@@ -59,7 +62,7 @@ type Stage struct {
 // NewSnapshot takes over what the agent said of a snapshot.
 func NewSnapshot(s *localv1.Snapshot) Snapshot {
 	v := Snapshot{
-		Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUid(), Created: timeOf(s.GetCreated()),
+		Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUid(), Created: timeOf(s.GetCreated()), Scope: cmp.Or(s.GetScope(), snapshot.WholePod.String()),
 		OriginPod: s.GetOriginPod(), OriginNode: s.GetOriginNode(), Containers: listOf(s.GetContainers()),
 		RawBytes: s.GetRawBytes(), StoredBytes: s.GetStoredBytes(), Ratio: ratio(s.GetRawBytes(), s.GetStoredBytes()),
 		Chunks: s.GetChunks(), ZeroChunks: s.GetZeroChunks(), Packs: s.GetPacks(),

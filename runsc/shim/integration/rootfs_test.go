@@ -1,0 +1,102 @@
+package integration
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/test/bed"
+)
+
+// saveRootfs saves the root file systems of a pod, by runsc itself, and returns the image path.
+func saveRootfs(t *testing.T, pod *bed.Pod) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "image")
+	out, err := exec.CommandContext(limited(t, 30*time.Second), "runsc", "--root=/run/containerd/runsc/k8s.io",
+		"fscheckpoint", "--image-path="+dir, "--leave-running", pod.ID).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// later is an answer that takes its time.
+func later(d time.Duration, resp *localv1.AskRestoreResponse) answer {
+	return func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+		time.Sleep(d)
+		return resp, nil
+	}
+}
+
+// TestRootfs restores root file systems, whether the agent answers before runsc creates the sandbox,
+// while it does, or when it has long done so.
+func TestRootfs(t *testing.T) {
+	origin := runPod(t, spec("origin", nil))
+	boot, _ := state(t, origin.Container("a"))
+	write := func(c, text string) {
+		if out, code, err := node.Exec(limited(t, 10*time.Second), c, "/bin/sh", "-c", "echo "+text+" > /kept"); err != nil || code != 0 {
+			t.Fatal(out, code, err)
+		}
+	}
+	write(origin.Container("a"), "one")
+	write(origin.Container("b"), "two")
+	resp := &localv1.AskRestoreResponse{
+		Decision: localv1.AskRestoreResponse_RESTORE_ROOTFS, ImagePath: saveRootfs(t, origin), Request: "r1", Snapshot: "default/s", Containers: 2,
+	}
+	for name, after := range map[string]time.Duration{"at once": 0, "meanwhile": 60 * time.Millisecond, "afterwards": 480 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			a := startAgent(t, later(after, resp))
+			before := processes(t)
+			pod, err := node.RunPod(limited(t, 30*time.Second), spec("again", named))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for c, want := range map[string]string{"a": "one", "b": "two"} {
+				out, _, err := node.Exec(limited(t, 10*time.Second), pod.Container(c), "cat", "/kept")
+				if err != nil || strings.TrimSpace(out) != want {
+					t.Errorf("container %s has %q, want %s: %v", c, out, want, err)
+				}
+			}
+			if r := a.report(t); !r.Complete || r.Loaded || r.Error != "" || r.Request != "r1" {
+				t.Errorf("first the agent was told %v", r)
+			}
+			if r := a.report(t); r.Complete || !r.Loaded || r.Error != "" || r.Request != "r1" {
+				t.Errorf("then the agent was told %v", r)
+			}
+			if got, _ := state(t, pod.Container("a")); got == boot {
+				t.Error("the process did not start anew")
+			}
+			removePod(t, pod.ID)
+			nothingLeft(t, before)
+		})
+	}
+}
+
+// TestRootfsFails has root file systems restored from nothing: the pod does not start, the agent is
+// told, and nothing stays.
+func TestRootfsFails(t *testing.T) {
+	for name, after := range map[string]time.Duration{"at once": 0, "afterwards": 480 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			a := startAgent(t, later(after, &localv1.AskRestoreResponse{
+				Decision: localv1.AskRestoreResponse_RESTORE_ROOTFS, ImagePath: filepath.Join(t.TempDir(), "none"), Request: "r1", Containers: 1,
+			}))
+			before := processes(t)
+			pod, err := node.RunPod(limited(t, 30*time.Second), bed.PodSpec{Name: "again", Annotations: named})
+			if err == nil {
+				removePod(t, pod.ID)
+				t.Fatal("the pod started")
+			}
+			if !strings.Contains(err.Error(), "fscheckpoint.pb") {
+				t.Errorf("the error does not say why: %v", err)
+			}
+			if r := a.report(t); r.Error == "" || r.Request != "r1" {
+				t.Errorf("the agent was told %v", r)
+			}
+			nothingLeft(t, before)
+		})
+	}
+}
