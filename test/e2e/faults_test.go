@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -155,7 +156,11 @@ func TestDrain(t *testing.T) {
 	s := w.checkpoint(p)
 	w.outlast(s)
 	trigger := w.trigger("late", "web")
-	w.Cleanup(func() { w.kubectl("uncordon", n.Name) })
+	w.Cleanup(func() {
+		if _, err := w.Kubectl(context.Background(), "uncordon", n.Name); err != nil {
+			t.Error(err)
+		}
+	})
 	w.kubectl("drain", n.Name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector=app=workload", "--timeout=60s")
 	name, err := w.outcome(w.ctx, trigger, func() {})
 	t.Logf("frozen while its node was drained: %q, %v", name, err)
