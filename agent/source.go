@@ -118,6 +118,13 @@ func (r *restore) progress() (done, total int64) {
 	return min(r.read, r.total), r.total
 }
 
+// hasAll reports whether the sandbox has had everything, though it may ask again.
+func (r *restore) hasAll() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Loaded
+}
+
 // note keeps the first reason why the restore must fail.
 func (r *restore) note(err error) {
 	r.mu.Lock()
@@ -141,7 +148,7 @@ func (rs *restores) loading(sandbox string) (done, total int64, ok bool) {
 	for _, r := range rs.all {
 		if r.SandboxID == sandbox {
 			done, total = r.progress()
-			return done, total, true
+			return done, total, !r.hasAll()
 		}
 	}
 	return 0, 0, false

@@ -41,8 +41,12 @@ type agent struct {
 	src   gofer.Source
 }
 
-func (a *agent) Checkpoint(_ sidecar.Options, sock int) error {
-	c := capture.New(snapshot.WholePod, a.pages)
+func (a *agent) Checkpoint(o sidecar.Options, sock int) error {
+	scope := snapshot.WholePod
+	if o.Direction == sidecar.RootfsCheckpoint {
+		scope = snapshot.RootfsOnly
+	}
+	c := capture.New(scope, a.pages)
 	go c.Serve(sock)
 	a.taken <- c
 	return nil
@@ -95,8 +99,9 @@ func sentry(t *testing.T, agentSocket string, d sidecar.Direction) (*stateipc.As
 	ended := make(chan error, 1)
 	go func() {
 		ended <- sidecar.Run(sidecar.Args{SockFD: fds[1], OptionsFD: opts, DebugLogFD: -1,
-			Reads: d == sidecar.Restore, Writes: d == sidecar.Checkpoint}, slog.New(slog.DiscardHandler))
-		if d == sidecar.Checkpoint {
+			Reads: d == sidecar.Restore, Writes: d == sidecar.Checkpoint,
+			RootfsReads: d == sidecar.RootfsRestore, RootfsWrites: d == sidecar.RootfsCheckpoint}, slog.New(slog.DiscardHandler))
+		if !d.Restores() {
 			unix.Close(fds[1]) // as the end of the process does
 		}
 	}()
@@ -170,6 +175,46 @@ func TestCheckpoint(t *testing.T) {
 	}
 	if arena.Overflow() != 2*page {
 		t.Errorf("overflow of %d bytes, want %d", arena.Overflow(), 2*page)
+	}
+}
+
+// TestRootfsCheckpoint saves the files of root file systems, and nothing that belongs to a sandbox.
+func TestRootfsCheckpoint(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	arena, err := capture.NewArena(0, 1<<20, t.TempDir(), false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	a := startAgent(t, path, &agent{pages: arena})
+	defer a.stop()
+	c, ended := sentry(t, path, sidecar.RootfsCheckpoint)
+	fd, mem := memory(t, 16*page)
+	fill(mem, 1)
+
+	if _, err := c.OpenWrite(checkpointfiles.StateFileName); err == nil {
+		t.Error("kernel state is taken")
+	}
+	names := []string{checkpointfiles.FSCheckpointManifestFileName, checkpointfiles.FSCheckpointMultiTarFileName, checkpointfiles.PagesMetadataFileName}
+	for i, name := range names {
+		writeAll(t, c, name, fd, []memmap.FileRange{{Start: uint64(i), End: 5000}})
+	}
+	writeAll(t, c, checkpointfiles.PagesFileName, fd, []memmap.FileRange{{Start: 2 * page, End: 4 * page}})
+	if err := <-ended; err != nil {
+		t.Fatalf("sidecar: %v", err)
+	}
+	c.DecRef()
+	im, err := (<-a.taken).Image(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range im.Small {
+		if f.Name != names[i] || !bytes.Equal(f.Data, mem[i:5000]) {
+			t.Errorf("%s is not what was written as %s", f.Name, names[i])
+		}
+	}
+	if want := int64(3*5000 - 3 + 2*page); im.Size() != want || len(im.Small) != len(names) {
+		t.Errorf("%d files and %d bytes, want %d and %d", len(im.Small), im.Size(), len(names), want)
 	}
 }
 

@@ -64,8 +64,8 @@ func (c *containers) failed(ctx context.Context, id string, err error) {
 	}
 }
 
-// awaitFiles waits, beside the running container, until its root file system is there. With the last
-// one of the pod the agent is told.
+// awaitFiles waits, beside the running container, until its root file system is there or the container
+// is removed. With the last one of the pod the agent is told.
 func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 	server := runsc.NewGvisorTaskServer(c.TaskServiceExt)
 	if server == nil {
@@ -84,21 +84,27 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 		if _, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_FSRESTORE}); err != nil {
 			log.L.WithError(err).Infof("nothing is restored of container %s any more", id)
 		}
-		if ctx.Err() != nil {
-			return
-		}
 		n, err := c.bundle.note(loadedPrefix, c.part(o, id))
 		if err == nil && n == o.Containers {
-			req := c.reportOf(o, nil)
-			req.Complete, req.Loaded = false, true
-			for err = c.agent.report(ctx, req); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; { // an agent that is away
-				err = c.agent.report(ctx, req)
-			}
+			err = c.reportLoaded(ctx, o)
 		}
 		if err != nil {
 			log.L.WithError(err).Warnf("the agent was not told that sandbox %s has all its files", c.bundle.id)
 		}
 	}()
+}
+
+// reportLoaded tells the agent that all containers have all their files. An agent that is away is
+// waited for until ctx is done.
+func (c *containers) reportLoaded(ctx context.Context, o order) error {
+	req := c.reportOf(o, nil)
+	req.Complete, req.Loaded = false, true
+	for {
+		err := c.agent.report(context.WithoutCancel(ctx), req)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // giveUpFiles ends the wait for a container's files.

@@ -2,11 +2,13 @@ package sidecar
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
@@ -94,6 +96,28 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestRunForSomethingElse: runsc must have started the sidecar for what the request is for.
+func TestRunForSomethingElse(t *testing.T) {
+	for d, a := range map[Direction]Args{
+		Checkpoint: {RootfsWrites: true, Reads: true}, RootfsCheckpoint: {Writes: true, RootfsReads: true},
+		Restore: {RootfsReads: true, Writes: true}, RootfsRestore: {Reads: true, RootfsWrites: true},
+		Workload: {RootfsWrites: true},
+	} {
+		dir := t.TempDir()
+		if err := (Options{Socket: dir + "/none", Request: "r", Token: "t", Direction: d}).Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Open(dir+"/"+OptionsFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.OptionsFD = fd
+		if err := Run(a, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "something else") {
+			t.Errorf("%s with %+v: %v", d, a, err)
+		}
+	}
+}
+
 func FuzzOptions(f *testing.F) {
 	f.Add([]byte(`{"diapause":1,"socket":"/s","request":"r","token":"t","direction":"restore"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -108,6 +132,16 @@ func TestParseArgs(t *testing.T) {
 	a, err := ParseArgs([]string{"--root=/run", "--debug-log-fd=6", "checkpointgofer", "-sock-fd=3", "-gcs-opts-fd=4", "-allow-checkpoint-reads"})
 	if want := (Args{SockFD: 3, OptionsFD: 4, DebugLogFD: 6, Reads: true}); err != nil || a != want {
 		t.Errorf("got %+v, %v, want %+v", a, err, want)
+	}
+	for arg, want := range map[string]Args{
+		"-allow-checkpoint-writes":    {Writes: true},
+		"--allow-fscheckpoint-writes": {RootfsWrites: true},
+		"-allow-fscheckpoint-reads":   {RootfsReads: true},
+	} {
+		want.SockFD, want.OptionsFD, want.DebugLogFD = 3, 4, -1
+		if a, err := ParseArgs([]string{"-sock-fd=3", "-gcs-opts-fd=4", arg}); err != nil || a != want {
+			t.Errorf("%s: got %+v, %v", arg, a, err)
+		}
 	}
 	for _, argv := range [][]string{nil, {"-sock-fd=3"}, {"-sock-fd=x", "-gcs-opts-fd=4"}, {"-sock-fd=-1", "-gcs-opts-fd=4"}} {
 		if a, err := ParseArgs(argv); err == nil {
