@@ -45,6 +45,7 @@ type checkpoint struct {
 	description Description // what the cluster says of the pod
 	watch       *stopwatch
 	meta        snapshot.Meta
+	running     []string // ids of the containers that are recorded
 	arena       *capture.Arena
 	capture     *capture.Capture
 	owing       bool // the journal, or the sandbox, is not as the request's end asks for
@@ -217,6 +218,9 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 func (c *checkpoint) prepare(ctx context.Context) (err error) {
 	facts, err := c.node.of(ctx, c.pod.SandboxPID)
 	if err != nil {
+		return err
+	}
+	if c.running, err = c.cri.Running(ctx, c.pod.ID); err != nil {
 		return err
 	}
 	rec, err := c.cri.Record(ctx, c.pod.ID)

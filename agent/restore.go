@@ -43,10 +43,11 @@ type restore struct {
 	mu      sync.Mutex
 	err     error
 	done    bool
-	told    bool  // ended is closed
-	spoilt  bool  // the sandbox is ended, for its files cannot be had
-	serving int   // connections of its sidecar
-	failed  bool  // the shim says that it has: the last connection's end is the restore's
+	told    bool // ended is closed
+	spoilt  bool // the sandbox is ended, for its files cannot be had
+	serving int  // connections of its sidecar
+	failed  bool // the shim says that it has: the last connection's end is the restore's
+	asked   asked
 	read    int64 // bytes handed to the sandbox
 	total   int64 // bytes of all image files
 }
@@ -109,6 +110,7 @@ func (rs *restores) attach(ctx context.Context, r *restore) error {
 		rs.drop(r)
 		return err
 	}
+	reader.prefetched.Do(func() { rs.prefetch(reader) }) // it is known by now where the packs are
 	return nil
 }
 
@@ -292,6 +294,9 @@ func (rs *restores) finish(r *restore, err error) {
 	}
 	rs.mu.Lock()
 	delete(rs.all, r.Request)
+	if err == nil && r.reader != nil {
+		rs.record(r.reader, r.asked.chunks())
+	}
 	rs.mu.Unlock()
 	rs.drop(r)
 	if err := os.RemoveAll(filepath.Join(rs.cfg.RequestDir, r.Request)); err != nil {
@@ -370,7 +375,11 @@ func (rs *restores) using(k snapshot.Key) bool {
 type sharedReader struct {
 	*storage.Reader
 	manifest *storage.Manifest
+	onNode   bool           // the spool has it
+	far      *storage.Store // that has it too, or nil
 	users    int
+
+	prefetched sync.Once
 }
 
 // open returns the reader of a snapshot. It holds no lock while it reads.
@@ -382,7 +391,15 @@ func (rs *restores) open(ctx context.Context, k snapshot.Key, location string) (
 	if err != nil {
 		return nil, err
 	}
-	return rs.share(k, &sharedReader{Reader: storage.NewReader(m, stores...), manifest: m}), nil
+	s := &sharedReader{Reader: storage.NewReader(m, stores...), manifest: m}
+	if len(stores) > 1 {
+		s.far = stores[1]
+	}
+	s.onNode, err = rs.spool.Has(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	return rs.share(k, s), nil
 }
 
 // share counts one more user of a snapshot's reader, which becomes fresh if there is none yet.

@@ -70,9 +70,10 @@ func podRef(annotations map[string]string) PodRef {
 	}
 }
 
-// choose decides what becomes of a pod: its own annotation counts before the cluster's word.
+// choose decides what becomes of a pod: where there is a cluster, it decides, or else the pod's own
+// annotation.
 func (s *shimService) choose(ctx context.Context, pod PodRef, annotations map[string]string) (Choice, error) {
-	if from := annotations[AnnotationRestoreFrom]; from != "" {
+	if from := annotations[AnnotationRestoreFrom]; from != "" && s.cluster == nil {
 		return Choice{Snapshot: parseKey(from, pod.Namespace), Fail: annotations[AnnotationOnRestoreFailure] == OnFailureFail}, nil
 	}
 	if s.cluster == nil {

@@ -70,6 +70,7 @@ func (s *source) read(ctx context.Context, file string, off int64, p []byte) err
 		return err
 	}
 	defer release()
+	s.restore.asked.add(r.Reader, file, off, int64(len(p)))
 	return r.ReadAt(ctx, file, off, [][]byte{p})
 }
 

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/sidecar"
 )
@@ -28,7 +30,23 @@ func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.watch.lapAt("ask", opened)
 	c.watch.lapAt("capture", closed)
 	c.watch.lapAt("resume", resumed)
-	return im, err
+	if err != nil {
+		return nil, err
+	}
+	return im, c.whole(life)
+}
+
+// whole returns an error unless the containers that were recorded are those that were captured: one
+// that has ended meanwhile would be missing from the image, and start anew in a restore.
+func (c *checkpoint) whole(ctx context.Context) error {
+	now, err := c.cri.Running(ctx, c.pod.ID)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(now, c.running) || len(now) != len(c.meta.Pod.Containers) {
+		return fmt.Errorf("pod %s: %w: a container ended or was started while it was checkpointed", c.pod, cri.ErrNotRunning)
+	}
+	return nil
 }
 
 // receive captures what a sentry sends that has begun by itself.

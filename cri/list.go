@@ -66,6 +66,23 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 	return nil, fmt.Errorf("pod %s: %w", id, ErrNotFound)
 }
 
+// Running returns the ids of the pod's running containers, in order of creation. Its error is of kind
+// ErrNotFound.
+func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
+	pods, err := c.list(ctx, filterID(podID))
+	if err == nil && len(pods) != 1 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("containers of pod %s: %w", podID, err)
+	}
+	var ids []string
+	for _, x := range pods[0].running() {
+		ids = append(ids, x.ID)
+	}
+	return ids, nil
+}
+
 func filterID(id string) *criapi.PodSandboxFilter { return &criapi.PodSandboxFilter{Id: id} }
 
 // list returns the pods with what containerd holds in memory, the newest first. What fill adds

@@ -34,6 +34,7 @@ type Reader struct {
 // fileIndex finds chunks by their place in a file.
 type fileIndex struct {
 	file   *File
+	number uint32  // in Manifest.Files
 	starts []int64 // of each chunk
 }
 
@@ -55,13 +56,14 @@ func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
 		good:   make([]atomic.Int32, len(m.Packs)),
 	}
 	for i := range m.Files {
-		r.files[m.Files[i].Name] = newFileIndex(&m.Files[i])
+		r.files[m.Files[i].Name] = newFileIndex(m, i)
 	}
 	return r
 }
 
-func newFileIndex(f *File) *fileIndex {
-	x := &fileIndex{file: f, starts: make([]int64, len(f.Chunks))}
+func newFileIndex(m *Manifest, i int) *fileIndex {
+	f := &m.Files[i]
+	x := &fileIndex{file: f, number: uint32(i), starts: make([]int64, len(f.Chunks))}
 	var at int64
 	for i := range f.Chunks {
 		x.starts[i] = at
@@ -73,6 +75,18 @@ func newFileIndex(f *File) *fileIndex {
 // at returns the index of the chunk that holds the byte at off, which is inside the file.
 func (x *fileIndex) at(off int64) int {
 	return sort.Search(len(x.starts), func(i int) bool { return x.starts[i] > off }) - 1
+}
+
+// Locate returns the chunks that hold a range of a file; none when there is no such range.
+func (r *Reader) Locate(file string, off, n int64) (chunks []ChunkRef) {
+	x, ok := r.files[file]
+	if !ok || off < 0 || n <= 0 || off >= x.file.Size || n > x.file.Size-off {
+		return nil
+	}
+	for i := x.at(off); i < len(x.starts) && x.starts[i] < off+n; i++ {
+		chunks = append(chunks, ChunkRef{x.number, uint32(i)})
+	}
+	return chunks
 }
 
 // ReadAt fills all of dst, slice after slice, with the file's bytes from off on. Every byte has

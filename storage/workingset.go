@@ -69,22 +69,6 @@ func (m *Manifest) checkRefs(chunks []ChunkRef) error {
 	return nil
 }
 
-// Locate returns the chunks that hold a range of a file; none when there is no such range.
-func (m *Manifest) Locate(file string, off, n int64) (chunks []ChunkRef) {
-	for i := range m.Files {
-		if f := &m.Files[i]; f.Name == file {
-			var at int64
-			for j := range f.Chunks {
-				if end := at + int64(f.Chunks[j].Raw); at < off+n && end > off {
-					chunks = append(chunks, ChunkRef{uint32(i), uint32(j)})
-				}
-				at += int64(f.Chunks[j].Raw)
-			}
-		}
-	}
-	return chunks
-}
-
 func encodeWorkingSet(m *Manifest, chunks []ChunkRef) []byte {
 	b := append([]byte(setMagic), setPlain)
 	b = append(b, m.Digest[:]...)

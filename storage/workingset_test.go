@@ -18,7 +18,8 @@ func TestWorkingSet(t *testing.T) {
 		if _, err := s.WorkingSet(t.Context(), m); !errors.Is(err, storage.ErrNotFound) {
 			t.Errorf("%s: none yet: %v", name, err)
 		}
-		want := append(m.Locate("pages.img", 5000, 4000), m.Locate("checkpoint.img", 0, 1)...)
+		r := storage.NewReader(m, s)
+		want := append(r.Locate("pages.img", 5000, 4000), r.Locate("checkpoint.img", 0, 1)...)
 		if len(want) != 3 {
 			t.Fatalf("%v", want)
 		}
@@ -76,7 +77,7 @@ func TestPrefetch(t *testing.T) {
 	if err := r.Prefetch(t.Context(), "pages.img", 5, 10000); err != nil {
 		t.Fatal(err)
 	}
-	n, err := r.PrefetchChunks(t.Context(), m.Locate("pages.img", 0, m.Files[0].Size))
+	n, err := r.PrefetchChunks(t.Context(), r.Locate("pages.img", 0, m.Files[0].Size))
 	if err != nil || n != 20 {
 		t.Fatalf("%d chunks, %v", n, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,7 +86,7 @@ func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, er
 	}
 	start := rules.Start{Pod: pod, Facts: facts}
 	var s *podsnapshotv1.PodSnapshot
-	switch name := pod.Annotations[podsnapshotv1.AnnotationSnapshotName]; {
+	switch name := wanted(pod); {
 	case name != "":
 		s, err = c.namedSnapshot(ctx, start, name)
 	case several != nil:
@@ -107,6 +108,15 @@ func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, er
 		return choice, err
 	}
 	return choice, c.available(ctx, pod, s, choice.Store)
+}
+
+// wanted returns the name of the PodSnapshot that a pod asks for, as "name", or as "namespace/name" of
+// another namespace; empty: it asks for none.
+func wanted(pod *corev1.Pod) string {
+	if name := pod.Annotations[podsnapshotv1.AnnotationSnapshotName]; name != "" {
+		return name
+	}
+	return strings.TrimPrefix(pod.Annotations[agent.AnnotationRestoreFrom], pod.Namespace+"/")
 }
 
 // namedSnapshot returns the PodSnapshot that a pod names.

@@ -92,6 +92,7 @@ const (
 type fakeNode struct {
 	disk    *disk
 	facts   snapshot.Facts
+	ran     snapshot.Facts // of the sandboxes; zero: as facts
 	cluster agent.Cluster
 	boot    context.Context // done when the agent is killed
 	die     func()          // kills it
@@ -104,6 +105,14 @@ type fakeNode struct {
 }
 
 var errKilled = errors.New("killed")
+
+// factsOf returns the facts of the node's sandboxes.
+func (n *fakeNode) factsOf() snapshot.Facts {
+	if n.ran.RunscVersion != "" {
+		return n.ran
+	}
+	return n.facts
+}
 
 func (n *fakeNode) Facts(context.Context) (snapshot.Facts, error) { return n.facts, nil }
 
@@ -190,7 +199,6 @@ func (n *fakeNode) count(pod string, by int) {
 	n.most = max(n.most, n.running[pod])
 }
 
-// pods is set by a test's world: it finds a pod by its UID.
 func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptions) (*agent.Found, error) {
 	if err := n.step(ctx, stepAccept, o); err != nil {
 		return nil, err
@@ -214,7 +222,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 		return nil, err
 	}
 	m := &storage.Manifest{Meta: snapshot.Meta{
-		Key: q.Key, UID: q.SnapshotUID, Scope: q.Scope, Facts: n.facts,
+		Key: q.Key, UID: q.SnapshotUID, Scope: q.Scope, Facts: n.factsOf(),
 		Origin: snapshot.Origin{Pod: pod.Name, PodUID: pod.UID, ServiceAccount: d.ServiceAccount, Group: d.Group, SpecHash: d.SpecHash},
 	}}
 	n.disk.mu.Lock()

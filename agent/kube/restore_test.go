@@ -37,6 +37,11 @@ func name(n string) func(*corev1.Pod) {
 	}
 }
 
+// local is the annotation that counts where there is no cluster.
+func local(from string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, agent.AnnotationRestoreFrom, from) }
+}
+
 // TestChoose: a pod gets the newest snapshot of its group, or the one it names, on either node.
 func TestChoose(t *testing.T) {
 	w := newWorld(t)
@@ -67,6 +72,9 @@ func TestChoose(t *testing.T) {
 		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" }}, "container app: image differs"},
 		{b, rb, []func(*corev1.Pod){name(first.Name), func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }}, "container app: command differs"},
 		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" }}, "service account differs"},
+		{b, rb, []func(*corev1.Pod){local(w.ns + "/" + first.Name)}, first.Name},
+		{b, rb, []func(*corev1.Pod){local("elsewhere/" + first.Name)}, "is of another namespace"},
+		{b, rb, []func(*corev1.Pod){local(w.ns + "/" + first.Name), func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" }}, "service account differs"},
 		{b, rb, []func(*corev1.Pod){name("absent")}, "there is no PodSnapshot absent"},
 		{b, rb, []func(*corev1.Pod){name("elsewhere/" + first.Name)}, "is of another namespace"},
 		{b, rb, []func(*corev1.Pod){name("../x")}, "is of another namespace"},

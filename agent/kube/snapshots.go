@@ -209,16 +209,38 @@ func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 			c.requests.drop(q)
 		}
 	}
-	e, _ := c.ledger.get(k)
-	if rules.Ready(s) && !was {
-		c.event(e.Pod, k, corev1.EventTypeNormal, actionCheckpoint, fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
-	}
 	if !rules.Ready(s) && !rules.Lost(s) {
 		return nil
 	}
+	e, _ := c.ledger.get(k)
 	if d, open := c.doorOf(ctx, e); open {
 		d.kick(c)
 	}
+	if was || !rules.Ready(s) {
+		return nil
+	}
+	c.event(e.Pod, k, corev1.EventTypeNormal, actionCheckpoint, fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
+	return c.correct(ctx, s, q.Store)
+}
+
+// correct writes what the manifest says of the runsc that the pod ran, which is not the node's if
+// that was replaced meanwhile.
+func (c *Cluster) correct(ctx context.Context, s *podsnapshotv1.PodSnapshot, location string) error {
+	m, err := c.node.Manifest(ctx, keyOf(s), location)
+	if err != nil {
+		return fmt.Errorf("manifest of %s: %w", keyOf(s), err)
+	}
+	before, facts := s.DeepCopy(), m.Meta.Facts
+	if s.Annotations[podsnapshotv1.AnnotationRunscVersion] == facts.RunscVersion && s.Annotations[podsnapshotv1.AnnotationArchitecture] == facts.Architecture {
+		return nil
+	}
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, podsnapshotv1.AnnotationRunscVersion, facts.RunscVersion)
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, podsnapshotv1.AnnotationArchitecture, facts.Architecture)
+	if err := c.client.Patch(ctx, s, client.MergeFrom(before)); err != nil {
+		c.latest.drop(keyOf(s))
+		return fmt.Errorf("annotations of PodSnapshot %s: %w", keyOf(s), err)
+	}
+	c.latest.put(s)
 	return nil
 }
 

@@ -316,3 +316,21 @@ func TestStop(t *testing.T) {
 		t.Error("the pod was not stopped")
 	}
 }
+
+// TestRunscReplaced: a PodSnapshot says which runsc its pod ran, though the node has another by now.
+func TestRunscReplaced(t *testing.T) {
+	w := newWorld(t)
+	node := w.node("a")
+	w.start(node, func(n *fakeNode, _ *kube.Config) {
+		n.ran = n.facts
+		n.ran.RunscVersion = "r0"
+	})
+	w.pod(node, "web")
+	s := w.complete(w.trigger("t", "web"))
+	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+		if got := s.Annotations[podsnapshotv1.AnnotationRunscVersion]; got != "r0" {
+			return fmt.Errorf("runsc version %q", got)
+		}
+		return nil
+	})
+}

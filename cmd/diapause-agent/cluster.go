@@ -33,7 +33,7 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	if !c.kubernetes {
 		return nil, nil
 	}
-	rc, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	rc, err := c.config()
 	if err != nil {
 		return nil, fmt.Errorf("--kubernetes: %w", err)
 	}
@@ -46,6 +46,14 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	}
 	a.Join(k)
 	return k, nil
+}
+
+// config says how to reach the API server.
+func (c *clusterFlags) config() (*rest.Config, error) {
+	if c.kubeconfig == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 }
 
 // ofAgents returns the namespace of the agents.

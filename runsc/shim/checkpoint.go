@@ -24,8 +24,10 @@ func (c *containers) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest
 }
 
 // Checkpoint saves the whole sandbox, or its root file systems alone if that is what the sidecar is
-// for, to the directory that the options name, and leaves it running, or paused if it was. Checkpoints of one sandbox are made one after the other. Nothing
-// else that is asked of the container waits for them.
+// for, to the directory that the options name, and leaves it running, or paused if it was. Checkpoints
+// of one sandbox are made one after the other. Nothing else that is asked of the container waits for
+// them. A sandbox of which a container was told to end before it was saved is not to be restored: that
+// is an error.
 func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Checkpoint(ctx, r)
@@ -60,6 +62,9 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+	}
+	if id := s.endings.first(); id != "" {
+		return nil, fmt.Errorf("checkpoint sandbox %s: container %s was told to end: %w", r.ID, id, errdefs.ErrFailedPrecondition)
 	}
 	return &types.Empty{}, nil
 }

@@ -55,6 +55,7 @@ type containers struct {
 	bundle  bundle // of the pod's sandbox
 	pod     pod
 	reports sync.WaitGroup // reports to the agent under way
+	endings endings
 
 	restored atomic.Bool // the sandbox is not being restored, or no longer
 
@@ -133,6 +134,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Kill(ctx, r)
 	}
+	c.endings.told(r.ID, unix.Signal(r.Signal))
 	c.mu.Lock()
 	if cancel := c.starting[r.ID]; cancel != nil {
 		cancel(errKilled)
@@ -186,6 +188,9 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 			}
 		}
 		resp, err = c.TaskServiceExt.Delete(ctx, r)
+	}
+	if err == nil {
+		c.endings.forget(r.ID)
 	}
 	return resp, err
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -97,8 +98,8 @@ func TestDaemonsRestarted(t *testing.T) {
 // away is how long the API server is gone.
 const away = 30 * time.Second
 
-// TestAPIServerAway takes the API server away while a checkpoint is under way, and right after one:
-// pods run on, and the answers are there when it is back.
+// TestAPIServerAway takes the control plane away while a checkpoint is under way: pods run on, and the
+// answer is there when it is back.
 func TestAPIServerAway(t *testing.T) {
 	w := begin(t)
 	p := w.run(w.pod("web", on(w.Node(0))))
@@ -106,10 +107,14 @@ func TestAPIServerAway(t *testing.T) {
 	trigger := w.trigger("first", "web")
 	time.Sleep(50 * time.Millisecond)
 	w.Server.Kill()
+	w.Controllers.Kill()
+	w.Scheduler.Kill()
 	for began := time.Now(); time.Since(began) < away; time.Sleep(time.Second) {
 		w.moves(p)
 	}
 	w.must(w.Server.Start(w.ctx))
+	w.must(w.Controllers.Start(w.ctx))
+	w.must(w.Scheduler.Start(w.ctx))
 	trigger.ResourceVersion = "" // the server does not remember that one
 	name, err := w.outcome(w.ctx, trigger, func() {})
 	w.must(err)
@@ -155,7 +160,11 @@ func TestDrain(t *testing.T) {
 	s := w.checkpoint(p)
 	w.outlast(s)
 	trigger := w.trigger("late", "web")
-	w.Cleanup(func() { w.kubectl("uncordon", n.Name) })
+	w.Cleanup(func() {
+		if _, err := w.Kubectl(context.Background(), "uncordon", n.Name); err != nil {
+			t.Error(err)
+		}
+	})
 	w.kubectl("drain", n.Name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector=app=workload", "--timeout=60s")
 	name, err := w.outcome(w.ctx, trigger, func() {})
 	t.Logf("frozen while its node was drained: %q, %v", name, err)

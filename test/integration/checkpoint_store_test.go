@@ -18,8 +18,7 @@ func TestObjectStore(t *testing.T) {
 	port := closedPort(t)
 	t.Setenv("STORAGE_EMULATOR_HOST", fmt.Sprint("127.0.0.1:", port))
 	flags := []string{"--state-dir=" + at.state, "--store=gs://bucket/some/prefix"}
-	var n *node
-	n = start(t, flags...)
+	n := start(t, flags...)
 	p := n.workload("origin", "serve", "--mib", "16")
 	before := n.serving(p)
 	n.refused([]string{"default/first", "this node only", "gs://bucket/some/prefix"}, "checkpoint", "--name=first", "origin")

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+
+	"diapause.dev/storage"
+)
+
+// maxAsked bounds the chunks of a working set: half a GiB of memory.
+const maxAsked = 512 << 20 / ChunkSize
+
+// asked is what a sandbox has asked for, in order.
+type asked struct {
+	mu   sync.Mutex
+	seen map[storage.ChunkRef]bool
+	list []storage.ChunkRef
+}
+
+// add notes that a range of a file was asked for.
+func (a *asked) add(r *storage.Reader, file string, off, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seen == nil {
+		a.seen = make(map[storage.ChunkRef]bool)
+	}
+	if len(a.list) >= maxAsked {
+		return
+	}
+	for _, c := range r.Locate(file, off, n) {
+		if !a.seen[c] {
+			a.seen[c] = true
+			a.list = append(a.list, c)
+		}
+	}
+}
+
+// chunks returns what was asked for.
+func (a *asked) chunks() []storage.ChunkRef {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.list[:min(len(a.list), maxAsked)]
+}
+
+// Bounds of what is done with a working set beside a restore.
+const (
+	prefetchTime = 30 * time.Second
+	recordTime   = 30 * time.Second
+)
+
+// prefetch fetches what a sandbox will ask for first, while it is still being made: the small files of
+// the image, then what it asked for when it was last restored from this snapshot, or else the beginning
+// of its memory. A snapshot that is on the node is at hand as it is.
+func (rs *restores) prefetch(s *sharedReader) {
+	if s.onNode {
+		return
+	}
+	fetch := func(what string, chunks func(context.Context) []storage.ChunkRef) {
+		ctx, cancel := context.WithTimeout(rs.life, prefetchTime)
+		defer cancel()
+		started := time.Now()
+		list := chunks(ctx)
+		n, err := s.PrefetchChunks(ctx, list)
+		if err != nil {
+			rs.log.Warn("not prefetched; the sandbox waits for each of its reads", "snapshot", s.manifest.Meta.Key.String(), "error", err)
+			return
+		}
+		rs.log.Debug("prefetched", "snapshot", s.manifest.Meta.Key.String(), "what", what, "chunks", n, "of", len(list), "took", time.Since(started))
+	}
+	rs.beside.Go(func() { fetch("files", s.files) })
+	rs.beside.Go(func() { fetch("memory", s.first) })
+}
+
+// files returns the chunks of all files but the memory.
+func (s *sharedReader) files(context.Context) (chunks []storage.ChunkRef) {
+	for _, f := range s.manifest.Files {
+		if f.Name != checkpointfiles.PagesFileName {
+			chunks = append(chunks, s.Locate(f.Name, 0, f.Size)...)
+		}
+	}
+	return chunks
+}
+
+// first returns the working set, or chunks of the memory from its beginning on if there is none.
+func (s *sharedReader) first(ctx context.Context) []storage.ChunkRef {
+	if chunks, err := s.far.WorkingSet(ctx, s.manifest); err == nil {
+		return chunks
+	}
+	f, _ := s.manifest.File(checkpointfiles.PagesFileName)
+	if f == nil {
+		return nil
+	}
+	chunks := s.Locate(f.Name, 0, f.Size)
+	return chunks[:min(len(chunks), maxAsked)]
+}
+
+// record keeps what a sandbox asked for first beside its snapshot in the store, for the next restore,
+// unless that has been done before.
+func (rs *restores) record(s *sharedReader, chunks []storage.ChunkRef) {
+	if s.far == nil || len(chunks) == 0 {
+		return
+	}
+	rs.beside.Go(func() {
+		ctx, cancel := context.WithTimeout(rs.life, recordTime)
+		defer cancel()
+		if err := s.putWorkingSet(ctx, chunks); err != nil {
+			rs.log.Warn("working set not recorded", "snapshot", s.manifest.Meta.Key.String(), "error", err)
+		}
+	})
+}
+
+// putWorkingSet writes a working set that is missing, if the snapshot is in the store.
+func (s *sharedReader) putWorkingSet(ctx context.Context, chunks []storage.ChunkRef) error {
+	if replicated, err := s.far.Has(ctx, s.manifest.Meta.Key); err != nil || !replicated {
+		return err
+	}
+	_, err := s.far.WorkingSet(ctx, s.manifest)
+	if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrCorrupt) {
+		return s.far.PutWorkingSet(ctx, s.manifest, chunks)
+	}
+	return err
+}
