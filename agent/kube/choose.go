@@ -43,6 +43,7 @@ func (c *Cluster) Choose(ctx context.Context, ref agent.PodRef) (agent.Choice, e
 		}
 		select {
 		case <-news:
+		case <-time.After(lookAgain):
 		case <-ctx.Done():
 			return choice, err
 		}
@@ -74,11 +75,10 @@ func (c *Cluster) podOf(ctx context.Context, ref agent.PodRef) (*corev1.Pod, err
 // choose is Choose as things are now.
 func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, error) {
 	var choice agent.Choice
-	policies, _, err := c.rulesOf(ctx, pod.Namespace)
-	if err != nil {
-		return choice, err
+	policy, several := c.policyFor(ctx, pod)
+	if several != nil && !rules.Refused(several) {
+		return choice, several
 	}
-	policy, several := rules.Only(pod, policies)
 	choice.Fail = rules.MustRestore(pod, policy)
 	facts, err := c.node.Facts(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start, name str
 		return nil, start.Named(name, nil)
 	}
 	s, err := c.podSnapshot(ctx, k)
-	if err == nil && s == nil { // the pod may be quicker than the cache
+	if err == nil && (s == nil || !rules.Ready(s) || !rules.Replicated(s)) { // the pod may be quicker than the cache
 		s = new(podsnapshotv1.PodSnapshot)
 		if err = c.live.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
 			s, err = nil, nil
@@ -140,14 +140,14 @@ func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start, name str
 
 // newestSnapshot returns the newest PodSnapshot of a pod's group.
 func (c *Cluster) newestSnapshot(ctx context.Context, start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy) (*podsnapshotv1.PodSnapshot, error) {
-	var all podsnapshotv1.PodSnapshotList
-	if err := c.client.List(ctx, &all, client.InNamespace(start.Pod.Namespace)); err != nil {
-		return nil, fmt.Errorf("read PodSnapshots of namespace %s: %w", start.Pod.Namespace, err)
+	all, err := c.groupOf(ctx, start.Pod, policy)
+	if err != nil {
+		return nil, err
 	}
-	for i := range all.Items {
-		all.Items[i] = *c.latest.newer(keyOf(&all.Items[i]), &all.Items[i])
+	for i := range all {
+		all[i] = *c.latest.newer(keyOf(&all[i]), &all[i])
 	}
-	return start.NewestOf(policy, all.Items)
+	return start.NewestOf(policy, all)
 }
 
 // available checks that this node can have a snapshot, and that what is stored is what the

@@ -24,7 +24,7 @@ func (c *Cluster) servePolicy(ctx context.Context, name client.ObjectKey) (recon
 	if err := c.client.Get(ctx, name, p); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	policies, find, err := c.rulesOf(ctx, p.Namespace)
+	policies, find, err := c.rulesOf(ctx, p.Namespace, c.client.List)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

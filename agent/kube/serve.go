@@ -113,21 +113,31 @@ func (c *Cluster) close(a asked) error {
 
 // prepare returns the plan for a pod's checkpoint, or a refusal.
 func (c *Cluster) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error) {
-	policies, find, err := c.rulesOf(ctx, pod.Namespace)
+	policies, find, err := c.rulesOf(ctx, pod.Namespace, c.client.List)
 	if err != nil {
+		return nil, err
+	}
+	plan, err := rules.Prepare(pod, policies, find)
+	if !rules.Refused(err) {
+		return plan, err
+	}
+	if policies, find, err = c.rulesOf(ctx, pod.Namespace, c.fresh); err != nil { // the cache may be behind
 		return nil, err
 	}
 	return rules.Prepare(pod, policies, find)
 }
 
+// list reads objects.
+type list func(context.Context, client.ObjectList, ...client.ListOption) error
+
 // rulesOf returns the policies of a namespace, and how to find the storage configs that they name.
-func (c *Cluster) rulesOf(ctx context.Context, namespace string) ([]podsnapshotv1.PodSnapshotPolicy, rules.Find, error) {
+func (c *Cluster) rulesOf(ctx context.Context, namespace string, read list) ([]podsnapshotv1.PodSnapshotPolicy, rules.Find, error) {
 	var policies podsnapshotv1.PodSnapshotPolicyList
-	if err := c.client.List(ctx, &policies, client.InNamespace(namespace)); err != nil {
+	if err := read(ctx, &policies, client.InNamespace(namespace)); err != nil {
 		return nil, nil, fmt.Errorf("read policies of namespace %s: %w", namespace, err)
 	}
 	var configs podsnapshotv1.PodSnapshotStorageConfigList
-	if err := c.client.List(ctx, &configs); err != nil {
+	if err := read(ctx, &configs); err != nil {
 		return nil, nil, fmt.Errorf("read storage configs: %w", err)
 	}
 	return policies.Items, func(name string) (*podsnapshotv1.PodSnapshotStorageConfig, bool) {

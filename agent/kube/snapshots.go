@@ -186,7 +186,7 @@ func (c *Cluster) planOf(ctx context.Context, q agent.Request) (*rules.Plan, err
 }
 
 func (c *Cluster) prepareLocal(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error) {
-	policies, find, err := c.rulesOf(ctx, pod.Namespace)
+	policies, find, err := c.rulesOf(ctx, pod.Namespace, c.client.List)
 	if err != nil {
 		return nil, err
 	}

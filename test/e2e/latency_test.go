@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/test/bed"
 )
 
 const (
@@ -30,7 +32,7 @@ func TestLatency(t *testing.T) {
 		cold.add(first.took, first.stages)
 		before := w.life(first)
 		s := w.checkpoint(first)
-		checkpoints.add(s.took, s.stages)
+		checkpoints.add(s.took, append(s.stages, w.timeline(w.Node(i%2), s.name)...))
 		w.remove(name)
 		again := w.run(w.pod(name, on(w.Node(i%2)), there))
 		same.add(again.took, again.stages)
@@ -54,10 +56,29 @@ func TestLatency(t *testing.T) {
 	t.Logf("%d pods of %d MiB, in turn:\n%s", rounds, latencyMiB, &b)
 }
 
-// stage is a moment on the way of what is measured, counted from the beginning.
+// stage is a moment on the way of what is measured, counted from the beginning, or what a part of it
+// took.
 type stage struct {
 	name string
-	at   time.Duration
+	took time.Duration
+}
+
+// timeline is what the agent of a node says of the stages of a checkpoint.
+func (w *world) timeline(n *bed.Node, snapshot string) (stages []stage) {
+	w.Helper()
+	text, err := n.Exec(w.ctx, "diapause", "--output=json", "inspect", w.namespace+"/"+snapshot)
+	w.must(err)
+	var s struct {
+		Timeline []struct {
+			Name   string
+			TookMS float64 `json:"took_ms"`
+		}
+	}
+	w.must(json.Unmarshal([]byte(text), &s))
+	for _, x := range s.Timeline {
+		stages = append(stages, stage{"of it the agent's " + x.Name, time.Duration(x.TookMS * float64(time.Millisecond))})
+	}
+	return stages
 }
 
 // samples are repeated measurements of one thing and of the stages on its way.
@@ -76,7 +97,7 @@ func (s *samples) add(total time.Duration, stages []stage) {
 		if s.stages[x.name] == nil {
 			s.names = append(s.names, x.name)
 		}
-		s.stages[x.name] = append(s.stages[x.name], x.at)
+		s.stages[x.name] = append(s.stages[x.name], x.took)
 	}
 }
 
@@ -86,7 +107,7 @@ func (s *samples) print(to *tabwriter.Writer, what string) {
 	}
 	line(what, s.total)
 	for _, name := range s.names {
-		line("until "+name, s.stages[name])
+		line(name, s.stages[name])
 	}
 }
 
@@ -101,7 +122,7 @@ var podStages = []struct {
 	condition corev1.PodConditionType
 	name      string
 }{
-	{corev1.PodScheduled, "it is scheduled"}, {corev1.PodReadyToStartContainers, "its sandbox runs"}, {podsnapshotv1.ConditionPodRestored, "it is restored"},
+	{corev1.PodScheduled, "until it is scheduled"}, {corev1.PodReadyToStartContainers, "until its sandbox runs"}, {podsnapshotv1.ConditionPodRestored, "until it is restored"},
 }
 
 // reached adds the stages that a pod has reached by now to those that it had reached before.

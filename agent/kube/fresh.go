@@ -1,0 +1,61 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+const (
+	// freshTime is how long the API server may take to answer before the cache has to do.
+	freshTime = time.Second
+	// lookAgain is how often a snapshot that is waited for is looked at although nothing was heard of
+	// it: after the API server was away, the cache may be silent for a while.
+	lookAgain = time.Second
+)
+
+// fresh lists objects as the API server has them, or as the cache has them if that does not answer.
+// The cache may be behind by more than a pod's start takes: for a moment always, and for half a minute
+// after the API server was away.
+func (c *Cluster) fresh(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	soon, cancel := context.WithTimeout(ctx, freshTime)
+	defer cancel()
+	if c.live.List(soon, list, opts...) == nil {
+		return nil
+	}
+	return c.client.List(ctx, list, opts...)
+}
+
+// policyFor returns the policy that selects a pod, nil if there is none. The error is a refusal if
+// there are several.
+func (c *Cluster) policyFor(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.PodSnapshotPolicy, error) {
+	var policies podsnapshotv1.PodSnapshotPolicyList
+	for _, read := range []list{c.client.List, c.fresh} {
+		if err := read(ctx, &policies, client.InNamespace(pod.Namespace)); err != nil {
+			return nil, fmt.Errorf("read policies of namespace %s: %w", pod.Namespace, err)
+		}
+		if policy, err := rules.Only(pod, policies.Items); policy != nil || err != nil {
+			return policy, err
+		}
+	}
+	return nil, nil
+}
+
+// groupOf returns the PodSnapshots that have the labels of a pod's group, and perhaps others.
+func (c *Cluster) groupOf(ctx context.Context, pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) ([]podsnapshotv1.PodSnapshot, error) {
+	labels, missing := rules.Group(policy, pod.Labels)
+	if len(missing) > 0 {
+		return nil, nil
+	}
+	var all podsnapshotv1.PodSnapshotList
+	if err := c.fresh(ctx, &all, client.InNamespace(pod.Namespace), client.MatchingLabels(labels)); err != nil {
+		return nil, fmt.Errorf("read PodSnapshots of namespace %s: %w", pod.Namespace, err)
+	}
+	return all.Items, nil
+}
