@@ -16,10 +16,12 @@ type link struct {
 	bytes   float64 // that came since began
 }
 
-// What a link is taken to be before it has been measured, and which bursts of reads tell anything of
-// its rate: those of so many bytes.
+// What the rate of a link is taken to be before it has been measured: that of a network, or, when it
+// answers so soon, that of a disk; and which bursts of reads tell anything of it: those of so many bytes.
 const (
 	usualRate   = 100e6
+	diskRate    = 2e9
+	diskLatency = 1e-3
 	burstLeast  = 4 << 20
 	burstMost   = 64 << 20
 	slowerReads = 1.02 // by so much every read raises what is taken for the shortest
@@ -70,10 +72,13 @@ func (l *link) end(began time.Time, n int, err error) {
 func (l *link) state() (latency, rate float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rate == 0 {
-		return l.latency, usualRate
+	switch {
+	case l.rate > 0:
+		return l.latency, l.rate
+	case l.latency > 0 && l.latency < diskLatency:
+		return l.latency, diskRate
 	}
-	return l.latency, l.rate
+	return l.latency, usualRate
 }
 
 // Bounds of a run, of a gap in it, and of the reads of a batch that are under way.
@@ -83,13 +88,17 @@ const (
 	leastReads, mostReads = 4, 64
 )
 
+// readCost is how many seconds of a processor a read takes, however short.
+const readCost = 30e-6
+
 // bounds says how runs are best cut. While one answer is waited for the wire carries a number of
 // bytes: that many must be asked for at any time to keep it busy, and are a good read. To ask once
-// more costs a share of them, since other answers come meanwhile: a smaller gap is cheaper to read.
+// more costs a share of them, since other answers come meanwhile, or what a read costs at least: a
+// smaller gap is cheaper to read.
 func (l *link) bounds() (gap, run int64) {
 	latency, rate := l.state()
 	n := int64(latency * rate)
-	return min(max(n/mostReads, leastGap), mostGap), min(max(n, leastRun), mostRun)
+	return min(max(n/mostReads, int64(readCost*rate), leastGap), mostGap), min(max(n, leastRun), mostRun)
 }
 
 // inFlight returns how many runs are to be read at a time: twice what keeps the wire busy.

@@ -54,6 +54,7 @@ func TestRetention(t *testing.T) {
 	var made []string
 	for i := range 4 {
 		made = append(made, w.complete(w.trigger(fmt.Sprint("t", i), "web")).Name)
+		time.Sleep(time.Second) // of two that are made in one second, it is the name that says which is older
 	}
 	err := w.eventually(func(context.Context) error {
 		var left []string

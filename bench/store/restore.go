@@ -62,39 +62,51 @@ func touched(size int) []byte {
 }
 
 // restoreHeap compares a restore from the local disk with the loop that decodes and verifies the
-// same chunks from memory, on all cores.
-func (b *bench) restoreHeap(ctx context.Context) (err error) {
+// same chunks from memory, on all cores; of a snapshot in zstd, and in S2.
+func (b *bench) restoreHeap(ctx context.Context) error {
 	const name = "restore/heap"
-	p, err := b.newPlace(ctx, local, storage.Options{})
+	for _, c := range []struct {
+		codec  storage.Codec
+		suffix string
+	}{{storage.CodecZstd, ""}, {storage.CodecS2, "_s2"}} {
+		whole, loop, decodeOnly, last, err := b.restoreIn(ctx, c.codec)
+		if err != nil {
+			return err
+		}
+		b.bounded(name, throughput+c.suffix, b.rate(b.base, whole.took), mbPerSecond, b.rate(b.base, loop.took))
+		b.add(name, "throughput_decode_without_verify"+c.suffix, b.rate(b.base, decodeOnly.took), mbPerSecond)
+		b.bounded(name, seconds+c.suffix, whole.took.Seconds(), second, loop.took.Seconds())
+		b.add(name, "read_bytes"+c.suffix, float64(last.read), byteUnit)
+		b.add(name, requests+c.suffix, float64(last.requests), count)
+	}
+	return nil
+}
+
+// restoreIn measures restores of a snapshot in a codec.
+func (b *bench) restoreIn(ctx context.Context, codec storage.Codec) (whole, loop, decodeOnly best, last restored, err error) {
+	p, err := b.newPlace(ctx, local, storage.Options{Codec: codec})
 	if err != nil {
-		return err
+		return whole, loop, decodeOnly, last, err
 	}
 	defer func() { err = join(err, p.remove()) }()
 	m, err := p.save(ctx, "one", nil, b.base)
 	if err != nil {
-		return err
+		return whole, loop, decodeOnly, last, err
 	}
 	list, err := workOf(ctx, p, m, b.base)
 	if err != nil {
-		return err
+		return whole, loop, decodeOnly, last, err
 	}
 	into := touched(len(b.base.raw))
-	var whole, loop, decodeOnly best
-	var last restored
 	for range rounds {
 		if last, err = restore(ctx, p, local, "one", into); err != nil {
-			return err
+			return whole, loop, decodeOnly, last, err
 		}
 		whole.add(last.took)
 		loop.add(decodeAndVerify(list))
 		decodeOnly.add(decodeAlone(list))
 	}
-	b.bounded(name, throughput, b.rate(b.base, whole.took), mbPerSecond, b.rate(b.base, loop.took))
-	b.add(name, "throughput_decode_without_verify", b.rate(b.base, decodeOnly.took), mbPerSecond)
-	b.bounded(name, seconds, whole.took.Seconds(), second, loop.took.Seconds())
-	b.add(name, "read_bytes", float64(last.read), byteUnit)
-	b.add(name, requests, float64(last.requests), count)
-	return nil
+	return whole, loop, decodeOnly, last, nil
 }
 
 // restoreWire compares a restore over a network with the time that the network needs for the bytes.
