@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube/rules"
@@ -30,6 +31,24 @@ func (c *Cluster) fresh(ctx context.Context, list client.ObjectList, opts ...cli
 		return nil
 	}
 	return c.client.List(ctx, list, opts...)
+}
+
+// now returns the pod of a cached pod's name as the API server has it, or the cached one if that does
+// not answer. It returns nil if there is none on this node any more.
+func (c *Cluster) now(ctx context.Context, cached *corev1.Pod) *corev1.Pod {
+	ctx, cancel := context.WithTimeout(ctx, freshTime)
+	defer cancel()
+	pod := new(corev1.Pod)
+	err := c.live.Get(ctx, client.ObjectKeyFromObject(cached), pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return cached
+	case pod.Spec.NodeName != c.cfg.NodeName:
+		return nil
+	}
+	return pod
 }
 
 // policyFor returns the policy that selects a pod, nil if there is none. The error is a refusal if

@@ -65,6 +65,11 @@ func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 	case c.orders.busy(string(pod.UID)):
 		return nil // nextTurn comes back here
 	}
+	if a.taken() == "" {
+		if pod = c.now(ctx, pod); pod == nil {
+			return nil // it is looked at again when the cache has heard of it
+		}
+	}
 	plan, err := c.prepare(ctx, pod)
 	if rules.Refused(err) {
 		return c.refuse(ctx, a, pod, err.Error())
