@@ -169,10 +169,26 @@ func (s *session) open(m *sidecar.Message) error {
 	}
 	size, err := s.src.Size(m.Text)
 	if err != nil {
-		return err
+		size = unknownSize // a sidecar that has come back reads all the same
 	}
 	s.files[uint32(m.ID)] = imageFile{name: m.Text, size: size}
-	return nil
+	return err
+}
+
+// unknownSize is the size of a file that could not be opened. Its reads are tried: that they fail is
+// what the source has to hear of, which the sandbox may never ask it for.
+const unknownSize = -1
+
+// length returns how many bytes of a read are in the file.
+func (s *session) length(r *readRequest) int64 {
+	size := r.file.size
+	if size == unknownSize {
+		var err error
+		if size, err = s.src.Size(r.file.name); err != nil {
+			return r.total
+		}
+	}
+	return max(0, min(r.total, size-r.off))
 }
 
 // register takes over f.
@@ -237,7 +253,7 @@ func (s *session) work(ctx context.Context) {
 // carryOut fills the ranges of r and returns the number of bytes, fewer than asked for at the end
 // of the file.
 func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
-	n := max(0, min(r.total, r.file.size-r.off))
+	n := s.length(r)
 	if n == 0 {
 		return 0, nil
 	}

@@ -261,6 +261,8 @@ func TestRootfsStartedAgain(t *testing.T) {
 	n.agent.Kill()
 	n.startAgent()
 	n.mustCLI("rm", s.Name)
+	n.agent.Kill() // its sidecar now opens what is not there any more
+	n.startAgent()
 	if got := n.sh(b, "app", "md5sum /bulk"); got != sum {
 		t.Errorf("without its snapshot a pod has %s, had %s", got, sum)
 	}

@@ -10,6 +10,7 @@ import (
 func TestStoreCommands(t *testing.T) {
 	n := start(t)
 	pod := n.workload("counter", "serve", "--mib", "16")
+	n.serving(pod) // its memory is filled
 	n.checkpoint("--name", "one", pod.ID)
 	var stats struct {
 		Stores []struct {
