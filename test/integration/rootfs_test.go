@@ -117,7 +117,7 @@ func TestRootfsAgentKilled(t *testing.T) {
 		})
 		time.Sleep(after * time.Millisecond)
 		n.agent.Kill()
-		if !strings.Contains(n.agent.Log(), `msg="restore ended"`) {
+		if !n.allLoaded() {
 			interrupted++
 		}
 		time.Sleep(300 * time.Millisecond)
@@ -142,6 +142,25 @@ func TestRootfsAgentKilled(t *testing.T) {
 	if interrupted == 0 {
 		t.Error("no kill came before the sandbox had all its files")
 	}
+}
+
+// allLoaded reports whether the agent has noted of every restore that its sandbox has all its files.
+func (n *node) allLoaded() bool {
+	n.Helper()
+	files, err := filepath.Glob("/run/diapause/requests/*/restore.json")
+	if err != nil || len(files) == 0 {
+		n.Fatalf("restores under way: %v, %v", files, err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			n.Fatal(err)
+		}
+		if !strings.Contains(string(b), `"loaded":true`) {
+			return false
+		}
+	}
+	return true
 }
 
 // TestRootfsDamaged damages what is stored: the restore is refused or ends its sandbox, nothing
