@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,7 +43,7 @@ func (c *Cluster) remove(ctx context.Context, s *podsnapshotv1.PodSnapshot) erro
 	if err != nil {
 		return err
 	}
-	if err := c.node.Remove(ctx, k, location); err != nil {
+	if err := c.removeStored(ctx, k, location); err != nil {
 		c.deleting(ctx, s, err)
 		return fmt.Errorf("delete PodSnapshot %s: %w", k, err)
 	}
@@ -54,6 +55,24 @@ func (c *Cluster) remove(ctx context.Context, s *podsnapshotv1.PodSnapshot) erro
 		return fmt.Errorf("delete PodSnapshot %s: %w", k, err)
 	}
 	return nil
+}
+
+// maxRemovals is how many removals may wait for a store at once: one that does not answer must not
+// keep all workers from everything else.
+const maxRemovals = workers / 2
+
+// errBusy: as many removals as may be are under way; this one is tried again.
+var errBusy = errors.New("other snapshots are being removed")
+
+// removeStored removes what is stored of a snapshot, on this node and at a location.
+func (c *Cluster) removeStored(ctx context.Context, k snapshot.Key, location string) error {
+	select {
+	case c.removals <- struct{}{}:
+		defer func() { <-c.removals }()
+	default:
+		return errBusy
+	}
+	return c.node.Remove(ctx, k, location)
 }
 
 // deleting says in the status why a PodSnapshot is still there.
@@ -111,7 +130,7 @@ func (c *Cluster) serveDeleted(ctx context.Context, e entry) error {
 	if e.Plan != nil {
 		location = e.Plan.Store
 	}
-	if err := c.node.Remove(ctx, e.Key, location); err != nil {
+	if err := c.removeStored(ctx, e.Key, location); err != nil {
 		return fmt.Errorf("remove what is left of PodSnapshot %s: %w", e.Key, err)
 	}
 	return c.forget(ctx, e.Key)

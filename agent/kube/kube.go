@@ -64,7 +64,8 @@ type Cluster struct {
 	orders   *orders
 	latest   *latest
 	attempts *attempts
-	news     bell // of PodSnapshots
+	removals chan struct{} // has an element for each removal under way
+	news     bell          // of PodSnapshots
 	reports  chan report
 	synced   chan struct{} // closed when the caches are filled
 
@@ -94,7 +95,7 @@ func New(cfg Config, node Node) (*Cluster, error) {
 	c := &Cluster{
 		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr,
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("diapause"),
-		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(),
+		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(), removals: make(chan struct{}, maxRemovals),
 		reports: make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
 	}
 	if err := c.control(); err != nil {
