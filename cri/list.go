@@ -9,6 +9,7 @@ import (
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
 	"golang.org/x/sync/errgroup"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -66,7 +67,8 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 	return nil, fmt.Errorf("pod %s: %w", id, ErrNotFound)
 }
 
-// Running returns the ids of the pod's running containers, in order of creation. Its error is of kind
+// Running returns the ids of the pod's running containers, in order of creation. It asks the shim of
+// each: the CRI hears of an end only after the container has been deleted there. Its error is of kind
 // ErrNotFound.
 func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 	pods, err := c.list(ctx, filterID(podID))
@@ -78,9 +80,30 @@ func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 	}
 	var ids []string
 	for _, x := range pods[0].running() {
-		ids = append(ids, x.ID)
+		ok, err := c.runs(ctx, x.ID)
+		if err != nil {
+			return nil, fmt.Errorf("containers of pod %s: %w", podID, err)
+		}
+		if ok {
+			ids = append(ids, x.ID)
+		}
 	}
 	return ids, nil
+}
+
+// runs reports whether a container runs, or is paused.
+func (c *Client) runs(ctx context.Context, id string) (bool, error) {
+	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
+	if err := native(err); isGone(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("state of container %s: %w", id, err)
+	}
+	switch r.GetProcess().GetStatus() {
+	case task.Status_RUNNING, task.Status_PAUSED, task.Status_PAUSING:
+		return true, nil
+	}
+	return false, nil
 }
 
 func filterID(id string) *criapi.PodSandboxFilter { return &criapi.PodSandboxFilter{Id: id} }
