@@ -64,8 +64,8 @@ func (a *Agent) readWorkload(request string) (w workload, err error) {
 	return w, err
 }
 
-// saved takes a checkpoint that a workload has begun: its sandbox is paused and waits at sock, which
-// saved takes over if it returns no error.
+// saved takes a checkpoint that a workload has begun: its sentry waits at sock, and pauses the sandbox
+// once its files are open there. Saved takes sock over if it returns no error.
 func (a *Agent) saved(o sidecar.Options, sock int) error {
 	w, err := a.readWorkload(o.Request)
 	if err != nil || subtle.ConstantTimeCompare([]byte(w.Token), []byte(o.Token)) != 1 {
