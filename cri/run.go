@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"github.com/containerd/errdefs"
 	"github.com/google/uuid"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -122,8 +123,29 @@ func (c *Client) undo(ctx context.Context, id, logs string) error {
 	return errors.Join(err, os.RemoveAll(logs))
 }
 
+// What containerd asks a shim must be answered within two seconds. A shim that waits for runsc, which is
+// busy with another container of the pod, is late; a kubelet tries again then.
+const (
+	removeAttempts = 10
+	removePause    = time.Second
+)
+
 // RemovePod stops a pod and removes it. A pod that is gone already is no error.
-func (c *Client) RemovePod(ctx context.Context, id string) error {
+func (c *Client) RemovePod(ctx context.Context, id string) (err error) {
+	for range removeAttempts {
+		if err = c.removePod(ctx, id); !errdefs.IsDeadlineExceeded(err) {
+			break
+		}
+		select {
+		case <-time.After(removePause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Client) removePod(ctx context.Context, id string) error {
 	if _, err := c.runtime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		if err := native(err); !isGone(err) {
 			return fmt.Errorf("stop pod %s: %w", id, err)

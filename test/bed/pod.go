@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"diapause.dev/test/images"
+	"google.golang.org/grpc/codes"
+	rpc "google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -127,8 +129,18 @@ func (b *Bed) PodIP(ctx context.Context, id string) (string, error) {
 	return s.Status.GetNetwork().GetIp(), nil
 }
 
-// RemovePod ends the pod with that id, without grace, and removes it.
+// RemovePod ends the pod with that id, without grace, and removes it. As a
+// kubelet does, it tries again when a shim was too busy to answer containerd.
 func (b *Bed) RemovePod(ctx context.Context, id string) error {
+	for {
+		err := b.removePod(ctx, id)
+		if ctx.Err() != nil || rpc.Code(err) != codes.DeadlineExceeded {
+			return err
+		}
+	}
+}
+
+func (b *Bed) removePod(ctx context.Context, id string) error {
 	if _, err := b.Runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		return fmt.Errorf("bed: stop pod %s: %w", id, err)
 	}

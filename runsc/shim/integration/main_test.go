@@ -123,7 +123,7 @@ func runPod(t *testing.T, s bed.PodSpec) *bed.Pod {
 
 func removePod(t *testing.T, id string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	if err := client.RemovePod(ctx, id); err != nil {
 		t.Error(err)
