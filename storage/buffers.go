@@ -4,10 +4,9 @@ import "sync"
 
 // Buffers that are large and short-lived, shared by all stores of the process.
 var (
-	packBuffers    = sync.Pool{New: func() any { return new([]byte) }}
-	segmentBuffers = sync.Pool{New: func() any { return new([]byte) }}
-	runBuffers     = sync.Pool{New: func() any { return new([]byte) }}
-	chunkBuffers   = sync.Pool{New: func() any { return new([]byte) }}
+	packBuffers  = sync.Pool{New: func() any { return new([]byte) }}
+	runBuffers   = sync.Pool{New: func() any { return new([]byte) }}
+	chunkBuffers = sync.Pool{New: func() any { return new([]byte) }}
 )
 
 // getBuffer returns a buffer for the stored bytes of one chunk; its length is not specified.

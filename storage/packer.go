@@ -15,7 +15,7 @@ type packer struct {
 	w       *Writer
 	uploads sync.WaitGroup
 	most    int   // packs that may be under way
-	memory  int64 // bytes of segments that there may be
+	memory  int64 // bytes of pieces that there may be
 
 	mu       sync.Mutex
 	wake     sync.Cond            // room, something to read, a pack written, or the writer's end
@@ -24,7 +24,7 @@ type packer struct {
 	laying   bool                 // by one worker at a time
 	open     *openPack            // being filled, or nil
 	active   int                  // packs under way
-	held     int64                // bytes of segments
+	held     int64                // bytes of memory of pieces that the backend has not read
 	raw, out int64                // for Progress
 
 	packs []*openPack // by number
@@ -76,7 +76,7 @@ func (p *packer) lay(pl placement) error {
 		known, ok := p.w.lineage.find(c.Digest, c.Raw) // by a chunk of this snapshot, meanwhile
 		if ok {
 			c = known
-		} else if err := p.store(&c, pl.stored); err != nil {
+		} else if err := p.store(&c, &pl); err != nil {
 			return err
 		}
 		putBuffer(pl.buffer)
@@ -90,51 +90,45 @@ func (p *packer) lay(pl placement) error {
 }
 
 // store appends a chunk's bytes to the open pack and says in c where they are.
-func (p *packer) store(c *Chunk, data []byte) error {
-	room := 0
-	if p.w.lineage.lock != nil {
-		room = sealed
+func (p *packer) store(c *Chunk, pl *placement) error {
+	add := piece{data: pl.stored, held: int64(len(pl.stored))}
+	if pl.buffer != nil {
+		add.buffer, add.held = pl.buffer, int64(cap(*pl.buffer))
 	}
-	s, err := p.room(len(data) + room)
-	if err != nil {
+	if p.w.lineage.lock != nil {
+		add.seal, add.data = true, pl.stored[:len(pl.stored)+sealed]
+	}
+	if err := p.room(len(add.data), add.held); err != nil {
 		return err
 	}
 	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
-	c.Offset, c.Stored = uint32(p.open.size), uint32(len(data)+room)
-	p.open.append(s, data, room)
-	p.out += int64(len(data))
+	c.Offset, c.Stored = uint32(p.open.size), uint32(len(add.data))
+	p.open.append(add)
+	pl.buffer = nil // is the pack's
+	p.out += int64(len(pl.stored))
 	p.w.lineage.add(*c)
 	return nil
 }
 
-// room returns a segment of the open pack with room for n bytes, as soon as there may be one more
-// pack, or segment, if need be.
-func (p *packer) room(n int) (*segment, error) {
+// room sees to it that there is an open pack with room for n bytes, and memory for as many as are
+// held, as soon as there may be.
+func (p *packer) room(n int, held int64) error {
 	if p.open != nil && int64(p.open.size+n) > p.w.options.PackSize {
 		p.close()
 	}
 	if p.open == nil {
 		if err := p.await(func() bool { return p.active < p.most }); err != nil {
-			return nil, err
+			return err
 		}
 		p.newPack()
 	}
-	if s := p.open.tail(n); s != nil {
-		return s, nil
-	}
-	p.open.finishTail()
-	size := int64(max(n+packHeaderSize, segmentSize))
-	if err := p.await(func() bool { return p.held == 0 || p.held+size <= p.memory }); err != nil {
-		return nil, err
-	}
-	p.held += size
-	s := &segment{data: segmentBuffers.Get().(*[]byte), held: size}
-	*s.data = sized(s.data, int(size))[:0]
-	p.open.segments = append(p.open.segments, s)
-	if p.open.size == 0 {
-		p.open.append(s, packHeader(p.open.id), 0)
-	}
-	return s, nil
+	return p.await(func() bool {
+		if p.held == 0 || p.held+held <= p.memory {
+			return true
+		}
+		p.open.urge()
+		return false
+	})
 }
 
 // await waits until something holds, or the writer ends.
@@ -148,11 +142,16 @@ func (p *packer) await(ready func() bool) error {
 	return context.Cause(p.w.ctx)
 }
 
-// free gives a segment's memory back.
-func (p *packer) free(s *segment) {
-	p.held -= s.held
-	segmentBuffers.Put(s.data)
-	s.data = nil // the pack is remembered
+// free gives back the memory of pieces that the backend has read.
+func (p *packer) free(pieces []piece) {
+	if len(pieces) == 0 {
+		return
+	}
+	for i := range pieces {
+		p.held -= pieces[i].held
+		putBuffer(pieces[i].buffer)
+	}
+	clear(pieces)
 	p.wake.Broadcast()
 }
 
@@ -161,6 +160,7 @@ func (p *packer) newPack() {
 	o := &openPack{p: p, id: newPackID(), number: len(p.packs), passage: p.w.store.wire.begin()}
 	p.packs = append(p.packs, o)
 	p.open = o
+	o.append(piece{data: packHeader(o.id)})
 	p.active++
 	p.uploads.Go(func() {
 		err := p.upload(o)
@@ -180,7 +180,8 @@ func (p *packer) close() {
 		return
 	}
 	p.open.closed = true
-	p.open.finishTail()
+	p.open.urgent = true
+	p.wake.Broadcast()
 	p.open = nil
 }
 

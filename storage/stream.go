@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"crypto/cipher"
 	"io"
 
 	"diapause.dev/storage/digest"
@@ -17,116 +18,97 @@ type openPack struct {
 	passage *passage
 	damage  digest.Damage
 
-	size     int        // bytes appended
-	segments []*segment // not read to their end yet
-	closed   bool       // nothing will be appended any more
-	waiting  bool       // the backend waits for more
+	size    int     // bytes appended
+	pieces  []piece // not taken yet
+	untaken int     // bytes of pieces
+	urgent  bool    // the backend is to have what there is, however little
+	closed  bool    // nothing will be appended any more
+	waiting bool    // the backend waits for more
 
-	piece []byte // that was taken last, as far as it has not been read; of the first segment
-	pack  Pack   // set at the end of reading
+	taken []piece // what the backend reads
+	at    int     // the first of them that it has not read whole
+	read  int     // bytes of that one that it has read
+	pack  Pack    // set at the end of reading
 }
 
-// segment is memory of a pack: chunks side by side, none of which goes on in the next segment.
-type segment struct {
-	data   *[]byte
+// piece is the stored bytes of one chunk, where they are: they are not moved before the backend reads
+// them.
+type piece struct {
+	data   []byte
+	offset uint32  // in the pack
+	seal   bool    // to be encrypted in place, when it is taken; the last bytes of data are room for the tag
+	buffer *[]byte // that holds data, to be given back; nil: others own it
 	held   int64   // of packer.held
-	read   int     // bytes that have been taken
-	full   bool    // nothing will be appended any more
-	chunks []place // not taken yet, to be encrypted; none when the pack is not
 }
 
-// place is where a chunk lies, before it is encrypted.
-type place struct {
-	offset   uint32 // in the pack
-	from, to int    // in the segment
-}
+// leastPiece is what the backend is woken for, in bytes: fewer wait until there are more.
+const leastPiece = 256 << 10
 
-// segmentSize is the memory of a segment, in bytes; one that holds a single large chunk may be
-// larger. leastPiece is what the backend is woken for: fewer bytes wait until there are more.
-const (
-	segmentSize = 1 << 20
-	leastPiece  = 256 << 10
-)
-
-// tail returns the segment that n more bytes go to, or nil if there is none with room for them.
-func (o *openPack) tail(n int) *segment {
-	if len(o.segments) == 0 {
-		return nil
-	}
-	s := o.segments[len(o.segments)-1]
-	if s.full || len(*s.data)+n > cap(*s.data) {
-		return nil
-	}
-	return s
-}
-
-// finishTail lets the backend have what there is.
-func (o *openPack) finishTail() {
-	if len(o.segments) > 0 {
-		o.segments[len(o.segments)-1].full = true
-	}
-	o.p.wake.Broadcast()
-}
-
-// append adds bytes to a segment of which tail said that they have room in it.
-func (o *openPack) append(s *segment, data []byte, room int) {
-	if room > 0 {
-		at := len(*s.data)
-		s.chunks = append(s.chunks, place{uint32(o.size), at, at + len(data)})
-	}
-	*s.data = append(*s.data, data...)
-	*s.data = (*s.data)[:len(*s.data)+room]
-	o.size += len(data) + room
-	o.passage.add(len(data) + room)
-	if o.waiting && len(*s.data)-s.read >= leastPiece {
+// append adds a piece.
+func (o *openPack) append(c piece) {
+	c.offset = uint32(o.size)
+	o.pieces = append(o.pieces, c)
+	o.size += len(c.data)
+	o.untaken += len(c.data)
+	o.p.held += c.held
+	o.passage.add(len(c.data))
+	if o.waiting && o.ready() {
 		o.p.wake.Broadcast()
 	}
 }
 
-// take returns the next bytes for the backend, encrypted; it waits for them. The bytes stay until
-// the next call. After the last ones the error is io.EOF.
-func (o *openPack) take() ([]byte, error) {
-	piece, chunks, err := o.next()
-	if err != nil {
-		return nil, err
+// urge lets the backend have what there is.
+func (o *openPack) urge() {
+	o.urgent = true
+	if o.waiting && o.ready() {
+		o.p.wake.Broadcast()
 	}
-	if len(chunks) > 0 {
-		a := o.p.w.lineage.lock.packAEAD(o.id)
-		for _, c := range chunks {
-			sealChunk(a, o.id, c.offset, piece[c.from:c.to])
-		}
-	}
-	o.damage.Add(piece)
-	return piece, nil
 }
 
-// next waits for a piece: whole chunks of the first segment, and where they lie in it.
-func (o *openPack) next() ([]byte, []place, error) {
+// ready reports whether the backend may have more.
+func (o *openPack) ready() bool { return o.untaken >= leastPiece || o.urgent && o.untaken > 0 }
+
+// take waits for the next pieces for the backend and encrypts them. They stay until the next call.
+// After the last ones the error is io.EOF.
+func (o *openPack) take() error {
+	if err := o.next(); err != nil {
+		return err
+	}
+	var a cipher.AEAD
+	for i := range o.taken {
+		c := &o.taken[i]
+		if c.seal {
+			if a == nil {
+				a = o.p.w.lineage.lock.packAEAD(o.id)
+			}
+			sealChunk(a, o.id, c.offset, c.data[:len(c.data)-sealed])
+		}
+		o.damage.Add(c.data)
+	}
+	return nil
+}
+
+// next frees the pieces that were taken and waits for others.
+func (o *openPack) next() error {
 	o.p.mu.Lock()
 	defer o.p.mu.Unlock()
 	defer func() { o.waiting = false }()
+	o.p.free(o.taken)
+	o.taken, o.at, o.read = o.taken[:0], 0, 0
 	for {
-		if o.p.w.ctx.Err() != nil {
-			return nil, nil, context.Cause(o.p.w.ctx)
-		}
-		if len(o.segments) == 0 && o.closed {
+		switch {
+		case o.p.w.ctx.Err() != nil:
+			return context.Cause(o.p.w.ctx)
+		case o.ready():
+			o.passage.take(o.untaken)
+			o.taken, o.pieces = o.pieces, o.taken
+			o.untaken, o.urgent = 0, o.closed
+			return nil
+		case o.closed:
 			failpoint.PackSealed.Hit()
 			o.passage.whole()
 			o.pack = Pack{ID: o.id, Size: int64(o.size), Digest: o.damage.Sum()}
-			return nil, nil, io.EOF
-		}
-		if len(o.segments) > 0 {
-			s := o.segments[0]
-			n := len(*s.data) - s.read
-			if n >= leastPiece || n > 0 && s.full {
-				o.passage.take(n)
-				return s.take()
-			}
-			if s.full {
-				o.segments = o.segments[1:]
-				o.p.free(s)
-				continue
-			}
+			return io.EOF
 		}
 		o.waiting = true
 		o.passage.wait()
@@ -134,46 +116,64 @@ func (o *openPack) next() ([]byte, []place, error) {
 	}
 }
 
-// take returns what has not been taken yet.
-func (s *segment) take() ([]byte, []place, error) {
-	piece, chunks := (*s.data)[s.read:], s.chunks
-	for i := range chunks {
-		chunks[i].from -= s.read
-		chunks[i].to -= s.read
-	}
-	s.read, s.chunks = len(*s.data), nil
-	return piece, chunks, nil
-}
-
 // Read implements io.Reader.
 func (o *openPack) Read(b []byte) (int, error) {
-	if len(o.piece) == 0 {
-		var err error
-		if o.piece, err = o.take(); err != nil {
+	for o.at == len(o.taken) {
+		if err := o.take(); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(b, o.piece)
-	o.piece = o.piece[n:]
+	n := copy(b, o.taken[o.at].data[o.read:])
+	if o.read += n; o.read == len(o.taken[o.at].data) {
+		o.at, o.read = o.at+1, 0
+	}
 	return n, nil
+}
+
+// VectorWriter is a Writer that writes pieces that lie apart at once. What a backend's Create is
+// given is written to it by whole pieces if it is one.
+type VectorWriter interface {
+	io.Writer
+	WriteVector(pieces [][]byte) (int64, error)
 }
 
 // WriteTo implements io.WriterTo.
 func (o *openPack) WriteTo(w io.Writer) (total int64, err error) {
 	for {
-		piece := o.piece
-		if o.piece = nil; len(piece) == 0 {
-			if piece, err = o.take(); err == io.EOF {
-				return total, nil
-			}
+		n, err := o.writeTaken(w)
+		total += n
+		if err == nil {
+			err = o.take()
+		}
+		if err == io.EOF {
+			return total, nil
 		}
 		if err != nil {
 			return total, err
 		}
-		n, err := w.Write(piece)
+	}
+}
+
+// writeTaken writes what has been taken and not read yet.
+func (o *openPack) writeTaken(w io.Writer) (total int64, err error) {
+	rest := make([][]byte, 0, len(o.taken)-o.at)
+	for i := o.at; i < len(o.taken); i++ {
+		rest = append(rest, o.taken[i].data)
+	}
+	if len(rest) == 0 {
+		return 0, nil
+	}
+	rest[0] = rest[0][o.read:]
+	o.at, o.read = len(o.taken), 0
+	if v, ok := w.(VectorWriter); ok {
+		return v.WriteVector(rest)
+	}
+	for _, data := range rest {
+		n, err := w.Write(data)
 		total += int64(n)
 		if err != nil {
 			return total, err
 		}
 	}
+	return total, nil
 }

@@ -154,7 +154,7 @@ func (o WriterOptions) withDefaults() WriterOptions {
 // uploads is how many packs may be under way, and the memory for what the backend has not read of
 // them: an eighth of all is for chunks, and a backend may keep a copy of what it has read.
 func (o WriterOptions) uploads() (packs int, memory int64) {
-	memory = max((o.Memory-o.Memory/8)/2, segmentSize)
+	memory = max((o.Memory-o.Memory/8)/2, MaxChunk)
 	return 1 + int(memory/o.PackSize), memory
 }
 
@@ -293,26 +293,52 @@ func (w *Writer) work() {
 	}
 }
 
-// prepare does all the work on a chunk that needs no order.
+// prepare does all the work on a chunk that needs no order. What may be stored already is looked for
+// first. Otherwise the digest comes after compressing: it costs less once the chunk is in the
+// processor's cache, which compressing brings it into faster.
 func (w *Writer) prepare(j job) placement {
 	p := placement{job: j, chunk: Chunk{Raw: uint32(len(j.raw))}, placed: true}
 	if isZero(j.raw) {
 		return p
 	}
-	sum := w.digests.Sum(j.raw)
-	if c, ok := w.lineage.find(sum, p.chunk.Raw); ok {
-		p.chunk = c
-		return p
+	inherits := w.lineage.parent != nil
+	if inherits {
+		p.chunk.Digest = w.digests.Sum(j.raw)
+		if c, ok := w.lineage.find(p.chunk.Digest, p.chunk.Raw); ok {
+			p.chunk = c
+			return p
+		}
 	}
 	p.placed = false
+	w.compress(&p)
+	if !inherits {
+		p.chunk.Digest = w.digests.Sum(j.raw)
+	}
+	return p
+}
+
+// compress makes the bytes to store of a chunk.
+func (w *Writer) compress(p *placement) {
 	p.buffer = getBuffer()
-	p.chunk.Digest = sum
-	sized(p.buffer, s2.MaxEncodedLen(len(j.raw)))
+	sized(p.buffer, s2.MaxEncodedLen(len(p.raw))+sealed)
 	began := time.Now()
 	codec := w.chooser.choose()
-	p.chunk.Codec, p.stored = compress(codec, *p.buffer, j.raw)
-	w.chooser.learn(codec, len(j.raw), len(p.stored), time.Since(began))
-	return p
+	p.chunk.Codec, p.stored = compress(codec, *p.buffer, p.raw)
+	w.chooser.learn(codec, len(p.raw), len(p.stored), time.Since(began))
+	w.own(p)
+}
+
+// own sees to it that a chunk's stored bytes stay as they are until the backend has read them. Raw
+// ones are left where they are, unless they are to be encrypted or the writer wants their memory back.
+func (w *Writer) own(p *placement) {
+	switch {
+	case p.chunk.Codec != CodecNone:
+	case w.lineage.lock != nil || p.copy != nil:
+		p.stored = append((*p.buffer)[:0], p.raw...)
+	default:
+		putBuffer(p.buffer)
+		p.buffer = nil
+	}
 }
 
 // settle records where a chunk ended up, and lets go of what it needed.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,17 @@ type work struct {
 	codec  storage.Codec
 	raw    []byte
 	stored []byte
+	to     []byte // where it is decoded to; nil: into a buffer that all chunks share
+}
+
+// placed returns the same work, with memory of its own for each chunk.
+func placed(list []work, memory []byte) []work {
+	list = slices.Clone(list)
+	for i := range list {
+		n := len(list[i].raw)
+		list[i].to, memory = memory[:n:n], memory[n:]
+	}
+	return list
 }
 
 // workOf returns the chunks of a snapshot that are not zero, each once, with their stored bytes.
@@ -43,7 +55,7 @@ func workOf(ctx context.Context, p *place, m *storage.Manifest, im *image) ([]wo
 		for _, c := range f.Chunks {
 			if c.Codec != storage.CodecZero && !seen[at{c.Pack, c.Offset}] {
 				seen[at{c.Pack, c.Offset}] = true
-				list = append(list, work{c.Codec, raw[:c.Raw], packs[c.Pack][c.Offset:][:c.Stored]})
+				list = append(list, work{codec: c.Codec, raw: raw[:c.Raw], stored: packs[c.Pack][c.Offset:][:c.Stored]})
 			}
 			raw = raw[c.Raw:]
 		}
@@ -121,6 +133,9 @@ func encodeAndDigest(list []work) time.Duration {
 
 // decode decompresses a chunk from memory to memory.
 func decode(w work, buffer []byte) []byte {
+	if w.to != nil {
+		buffer = w.to
+	}
 	out := buffer[:len(w.raw)]
 	switch w.codec {
 	case storage.CodecZstd:

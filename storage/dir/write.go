@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/storage"
 )
 
 // prepareTemp makes .tmp and removes from it what dead writers left.
@@ -87,6 +89,8 @@ type tempFile struct {
 	flushed int64 // bytes that the kernel was told to write
 }
 
+var _ storage.VectorWriter = (*tempFile)(nil)
+
 // flushEvery is how many bytes there are before the kernel is told to write them. It would do so by
 // itself much later, so that the last Sync would have to wait for all of them.
 const flushEvery = 2 << 20
@@ -97,6 +101,51 @@ func (f *tempFile) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := f.file.Write(b)
+	return n, f.wrote(n, err)
+}
+
+// mostPieces is how many pieces one call of the kernel takes (IOV_MAX).
+const mostPieces = 1024
+
+// WriteVector implements storage.VectorWriter. It changes pieces.
+func (f *tempFile) WriteVector(pieces [][]byte) (total int64, err error) {
+	for len(pieces) > 0 {
+		if err := f.ctx.Err(); err != nil {
+			return total, err
+		}
+		n, err := unix.Writev(int(f.file.Fd()), pieces[:min(len(pieces), mostPieces)])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return total, &fs.PathError{Op: "writev", Path: f.file.Name(), Err: err}
+		case n == 0:
+			return total, io.ErrShortWrite // or it would never end
+		}
+		total += int64(n)
+		if err := f.wrote(n, nil); err != nil {
+			return total, err
+		}
+		pieces = behind(pieces, n)
+	}
+	return total, nil
+}
+
+// behind returns what is left of pieces behind the first n bytes.
+func behind(pieces [][]byte, n int) [][]byte {
+	for len(pieces) > 0 && n >= len(pieces[0]) {
+		n -= len(pieces[0])
+		pieces = pieces[1:]
+	}
+	if n > 0 {
+		pieces[0] = pieces[0][n:]
+	}
+	return pieces
+}
+
+// wrote takes note of n more bytes, written with this outcome, and returns an error if that or their
+// number is wrong.
+func (f *tempFile) wrote(n int, err error) error {
 	f.written += int64(n)
 	if err == nil && f.size >= 0 && f.written > f.size {
 		err = f.wrong()
@@ -105,7 +154,7 @@ func (f *tempFile) Write(b []byte) (int, error) {
 		_ = unix.SyncFileRange(int(f.file.Fd()), f.flushed, f.written-f.flushed, unix.SYNC_FILE_RANGE_WRITE) // only a hint
 		f.flushed = f.written
 	}
-	return n, err
+	return err
 }
 
 func (f *tempFile) wrong() error {
