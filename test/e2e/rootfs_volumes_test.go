@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,8 +21,8 @@ echo -n beside > side; ln side hard; chmod 640 side; chown 12:34 side; mkdir sub
 head -c 3000000 /dev/urandom > bulk; chmod 1755 .`
 
 // TestRootfsVolumes freezes the files of a pod with emptyDir volumes: those that are in a file of the
-// node come back, as they were, in all containers that mount them, and outlive a container that is
-// started again; those in memory, and those that an init container fills, begin anew.
+// node come back, as they were, in all containers that mount them, whichever is first, and outlive one
+// that is started again; those in memory, and those that an init container fills, begin anew.
 func TestRootfsVolumes(t *testing.T) {
 	w := begin(t)
 	w.apply(strings.Replace(fmt.Sprintf(policy, w.namespace), "storageConfigName:", "snapshotScope: rootfs-only\n  storageConfigName:", 1))
@@ -37,7 +38,7 @@ func TestRootfsVolumes(t *testing.T) {
 	w.write("web", "/shared/mark", "later")
 	w.remove("web")
 
-	again := w.run(w.pod("web", on(w.Node(1)), w.sharing()))
+	again := w.run(w.pod("web", on(w.Node(1)), w.sharing(), func(p *corev1.Pod) { slices.Reverse(p.Spec.Containers) }))
 	if c := condition(again.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, s.name) {
 		t.Errorf("Ready with PodRestored %+v, want True from %s", c, s.name)
 	}
@@ -76,6 +77,7 @@ func (w *world) sharing() func(*corev1.Pod) {
 		volume := func(name string, medium corev1.StorageMedium) corev1.Volume {
 			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}
 		}
+		p.Annotations["kubectl.kubernetes.io/default-container"] = "app"
 		p.Spec.Volumes = []corev1.Volume{volume("shared", ""), volume("early", ""), volume("memory", corev1.StorageMediumMemory)}
 		shell := func(name, script string, mounts ...corev1.VolumeMount) corev1.Container {
 			return corev1.Container{Name: name, Image: images.Busybox, Command: []string{"/bin/sh", "-c", script}, VolumeMounts: mounts}
