@@ -22,7 +22,8 @@ head -c 3000000 /dev/urandom > bulk; chmod 1755 .`
 
 // TestRootfsVolumes freezes the files of a pod with emptyDir volumes: those that are in a file of the
 // node come back, as they were, in all containers that mount them, whichever is first, and outlive one
-// that is started again; those in memory, and those that an init container fills, begin anew.
+// that is started again; those in memory, and those that an init container fills, begin anew. Such a pod
+// can be frozen in its turn.
 func TestRootfsVolumes(t *testing.T) {
 	w := begin(t)
 	w.apply(strings.Replace(fmt.Sprintf(policy, w.namespace), "storageConfigName:", "snapshotScope: rootfs-only\n  storageConfigName:", 1))
@@ -69,6 +70,12 @@ func TestRootfsVolumes(t *testing.T) {
 	if got := w.exec("web", "side", "cat", "/also/mark"); got != "changed" {
 		t.Errorf("the other container reads %q", got)
 	}
+
+	w.checkpoint(again)
+	w.remove("web")
+	w.run(w.pod("web", on(w.Node(0)), w.sharing()))
+	w.reads("web", "/mark", "kept")
+	w.reads("web", "/shared/mark", "changed")
 }
 
 // sharing makes a pod of the containers and volumes that [TestRootfsVolumes] is about.

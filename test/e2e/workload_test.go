@@ -64,35 +64,45 @@ func TestWorkloadSaves(t *testing.T) {
 }
 
 // filesSaving is the script of a container that has the files of its pod saved, unless it begins with
-// files that were: as a whole it is not to be saved.
+// files that were. First it tries to have all of it saved, and keeps what it is told.
 const filesSaving = `if [ ! -e /told ]; then
-exec 3<>/proc/gvisor/checkpoint 4<>/proc/gvisor/fscheckpoint
-echo 1 >&3; head -n 1 <&3 > /told
-echo 1 >&4; head -n 1 <&4
+( exec 3<>/proc/gvisor/checkpoint; echo 1 >&3; head -n 1 <&3 ) > /told
+exec 4<>/proc/gvisor/fscheckpoint; echo 1 >&4; head -n 1 <&4
 fi
 while [ ! -e /tmp/end ]; do usleep 10000; done`
 
-// TestWorkloadSavesFiles has a pod save its files under a policy of that scope: it is Completed, and
-// the next pod of its kind has them.
+// TestWorkloadSavesFiles has pods save their files, under policies of either scope: they are
+// Completed, and the next pod of their kind has them. A pod whose files alone are to be saved cannot
+// have all of it saved.
 func TestWorkloadSavesFiles(t *testing.T) {
 	w := begin(t)
-	w.apply(strings.Replace(fmt.Sprintf(workloadPolicy, w.namespace), "storageConfigName:", "snapshotScope: rootfs-only\n  storageConfigName:", 1))
 	selfSaver := func(p *corev1.Pod) {
-		p.Annotations["dev.gvisor.internal.checkpoint.enable"] = "true"
 		p.Annotations["dev.gvisor.internal.fscheckpoint.enable"] = "true"
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever
 		p.Spec.Containers[0].Image, p.Spec.Containers[0].Command = images.Busybox, []string{"/bin/sh", "-c", filesSaving}
 	}
-	w.completes(w.pod("first", selfSaver))
-	all := w.snapshots()
-	if len(all) != 1 || all[0].Annotations[podsnapshotv1.AnnotationScope] != "rootfs-only" || !meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
-		t.Fatalf("PodSnapshots %+v", all)
+	bold := func(p *corev1.Pod) { p.Annotations["dev.gvisor.internal.checkpoint.enable"] = "true" }
+	for _, tc := range []struct {
+		scope podsnapshotv1.SnapshotScope
+		tries func(*corev1.Pod)
+		told  string
+	}{
+		{podsnapshotv1.ScopeWholePod, func(*corev1.Pod) {}, ""},
+		{podsnapshotv1.ScopeRootfsOnly, bold, "error\n"},
+	} {
+		w.apply(strings.Replace(fmt.Sprintf(workloadPolicy, w.namespace), "storageConfigName:", fmt.Sprintf("snapshotScope: %s\n  storageConfigName:", tc.scope), 1))
+		w.completes(w.pod("first-"+string(tc.scope), selfSaver, tc.tries))
+		all := w.snapshots()
+		if len(all) != 1 || all[0].Annotations[podsnapshotv1.AnnotationScope] != "rootfs-only" || !meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
+			t.Fatalf("PodSnapshots %+v", all)
+		}
+		second := w.run(w.pod("second-"+string(tc.scope), selfSaver))
+		if c := condition(second.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionTrue {
+			t.Errorf("PodRestored is %+v", c)
+		}
+		w.reads(second.Name, "/told", tc.told)
+		w.discard(all[0].Name)
 	}
-	second := w.run(w.pod("second", selfSaver))
-	if c := condition(second.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionTrue {
-		t.Errorf("PodRestored is %+v", c)
-	}
-	w.reads("second", "/told", "error\n")
 }
 
 // completes creates a pod and returns when it is Completed.
