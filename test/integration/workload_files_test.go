@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"maps"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"diapause.dev/test/bed"
@@ -20,17 +22,9 @@ done; exec sleep infinity`
 func TestWorkloadSavesFiles(t *testing.T) {
 	n := start(t)
 	outside := t.TempDir()
-	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{
-		Name: "author", Containers: []bed.Container{{Name: "app", Command: []string{"/bin/sh", "-c", filesSaving}}},
-		Annotations: map[string]string{
-			"dev.gvisor.internal.fscheckpoint.enable": "true",
-			"dev.gvisor.internal.fscheckpoint.path":   outside, // not the pod's to say
-			"dev.gvisor.internal.fscheckpoint.paths":  "/nowhere",
-		},
+	p := n.filesAuthor(map[string]string{ // which are not the pod's to say
+		"dev.gvisor.internal.fscheckpoint.path": outside, "dev.gvisor.internal.fscheckpoint.paths": "/nowhere",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	n.sh(p, "app", "head -c 3000000 /dev/urandom > /work && md5sum /work > /sum")
 	n.agent.Kill()
 	n.startAgent() // the sandbox was created under another one
@@ -56,8 +50,43 @@ func TestWorkloadSavesFiles(t *testing.T) {
 	}
 }
 
-// TestWorkloadSavesBoth has a pod save its files and then itself as a whole: neither takes the other's
-// turn.
+// TestWorkloadFilesRefused has a process save its files when the agent cannot: it is told.
+func TestWorkloadFilesRefused(t *testing.T) {
+	n := start(t)
+	shared := t.TempDir()
+	n.filesAuthor(nil, bed.Mount{Host: shared, Container: "/tmp"})
+	n.bed.Containerd.Kill() // the agent needs it
+	if err := os.WriteFile(filepath.Join(shared, "go1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the workload is told", func() error {
+		got, err := os.ReadFile(filepath.Join(shared, "result1"))
+		if err == nil && string(got) != "error\n" {
+			t.Fatalf("the workload read %q", got)
+		}
+		return err
+	})
+	if err := n.bed.Containerd.Start(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// filesAuthor runs a pod that saves its files.
+func (n *node) filesAuthor(annotations map[string]string, mounts ...bed.Mount) *bed.Pod {
+	n.Helper()
+	all := map[string]string{"dev.gvisor.internal.fscheckpoint.enable": "true"}
+	maps.Copy(all, annotations)
+	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{
+		Name: "author", Annotations: all, Containers: []bed.Container{{Name: "app", Command: []string{"/bin/sh", "-c", filesSaving}, Mounts: mounts}},
+	})
+	if err != nil {
+		n.Fatal(err)
+	}
+	return p
+}
+
+// TestWorkloadSavesBoth has a pod save itself as a whole and then its files: neither takes the other's
+// turn. A pod that is restored as a whole may save its files too.
 func TestWorkloadSavesBoth(t *testing.T) {
 	n := start(t)
 	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{
@@ -69,12 +98,16 @@ func TestWorkloadSavesBoth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.touch(p, "/tmp/go1")
-	if got := n.readFile(p, "/tmp/result1"); got != "resume" {
-		t.Errorf("having saved its files, the origin read %q", got)
-	}
 	n.touch(p, "/tmp/go")
 	if got := n.readFile(p, "/tmp/result"); got != "resume" {
 		t.Errorf("having saved everything, the origin read %q", got)
 	}
+	b := n.restore(n.madeOf(p).Name, "--name=branch")[0]
+	for _, p := range []*bed.Pod{p, b} {
+		n.touch(p, "/tmp/go1")
+		if got := n.readFile(p, "/tmp/result1"); got != "resume" {
+			t.Errorf("having saved its files, %s read %q", p.Name, got)
+		}
+	}
+	n.sh(n.restore(n.madeOf(b).Name, "--name=again")[0], "app", "true")
 }
