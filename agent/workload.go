@@ -85,12 +85,26 @@ func (a *Agent) saved(o sidecar.Options, sock int) error {
 	a.beside.Go(func() {
 		s := &sentry{sock: sock}
 		_, err := a.Checkpoint(a.life, a.life, CheckpointOptions{Target: w.SandboxID, Scope: w.Scope, sentry: s})
-		if err != nil {
-			a.log.Error("a workload's own checkpoint", "sandbox", w.SandboxID, "error", err)
-		}
 		s.refuse(w.Scope, err)
+		if err != nil {
+			a.unsaved(w.SandboxID, err)
+		}
 	})
 	return nil
+}
+
+// unsaved tells why a sandbox was not saved whose workload had begun that.
+func (a *Agent) unsaved(sandbox string, cause error) {
+	a.log.Error("a workload's own checkpoint", "sandbox", sandbox, "error", cause)
+	if a.cluster == nil || a.life.Err() != nil || errors.Is(cause, ErrNotReplicated) {
+		return
+	}
+	pod, err := a.cri.Get(a.life, sandbox)
+	if err != nil {
+		a.log.Warn("its pod is not told", "sandbox", sandbox, "error", err)
+		return
+	}
+	a.cluster.Unsaved(PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
 }
 
 // sentry is the socket of a sentry that has begun a save and waits for its gofer.

@@ -86,12 +86,20 @@ func TestWorkloadSavesFiles(t *testing.T) {
 		scope podsnapshotv1.SnapshotScope
 		tries func(*corev1.Pod)
 		told  string
+		event string
 	}{
-		{podsnapshotv1.ScopeWholePod, func(*corev1.Pod) {}, ""},
-		{podsnapshotv1.ScopeRootfsOnly, bold, "error\n"},
+		{podsnapshotv1.ScopeWholePod, func(*corev1.Pod) {}, "", "Successfully checkpointed"},
+		{podsnapshotv1.ScopeRootfsOnly, bold, "error\n", "its snapshots are to be rootfs-only"},
 	} {
 		w.apply(strings.Replace(fmt.Sprintf(workloadPolicy, w.namespace), "storageConfigName:", fmt.Sprintf("snapshotScope: %s\n  storageConfigName:", tc.scope), 1))
 		w.completes(w.pod("first-"+string(tc.scope), selfSaver, tc.tries))
+		w.eventually("an event", func() error {
+			events := w.kubectl("get", "events", "--field-selector=involvedObject.name=first-"+string(tc.scope))
+			if !strings.Contains(events, tc.event) {
+				return fmt.Errorf("%s", events)
+			}
+			return nil
+		})
 		all := w.snapshots()
 		if len(all) != 1 || all[0].Annotations[podsnapshotv1.AnnotationScope] != "rootfs-only" || !meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
 			t.Fatalf("PodSnapshots %+v", all)
