@@ -59,7 +59,7 @@ type sidecarHandler struct{ a *Agent }
 
 // Checkpoint implements gofer.Handler.
 func (h sidecarHandler) Checkpoint(o sidecar.Options, sock int) error {
-	if o.Direction == sidecar.Workload {
+	if o.Direction.OfWorkload() {
 		return h.a.saved(o, sock)
 	}
 	return h.a.captures.take(o, sock)

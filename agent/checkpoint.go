@@ -172,12 +172,13 @@ func (c *checkpoint) describe(ctx context.Context) error {
 		return err
 	}
 	c.description, c.rec.Store = d, d.Store
-	if c.o.Scope == snapshot.WholePod {
-		c.o.Scope, c.rec.Scope = d.Scope, d.Scope
+	if c.o.Scope != snapshot.WholePod {
+		return nil
 	}
-	if c.o.sentry != nil && c.o.Scope != snapshot.WholePod {
-		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod, ErrInvalid, c.o.Scope)
+	if c.o.sentry != nil && d.Scope != snapshot.WholePod {
+		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod, ErrInvalid, d.Scope)
 	}
+	c.o.Scope, c.rec.Scope = d.Scope, d.Scope
 	return nil
 }
 

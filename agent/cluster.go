@@ -25,6 +25,8 @@ type Cluster interface {
 	// Restored is told how the restore of a pod went: err is nil once all its containers have been
 	// started, and the runtime hears of the last only after Restored has returned or ctx is done.
 	Restored(ctx context.Context, pod PodRef, key snapshot.Key, err error)
+	// Unsaved is told why a pod was not saved whose own workload had begun that. It must not block.
+	Unsaved(pod PodRef, err error)
 	// Changed is told of the steps of every request, in order. It must not block.
 	Changed(r Request)
 }

@@ -30,10 +30,33 @@ func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.watch.lapAt("ask", opened)
 	c.watch.lapAt("capture", closed)
 	c.watch.lapAt("resume", resumed)
+	if err == nil {
+		err = c.share(im)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return im, c.whole(life)
+}
+
+// share has the files of volumes come back wherever the containers mount these.
+func (c *checkpoint) share(im *capture.Image) error {
+	if c.o.Scope != snapshot.RootfsOnly {
+		return nil
+	}
+	mounts, err := cri.Mounts(c.meta.Pod)
+	if err != nil {
+		return err
+	}
+	var volumes [][]capture.Place
+	for _, places := range mounts {
+		var v []capture.Place
+		for _, m := range places {
+			v = append(v, capture.Place(m))
+		}
+		volumes = append(volumes, v)
+	}
+	return im.Share(volumes)
 }
 
 // whole returns an error unless the containers that were recorded are those that were captured: one

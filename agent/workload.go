@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
@@ -20,11 +22,13 @@ import (
 // sandbox saved, in the directory of the request.
 const workloadFile = "workload.json"
 
-// workload is a sandbox whose processes may have it saved, by writing to /proc/gvisor/checkpoint.
-// GVisor lets them do so once in the life of a sandbox.
+// workload is a sandbox whose processes may have it saved, by writing to /proc/gvisor/checkpoint or,
+// its files alone, to /proc/gvisor/fscheckpoint. GVisor lets them do each once in the life of a
+// sandbox.
 type workload struct {
-	Token     string `json:"token"`
-	SandboxID string `json:"sandboxID"`
+	Token     string         `json:"token"`
+	SandboxID string         `json:"sandboxID"`
+	Scope     snapshot.Scope `json:"scope,omitempty"`
 }
 
 // PrepareWorkload implements localv1.ShimServer.
@@ -32,7 +36,11 @@ func (s *shimService) PrepareWorkload(_ context.Context, req *localv1.PrepareWor
 	request := newID(8)
 	dir := filepath.Join(s.cfg.RequestDir, request)
 	w := workload{Token: newID(16), SandboxID: req.SandboxId}
-	if err := w.write(dir, sidecar.Options{Socket: s.cfg.SidecarSocket, Request: request, Token: w.Token, Direction: sidecar.Workload}); err != nil {
+	o := sidecar.Options{Socket: s.cfg.SidecarSocket, Request: request, Token: w.Token, Direction: sidecar.Workload}
+	if req.RootfsOnly {
+		w.Scope, o.Direction = snapshot.RootfsOnly, sidecar.RootfsWorkload
+	}
+	if err := w.write(dir, o); err != nil {
 		return nil, toStatus(errors.Join(fmt.Errorf("request directory: %w", err), os.RemoveAll(dir)))
 	}
 	return &localv1.PrepareWorkloadResponse{ImagePath: dir}, nil
@@ -76,13 +84,27 @@ func (a *Agent) saved(o sidecar.Options, sock int) error {
 	}
 	a.beside.Go(func() {
 		s := &sentry{sock: sock}
-		_, err := a.Checkpoint(a.life, a.life, CheckpointOptions{Target: w.SandboxID, sentry: s})
+		_, err := a.Checkpoint(a.life, a.life, CheckpointOptions{Target: w.SandboxID, Scope: w.Scope, sentry: s})
+		s.refuse(w.Scope, err)
 		if err != nil {
-			a.log.Error("a workload's own checkpoint", "sandbox", w.SandboxID, "error", err)
+			a.unsaved(w.SandboxID, err)
 		}
-		s.refuse(err)
 	})
 	return nil
+}
+
+// unsaved tells why a sandbox was not saved whose workload had begun that.
+func (a *Agent) unsaved(sandbox string, cause error) {
+	a.log.Error("a workload's own checkpoint", "sandbox", sandbox, "error", cause)
+	if a.cluster == nil || a.life.Err() != nil || errors.Is(cause, ErrNotReplicated) {
+		return
+	}
+	pod, err := a.cri.Get(a.life, sandbox)
+	if err != nil {
+		a.log.Warn("its pod is not told", "sandbox", sandbox, "error", err)
+		return
+	}
+	a.cluster.Unsaved(PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
 }
 
 // sentry is the socket of a sentry that has begun a save and waits for its gofer.
@@ -96,12 +118,16 @@ func (s *sentry) take() int {
 }
 
 // refuse has the save fail if nobody has taken the socket. The sandbox runs on, and the workload is
-// told.
-func (s *sentry) refuse(err error) {
+// told. To one that saves files it is enough to hang up.
+func (s *sentry) refuse(scope snapshot.Scope, err error) {
 	if s.sock < 0 {
 		return
 	}
-	refusal := capture.New(snapshot.WholePod, capture.Refuse{Err: err})
+	if scope == snapshot.RootfsOnly {
+		unix.Close(s.take())
+		return
+	}
+	refusal := capture.New(scope, capture.Refuse{Err: err})
 	_ = refusal.Serve(s.take()) // one that cannot be served fails all the same
 }
 

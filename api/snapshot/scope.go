@@ -8,7 +8,7 @@ type Scope string
 // The scopes.
 const (
 	WholePod   Scope = ""            // memory, processes and files
-	RootfsOnly Scope = "rootfs-only" // the root file systems of its containers
+	RootfsOnly Scope = "rootfs-only" // root file systems, and volumes that the sandbox keeps in files
 )
 
 // String returns the scope's name.

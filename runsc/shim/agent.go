@@ -129,12 +129,13 @@ func (a agent) report(ctx context.Context, req *localv1.ReportRestoreRequest) er
 	})
 }
 
-// prepareWorkload returns the image path for a sandbox whose processes may have it saved.
-func (a agent) prepareWorkload(ctx context.Context, sandbox string) (path string, err error) {
+// prepareWorkload returns the image path for a sandbox whose processes may have it saved, or its
+// files alone.
+func (a agent) prepareWorkload(ctx context.Context, sandbox string, rootfs bool) (path string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patientWait)
 	defer cancel()
 	err = a.call(ctx, func(c localv1.ShimClient) error {
-		resp, err := c.PrepareWorkload(ctx, &localv1.PrepareWorkloadRequest{SandboxId: sandbox})
+		resp, err := c.PrepareWorkload(ctx, &localv1.PrepareWorkloadRequest{SandboxId: sandbox, RootfsOnly: rootfs})
 		path = resp.GetImagePath()
 		return err
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/anypb"
+	"gvisor.dev/gvisor/pkg/sentry/fscheckpoint"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
 	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
 )
@@ -58,7 +59,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		// Only uncompressed pages are kept in a file of their own, by their range in memory.
 		Compression:  "none",
 		FsCheckpoint: rootfs,
-		FsPath:       "/", // of every container
+		FsPath:       savedFiles,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
@@ -68,6 +69,10 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	}
 	return &types.Empty{}, nil
 }
+
+// savedFiles says to gVisor which files are saved where memory is not: the root file systems of all
+// containers, and the volumes that are kept inside the sandbox and have a file of the node to be in.
+const savedFiles = fscheckpoint.AllTmpfsPath
 
 // rootfsOnly reports whether the sidecar that belongs to an image path takes root file systems.
 func rootfsOnly(path string) (bool, error) {

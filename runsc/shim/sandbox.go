@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -103,21 +104,31 @@ func (a answer) order() order {
 // create creates the sandbox container by calling f. If the pod's processes may have it saved, the
 // agent says where to; without an answer they cannot.
 func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest, f func(context.Context, *task.CreateTaskRequest) (*task.CreateTaskResponse, error)) (*task.CreateTaskResponse, error) {
-	var annotations map[string]string
-	if s.pod.saves() {
-		path, err := s.agent.prepareWorkload(ctx, r.ID)
-		if err != nil {
-			log.L.WithError(err).Warnf("the processes of sandbox %s cannot have it saved", r.ID)
-		} else {
-			annotations = map[string]string{
-				annotationWorkloadPath: path, annotationWorkloadResume: "true", annotationWorkloadCompression: "none",
-			}
-		}
+	annotations := make(map[string]string)
+	err := errors.Join(
+		s.offer(ctx, annotations, wholePrefix, saveCompression, "none"),
+		s.offer(ctx, annotations, filesPrefix, savePaths, savedFiles))
+	if err != nil {
+		log.L.WithError(err).Warnf("the processes of sandbox %s cannot have it saved", r.ID)
 	}
 	if err := annotate(r.Bundle, annotations); err != nil {
 		return nil, err
 	}
 	return f(ctx, r)
+}
+
+// offer adds the annotations by which the pod's processes may have its sandbox saved, if the pod
+// enables that: the image path that the agent gives, and a setting.
+func (s *sandbox) offer(ctx context.Context, annotations map[string]string, prefix, setting, value string) error {
+	if !s.pod.saves(prefix) {
+		return nil
+	}
+	path, err := s.agent.prepareWorkload(ctx, s.pod.sandbox, prefix == filesPrefix)
+	if err != nil {
+		return err
+	}
+	annotations[prefix+savePath], annotations[prefix+saveResume], annotations[prefix+setting] = path, "true", value
+	return nil
 }
 
 func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.AskRestoreResponse, error) {

@@ -6,31 +6,40 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Annotations by which gVisor lets a workload save its own sandbox (runsc/boot/restore.go,
-// fscheckpoint.go). Those that name a place on the node are the agent's to set: a pod could have
-// files written anywhere by them, as root.
+// Beginnings of the annotations by which gVisor lets a workload save its own sandbox, as a whole or
+// its files alone (runsc/boot/restore.go, fscheckpoint.go). A pod may enable either; what names a
+// place on the node is the agent's to set: a pod could have files written anywhere by it, as root.
 const (
-	annotationWorkloadEnable      = "dev.gvisor.internal.checkpoint.enable"
-	annotationWorkloadPath        = "dev.gvisor.internal.checkpoint.path"
-	annotationWorkloadResume      = "dev.gvisor.internal.checkpoint.resume"
-	annotationWorkloadCompression = "dev.gvisor.internal.checkpoint.compression"
-	annotationWorkloadDirect      = "dev.gvisor.internal.checkpoint.direct"
+	wholePrefix = "dev.gvisor.internal.checkpoint."
+	filesPrefix = "dev.gvisor.internal.fscheckpoint."
 )
 
-// forbidden are the beginnings of annotations that no pod may have.
+// The ends of those annotations.
+const (
+	saveEnable      = "enable"
+	savePath        = "path"
+	saveResume      = "resume"
+	saveCompression = "compression"
+	saveDirect      = "direct"
+	savePaths       = "paths"
+	saveCUDA        = "cuda-checkpoint-path"
+)
+
+// forbidden are annotations that no pod may have, beside all but one of those that begin with
+// filesPrefix.
 var forbidden = []string{
-	annotationWorkloadPath, annotationWorkloadResume, annotationWorkloadCompression, annotationWorkloadDirect,
-	"dev.gvisor.internal.checkpoint.cuda-checkpoint-path",
-	"dev.gvisor.internal.fscheckpoint.",
+	wholePrefix + savePath, wholePrefix + saveResume, wholePrefix + saveCompression, wholePrefix + saveDirect, wholePrefix + saveCUDA,
 }
 
 func specPath(bundle string) string { return filepath.Join(bundle, "config.json") }
 
-// saves reports whether processes of the pod may have its sandbox saved.
-func (p pod) saves() bool { return p.annotations[annotationWorkloadEnable] == "true" }
+// saves reports whether processes of the pod may have its sandbox saved, by the annotations that
+// begin so.
+func (p pod) saves(prefix string) bool { return p.annotations[prefix+saveEnable] == "true" }
 
 // annotate takes what is forbidden out of the annotations of a bundle's spec, and puts others in.
 // The file is left alone if that changes nothing.
@@ -67,10 +76,8 @@ func annotate(bundle string, others map[string]string) error {
 }
 
 func isForbidden(name string) bool {
-	for _, f := range forbidden {
-		if name == f || strings.HasSuffix(f, ".") && strings.HasPrefix(name, f) {
-			return true
-		}
+	if strings.HasPrefix(name, filesPrefix) {
+		return name != filesPrefix+saveEnable
 	}
-	return false
+	return slices.Contains(forbidden, name)
 }

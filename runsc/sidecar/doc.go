@@ -9,14 +9,14 @@
 //     sandbox runs on.
 //   - workload: a checkpoint that a process of the sandbox begins. The sidecar waits for that as long
 //     as the sandbox lives, and then hands over as for any checkpoint.
-//   - rootfs-checkpoint, rootfs-restore: as checkpoint and restore, for an image of root file systems
-//     alone. A sandbox that was restored so keeps its sidecar as long as it lives: a container of it
-//     that is started again reads its files again.
 //   - restore: the sidecar stays as the sentry's checkpoint gofer and relays every read to the
 //     agent, which writes into the sandbox's memory files itself. When the agent goes away the
 //     sidecar connects again and repeats what is outstanding, for as long as the sandbox lives.
 //     No limit of the sentry's patience is known: sandboxes have waited 270 s for their pages,
 //     answering meanwhile whatever needed none of those, and went on when an agent came.
+//   - rootfs-checkpoint, rootfs-workload, rootfs-restore: the same, for an image of files alone. A
+//     sandbox that was restored so keeps its sidecar as long as it lives: a container of it that is
+//     started again reads its files again.
 //
 // The wire between sidecar and agent is a SOCK_SEQPACKET socket: one packet is one Message, file
 // descriptors travel beside it.

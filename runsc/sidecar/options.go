@@ -24,21 +24,25 @@ const optionsFormat = 1
 type Direction string
 
 // The directions. Workload is a checkpoint that a process of the sandbox begins, at a time of its own.
-// The last two are of root file systems alone.
+// Those with Rootfs in their name are of files alone.
 const (
 	Checkpoint       Direction = "checkpoint"
 	Restore          Direction = "restore"
 	Workload         Direction = "workload"
 	RootfsCheckpoint Direction = "rootfs-checkpoint"
 	RootfsRestore    Direction = "rootfs-restore"
+	RootfsWorkload   Direction = "rootfs-workload"
 )
 
 // Restores reports whether the sandbox reads its image.
 func (d Direction) Restores() bool { return d == Restore || d == RootfsRestore }
 
+// OfWorkload reports whether a process of the sandbox begins the save.
+func (d Direction) OfWorkload() bool { return d == Workload || d == RootfsWorkload }
+
 func (d Direction) known() bool {
 	switch d {
-	case Checkpoint, Restore, Workload, RootfsCheckpoint, RootfsRestore:
+	case Checkpoint, Restore, Workload, RootfsCheckpoint, RootfsRestore, RootfsWorkload:
 		return true
 	}
 	return false

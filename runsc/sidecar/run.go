@@ -86,7 +86,7 @@ func Run(a Args, log *slog.Logger) error {
 	switch {
 	case opts.Direction == Checkpoint && a.Writes, opts.Direction == RootfsCheckpoint && a.RootfsWrites:
 		return handOver(opts, a.SockFD)
-	case opts.Direction == Workload && a.Writes:
+	case opts.Direction == Workload && a.Writes, opts.Direction == RootfsWorkload && a.RootfsWrites:
 		return handOverLater(opts, a.SockFD)
 	case opts.Direction == Restore && a.Reads, opts.Direction == RootfsRestore && a.RootfsReads:
 		return relay(opts, a.SockFD, log)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,22 +41,10 @@ func TestWorkloadSaves(t *testing.T) {
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever
 		p.Spec.Containers[0].Image, p.Spec.Containers[0].Command = images.Busybox, []string{"/bin/sh", "-c", selfSaving}
 	}
-	first := w.pod("first", selfSaver)
-	w.must(w.client.Create(w.ctx, first))
-	w.eventually("the pod has saved itself", func() error {
-		w.must(w.client.Get(w.ctx, client.ObjectKeyFromObject(first), first))
-		switch first.Status.Phase {
-		case corev1.PodSucceeded:
-			return nil
-		case corev1.PodFailed:
-			t.Fatalf("the pod has failed: %+v", first.Status.ContainerStatuses)
-		}
-		return fmt.Errorf("it is %s", first.Status.Phase)
-	})
-	var all podsnapshotv1.PodSnapshotList
-	w.must(w.client.List(w.ctx, &all, client.InNamespace(w.namespace)))
-	if len(all.Items) != 1 || all.Items[0].Spec.PolicyName != "policy" || !meta.IsStatusConditionTrue(all.Items[0].Status.Conditions, podsnapshotv1.ConditionReady) {
-		t.Fatalf("PodSnapshots %+v", all.Items)
+	w.completes(w.pod("first", selfSaver))
+	all := w.snapshots()
+	if len(all) != 1 || all[0].Spec.PolicyName != "policy" || !meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
+		t.Fatalf("PodSnapshots %+v", all)
 	}
 	second := w.run(w.pod("second", selfSaver))
 	if c := condition(second.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionTrue {
@@ -71,5 +60,71 @@ func TestWorkloadSaves(t *testing.T) {
 			t.Fatalf("the second pod was told %q", told)
 		}
 		return nil
+	})
+}
+
+// filesSaving is the script of a container that has the files of its pod saved, unless it begins with
+// files that were. First it tries to have all of it saved, and keeps what it is told.
+const filesSaving = `if [ ! -e /told ]; then
+( exec 3<>/proc/gvisor/checkpoint; echo 1 >&3; head -n 1 <&3 ) > /told
+exec 4<>/proc/gvisor/fscheckpoint; echo 1 >&4; head -n 1 <&4
+fi
+while [ ! -e /tmp/end ]; do usleep 10000; done`
+
+// TestWorkloadSavesFiles has pods save their files, under policies of either scope: they are
+// Completed, and the next pod of their kind has them. A pod whose files alone are to be saved cannot
+// have all of it saved.
+func TestWorkloadSavesFiles(t *testing.T) {
+	w := begin(t)
+	selfSaver := func(p *corev1.Pod) {
+		p.Annotations["dev.gvisor.internal.fscheckpoint.enable"] = "true"
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		p.Spec.Containers[0].Image, p.Spec.Containers[0].Command = images.Busybox, []string{"/bin/sh", "-c", filesSaving}
+	}
+	bold := func(p *corev1.Pod) { p.Annotations["dev.gvisor.internal.checkpoint.enable"] = "true" }
+	for _, tc := range []struct {
+		scope podsnapshotv1.SnapshotScope
+		tries func(*corev1.Pod)
+		told  string
+		event string
+	}{
+		{podsnapshotv1.ScopeWholePod, func(*corev1.Pod) {}, "", "Successfully checkpointed"},
+		{podsnapshotv1.ScopeRootfsOnly, bold, "error\n", "its snapshots are to be rootfs-only"},
+	} {
+		w.apply(strings.Replace(fmt.Sprintf(workloadPolicy, w.namespace), "storageConfigName:", fmt.Sprintf("snapshotScope: %s\n  storageConfigName:", tc.scope), 1))
+		w.completes(w.pod("first-"+string(tc.scope), selfSaver, tc.tries))
+		w.eventually("an event", func() error {
+			events := w.kubectl("get", "events", "--field-selector=involvedObject.name=first-"+string(tc.scope))
+			if !strings.Contains(events, tc.event) {
+				return fmt.Errorf("%s", events)
+			}
+			return nil
+		})
+		all := w.snapshots()
+		if len(all) != 1 || all[0].Annotations[podsnapshotv1.AnnotationScope] != "rootfs-only" || !meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
+			t.Fatalf("PodSnapshots %+v", all)
+		}
+		second := w.run(w.pod("second-"+string(tc.scope), selfSaver))
+		if c := condition(second.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionTrue {
+			t.Errorf("PodRestored is %+v", c)
+		}
+		w.reads(second.Name, "/told", tc.told)
+		w.discard(all[0].Name)
+	}
+}
+
+// completes creates a pod and returns when it is Completed.
+func (w *world) completes(p *corev1.Pod) {
+	w.Helper()
+	w.must(w.client.Create(w.ctx, p))
+	w.eventually("the pod has saved itself", func() error {
+		w.must(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), p))
+		switch p.Status.Phase {
+		case corev1.PodSucceeded:
+			return nil
+		case corev1.PodFailed:
+			w.Fatalf("the pod has failed: %+v", p.Status.ContainerStatuses)
+		}
+		return fmt.Errorf("it is %s", p.Status.Phase)
 	})
 }

@@ -2503,6 +2503,7 @@ func (x *AskRestoreResponse) GetSnapshot() string {
 type PrepareWorkloadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	RootfsOnly    bool                   `protobuf:"varint,2,opt,name=rootfs_only,json=rootfsOnly,proto3" json:"rootfs_only,omitempty"` // what they save are its files alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2542,6 +2543,13 @@ func (x *PrepareWorkloadRequest) GetSandboxId() string {
 		return x.SandboxId
 	}
 	return ""
+}
+
+func (x *PrepareWorkloadRequest) GetRootfsOnly() bool {
+	if x != nil {
+		return x.RootfsOnly
+	}
+	return false
 }
 
 type PrepareWorkloadResponse struct {
@@ -3112,10 +3120,12 @@ const file_agent_proto_rawDesc = "" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"7\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"X\n" +
 	"\x16PrepareWorkloadRequest\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"8\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1f\n" +
+	"\vrootfs_only\x18\x02 \x01(\bR\n" +
+	"rootfsOnly\"8\n" +
 	"\x17PrepareWorkloadResponse\x12\x1d\n" +
 	"\n" +
 	"image_path\x18\x01 \x01(\tR\timagePath\"\xd1\x02\n" +

@@ -25,14 +25,14 @@ func (t *tool) checkpoint() *cobra.Command {
 		Short: "Save a running pod as a snapshot",
 		Long: `Save a running pod as a snapshot. POD is a pod's name, namespace/name, a pod id or a container
 id; ids may be shortened while they are unambiguous. The pod runs on unless --stop is given.
-With --rootfs-only the snapshot holds the root file systems of the pod's containers and no memory:
+With --rootfs-only the snapshot holds the files of the pod's containers and no memory:
 what is restored from it starts anew, with its files as they were.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completePods,
 		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runCheckpoint(ctx, args[0], f) }),
 	}
 	c.Flags().BoolVar(&f.stop, "stop", false, "stop the pod once its snapshot is safe on this node")
-	c.Flags().BoolVar(&f.rootfs, "rootfs-only", false, "save the root file systems of the containers, no memory and no processes")
+	c.Flags().BoolVar(&f.rootfs, "rootfs-only", false, "save the files of the containers, no memory and no processes")
 	c.Flags().StringVar(&f.name, "name", "", "`name` of the snapshot (default: made from the pod's name)")
 	c.Flags().BoolVar(&f.noWait, "no-wait", false, "return when the snapshot is restorable on this node; replication goes on")
 	return c

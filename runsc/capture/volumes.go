@@ -1,0 +1,74 @@
+package capture
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	pb "gvisor.dev/gvisor/pkg/sentry/fscheckpoint/fscheckpoint_proto_go_proto"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+)
+
+// Place is where a container mounts a volume.
+type Place struct{ Container, Path string }
+
+// maxManifest bounds the manifest of saved files in bytes, of which it has some hundreds for each
+// volume and container.
+const maxManifest = 1 << 20
+
+// Share has the files of volumes that were saved without memory come back wherever these are mounted;
+// each volume is given by its places. GVisor notes down by which place a volume was mounted first, and
+// in a restore looks for its files by the place that is first then, which is another one if the
+// containers start in another order.
+func (im *Image) Share(volumes [][]Place) error {
+	i := slices.IndexFunc(im.Small, func(f Small) bool { return f.Name == checkpointfiles.FSCheckpointManifestFileName })
+	if i < 0 {
+		return fmt.Errorf("no %s: %w", checkpointfiles.FSCheckpointManifestFileName, ErrIncomplete)
+	}
+	if n := len(im.Small[i].Data); n > maxManifest {
+		return fmt.Errorf("%s has %d bytes, more than %d", im.Small[i].Name, n, maxManifest)
+	}
+	var m pb.Manifest
+	err := proto.Unmarshal(im.Small[i].Data, &m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", im.Small[i].Name, err)
+	}
+	for _, places := range volumes {
+		m.MemoryFiles = shared(m.MemoryFiles, places)
+		m.Tmpfs = shared(m.Tmpfs, places)
+	}
+	if im.Small[i].Data, err = proto.Marshal(&m); err != nil {
+		return fmt.Errorf("%s: %w", im.Small[i].Name, err)
+	}
+	return nil
+}
+
+// kept is an entry of the manifest.
+type kept interface {
+	proto.Message
+	GetResourceId() *pb.ResourceID
+}
+
+// shared returns entries with one for each of the places, if there is one for any of them.
+func shared[E kept](entries []E, places []Place) []E {
+	at := func(p Place) int {
+		return slices.IndexFunc(entries, func(e E) bool {
+			id := e.GetResourceId()
+			return id != nil && id.ContainerName == p.Container && id.Path == p.Path
+		})
+	}
+	first := slices.IndexFunc(places, func(p Place) bool { return at(p) >= 0 })
+	if first < 0 {
+		return entries
+	}
+	original := entries[at(places[first])]
+	for _, p := range places {
+		if at(p) >= 0 {
+			continue
+		}
+		e := proto.CloneOf(original)
+		e.GetResourceId().ContainerName, e.GetResourceId().Path = p.Container, p.Path
+		entries = append(entries, e)
+	}
+	return entries
+}
