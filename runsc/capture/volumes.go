@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,6 +16,9 @@ type Place struct{ Container, Path string }
 // maxManifest bounds the manifest of saved files in bytes, of which it has some hundreds for each
 // volume and container.
 const maxManifest = 1 << 20
+
+// maxEntry bounds an entry that is copied.
+const maxEntry = 64 << 10
 
 // Share has the files of volumes that were saved without memory come back wherever these are mounted;
 // each volume is given by its places. GVisor notes down by which place a volume was mounted first, and
@@ -34,8 +38,12 @@ func (im *Image) Share(volumes [][]Place) error {
 		return fmt.Errorf("%s: %w", im.Small[i].Name, err)
 	}
 	for _, places := range volumes {
-		m.MemoryFiles = shared(m.MemoryFiles, places)
-		m.Tmpfs = shared(m.Tmpfs, places)
+		var errs [2]error
+		m.MemoryFiles, errs[0] = shared(m.MemoryFiles, places)
+		m.Tmpfs, errs[1] = shared(m.Tmpfs, places)
+		if err := errors.Join(errs[:]...); err != nil {
+			return fmt.Errorf("%s: %w", im.Small[i].Name, err)
+		}
 	}
 	if im.Small[i].Data, err = proto.Marshal(&m); err != nil {
 		return fmt.Errorf("%s: %w", im.Small[i].Name, err)
@@ -50,7 +58,7 @@ type kept interface {
 }
 
 // shared returns entries with one for each of the places, if there is one for any of them.
-func shared[E kept](entries []E, places []Place) []E {
+func shared[E kept](entries []E, places []Place) ([]E, error) {
 	at := func(p Place) int {
 		return slices.IndexFunc(entries, func(e E) bool {
 			id := e.GetResourceId()
@@ -59,9 +67,12 @@ func shared[E kept](entries []E, places []Place) []E {
 	}
 	first := slices.IndexFunc(places, func(p Place) bool { return at(p) >= 0 })
 	if first < 0 {
-		return entries
+		return entries, nil
 	}
 	original := entries[at(places[first])]
+	if n := proto.Size(original); n > maxEntry {
+		return nil, fmt.Errorf("the entry of volume %s of container %s has %d bytes, more than %d", places[first].Path, places[first].Container, n, maxEntry)
+	}
 	for _, p := range places {
 		if at(p) >= 0 {
 			continue
@@ -70,5 +81,5 @@ func shared[E kept](entries []E, places []Place) []E {
 		e.GetResourceId().ContainerName, e.GetResourceId().Path = p.Container, p.Path
 		entries = append(entries, e)
 	}
-	return entries
+	return entries, nil
 }

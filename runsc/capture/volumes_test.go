@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -50,12 +51,14 @@ func TestShare(t *testing.T) {
 }
 
 func TestShareRefuses(t *testing.T) {
+	long := Place{"a", "/" + strings.Repeat("x", maxEntry)}
 	for name, im := range map[string]*Image{
 		"none":     {},
 		"no proto": {Small: []Small{{checkpointfiles.FSCheckpointManifestFileName, []byte{0xff}}}},
 		"bulky":    {Small: []Small{{checkpointfiles.FSCheckpointManifestFileName, make([]byte, maxManifest+1)}}},
+		"long":     {Small: []Small{{checkpointfiles.FSCheckpointManifestFileName, manifest(t, long)}}},
 	} {
-		if err := im.Share(nil); err == nil {
+		if err := im.Share([][]Place{{long, {"b", "/y"}}}); err == nil {
 			t.Errorf("a manifest that is %s is taken", name)
 		}
 	}
