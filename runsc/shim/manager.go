@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/containerd/v2/pkg/sys"
 	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	gvisor "gvisor.dev/gvisor/pkg/shim/v1"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
 )
@@ -167,9 +168,12 @@ func note(message string) {
 	entry.Logger.SetOutput(out)
 }
 
-// annotations is the part of a bundle's config.json that the shim reads.
-type annotations struct {
+// spec is the part of a bundle's config.json that the shim reads.
+type spec struct {
 	Annotations map[string]string `json:"annotations"`
+	Linux       struct {
+		Namespaces []specs.LinuxNamespace `json:"namespaces"`
+	} `json:"linux"`
 }
 
 // readPod reads what the bundle's config.json says of the container's place in its pod.
@@ -179,9 +183,15 @@ func readPod(bundle string) (pod, error) {
 		return pod{}, fmt.Errorf("read OCI spec: %w", err)
 	}
 	defer f.Close()
-	var a annotations
-	if err := json.NewDecoder(f).Decode(&a); err != nil {
+	var s spec
+	if err := json.NewDecoder(f).Decode(&s); err != nil {
 		return pod{}, fmt.Errorf("read OCI spec %s: %w", f.Name(), err)
 	}
-	return podOf(a.Annotations), nil
+	p := podOf(s.Annotations)
+	for _, n := range s.Linux.Namespaces {
+		if n.Type == specs.NetworkNamespace {
+			p.network = n.Path
+		}
+	}
+	return p, nil
 }

@@ -21,6 +21,7 @@ type pod struct {
 	sandbox     string // id of the sandbox container; empty: not of a pod
 	isSandbox   bool   // this container is the sandbox container
 	container   string // this container's name in its pod; empty: it has none
+	network     string // path of its network namespace; empty: it has none of its own
 	annotations map[string]string
 }
 

@@ -34,6 +34,7 @@ type sandbox struct {
 	*containers
 	path   atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none
 	saving chan struct{}          // holds one token while a checkpoint is made
+	ports  ports
 }
 
 func newSandbox(base *containers) *sandbox {
@@ -171,12 +172,15 @@ func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	if s.path.Load() != nil {
 		begin = s.restore
 	}
+	addresses := s.addresses()
 	resp, err := s.start(ctx, r, begin)
 	if err != nil {
 		s.failed(ctx, r.ID, err)
 		s.end(r.ID)
+		return nil, err
 	}
-	return resp, err
+	s.openPorts(ctx, addresses)
+	return resp, nil
 }
 
 func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {

@@ -1,0 +1,192 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/log"
+)
+
+// limit is how many connections are relayed at a time. Further ones wait to be accepted.
+const limit = 128
+
+// connectLimit bounds how long a connection to the pod's address may take to be answered.
+const connectLimit = 3 * time.Second
+
+// acceptPause is the pause after a connection could not be accepted, for want of descriptors.
+const acceptPause = 100 * time.Millisecond
+
+// How long an end may be silent once the other has nothing more for it: as long as the kernel keeps
+// a connection in that state.
+const patience = time.Minute
+
+// ErrKernelStack is the error of a network namespace that still has its addresses though its sandbox
+// was started: the sandbox uses the kernel's network stack, where its ports are to be found.
+var ErrKernelStack = errors.New("sandbox uses the network stack of the kernel")
+
+// Options say which sandbox is forwarded to.
+type Options struct {
+	Sandbox   string       // id
+	Namespace string       // path of the pod's network namespace
+	Addresses []netip.Addr // of the pod, in the order in which they are tried
+	// Ready returns an error while the sandbox must not be connected to. It may be called by many
+	// goroutines at once.
+	Ready func(context.Context) error
+	// Dial connects to a port of the loopback inside the sandbox. It must end, and leave nothing
+	// behind, when the context does. It may be called by a few goroutines at once.
+	Dial func(ctx context.Context, port int) (Stream, error)
+}
+
+// Forwarder forwards to one sandbox.
+type Forwarder struct {
+	Options
+	ns       namespace
+	listener *net.TCPListener
+	inside   inside
+	slots    chan struct{} // holds a token for each connection
+	cancel   context.CancelFunc
+	serving  sync.WaitGroup
+}
+
+// Open begins to forward to a sandbox, which must have been started. Close ends it.
+func Open(ctx context.Context, o Options) (*Forwarder, error) {
+	ns, err := openNamespace(o.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	l, err := ns.capture(ctx)
+	if err != nil {
+		return nil, errors.Join(err, ns.Close())
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f := &Forwarder{Options: o, ns: ns, listener: l, slots: make(chan struct{}, limit), cancel: cancel}
+	f.inside.allow()
+	f.serving.Go(func() { f.serve(ctx) })
+	return f, nil
+}
+
+// capture returns a listener to which all that connects to the namespace's loopback is handed.
+func (n namespace) capture(ctx context.Context) (*net.TCPListener, error) {
+	kept, err := n.addresses()
+	if err != nil {
+		return nil, err
+	}
+	if len(kept) > 0 {
+		return nil, fmt.Errorf("network namespace %s has address %v: %w", n.Name(), kept[0], ErrKernelStack)
+	}
+	l, err := n.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.divert(l.Addr().(*net.TCPAddr)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Close ends all connections and leaves the namespace as it was.
+func (f *Forwarder) Close() error {
+	f.cancel()
+	err := errors.Join(f.ns.restore(), f.listener.Close())
+	f.serving.Wait()
+	return errors.Join(err, f.ns.Close())
+}
+
+// Hold ends all connections that lead through gVisor, and lets none be made until Allow is called.
+func (f *Forwarder) Hold() { f.inside.forbid() }
+
+// Allow undoes Hold.
+func (f *Forwarder) Allow() { f.inside.allow() }
+
+// serve accepts connections until the listener is closed.
+func (f *Forwarder) serve(ctx context.Context) {
+	for {
+		select {
+		case f.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		client, err := f.listener.AcceptTCP()
+		if err == nil {
+			f.serving.Go(func() {
+				f.forward(ctx, client)
+				<-f.slots
+			})
+			continue
+		}
+		<-f.slots
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		log.L.WithError(err).Warnf("accept a connection to the loopback of sandbox %s", f.Sandbox)
+		select {
+		case <-time.After(acceptPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// forward relays one connection.
+func (f *Forwarder) forward(ctx context.Context, client *net.TCPConn) {
+	port := client.LocalAddr().(*net.TCPAddr).Port
+	if err := f.relay(ctx, &end{Stream: client, patience: patience}, port); err != nil {
+		log.L.WithError(err).Infof("connect to port %d of sandbox %s", port, f.Sandbox)
+	}
+}
+
+// relay connects an end to a port of the sandbox and copies between them. If it cannot connect, the end
+// is reset, so that it is known not to have ended well.
+func (f *Forwarder) relay(ctx context.Context, near *end, port int) error {
+	if err := f.Ready(ctx); err != nil {
+		return errors.Join(err, near.reset())
+	}
+	use := func(ctx context.Context, far *end) {
+		if err := relay(ctx, near, far); err != nil {
+			log.L.WithError(err).Debugf("relay port %d of sandbox %s", port, f.Sandbox)
+		}
+	}
+	far, err := f.dialAddress(ctx, port)
+	if err == nil {
+		use(ctx, &end{Stream: far, patience: patience})
+		return nil
+	}
+	if closed(err) {
+		err = f.inside.do(ctx, func(ctx context.Context) (Stream, error) { return f.Dial(ctx, port) }, use)
+	}
+	if err != nil {
+		return errors.Join(err, near.reset())
+	}
+	return nil
+}
+
+// dialAddress connects to a port at one of the pod's addresses.
+func (f *Forwarder) dialAddress(ctx context.Context, port int) (*net.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	var d net.Dialer
+	var err error = syscall.ECONNREFUSED // without an address
+	for _, a := range f.Addresses {
+		var c net.Conn
+		if c, err = d.DialContext(ctx, "tcp", net.JoinHostPort(a.String(), strconv.Itoa(port))); err == nil {
+			return c.(*net.TCPConn), nil
+		}
+		if !closed(err) {
+			break
+		}
+	}
+	return nil, err
+}
+
+// closed reports whether nothing listens, as far as can be told. A listener that does not answer is
+// none: to wait for it by way of gVisor would hold up all else that is asked of the sandbox.
+func closed(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
+}

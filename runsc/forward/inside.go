@@ -1,0 +1,111 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+// dialLimit is how many connections may be under way to the loopback inside the sandbox, each by a
+// process of runsc.
+const dialLimit = 4
+
+// How long the loopback inside the sandbox may be silent once the client has nothing more for it, of
+// which gVisor's relay cannot tell it without ending the answer too. Containerd waits no longer.
+const partingPatience = time.Second
+
+// partingLimit bounds how long the sandbox may take to let go of a connection.
+const partingLimit = 200 * time.Millisecond
+
+var errHeld = errors.New("sandbox is being saved")
+
+// inside keeps the connections to the loopback inside the sandbox, of which none may be open while it
+// is saved: at their other end is no process of the pod but gVisor itself.
+type inside struct {
+	slots chan struct{} // holds a token for each connection under way
+
+	mu   sync.Mutex
+	open *epoch // nil: none may be made
+}
+
+// epoch is the time between two saves.
+type epoch struct {
+	ctx    context.Context
+	end    context.CancelFunc
+	within sync.WaitGroup
+}
+
+// allow lets connections be made.
+func (i *inside) allow() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.slots == nil {
+		i.slots = make(chan struct{}, dialLimit)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	i.open = &epoch{ctx: ctx, end: cancel}
+}
+
+// forbid ends all connections, and lets none be made.
+func (i *inside) forbid() {
+	i.mu.Lock()
+	e := i.open
+	i.open = nil
+	i.mu.Unlock()
+	if e != nil {
+		e.end()
+		e.within.Wait()
+	}
+}
+
+func (i *inside) enter() (*epoch, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.open == nil {
+		return nil, errHeld
+	}
+	i.open.within.Add(1)
+	return i.open, nil
+}
+
+// do makes a connection and, if that succeeds, uses it. The contexts of both end with ctx, or when
+// connections are forbidden.
+func (i *inside) do(ctx context.Context, dial func(context.Context) (Stream, error), use func(context.Context, *end)) error {
+	e, err := i.enter()
+	if err != nil {
+		return err
+	}
+	defer e.within.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	select {
+	case i.slots <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s, err := dial(ctx)
+	<-i.slots
+	if err != nil {
+		return err
+	}
+	use(ctx, &end{Stream: parting{s}, patience: partingPatience})
+	return nil
+}
+
+// parting is a connection by way of gVisor, which ends it as a whole when one direction ends.
+type parting struct{ Stream }
+
+// CloseWrite does nothing: the answer is still to come.
+func (p parting) CloseWrite() error { return nil }
+
+// Close closes the connection when the sandbox has, or does not in time.
+func (p parting) Close() error {
+	err := errors.Join(p.Stream.CloseWrite(), p.SetReadDeadline(time.Now().Add(partingLimit)))
+	if err == nil {
+		_, err = io.Copy(io.Discard, p.Stream)
+	}
+	return errors.Join(err, p.Stream.Close())
+}

@@ -1,0 +1,91 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Stream is a connection of which one direction can be ended.
+type Stream interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// end is one end of a relay.
+type end struct {
+	Stream
+	patience time.Duration // how long it may be silent once there is nothing more for it
+	last     atomic.Bool   // that is so
+	broken   bool          // a read failed
+}
+
+// Read reads. An end that has been silent for too long is at its end.
+func (e *end) Read(p []byte) (int, error) {
+	if e.last.Load() {
+		if err := e.SetReadDeadline(time.Now().Add(e.patience)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := e.Stream.Read(p)
+	if e.last.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = io.EOF
+	}
+	e.broken = err != nil && err != io.EOF
+	return n, err
+}
+
+// finish passes on that there is nothing more for this end. One that is gone is not there to learn it.
+func (e *end) finish() {
+	e.last.Store(true)
+	e.CloseWrite()
+	e.SetReadDeadline(time.Now().Add(e.patience))
+}
+
+// reset closes an end so that the peer takes it for broken, if its kind knows that.
+func (e *end) reset() error {
+	if c, ok := e.Stream.(*net.TCPConn); ok {
+		return errors.Join(c.SetLinger(0), c.Close())
+	}
+	return e.Close()
+}
+
+// relay copies between two ends until both directions have ended. If an end breaks, or ctx is done
+// before, it resets both. An end that takes no more may still have something to say. Both are closed in
+// any case. The error is the first that occurred.
+func relay(ctx context.Context, a, b *end) error {
+	gone := make(chan struct{})
+	reset := sync.OnceFunc(func() {
+		defer close(gone)
+		a.reset()
+		b.reset()
+	})
+	stop := context.AfterFunc(ctx, reset)
+	errs := make(chan error, 2)
+	pipe := func(to, from *end) {
+		_, err := io.Copy(to.Stream, from)
+		if from.broken {
+			reset()
+		}
+		to.finish()
+		errs <- err
+	}
+	go pipe(a, b)
+	go pipe(b, a)
+	err, second := <-errs, <-errs
+	if err == nil {
+		err = second
+	}
+	if !stop() {
+		<-gone
+		return context.Cause(ctx)
+	}
+	a.Close()
+	b.Close()
+	return err
+}
