@@ -1,0 +1,185 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Ports of a pod that listens: at every address, and at its loopback alone.
+const (
+	openPort  = 8080
+	innerPort = 8081
+)
+
+// listening is a pod that answers at both ports.
+func listening(name string, annotations map[string]string) bed.PodSpec {
+	serve := fmt.Sprintf("mkdir /tmp/www; echo served > /tmp/www/state; exec httpd -f -p %d -h /tmp/www", openPort)
+	return bed.PodSpec{Name: name, Annotations: annotations, Containers: []bed.Container{
+		{Name: "a", Command: []string{"/bin/sh", "-c", serve}},
+		{Name: "b", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=1", fmt.Sprintf("--listen=127.0.0.1:%d", innerPort)}},
+	}}
+}
+
+// network returns the path of a pod's network namespace.
+func network(t *testing.T, pod *bed.Pod) string {
+	t.Helper()
+	s, err := node.Runtime.PodSandboxStatus(limited(t, 10*time.Second), &criapi.PodSandboxStatusRequest{PodSandboxId: pod.ID, Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info struct {
+		Spec specs.Spec `json:"runtimeSpec"`
+	}
+	if err := json.Unmarshal([]byte(s.Info["info"]), &info); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(info.Spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })
+	if i < 0 {
+		t.Fatal("the pod has no network namespace")
+	}
+	return info.Spec.Linux.Namespaces[i].Path
+}
+
+// dial connects to a port of localhost in a network namespace, as containerd does for kubectl
+// port-forward.
+func dial(ctx context.Context, path string, port int) (net.Conn, error) {
+	type dialled struct {
+		net.Conn
+		error
+	}
+	done := make(chan dialled)
+	go func() {
+		conn, err := dialHere(ctx, path, port)
+		done <- dialled{conn, err}
+	}()
+	d := <-done
+	return d.Conn, d.error
+}
+
+// dialHere does so on the thread of a goroutine that ends after it.
+func dialHere(ctx context.Context, path string, port int) (net.Conn, error) {
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer home.Close()
+	there, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", fmt.Sprintf("localhost:%d", port))
+	if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+		runtime.UnlockOSThread()
+	}
+	return conn, err
+}
+
+// visitor is a client whose connections all lead to a port of localhost in a network namespace.
+func visitor(t *testing.T, path string, port int) *http.Client {
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path, port) }}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// visit asks for the page that both ports of a pod have.
+func visit(ctx context.Context, c *http.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/state", nil)
+	if err != nil {
+		return err
+	}
+	r, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err == nil && (r.StatusCode != http.StatusOK || len(body) == 0) {
+		err = fmt.Errorf("%s: %q", r.Status, body)
+	}
+	return err
+}
+
+// wantAnswers wants both ports of a pod to answer, soon.
+func wantAnswers(t *testing.T, path string) {
+	t.Helper()
+	for _, port := range []int{openPort, innerPort} {
+		ctx, c := limited(t, 20*time.Second), visitor(t, path, port)
+		err := visit(ctx, c)
+		for ; err != nil && ctx.Err() == nil; err = visit(ctx, c) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if err != nil {
+			t.Fatalf("port %d: %v", port, err)
+		}
+	}
+}
+
+// wantBroken wants a port of a pod to break connections.
+func wantBroken(ctx context.Context, t *testing.T, path string, port int) {
+	t.Helper()
+	c, err := dial(ctx, path, port)
+	if err == nil {
+		defer c.Close()
+		_, err = c.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("port %d: %v", port, err)
+	}
+}
+
+// TestForward reaches a pod by way of its loopback on the host, before and after it is saved with
+// connections open, and what is restored of it.
+func TestForward(t *testing.T) {
+	origin := runPod(t, listening("origin", nil))
+	path := network(t, origin)
+	wantAnswers(t, path)
+	ctx := limited(t, 60*time.Second)
+	wantBroken(ctx, t, path, 9)
+	open, err := dial(ctx, path, innerPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	page := make([]byte, 1)
+	if _, err := fmt.Fprint(open, "GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(open, page); err != nil {
+		t.Fatal(err)
+	}
+	dir := checkpoint(t, origin)
+	if _, err := io.Copy(io.Discard, open); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection by way of gVisor, after the checkpoint: %v", err)
+	}
+	wantAnswers(t, path)
+
+	startAgent(t, decide(restoreFrom(dir)))
+	branch := network(t, runPod(t, listening("branch", named)))
+	wantAnswers(t, branch)
+	wantBroken(ctx, t, branch, 9)
+	wantAnswers(t, path)
+}
