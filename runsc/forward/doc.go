@@ -10,8 +10,9 @@
 // where nothing listens on that, by way of gVisor, to the loopback inside the sandbox.
 //
 // The pod's address comes first for what gVisor's own way, runsc port-forward, lacks: it ends both
-// directions when one ends, it loses bytes when the receiver lets its window fill up, and it holds a
-// lock of the sandbox, on which a checkpoint waits, for as long as the connection is not answered.
+// directions when one ends, it loses bytes when the receiver lets its window fill up, the sandbox cannot
+// be saved while a connection is open, and until one is answered nothing else can be asked of the sandbox.
+// So these connections are ended before a save ([Forwarder.Hold]).
 //
 // Only who has entered the namespace can connect, which nothing inside the sandbox can, and whoever
 // does reaches that one sandbox.

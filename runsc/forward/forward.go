@@ -39,8 +39,8 @@ type Options struct {
 	// Ready returns an error while the sandbox must not be connected to. It may be called by many
 	// goroutines at once.
 	Ready func(context.Context) error
-	// Dial connects to a port of the loopback inside the sandbox. It must end, and leave nothing
-	// behind, when the context does. It may be called by a few goroutines at once.
+	// Dial connects to a port of the loopback inside the sandbox. It must end when the context does,
+	// and by itself before long, for Hold waits for it. It may be called by a few goroutines at once.
 	Dial func(ctx context.Context, port int) (Stream, error)
 }
 

@@ -187,6 +187,15 @@ func wantReset(t *testing.T, c net.Conn) {
 	}
 }
 
+// wantEnd wants a connection to be at its end.
+func wantEnd(t *testing.T, c net.Conn) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("read %d, %v; want %v", n, err, io.EOF)
+	}
+}
+
 // ask sends a message, ends it, and wants it back in capitals.
 func ask(t *testing.T, c *net.TCPConn) {
 	t.Helper()
@@ -250,6 +259,18 @@ func TestClosedPort(t *testing.T) {
 	wantRefused(t, o.Namespace, 9)
 }
 
+// TestBroken passes on that the sandbox has broken a connection.
+func TestBroken(t *testing.T) {
+	o := options(t)
+	open(t, o)
+	c := dialled(t, o.Namespace, serve(t, func(c *net.TCPConn) {
+		c.Read(make([]byte, 1))
+		c.SetLinger(0)
+	}))
+	c.Write([]byte("x"))
+	wantReset(t, c)
+}
+
 func TestNotReady(t *testing.T) {
 	o := options(t)
 	o.Ready = func(context.Context) error { return errors.New("not yet") }
@@ -260,18 +281,19 @@ func TestNotReady(t *testing.T) {
 // TestClose ends a connection that nobody else would, and leaves nothing behind.
 func TestClose(t *testing.T) {
 	o := options(t)
-	served := make(chan struct{})
 	port := serve(t, func(c *net.TCPConn) {
-		close(served)
+		c.Write([]byte("x"))
 		io.ReadAll(c)
 	})
 	f := open(t, o)
 	c := dialled(t, o.Namespace, port)
-	<-served
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantReset(t, c)
+	wantEnd(t, c)
 	if _, err := dial(t, o.Namespace, port); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("after the end: %v", err)
 	}

@@ -17,12 +17,12 @@ const dialLimit = 4
 const partingPatience = time.Second
 
 // partingLimit bounds how long the sandbox may take to let go of a connection.
-const partingLimit = 200 * time.Millisecond
+const partingLimit = 5 * time.Second
 
 var errHeld = errors.New("sandbox is being saved")
 
-// inside keeps the connections to the loopback inside the sandbox, of which none may be open while it
-// is saved: at their other end is no process of the pod but gVisor itself.
+// inside keeps the connections to the loopback inside the sandbox. None may be open while the sandbox is
+// saved: their ends there belong to no process of the pod but to gVisor, which cannot save them, and fails.
 type inside struct {
 	slots chan struct{} // holds a token for each connection under way
 
@@ -48,7 +48,7 @@ func (i *inside) allow() {
 	i.open = &epoch{ctx: ctx, end: cancel}
 }
 
-// forbid ends all connections, and lets none be made.
+// forbid ends all connections, waits for those under way, and lets none be made.
 func (i *inside) forbid() {
 	i.mu.Lock()
 	e := i.open
@@ -70,28 +70,28 @@ func (i *inside) enter() (*epoch, error) {
 	return i.open, nil
 }
 
-// do makes a connection and, if that succeeds, uses it. The contexts of both end with ctx, or when
-// connections are forbidden.
+// do makes a connection and, if that succeeds, uses it. The context of its use ends with ctx, or when
+// connections are forbidden; that of its making with ctx alone, for what gVisor has begun it ends.
 func (i *inside) do(ctx context.Context, dial func(context.Context) (Stream, error), use func(context.Context, *end)) error {
 	e, err := i.enter()
 	if err != nil {
 		return err
 	}
 	defer e.within.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(e.ctx, cancel)()
+	using, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.ctx, func() { cancel(errHeld) })()
 	select {
 	case i.slots <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-using.Done():
+		return context.Cause(using)
 	}
 	s, err := dial(ctx)
 	<-i.slots
 	if err != nil {
 		return err
 	}
-	use(ctx, &end{Stream: parting{s}, patience: partingPatience})
+	use(using, &end{Stream: parting{s}, patience: partingPatience})
 	return nil
 }
 

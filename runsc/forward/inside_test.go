@@ -98,14 +98,14 @@ func TestHold(t *testing.T) {
 	if n := g.open.Load(); n != 0 {
 		t.Errorf("%d connections are open", n)
 	}
-	wantReset(t, c)
+	wantEnd(t, c)
 	wantRefused(t, o.Namespace, 9)
 	echo(outside)
 	f.Allow()
 	echo(dialled(t, o.Namespace, 9))
 }
 
-// TestHoldStubborn does not wait for a sandbox that lets nothing go.
+// TestHoldStubborn does not wait for ever for a sandbox that lets nothing go.
 func TestHoldStubborn(t *testing.T) {
 	release := make(chan struct{})
 	g := &gvisor{t: t, serve: func(c *net.UnixConn) { <-release }}
@@ -117,22 +117,29 @@ func TestHoldStubborn(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	f.Hold()
-	wantReset(t, c)
+	wantEnd(t, c)
 	close(release)
 }
 
-// TestHoldDialling gives up what is under way.
+// TestHoldDialling waits for what is under way, and ends it.
 func TestHoldDialling(t *testing.T) {
+	g := &gvisor{t: t, serve: func(c *net.UnixConn) { io.Copy(io.Discard, c) }}
 	o := options(t)
-	begun := make(chan struct{})
-	o.Dial = func(ctx context.Context, _ int) (Stream, error) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	var made atomic.Bool
+	o.Dial = func(ctx context.Context, port int) (Stream, error) {
 		close(begun)
-		<-ctx.Done()
-		return nil, ctx.Err()
+		<-release
+		defer made.Store(true)
+		return g.dial(ctx, port)
 	}
 	f := open(t, o)
 	c := dialled(t, o.Namespace, 9)
 	<-begun
+	time.AfterFunc(50*time.Millisecond, func() { close(release) })
 	f.Hold()
-	wantReset(t, c)
+	if n := g.open.Load(); n != 0 || !made.Load() {
+		t.Errorf("%d connections are open, made: %v", n, made.Load())
+	}
+	wantEnd(t, c)
 }

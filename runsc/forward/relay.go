@@ -55,22 +55,23 @@ func (e *end) reset() error {
 	return e.Close()
 }
 
-// relay copies between two ends until both directions have ended. If an end breaks, or ctx is done
-// before, it resets both. An end that takes no more may still have something to say. Both are closed in
-// any case. The error is the first that occurred.
+// relay copies between two ends until both directions have ended, or ctx is done, and closes them. If an
+// end breaks, both are reset; one that takes no more may still have something to say. The error is the
+// first that occurred.
 func relay(ctx context.Context, a, b *end) error {
-	gone := make(chan struct{})
-	reset := sync.OnceFunc(func() {
-		defer close(gone)
-		a.reset()
-		b.reset()
-	})
-	stop := context.AfterFunc(ctx, reset)
+	var once sync.Once
+	shut := func(f func(*end) error) {
+		once.Do(func() {
+			f(a)
+			f(b)
+		})
+	}
+	defer context.AfterFunc(ctx, func() { shut((*end).Close) })()
 	errs := make(chan error, 2)
 	pipe := func(to, from *end) {
 		_, err := io.Copy(to.Stream, from)
 		if from.broken {
-			reset()
+			shut((*end).reset)
 		}
 		to.finish()
 		errs <- err
@@ -81,11 +82,9 @@ func relay(ctx context.Context, a, b *end) error {
 	if err == nil {
 		err = second
 	}
-	if !stop() {
-		<-gone
-		return context.Cause(ctx)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	a.Close()
-	b.Close()
+	shut((*end).Close)
 	return err
 }

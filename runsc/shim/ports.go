@@ -24,7 +24,7 @@ import (
 )
 
 // dialLimit bounds how long runsc may take to connect to a port inside the sandbox.
-const dialLimit = 10 * time.Second
+const dialLimit = 5 * time.Second
 
 // outputLimit bounds how much of what runsc says is kept.
 const outputLimit = 4 << 10
@@ -124,8 +124,14 @@ func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	return s.containers.Delete(ctx, r)
 }
 
+// errSaves is the error of a way into a sandbox that would be in the way of a save nobody announces.
+var errSaves = errors.New("processes of the pod may have it saved: only what listens on the pod's address can be reached")
+
 // dial connects to a port of the loopback inside the sandbox.
 func (s *sandbox) dial(ctx context.Context, port int) (forward.Stream, error) {
+	if s.pod.saves() {
+		return nil, errSaves
+	}
 	// The kernel chooses a name that no other socket has.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix"})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -126,15 +127,19 @@ func visit(ctx context.Context, c *http.Client) error {
 // wantAnswers wants both ports of a pod to answer, soon.
 func wantAnswers(t *testing.T, path string) {
 	t.Helper()
-	for _, port := range []int{openPort, innerPort} {
-		ctx, c := limited(t, 20*time.Second), visitor(t, path, port)
-		err := visit(ctx, c)
-		for ; err != nil && ctx.Err() == nil; err = visit(ctx, c) {
-			time.Sleep(50 * time.Millisecond)
-		}
-		if err != nil {
-			t.Fatalf("port %d: %v", port, err)
-		}
+	wantAnswer(t, path, openPort)
+	wantAnswer(t, path, innerPort)
+}
+
+func wantAnswer(t *testing.T, path string, port int) {
+	t.Helper()
+	ctx, c := limited(t, 20*time.Second), visitor(t, path, port)
+	err := visit(ctx, c)
+	for ; err != nil && ctx.Err() == nil; err = visit(ctx, c) {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatalf("port %d: %v", port, err)
 	}
 }
 
@@ -172,8 +177,8 @@ func TestForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := checkpoint(t, origin)
-	if _, err := io.Copy(io.Discard, open); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a connection by way of gVisor, after the checkpoint: %v", err)
+	if _, err := io.Copy(io.Discard, open); err != nil {
+		t.Errorf("the end of a connection by way of gVisor, after the checkpoint: %v", err)
 	}
 	wantAnswers(t, path)
 
@@ -182,4 +187,22 @@ func TestForward(t *testing.T) {
 	wantAnswers(t, branch)
 	wantBroken(ctx, t, branch, 9)
 	wantAnswers(t, path)
+}
+
+// TestForwardSaving leaves the loopback of a sandbox alone that its processes may save at any time.
+func TestForwardSaving(t *testing.T) {
+	startAgent(t, decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}))
+	path := network(t, runPod(t, listening("saving", map[string]string{"dev.gvisor.internal.checkpoint.enable": "true"})))
+	ctx := limited(t, 20*time.Second)
+	wantAnswer(t, path, openPort)
+	wantBroken(ctx, t, path, innerPort)
+}
+
+// TestForwardHost leaves the node's own loopback alone.
+func TestForwardHost(t *testing.T) {
+	ctx := limited(t, 30*time.Second)
+	runPod(t, listening("other", nil))
+	if _, err := new(net.Dialer).DialContext(ctx, "tcp4", "localhost:9"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the node's loopback: %v", err)
+	}
 }
