@@ -9,6 +9,8 @@
 //   - Start of such a sandbox restores it. gVisor then turns the start of the pod's other
 //     containers into a restore by itself, and the last one loads the image.
 //   - Checkpoint saves the sandbox with runsc checkpoint, always leaving it running.
+//   - What connects to the loopback of the pod's network namespace on the host, as containerd does for
+//     kubectl port-forward, reaches the sandbox (package forward).
 //   - A container whose sandbox was stopped after its checkpoint reports the exit status of a
 //     process ended by SIGKILL, where gVisor's shim would report an internal error.
 //   - A sandbox that could not be started or restored is ended at once, and its exit announced, so

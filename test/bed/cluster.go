@@ -25,8 +25,7 @@ type ClusterOptions struct {
 // pods and the program can dial each other's addresses, and pods the Service
 // "kubernetes". There are no other Services, and no DNS. Pods get the images of
 // package images without a registry, and by the RuntimeClass [Diapause] our
-// runtime. kubectl's exec, logs and port-forward work; the last only for pods on
-// runc, since containerd looks for the port outside of gVisor.
+// runtime. kubectl's exec, logs and port-forward work.
 type Cluster struct {
 	*API
 	Controllers, Scheduler *Daemon

@@ -189,6 +189,36 @@ func TestForward(t *testing.T) {
 	wantAnswers(t, path)
 }
 
+// TestForwardRemoved removes a pod that somebody is connected to.
+func TestForwardRemoved(t *testing.T) {
+	ctx := limited(t, 60*time.Second)
+	pod, err := node.RunPod(ctx, listening("removed", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := network(t, pod)
+	wantAnswers(t, path)
+	var open []net.Conn
+	for _, port := range []int{openPort, innerPort} {
+		c, err := dial(ctx, path, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		open = append(open, c)
+	}
+	removePod(t, pod.ID)
+	for _, c := range open {
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a connection outlasts its pod")
+		}
+	}
+	if _, err := dial(ctx, path, openPort); err == nil {
+		t.Error("the pod's network namespace is still there")
+	}
+}
+
 // TestForwardSaving leaves the loopback of a sandbox alone that its processes may save at any time.
 func TestForwardSaving(t *testing.T) {
 	startAgent(t, decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}))

@@ -46,7 +46,9 @@ func TestCluster(t *testing.T) {
 	t.Run("network", func(t *testing.T) { reach(ctx, t, c, pods) })
 	t.Run("kubectl", func(t *testing.T) { useKubectl(ctx, t, c, pods[0]) })
 	t.Run("port-forward", func(t *testing.T) {
-		forward(ctx, t, c, runServer(ctx, t, c, "runc", c.Node(0), ""))
+		for _, pod := range append(pods, runServer(ctx, t, c, "runc", c.Node(0), "")) {
+			forward(ctx, t, c, pod)
+		}
 	})
 	t.Run("node", func(t *testing.T) { lookInside(ctx, t, c.Node(1)) })
 	t.Run("agent", func(t *testing.T) { checkpoint(ctx, t, c.Node(1), pods[1]) })
