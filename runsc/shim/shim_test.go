@@ -63,6 +63,36 @@ func TestReadPodRefuses(t *testing.T) {
 	}
 }
 
+func TestReadPodNetwork(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{"linux":{"namespaces":[{"type":"pid"},{"type":"network","path":"/run/netns/x"}]}}`: "/run/netns/x",
+		`{"linux":{"namespaces":[{"type":"network"}]}}`:                                      "", // made by runsc
+		`{"linux":{"namespaces":[{"type":"ipc","path":"/proc/1/ns/ipc"}]}}`:                  "", // the host's
+		`{}`: "",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := readPod(dir); err != nil || p.network != want {
+			t.Errorf("%s: %q, %v", spec, p.network, err)
+		}
+	}
+}
+
+// TestExcerpt keeps the beginning of what runsc says, and takes all of it.
+func TestExcerpt(t *testing.T) {
+	e := new(excerpt)
+	for range 3 {
+		if n, err := e.Write(make([]byte, outputLimit-1)); n != outputLimit-1 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	if len(e.kept) != outputLimit {
+		t.Errorf("%d bytes are kept", len(e.kept))
+	}
+}
+
 func TestTranslated(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "sandbox")
 	if got := translated(internalError, marker); got != internalError {
