@@ -23,8 +23,8 @@ const connectLimit = 3 * time.Second
 // acceptPause is the pause after a connection could not be accepted, for want of descriptors.
 const acceptPause = 100 * time.Millisecond
 
-// How long an end may be silent once the other has nothing more for it: as long as the kernel keeps
-// a connection in that state.
+// patience is how long an end may be silent once the other has nothing more for it: as long as the
+// kernel keeps a connection in that state.
 const patience = time.Minute
 
 // ErrKernelStack is the error of a network namespace that still has its addresses though its sandbox
@@ -49,7 +49,7 @@ type Forwarder struct {
 	Options
 	ns       namespace
 	listener *net.TCPListener
-	inside   inside
+	inside   *inside
 	slots    chan struct{} // holds a token for each connection
 	cancel   context.CancelFunc
 	serving  sync.WaitGroup
@@ -66,8 +66,7 @@ func Open(ctx context.Context, o Options) (*Forwarder, error) {
 		return nil, errors.Join(err, ns.Close())
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &Forwarder{Options: o, ns: ns, listener: l, slots: make(chan struct{}, limit), cancel: cancel}
-	f.inside.allow()
+	f := &Forwarder{Options: o, ns: ns, listener: l, inside: newInside(), slots: make(chan struct{}, limit), cancel: cancel}
 	f.serving.Go(func() { f.serve(ctx) })
 	return f, nil
 }

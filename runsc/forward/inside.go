@@ -12,8 +12,9 @@ import (
 // process of runsc.
 const dialLimit = 4
 
-// How long the loopback inside the sandbox may be silent once the client has nothing more for it, of
-// which gVisor's relay cannot tell it without ending the answer too. Containerd waits no longer.
+// partingPatience is how long the loopback inside the sandbox may be silent once the client has nothing
+// more for it, of which gVisor's relay cannot tell it without ending the answer too. Containerd waits no
+// longer.
 const partingPatience = time.Second
 
 // partingLimit bounds how long the sandbox may take to let go of a connection.
@@ -37,13 +38,16 @@ type epoch struct {
 	within sync.WaitGroup
 }
 
+func newInside() *inside {
+	i := &inside{slots: make(chan struct{}, dialLimit)}
+	i.allow()
+	return i
+}
+
 // allow lets connections be made.
 func (i *inside) allow() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.slots == nil {
-		i.slots = make(chan struct{}, dialLimit)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	i.open = &epoch{ctx: ctx, end: cancel}
 }

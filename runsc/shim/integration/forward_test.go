@@ -156,6 +156,32 @@ func wantBroken(ctx context.Context, t *testing.T, path string, port int) {
 	}
 }
 
+// engaged returns a connection by way of gVisor on which a pod has begun to answer.
+func engaged(ctx context.Context, t *testing.T, path string) net.Conn {
+	t.Helper()
+	c, err := dial(ctx, path, innerPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := fmt.Fprint(c, "GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// wantEnded wants a connection by way of gVisor to be over.
+func wantEnded(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Errorf("the end of a connection by way of gVisor: %v", err)
+	}
+}
+
 // TestForward reaches a pod by way of its loopback on the host, before and after it is saved with
 // connections open, and what is restored of it.
 func TestForward(t *testing.T) {
@@ -164,28 +190,32 @@ func TestForward(t *testing.T) {
 	wantAnswers(t, path)
 	ctx := limited(t, 60*time.Second)
 	wantBroken(ctx, t, path, 9)
-	open, err := dial(ctx, path, innerPort)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer open.Close()
-	page := make([]byte, 1)
-	if _, err := fmt.Fprint(open, "GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(open, page); err != nil {
-		t.Fatal(err)
-	}
+	open := engaged(ctx, t, path)
 	dir := checkpoint(t, origin)
-	if _, err := io.Copy(io.Discard, open); err != nil {
-		t.Errorf("the end of a connection by way of gVisor, after the checkpoint: %v", err)
-	}
+	wantEnded(t, open)
 	wantAnswers(t, path)
 
 	startAgent(t, decide(restoreFrom(dir)))
 	branch := network(t, runPod(t, listening("branch", named)))
 	wantAnswers(t, branch)
 	wantBroken(ctx, t, branch, 9)
+	wantAnswers(t, path)
+}
+
+// TestForwardPaused saves a paused pod that somebody is connected to.
+func TestForwardPaused(t *testing.T) {
+	pod := runPod(t, listening("paused", nil))
+	path, ctx := network(t, pod), limited(t, 60*time.Second)
+	wantAnswers(t, path)
+	open := engaged(ctx, t, path)
+	if err := client.Pause(ctx, pod.ID); err != nil {
+		t.Fatal(err)
+	}
+	checkpoint(t, pod)
+	wantEnded(t, open)
+	if err := client.Resume(ctx, pod.ID); err != nil {
+		t.Fatal(err)
+	}
 	wantAnswers(t, path)
 }
 
