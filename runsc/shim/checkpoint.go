@@ -51,7 +51,9 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	if server == nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: gVisor's task service is %T: %w", r.ID, s.TaskServiceExt, errdefs.ErrNotImplemented)
 	}
-	defer s.ports.hold()()
+	if !rootfs {
+		defer s.ports.hold()()
+	}
 	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
 		Id:        r.ID,
 		ImagePath: path,

@@ -31,7 +31,7 @@ var errSaves = errors.New("processes of the pod may have it saved: only what lis
 
 // dial connects to a port of the loopback inside the sandbox.
 func (s *sandbox) dial(ctx context.Context, port int) (forward.Stream, error) {
-	if s.pod.saves() {
+	if s.pod.saves(wholePrefix) {
 		return nil, errSaves
 	}
 	dir, err := os.Open(s.dir)

@@ -221,13 +221,14 @@ func TestForwardPaused(t *testing.T) {
 
 // TestForwardRemoved removes a pod that somebody is connected to.
 func TestForwardRemoved(t *testing.T) {
-	ctx := limited(t, 60*time.Second)
+	ctx, before := limited(t, 60*time.Second), processes(t)
 	pod, err := node.RunPod(ctx, listening("removed", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := network(t, pod)
 	wantAnswers(t, path)
+	engaged(ctx, t, path)
 	var open []net.Conn
 	for _, port := range []int{openPort, innerPort} {
 		c, err := dial(ctx, path, port)
@@ -247,6 +248,20 @@ func TestForwardRemoved(t *testing.T) {
 	if _, err := dial(ctx, path, openPort); err == nil {
 		t.Error("the pod's network namespace is still there")
 	}
+	nothingLeft(t, before)
+}
+
+// TestForwardFiles saves root file systems alone, which no connection is in the way of.
+func TestForwardFiles(t *testing.T) {
+	pod := runPod(t, listening("files", nil))
+	path, ctx := network(t, pod), limited(t, 60*time.Second)
+	wantAnswers(t, path)
+	open := engaged(ctx, t, path)
+	saveRootfs(t, pod)
+	if _, err := open.Read(make([]byte, 1)); err != nil {
+		t.Errorf("a connection by way of gVisor: %v", err)
+	}
+	wantAnswers(t, path)
 }
 
 // TestForwardSaving leaves the loopback of a sandbox alone that its processes may save at any time.
