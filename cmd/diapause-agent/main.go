@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent"
+	"diapause.dev/cmd/internal/version"
 )
 
 func main() {
@@ -71,7 +71,7 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	cluster.register(f)
-	cfg.Version = version()
+	cfg.Version = version.Own()
 	cmd.Version = cfg.Version
 	cmd.AddCommand(installCommand(), uninstallCommand())
 	return cmd
@@ -117,22 +117,4 @@ func serve(ctx context.Context, a *agent.Agent, cfg agent.Config, cluster cluste
 		g.Go(func() error { return k.Run(ctx) })
 	}
 	return g.Wait()
-}
-
-// version is the module's version, or the commit it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
-			v = s.Value
-		}
-	}
-	if v == "" || v == "(devel)" {
-		v = "devel"
-	}
-	return v
 }
