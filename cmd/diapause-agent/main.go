@@ -90,8 +90,8 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("must run as root")
 	}
-	if err := agent.ValidateStore(cfg.Store); err != nil {
-		return fmt.Errorf("--store: %w", err)
+	if err := check(cfg); err != nil {
+		return err
 	}
 	a, err := agent.New(ctx, cfg)
 	if err != nil {
@@ -103,6 +103,22 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 	}
 	cfg.Logger.Info("agent stopped")
 	return err
+}
+
+// check returns an error that names the flag whose value nobody can mean.
+func check(cfg agent.Config) error {
+	if err := agent.ValidateStore(cfg.Store); err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	switch {
+	case cfg.Arena < 0:
+		return fmt.Errorf("--arena %d: want 0 or more bytes", cfg.Arena)
+	case cfg.CacheSize < 0:
+		return fmt.Errorf("--cache-size %d: want 0 or more bytes", cfg.CacheSize)
+	case cfg.CaptureTime <= 0:
+		return fmt.Errorf("--capture-time %v: want a time greater than 0", cfg.CaptureTime)
+	}
+	return nil
 }
 
 // serve returns when the agent and what it does for its cluster have both ended.
