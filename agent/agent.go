@@ -109,7 +109,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, containerdTime)
 	defer cancel()
-	a.cri, err = cri.Dial(ctx, cri.Options{Address: a.cfg.Containerd, Logger: a.log})
+	a.cri, err = cri.Dial(ctx, cri.Options{Address: a.cfg.Containerd})
 	return err
 }
 

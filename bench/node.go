@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
@@ -62,9 +61,8 @@ func startNode(ctx context.Context) (n *node, err error) {
 	if n.cri, err = cri.Dial(ctx, cri.Options{}); err != nil {
 		return nil, err
 	}
-	n.conn, err = grpc.NewClient("unix://"+bed.AgentSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+	if n.conn, err = n.bed.DialAgent(); err != nil {
+		return nil, err
 	}
 	n.agent, n.shim = localv1.NewAgentClient(n.conn), localv1.NewShimClient(n.conn)
 	return n, nil

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -14,12 +12,8 @@ import (
 	"diapause.dev/test/images"
 )
 
-const (
-	// readyTime bounds the wait for a workload's first answer.
-	readyTime = time.Minute
-	// maxAnswer bounds one answer, in bytes.
-	maxAnswer = 4 << 20
-)
+// readyTime bounds the wait for a workload's first answer.
+const readyTime = time.Minute
 
 // serving describes a pod with a workload of so many MiB.
 func serving(name string, mib int, annotations map[string]string) bed.PodSpec {
@@ -36,40 +30,21 @@ func runWorkload(ctx context.Context, n *node, mib int) (*bed.Pod, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	for {
-		err := ask(ctx, pod, "/state", nil)
-		if err == nil {
-			return pod, nil
-		}
-		if sleep(ctx, 10*time.Millisecond) != nil {
-			return nil, fmt.Errorf("wait for the workload: %w", err)
-		}
+	if err := bed.Until(ctx, func() error { return ask(ctx, pod, "/state", nil) }); err != nil {
+		return nil, fmt.Errorf("wait for the workload: %w", err)
 	}
+	return pod, nil
 }
 
 // ask decodes a workload's answer to a path; into may be nil.
 func ask(ctx context.Context, pod *bed.Pod, path string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pod.IP+":8080"+path, nil)
-	if err != nil {
+	url := "http://" + pod.IP + ":8080" + path
+	b, err := bed.Fetch(ctx, url)
+	if err != nil || into == nil {
 		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("%s: %w", req.URL, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %.200s", req.URL, resp.Status, b)
-	}
-	if into == nil {
-		return nil
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("%s: %w", req.URL, err)
+		return fmt.Errorf("%s: %w", url, err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
@@ -35,8 +34,6 @@ type Options struct {
 	Namespace string
 	// LogRoot is the directory under which RunRestored makes the log directories of new pods.
 	LogRoot string
-	// Logger takes what is worth knowing and not worth an error.
-	Logger *slog.Logger
 }
 
 // Client speaks to the containerd of this node. Its methods may be called concurrently. It
@@ -48,7 +45,6 @@ type Client struct {
 	containers containersapi.ContainersClient
 	namespace  string
 	logRoot    string
-	log        *slog.Logger
 }
 
 // Dial returns a client of the containerd at o.Address, once that has answered. It fails when
@@ -69,7 +65,6 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		containers: containersapi.NewContainersClient(conn),
 		namespace:  o.Namespace,
 		logRoot:    o.LogRoot,
-		log:        o.Logger,
 	}
 	if _, err := c.runtime.Version(ctx, &criapi.VersionRequest{}); err != nil {
 		conn.Close()
@@ -90,9 +85,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.LogRoot == "" {
 		o.LogRoot = DefaultLogRoot
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
 }

@@ -22,7 +22,7 @@ const (
 func (o Options) containerd(ctx context.Context, f func(context.Context, *cri.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	c, err := cri.Dial(ctx, cri.Options{Address: o.host(o.Socket), Logger: o.Logger})
+	c, err := cri.Dial(ctx, cri.Options{Address: o.host(o.Socket)})
 	if err != nil {
 		return err
 	}

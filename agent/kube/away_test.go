@@ -1,7 +1,6 @@
 package kube_test
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync"
@@ -10,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube"
 )
 
@@ -18,21 +16,13 @@ import (
 func TestAPIAway(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
-	reached, hold := make(chan struct{}), make(chan struct{})
-	w.start(a, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
-			if s == stepCapture {
-				close(reached)
-				<-hold
-			}
-			return nil
-		}
-	})
+	capture := holdAt(stepCapture)
+	w.start(a, capture.set)
 	w.pod(a, "web")
 	tr := w.trigger("t", "web")
-	<-reached
+	<-capture.reached
 	api.Server.Kill()
-	close(hold)
+	close(capture.release)
 	if err := api.Server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

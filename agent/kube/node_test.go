@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/kube"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -102,6 +103,28 @@ type fakeNode struct {
 	most    int            // checkpoints of one pod at once
 	// at, if set, is called at each step; what it returns fails the checkpoint.
 	at func(ctx context.Context, s step, o agent.CheckpointOptions) error
+}
+
+// holdup has every checkpoint of a node wait at a step until release is closed.
+type holdup struct {
+	step             step
+	reached, release chan struct{} // reached is closed when the first has come there
+	once             sync.Once
+}
+
+func holdAt(s step) *holdup {
+	return &holdup{step: s, reached: make(chan struct{}), release: make(chan struct{})}
+}
+
+// set is for world.start.
+func (h *holdup) set(n *fakeNode, _ *kube.Config) {
+	n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+		if s == h.step {
+			h.once.Do(func() { close(h.reached) })
+			<-h.release
+		}
+		return nil
+	}
 }
 
 var errKilled = errors.New("killed")

@@ -207,15 +207,8 @@ func TestChooseFail(t *testing.T) {
 func TestChooseWaits(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
-	hold := make(chan struct{})
-	ra := w.start(a, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
-			if s == stepReplicate {
-				<-hold
-			}
-			return nil
-		}
-	})
+	replicate := holdAt(stepReplicate)
+	ra := w.start(a, replicate.set)
 	rb := w.start(b)
 	w.pod(a, "web")
 	s := w.complete(w.trigger("t", "web"))
@@ -235,7 +228,7 @@ func TestChooseWaits(t *testing.T) {
 		c, err := choose(t, rb, far, enough)
 		got <- answer{c, err}
 	}()
-	close(hold)
+	close(replicate.release)
 	if x := <-got; x.error != nil || x.Snapshot.Name != s.Name {
 		t.Errorf("%+v", x)
 	}

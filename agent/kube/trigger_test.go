@@ -193,21 +193,13 @@ func TestTriggersInTurn(t *testing.T) {
 func TestTriggerDeleted(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
-	reached, hold := make(chan struct{}), make(chan struct{})
-	w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
-			if s == stepCapture {
-				close(reached)
-				<-hold
-			}
-			return nil
-		}
-	})
+	capture := holdAt(stepCapture)
+	w.start(node, capture.set)
 	w.pod(node, "web")
 	tr := w.trigger("t", "web")
-	<-reached
+	<-capture.reached
 	w.delete(tr)
-	close(hold)
+	close(capture.release)
 	err := w.eventually(func(context.Context) error {
 		if all := w.snapshots(); len(all) != 1 || meta.FindStatusCondition(all[0].Status.Conditions, "Ready") == nil {
 			return fmt.Errorf("%d PodSnapshots", len(all))
@@ -224,22 +216,15 @@ func TestTriggerDeleted(t *testing.T) {
 func TestPodDeletedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
-	hold := make(chan struct{})
-	w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
-			if s == stepReplicate {
-				<-hold
-			}
-			return nil
-		}
-	})
+	replicate := holdAt(stepReplicate)
+	w.start(node, replicate.set)
 	w.pod(node, "web")
 	s := w.complete(w.trigger("t", "web"))
 	if err := is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonAwaitingCheckpoint); err != nil {
 		t.Error(err)
 	}
 	w.deletePod("web")
-	close(hold)
+	close(replicate.release)
 	w.replicated(s)
 }
 
@@ -248,19 +233,11 @@ func TestPodDeletedAtOnce(t *testing.T) {
 func TestSnapshotDeletedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
-	reached, hold := make(chan struct{}), make(chan struct{})
-	w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
-			if s == stepCapture {
-				close(reached)
-				<-hold
-			}
-			return nil
-		}
-	})
+	capture := holdAt(stepCapture)
+	w.start(node, capture.set)
 	w.pod(node, "web")
 	tr := w.trigger("t", "web")
-	<-reached
+	<-capture.reached
 	err := w.eventually(func(context.Context) error {
 		if len(w.snapshots()) == 0 {
 			return errors.New("no PodSnapshot")
@@ -273,7 +250,7 @@ func TestSnapshotDeletedMeanwhile(t *testing.T) {
 	s := w.snapshots()[0]
 	w.delete(&s)
 	w.gone(&s) // by the agent with the Lease: the origin waits for its checkpoint
-	close(hold)
+	close(capture.release)
 	if got := w.failed(tr); !strings.Contains(got, "was deleted while it was being made") {
 		t.Errorf("message %q", got)
 	}

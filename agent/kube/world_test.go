@@ -271,21 +271,11 @@ func until[T client.Object](w *world, o T, f func(T) error) T {
 	return o
 }
 
-// eventually calls f until it returns nil, and returns its last error if that takes too long.
+// eventually calls f until it returns nil, and returns an error with its last one if that takes too long.
 func (w *world) eventually(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
-	for {
-		err := f(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	return bed.Until(ctx, func() error { return f(ctx) })
 }
 
 // is returns an error unless a condition has a status and a reason.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -167,7 +168,7 @@ func (b *bench) wireAlone(ctx context.Context, wire limit.Options, size int64) (
 	sink := limit.New(swallow{p.calls.Backend}, wire)
 	began := time.Now()
 	err = sink.Create(ctx, namespace+"/packs/x", io.LimitReader(zeros{}, size), size)
-	return time.Since(began), join(err, p.remove())
+	return time.Since(began), errors.Join(err, p.remove())
 }
 
 // swallow is a backend on which writing costs nothing.

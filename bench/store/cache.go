@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // ways is how many restores of one snapshot run at a time.
 const ways = 8
 
-// cache restores one snapshot eight times at once on a node with an empty cache: the store should
+// sharedCache restores one snapshot eight times at once on a node with an empty cache: the store should
 // be asked for each byte once.
 func (b *bench) sharedCache(ctx context.Context) (err error) {
 	const name = "cache/8way"
@@ -22,7 +23,7 @@ func (b *bench) sharedCache(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, p.remove()) }()
+	defer func() { err = errors.Join(err, p.remove()) }()
 	m, err := p.save(ctx, "one", nil, b.base)
 	if err != nil {
 		return err
@@ -31,12 +32,12 @@ func (b *bench) sharedCache(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, node.Close()) }()
+	defer func() { err = errors.Join(err, node.Close()) }()
 	far, err := p.behind(ctx, wire100rtt20, storage.Options{Cache: node})
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, far.calls.Close()) }()
+	defer func() { err = errors.Join(err, far.calls.Close()) }()
 	far.calls.reset()
 	began := time.Now()
 	group, ctx := errgroup.WithContext(ctx)

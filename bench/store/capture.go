@@ -5,14 +5,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/storage"
@@ -55,7 +50,7 @@ func capture(ctx context.Context, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("unix://"+bed.AgentSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := b.DialAgent()
 	if err != nil {
 		return err
 	}
@@ -109,16 +104,16 @@ func (n *node) snapshots(ctx context.Context) error {
 	return n.checkpoint(ctx, restored, restoredData)
 }
 
-func (n *node) importPython(ctx context.Context) error {
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(images.WritePython(ctx, w)) }()
-	defer r.Close()
-	cmd := exec.CommandContext(ctx, n.bed.Bin.Path("ctr"), "-n", "k8s.io", "images", "import", "-")
-	cmd.Stdin = r
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("import the Python image: %w\n%s", err, out)
+func (n *node) importPython(ctx context.Context) (err error) {
+	f, err := os.CreateTemp("", "python-*.tar")
+	if err != nil {
+		return err
 	}
-	return nil
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	if err := errors.Join(images.WritePython(ctx, f), f.Close()); err != nil {
+		return err
+	}
+	return n.bed.Containerd.Import(ctx, f.Name())
 }
 
 // dirty has the process write to its pages, and saves it.

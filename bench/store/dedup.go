@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +16,7 @@ func (b *bench) again(ctx context.Context, base, next *image) (full, added int64
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = join(err, p.remove()) }()
+	defer func() { err = errors.Join(err, p.remove()) }()
 	parent, err := p.save(ctx, "base", nil, base)
 	if err != nil {
 		return 0, 0, err
@@ -87,7 +88,7 @@ func (b *bench) speed(ctx context.Context, size int) (err error) {
 			r, err = restore(ctx, p, local, "one", into)
 			read.add(r.took)
 		}
-		if err := join(err, p.remove()); err != nil {
+		if err := errors.Join(err, p.remove()); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -29,12 +30,12 @@ func (b *bench) fragmentation(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, long.remove()) }()
+	defer func() { err = errors.Join(err, long.remove()) }()
 	fresh, err := b.newPlace(ctx, local, storage.Options{Codec: storage.CodecZstd})
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, fresh.remove()) }()
+	defer func() { err = errors.Join(err, fresh.remove()) }()
 	im := b.base.head(fragmented)
 	m, most, err := succession(ctx, long, im)
 	if err != nil {

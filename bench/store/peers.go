@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,7 +56,7 @@ func (b *bench) stream(ctx context.Context, wire limit.Options) (s streamed, err
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = join(err, f.Close(), os.Remove(f.Name())) }()
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	settle()
 	memory := watchMemory()
 	began := time.Now()
@@ -93,10 +94,10 @@ func writeStream(ctx context.Context, f *os.File, raw []byte, wire limit.Options
 	e, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err == nil {
 		_, err = io.Copy(e, bytes.NewReader(raw))
-		err = join(err, e.Close())
+		err = errors.Join(err, e.Close())
 	}
 	w.CloseWithError(err)
-	return join(err, <-sent, f.Sync())
+	return errors.Join(err, <-sent, f.Sync())
 }
 
 // kopiaReport is what the peer prints.
@@ -139,7 +140,7 @@ func (b *bench) kopiaRun(ctx context.Context, program, name, splitter string, up
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, os.RemoveAll(work)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	files := []string{baseData, idleData, dirtyData, restoredData}
 	args := []string{"-dir", work, "-splitter", splitter, "-up", fmt.Sprint(up)}
 	for _, f := range files {

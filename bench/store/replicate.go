@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"time"
 
@@ -31,7 +32,7 @@ func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o stor
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = join(err, p.remove()) }()
+	defer func() { err = errors.Join(err, p.remove()) }()
 	settle()
 	p.calls.reset()
 	memory := watchMemory()
@@ -48,7 +49,7 @@ func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o stor
 			return s, openErr
 		}
 		s.work, err = workOf(ctx, fast, m, im)
-		err = join(err, fast.calls.Close())
+		err = errors.Join(err, fast.calls.Close())
 	}
 	return s, err
 }

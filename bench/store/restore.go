@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"diapause.dev/storage"
@@ -22,7 +23,7 @@ func restore(ctx context.Context, at *place, wire limit.Options, name string, in
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = join(err, p.calls.Close()) }()
+	defer func() { err = errors.Join(err, p.calls.Close()) }()
 	p.calls.reset()
 	began := time.Now()
 	m, err := p.Manifest(ctx, storage.Key{Namespace: namespace, Name: name})
@@ -38,14 +39,14 @@ func restore(ctx context.Context, at *place, wire limit.Options, name string, in
 	reader := storage.NewReader(m, p.Store)
 	err = reader.ReadAt(ctx, last.Name, last.Size/2, [][]byte{into[:1]})
 	r.first = time.Since(began)
-	return r, join(err, reader.Close())
+	return r, errors.Join(err, reader.Close())
 }
 
 // readAll reads all files, one behind the other.
 func readAll(ctx context.Context, r *storage.Reader, m *storage.Manifest, into []byte) error {
 	for _, f := range m.Files {
 		if err := r.ReadAt(ctx, f.Name, 0, [][]byte{into[:f.Size]}); err != nil {
-			return join(err, r.Close())
+			return errors.Join(err, r.Close())
 		}
 		into = into[f.Size:]
 	}
@@ -98,7 +99,7 @@ func (b *bench) restoreIn(ctx context.Context, codec storage.Codec) (r reading, 
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = join(err, p.remove()) }()
+	defer func() { err = errors.Join(err, p.remove()) }()
 	m, err := p.save(ctx, "one", nil, b.base)
 	if err != nil {
 		return r, err
@@ -128,7 +129,7 @@ func (b *bench) restoreWire(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = join(err, p.remove()) }()
+	defer func() { err = errors.Join(err, p.remove()) }()
 	if _, err := p.save(ctx, "one", nil, b.base); err != nil {
 		return err
 	}

@@ -10,14 +10,14 @@ import (
 	"text/tabwriter"
 )
 
-// result is one figure. The limit is the same metric of the bound that was measured in the same
-// run, if there is one.
+// result is one figure. Bound is the same metric of what it is compared with, measured in the same
+// run, if there is such a thing; in the file it has the name limit.
 type result struct {
 	Scenario string   `json:"scenario"`
 	Metric   string   `json:"metric"`
 	Value    float64  `json:"value"`
 	Unit     string   `json:"unit"`
-	Limit    *float64 `json:"limit"`
+	Bound    *float64 `json:"limit"`
 }
 
 // The metrics that several scenarios have.
@@ -47,9 +47,9 @@ func (r *results) add(scenario, metric string, value float64, unit string) {
 }
 
 // bounded adds a figure with its bound.
-func (r *results) bounded(scenario, metric string, value float64, unit string, limit float64) {
-	limit = rounded(limit)
-	r.list = append(r.list, result{scenario, metric, rounded(value), unit, &limit})
+func (r *results) bounded(scenario, metric string, value float64, unit string, bound float64) {
+	bound = rounded(bound)
+	r.list = append(r.list, result{scenario, metric, rounded(value), unit, &bound})
 }
 
 func rounded(v float64) float64 {
@@ -62,16 +62,16 @@ func rounded(v float64) float64 {
 // print writes the table.
 func (r *results) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "scenario\tmetric\tvalue\tlimit\tvalue / limit\tunit\t")
+	fmt.Fprintln(t, "scenario\tmetric\tvalue\tbound\tvalue / bound\tunit\t")
 	for i, x := range r.list {
 		if i > 0 && r.list[i-1].Scenario != x.Scenario {
 			fmt.Fprintln(t, "\t\t\t\t\t\t")
 		}
-		limit, ratio := "-", "-"
-		if x.Limit != nil {
-			limit, ratio = number(*x.Limit), fmt.Sprintf("%.3f", x.Value / *x.Limit)
+		bound, ratio := "-", "-"
+		if x.Bound != nil {
+			bound, ratio = number(*x.Bound), fmt.Sprintf("%.3f", x.Value / *x.Bound)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", x.Scenario, x.Metric, number(x.Value), limit, ratio, x.Unit)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", x.Scenario, x.Metric, number(x.Value), bound, ratio, x.Unit)
 	}
 	return t.Flush()
 }

@@ -99,5 +99,3 @@ func (b *best) add(took time.Duration) {
 		b.took = took
 	}
 }
-
-func join(errs ...error) error { return errors.Join(errs...) }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent"
+	"diapause.dev/cmd/internal/version"
 )
 
 func main() {
@@ -71,7 +71,7 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	cluster.register(f)
-	cfg.Version = version()
+	cfg.Version = version.Own()
 	cmd.Version = cfg.Version
 	cmd.AddCommand(installCommand(), uninstallCommand())
 	return cmd
@@ -90,8 +90,8 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("must run as root")
 	}
-	if err := agent.ValidateStore(cfg.Store); err != nil {
-		return fmt.Errorf("--store: %w", err)
+	if err := check(cfg); err != nil {
+		return err
 	}
 	a, err := agent.New(ctx, cfg)
 	if err != nil {
@@ -103,6 +103,22 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 	}
 	cfg.Logger.Info("agent stopped")
 	return err
+}
+
+// check returns an error that names the flag whose value nobody can mean.
+func check(cfg agent.Config) error {
+	if err := agent.ValidateStore(cfg.Store); err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	switch {
+	case cfg.Arena < 0:
+		return fmt.Errorf("--arena %d: want 0 or more bytes", cfg.Arena)
+	case cfg.CacheSize < 0:
+		return fmt.Errorf("--cache-size %d: want 0 or more bytes", cfg.CacheSize)
+	case cfg.CaptureTime <= 0:
+		return fmt.Errorf("--capture-time %v: want a time greater than 0", cfg.CaptureTime)
+	}
+	return nil
 }
 
 // serve returns when the agent and what it does for its cluster have both ended.
@@ -117,22 +133,4 @@ func serve(ctx context.Context, a *agent.Agent, cfg agent.Config, cluster cluste
 		g.Go(func() error { return k.Run(ctx) })
 	}
 	return g.Wait()
-}
-
-// version is the module's version, or the commit it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
-			v = s.Value
-		}
-	}
-	if v == "" || v == "(devel)" {
-		v = "devel"
-	}
-	return v
 }

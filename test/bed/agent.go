@@ -1,6 +1,10 @@
 package bed
 
-import "context"
+import (
+	"context"
+
+	"google.golang.org/grpc"
+)
 
 // AgentSocket is the local socket of the agent.
 const AgentSocket = "/run/diapause/agent.sock"
@@ -31,3 +35,7 @@ func startAgent(ctx context.Context, s space, args []string) (*Agent, error) {
 	}
 	return &Agent{p}, nil
 }
+
+// DialAgent makes a connection to whichever agent serves [AgentSocket] at the time of
+// a call. The caller closes it.
+func (b *Bed) DialAgent() (*grpc.ClientConn, error) { return dial(AgentSocket) }

@@ -46,7 +46,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	if err := writeConfig(base, o, podCIDR); err != nil {
 		return nil, err
 	}
-	conn, err := dialRuntime(base)
+	conn, err := dial(ContainerdSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -61,11 +61,11 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	return b, nil
 }
 
-// dialRuntime makes a connection to the containerd of the space.
-func dialRuntime(s space) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("unix://"+s.path(ContainerdSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+// dial makes a connection to who serves gRPC at a socket.
+func dial(socket string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return nil, fmt.Errorf("bed: %w", err)
+		return nil, fmt.Errorf("bed: dial %s: %w", socket, err)
 	}
 	return conn, nil
 }

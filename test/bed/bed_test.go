@@ -3,8 +3,6 @@ package bed_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,7 +62,7 @@ func testPod(ctx context.Context, t *testing.T, b *bed.Bed, handler string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(ctx, t, func() error { return get("http://"+pod.IP+"/", "hello") })
+	eventually(ctx, t, func() error { return get(ctx, "http://"+pod.IP+"/", "hello") })
 	eventually(ctx, t, func() error {
 		log, err := b.Logs(ctx, pod.Container("talker"))
 		return expect(err, log, "good day\n")
@@ -145,16 +143,8 @@ func eventually(ctx context.Context, t *testing.T, f func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-time.After(20 * time.Millisecond):
-		}
+	if err := bed.Until(ctx, f); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -165,12 +155,7 @@ func expect(err error, got, want string) error {
 	return err
 }
 
-func get(url, want string) error {
-	r, err := http.Get(url)
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
+func get(ctx context.Context, url, want string) error {
+	body, err := bed.Fetch(ctx, url)
 	return expect(err, string(body), want)
 }

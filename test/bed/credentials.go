@@ -60,13 +60,8 @@ func (a *authority) writeCredentials() error {
 	return base.writeFiles(files)
 }
 
-// KubeconfigFor returns the contents of a kubeconfig file by which a program, in
-// the bed or in a node, is that user in these groups.
-func (a *API) KubeconfigFor(user string, groups ...string) (string, error) {
-	return a.authority.kubeconfig(user, groups...)
-}
-
-// kubeconfig returns the file by which a program is that user.
+// kubeconfig returns the contents of a kubeconfig file by which a program, in the
+// bed or in a node, is that user in these groups.
 func (a *authority) kubeconfig(user string, groups ...string) (string, error) {
 	p, err := a.client(user, groups...)
 	if err != nil {

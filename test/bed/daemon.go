@@ -1,8 +1,6 @@
 package bed
 
-import (
-	"context"
-)
+import "context"
 
 // Daemon is a server of the bed or of a node, which can be started again. Its
 // methods are for one goroutine at a time.
@@ -36,4 +34,20 @@ func (d *Daemon) Restart(ctx context.Context) error {
 		return err
 	}
 	return d.Start(ctx)
+}
+
+// Supervise starts the daemon again when it ends, once, as an init system would. The function that
+// it returns waits for that, or for the end of ctx; until then nobody else starts or stops the daemon.
+func (d *Daemon) Supervise(ctx context.Context) (wait func() error) {
+	started := make(chan error, 1)
+	ended := d.Done()
+	go func() {
+		select {
+		case <-ended:
+			started <- d.Start(ctx)
+		case <-ctx.Done():
+			started <- ctx.Err()
+		}
+	}()
+	return func() error { return <-started }
 }

@@ -42,8 +42,20 @@ var here *ticket
 
 // Main runs the tests of m inside a bed, and exits. The extras are built first.
 func Main(m *testing.M, extras ...tools.Extra) {
+	MainWith(func() (int, error) { return m.Run(), nil }, extras...)
+}
+
+// MainWith calls run, which runs the tests, inside a bed, and exits with the code that
+// it returns. An error is said on standard error, and is no success. The extras are
+// built first.
+func MainWith(run func() (int, error), extras ...tools.Extra) {
 	Enter(extras...)
-	os.Exit(m.Run())
+	code, err := run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
 }
 
 // Enter returns inside a bed. In the process that calls it first it does not

@@ -138,12 +138,6 @@ func (n *Node) Exec(ctx context.Context, name string, args ...string) (string, e
 	return output(exec.CommandContext(ctx, name, args...), n.Run)
 }
 
-// Start starts a program in the node, whose output goes to a log of that name. It
-// ends with the node, if not before.
-func (n *Node) Start(name, program string, args ...string) (*Process, error) {
-	return n.space.startProcess(name, program, args...)
-}
-
 // StartAgent starts the agent in the node, in the way of [Bed.StartAgent]. It
 // ends with the node.
 func (n *Node) StartAgent(ctx context.Context, args ...string) (*Agent, error) {
@@ -155,7 +149,7 @@ func (n *Node) startContainerd(ctx context.Context, o Options, archive string) (
 	if err := writeConfig(n.space, o, n.PodCIDR); err != nil {
 		return err
 	}
-	if n.conn, err = dialRuntime(n.space); err != nil {
+	if n.conn, err = dial(n.space.path(ContainerdSocket)); err != nil {
 		return err
 	}
 	n.Runtime = cri.NewRuntimeServiceClient(n.conn)

@@ -76,7 +76,7 @@ func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	if err := b.startContainers(ctx, pod, config, spec.Containers); err != nil {
 		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
 	}
-	if pod.IP, err = b.PodIP(ctx, pod.ID); err != nil {
+	if pod.IP, err = b.podIP(ctx, pod.ID); err != nil {
 		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
 	}
 	return pod, nil
@@ -120,8 +120,8 @@ func (b *Bed) Pods(ctx context.Context) ([]*Pod, error) {
 	return pods, nil
 }
 
-// PodIP returns the address of the pod with that id.
-func (b *Bed) PodIP(ctx context.Context, id string) (string, error) {
+// podIP returns the address of the pod with that id.
+func (b *Bed) podIP(ctx context.Context, id string) (string, error) {
 	s, err := b.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
 		return "", fmt.Errorf("bed: address of pod %s: %w", id, err)

@@ -23,21 +23,38 @@ func dials(socket string) func(context.Context) error {
 // answers returns a probe that succeeds when a GET of the URL does.
 func answers(client *http.Client, url string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		r, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer r.Body.Close()
-		if r.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<10)) // the status is the error
-			return fmt.Errorf("%s: %s: %s", url, r.Status, body)
-		}
-		return nil
+		_, err := fetch(ctx, client, url)
+		return err
 	}
+}
+
+// maxAnswer bounds one answer, in bytes.
+const maxAnswer = 4 << 20
+
+// Fetch returns what a server, one in a pod for instance, answers to a GET of the URL. A status other
+// than OK is an error that tells the answer.
+func Fetch(ctx context.Context, url string) ([]byte, error) {
+	return fetch(ctx, http.DefaultClient, url)
+}
+
+func fetch(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", url, err)
+	}
+	if r.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: %.1000s", url, r.Status, body)
+	}
+	return body, nil
 }
 
 // healthy returns a probe that succeeds when the server at that port of the

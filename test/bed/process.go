@@ -14,9 +14,6 @@ import (
 // logDir is on the scratch disk; containerd and the agents log there, and pods.
 const logDir = "/var/log"
 
-// poll is how often something that is about to come up is looked for.
-const poll = 10 * time.Millisecond
-
 // Process is a running program of the bed, whose output goes to a file. A goroutine of its
 // own waits for it; Kill and Stop wait for that.
 type Process struct {

@@ -15,13 +15,7 @@ const sharedTime = time.Minute
 // MainShared runs the tests of m in one bed that they share, and exits. It hands the bed to use
 // before the first test; when tests have failed it shows the log of containerd.
 func MainShared(m *testing.M, use func(ctx context.Context, b *Bed) error) {
-	Enter()
-	code, err := runShared(m, use)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	MainWith(func() (int, error) { return runShared(m, use) })
 }
 
 func runShared(m *testing.M, use func(context.Context, *Bed) error) (code int, err error) {

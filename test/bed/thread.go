@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces are those that a node has of its own.
+// namespaces are those that a bed, and each node of a cluster, has of its own.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID
 
 // inNamespaces calls f on a thread of its own that has joined the namespaces of

@@ -28,7 +28,7 @@ func (t ticket) warden() (code int, err error) {
 		return 1, err
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID,
+		Cloneflags: namespaces,
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	runtime.LockOSThread() // the death signal is for the death of this thread

@@ -34,7 +34,7 @@ func TestDaemonSet(t *testing.T) {
 		}
 	}()
 	importAgent(ctx, t, c)
-	wait := supervise(ctx, t, c.Node(0))
+	wait := c.Node(0).Containerd.Supervise(ctx)
 	kubectl(ctx, t, c, "apply", "--kustomize=overlay")
 	rollout(ctx, t, c, "diapause-agent")
 	must(t, wait())
@@ -68,15 +68,15 @@ func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster) {
 	}
 	kubectl(ctx, t, c, "delete", "podsnapshots", "--all", "--all-namespaces", "--wait")
 	kubectl(ctx, t, c, "--namespace=diapause-system", "delete", "daemonset", "diapause-agent", "--wait")
-	wait := supervise(ctx, t, c.Node(0))
+	wait := c.Node(0).Containerd.Supervise(ctx)
 	kubectl(ctx, t, c, "apply", "--kustomize=uninstall")
-	eventually(ctx, t, func() error {
+	must(t, bed.Until(ctx, func() error {
 		out, err := c.Kubectl(ctx, "--namespace=diapause-system", "logs", "daemonset/diapause-uninstall", "--container=uninstall")
 		if err == nil && !strings.Contains(out, "delete default/web first") {
 			err = fmt.Errorf("the log says %q", out)
 		}
 		return err
-	})
+	}))
 	kubectl(ctx, t, c, "delete", "pod", "web", "--wait")
 	rollout(ctx, t, c, "diapause-uninstall")
 	must(t, wait())
@@ -110,23 +110,6 @@ func importAgent(ctx context.Context, t *testing.T, c *bed.Cluster) {
 	must(t, images.WriteAgent(f, c.Bin))
 	must(t, f.Close())
 	must(t, c.Import(ctx, archive))
-}
-
-// supervise starts containerd again when it ends, once. The function that it returns waits for
-// that.
-func supervise(ctx context.Context, t *testing.T, n *bed.Node) (wait func() error) {
-	t.Helper()
-	started := make(chan error, 1)
-	ended := n.Containerd.Done()
-	go func() {
-		select {
-		case <-ended:
-			started <- n.Containerd.Start(ctx)
-		case <-ctx.Done():
-			started <- ctx.Err()
-		}
-	}()
-	return func() error { return <-started }
 }
 
 // installed checks whether containerd runs with the handlers of an installation.
@@ -171,21 +154,6 @@ func kubectl(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) 
 	out, err := c.Kubectl(ctx, args...)
 	must(t, err)
 	return out
-}
-
-func eventually(ctx context.Context, t *testing.T, f func() error) {
-	t.Helper()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 func must(t *testing.T, err error) {

@@ -32,13 +32,13 @@ func follow(ctx context.Context, t *testing.T, c *bed.Cluster) {
 	pod = strings.Replace(pod, "image: busybox", "image: "+images.Busybox, 1)
 	must(t, c.Apply(ctx, pod))
 	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/counter", "--timeout=60s")
-	eventually(ctx, t, func() error { // then it can be told from a fresh one
+	must(t, bed.Until(ctx, func() error { // then it can be told from a fresh one
 		out, err := c.Kubectl(ctx, "logs", "counter")
 		if err == nil && !strings.Contains(out, "\n2\n") {
 			err = fmt.Errorf("the counter has come to %q", out)
 		}
 		return err
-	})
+	}))
 	must(t, c.Apply(ctx, trigger))
 	kubectl(ctx, t, c, "wait", "--for=condition=Triggered", "podsnapshotmanualtrigger/first", "--timeout=60s")
 	name := kubectl(ctx, t, c, "get", "podsnapshotmanualtrigger/first", "--output=jsonpath={.status.snapshotCreated.name}")
@@ -50,13 +50,13 @@ func follow(ctx context.Context, t *testing.T, c *bed.Cluster) {
 		t.Errorf("PodRestored says %q, want %q", restored, want)
 	}
 	var counts []string
-	eventually(ctx, t, func() error {
+	must(t, bed.Until(ctx, func() error {
 		out, err := c.Kubectl(ctx, "logs", "counter")
 		if counts = strings.Fields(out); err == nil && len(counts) == 0 {
 			err = errors.New("the restored counter has not counted yet")
 		}
 		return err
-	})
+	}))
 	if counts[0] == "1" {
 		t.Errorf("the counter begins anew: %q", counts)
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
@@ -97,7 +96,7 @@ func (c *cluster) install(ctx context.Context) error {
 		if err := furnishSystemctl(ctx, n); err != nil {
 			return err
 		}
-		restarted = append(restarted, supervise(ctx, n))
+		restarted = append(restarted, n.Containerd.Supervise(ctx))
 	}
 	for _, args := range [][]string{
 		{"apply", "--kustomize=" + manifests},
@@ -149,7 +148,7 @@ func (c *cluster) systemLogs(ctx context.Context) string {
 }
 
 // furnishSystemctl gives a node what it is asked to restart containerd with: a stand-in for
-// systemctl that ends containerd, which [supervise] starts again.
+// systemctl that ends containerd, which [bed.Daemon.Supervise] starts again.
 func furnishSystemctl(ctx context.Context, n *bed.Node) error {
 	const dir = "/usr/local/sbin"
 	if _, err := n.Exec(ctx, "mount", "-t", "tmpfs", "tmpfs", dir); err != nil {
@@ -157,38 +156,4 @@ func furnishSystemctl(ctx context.Context, n *bed.Node) error {
 	}
 	script := "#!" + tools.Busybox + " sh\ntest \"$*\" = \"restart containerd\" && kill $(" + tools.Busybox + " pidof containerd)\n"
 	return os.WriteFile(n.Path(filepath.Join(dir, "systemctl")), []byte(script), 0o755)
-}
-
-// supervise starts containerd again when it ends, once. The function that it returns waits for
-// that.
-func supervise(ctx context.Context, n *bed.Node) (wait func() error) {
-	started := make(chan error, 1)
-	ended := n.Containerd.Done()
-	go func() {
-		select {
-		case <-ended:
-			started <- n.Containerd.Start(ctx)
-		case <-ctx.Done():
-			started <- ctx.Err()
-		}
-	}()
-	return func() error { return <-started }
-}
-
-// tick is how often something that is about to come is looked for.
-const tick = 20 * time.Millisecond
-
-// eventually calls f until it returns nil, or the context ends.
-func eventually(ctx context.Context, f func() error) error {
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-time.After(tick):
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -22,13 +21,7 @@ const (
 var shared *cluster
 
 func TestMain(m *testing.M) {
-	bed.Enter(tools.Kubernetes)
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	bed.MainWith(func() (int, error) { return run(m) }, tools.Kubernetes)
 }
 
 func run(m *testing.M) (code int, err error) {

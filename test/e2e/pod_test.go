@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -217,21 +215,9 @@ func (w *world) life(p *ready) (l life) {
 func (w *world) ask(p *ready, path string, out any) error {
 	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Status.PodIP+":8080"+path, nil)
+	b, err := bed.Fetch(ctx, "http://"+p.Status.PodIP+":8080"+path)
 	if err != nil {
 		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", path, resp.Status, b)
 	}
 	return json.Unmarshal(b, out)
 }

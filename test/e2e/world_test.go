@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/test/bed"
 )
 
 // world is a test's own namespace in the cluster, with a policy.
@@ -50,7 +52,7 @@ func (w *world) newNamespace(name string) string {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	w.must(w.client.Create(w.ctx, ns))
 	w.Cleanup(func() { w.end(ns) })
-	w.must(eventually(w.ctx, func() error {
+	w.must(bed.Until(w.ctx, func() error {
 		return w.client.Get(w.ctx, client.ObjectKey{Namespace: name, Name: "default"}, new(corev1.ServiceAccount))
 	}))
 	return name
@@ -79,7 +81,7 @@ func (c *cluster) left() error {
 	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
 	defer cancel()
 	for _, ns := range leaving {
-		err := eventually(ctx, func() error {
+		err := bed.Until(ctx, func() error {
 			err := c.client.Get(ctx, client.ObjectKeyFromObject(ns), ns)
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -122,7 +124,7 @@ func (w *world) must(err error) {
 
 func (w *world) eventually(what string, f func() error) {
 	w.Helper()
-	if err := eventually(w.ctx, f); err != nil {
+	if err := bed.Until(w.ctx, f); err != nil {
 		w.Fatalf("%s: %v", what, err)
 	}
 }

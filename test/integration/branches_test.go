@@ -1,8 +1,6 @@
 package integration
 
-import (
-	"testing"
-)
+import "testing"
 
 // state is the workload's answer to /state.
 type state struct {
@@ -24,9 +22,7 @@ type verified struct {
 func TestBranches(t *testing.T) {
 	n := start(t)
 	p := n.workload("origin", "serve", "--mib", "32")
-	var before state
-	n.eventually("workload answers", func() error { return n.get(p, "/state", &before) })
-
+	before := n.serving(p)
 	s := n.checkpoint("origin")
 	if !s.Replicated || !s.OnNode || s.RawBytes < 32<<20 || s.StoredBytes >= s.RawBytes {
 		t.Errorf("snapshot %+v", s)
@@ -40,8 +36,7 @@ func TestBranches(t *testing.T) {
 		t.Fatalf("%d pods", len(pods))
 	}
 	for _, b := range pods {
-		var st state
-		n.eventually("branch answers", func() error { return n.get(b, "/state", &st) })
+		st := n.serving(b)
 		if st.Boot != before.Boot || st.Counter < before.Counter {
 			t.Errorf("branch %s is at %+v, the snapshot was at %+v", b.Name, st, before)
 		}

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cri"
@@ -105,7 +102,7 @@ func (n *node) settled(at place) {
 // client returns a client of the agent's local service, for what the command line does not show.
 func (n *node) client() localv1.AgentClient {
 	n.Helper()
-	conn, err := grpc.NewClient("unix://"+bed.AgentSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := n.bed.DialAgent()
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -316,8 +313,6 @@ func (n *node) refused(words []string, args ...string) {
 // snapshot returns what "diapause inspect" prints of a snapshot.
 func (n *node) snapshot(name string) (s snapshotted) {
 	n.Helper()
-	if err := json.Unmarshal([]byte(n.mustCLI("--output=json", "inspect", name)), &s); err != nil {
-		n.Fatal(err)
-	}
+	n.decode(n.mustCLI("--output=json", "inspect", name), &s)
 	return s
 }

@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
@@ -29,7 +28,7 @@ func TestCheckpointRefused(t *testing.T) {
 		bed.PodSpec{Name: "ordinary", Handler: bed.Runc}, bed.PodSpec{Name: "over"}, bed.PodSpec{Name: "empty"})
 	n.exit("over")
 	empty := n.find("empty")
-	if _, err := n.bed.Runtime.StopContainer(n.ctx, &criapi.StopContainerRequest{ContainerId: empty.Containers[0].ID}); err != nil {
+	if err := n.bed.StopContainer(n.ctx, empty.Containers[0].ID, 0); err != nil {
 		n.Fatal(err)
 	}
 	first := n.checkpoint("good", "--name=first")

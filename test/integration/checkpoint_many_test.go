@@ -13,12 +13,7 @@ import (
 func TestManyCheckpoints(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
-	var pods []*bed.Pod
-	var before []state
-	for i := range 3 {
-		pods = append(pods, n.workload(fmt.Sprint("many-", i), "serve", "--mib", "8"))
-		before = append(before, n.serving(pods[i]))
-	}
+	pods, before := n.three("many")
 	errs := make([]error, 10)
 	var wg sync.WaitGroup
 	for i := range errs {
@@ -44,16 +39,21 @@ func TestManyCheckpoints(t *testing.T) {
 	n.settled(at)
 }
 
+// three runs three pods of a workload, and returns them with their states.
+func (n *node) three(name string) (pods []*bed.Pod, before []state) {
+	n.Helper()
+	for i := range 3 {
+		pods = append(pods, n.workload(fmt.Sprint(name, "-", i), "serve", "--mib", "8"))
+		before = append(before, n.serving(pods[i]))
+	}
+	return pods, before
+}
+
 // TestOneName saves several sandboxes under one name at once: one has it, the others go on.
 func TestOneName(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
-	var pods []*bed.Pod
-	var before []state
-	for i := range 3 {
-		pods = append(pods, n.workload(fmt.Sprint("rival-", i), "serve", "--mib", "8"))
-		before = append(before, n.serving(pods[i]))
-	}
+	pods, before := n.three("rival")
 	errs := make([]error, len(pods))
 	var wg sync.WaitGroup
 	for i, p := range pods {

@@ -34,8 +34,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("counted on to %d from %d", got, last)
 		}
 	}
-	var st state
-	n.eventually("branch answers", func() error { return n.get(p, "/state", &st) })
+	n.serving(p)
 	n.verify(p)
 	n.unpaused(p)
 	n.settled(at)

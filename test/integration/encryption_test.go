@@ -23,14 +23,14 @@ func TestEncrypted(t *testing.T) {
 	right, other := newKey(), newKey()
 	keys.write(t, right)
 	n := start(t, "--encryption-keys="+filepath.Dir(string(keys)), "--codec=none", "--arena=4194304")
-	if _, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "origin", Containers: []bed.Container{{
+	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "origin", Containers: []bed.Container{{
 		Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"},
 		Env: map[string]string{"WORKLOAD_SECRET": secret},
-	}}}); err != nil {
+	}}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	var st state
-	n.eventually("workload answers", func() error { return n.get(n.lookup("origin"), "/state", &st) })
+	st := n.serving(p)
 	n.checkpoint("origin", "--name=locked")
 	n.nowhere(secret)
 	n.checkWhole(n.restore("locked")[0], st.Boot, 8)

@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,21 +185,9 @@ func (n *node) decode(text string, out any) {
 func (n *node) get(p *bed.Pod, path string, out any) error {
 	ctx, cancel := context.WithTimeout(n.ctx, 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.IP+":8080"+path, nil)
+	b, err := bed.Fetch(ctx, "http://"+p.IP+":8080"+path)
 	if err != nil {
 		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", path, resp.Status, b)
 	}
 	return json.Unmarshal(b, out)
 }
@@ -209,15 +195,9 @@ func (n *node) get(p *bed.Pod, path string, out any) error {
 // eventually repeats f until it succeeds.
 func (n *node) eventually(what string, f func() error) {
 	n.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(n.ctx, 30*time.Second)
+	defer cancel()
+	if err := bed.Until(ctx, f); err != nil {
+		n.Fatalf("%s: %v", what, err)
 	}
 }

@@ -34,9 +34,7 @@ func fromSnapshot(name, key string, args ...string) bed.PodSpec {
 // checkWhole fails unless the pod's memory is whole and its process is the one that booted as boot.
 func (n *node) checkWhole(p *bed.Pod, boot string, mib int) {
 	n.Helper()
-	var st state
-	n.eventually(p.Name+" answers", func() error { return n.get(p, "/state", &st) })
-	if st.Boot != boot {
+	if st := n.serving(p); st.Boot != boot {
 		n.Errorf("%s booted as %s, not %s: it was not restored", p.Name, st.Boot, boot)
 	}
 	var v verified
@@ -51,35 +49,16 @@ func TestAgentKilledWhileLoading(t *testing.T) {
 	const mib = 256
 	n := start(t)
 	p := n.workload("origin", "serve", fmt.Sprintf("--mib=%d", mib))
-	var st state
-	n.eventually("workload answers", func() error { return n.get(p, "/state", &st) })
+	st := n.serving(p)
 	s := n.checkpoint("origin")
 	interrupted := 0
 	for i, after := range []time.Duration{0, 30, 60, 100, 150, 250} {
-		name := fmt.Sprintf("killed-%d", i)
-		started := make(chan error, 1)
-		var pod *bed.Pod
-		go func() {
-			var err error
-			pod, err = n.bed.RunPod(n.ctx, fromSnapshot(name, "default/"+s.Name, "serve", fmt.Sprintf("--mib=%d", mib)))
-			started <- err
-		}()
-		n.eventually("the restore begins", func() error {
-			if m, _ := filepath.Glob("/run/diapause/requests/*/restore.json"); len(m) == 0 {
-				return os.ErrNotExist
+		spec := fromSnapshot(fmt.Sprintf("killed-%d", i), "default/"+s.Name, "serve", fmt.Sprintf("--mib=%d", mib))
+		pod := n.interrupted(spec, after*time.Millisecond, func() {
+			if len(n.restores()) > 0 {
+				interrupted++
 			}
-			return nil
 		})
-		time.Sleep(after * time.Millisecond)
-		n.agent.Kill()
-		if m, _ := filepath.Glob("/run/diapause/requests/*/restore.json"); len(m) > 0 {
-			interrupted++
-		}
-		time.Sleep(300 * time.Millisecond)
-		n.startAgent()
-		if err := <-started; err != nil {
-			t.Fatalf("killed after %v ms: %v", int64(after), err)
-		}
 		n.checkWhole(pod, st.Boot, mib)
 		if err := n.bed.RemovePod(n.ctx, pod.ID); err != nil {
 			t.Error(err)
@@ -91,19 +70,55 @@ func TestAgentKilledWhileLoading(t *testing.T) {
 	}
 }
 
+// interrupted runs a pod that is to be restored, and kills the agent so long after the restore has
+// begun. It calls killed while there is none, starts another, and returns the pod when that runs.
+func (n *node) interrupted(spec bed.PodSpec, after time.Duration, killed func()) *bed.Pod {
+	n.Helper()
+	var pod *bed.Pod
+	started := make(chan error, 1)
+	go func() {
+		var err error
+		pod, err = n.bed.RunPod(n.ctx, spec)
+		started <- err
+	}()
+	n.eventually("the restore begins", func() error {
+		if len(n.restores()) == 0 {
+			return os.ErrNotExist
+		}
+		return nil
+	})
+	time.Sleep(after)
+	n.agent.Kill()
+	killed()
+	time.Sleep(300 * time.Millisecond)
+	n.startAgent()
+	if err := <-started; err != nil {
+		n.Fatalf("killed after %v: %v", after, err)
+	}
+	return pod
+}
+
+// restores returns the agent's notes of restores: a whole pod's is there until all its memory is.
+func (n *node) restores() []string {
+	n.Helper()
+	files, err := filepath.Glob("/run/diapause/requests/*/restore.json")
+	if err != nil {
+		n.Fatal(err)
+	}
+	return files
+}
+
 // TestTwoContainers restores a pod of two containers that share a process's view of the network.
 func TestTwoContainers(t *testing.T) {
 	n := start(t)
-	_, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "pair", Containers: []bed.Container{
+	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "pair", Containers: []bed.Container{
 		{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"}},
 		{Name: "side", Command: []string{"/bin/sh", "-c", "i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done"}},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, side := n.lookup("pair"), ""
-	var st state
-	n.eventually("workload answers", func() error { return n.get(p, "/state", &st) })
+	st := n.serving(p)
 	count := func(p *bed.Pod) (c int) {
 		n.eventually("the side container counts", func() error {
 			out, code, err := n.bed.Exec(n.ctx, p.Container("side"), "/bin/cat", "/tmp/count")
@@ -121,31 +136,8 @@ func TestTwoContainers(t *testing.T) {
 	b := n.restore(s.Name, "--name=pair-again")[0]
 	n.checkWhole(b, st.Boot, 8)
 	if got := count(b); got < before {
-		t.Errorf("the side container is at %d, was between %d and %d%s", got, before, after, side)
+		t.Errorf("the side container is at %d, was between %d and %d", got, before, after)
 	}
-}
-
-// lookup finds a pod by name through the command line's own view.
-func (n *node) lookup(name string) *bed.Pod {
-	n.Helper()
-	var out struct {
-		Sandboxes []struct {
-			ID  string `json:"id"`
-			Pod string `json:"pod"`
-		} `json:"sandboxes"`
-	}
-	n.decode(n.mustCLI("--output=json", "top"), &out)
-	for _, s := range out.Sandboxes {
-		if s.Pod == name {
-			p, err := n.bed.Pod(n.ctx, s.ID)
-			if err != nil {
-				n.Fatal(err)
-			}
-			return p
-		}
-	}
-	n.Fatalf("no pod %s in %+v", name, out)
-	return nil
 }
 
 // TestDamagedSnapshots damages a snapshot in many ways. A restore is refused before the sandbox
@@ -154,8 +146,7 @@ func TestDamagedSnapshots(t *testing.T) {
 	const mib = 16
 	n := start(t)
 	p := n.workload("origin", "serve", fmt.Sprintf("--mib=%d", mib))
-	var st state
-	n.eventually("workload answers", func() error { return n.get(p, "/state", &st) })
+	st := n.serving(p)
 	s := n.checkpoint("origin", "--name=sound")
 	key := "default/" + s.Name
 	packs := n.glob("default/packs/*")

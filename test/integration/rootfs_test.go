@@ -99,32 +99,13 @@ func TestRootfsAgentKilled(t *testing.T) {
 	s := n.checkpoint("--rootfs-only", "--no-wait", p.ID)
 	interrupted := 0
 	for i, after := range []time.Duration{0, 100, 300} {
-		name := fmt.Sprintf("killed-%d", i)
-		started := make(chan error, 1)
-		var pod *bed.Pod
-		go func() {
-			var err error
-			spec := fromSnapshot(name, "default/"+s.Name)
-			spec.Containers = []bed.Container{scratch("app")}
-			pod, err = n.bed.RunPod(n.ctx, spec)
-			started <- err
-		}()
-		n.eventually("the restore begins", func() error {
-			if m, _ := filepath.Glob("/run/diapause/requests/*/restore.json"); len(m) == 0 {
-				return os.ErrNotExist
+		spec := fromSnapshot(fmt.Sprintf("killed-%d", i), "default/"+s.Name)
+		spec.Containers = []bed.Container{scratch("app")}
+		pod := n.interrupted(spec, after*time.Millisecond, func() {
+			if !n.allLoaded() {
+				interrupted++
 			}
-			return nil
 		})
-		time.Sleep(after * time.Millisecond)
-		n.agent.Kill()
-		if !n.allLoaded() {
-			interrupted++
-		}
-		time.Sleep(300 * time.Millisecond)
-		n.startAgent()
-		if err := <-started; err != nil {
-			t.Fatalf("killed after %v ms: %v", int64(after), err)
-		}
 		if got := n.sh(pod, "app", "md5sum /bulk"); got != sum {
 			t.Errorf("killed after %v ms: files are %s, were %s", int64(after), got, sum)
 		}
@@ -147,9 +128,9 @@ func TestRootfsAgentKilled(t *testing.T) {
 // allLoaded reports whether the agent has noted of every restore that its sandbox has all its files.
 func (n *node) allLoaded() bool {
 	n.Helper()
-	files, err := filepath.Glob("/run/diapause/requests/*/restore.json")
-	if err != nil || len(files) == 0 {
-		n.Fatalf("restores under way: %v, %v", files, err)
+	files := n.restores()
+	if len(files) == 0 {
+		n.Fatal("no restore is under way")
 	}
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -280,7 +261,7 @@ func TestRootfsStartedAgain(t *testing.T) {
 func (n *node) startAgain(p *bed.Pod, attempt uint32) (id string) {
 	n.Helper()
 	c := scratch("app")
-	if _, err := n.bed.Runtime.StopContainer(n.ctx, &cri.StopContainerRequest{ContainerId: p.Containers[0].ID}); err != nil {
+	if err := n.bed.StopContainer(n.ctx, p.Containers[0].ID, 0); err != nil {
 		n.Fatal(err)
 	}
 	made, err := n.bed.Runtime.CreateContainer(n.ctx, &cri.CreateContainerRequest{

@@ -24,8 +24,7 @@ func TestSnapshots(t *testing.T) {
 	if len(list.Snapshots) != 2 || list.Snapshots[0].Name != "first" || list.Snapshots[1].Name != "second" {
 		t.Errorf("list: %+v", list)
 	}
-	var inspected snapshotted
-	n.decode(n.mustCLI("--output=json", "inspect", "first"), &inspected)
+	inspected := n.snapshot("first")
 	if inspected.Name != "first" || inspected.RawBytes != s.RawBytes || len(inspected.Timeline) < 6 {
 		t.Errorf("inspect: %+v", inspected)
 	}
@@ -37,6 +36,11 @@ func TestSnapshots(t *testing.T) {
 		t.Errorf("the stages add up to %v ms, the whole is %v ms", sum, inspected.TotalMS)
 	}
 	n.mustCLI("verify", "--read-data")
+	var top struct{ Sandboxes []struct{ ID, Pod string } }
+	n.decode(n.mustCLI("--output=json", "top"), &top)
+	if len(top.Sandboxes) != 1 || top.Sandboxes[0].ID != p.ID || top.Sandboxes[0].Pod != "origin" {
+		t.Errorf("top: %+v, the sandbox is %s", top, p.ID)
+	}
 
 	pack := n.glob("default/packs/*")[:1]
 	undo := n.damage(pack, flip(0.5))

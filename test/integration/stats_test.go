@@ -13,8 +13,7 @@ import (
 func TestStatsWhileRestoring(t *testing.T) {
 	n := start(t)
 	p := n.workload("origin", "serve", "--mib=32")
-	var st state
-	n.eventually("workload answers", func() error { return n.get(p, "/state", &st) })
+	st := n.serving(p)
 	n.checkpoint("origin", "--name=asked")
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

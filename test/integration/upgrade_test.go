@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,8 +63,9 @@ func (n *node) runscDigest(name string) string {
 			Digest string `json:"runsc_digest"`
 		} `json:"facts"`
 	}
-	if err := json.Unmarshal([]byte(n.mustCLI("--output=json", "inspect", name)), &out); err != nil || out.Facts.Digest == "" {
-		n.Fatalf("facts %+v, %v", out, err)
+	n.decode(n.mustCLI("--output=json", "inspect", name), &out)
+	if out.Facts.Digest == "" {
+		n.Fatalf("facts %+v", out)
 	}
 	return out.Facts.Digest
 }

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -88,9 +87,7 @@ func (n *node) madeOf(p *bed.Pod) (s snapshotted) {
 		var out struct {
 			Snapshots []snapshotted `json:"snapshots"`
 		}
-		if err := json.Unmarshal([]byte(n.mustCLI("ls", "--output=json")), &out); err != nil {
-			return err
-		}
+		n.decode(n.mustCLI("ls", "--output=json"), &out)
 		for _, s = range out.Snapshots {
 			if strings.HasPrefix(s.Name, p.Name+"-") && s.Replicated {
 				return nil

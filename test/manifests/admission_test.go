@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"diapause.dev/test/bed"
 )
 
 const system = "diapause-system"
@@ -233,17 +235,7 @@ func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	must(t, bed.Until(ctx, f))
 }
 
 // denied returns nil if err says want.

@@ -5,7 +5,6 @@ package manifests
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,13 +25,7 @@ const base = "../../manifests"
 var api *bed.API
 
 func TestMain(m *testing.M) {
-	bed.Enter(tools.Kubernetes)
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	bed.MainWith(func() (int, error) { return run(m) }, tools.Kubernetes)
 }
 
 func run(m *testing.M) (code int, err error) {

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"diapause.dev/agent/install"
 	"diapause.dev/cri"
@@ -27,30 +26,10 @@ const (
 var node *bed.Bed
 
 func TestMain(m *testing.M) {
-	bed.Enter()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if node, err = bed.Start(ctx, bed.Options{}); err != nil {
-		return 1, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		err = errors.Join(err, node.Close(ctx))
-	}()
-	if code = m.Run(); code != 0 {
-		fmt.Fprintf(os.Stderr, "containerd's log:\n%s", node.Containerd.Log())
-	}
-	return code, nil
+	bed.MainShared(m, func(_ context.Context, b *bed.Bed) error {
+		node = b
+		return nil
+	})
 }
 
 // options are those of an installation whose restarts are counted.

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -99,18 +98,13 @@ func runServer(ctx context.Context, t *testing.T, c *bed.Cluster, name string, n
 		if err != nil {
 			return err
 		}
-		return get("http://"+pod.Status.PodIP+":8080/", name+"\n")
+		return get(ctx, "http://"+pod.Status.PodIP+":8080/", name+"\n")
 	})
 	return pod
 }
 
-func get(url, want string) error {
-	r, err := http.Get(url)
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
+func get(ctx context.Context, url, want string) error {
+	body, err := bed.Fetch(ctx, url)
 	if err == nil && string(body) != want {
 		err = fmt.Errorf("%s: got %q, want %q", url, body, want)
 	}
@@ -171,7 +165,7 @@ func forward(ctx context.Context, t *testing.T, c *bed.Cluster, pod *corev1.Pod)
 	if _, err := fmt.Fscanf(out, "Forwarding from 127.0.0.1:%d", &port); err != nil {
 		t.Fatalf("the port that is forwarded: %v", err)
 	}
-	if err := get(fmt.Sprintf("http://127.0.0.1:%d/", port), pod.Name+"\n"); err != nil {
+	if err := get(ctx, fmt.Sprintf("http://127.0.0.1:%d/", port), pod.Name+"\n"); err != nil {
 		t.Error(err)
 	}
 }
@@ -205,7 +199,7 @@ func checkpoint(ctx context.Context, t *testing.T, n *bed.Node, pod *corev1.Pod)
 	if err != nil {
 		t.Fatalf("%v\n%s\nagent:\n%s", err, out, agent.Log())
 	}
-	if err := get("http://"+pod.Status.PodIP+":8080/", pod.Name+"\n"); err != nil {
+	if err := get(ctx, "http://"+pod.Status.PodIP+":8080/", pod.Name+"\n"); err != nil {
 		t.Errorf("after the checkpoint: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
@@ -26,7 +27,10 @@ func (t *tool) checkpoint() *cobra.Command {
 		Long: `Save a running pod as a snapshot. POD is a pod's name, namespace/name, a pod id or a container
 id; ids may be shortened while they are unambiguous. The pod runs on unless --stop is given.
 With --rootfs-only the snapshot holds the files of the pod's containers and no memory:
-what is restored from it starts anew, with its files as they were.`,
+what is restored from it starts anew, with its files as they were.
+
+The command ends when the snapshot is in the store. Interrupted, or past its --timeout, it has the
+request called off, unless that has gone too far.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completePods,
 		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runCheckpoint(ctx, args[0], f) }),
@@ -99,7 +103,7 @@ func (r *checkpointRun) explain(pod string, err error) error {
 	switch {
 	case r.snapshot != nil:
 		wrapped.hint = fmt.Sprintf("snapshot %s is restorable on this node, but not said to be replicated", view.NewSnapshot(r.snapshot).Key())
-	case exitCode(err) == ExitInterrupted && r.request != "":
+	case r.request != "" && (kind(err) == codes.Canceled || kind(err) == codes.DeadlineExceeded):
 		wrapped.hint = fmt.Sprintf(`request %s may have gone too far to be called off: see "diapause top" and "diapause ls"`, r.request)
 	}
 	return wrapped
@@ -110,7 +114,7 @@ func (t *tool) completePods(c *cobra.Command, args []string, _ string) ([]cobra.
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := t.query(c.Context())
+	ctx, cancel := t.within(c.Context(), askTime)
 	defer cancel()
 	var pods []cobra.Completion
 	_ = t.ask(ctx, func(a localv1.AgentClient) error {

@@ -209,6 +209,7 @@ func TestErrors(t *testing.T) {
 		says []string
 	}{
 		{"unknown command", []string{"freeze"}, nil, ExitUsage, []string{"freeze", "--help"}},
+		{"unknown command of a group", []string{"store", "freeze"}, nil, ExitUsage, []string{"freeze", "--help"}},
 		{"unknown flag", []string{"ls", "--hard"}, nil, ExitUsage, []string{"--hard"}},
 		{"argument missing", []string{"inspect"}, nil, ExitUsage, []string{"accepts 1 arg"}},
 		{"output form", []string{"ls", "--output", "xml"}, nil, ExitUsage, []string{"table or json"}},
@@ -305,6 +306,19 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// TestExplain: a checkpoint that was not waited for may have gone too far, and its request is named.
+func TestExplain(t *testing.T) {
+	run := checkpointRun{request: "r-1"}
+	for _, err := range []error{context.Canceled, status.Error(codes.DeadlineExceeded, "late")} {
+		if got := run.explain("p", err).Error(); !strings.Contains(got, "request r-1 may have gone too far") {
+			t.Errorf("%v is explained as %q", err, got)
+		}
+	}
+	if got := run.explain("p", status.Error(codes.Internal, "disk full")).Error(); strings.Contains(got, "r-1") {
+		t.Errorf("a failure is explained as %q", got)
+	}
+}
+
 // TestAgentAway covers the ways in which nobody answers.
 func TestAgentAway(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), "dead.sock")
@@ -336,6 +350,13 @@ func TestAgentAway(t *testing.T) {
 func TestProgressLines(t *testing.T) {
 	got := invoke(t.Context(), serve(t, full()), "checkpoint", "p")
 	inOrder(t, got.err, []string{"request r-1\n", "capture: 25% (64.0 MiB of 256.0 MiB)\n", "restorable on this node: default/counter-1\n", "replicate\n"})
+}
+
+// TestGroup: a command that only has others below it lists them.
+func TestGroup(t *testing.T) {
+	if got := invoke(t.Context(), "/nonexistent", "store"); got.code != ExitOK || !strings.Contains(got.out, "stat ") {
+		t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)
+	}
 }
 
 func TestPluginName(t *testing.T) {

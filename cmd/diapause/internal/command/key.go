@@ -1,10 +1,8 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +60,7 @@ func namespaceFlag(c *cobra.Command, ns *string, usage string) {
 
 // completeSnapshots offers the names of snapshots to the shell; nothing when the agent is away.
 func (t *tool) completeSnapshots(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+	ctx, cancel := t.within(c.Context(), askTime)
 	defer cancel()
 	var names []cobra.Completion
 	_ = t.ask(ctx, func(a localv1.AgentClient) error {

@@ -10,16 +10,6 @@ import (
 	"diapause.dev/cmd/diapause/internal/view"
 )
 
-func (t *tool) keys() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "key COMMAND",
-		Short: "Manage the keys that snapshots are encrypted with",
-		Args:  cobra.NoArgs,
-	}
-	c.AddCommand(t.rotateKeys())
-	return c
-}
-
 func (t *tool) rotateKeys() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{

@@ -17,8 +17,11 @@ func (t *tool) list() *cobra.Command {
 		Use:     "ls [--namespace NS]",
 		Aliases: []string{"list"},
 		Short:   "List the snapshots of this node and of the store",
-		Args:    cobra.NoArgs,
-		RunE:    t.run(func(ctx context.Context, _ []string) error { return t.runList(ctx, namespace) }),
+		Long: `List the snapshots of this node and of the store, and WHERE each can be restored from: the node,
+with what it has of its own, or any node, from the store. What cannot be read, a snapshot or the store
+as a whole, is told as damaged on standard error.`,
+		Args: cobra.NoArgs,
+		RunE: t.run(func(ctx context.Context, _ []string) error { return t.runList(ctx, namespace) }),
 	}
 	namespaceFlag(c, &namespace, "only this `namespace` (default: all)")
 	return c

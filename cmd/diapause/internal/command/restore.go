@@ -23,7 +23,10 @@ func (t *tool) restore() *cobra.Command {
 		Use:   "restore [--namespace NS] [--name N] [--count K] SNAPSHOT",
 		Short: "Start new pods from a snapshot",
 		Long: `Start new pods from a snapshot. SNAPSHOT is a name or namespace/name. All pods continue from the
-same instant and then go their own ways. The command ends when all their memory is there.`,
+same instant and then go their own ways. The command ends when all their memory is there.
+
+On a node with a kubelet this is refused, for the kubelet would remove such pods: there create a pod
+with the annotation diapause.dev/restore-from: <namespace>/<snapshot>.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeSnapshots,
 		RunE: t.run(func(ctx context.Context, args []string) error {
@@ -36,7 +39,7 @@ same instant and then go their own ways. The command ends when all their memory 
 	}
 	namespaceFlag(c, &namespace, "`namespace` of the snapshot and of the pods (default \"default\")")
 	c.Flags().StringVar(&name, "name", "", "`name` of the new pod; with --count, -0, -1, ... is added")
-	c.Flags().Int32Var(&count, "count", 1, "how `many` pods to start")
+	c.Flags().Int32Var(&count, "count", 1, "`number` of pods to start")
 	return c
 }
 

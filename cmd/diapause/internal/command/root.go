@@ -64,7 +64,10 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the object named does not exist,
 	root.SetOut(t.out)
 	root.SetErr(t.err)
 	t.flags(root)
-	root.AddCommand(t.checkpoint(), t.restore(), t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(), t.store(), t.keys(), t.top(), t.doctor(), t.version())
+	root.AddCommand(t.checkpoint(), t.restore(), t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(),
+		group("store", "Look at the spool and the store as a whole", t.statStore()),
+		group("key", "Manage the keys that snapshots are encrypted with", t.rotateKeys()),
+		t.top(), t.doctor(), t.version())
 	return root
 }
 
@@ -80,6 +83,19 @@ func (t *tool) flags(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// group returns a command that only has others below it.
+func group(use, short string, below ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use:                   use,
+		Short:                 short,
+		Args:                  cobra.NoArgs, // anything else is a command that there is not
+		RunE:                  func(c *cobra.Command, _ []string) error { return c.Help() },
+		DisableFlagsInUseLine: true,
+	}
+	c.AddCommand(below...)
+	return c
+}
+
 // run marks the line between a wrong command line and a failure of the command itself.
 func (t *tool) run(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
@@ -93,10 +109,15 @@ func (t *tool) run(f func(ctx context.Context, args []string) error) func(*cobra
 
 // query returns the context of what is answered at once.
 func (t *tool) query(ctx context.Context) (context.Context, context.CancelFunc) {
+	return t.within(ctx, queryTimeout)
+}
+
+// within returns a context that ends after d, unless --timeout says otherwise.
+func (t *tool) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if t.timeout > 0 {
-		return context.WithTimeout(ctx, t.timeout)
+		d = t.timeout
 	}
-	return context.WithTimeout(ctx, queryTimeout)
+	return context.WithTimeout(ctx, d)
 }
 
 // long returns the context of an operation that takes as long as it takes.

@@ -10,16 +10,6 @@ import (
 	"diapause.dev/cmd/diapause/internal/view"
 )
 
-func (t *tool) store() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "store COMMAND",
-		Short: "Look at the spool and the store as a whole",
-		Args:  cobra.NoArgs,
-	}
-	c.AddCommand(t.statStore())
-	return c
-}
-
 func (t *tool) statStore() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{

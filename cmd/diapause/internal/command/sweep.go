@@ -25,7 +25,7 @@ longer than any checkpoint takes: a pack is written before the manifest that nam
 		Args: cobra.NoArgs,
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be deleted")
-	c.Flags().DurationVar(&grace, "grace", 0, "spare what is younger (default: the agent's)")
+	c.Flags().DurationVar(&grace, "grace", 0, "spare what is younger than this `time` (default: the agent's, 1h)")
 	c.RunE = t.run(func(ctx context.Context, _ []string) error {
 		req := &localv1.SweepRequest{DryRun: dryRun}
 		if c.Flags().Changed("grace") {

@@ -22,6 +22,7 @@ func (t *tool) verify() *cobra.Command {
 		Short: "Check that snapshots are whole",
 		Long: `Check that snapshots are whole: the manifest's digest and that every pack it names is there;
 with --read-data every chunk is read and its digest compared. Without a SNAPSHOT all are checked.
+The exit code is 1 when one is damaged.
 
 --read-data-subset=n/t reads the n-th of t parts of the packs: t runs, one for each part, read all
 of them once.`,

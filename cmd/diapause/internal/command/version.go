@@ -2,23 +2,27 @@ package command
 
 import (
 	"context"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/version"
 )
+
+// askTime bounds the question to the agent when the answer is not all that is wanted.
+const askTime = 2 * time.Second
 
 func (t *tool) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of this tool and of the agent",
+		Long:  "Show the versions of this tool and of the agent. That no agent answers is said, and is no failure.",
 		Args:  cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
-			v := view.Version{Client: clientVersion()}
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			v := view.Version{Client: version.Own()}
+			ctx, cancel := t.within(ctx, askTime)
 			defer cancel()
 			_ = t.ask(ctx, func(a localv1.AgentClient) error { // an agent that does not answer has no version
 				s, err := a.Status(ctx, &localv1.StatusRequest{})
@@ -28,21 +32,4 @@ func (t *tool) version() *cobra.Command {
 			return t.print(v)
 		}),
 	}
-}
-
-// clientVersion is the module's version, or the commit it was built from.
-func clientVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return "devel"
 }
