@@ -233,6 +233,7 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 		Origin: snapshot.Origin{
 			Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cfg.Node,
 			ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,
+			Cluster: c.description.Cluster,
 		},
 	}
 	if err := c.warm(); err != nil {

@@ -51,6 +51,7 @@ type Choice struct {
 
 // Description is what a cluster knows of a pod that is checkpointed.
 type Description struct {
+	Cluster        string // its identity, as snapshots bear it; empty: not known
 	ServiceAccount string
 	Group          map[string]string
 	SpecHash       string

@@ -201,7 +201,7 @@ func ended(pod *corev1.Pod) (names []string) {
 // Describe implements agent.Cluster.
 func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Description, error) {
 	if plan := c.orders.plan(ref.UID); plan != nil {
-		return description(plan), nil
+		return c.description(ctx, plan), nil
 	}
 	pod, err := c.podOf(ctx, ref)
 	if err != nil || pod == nil {
@@ -214,11 +214,11 @@ func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Descrip
 	if err != nil {
 		return agent.Description{}, err
 	}
-	return description(plan), nil
+	return c.description(ctx, plan), nil
 }
 
-func description(p *rules.Plan) agent.Description {
-	return agent.Description{ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop}
+func (c *Cluster) description(ctx context.Context, p *rules.Plan) agent.Description {
+	return agent.Description{Cluster: c.identityOrNone(ctx), ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop}
 }
 
 // Changed implements agent.Cluster.

@@ -36,7 +36,10 @@ type Config struct {
 	Store      string // location of the agent's own store
 	StateDir   string // for the ledger; must survive a reboot
 	LeaseName  string // of the Lease that makes one agent do the cluster's duties; empty: DefaultLeaseName
-	Logger     *slog.Logger
+	// OrphanAge is how old a snapshot of this cluster that no PodSnapshot names must be to be removed
+	// from its store; 0: none are.
+	OrphanAge time.Duration
+	Logger    *slog.Logger
 }
 
 // DefaultLeaseName is the name of the Lease that the agents of a cluster contend for.
@@ -73,9 +76,10 @@ type Cluster struct {
 	keeper, policies, configs kicker
 	unanswered                kicker
 	leading                   atomic.Bool
-	begun                     chan struct{}   // leading has begun
-	life                      context.Context // of checkpoints; set by Run
-	work                      sync.WaitGroup  // what Run waits for
+	identity                  atomic.Pointer[string] // of the cluster; nil: not known yet
+	begun                     chan struct{}          // leading has begun
+	life                      context.Context        // of checkpoints; set by Run
+	work                      sync.WaitGroup         // what Run waits for
 }
 
 // New prepares an agent's work in its cluster. It opens the ledger and asks nothing of the API server.
@@ -161,6 +165,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	c.work.Go(func() { c.awaitCaches(ctx) })
 	c.work.Go(func() { c.lead(ctx) })
 	c.work.Go(func() { c.takeOver(ctx) })
+	c.work.Go(func() { c.sweepLoop(ctx) })
 	c.work.Go(func() { c.sendReports(ctx) })
 	err = c.mgr.Start(ctx)
 	cancel()
