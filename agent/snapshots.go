@@ -115,14 +115,19 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 	return found, damaged, farErr
 }
 
-// remove removes a snapshot from the store and from the spool. Packs that it alone used are swept
-// later.
+// remove removes a snapshot from the store and from the spool, by way of the cluster if that knows
+// it. Packs that it alone used are swept later.
 func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if a.restores.using(k) {
 		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k, ErrInUse)
+	}
+	if a.cluster != nil {
+		if known, err := a.cluster.Remove(ctx, k); known || err != nil {
+			return err
+		}
 	}
 	release, err := a.moving.take(ctx, k.String())
 	if err != nil {
