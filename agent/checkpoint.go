@@ -68,7 +68,7 @@ func (a *Agent) Checkpoint(ctx, life context.Context, o CheckpointOptions) (*Fou
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint %.80q: %w", o.Target, err)
 	}
-	return a.find(life, c.rec.Key)
+	return a.findAt(life, c.rec.Key, c.rec.Store)
 }
 
 func (c *checkpoint) run(ctx, life context.Context) error {

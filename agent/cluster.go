@@ -27,6 +27,8 @@ type Cluster interface {
 	Restored(ctx context.Context, pod PodRef, key snapshot.Key, err error)
 	// Unsaved is told why a pod was not saved whose own workload had begun that. It must not block.
 	Unsaved(pod PodRef, err error)
+	// Stores returns the locations of the stores that the cluster names.
+	Stores(ctx context.Context) ([]string, error)
 	// Remove deletes what the cluster has of a snapshot, and returns once all that is stored of it is
 	// gone. False: the cluster does not know it.
 	Remove(ctx context.Context, key snapshot.Key) (known bool, err error)

@@ -14,6 +14,7 @@ import (
 // removals is a cluster that is asked to remove snapshots.
 type removals struct {
 	Cluster
+	store string // that it names
 	known bool
 	err   error
 	asked int
@@ -24,9 +25,11 @@ func (r *removals) Remove(context.Context, snapshot.Key) (bool, error) {
 	return r.known, r.err
 }
 
+func (r *removals) Stores(context.Context) ([]string, error) { return []string{r.store}, nil }
+
 // TestRemoveAsksTheCluster: nothing is removed on the node behind the cluster's back.
 func TestRemoveAsksTheCluster(t *testing.T) {
-	cluster := &removals{}
+	cluster := &removals{store: "dir:" + t.TempDir()}
 	a := &Agent{log: slog.New(slog.DiscardHandler), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}, cluster: cluster}
 	a.stores, a.restores = newStores("dir:"+t.TempDir(), a.openStore), newRestores(a)
 	t.Cleanup(func() {
@@ -48,6 +51,9 @@ func TestRemoveAsksTheCluster(t *testing.T) {
 	}
 	if _, err := w.Commit(t.Context(), snapshot.Meta{Key: k, UID: "u"}); err != nil {
 		t.Fatal(err)
+	}
+	if s, err := a.openStores(t.Context()); err != nil || len(s) != 2 || s[1].Backend().Location() != cluster.store {
+		t.Errorf("the cluster's store is not one of the agent's: %v, %v", s, err)
 	}
 	for i, c := range []struct {
 		known bool

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -65,15 +66,9 @@ func (c *Cluster) sweepStores(ctx context.Context, after map[string]snapshot.Key
 	if err != nil {
 		return err
 	}
-	var configs podsnapshotv1.PodSnapshotStorageConfigList
-	if err := c.client.List(ctx, &configs); err != nil {
-		return fmt.Errorf("read storage configs: %w", err)
-	}
-	locations := []string{c.cfg.Store}
-	for i := range configs.Items {
-		if location, err := rules.Location(&configs.Items[i]); err == nil && !slices.Contains(locations, location) {
-			locations = append(locations, location) // else its status says what is wrong
-		}
+	locations, err := c.Stores(ctx)
+	if err != nil {
+		return err
 	}
 	var errs []error
 	for _, location := range locations {
@@ -84,6 +79,27 @@ func (c *Cluster) sweepStores(ctx context.Context, after map[string]snapshot.Key
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Stores implements agent.Cluster. The agents' own store is the first.
+func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
+	select {
+	case <-c.synced:
+	default:
+		return nil, fmt.Errorf("storage configs: %w", agent.ErrClusterAway)
+	}
+	var configs podsnapshotv1.PodSnapshotStorageConfigList
+	if err := c.client.List(ctx, &configs); err != nil {
+		return nil, fmt.Errorf("read storage configs: %w", err)
+	}
+	locations := []string{c.cfg.Store}
+	for i := range configs.Items {
+		location, err := rules.Location(&configs.Items[i]) // what is wrong is in its status
+		if err == nil && agent.ValidateStore(location) == nil && !slices.Contains(locations, location) {
+			locations = append(locations, location)
+		}
+	}
+	return locations, nil
 }
 
 // orphans returns which snapshots are to be removed now that no PodSnapshot names; nil: none are.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -233,6 +234,22 @@ func TestIdentity(t *testing.T) {
 	d, err := r.Describe(t.Context(), refOf(w.pod(a, "web")))
 	if err != nil || d.Cluster != clusterID(t) {
 		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestStores: an agent knows the stores that storage configs name.
+func TestStores(t *testing.T) {
+	w := newWorld(t)
+	r := w.start(w.node("a"))
+	err := w.eventually(func(ctx context.Context) error {
+		all, err := r.Stores(ctx)
+		if err == nil && (all[0] != "dir:/own" || !slices.Contains(all, w.location())) {
+			err = fmt.Errorf("stores %q", all)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
