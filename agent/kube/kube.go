@@ -39,7 +39,9 @@ type Config struct {
 	// OrphanAge is how old a snapshot of this cluster that no PodSnapshot names must be to be removed
 	// from its store; 0: none are.
 	OrphanAge time.Duration
-	Logger    *slog.Logger
+	// Now is the time by which snapshots expire; nil: time.Now.
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // DefaultLeaseName is the name of the Lease that the agents of a cluster contend for.
@@ -86,6 +88,9 @@ type Cluster struct {
 func New(cfg Config, node Node) (*Cluster, error) {
 	if cfg.LeaseName == "" {
 		cfg.LeaseName = DefaultLeaseName
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	logTo(cfg.Logger)
 	l, err := openLedger(filepath.Join(cfg.StateDir, "kube"))
