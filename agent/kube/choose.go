@@ -147,7 +147,21 @@ func (c *Cluster) newestSnapshot(ctx context.Context, start rules.Start, policy 
 	for i := range all {
 		all[i] = *c.latest.newer(keyOf(&all[i]), &all[i])
 	}
-	return start.NewestOf(policy, all)
+	s, err := start.NewestOf(policy, all)
+	if s == nil && err == nil {
+		c.tellNearest(start, policy, all)
+	}
+	return s, err
+}
+
+// tellNearest tells on a pod that starts cold which snapshot there is that is not like it.
+func (c *Cluster) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) {
+	s, differences := start.Nearest(policy, all)
+	if s == nil {
+		return
+	}
+	c.event(refOf(start.Pod), keyOf(s), corev1.EventTypeNormal, actionRestore, fmt.Sprintf(
+		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most alike, does not fit: %s", policy.Name, keyOf(s), strings.Join(differences, "; ")))
 }
 
 // available checks that this node can have a snapshot, and that what is stored is what the
