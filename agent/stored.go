@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -61,4 +65,17 @@ func (a *Agent) SweepStore(ctx context.Context, location string) (storage.SweepR
 		return storage.SweepResult{}, err
 	}
 	return s.Sweep(ctx, storage.SweepOptions{})
+}
+
+// diskTypes are file systems that no two nodes have in common.
+var diskTypes = []int64{
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, unix.TMPFS_MAGIC,
+}
+
+// OwnDisk reports whether the store at a location is surely on a disk of this node, which no other
+// node sees.
+func (a *Agent) OwnDisk(location string) bool {
+	path, ok := strings.CutPrefix(location, "dir:")
+	var st unix.Statfs_t
+	return ok && unix.Statfs(path, &st) == nil && slices.Contains(diskTypes, int64(st.Type))
 }

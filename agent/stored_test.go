@@ -62,6 +62,9 @@ func TestStored(t *testing.T) {
 			t.Errorf("removed: %v", err)
 		}
 	}
+	if !a.OwnDisk(there) || a.OwnDisk("gs://bucket") || a.OwnDisk("dir:/proc") || a.OwnDisk("dir:/does/not/exist") {
+		t.Error("a disk is not what it is")
+	}
 	if r, err := a.SweepStore(t.Context(), there); err != nil || r.Young == 0 || r.Deleted != 0 {
 		t.Errorf("its pack is young: %+v, %v", r, err)
 	}

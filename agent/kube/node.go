@@ -31,6 +31,8 @@ type Node interface {
 	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
 	// SweepStore removes from the store at a location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
+	// OwnDisk reports whether no other node sees the store at a location.
+	OwnDisk(location string) bool
 	// Facts returns what this node offers to a restore.
 	Facts(ctx context.Context) (snapshot.Facts, error)
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent"
@@ -37,8 +38,8 @@ const (
 // errNotLeading ends a sweep: another agent does the cluster's duties now.
 var errNotLeading = errors.New("this agent does not do the cluster's duties any more")
 
-// sweepLoop sweeps the cluster's stores now and again, as long as this agent does the cluster's
-// duties, until ctx is done.
+// sweepLoop sweeps the cluster's stores now and again until ctx is done: those that other nodes see as
+// well only while this agent does the cluster's duties.
 func (c *Cluster) sweepLoop(ctx context.Context) {
 	every := sweepEvery
 	if c.cfg.OrphanAge > 0 {
@@ -47,12 +48,9 @@ func (c *Cluster) sweepLoop(ctx context.Context) {
 	after := make(map[string]snapshot.Key) // by store: where its last sweep ended
 	for pause := min(every, sweepFirst); ; pause = every {
 		select {
+		case <-time.After(wait.Jitter(pause, 0.2)):
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
-		}
-		if !c.leading.Load() {
-			continue
 		}
 		if err := c.sweepStores(ctx, after); err != nil && ctx.Err() == nil {
 			c.log.Warn("stores not swept", "error", err)
@@ -60,13 +58,17 @@ func (c *Cluster) sweepLoop(ctx context.Context) {
 	}
 }
 
-// sweepStores sweeps all stores that the cluster names.
+// sweepStores sweeps the stores that the cluster names and that are this agent's to sweep.
 func (c *Cluster) sweepStores(ctx context.Context, after map[string]snapshot.Key) error {
-	orphans, err := c.orphans(ctx)
+	locations, err := c.Stores(ctx)
 	if err != nil {
 		return err
 	}
-	locations, err := c.Stores(ctx)
+	locations = slices.DeleteFunc(locations, func(location string) bool { return !c.sweeps(location) })
+	if len(locations) == 0 {
+		return nil
+	}
+	orphans, err := c.orphans(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,6 +103,9 @@ func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
 	}
 	return locations, nil
 }
+
+// sweeps reports whether a store is this agent's to sweep now.
+func (c *Cluster) sweeps(location string) bool { return c.leading.Load() || c.node.OwnDisk(location) }
 
 // orphans returns which snapshots are to be removed now that no PodSnapshot names; nil: none are.
 func (c *Cluster) orphans(ctx context.Context) (*rules.Orphans, error) {
@@ -204,7 +209,7 @@ func (s *sweep) look(ctx context.Context, e storage.Entry) error {
 		log.Debug("snapshot left alone", "reason", why)
 		return nil
 	}
-	if !s.leading.Load() {
+	if !s.sweeps(s.store) {
 		return errNotLeading
 	}
 	if err := s.node.RemoveStored(ctx, e.Key, m.Meta.UID, s.store); err != nil {

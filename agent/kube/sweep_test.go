@@ -29,6 +29,9 @@ import (
 // realStores are those of tests that need one, by location.
 var realStores sync.Map
 
+// ownDisks are the nodes' disks that stores are on which other nodes do not see, by location.
+var ownDisks sync.Map
+
 // Stored lists a store: a real one, or what the test's stores hold.
 func (n *fakeNode) Stored(ctx context.Context, location string, fn func(storage.Entry) error) error {
 	if s, ok := realStores.Load(location); ok {
@@ -57,6 +60,12 @@ func (n *fakeNode) RemoveStored(ctx context.Context, k snapshot.Key, uid, locati
 	return n.disk.stores.remove(location, k)
 }
 
+// OwnDisk knows the disks that tests have made.
+func (n *fakeNode) OwnDisk(location string) bool {
+	disk, ok := ownDisks.Load(location)
+	return ok && disk == n.disk
+}
+
 // SweepStore sweeps a real store.
 func (n *fakeNode) SweepStore(ctx context.Context, location string) (storage.SweepResult, error) {
 	if s, ok := realStores.Load(location); ok {
@@ -78,7 +87,7 @@ func (w *world) realStore() (s *storage.Store, root string) {
 	}
 	realStores.Store("dir:"+root, s)
 	w.create(&podsnapshotv1.PodSnapshotStorageConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-real"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: w.ns + "-"},
 		Spec: podsnapshotv1.PodSnapshotStorageConfigSpec{SnapshotStorageConfig: podsnapshotv1.SnapshotStorageConfig{
 			Dir: &podsnapshotv1.DirStorage{Path: root},
 		}},
@@ -223,6 +232,28 @@ func TestSweepNeedsTheAPI(t *testing.T) {
 	}
 	if err := has(t.Context(), s, k); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSweepOwnDisk: an agent without the cluster's duties sweeps what it alone sees, and nothing else.
+func TestSweepOwnDisk(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("a"), w.node("b")
+	s, root := w.realStore()
+	shared, _ := w.realStore()
+	w.start(a)
+	w.leads()
+	k, made := snapshot.Key{Namespace: w.ns, Name: "orphan"}, time.Now()
+	for _, s := range []*storage.Store{shared, s} {
+		w.store(s, snapshot.Meta{Key: k, UID: "u", Created: made, Origin: snapshot.Origin{Pod: "web", Node: b, Cluster: clusterID(t)}})
+	}
+	ownDisks.Store("dir:"+root, w.disks[b])
+	w.start(b, func(_ *fakeNode, c *kube.Config) { c.OrphanAge = 200 * time.Millisecond })
+	if err := w.eventually(func(ctx context.Context) error { return has(ctx, s) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := has(t.Context(), shared, k); err != nil {
+		t.Errorf("the shared one: %v", err)
 	}
 }
 
