@@ -184,8 +184,12 @@ func (c *Cluster) Run(ctx context.Context) error {
 
 // awaitCaches says when the caches are filled.
 func (c *Cluster) awaitCaches(ctx context.Context) {
-	if c.mgr.GetCache().WaitForCacheSync(ctx) && c.fill(ctx) == nil {
-		close(c.synced)
+	if !c.mgr.GetCache().WaitForCacheSync(ctx) || c.fill(ctx) != nil {
+		return
+	}
+	close(c.synced)
+	if _, err := c.identify(ctx); err != nil && ctx.Err() == nil { // so that no checkpoint has to ask
+		c.log.Warn("asked again with the next checkpoint", "error", err)
 	}
 }
 

@@ -6,8 +6,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+	"diapause.dev/storage/gcs"
 	"diapause.dev/test/bed"
 )
 
@@ -24,6 +28,20 @@ func (w *world) tool(n *bed.Node) func(args ...string) (string, error) {
 	return func(args ...string) (string, error) { return w.Kubectl(w.ctx, append(exec, args...)...) }
 }
 
+// stored returns what the object store has of a snapshot.
+func (w *world) stored(name string) snapshot.Meta {
+	w.Helper()
+	w.Setenv("STORAGE_EMULATOR_HOST", w.gcs.Address)
+	b, err := gcs.Open(w.ctx, bucket, "e2e")
+	w.must(err)
+	defer b.Close()
+	s, err := storage.Open(w.ctx, b, storage.Options{})
+	w.must(err)
+	m, err := s.Manifest(w.ctx, snapshot.Key{Namespace: w.namespace, Name: name})
+	w.must(err)
+	return m.Meta
+}
+
 // TestDoors: what is made on the node shows in the cluster, what is made in the cluster shows on the
 // nodes, and what is removed on the node where it was made is gone from both.
 func TestDoors(t *testing.T) {
@@ -35,6 +53,12 @@ func TestDoors(t *testing.T) {
 	w.must(err)
 	w.replicated(made)
 	w.replicated("by-hand")
+
+	var system corev1.Namespace
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system))
+	if got, want := w.stored(made).Origin.Cluster, string(system.UID); got != want {
+		t.Errorf("the stored snapshot says that it is of cluster %q, want %q", got, want)
+	}
 
 	listed := func(tool func(args ...string) (string, error)) (names []string) {
 		t.Helper()
