@@ -60,8 +60,9 @@ type Cluster struct {
 	node   Node
 	log    *slog.Logger
 	mgr    manager.Manager
-	client client.Client // reads what is watched from the cache
-	live   client.Reader // asks the API server
+	stop   context.CancelFunc // says that Run is to end
+	client client.Client      // reads what is watched from the cache
+	live   client.Reader      // asks the API server
 	events events.EventRecorder
 
 	ledger   *ledger
@@ -97,12 +98,14 @@ func New(cfg Config, node Node) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	mgr, err := newManager(cfg)
+	running, stop := context.WithCancel(context.Background())
+	mgr, err := newManager(running, cfg)
 	if err != nil {
+		stop()
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	c := &Cluster{
-		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr,
+		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr, stop: stop,
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("diapause"),
 		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(), removals: make(chan struct{}, maxRemovals),
 		reports: make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
@@ -123,7 +126,7 @@ func logTo(l *slog.Logger) {
 
 var logOnce sync.Once
 
-func newManager(cfg Config) (manager.Manager, error) {
+func newManager(life context.Context, cfg Config) (manager.Manager, error) {
 	rc := rest.CopyConfig(cfg.RestConfig)
 	if rc.QPS == 0 {
 		rc.QPS, rc.Burst = requestRate, requestBurst
@@ -134,6 +137,7 @@ func newManager(cfg Config) (manager.Manager, error) {
 		Logger:                 logr.FromSlogHandler(quiet{cfg.Logger.Handler()}),
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
+		NewCache:               yieldingTo(life),
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Pod{}: {Field: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName)},
@@ -165,6 +169,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { end(agent.ErrStopping) })()
+	defer context.AfterFunc(ctx, c.stop)()
 	c.life = life
 	ctx, cancel := context.WithCancel(ctx)
 	c.work.Go(func() { c.awaitCaches(ctx) })
@@ -172,7 +177,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	c.work.Go(func() { c.takeOver(ctx) })
 	c.work.Go(func() { c.sweepLoop(ctx) })
 	c.work.Go(func() { c.sendReports(ctx) })
-	err = c.mgr.Start(ctx)
+	if err = c.mgr.Start(ctx); ctx.Err() != nil {
+		err = nil // what fails then fails because of that
+	}
 	cancel()
 	end(agent.ErrStopping)
 	c.work.Wait()
@@ -184,7 +191,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 
 // awaitCaches says when the caches are filled.
 func (c *Cluster) awaitCaches(ctx context.Context) {
-	if !c.mgr.GetCache().WaitForCacheSync(ctx) || c.fill(ctx) != nil {
+	if !c.mgr.GetCache().WaitForCacheSync(ctx) || ctx.Err() != nil || c.fill(ctx) != nil {
 		return
 	}
 	close(c.synced)

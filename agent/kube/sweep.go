@@ -149,7 +149,7 @@ func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key,
 	for _, e := range picked {
 		if err := s.look(ctx, e); ctx.Err() != nil || errors.Is(err, errNotLeading) {
 			return after, err
-		} else if err != nil {
+		} else if after = e.Key; err != nil {
 			s.failed++
 			s.log.Warn("snapshot not swept", "snapshot", e.Key.String(), "error", err)
 		}
