@@ -68,7 +68,7 @@ func (a *Agent) Checkpoint(ctx, life context.Context, o CheckpointOptions) (*Fou
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint %.80q: %w", o.Target, err)
 	}
-	return a.find(life, c.rec.Key)
+	return a.findAt(life, c.rec.Key, c.rec.Store)
 }
 
 func (c *checkpoint) run(ctx, life context.Context) error {
@@ -233,6 +233,7 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 		Origin: snapshot.Origin{
 			Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cfg.Node,
 			ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,
+			Cluster: c.description.Cluster,
 		},
 	}
 	if err := c.warm(); err != nil {

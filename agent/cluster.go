@@ -27,6 +27,11 @@ type Cluster interface {
 	Restored(ctx context.Context, pod PodRef, key snapshot.Key, err error)
 	// Unsaved is told why a pod was not saved whose own workload had begun that. It must not block.
 	Unsaved(pod PodRef, err error)
+	// Stores returns the locations of the stores that the cluster names.
+	Stores(ctx context.Context) ([]string, error)
+	// Remove deletes what the cluster has of a snapshot, and returns once all that is stored of it is
+	// gone. False: the cluster does not know it.
+	Remove(ctx context.Context, key snapshot.Key) (known bool, err error)
 	// Changed is told of the steps of every request, in order. It must not block.
 	Changed(r Request)
 }
@@ -51,6 +56,7 @@ type Choice struct {
 
 // Description is what a cluster knows of a pod that is checkpointed.
 type Description struct {
+	Cluster        string // its identity, as snapshots bear it; empty: not known
 	ServiceAccount string
 	Group          map[string]string
 	SpecHash       string

@@ -27,6 +27,10 @@ var (
 	ErrInUse = errors.New("in use")
 	// ErrInvalid: a request that cannot be understood.
 	ErrInvalid = errors.New("invalid request")
+	// ErrClusterAway: the cluster, without which a request cannot be decided, does not answer.
+	ErrClusterAway = errors.New("the cluster does not answer")
+	// ErrElsewhere: a snapshot is another node's to remove.
+	ErrElsewhere = errors.New("not of this node")
 	// ErrNotReplicated: a snapshot is on this node and not yet in the store.
 	ErrNotReplicated = errors.New("not replicated yet")
 )
@@ -54,6 +58,8 @@ var codesOf = []struct {
 	{cri.ErrNotRunning, codes.FailedPrecondition},
 	{ErrKubelet, codes.FailedPrecondition},
 	{ErrInUse, codes.FailedPrecondition},
+	{ErrElsewhere, codes.FailedPrecondition},
+	{ErrClusterAway, codes.Unavailable},
 	{ErrSandboxExited, codes.Aborted},
 	{ErrCaptureTime, codes.Aborted},
 	{ErrStopping, codes.Unavailable},

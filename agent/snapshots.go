@@ -24,13 +24,42 @@ type Found struct {
 
 // find returns one snapshot.
 func (a *Agent) find(ctx context.Context, k snapshot.Key) (*Found, error) {
-	far, err := a.stores.open(ctx)
-	f, err := a.findIn(ctx, k, far, err)
+	far, err := a.openStores(ctx)
+	return a.findWith(ctx, k, far, err)
+}
+
+// findAt is find for a snapshot whose store is known.
+func (a *Agent) findAt(ctx context.Context, k snapshot.Key, location string) (*Found, error) {
+	s, err := a.stores.get(ctx, location)
+	if err != nil {
+		return a.findWith(ctx, k, nil, err)
+	}
+	return a.findWith(ctx, k, []*storage.Store{s}, nil)
+}
+
+func (a *Agent) findWith(ctx context.Context, k snapshot.Key, far []*storage.Store, farErr error) (*Found, error) {
+	f, err := a.findIn(ctx, k, far, farErr)
 	if err != nil {
 		return nil, err
 	}
 	f.remember(a.journal.timelines(a.log))
 	return f, nil
+}
+
+// openStores returns every store that can be had, those that the cluster names included, and why others
+// cannot.
+func (a *Agent) openStores(ctx context.Context) ([]*storage.Store, error) {
+	var errs []error
+	if a.cluster != nil {
+		locations, err := a.cluster.Stores(ctx)
+		errs = append(errs, err)
+		for _, location := range locations {
+			_, err := a.stores.at(location)
+			errs = append(errs, err)
+		}
+	}
+	open, err := a.stores.open(ctx)
+	return open, errors.Join(append(errs, err)...)
 }
 
 // remember takes the timeline that this node knows: a manifest holds only what came before it.
@@ -92,7 +121,7 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 	if err := a.spool.List(ctx, namespace, collect); err != nil {
 		return nil, nil, err
 	}
-	far, farErr := a.stores.open(ctx)
+	far, farErr := a.openStores(ctx)
 	for _, s := range far {
 		look, cancel := context.WithTimeout(ctx, listTime)
 		farErr = errors.Join(farErr, s.List(look, namespace, collect))
@@ -115,8 +144,8 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 	return found, damaged, farErr
 }
 
-// remove removes a snapshot from the store and from the spool. Packs that it alone used are swept
-// later.
+// remove removes a snapshot from the store and from the spool, by way of the cluster if that knows
+// it. Packs that it alone used are swept later.
 func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -124,12 +153,17 @@ func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 	if a.restores.using(k) {
 		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k, ErrInUse)
 	}
+	if a.cluster != nil {
+		if known, err := a.cluster.Remove(ctx, k); known || err != nil {
+			return err
+		}
+	}
 	release, err := a.moving.take(ctx, k.String())
 	if err != nil {
 		return err
 	}
 	defer release()
-	far, err := a.stores.open(ctx)
+	far, err := a.openStores(ctx)
 	if err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", k, err)
 	}
@@ -192,7 +226,7 @@ func (a *Agent) verify(ctx context.Context, k snapshot.Key, o storage.VerifyOpti
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	far, err := a.stores.open(ctx)
+	far, err := a.openStores(ctx)
 	if err != nil {
 		return err
 	}

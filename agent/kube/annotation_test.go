@@ -189,6 +189,9 @@ func TestLocalDoorWhileAway(t *testing.T) {
 		d.order = append(d.order, q.ID)
 	}
 	d.spool[q.Key] = manifestOf(q, "default", "v1:x")
+	if err := w.stores.put(q.Store, d.spool[q.Key]); err != nil {
+		t.Fatal(err)
+	}
 	w.start(node)
 	s := w.replicated(w.snapshot("away"))
 	if s.Status.StorageStatus.Dir == nil || s.Status.StorageStatus.Dir.ObservedPath != "/own/"+w.ns+"/snapshots/away" {

@@ -147,7 +147,21 @@ func (c *Cluster) newestSnapshot(ctx context.Context, start rules.Start, policy 
 	for i := range all {
 		all[i] = *c.latest.newer(keyOf(&all[i]), &all[i])
 	}
-	return start.NewestOf(policy, all)
+	s, err := start.NewestOf(policy, all)
+	if s == nil && err == nil {
+		c.tellNearest(start, policy, all)
+	}
+	return s, err
+}
+
+// tellNearest tells on a pod that starts cold which snapshot there is that is not like it.
+func (c *Cluster) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) {
+	s, differences := start.Nearest(policy, all)
+	if s == nil {
+		return
+	}
+	c.event(refOf(start.Pod), keyOf(s), corev1.EventTypeNormal, actionRestore, fmt.Sprintf(
+		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most alike, does not fit: %s", policy.Name, keyOf(s), strings.Join(differences, "; ")))
 }
 
 // available checks that this node can have a snapshot, and that what is stored is what the
@@ -201,7 +215,7 @@ func ended(pod *corev1.Pod) (names []string) {
 // Describe implements agent.Cluster.
 func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Description, error) {
 	if plan := c.orders.plan(ref.UID); plan != nil {
-		return description(plan), nil
+		return c.description(ctx, plan), nil
 	}
 	pod, err := c.podOf(ctx, ref)
 	if err != nil || pod == nil {
@@ -214,11 +228,11 @@ func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Descrip
 	if err != nil {
 		return agent.Description{}, err
 	}
-	return description(plan), nil
+	return c.description(ctx, plan), nil
 }
 
-func description(p *rules.Plan) agent.Description {
-	return agent.Description{ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop}
+func (c *Cluster) description(ctx context.Context, p *rules.Plan) agent.Description {
+	return agent.Description{Cluster: c.identityOrNone(ctx), ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop}
 }
 
 // Changed implements agent.Cluster.

@@ -6,8 +6,8 @@
 //     PodSnapshots as the agent's journal has them, what new pods are restored from
 //     ([Cluster.Choose]), and how that went ([Cluster.Restored]).
 //   - Cluster duties, of the one agent that holds a Lease: retention, deletion where the
-//     origin node does not see to it, statuses of policies and storage configs, and triggers that no
-//     node answers.
+//     origin node does not see to it, statuses of policies and storage configs, triggers that no
+//     node answers, and sweeping the stores of what no PodSnapshot names.
 //
 // Every step can be taken again: reconcilers look at the objects, at the agent's journal and at the
 // ledger, which keeps across restarts what neither has, and do what is missing. A checkpoint itself

@@ -31,7 +31,7 @@ func (c *Cluster) controlDuties() error {
 		{c.controller(&c.keeper).Watches(snapshot, each).Watches(policy, handler.EnqueueRequestsFromMapFunc(c.snapshotsOf)), "kept-snapshot", c.keepSnapshot},
 		{c.controller(&c.policies).Watches(policy, handler.EnqueueRequestsFromMapFunc(c.policiesBeside)).
 			Watches(config, handler.EnqueueRequestsFromMapFunc(c.policiesWith)).
-			Watches(snapshot, handler.EnqueueRequestsFromMapFunc(policyOf)), "policy", c.servePolicy},
+			Watches(snapshot, handler.EnqueueRequestsFromMapFunc(policyName)), "policy", c.servePolicy},
 		{c.controller(&c.configs).Watches(config, each), "storage-config", c.serveConfig},
 	} {
 		do := x.do
@@ -112,8 +112,8 @@ func (c *Cluster) policiesWith(ctx context.Context, config client.Object) []reco
 	})
 }
 
-// policyOf returns the policy of a PodSnapshot.
-func policyOf(_ context.Context, o client.Object) []reconcile.Request {
+// policyName returns the policy of a PodSnapshot, to be reconciled.
+func policyName(_ context.Context, o client.Object) []reconcile.Request {
 	s := o.(*podsnapshotv1.PodSnapshot)
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.PolicyName}}}
 }

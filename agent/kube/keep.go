@@ -27,23 +27,32 @@ func (c *Cluster) keepSnapshot(ctx context.Context, name client.ObjectKey) (reco
 		}
 		return retryConflict(c.remove(ctx, s))
 	}
-	policy := new(podsnapshotv1.PodSnapshotPolicy)
-	if err := c.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.PolicyName}, policy); apierrors.IsNotFound(err) {
-		policy = nil
-	} else if err != nil {
+	policy, err := c.policyOf(ctx, s)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	at, why := rules.Expiry(policy, s)
-	if !at.IsZero() && !time.Now().Before(at) {
+	if !at.IsZero() && !c.cfg.Now().Before(at) {
 		return reconcile.Result{}, c.discard(ctx, s, why)
 	}
 	wait, err := c.checkOrigin(ctx, s)
 	if !at.IsZero() {
-		if left := time.Until(at); wait == 0 || left < wait {
+		if left := at.Sub(c.cfg.Now()); wait == 0 || left < wait {
 			wait = max(left, time.Second)
 		}
 	}
 	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// policyOf returns the policy of a PodSnapshot, or nil if it is gone.
+func (c *Cluster) policyOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (*podsnapshotv1.PodSnapshotPolicy, error) {
+	policy, name := new(podsnapshotv1.PodSnapshotPolicy), client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.PolicyName}
+	if err := c.client.Get(ctx, name, policy); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read PodSnapshotPolicy %s: %w", name, err)
+	}
+	return policy, nil
 }
 
 // originTime is how long the origin of a snapshot may take to delete it before this is done here.

@@ -36,7 +36,12 @@ type Config struct {
 	Store      string // location of the agent's own store
 	StateDir   string // for the ledger; must survive a reboot
 	LeaseName  string // of the Lease that makes one agent do the cluster's duties; empty: DefaultLeaseName
-	Logger     *slog.Logger
+	// OrphanAge is how old a snapshot of this cluster that no PodSnapshot names must be to be removed
+	// from its store; 0: none are.
+	OrphanAge time.Duration
+	// Now is the time by which snapshots expire; nil: time.Now.
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // DefaultLeaseName is the name of the Lease that the agents of a cluster contend for.
@@ -55,8 +60,9 @@ type Cluster struct {
 	node   Node
 	log    *slog.Logger
 	mgr    manager.Manager
-	client client.Client // reads what is watched from the cache
-	live   client.Reader // asks the API server
+	stop   context.CancelFunc // says that Run is to end
+	client client.Client      // reads what is watched from the cache
+	live   client.Reader      // asks the API server
 	events events.EventRecorder
 
 	ledger   *ledger
@@ -73,9 +79,10 @@ type Cluster struct {
 	keeper, policies, configs kicker
 	unanswered                kicker
 	leading                   atomic.Bool
-	begun                     chan struct{}   // leading has begun
-	life                      context.Context // of checkpoints; set by Run
-	work                      sync.WaitGroup  // what Run waits for
+	identity                  atomic.Pointer[string] // of the cluster; nil: not known yet
+	begun                     chan struct{}          // leading has begun
+	life                      context.Context        // of checkpoints; set by Run
+	work                      sync.WaitGroup         // what Run waits for
 }
 
 // New prepares an agent's work in its cluster. It opens the ledger and asks nothing of the API server.
@@ -83,17 +90,22 @@ func New(cfg Config, node Node) (*Cluster, error) {
 	if cfg.LeaseName == "" {
 		cfg.LeaseName = DefaultLeaseName
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	logTo(cfg.Logger)
 	l, err := openLedger(filepath.Join(cfg.StateDir, "kube"))
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	mgr, err := newManager(cfg)
+	running, stop := context.WithCancel(context.Background())
+	mgr, err := newManager(running, cfg)
 	if err != nil {
+		stop()
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	c := &Cluster{
-		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr,
+		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr, stop: stop,
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("diapause"),
 		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(), removals: make(chan struct{}, maxRemovals),
 		reports: make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
@@ -114,7 +126,7 @@ func logTo(l *slog.Logger) {
 
 var logOnce sync.Once
 
-func newManager(cfg Config) (manager.Manager, error) {
+func newManager(life context.Context, cfg Config) (manager.Manager, error) {
 	rc := rest.CopyConfig(cfg.RestConfig)
 	if rc.QPS == 0 {
 		rc.QPS, rc.Burst = requestRate, requestBurst
@@ -125,6 +137,7 @@ func newManager(cfg Config) (manager.Manager, error) {
 		Logger:                 logr.FromSlogHandler(quiet{cfg.Logger.Handler()}),
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
+		NewCache:               yieldingTo(life),
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Pod{}: {Field: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName)},
@@ -156,13 +169,17 @@ func (c *Cluster) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { end(agent.ErrStopping) })()
+	defer context.AfterFunc(ctx, c.stop)()
 	c.life = life
 	ctx, cancel := context.WithCancel(ctx)
 	c.work.Go(func() { c.awaitCaches(ctx) })
 	c.work.Go(func() { c.lead(ctx) })
 	c.work.Go(func() { c.takeOver(ctx) })
+	c.work.Go(func() { c.sweepLoop(ctx) })
 	c.work.Go(func() { c.sendReports(ctx) })
-	err = c.mgr.Start(ctx)
+	if err = c.mgr.Start(ctx); ctx.Err() != nil {
+		err = nil // what fails then fails because of that
+	}
 	cancel()
 	end(agent.ErrStopping)
 	c.work.Wait()
@@ -174,8 +191,12 @@ func (c *Cluster) Run(ctx context.Context) error {
 
 // awaitCaches says when the caches are filled.
 func (c *Cluster) awaitCaches(ctx context.Context) {
-	if c.mgr.GetCache().WaitForCacheSync(ctx) && c.fill(ctx) == nil {
-		close(c.synced)
+	if !c.mgr.GetCache().WaitForCacheSync(ctx) || ctx.Err() != nil || c.fill(ctx) != nil {
+		return
+	}
+	close(c.synced)
+	if _, err := c.identify(ctx); err != nil && ctx.Err() == nil { // so that no checkpoint has to ask
+		c.log.Warn("asked again with the next checkpoint", "error", err)
 	}
 }
 

@@ -2,21 +2,46 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// How long an agent holds the Lease without renewing it, after how long it gives up renewing, and
-// how often it tries.
-const (
-	leaseDuration = 10 * time.Second
-	renewDeadline = 7 * time.Second
-	retryPeriod   = 3 * time.Second
-)
+// leaseTimes say how long an agent holds the Lease without renewing it, after how long it gives up
+// renewing, and how often it tries.
+type leaseTimes struct{ hold, renew, retry time.Duration }
+
+// timesFor returns the times for a number of agents: each tries to get the Lease, at random intervals
+// of 1 to 2.2 times retry, and together they are not to keep the API server busy.
+func timesFor(agents int64) leaseTimes {
+	const (
+		least, most = 3 * time.Second, 15 * time.Second
+		perAgent    = 10 * time.Millisecond // at most some 60 tries a second, up to 1500 agents
+	)
+	retry := time.Duration(min(max(agents, int64(least/perAgent)), int64(most/perAgent))) * perAgent
+	return leaseTimes{hold: retry * 10 / 3, renew: retry * 7 / 3, retry: retry}
+}
+
+// agents returns about how many agents there are: the pods of their namespace.
+func (c *Cluster) agents(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, freshTime)
+	defer cancel()
+	var pods corev1.PodList
+	if err := c.live.List(ctx, &pods, client.InNamespace(c.cfg.Namespace), client.Limit(1)); err != nil {
+		return 0, fmt.Errorf("count pods of namespace %s: %w", c.cfg.Namespace, err)
+	}
+	n := int64(len(pods.Items))
+	if left := pods.RemainingItemCount; left != nil {
+		n += *left
+	}
+	return n, nil
+}
 
 // lead contends for the Lease until ctx is done, and does the cluster's duties while it is held. An
 // agent that loses it goes on with its node's duties.
@@ -31,6 +56,11 @@ func (c *Cluster) lead(ctx context.Context) {
 		c.log.Error("no part in the cluster's duties", "error", err)
 		return
 	}
+	agents, err := c.agents(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.log.Warn("agents not counted; they are taken for few", "error", err)
+	}
+	times := timesFor(agents)
 	for ctx.Err() == nil {
 		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
 			Lock: &resourcelock.LeaseLock{
@@ -38,7 +68,7 @@ func (c *Cluster) lead(ctx context.Context) {
 				Client:     leases,
 				LockConfig: resourcelock.ResourceLockConfig{Identity: c.cfg.NodeName},
 			},
-			LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
+			LeaseDuration: times.hold, RenewDeadline: times.renew, RetryPeriod: times.retry, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) { c.elected() },
 				OnStoppedLeading: func() { c.leading.Store(false) },

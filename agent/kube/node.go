@@ -23,6 +23,16 @@ type Node interface {
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	// Manifest returns a snapshot's manifest, from this node or the store at a location.
 	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	// Stored calls fn for each snapshot in the store at a location.
+	Stored(ctx context.Context, location string, fn func(storage.Entry) error) error
+	// StoredManifest returns a snapshot's manifest as the store at a location has it.
+	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	// RemoveStored removes a snapshot from the store at a location if it is the one of that UID.
+	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
+	// SweepStore removes from the store at a location what no snapshot there names.
+	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
+	// OwnDisk reports whether no other node sees the store at a location.
+	OwnDisk(location string) bool
 	// Facts returns what this node offers to a restore.
 	Facts(ctx context.Context) (snapshot.Facts, error)
 }

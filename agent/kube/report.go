@@ -157,20 +157,22 @@ func (c *Cluster) sendReport(ctx context.Context, r *report) bool {
 	return !r.restored || c.used(ctx, r.key) == nil
 }
 
-// accessStep is how exactly the time is kept at which a snapshot was last used.
-const accessStep = time.Minute
-
 // used notes that a snapshot was restored from.
 func (c *Cluster) used(ctx context.Context, k snapshot.Key) error {
 	s, err := c.podSnapshot(ctx, k)
 	if err != nil || s == nil {
 		return err
 	}
-	if t := s.Status.LastAccessTime; t != nil && time.Since(t.Time) < accessStep {
+	policy, err := c.policyOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	now := metav1.NewTime(c.cfg.Now())
+	if t := s.Status.LastAccessTime; t != nil && now.Sub(t.Time) < rules.AccessStep(policy) {
 		return nil
 	}
 	before := s.DeepCopy()
-	s.Status.LastAccessTime = new(metav1.Now())
+	s.Status.LastAccessTime = &now
 	err = c.client.Status().Patch(ctx, s, client.MergeFrom(before))
 	if client.IgnoreNotFound(err) != nil && !errors.Is(err, context.Canceled) {
 		c.log.Warn("time of use not written yet", "snapshot", k.String(), "error", err)

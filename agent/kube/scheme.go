@@ -27,6 +27,7 @@ func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion, podsnapshotv1.GroupVersion})
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	m.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	m.Add(podsnapshotv1.GroupVersion.WithKind("PodSnapshot"), meta.RESTScopeNamespace)
 	m.Add(podsnapshotv1.GroupVersion.WithKind("PodSnapshotManualTrigger"), meta.RESTScopeNamespace)

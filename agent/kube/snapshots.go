@@ -66,10 +66,12 @@ func (c *Cluster) publishIfDue(ctx context.Context, k snapshot.Key, e entry) (*p
 
 // stored reports whether there is a snapshot of a request that has ended, or nearly so.
 func (c *Cluster) stored(ctx context.Context, q agent.Request) (bool, error) {
-	if local, err := c.node.HasLocal(ctx, q.Key); err != nil || local || q.Stage == agent.StageFailed {
-		return local, err
+	if q.Stage != agent.StageReplicated {
+		if local, err := c.node.HasLocal(ctx, q.Key); err != nil || local || q.Stage == agent.StageFailed {
+			return local, err
+		}
 	}
-	_, err := c.node.Manifest(ctx, q.Key, q.Store)
+	_, err := c.node.StoredManifest(ctx, q.Key, q.Store) // what was replicated may have been swept meanwhile
 	if errors.Is(err, storage.ErrNotFound) {
 		return false, nil
 	}

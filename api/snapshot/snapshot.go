@@ -61,6 +61,7 @@ type Origin struct {
 	ServiceAccount string            `json:"serviceAccount,omitempty"`
 	Group          map[string]string `json:"group,omitempty"`
 	SpecHash       string            `json:"specHash,omitempty"`
+	Cluster        string            `json:"cluster,omitempty"` // its identity; empty: none asked for the snapshot
 }
 
 // Facts decide on which node a snapshot can be restored.

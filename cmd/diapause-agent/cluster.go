@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -17,6 +18,7 @@ import (
 type clusterFlags struct {
 	kubernetes            bool
 	kubeconfig, namespace string
+	orphanAge             time.Duration
 }
 
 // namespaceFile names the namespace of the pod that a program runs in.
@@ -26,6 +28,7 @@ func (c *clusterFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&c.kubernetes, "kubernetes", false, "serve the cluster that this node belongs to: its PodSnapshots, triggers and pods")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "how to reach the cluster (default: as the agent's pod does)")
 	f.StringVar(&c.namespace, "namespace", "", "namespace of the agents (default: that of the agent's pod, or diapause-system)")
+	f.DurationVar(&c.orphanAge, "orphan-age", 24*time.Hour, "how old a snapshot of this cluster that no PodSnapshot names must be to be removed from its store; 0: it stays")
 }
 
 // join makes the agent one of its cluster. It returns nil if there is none.
@@ -39,7 +42,8 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	}
 	rest.AddUserAgent(rc, "diapause-agent/"+cfg.Version)
 	k, err := kube.New(kube.Config{
-		RestConfig: rc, NodeName: cfg.Node, Namespace: c.ofAgents(), Store: cfg.Store, StateDir: cfg.StateDir, Logger: cfg.Logger,
+		RestConfig: rc, NodeName: cfg.Node, Namespace: c.ofAgents(), Store: cfg.Store, StateDir: cfg.StateDir,
+		OrphanAge: c.orphanAge, Logger: cfg.Logger,
 	}, a)
 	if err != nil {
 		return nil, err

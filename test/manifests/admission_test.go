@@ -201,12 +201,21 @@ func admitSnapshots(t *testing.T, onHere, onThere *rest.Config) {
 
 func admitTriggers(t *testing.T, onHere, onThere *rest.Config) {
 	elect(t, "nobody", onThere)
+	makePod(t, "default", "mine", here, "default")
+	makePod(t, "default", "others", there, "default")
 	create(t, "default", "podsnapshotmanualtriggers", object(t, "{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: mine}}"))
 	taken := conditions("Triggered", "Unknown", "Checkpointing", `, "nodeName": "node-a"`)
 	write := func(who *rest.Config, body string) error {
 		return patch(t, who, "podsnapshotmanualtriggers", "t", body, "status")
 	}
-	refused(t, write(onThere, taken), "takes a trigger for its own node alone")
+	takenThere := strings.Replace(taken, here, there, 1)
+	refused(t, write(onHere, takenThere), "takes a trigger for its own node alone")
+	eventually(t, func() error { // the policy sees the pods a little later than they are there
+		_, err := resource(t, onThere, "default", "podsnapshotmanualtriggers").Patch(t.Context(), "t", types.MergePatchType,
+			[]byte(takenThere), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
+		return denied(err, "takes triggers of pods of its own node alone")
+	})
+	refused(t, write(onHere, conditions("Triggered", "True", "Complete", `, "nodeName": "node-a", "snapshotCreated": {"name": "s"}`)), "completes triggers that it has taken before")
 	must(t, write(onHere, taken))
 	eventually(t, func() error {
 		return denied(write(onThere, conditions("Triggered", "False", "Failed", "")), "that it has taken")

@@ -107,26 +107,56 @@ func Scope(s *podsnapshotv1.PodSnapshot) snapshot.Scope {
 // group returns the ready snapshots of the pod's group, newest first. Where labels make no groups,
 // pods of equal specs do; root file systems have none.
 func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
+	out := st.labelled(policy, all)
+	if len(GroupKeys(policy)) > 0 {
+		return out
+	}
+	hash := podspec.Distil(st.Pod).Hash()
+	return slices.DeleteFunc(out, func(s *podsnapshotv1.PodSnapshot) bool {
+		return Scope(s) != snapshot.RootfsOnly && s.Annotations[podsnapshotv1.AnnotationSpecHash] != hash
+	})
+}
+
+// labelled returns the ready snapshots of a policy that have the labels of the pod's group, newest first.
+func (st Start) labelled(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
 	want, missing := Group(policy, st.Pod.Labels)
 	if len(missing) > 0 {
 		return nil
 	}
-	hash := ""
-	if len(want) == 0 {
-		hash = podspec.Distil(st.Pod).Hash()
-	}
 	var out []*podsnapshotv1.PodSnapshot
 	for i := range all {
 		s := &all[i]
-		if s.Namespace != st.Pod.Namespace || s.Spec.PolicyName != policy.Name || !Ready(s) || !has(s.Labels, want) {
-			continue
-		}
-		if hash == "" || Scope(s) == snapshot.RootfsOnly || s.Annotations[podsnapshotv1.AnnotationSpecHash] == hash {
+		if s.Namespace == st.Pod.Namespace && s.Spec.PolicyName == policy.Name && Ready(s) && has(s.Labels, want) {
 			out = append(out, s)
 		}
 	}
 	slices.SortFunc(out, Newest)
 	return out
+}
+
+// maxCompared bounds how many specs a pod's is compared with.
+const maxCompared = 32
+
+// Nearest returns, of the snapshots of a policy that makes no groups by labels, the one that is most
+// like the pod, and where their specs differ; nil: there is none. It is for a pod for which NewestOf
+// finds nothing: whether that pod was meant to be restored nobody can tell, since pods of several kinds
+// may share a policy.
+func (st Start) Nearest(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) (nearest *podsnapshotv1.PodSnapshot, differences []string) {
+	if len(GroupKeys(policy)) > 0 {
+		return nil, nil
+	}
+	seen := make(map[string]bool)
+	for _, s := range st.labelled(policy, all) {
+		hash := s.Annotations[podsnapshotv1.AnnotationSpecHash]
+		if seen[hash] || len(seen) == maxCompared {
+			continue
+		}
+		seen[hash] = true
+		if d := specDiffers(s, st.Pod); nearest == nil || len(d) < len(differences) {
+			nearest, differences = s, d
+		}
+	}
+	return nearest, differences
 }
 
 func has(labels, want map[string]string) bool {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,8 +167,14 @@ func TestExpiry(t *testing.T) {
 	used := ready("a", 0, func(s *podsnapshotv1.PodSnapshot) {
 		s.Status.LastAccessTime = &metav1.Time{Time: epoch.AddDate(0, 0, 5)}
 	})
-	if at, _ := rules.Expiry(&p, &used); !at.Equal(epoch.AddDate(0, 0, 6)) {
+	if at, _ := rules.Expiry(&p, &used); !at.Equal(epoch.AddDate(0, 0, 6).Add(time.Minute)) {
 		t.Errorf("used: %v", at)
+	}
+	short := policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Spec.RetentionConfig = &podsnapshotv1.RetentionConfig{LastAccessTimeout: "1min"}
+	})
+	if at, _ := rules.Expiry(&short, &used); !at.Equal(epoch.AddDate(0, 0, 5).Add(70 * time.Second)) {
+		t.Errorf("used, with a short timeout: %v", at)
 	}
 	kept := policy("p")
 	for _, policy := range []*podsnapshotv1.PodSnapshotPolicy{nil, &kept} {

@@ -59,7 +59,21 @@ func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapsho
 	}
 	used := s.CreationTimestamp.Time
 	if t := s.Status.LastAccessTime; t != nil && t.After(used) {
-		used = t.Time
+		used = t.Add(AccessStep(policy)) // it may have been used until then
 	}
 	return used.Add(timeout), "it was not used for " + policy.Spec.RetentionConfig.LastAccessTimeout
+}
+
+// AccessStep returns how exactly the time is kept at which a policy's snapshots were last used. policy
+// may be nil.
+func AccessStep(policy *podsnapshotv1.PodSnapshotPolicy) time.Duration {
+	const most = time.Minute
+	if policy == nil {
+		return most
+	}
+	timeout, err := policy.Spec.Timeout()
+	if err != nil || timeout <= 0 {
+		return most
+	}
+	return min(most, timeout/6)
 }

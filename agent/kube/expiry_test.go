@@ -1,0 +1,58 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"diapause.dev/agent/kube"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// TestUnused: a snapshot that nobody has used goes, with its data, when its time has come; one that was
+// restored from meanwhile stays until its own has. The agent's clock goes before the API server's, so
+// that a minute is over sooner.
+func TestUnused(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	ahead := func(by time.Duration) func(*fakeNode, *kube.Config) {
+		return func(_ *fakeNode, c *kube.Config) { c.Now = func() time.Time { return time.Now().Add(by) } }
+	}
+	r := w.start(a, ahead(50*time.Second))
+	w.pod(a, "web")
+	idle, used := w.replicated(w.complete(w.trigger("t1", "web"))), w.replicated(w.complete(w.trigger("t2", "web")))
+	k := func(s *podsnapshotv1.PodSnapshot) snapshot.Key { return snapshot.Key{Namespace: w.ns, Name: s.Name} }
+
+	pod := w.pod(a, "again", name(used.Name))
+	choice, err := choose(t, r, pod, enough)
+	if err != nil || choice.Snapshot != k(used) {
+		t.Fatalf("%+v, %v", choice, err)
+	}
+	r.Restored(t.Context(), refOf(pod), choice.Snapshot, nil)
+	until(w, used, func(s *podsnapshotv1.PodSnapshot) error {
+		if s.Status.LastAccessTime == nil {
+			return errors.New("it does not count as used")
+		}
+		return nil
+	})
+	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Spec.RetentionConfig = &podsnapshotv1.RetentionConfig{LastAccessTimeout: "1min"}
+	})
+	w.gone(idle)
+	if err := w.nothingLeft(k(idle), a); err != nil {
+		t.Errorf("the one that nobody used: %v", err)
+	}
+	if err := api.client.Get(t.Context(), keyOf(used), used); err != nil || used.DeletionTimestamp != nil || !w.stored(used.Name) {
+		t.Errorf("the one that was restored from goes too: %v", err)
+	}
+
+	r.kill()
+	w.start(a, ahead(time.Hour))
+	w.gone(used)
+	err = w.eventually(func(context.Context) error { return w.nothingLeft(k(used), a) })
+	if err != nil {
+		t.Errorf("the one that was restored from: %v", err)
+	}
+}

@@ -1,0 +1,4 @@
+package kube
+
+// Agents is for tests.
+var Agents = (*Cluster).agents

@@ -1,0 +1,65 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// removeTime is how long Remove waits until a snapshot's data is gone.
+const removeTime = 15 * time.Second
+
+// Remove implements agent.Cluster: it deletes the PodSnapshot, whose deletion then goes on whatever
+// becomes of this agent.
+func (c *Cluster) Remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
+	s := new(podsnapshotv1.PodSnapshot)
+	if err := c.live.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("read PodSnapshot %s: %w: %w", k, agent.ErrClusterAway, err)
+	}
+	if origin := s.Annotations[podsnapshotv1.AnnotationOriginNode]; origin != c.cfg.NodeName {
+		return true, fmt.Errorf("remove snapshot %s: %w: it was made on node %s; remove it there, or by kubectl --namespace=%s delete podsnapshot %s",
+			k, agent.ErrElsewhere, origin, k.Namespace, k.Name)
+	}
+	if s.DeletionTimestamp == nil {
+		c.log.Info("snapshot is deleted", "snapshot", k.String(), "reason", "it is removed on its node")
+		err := c.client.Delete(ctx, s, client.Preconditions{UID: &s.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return true, fmt.Errorf("delete PodSnapshot %s: %w", k, err)
+		}
+	}
+	return true, c.awaitDeletion(ctx, s)
+}
+
+// awaitDeletion waits until a PodSnapshot is no more.
+func (c *Cluster) awaitDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	k, why := keyOf(s), "its data has not been removed yet"
+	for {
+		news := c.news.listen()
+		now := new(podsnapshotv1.PodSnapshot)
+		err := c.live.Get(ctx, named(k), now)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && now.UID != s.UID:
+			return nil
+		case err == nil && !rules.Ready(now) && rules.WhyNotReady(now) != "":
+			why = rules.WhyNotReady(now)
+		}
+		select {
+		case <-news:
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return fmt.Errorf("PodSnapshot %s is deleted, which goes on: %s: %w", k, why, context.Cause(ctx))
+		}
+	}
+}

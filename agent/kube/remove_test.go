@@ -1,0 +1,132 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// nothingLeft returns an error if anything is left of a snapshot, in the store or on a node.
+func (w *world) nothingLeft(k snapshot.Key, nodes ...string) error {
+	if w.stored(k.Name) {
+		return errors.New("it is still in the store")
+	}
+	for _, n := range nodes {
+		if w.disks[n].manifest(k) != nil {
+			return fmt.Errorf("it is still on node %s", n)
+		}
+	}
+	return nil
+}
+
+// TestRemove: what is removed on its node is gone for the cluster; another node says where to go.
+func TestRemove(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("a"), w.node("b")
+	ra, rb := w.start(a), w.start(b)
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
+	known, err := rb.Remove(t.Context(), k)
+	if !known || !errors.Is(err, agent.ErrElsewhere) || !strings.Contains(err.Error(), "made on node "+a) ||
+		!strings.Contains(err.Error(), "kubectl --namespace="+w.ns+" delete podsnapshot "+s.Name) {
+		t.Errorf("on another node: %v, %v", known, err)
+	}
+	if err := api.client.Get(t.Context(), keyOf(s), s); err != nil || s.DeletionTimestamp != nil || !w.stored(s.Name) {
+		t.Errorf("it goes: %v", err)
+	}
+	if known, err := ra.Remove(t.Context(), k); !known || err != nil {
+		t.Errorf("on its node: %v, %v", known, err)
+	}
+	if err := w.nothingLeft(k, a); err != nil || len(w.snapshots()) > 0 {
+		t.Errorf("%v; %d PodSnapshots", err, len(w.snapshots()))
+	}
+	if known, err := ra.Remove(t.Context(), k); known || err != nil {
+		t.Errorf("what is no more: %v, %v", known, err)
+	}
+}
+
+// TestRemoveWhileAway: while the API server does not answer nothing is decided, and while the store does
+// not, the PodSnapshot says so and goes later.
+func TestRemoveWhileAway(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	var away atomic.Bool
+	r := w.start(a, func(_ *fakeNode, c *kube.Config) {
+		c.RestConfig.Wrap(failing(func(u *url.URL) bool { return away.Load() && strings.Contains(u.Path, "/podsnapshots/") }))
+	})
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
+	away.Store(true)
+	if known, err := r.Remove(t.Context(), k); known || !errors.Is(err, agent.ErrClusterAway) {
+		t.Errorf("the API server is away: %v, %v", known, err)
+	}
+	away.Store(false)
+	w.stores.fail(errors.New("the store is away"))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	removed := make(chan error)
+	go func() {
+		_, err := r.Remove(ctx, k)
+		removed <- err
+	}()
+	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+		if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, "False", podsnapshotv1.ReasonDeleting); err != nil {
+			return err
+		}
+		return nil
+	})
+	cancel(errors.New("who asked has gone"))
+	if err := <-removed; err == nil || !strings.Contains(err.Error(), "which goes on") {
+		t.Errorf("the store is away: %v", err)
+	}
+	w.stores.fail(nil)
+	w.gone(s)
+	if err := w.nothingLeft(k, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRemoveKilled: the agent dies between the deletion of the PodSnapshot and that of its data.
+func TestRemoveKilled(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a, func(n *fakeNode, c *kube.Config) {
+		c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if r.Method == http.MethodDelete {
+					n.die()
+				}
+				return next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
+			})
+		})
+	})
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	defer context.AfterFunc(r.boot, cancel)()
+	if _, err := r.Remove(ctx, k); err == nil {
+		t.Error("it was removed by a dead agent")
+	}
+	r.kill()
+	if err := api.client.Get(t.Context(), keyOf(s), s); err != nil || s.DeletionTimestamp == nil || !w.stored(s.Name) {
+		t.Errorf("after the agent's death: %v, deleted %v, stored %v", err, s.DeletionTimestamp, w.stored(s.Name))
+	}
+	w.start(a)
+	w.gone(s)
+	if err := w.nothingLeft(k, a); err != nil {
+		t.Error(err)
+	}
+}

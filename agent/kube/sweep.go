@@ -1,0 +1,249 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+const (
+	// sweepEvery is how often stores are swept, at the least; at the first time sweepFirst after the
+	// agent's start.
+	sweepEvery = 6 * time.Hour
+	sweepFirst = 10 * time.Minute
+	// sweepSoonest bounds how often that is where orphans need not be old.
+	sweepSoonest = 100 * time.Millisecond
+	// sweepTime is how long one store may take.
+	sweepTime = time.Hour
+	// maxLooks is how many snapshots of a store one sweep looks at; the next one goes on with others.
+	maxLooks = 1000
+)
+
+// errNotLeading ends a sweep: another agent does the cluster's duties now.
+var errNotLeading = errors.New("this agent does not do the cluster's duties any more")
+
+// sweepLoop sweeps the cluster's stores now and again until ctx is done: those that other nodes see as
+// well only while this agent does the cluster's duties.
+func (c *Cluster) sweepLoop(ctx context.Context) {
+	every := sweepEvery
+	if c.cfg.OrphanAge > 0 {
+		every = max(sweepSoonest, min(every, c.cfg.OrphanAge/4))
+	}
+	after := make(map[string]snapshot.Key) // by store: where its last sweep ended
+	for pause := min(every, sweepFirst); ; pause = every {
+		select {
+		case <-time.After(wait.Jitter(pause, 0.2)):
+		case <-ctx.Done():
+			return
+		}
+		if err := c.sweepStores(ctx, after); err != nil && ctx.Err() == nil {
+			c.log.Warn("stores not swept", "error", err)
+		}
+	}
+}
+
+// sweepStores sweeps the stores that the cluster names and that are this agent's to sweep.
+func (c *Cluster) sweepStores(ctx context.Context, after map[string]snapshot.Key) error {
+	locations, err := c.Stores(ctx)
+	if err != nil {
+		return err
+	}
+	locations = slices.DeleteFunc(locations, func(location string) bool { return !c.sweeps(location) })
+	if len(locations) == 0 {
+		return nil
+	}
+	orphans, err := c.orphans(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, location := range locations {
+		s := sweep{Cluster: c, store: location, orphans: orphans, log: c.log.With("store", location)}
+		after[location], err = s.run(ctx, after[location])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("store %s: %w", location, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Stores implements agent.Cluster. The agents' own store is the first.
+func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
+	select {
+	case <-c.synced:
+	default:
+		return nil, fmt.Errorf("storage configs: %w", agent.ErrClusterAway)
+	}
+	var configs podsnapshotv1.PodSnapshotStorageConfigList
+	if err := c.client.List(ctx, &configs); err != nil {
+		return nil, fmt.Errorf("read storage configs: %w", err)
+	}
+	locations := []string{c.cfg.Store}
+	for i := range configs.Items {
+		location, err := rules.Location(&configs.Items[i]) // what is wrong is in its status
+		if err == nil && agent.ValidateStore(location) == nil && !slices.Contains(locations, location) {
+			locations = append(locations, location)
+		}
+	}
+	return locations, nil
+}
+
+// sweeps reports whether a store is this agent's to sweep now.
+func (c *Cluster) sweeps(location string) bool { return c.leading.Load() || c.node.OwnDisk(location) }
+
+// orphans returns which snapshots are to be removed now that no PodSnapshot names; nil: none are.
+func (c *Cluster) orphans(ctx context.Context) (*rules.Orphans, error) {
+	if c.cfg.OrphanAge <= 0 {
+		return nil, nil
+	}
+	id, err := c.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The Lease comes and goes with the installation.
+	lease, name := new(coordinationv1.Lease), client.ObjectKey{Namespace: c.cfg.Namespace, Name: c.cfg.LeaseName}
+	if err := c.live.Get(ctx, name, lease); err != nil {
+		return nil, fmt.Errorf("read Lease %s: %w", name, err)
+	}
+	return &rules.Orphans{Cluster: id, Since: lease.CreationTimestamp.Time, Before: time.Now().Add(-c.cfg.OrphanAge)}, nil
+}
+
+// sweep is one run over a store.
+type sweep struct {
+	*Cluster
+	store   string
+	orphans *rules.Orphans // or nil
+	log     *slog.Logger
+
+	removed, failed int
+}
+
+// run removes orphans among the next snapshots after a key, and what no snapshot of the store needs any
+// more. It returns the key after which to go on.
+func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	began := time.Now()
+	var picked []storage.Entry
+	if s.orphans != nil {
+		if picked, last, err = s.unnamed(ctx, after); err != nil {
+			return after, err
+		}
+	}
+	for _, e := range picked {
+		if err := s.look(ctx, e); ctx.Err() != nil || errors.Is(err, errNotLeading) {
+			return after, err
+		} else if after = e.Key; err != nil {
+			s.failed++
+			s.log.Warn("snapshot not swept", "snapshot", e.Key.String(), "error", err)
+		}
+	}
+	r, err := s.node.SweepStore(ctx, s.store)
+	s.log.Info("store swept", "unnamed", len(picked), "removed", s.removed, "failed", s.failed, "more", last != snapshot.Key{},
+		"packs", r.Deleted, "bytes", r.Bytes, "took", time.Since(began))
+	return last, err
+}
+
+// unnamed lists the next snapshots after a key of which neither the cache nor this node knows
+// anything, and which are not young.
+func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.Entry, snapshot.Key, error) {
+	w := window{after: after, most: maxLooks}
+	err := s.node.Stored(ctx, s.store, func(e storage.Entry) error {
+		if e.Modified.After(s.orphans.Before) || s.known(e.Key) {
+			return nil
+		}
+		named, err := s.podSnapshot(ctx, e.Key)
+		if err == nil && named == nil {
+			w.add(e)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, after, fmt.Errorf("list snapshots: %w", err)
+	}
+	picked, last := w.entries()
+	return picked, last, nil
+}
+
+// known reports whether this node still has something to do with a snapshot.
+func (s *sweep) known(k snapshot.Key) bool {
+	_, ordered := s.orders.state(k)
+	_, requested := s.requests.get(k)
+	_, entered := s.ledger.get(k)
+	return ordered || requested || entered
+}
+
+// look removes a snapshot if it is an orphan.
+func (s *sweep) look(ctx context.Context, e storage.Entry) error {
+	m, err := s.node.StoredManifest(ctx, e.Key, s.store)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	why := s.orphans.Spared(&m.Meta, e.Modified)
+	if why == "" {
+		if why, err = s.wanted(ctx, &m.Meta); err != nil {
+			return err
+		}
+	}
+	log := s.log.With("snapshot", e.Key.String())
+	if why != "" {
+		log.Debug("snapshot left alone", "reason", why)
+		return nil
+	}
+	if !s.sweeps(s.store) {
+		return errNotLeading
+	}
+	if err := s.node.RemoveStored(ctx, e.Key, m.Meta.UID, s.store); err != nil {
+		return err
+	}
+	s.removed++
+	o := m.Meta.Origin
+	log.Info("snapshot removed that no PodSnapshot names", "uid", m.Meta.UID, "created", m.Meta.Created, "pod", e.Key.Namespace+"/"+o.Pod, "node", o.Node)
+	return nil
+}
+
+// wanted returns why there may be, or come, a PodSnapshot for a snapshot, by the word of the API
+// server.
+func (s *sweep) wanted(ctx context.Context, m *snapshot.Meta) (why string, err error) {
+	var of podsnapshotv1.PodSnapshotList // a Get is answered with NotFound even where the kind is not defined
+	if err := s.live.List(ctx, &of, client.InNamespace(m.Namespace), client.MatchingFields{metav1.ObjectNameField: m.Name}); err != nil {
+		return "", fmt.Errorf("look for PodSnapshot %s: %w", m.Key, err)
+	}
+	if len(of.Items) > 0 {
+		return "a PodSnapshot names it", nil
+	}
+	if m.Origin.Node == "" {
+		return "it does not say on which node it was made", nil
+	}
+	err = s.live.Get(ctx, client.ObjectKey{Name: m.Origin.Node}, new(corev1.Node))
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read node %s: %w", m.Origin.Node, err)
+	}
+	silent, err := s.silent(ctx, m.Origin.Node)
+	if silent {
+		why = "its node does not answer, and may have word of it"
+	}
+	return why, err
+}

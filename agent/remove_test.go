@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+	"diapause.dev/storage/dir"
+)
+
+// removals is a cluster that is asked to remove snapshots.
+type removals struct {
+	Cluster
+	store string // that it names
+	known bool
+	err   error
+	asked int
+}
+
+func (r *removals) Remove(context.Context, snapshot.Key) (bool, error) {
+	r.asked++
+	return r.known, r.err
+}
+
+func (r *removals) Stores(context.Context) ([]string, error) { return []string{r.store}, nil }
+
+// TestRemoveAsksTheCluster: nothing is removed on the node behind the cluster's back.
+func TestRemoveAsksTheCluster(t *testing.T) {
+	cluster := &removals{store: "dir:" + t.TempDir()}
+	a := &Agent{log: slog.New(slog.DiscardHandler), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}, cluster: cluster}
+	a.stores, a.restores = newStores("dir:"+t.TempDir(), a.openStore), newRestores(a)
+	t.Cleanup(func() {
+		if err := a.stores.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b, err := dir.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.spool, err = storage.Open(t.Context(), b, storage.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	k := snapshot.Key{Namespace: "n", Name: "s"}
+	w, err := a.spool.NewWriter(t.Context(), k, storage.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Commit(t.Context(), snapshot.Meta{Key: k, UID: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.openStores(t.Context()); err != nil || len(s) != 2 || s[1].Backend().Location() != cluster.store {
+		t.Errorf("the cluster's store is not one of the agent's: %v, %v", s, err)
+	}
+	for i, c := range []struct {
+		known bool
+		err   error
+		there bool // afterwards
+	}{
+		{false, ErrClusterAway, true},
+		{true, ErrElsewhere, true},
+		{true, nil, true}, // the cluster sees to it
+		{false, nil, false},
+	} {
+		cluster.known, cluster.err = c.known, c.err
+		if err := a.remove(t.Context(), k); !errors.Is(err, c.err) {
+			t.Errorf("case %d: %v", i, err)
+		}
+		if there, err := a.spool.Has(t.Context(), k); err != nil || there != c.there || cluster.asked != i+1 {
+			t.Errorf("case %d: it is there: %v, %v; asked %d times", i, there, err, cluster.asked)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// TestStored: what a store holds is listed, and removed only if it is the very snapshot that was meant.
+func TestStored(t *testing.T) {
+	a := &Agent{log: slog.New(slog.DiscardHandler), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}}
+	a.stores, a.restores = newStores("dir:"+t.TempDir(), a.openStore), newRestores(a)
+	t.Cleanup(func() {
+		if err := a.stores.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	there := "dir:" + t.TempDir()
+	k := snapshot.Key{Namespace: "n", Name: "s"}
+	s, err := a.stores.get(t.Context(), there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.NewWriter(t.Context(), k, storage.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.File("f").Chunk([]byte("data")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Commit(t.Context(), snapshot.Meta{Key: k, UID: "u", Origin: snapshot.Origin{Cluster: "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	count := func(location string) (n int) {
+		t.Helper()
+		err := a.Stored(t.Context(), location, func(e storage.Entry) error {
+			if e.Key != k || e.Modified.IsZero() {
+				t.Errorf("listed %+v", e)
+			}
+			n++
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if m, err := a.StoredManifest(t.Context(), k, there); err != nil || m.Meta.Origin.Cluster != "c" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := a.StoredManifest(t.Context(), k, ""); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("in another store: %v", err)
+	}
+	if err := a.RemoveStored(t.Context(), k, "other", there); err != nil || count(there) != 1 {
+		t.Errorf("one that was made anew: %v", err)
+	}
+	for range 2 { // the second time it is gone already
+		if err := a.RemoveStored(t.Context(), k, "u", there); err != nil || count(there) != 0 {
+			t.Errorf("removed: %v", err)
+		}
+	}
+	if !a.OwnDisk(there) || a.OwnDisk("gs://bucket") || a.OwnDisk("dir:/proc") || a.OwnDisk("dir:/does/not/exist") {
+		t.Error("a disk is not what it is")
+	}
+	if r, err := a.SweepStore(t.Context(), there); err != nil || r.Young == 0 || r.Deleted != 0 {
+		t.Errorf("its pack is young: %+v, %v", r, err)
+	}
+}
