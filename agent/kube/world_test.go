@@ -33,7 +33,7 @@ import (
 func TestMain(m *testing.M) { bed.Main(m, tools.Kubernetes) }
 
 // limit ends what a test waits for.
-const limit = 40 * time.Second
+const limit = 3 * time.Minute
 
 // api is the API server of all tests of this package: starting one takes seconds.
 var api struct {

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // limited is the test's context with a deadline, so that a hang is a failure with a name.
 func limited(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -47,7 +47,7 @@ func runPod(t *testing.T, s bed.PodSpec) *bed.Pod {
 
 func removePod(t *testing.T, id string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := client.RemovePod(ctx, id); err != nil {
 		t.Error(err)

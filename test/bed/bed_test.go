@@ -141,7 +141,7 @@ func TestTmpIsPrivate(t *testing.T) {
 // eventually calls f until it returns nil, or the test's time is up.
 func eventually(ctx context.Context, t *testing.T, f func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if err := bed.Until(ctx, f); err != nil {
 		t.Fatal(err)

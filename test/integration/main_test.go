@@ -195,7 +195,7 @@ func (n *node) get(p *bed.Pod, path string, out any) error {
 // eventually repeats f until it succeeds.
 func (n *node) eventually(what string, f func() error) {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(n.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(n.ctx, 2*time.Minute)
 	defer cancel()
 	if err := bed.Until(ctx, f); err != nil {
 		n.Fatalf("%s: %v", what, err)

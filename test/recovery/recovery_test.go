@@ -164,7 +164,7 @@ func TestKilledAtFailpoints(t *testing.T) {
 			w := newWorld(t)
 			for _, n := range []int{1, 2, 5} {
 				at := fmt.Sprintf("%s#%d", p, n)
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				err := w.start(ctx, failpoint.Variable+"="+at)()
 				reached := ctx.Err() == nil
 				cancel()

@@ -63,7 +63,7 @@ func TestAsk(t *testing.T) {
 			}
 			before := processes(t)
 			began := time.Now()
-			pod, err := node.RunPod(limited(t, 30*time.Second), bed.PodSpec{Name: "asker", Annotations: tc.annotations})
+			pod, err := node.RunPod(limited(t), bed.PodSpec{Name: "asker", Annotations: tc.annotations})
 			took := time.Since(began)
 			t.Logf("RunPod took %v", took)
 			if took < tc.min {
@@ -112,7 +112,7 @@ func comeLate(t *testing.T, annotations map[string]string) {
 	}
 	started := make(chan result, 1)
 	go func() {
-		pod, err := node.RunPod(limited(t, 30*time.Second), spec("late", annotations))
+		pod, err := node.RunPod(limited(t), spec("late", annotations))
 		started <- result{pod, err}
 	}()
 	time.Sleep(1500 * time.Millisecond)

@@ -56,7 +56,7 @@ func TestCheckpointRefuses(t *testing.T) {
 		{"runsc fails", pod.ID, any(&options.CheckpointOptions{ImagePath: "/proc/version"}), "/proc/version"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx := namespaces.WithNamespace(limited(t, 20*time.Second), cri.DefaultNamespace)
+			ctx := namespaces.WithNamespace(limited(t), cri.DefaultNamespace)
 			_, err := raw.Checkpoint(ctx, &tasks.CheckpointTaskRequest{ContainerID: tc.id, Options: tc.options})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
@@ -74,7 +74,7 @@ func TestCheckpointRefuses(t *testing.T) {
 // TestCheckpointsAtOnce makes two checkpoints at a time and asks for other things meanwhile.
 func TestCheckpointsAtOnce(t *testing.T) {
 	pod := runPod(t, spec("twice", nil))
-	g, ctx := errgroup.WithContext(limited(t, 60*time.Second))
+	g, ctx := errgroup.WithContext(limited(t))
 	dirs := []string{t.TempDir(), t.TempDir()}
 	for _, dir := range dirs {
 		g.Go(func() error { return client.Checkpoint(ctx, pod.ID, dir) })
@@ -106,7 +106,7 @@ func TestCheckpointsAtOnce(t *testing.T) {
 func TestCheckpointPaused(t *testing.T) {
 	pod := runPod(t, spec("paused", nil))
 	boot, _ := state(t, pod.Container("a"))
-	ctx := limited(t, 30*time.Second)
+	ctx := limited(t)
 	if err := client.Pause(ctx, pod.ID); err != nil {
 		t.Fatal(err)
 	}

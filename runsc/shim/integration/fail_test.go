@@ -37,10 +37,6 @@ func damage(t *testing.T, dir, file string, part float64) string {
 	return to
 }
 
-// patience is after how long the failure of a restore, with the removal of the pod, is a hang. Much of
-// it is runsc's, which gives a sandbox seconds to exit.
-const patience = 90 * time.Second
-
 // TestDamagedImage restores from image files that are not whole. Whatever gVisor makes of them,
 // nothing hangs: not the shim, not the removal of the pod, not a restart of containerd.
 func TestDamagedImage(t *testing.T) {
@@ -59,7 +55,7 @@ func TestDamagedImage(t *testing.T) {
 			before := processes(t)
 			a := startAgent(t, decide(restoreFrom(damage(t, dir, tc.file, tc.part))))
 			began := time.Now()
-			_, err := node.RunPod(limited(t, patience), spec("broken", strict))
+			_, err := node.RunPod(limited(t), spec("broken", strict))
 			took := time.Since(began)
 			t.Logf("after %v: %.300v", took, err)
 			if err == nil || !strings.Contains(err.Error(), `request "r1"`) || strings.Contains(err.Error(), "goroutine") {
@@ -76,7 +72,7 @@ func TestDamagedImage(t *testing.T) {
 		})
 	}
 	began := time.Now()
-	if err := node.Containerd.Restart(limited(t, 20*time.Second)); err != nil {
+	if err := node.Containerd.Restart(limited(t)); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("containerd restarted in %v", time.Since(began))
@@ -90,7 +86,7 @@ func TestDamagedImage(t *testing.T) {
 // stop ends a pod as the agent does after a checkpoint: paused, marked, killed.
 func stop(t *testing.T, pod *bed.Pod, mark bool) *cri.Pod {
 	t.Helper()
-	ctx := limited(t, 20*time.Second)
+	ctx := limited(t)
 	if err := client.Pause(ctx, pod.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +176,7 @@ func TestShimKilled(t *testing.T) {
 // awaitEnd waits until containerd has taken note that a sandbox is gone.
 func awaitEnd(t *testing.T, id string) {
 	t.Helper()
-	ctx := limited(t, 60*time.Second)
+	ctx := limited(t)
 	for {
 		p, err := client.Get(ctx, id)
 		if err == nil && !p.Ready {
@@ -204,7 +200,7 @@ func TestUnfinishedRestore(t *testing.T) {
 	startAgent(t, decide(restoreFrom(dir)))
 	half := spec("half", strict)
 	half.Containers = half.Containers[:1]
-	pod, err := node.RunPod(limited(t, 30*time.Second), half)
+	pod, err := node.RunPod(limited(t), half)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func listening(name string, annotations map[string]string) bed.PodSpec {
 // network returns the path of a pod's network namespace.
 func network(t *testing.T, pod *bed.Pod) string {
 	t.Helper()
-	s, err := node.Runtime.PodSandboxStatus(limited(t, 10*time.Second), &criapi.PodSandboxStatusRequest{PodSandboxId: pod.ID, Verbose: true})
+	s, err := node.Runtime.PodSandboxStatus(limited(t), &criapi.PodSandboxStatusRequest{PodSandboxId: pod.ID, Verbose: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func wantAnswers(t *testing.T, path string) {
 
 func wantAnswer(t *testing.T, path string, port int) {
 	t.Helper()
-	ctx, c := limited(t, 20*time.Second), visitor(t, path, port)
+	ctx, c := limited(t), visitor(t, path, port)
 	err := visit(ctx, c)
 	for ; err != nil && ctx.Err() == nil; err = visit(ctx, c) {
 		time.Sleep(50 * time.Millisecond)
@@ -188,7 +188,7 @@ func TestForward(t *testing.T) {
 	origin := runPod(t, listening("origin", nil))
 	path := network(t, origin)
 	wantAnswers(t, path)
-	ctx := limited(t, 60*time.Second)
+	ctx := limited(t)
 	wantBroken(ctx, t, path, 9)
 	open := engaged(ctx, t, path)
 	dir := checkpoint(t, origin)
@@ -205,7 +205,7 @@ func TestForward(t *testing.T) {
 // TestForwardPaused saves a paused pod that somebody is connected to.
 func TestForwardPaused(t *testing.T) {
 	pod := runPod(t, listening("paused", nil))
-	path, ctx := network(t, pod), limited(t, 60*time.Second)
+	path, ctx := network(t, pod), limited(t)
 	wantAnswers(t, path)
 	open := engaged(ctx, t, path)
 	if err := client.Pause(ctx, pod.ID); err != nil {
@@ -221,7 +221,7 @@ func TestForwardPaused(t *testing.T) {
 
 // TestForwardRemoved removes a pod that somebody is connected to.
 func TestForwardRemoved(t *testing.T) {
-	ctx, before := limited(t, 60*time.Second), processes(t)
+	ctx, before := limited(t), processes(t)
 	pod, err := node.RunPod(ctx, listening("removed", nil))
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestForwardRemoved(t *testing.T) {
 // TestForwardFiles saves root file systems alone, which no connection is in the way of.
 func TestForwardFiles(t *testing.T) {
 	pod := runPod(t, listening("files", nil))
-	path, ctx := network(t, pod), limited(t, 60*time.Second)
+	path, ctx := network(t, pod), limited(t)
 	wantAnswers(t, path)
 	open := engaged(ctx, t, path)
 	saveRootfs(t, pod)
@@ -268,14 +268,14 @@ func TestForwardFiles(t *testing.T) {
 func TestForwardSaving(t *testing.T) {
 	startAgent(t, decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}))
 	path := network(t, runPod(t, listening("saving", map[string]string{"dev.gvisor.internal.checkpoint.enable": "true"})))
-	ctx := limited(t, 20*time.Second)
+	ctx := limited(t)
 	wantAnswer(t, path, openPort)
 	wantBroken(ctx, t, path, innerPort)
 }
 
 // TestForwardHost leaves the node's own loopback alone.
 func TestForwardHost(t *testing.T) {
-	ctx := limited(t, 30*time.Second)
+	ctx := limited(t)
 	runPod(t, listening("other", nil))
 	if _, err := new(net.Dialer).DialContext(ctx, "tcp4", "localhost:9"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("the node's loopback: %v", err)

@@ -84,16 +84,20 @@ func (a *agent) report(t *testing.T) *localv1.ReportRestoreRequest {
 	select {
 	case r := <-a.reports:
 		return r
-	case <-time.After(5 * time.Second):
+	case <-time.After(longest):
 		t.Fatal("the agent was told nothing")
 		return nil
 	}
 }
 
+// longest is how long a test waits for what should come at once: only a hang takes as long.
+// The failure of a restore takes seconds, which runsc gives a sandbox to exit.
+const longest = 2 * time.Minute
+
 // limited is the test's context with a deadline, so that a hang is a failure with a name.
-func limited(t *testing.T, d time.Duration) context.Context {
+func limited(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -113,7 +117,7 @@ func spec(name string, annotations map[string]string) bed.PodSpec {
 // runPod runs a pod and removes it when the test ends.
 func runPod(t *testing.T, s bed.PodSpec) *bed.Pod {
 	t.Helper()
-	pod, err := node.RunPod(limited(t, 30*time.Second), s)
+	pod, err := node.RunPod(limited(t), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +127,7 @@ func runPod(t *testing.T, s bed.PodSpec) *bed.Pod {
 
 func removePod(t *testing.T, id string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	if err := client.RemovePod(ctx, id); err != nil {
 		t.Error(err)
@@ -133,7 +137,7 @@ func removePod(t *testing.T, id string) {
 // state reads a container's identity and number.
 func state(t *testing.T, container string) (boot string, n int) {
 	t.Helper()
-	ctx := limited(t, 10*time.Second)
+	ctx := limited(t)
 	for ctx.Err() == nil {
 		out, _, err := node.Exec(ctx, container, "cat", "/tmp/state")
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 func checkpoint(t *testing.T, pod *bed.Pod) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := client.Checkpoint(limited(t, 30*time.Second), pod.ID, dir); err != nil {
+	if err := client.Checkpoint(limited(t), pod.ID, dir); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -66,7 +66,7 @@ func TestRestoreBranches(t *testing.T) {
 func TestRestoreFromRecord(t *testing.T) {
 	origin := runPod(t, spec("origin", nil))
 	boot, _ := state(t, origin.Container("b"))
-	ctx := limited(t, 60*time.Second)
+	ctx := limited(t)
 	rec, err := client.Record(ctx, origin.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRestoreEnded(t *testing.T) {
 	if err != nil || string(runs) != "ran\n" {
 		t.Errorf("the init container ran %q, %v", runs, err)
 	}
-	if _, err := node.Runtime.RemoveContainer(limited(t, 10*time.Second), &criapi.RemoveContainerRequest{ContainerId: branch.Container("init")}); err != nil {
+	if _, err := node.Runtime.RemoveContainer(limited(t), &criapi.RemoveContainerRequest{ContainerId: branch.Container("init")}); err != nil {
 		t.Error(err)
 	}
 }
@@ -130,7 +130,7 @@ func TestRestoreEnded(t *testing.T) {
 // awaitExit returns the exit code of a container once it has exited.
 func awaitExit(t *testing.T, id string) int32 {
 	t.Helper()
-	ctx := limited(t, 20*time.Second)
+	ctx := limited(t)
 	for {
 		code, err := node.ExitCode(ctx, id)
 		if err == nil {

@@ -16,7 +16,7 @@ import (
 func saveRootfs(t *testing.T, pod *bed.Pod) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "image")
-	out, err := exec.CommandContext(limited(t, 30*time.Second), "runsc", "--root=/run/containerd/runsc/k8s.io",
+	out, err := exec.CommandContext(limited(t), "runsc", "--root=/run/containerd/runsc/k8s.io",
 		"fscheckpoint", "--image-path="+dir, "--leave-running", pod.ID).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -38,7 +38,7 @@ func TestRootfs(t *testing.T) {
 	origin := runPod(t, spec("origin", nil))
 	boot, _ := state(t, origin.Container("a"))
 	write := func(c, text string) {
-		if out, code, err := node.Exec(limited(t, 10*time.Second), c, "/bin/sh", "-c", "echo "+text+" > /kept"); err != nil || code != 0 {
+		if out, code, err := node.Exec(limited(t), c, "/bin/sh", "-c", "echo "+text+" > /kept"); err != nil || code != 0 {
 			t.Fatal(out, code, err)
 		}
 	}
@@ -51,12 +51,12 @@ func TestRootfs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := startAgent(t, later(after, resp))
 			before := processes(t)
-			pod, err := node.RunPod(limited(t, 30*time.Second), spec("again", named))
+			pod, err := node.RunPod(limited(t), spec("again", named))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for c, want := range map[string]string{"a": "one", "b": "two"} {
-				out, _, err := node.Exec(limited(t, 10*time.Second), pod.Container(c), "cat", "/kept")
+				out, _, err := node.Exec(limited(t), pod.Container(c), "cat", "/kept")
 				if err != nil || strings.TrimSpace(out) != want {
 					t.Errorf("container %s has %q, want %s: %v", c, out, want, err)
 				}
@@ -85,7 +85,7 @@ func TestRootfsFails(t *testing.T) {
 				Decision: localv1.AskRestoreResponse_RESTORE_ROOTFS, ImagePath: filepath.Join(t.TempDir(), "none"), Request: "r1", Containers: 1,
 			}))
 			before := processes(t)
-			pod, err := node.RunPod(limited(t, 30*time.Second), bed.PodSpec{Name: "again", Annotations: named})
+			pod, err := node.RunPod(limited(t), bed.PodSpec{Name: "again", Annotations: named})
 			if err == nil {
 				removePod(t, pod.ID)
 				t.Fatal("the pod started")
