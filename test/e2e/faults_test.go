@@ -82,6 +82,9 @@ func TestDaemonsRestarted(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.moves(p)
+			if err == nil {
+				w.outlast(snapshotted{name: name})
+			}
 		}
 		s := w.checkpoint(p)
 		w.remove(x.name)
@@ -139,6 +142,7 @@ func TestStorageAway(t *testing.T) {
 	var s snapshotted
 	for range 3 {
 		s = w.checkpoint(p)
+		w.outlast(s)
 		w.remove("web")
 		p = w.run(w.pod("web", on(w.Node(0))))
 		w.restored(p, s.name, before)
