@@ -30,6 +30,11 @@ import (
 // sandbox answers at once if it is.
 const loadedLimit = 300 * time.Millisecond
 
+// statsLimit is how long the question what a container uses may wait for its answer. Containerd asks it
+// once a second, without a limit of its own, and does not end before it has the answer; and whatever
+// else it asks of the container meanwhile, mostly with a limit of two seconds, waits for gVisor's lock.
+const statsLimit = time.Second
+
 // How often, and with what pause, runsc is asked again to delete a container that has ended.
 const (
 	deleteRetries = 30
@@ -216,6 +221,8 @@ func (c *containers) Stats(ctx context.Context, r *task.StatsRequest) (*task.Sta
 	if err := c.askable(ctx, r.ID); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, statsLimit)
+	defer cancel()
 	return c.TaskServiceExt.Stats(ctx, r)
 }
 
