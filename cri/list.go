@@ -67,28 +67,45 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 	return nil, fmt.Errorf("pod %s: %w", id, ErrNotFound)
 }
 
-// Running returns the ids of the pod's running containers, in order of creation. It asks the shim of
-// each: the CRI hears of an end only after the container has been deleted there. Its error is of kind
+// Running returns the ids of the pod's running containers, in order of creation. Its error is of kind
 // ErrNotFound.
 func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 	pods, err := c.list(ctx, filterID(podID))
 	if err == nil && len(pods) != 1 {
 		err = ErrNotFound
 	}
+	var running []Container
+	if err == nil {
+		running, err = c.running(ctx, pods[0])
+	}
 	if err != nil {
 		return nil, fmt.Errorf("containers of pod %s: %w", podID, err)
 	}
 	var ids []string
-	for _, x := range pods[0].running() {
-		ok, err := c.runs(ctx, x.ID)
-		if err != nil {
-			return nil, fmt.Errorf("containers of pod %s: %w", podID, err)
-		}
-		if ok {
-			ids = append(ids, x.ID)
-		}
+	for _, x := range running {
+		ids = append(ids, x.ID)
 	}
 	return ids, nil
+}
+
+// running returns the containers of a pod that run. It asks the shim of each, for the CRI is late: it
+// hears of a start only once that has been answered, when the process may have run for a while, and of
+// an end only after the container has been deleted in the shim.
+func (c *Client) running(ctx context.Context, p *Pod) ([]Container, error) {
+	var running []Container
+	for _, x := range p.Containers {
+		if x.State != StateRunning && x.State != StateCreated {
+			continue
+		}
+		ok, err := c.runs(ctx, x.ID)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			running = append(running, x)
+		}
+	}
+	return running, nil
 }
 
 // runs reports whether a container runs, or is paused.

@@ -79,14 +79,3 @@ func (p *Pod) CheckRuntime() error {
 	return fmt.Errorf("pod %s: %w: %q (handler %q), and only %q can checkpoint: run the pod with the runtime handler (RuntimeClass) of that type",
 		p, ErrOtherRuntime, runtime, p.Handler, RuntimeType)
 }
-
-// running returns the containers that run.
-func (p *Pod) running() []Container {
-	var out []Container
-	for _, c := range p.Containers {
-		if c.State == StateRunning {
-			out = append(out, c)
-		}
-	}
-	return out
-}

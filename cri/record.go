@@ -34,7 +34,10 @@ func (c *Client) record(ctx context.Context, podID string) (snapshot.Pod, error)
 	if len(pods) != 1 {
 		return rec, ErrNotFound
 	}
-	running := pods[0].running()
+	running, err := c.running(ctx, pods[0])
+	if err != nil {
+		return rec, err
+	}
 	if !pods[0].Ready || len(running) == 0 {
 		return rec, fmt.Errorf("%s has no running container: %w", pods[0], ErrNotRunning)
 	}

@@ -3,6 +3,7 @@ package integration
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/test/bed"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func record(t *testing.T) snapshot.Pod {
@@ -35,6 +37,50 @@ func record(t *testing.T) snapshot.Pod {
 		t.Fatal(err)
 	}
 	return rec
+}
+
+// TestJustStarted: a process that runs is recorded, though the CRI has not heard of its start.
+func TestJustStarted(t *testing.T) {
+	ctx := limited(t)
+	pod := runPod(t, bed.PodSpec{Name: "young"})
+	status, err := node.Runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: pod.Containers[0].ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := node.Runtime.CreateContainer(ctx, &criapi.CreateContainerRequest{
+		PodSandboxId: pod.ID,
+		Config: &criapi.ContainerConfig{
+			Metadata: &criapi.ContainerMetadata{Name: "late"}, Image: status.Status.Image,
+			Command: []string{"/bin/sleep", "infinity"}, Linux: &criapi.LinuxContainerConfig{},
+		},
+		SandboxConfig: &criapi.PodSandboxConfig{Metadata: &criapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: pod.UID}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := made.ContainerId
+	if ids, err := client.Running(ctx, pod.ID); err != nil || slices.Contains(ids, late) {
+		t.Errorf("before its start: running %q, %v", ids, err)
+	}
+	tasks(t, "start", "--detach", "--null-io", late)
+	ids, err := client.Running(ctx, pod.ID)
+	if want := []string{pod.Containers[0].ID, late}; err != nil || !slices.Equal(ids, want) {
+		t.Errorf("running %q, %v, want %q", ids, err, want)
+	}
+	rec, err := client.Record(ctx, pod.ID)
+	if err != nil || len(rec.Containers) != 2 || rec.Containers[1].Name != "late" {
+		t.Errorf("%d containers are recorded, %v", len(rec.Containers), err)
+	}
+	tasks(t, "delete", "--force", late)
+}
+
+// tasks has containerd do something with a task that the CRI is not told of.
+func tasks(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(limited(t), "ctr", append([]string{"--namespace=k8s.io", "tasks"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ctr tasks %q: %v\n%s", args, err, out)
+	}
 }
 
 func TestRecordAndRun(t *testing.T) {
