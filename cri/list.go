@@ -67,45 +67,51 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 	return nil, fmt.Errorf("pod %s: %w", id, ErrNotFound)
 }
 
-// Running returns the ids of the pod's running containers, in order of creation. Its error is of kind
+// Running returns the ids of the pod's running containers, in order of creation. It asks the shim of
+// each: the CRI hears of an end only after the container has been deleted there. Its error is of kind
 // ErrNotFound.
 func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 	pods, err := c.list(ctx, filterID(podID))
 	if err == nil && len(pods) != 1 {
 		err = ErrNotFound
 	}
-	var running []Container
-	if err == nil {
-		running, err = c.running(ctx, pods[0])
-	}
 	if err != nil {
 		return nil, fmt.Errorf("containers of pod %s: %w", podID, err)
 	}
 	var ids []string
-	for _, x := range running {
-		ids = append(ids, x.ID)
-	}
-	return ids, nil
-}
-
-// running returns the containers of a pod that run. It asks the shim of each, for the CRI is late: it
-// hears of a start only once that has been answered, when the process may have run for a while, and of
-// an end only after the container has been deleted in the shim.
-func (c *Client) running(ctx context.Context, p *Pod) ([]Container, error) {
-	var running []Container
-	for _, x := range p.Containers {
+	for _, x := range pods[0].Containers {
 		if x.State != StateRunning && x.State != StateCreated {
 			continue
 		}
 		ok, err := c.runs(ctx, x.ID)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("containers of pod %s: %w", podID, err)
 		}
 		if ok {
-			running = append(running, x)
+			ids = append(ids, x.ID)
 		}
 	}
-	return running, nil
+	return ids, nil
+}
+
+// started returns the containers of a pod that run as far as the CRI knows, and those that it calls
+// created but whose shim says that they run: the CRI hears of a start only once that has been answered,
+// when the process may have run for a while. An answer of a shim takes it a run of runsc.
+func (c *Client) started(ctx context.Context, p *Pod) ([]Container, error) {
+	var started []Container
+	for _, x := range p.Containers {
+		ok := x.State == StateRunning
+		if x.State == StateCreated {
+			var err error
+			if ok, err = c.runs(ctx, x.ID); err != nil {
+				return nil, err
+			}
+		}
+		if ok {
+			started = append(started, x)
+		}
+	}
+	return started, nil
 }
 
 // runs reports whether a container runs, or is paused.

@@ -34,7 +34,7 @@ func (c *Client) record(ctx context.Context, podID string) (snapshot.Pod, error)
 	if len(pods) != 1 {
 		return rec, ErrNotFound
 	}
-	running, err := c.running(ctx, pods[0])
+	running, err := c.started(ctx, pods[0])
 	if err != nil {
 		return rec, err
 	}
