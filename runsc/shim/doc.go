@@ -8,7 +8,11 @@
 //     annotations say otherwise.
 //   - Start of such a sandbox restores it. gVisor then turns the start of the pod's other
 //     containers into a restore by itself, and the last one loads the image.
-//   - Checkpoint saves the sandbox with runsc checkpoint, always leaving it running.
+//   - Where files alone are restored, Create has runsc make the sandbox from them, and its containers
+//     start as usual.
+//   - Checkpoint saves the sandbox with runsc checkpoint, or its files with runsc fscheckpoint, always
+//     leaving it running. A pod's processes may do either themselves if its annotations enable that: to
+//     where the agent says, whatever the pod's annotations name.
 //   - What connects to the loopback of the pod's network namespace on the host, as containerd does for
 //     kubectl port-forward, reaches the sandbox (package forward).
 //   - A container whose sandbox was stopped after its checkpoint reports the exit status of a
