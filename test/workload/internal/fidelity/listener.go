@@ -39,8 +39,23 @@ func answer(l net.Listener) error {
 	}
 }
 
+// dialLimit is how long a connection inside the sandbox may take.
+const dialLimit = 2 * time.Second
+
+// dial connects to the listener. A connect that a snapshot was taken in the middle of takes gVisor a
+// minute in what is restored: so it is done again.
+func dial(address string) (net.Conn, error) {
+	for d := (net.Dialer{Timeout: dialLimit}); ; {
+		c, err := d.Dial("tcp", address)
+		if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+			continue
+		}
+		return c, err
+	}
+}
+
 func visit(address string, seq uint64) error {
-	c, err := net.Dial("tcp", address)
+	c, err := dial(address)
 	if err != nil {
 		return err
 	}
