@@ -100,9 +100,7 @@ func (o *openPack) next() error {
 		case o.p.w.ctx.Err() != nil:
 			return context.Cause(o.p.w.ctx)
 		case o.ready():
-			o.passage.take(o.untaken)
-			o.taken, o.pieces = o.pieces, o.taken
-			o.untaken, o.urgent = 0, o.closed
+			o.takeSome()
 			return nil
 		case o.closed:
 			failpoint.PackSealed.Hit()
@@ -114,6 +112,22 @@ func (o *openPack) next() error {
 		o.passage.wait()
 		o.p.wake.Wait()
 	}
+}
+
+// takeSome gives the backend what it is woken for, and no more: what it has been given counts as read
+// (see wire), and a slow one would seem to have nothing left.
+func (o *openPack) takeSome() {
+	size, n := 0, 0
+	for size < leastPiece && n < len(o.pieces) {
+		size += len(o.pieces[n].data)
+		n++
+	}
+	o.passage.take(size)
+	o.taken = append(o.taken, o.pieces[:n]...)
+	clear(o.pieces[:n])
+	o.pieces = o.pieces[n:]
+	o.untaken -= size
+	o.urgent = o.closed || o.urgent && o.untaken > 0
 }
 
 // Read implements io.Reader.

@@ -39,7 +39,9 @@ func TestDaemonSet(t *testing.T) {
 	rollout(ctx, t, c, "diapause-agent")
 	must(t, wait())
 	installed(ctx, t, c.Node(0), true)
-	follow(ctx, t, c)
+	for _, p := range pages {
+		follow(ctx, t, c, p)
+	}
 
 	pod := `{apiVersion: v1, kind: Pod, metadata: {name: web, annotations: {%s}}, spec: {runtimeClassName: gvisor, terminationGracePeriodSeconds: 0,
 		containers: [{name: c, image: "` + images.Busybox + `", command: [sh, -c, "date +%%N > /tmp/born; exec sleep 1000"]}]}}`

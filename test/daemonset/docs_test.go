@@ -12,23 +12,30 @@ import (
 	"diapause.dev/test/images"
 )
 
-// manual is the documentation that a new user reads.
-const manual = "../../docs/kubernetes.md"
+// page is where a new user reads how a pod is frozen and brought back.
+type page struct {
+	path, heading string
+	bucket, dir   string // what the page says of the store, and what the test does in its place
+}
 
-// follow does what the documentation says under "A snapshot, from beginning to end", with a
-// directory in place of the bucket.
-func follow(ctx context.Context, t *testing.T, c *bed.Cluster) {
+var pages = []page{
+	{"../../docs/kubernetes.md", "## A snapshot, from beginning to end",
+		"gcs:\n      bucket: my-bucket\n      path: snapshots\n", "dir: {path: /var/lib/diapause/store}\n"},
+	{"../../README.md", "## Kubernetes", "gcs: {bucket: my-bucket}", "dir: {path: /var/lib/diapause/store}"},
+}
+
+// follow does what a page says, with a directory in place of the bucket.
+func follow(ctx context.Context, t *testing.T, c *bed.Cluster, p page) {
 	t.Helper()
-	data, err := os.ReadFile(manual)
+	data, err := os.ReadFile(p.path)
 	must(t, err)
-	_, chapter, _ := strings.Cut(string(data), "## A snapshot, from beginning to end")
+	_, chapter, _ := strings.Cut(string(data), p.heading)
 	configs, pod := block(t, chapter, "```yaml\n", "```", 0), block(t, chapter, "```yaml\n", "```", 1)
 	trigger := block(t, chapter, "<<EOF\n", "EOF\n", 0)
-	bucket := "gcs:\n      bucket: my-bucket\n      path: snapshots\n"
-	if !strings.Contains(configs, bucket) {
-		t.Fatalf("the documentation's bucket is not %q", bucket)
+	if !strings.Contains(configs, p.bucket) {
+		t.Fatalf("the bucket of %s is not %q", p.path, p.bucket)
 	}
-	must(t, c.Apply(ctx, strings.Replace(configs, bucket, "dir: {path: /var/lib/diapause/store}\n", 1)))
+	must(t, c.Apply(ctx, strings.Replace(configs, p.bucket, p.dir, 1)))
 	pod = strings.Replace(pod, "image: busybox", "image: "+images.Busybox, 1)
 	must(t, c.Apply(ctx, pod))
 	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/counter", "--timeout=60s")
@@ -61,6 +68,7 @@ func follow(ctx context.Context, t *testing.T, c *bed.Cluster) {
 		t.Errorf("the counter begins anew: %q", counts)
 	}
 	kubectl(ctx, t, c, "delete", "pod", "counter", "--wait", "--grace-period=1")
+	kubectl(ctx, t, c, "delete", "podsnapshotmanualtriggers,podsnapshots", "--all", "--wait")
 }
 
 // block returns the text of the documentation between two marks, the n-th of those.
