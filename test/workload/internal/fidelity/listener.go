@@ -32,8 +32,11 @@ func answer(l net.Listener) error {
 		if err != nil {
 			return err
 		}
-		_, err = io.CopyN(c, c, messageSize)
-		if err = errors.Join(err, c.Close()); err != nil {
+		n, err := io.CopyN(c, c, messageSize)
+		if closeErr := c.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil && n > 0 { // or who dialed gave it up before
 			return fmt.Errorf("answer: %w", err)
 		}
 	}
