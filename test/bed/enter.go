@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,9 +41,19 @@ type ticket struct {
 // here is set inside a bed.
 var here *ticket
 
-// Main runs the tests of m inside a bed, and exits. The extras are built first.
+// Main runs the tests of m inside a bed, and exits. The extras are built first. A fuzz target runs
+// without a bed: into one, the fuzzer's workers could not be followed.
 func Main(m *testing.M, extras ...tools.Extra) {
+	if fuzzing() {
+		os.Exit(m.Run())
+	}
 	MainWith(func() (int, error) { return m.Run(), nil }, extras...)
+}
+
+// fuzzing reports whether the program was started to fuzz, or by a fuzzer as its worker.
+func fuzzing() bool {
+	flag.Parse()
+	return flag.Lookup("test.fuzz").Value.String() != "" || flag.Lookup("test.fuzzworker").Value.String() == "true"
 }
 
 // MainWith calls run, which runs the tests, inside a bed, and exits with the code that
