@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+	"time"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
+	"diapause.dev/storage/limit"
 	"diapause.dev/storage/storagetest"
 )
 
@@ -74,6 +76,35 @@ func benchRead(b *testing.B, m *storage.Manifest, s *storage.Store, dst []byte, 
 			}
 		}
 	}
+}
+
+// BenchmarkReplicate copies a snapshot of one pack to a store that answers late: what counts is how
+// many round trips follow each other.
+func BenchmarkReplicate(b *testing.B) {
+	for name, keys := range map[string]storage.Keyring{"plain": nil, "encrypted": anyKey{}} {
+		b.Run(name, func(b *testing.B) {
+			const latency = 50 * time.Millisecond
+			src := openStore(b, storagetest.NewDir(b).Backend(), keys)
+			dst := openStore(b, limit.New(storagetest.NewDir(b).Backend(), limit.Options{Latency: latency}), keys)
+			for i := 0; b.Loop(); i++ {
+				k := storage.Key{Namespace: "ns", Name: fmt.Sprint("s", i)}
+				storagetest.Write(b, src, k, nil, tinyImage())
+				if err := storage.Replicate(b.Context(), dst, src, k, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(latency), "round-trips/op")
+		})
+	}
+}
+
+func openStore(b *testing.B, backend storage.Backend, keys storage.Keyring) *storage.Store {
+	b.Helper()
+	s, err := storage.Open(b.Context(), backend, storage.Options{Keyring: keys})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
 }
 
 func BenchmarkManifest(b *testing.B) {

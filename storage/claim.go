@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"diapause.dev/storage/failpoint"
 )
@@ -15,22 +16,43 @@ import (
 type claim struct {
 	store *Store
 	name  string
+	data  []byte
+	laid  time.Time // zero: not yet
 }
+
+// claimFresh is how old a claim may be, by this process's clock that only goes forward, when its
+// manifest is about to be made. It is far below the grace of any sweep that leaves writers their time.
+const claimFresh = 10 * time.Second
 
 func claimsDir(namespace string) string { return namespace + "/claims/" }
 
-// claim lays claim to objects. A sweep that gives notice from now on spares them, until the claim is
-// released or is as old as the sweep's grace.
-func (s *Store) claim(ctx context.Context, namespace string, objects []string) (*claim, error) {
-	c := &claim{s, claimsDir(namespace) + strings.ToLower(rand.Text())}
-	if err := s.backend.Replace(ctx, c.name, encodeNames(namespace, objects)); err != nil {
-		return nil, fmt.Errorf("lay claim to what the manifest names: %w", errors.Join(err, c.release(ctx)))
-	}
-	failpoint.ObjectsClaimed.Hit()
-	return c, nil
+// newClaim returns a claim to objects, which is still to be laid.
+func (s *Store) newClaim(namespace string, objects []string) *claim {
+	return &claim{store: s, name: claimsDir(namespace) + strings.ToLower(rand.Text()), data: encodeNames(namespace, objects)}
 }
 
-// release takes the claim back. One that stays does no harm but to keep garbage for a while.
+// lay makes the claim. A sweep that gives notice from now on spares the objects, until the claim is
+// released or is as old as the sweep's grace.
+func (c *claim) lay(ctx context.Context) error {
+	began := time.Now()
+	if err := c.store.backend.Replace(ctx, c.name, c.data); err != nil {
+		return fmt.Errorf("lay claim to what the manifest names: %w", err)
+	}
+	c.laid = began
+	failpoint.ObjectsClaimed.Hit()
+	return nil
+}
+
+// refresh lays the claim again if it has become old.
+func (c *claim) refresh(ctx context.Context) error {
+	if time.Since(c.laid) < claimFresh {
+		return nil
+	}
+	return c.lay(ctx)
+}
+
+// release takes the claim back, whether it was laid or not. One that stays does no harm but to keep
+// garbage for a while.
 func (c *claim) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
 	defer cancel()

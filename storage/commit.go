@@ -65,11 +65,11 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 			return fmt.Errorf("put the data key in place: %w", err)
 		}
 	}
-	claim, err := w.store.claim(ctx, w.key.Namespace, m.objects())
-	if err != nil {
+	claim := w.store.newClaim(w.key.Namespace, m.objects())
+	defer claim.drop(ctx)
+	if err := claim.lay(ctx); err != nil {
 		return err
 	}
-	defer claim.drop(ctx)
 	if err := w.confirm(ctx, m); err != nil {
 		return err
 	}

@@ -40,33 +40,80 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 	if err != nil {
 		return err
 	}
-	done, err := dst.hasManifest(ctx, key, data)
+	r := &replication{dst: dst, src: src, m: m, progress: newProgress(report, totalSize(m.Packs))}
+	if err := r.readKey(ctx); err != nil {
+		return fmt.Errorf("read the data key: %w", err)
+	}
+	done, there, err := r.look(ctx, data)
 	if err != nil {
 		return err
 	}
-	r := &replication{dst: dst, src: src, m: m, progress: newProgress(report, totalSize(m.Packs))}
-	if err := r.copyKey(ctx); err != nil {
-		return fmt.Errorf("copy the data key: %w", err)
+	if done {
+		return r.copy(ctx, there)
 	}
-	if err := r.copyPacks(ctx); err != nil || done {
-		return err
-	}
-	return r.publish(ctx, key, data)
+	return r.publish(ctx, data, there)
 }
 
-// publish makes the snapshot exist in dst, with the same care as Writer.publish.
-func (r *replication) publish(ctx context.Context, key Key, data []byte) error {
-	r.progress = newProgress(nil, 0)
-	claim, err := r.dst.claim(ctx, key.Namespace, r.m.objects())
-	if err != nil {
+// look asks, side by side, whether dst has the manifest, and which packs it has.
+func (r *replication) look(ctx context.Context, data []byte) (done bool, there []bool, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		done, err = r.dst.hasManifest(ctx, r.m.Meta.Key, data)
+		return err
+	})
+	group.Go(func() (err error) {
+		there, err = r.find(ctx)
+		return err
+	})
+	err = group.Wait()
+	return done, there, err
+}
+
+// find asks which packs dst has in their right size.
+func (r *replication) find(ctx context.Context) ([]bool, error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(checks)
+	there := make([]bool, len(r.m.Packs))
+	for i := range there {
+		group.Go(func() (err error) {
+			there[i], err = r.has(ctx, uint32(i))
+			return err
+		})
+	}
+	err := group.Wait()
+	return there, err
+}
+
+// has reports whether dst has a pack in its right size.
+func (r *replication) has(ctx context.Context, i uint32) (bool, error) {
+	info, err := r.dst.backend.Stat(ctx, r.m.packObject(i))
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && info.Size == r.m.Packs[i].Size, err
+}
+
+// publish copies what the snapshot needs and makes it exist in dst, with the same care as
+// Writer.publish. The claim is laid while the packs are copied; one that has become old by then is
+// laid again.
+func (r *replication) publish(ctx context.Context, data []byte, there []bool) error {
+	claim := r.dst.newClaim(r.m.Meta.Namespace, r.m.objects())
+	defer claim.drop(ctx)
+	group, copying := errgroup.WithContext(ctx)
+	group.Go(func() error { return claim.lay(copying) })
+	group.Go(func() error { return r.copy(copying, there) })
+	if err := group.Wait(); err != nil {
 		return err
 	}
-	defer claim.drop(ctx)
+	if err := claim.refresh(ctx); err != nil {
+		return err
+	}
+	r.progress = newProgress(nil, 0)
 	if err := r.confirm(ctx); err != nil {
 		return err
 	}
 	failpoint.CopiesComplete.Hit()
-	if err := r.dst.putManifest(ctx, key, data); err != nil {
+	if err := r.dst.putManifest(ctx, r.m.Meta.Key, data); err != nil {
 		return err
 	}
 	failpoint.ManifestCopied.Hit()
@@ -89,7 +136,7 @@ func (r *replication) confirm(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(r.copyKey(ctx), r.copyPacks(ctx)); err != nil {
+		if err := r.copy(ctx, nil); err != nil {
 			return err
 		}
 		if len(found) == 0 || time.Since(began) > noticeLife {
@@ -136,69 +183,95 @@ func (s *Store) putManifest(ctx context.Context, key Key, data []byte) error {
 type replication struct {
 	dst, src *Store
 	m        *Manifest
+	key      []byte // of an encrypted snapshot: its data key, as it is wrapped in src
 	progress *progress
 }
 
-// copyKey brings the data key of an encrypted snapshot to dst, as it is wrapped in src. It is checked
-// on the way: without it, all snapshots of the lineage are lost.
+// readKey reads the data key of an encrypted snapshot and checks it: without it, all snapshots of the
+// lineage are lost.
+func (r *replication) readKey(ctx context.Context) (err error) {
+	if r.m.lock == nil {
+		return nil
+	}
+	if r.key, err = r.src.readAll(ctx, keyName(r.m.Meta.Namespace, r.m.lock.id), int64(wrappedSize)); err != nil {
+		return err
+	}
+	return r.checkKey(r.key)
+}
+
+// checkKey returns an error unless data is the data key, wrapped by a key that is at hand.
+func (r *replication) checkKey(data []byte) error {
+	src, err := r.src.keysOf(r.m.Meta.Namespace)
+	if err != nil {
+		return err
+	}
+	dst, err := r.dst.keysOf(r.m.Meta.Namespace)
+	if err != nil {
+		return err
+	}
+	_, _, err = unwrap(r.m.Meta.Namespace, r.m.lock.id, data, append(src.all(), dst.all()...))
+	return err
+}
+
+// copy brings what dst has not to dst: there says which packs it has; nil: it is asked.
+func (r *replication) copy(ctx context.Context, there []bool) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := r.copyKey(ctx); err != nil {
+			return fmt.Errorf("copy the data key: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() (err error) {
+		if there == nil {
+			there, err = r.find(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		return r.copyPacks(ctx, there)
+	})
+	return group.Wait()
+}
+
+// copyKey brings the data key to dst, unless it is there: by the parent, or an earlier attempt. One
+// that is damaged is replaced, one that is wrapped by a key that is not at hand stays.
 func (r *replication) copyKey(ctx context.Context) error {
 	if r.m.lock == nil {
 		return nil
 	}
 	name := keyName(r.m.Meta.Namespace, r.m.lock.id)
-	data, err := r.src.readAll(ctx, name, int64(wrappedSize))
-	if err != nil {
-		return err
-	}
-	keys, err := r.keys()
-	if err != nil {
-		return err
-	}
-	if _, _, err := unwrap(r.m.Meta.Namespace, r.m.lock.id, data, keys); err != nil {
-		return err
-	}
-	err = r.dst.backend.Create(ctx, name, bytes.NewReader(data), int64(len(data)))
-	if errors.Is(err, ErrExists) { // by its parent, or an earlier attempt
-		return r.repairKey(ctx, name, data, keys)
-	}
-	return err
-}
-
-// keys returns what may wrap the data key in either store.
-func (r *replication) keys() ([]Secret, error) {
-	src, err := r.src.keysOf(r.m.Meta.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	dst, err := r.dst.keysOf(r.m.Meta.Namespace)
-	return append(src.all(), dst.all()...), err
-}
-
-// repairKey replaces a data key in dst that is damaged. One that is wrapped by a key that is not at
-// hand stays.
-func (r *replication) repairKey(ctx context.Context, name string, good []byte, keys []Secret) error {
 	have, err := r.dst.readAll(ctx, name, int64(wrappedSize))
+	if errors.Is(err, ErrNotFound) {
+		err = r.dst.backend.Create(ctx, name, bytes.NewReader(r.key), int64(len(r.key)))
+		if !errors.Is(err, ErrExists) {
+			return err
+		}
+		have, err = r.dst.readAll(ctx, name, int64(wrappedSize)) // meanwhile, by another replication
+	}
 	if err == nil {
-		_, _, err = unwrap(r.m.Meta.Namespace, r.m.lock.id, have, keys)
+		err = r.checkKey(have)
 	}
 	switch {
 	case errors.Is(err, ErrKey):
 		return nil
 	case errors.Is(err, ErrCorrupt):
 		r.dst.log.Warn("replacing a damaged data key", "snapshot", r.m.Meta.Key.String(), "object", name)
-		return r.dst.backend.Replace(ctx, name, good)
+		return r.dst.backend.Replace(ctx, name, r.key)
 	}
 	return err
 }
 
-// copyPacks brings all packs of the manifest to dst.
-func (r *replication) copyPacks(ctx context.Context) error {
+// copyPacks brings the packs that are not there to dst.
+func (r *replication) copyPacks(ctx context.Context, there []bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(copies)
-	for i := range r.m.Packs {
+	for i := range there {
 		group.Go(func() error {
-			if err := r.copyPack(ctx, uint32(i)); err != nil {
-				return err
+			if !there[i] {
+				if err := r.copyPack(ctx, uint32(i)); err != nil {
+					return err
+				}
 			}
 			r.progress.add(r.m.Packs[i].Size)
 			return nil
@@ -207,27 +280,30 @@ func (r *replication) copyPacks(ctx context.Context) error {
 	return group.Wait()
 }
 
+// copyPack creates a pack in dst. One that has come there meanwhile is another replication's; in
+// another size it is damaged, for no writer leaves it so.
 func (r *replication) copyPack(ctx context.Context, i uint32) error {
+	err := r.createPack(ctx, i)
+	if !errors.Is(err, ErrExists) {
+		return err
+	}
+	if there, err := r.has(ctx, i); there || err != nil {
+		return err
+	}
+	name := r.m.packObject(i)
+	r.dst.log.Warn("replacing a pack of the wrong size", "snapshot", r.m.Meta.Key.String(), "object", name)
+	if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	failpoint.PackToBeRewritten.Hit()
+	return r.createPack(ctx, i)
+}
+
+func (r *replication) createPack(ctx context.Context, i uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	name, pack := r.m.packObject(i), r.m.Packs[i]
-	switch info, err := r.dst.backend.Stat(ctx, name); {
-	case err == nil && info.Size == pack.Size:
-		return nil
-	case err == nil: // damaged: no writer leaves it so
-		r.dst.log.Warn("replacing a pack of the wrong size", "snapshot", r.m.Meta.Key.String(), "object", name, "size", info.Size, "want", pack.Size)
-		if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		failpoint.PackToBeRewritten.Hit()
-	case !errors.Is(err, ErrNotFound):
-		return err
-	}
-	err := r.dst.backend.Create(ctx, name, newPackReader(ctx, r.src, r.m, i), pack.Size)
-	if errors.Is(err, ErrExists) {
-		return r.dst.statPack(ctx, r.m, i) // by another replication
-	}
+	err := r.dst.backend.Create(ctx, r.m.packObject(i), newPackReader(ctx, r.src, r.m, i), r.m.Packs[i].Size)
 	if err == nil {
 		failpoint.PackCopied.Hit()
 	}
