@@ -30,14 +30,18 @@ const (
 // writeConfig writes the configuration files of containerd, of our handler and
 // of the pod network, in which pods have addresses of that range.
 func writeConfig(s space, o Options, pods string) error {
-	return s.writeFiles(map[string]string{configFile: containerdConfig(), RunscFile: runscConfig(o), cniFile: cniConfig(pods)})
+	return s.writeFiles(map[string]string{configFile: containerdConfig(o), RunscFile: runscConfig(o), cniFile: cniConfig(pods)})
 }
 
 // containerdConfig keeps the daemon from lowering any oom_score_adj, since root
 // may lack the capability for that in a container, and from loading an AppArmor
 // profile, since that would be for the whole machine.
-func containerdConfig() string {
-	return fmt.Sprintf(`version = 3
+func containerdConfig(o Options) string {
+	version, plugins := 3, pluginsV3()
+	if o.Containerd1 {
+		version, plugins = 2, pluginsV2()
+	}
+	return fmt.Sprintf(`version = %d
 imports = ["/etc/containerd/conf.d/*.toml"]
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -48,7 +52,12 @@ disabled_plugins = [
 ]
 [grpc]
   address = %q
-[plugins.'io.containerd.cri.v1.images']
+%s`, version, ContainerdSocket, plugins)
+}
+
+// pluginsV3 configures the plugins that make up the CRI of containerd 2.
+func pluginsV3() string {
+	return fmt.Sprintf(`[plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = %q
@@ -58,18 +67,36 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = [%q]
   conf_dir = %q
-[plugins.'io.containerd.cri.v1.runtime'.containerd]
+%s`, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile), handlers("io.containerd.cri.v1.runtime", "containerd-shim-runc-v2"))
+}
+
+// pluginsV2 configures the one plugin that is the CRI of containerd 1.
+func pluginsV2() string {
+	return fmt.Sprintf(`[plugins.'io.containerd.grpc.v1.cri']
+  sandbox_image = %q
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+[plugins.'io.containerd.grpc.v1.cri'.cni]
+  bin_dir = %q
+  conf_dir = %q
+%s`, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile), handlers("io.containerd.grpc.v1.cri", tools.Containerd1Shim))
+}
+
+// handlers declares the runtime handlers, of which runc has the given shim, to the plugin that starts pods.
+func handlers(plugin, shim string) string {
+	return fmt.Sprintf(`[plugins.'%[1]s'.containerd]
   default_runtime_name = "runc"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+[plugins.'%[1]s'.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.diapause]
+  runtime_path = %[2]q
+[plugins.'%[1]s'.containerd.runtimes.diapause]
   runtime_type = "io.containerd.diapause.v1"
   pod_annotations = ["dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"]
   container_annotations = ["dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"]
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.diapause.options]
+[plugins.'%[1]s'.containerd.runtimes.diapause.options]
   TypeUrl = "io.containerd.runsc.v1.options"
-  ConfigPath = %q
-`, ContainerdSocket, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile), RunscFile)
+  ConfigPath = %[3]q
+`, plugin, here.Bin.Path(shim), RunscFile)
 }
 
 func runscConfig(o Options) string {

@@ -19,6 +19,16 @@ type Extra string
 // packages that they need.
 const Kubernetes Extra = "kubernetes"
 
+// Containerd1 is containerd 1.7, which nodes of older clusters run: the programs [Containerd1Program]
+// and [Containerd1Shim].
+const Containerd1 Extra = "containerd1"
+
+// The programs of [Containerd1]: the daemon, and its shim for runc. It takes no shim of containerd 2.4.
+const (
+	Containerd1Program = "containerd-1.7"
+	Containerd1Shim    = "containerd-1.7-shim-runc-v2"
+)
+
 // group is a set of programs built together from one module, and kept.
 type group struct {
 	name     string
@@ -36,6 +46,11 @@ const containerd = "github.com/containerd/containerd/v2"
 
 // containerdVersion stamps the daemon; the go.mod beside it pins what is built.
 const containerdVersion = "v2.4.2"
+
+const containerd1 = "github.com/containerd/containerd"
+
+// containerd1Version stamps the daemon of [Containerd1]; the go.mod beside it pins what is built.
+const containerd1Version = "v1.7.35"
 
 const kubernetes = "k8s.io/kubernetes"
 
@@ -70,6 +85,13 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			ldflags:  "-s -w -X " + containerd + "/version.Version=" + containerdVersion,
 			packages: []string{containerd + "/cmd/containerd", containerd + "/cmd/ctr", containerd + "/cmd/containerd-shim-runc-v2"},
 			estimate: "four minutes",
+		},
+		{
+			name: string(Containerd1), extra: true, module: filepath.Join(b.Root, "test/tools/containerd1"),
+			ldflags:  "-s -w -X " + containerd1 + "/version.Version=" + containerd1Version,
+			packages: []string{containerd1 + "/cmd/containerd", containerd1 + "/cmd/containerd-shim-runc-v2"},
+			renamed:  map[string]string{"containerd": Containerd1Program, "containerd-shim-runc-v2": Containerd1Shim},
+			estimate: "a minute",
 		},
 		{
 			name: string(Kubernetes), extra: true, module: filepath.Join(b.Root, "test/tools/kubernetes"), ldflags: kubernetesFlags(),
