@@ -7,6 +7,7 @@ import (
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 )
 
@@ -15,15 +16,16 @@ import (
 // error holds runsc's own words.
 //
 // It asks the task service itself: the checkpoint of containerd's client would pause the task
-// first. With an image path containerd keeps nothing of it in its content store.
+// first. With an image path containerd 2 keeps nothing of it in its content store. Containerd 1 keeps
+// a file that the shim makes, and the container's spec, until it collects its garbage.
 func (c *Client) Checkpoint(ctx context.Context, podID, imagePath string) error {
 	opts, err := typeurl.MarshalAnyToProto(&options.CheckpointOptions{ImagePath: imagePath, Exit: false})
 	if err != nil {
 		return fmt.Errorf("checkpoint sandbox %s: encode options: %w", podID, err)
 	}
 	_, err = c.tasks.Checkpoint(c.scoped(ctx), &tasksapi.CheckpointTaskRequest{ContainerID: podID, Options: opts})
-	if err != nil {
-		return fmt.Errorf("checkpoint sandbox %s: %w", podID, native(err))
+	if err := native(err); err != nil && !errdefs.IsAlreadyExists(err) { // the spec, of a checkpoint before
+		return fmt.Errorf("checkpoint sandbox %s: %w", podID, err)
 	}
 	return nil
 }

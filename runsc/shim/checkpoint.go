@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -41,6 +42,9 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
+	if err := distinguish(r.Path, path); err != nil {
+		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+	}
 	select {
 	case s.saving <- struct{}{}:
 		defer func() { <-s.saving }()
@@ -71,6 +75,20 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		return nil, fmt.Errorf("checkpoint sandbox %s: container %s was told to end: %w", r.ID, id, errdefs.ErrFailedPrecondition)
 	}
 	return &types.Empty{}, nil
+}
+
+// distinguish makes the directory that containerd wants filled unlike any other, if that is not the
+// image path. Containerd 1 looks for an image path only if the runtime is runc. For others it keeps
+// what is in a directory of its own in its content store after a checkpoint, and fails if it has the
+// same there already, which with an empty directory it has from the second checkpoint on.
+func distinguish(dir, imagePath string) error {
+	if dir == "" || dir == imagePath {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(dir, "checkpoint"), []byte(rand.Text()), 0o600); err != nil {
+		return fmt.Errorf("directory of containerd: %w", err)
+	}
+	return nil
 }
 
 // savedFiles says to gVisor which files are saved where memory is not: the root file systems of all
