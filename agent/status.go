@@ -39,11 +39,11 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 		}
 		out = append(out, &localv1.Check{Name: name, Ok: err == nil, Detail: detail})
 	}
-	pods, err := s.cri.Pods(ctx)
-	add("containerd", fmt.Sprintf("%s answers, %d pods", s.cfg.Containerd, len(pods)), err)
+	detail, err := s.checkContainerd(ctx)
+	add("containerd", detail, err)
 	f, err := s.node.get(ctx)
 	add("runsc", f.RunscVersion+" on "+f.Platform, err)
-	detail, err := s.checkSidecar()
+	detail, err = s.checkSidecar()
 	add("sidecar", detail, err)
 	for _, r := range s.stores.all() {
 		_, err = r.get(ctx)
@@ -58,6 +58,18 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	}
 	add("kubelet", detail, err)
 	return out
+}
+
+func (s *service) checkContainerd(ctx context.Context) (string, error) {
+	version, err := s.cri.Version(ctx)
+	if err != nil {
+		return "", err
+	}
+	pods, err := s.cri.Pods(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s: %s, %d pods", s.cfg.Containerd, version, len(pods)), nil
 }
 
 func (s *service) checkSidecar() (string, error) {

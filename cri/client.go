@@ -73,6 +73,15 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
+// Version returns the name and the version of the container runtime, as "containerd v2.4.2".
+func (c *Client) Version(ctx context.Context) (string, error) {
+	r, err := c.runtime.Version(ctx, &criapi.VersionRequest{})
+	if err != nil {
+		return "", fmt.Errorf("version of containerd: %w", native(err))
+	}
+	return r.GetRuntimeName() + " " + r.GetRuntimeVersion(), nil
+}
+
 // reconnect keeps the pauses between two attempts short: the socket is local.
 var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
