@@ -148,7 +148,7 @@ func (o Options) readMain() (mainConfig, error) {
 	case err != nil:
 		return c, err
 	case c.Version < 2:
-		return c, fmt.Errorf("install: %s has version %d, which cannot be extended: rewrite it with `containerd config migrate`, and install again", o.Config, c.Version)
+		return c, fmt.Errorf("install: %s has version %d, which cannot be extended: rewrite it with `containerd config migrate` (`containerd config dump` for containerd 1.x), and install again", o.Config, c.Version)
 	}
 	for _, p := range c.imports(o.Config) {
 		if ok, err := filepath.Match(p, o.DropIn); err == nil && ok {
