@@ -16,9 +16,10 @@ import (
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
+	"diapause.dev/test/tools"
 )
 
-func TestMain(m *testing.M) { bed.Main(m) }
+func TestMain(m *testing.M) { bed.Main(m, tools.Containerd1) }
 
 // node is a bed with an agent, for one test.
 type node struct {
@@ -31,9 +32,15 @@ type node struct {
 // start starts a bed and an agent with the given flags. Both end with the test.
 func start(t *testing.T, flags ...string) *node {
 	t.Helper()
+	return startOn(t, bed.Options{}, flags...)
+}
+
+// startOn starts a bed of these options and an agent with the given flags. Both end with the test.
+func startOn(t *testing.T, o bed.Options, flags ...string) *node {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
-	b, err := bed.Start(ctx, bed.Options{})
+	b, err := bed.Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
