@@ -48,7 +48,8 @@ type checkpoint struct {
 	running     []string // ids of the containers that are recorded
 	arena       *capture.Arena
 	capture     *capture.Capture
-	owing       bool // the journal, or the sandbox, is not as the request's end asks for
+	volumes     []onNode // that lie on the node, by name
+	owing       bool     // the journal, or the sandbox, is not as the request's end asks for
 }
 
 // slack is how many bytes beyond the memory in use an arena is warmed for: what the sandbox
@@ -236,6 +237,9 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 			Cluster: c.description.Cluster,
 		},
 	}
+	if err := c.findVolumes(); err != nil {
+		return err
+	}
 	if err := c.warm(); err != nil {
 		return err
 	}
@@ -329,6 +333,7 @@ func (c *checkpoint) cleanUp() {
 
 // closeArena gives the memory of what was captured back.
 func (c *checkpoint) closeArena() {
+	c.closeVolumes()
 	if c.arena == nil {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/storage"
+	"diapause.dev/volume"
 )
 
 // Kinds of errors of requests.
@@ -33,6 +34,8 @@ var (
 	ErrElsewhere = errors.New("not of this node")
 	// ErrNotReplicated: a snapshot is on this node and not yet in the store.
 	ErrNotReplicated = errors.New("not replicated yet")
+	// ErrVolume: a volume of the node cannot be in a snapshot, or not come back from it.
+	ErrVolume = errors.New("a volume of the node stands in the way")
 )
 
 // codesOf maps kinds of errors to gRPC codes; the first that matches counts.
@@ -51,6 +54,8 @@ var codesOf = []struct {
 	{storage.ErrExists, codes.AlreadyExists},
 	{storage.ErrNoSpace, codes.ResourceExhausted},
 	{unix.ENOSPC, codes.ResourceExhausted},
+	{volume.ErrLimit, codes.ResourceExhausted},
+	{ErrVolume, codes.FailedPrecondition},
 	{storage.ErrFormat, codes.FailedPrecondition},
 	{storage.ErrKey, codes.FailedPrecondition},
 	{storage.ErrUnavailable, codes.Unavailable},

@@ -35,7 +35,8 @@ type restore struct {
 	Pod       PodRef         `json:"pod"`
 
 	reader     *sharedReader
-	containers int // of the snapshot
+	containers int      // of the snapshot
+	volumes    []string // names of those that it holds
 
 	ended chan struct{} // closed when the sandbox has everything, or has failed or gone
 	start time.Time
@@ -106,7 +107,11 @@ func (rs *restores) attach(ctx context.Context, r *restore) error {
 	r.reader = reader
 	r.Scope, r.containers = reader.manifest.Meta.Scope, len(reader.manifest.Meta.Pod.Containers)
 	r.total = reader.manifest.Stats().RawBytes
-	if err := rs.fit(ctx, reader); err != nil {
+	r.volumes, err = rs.volumesOf(reader.manifest)
+	if err == nil {
+		err = rs.fit(ctx, reader)
+	}
+	if err != nil {
 		rs.drop(r)
 		return err
 	}
@@ -165,17 +170,11 @@ func (rs *restores) remember(r *restore) error {
 	return os.WriteFile(filepath.Join(rs.cfg.RequestDir, r.Request, restoreFile), b, 0o600)
 }
 
-// source returns the restore that a sidecar belongs to. After a restart of the agent it is made
-// again from what the earlier one wrote down.
+// source returns the restore that a sidecar belongs to.
 func (rs *restores) source(o sidecar.Options) (gofer.Source, error) {
-	rs.mu.Lock()
-	r := rs.all[o.Request]
-	rs.mu.Unlock()
-	if r == nil {
-		var err error
-		if r, err = rs.revive(o.Request); err != nil {
-			return nil, fmt.Errorf("request %s: %w: %w", o.Request, errUnknownRequest, err)
-		}
+	r, err := rs.find(o.Request)
+	if err != nil {
+		return nil, err
 	}
 	if subtle.ConstantTimeCompare([]byte(r.Token), []byte(o.Token)) != 1 {
 		return nil, fmt.Errorf("request %s: %w", o.Request, errUnknownRequest)
@@ -187,6 +186,22 @@ func (rs *restores) source(o sidecar.Options) (gofer.Source, error) {
 	}
 	r.serving++
 	return &source{rs: rs, restore: r}, nil
+}
+
+// find returns a restore. After a restart of the agent it is made again from what the earlier one wrote
+// down.
+func (rs *restores) find(request string) (*restore, error) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r != nil {
+		return r, nil
+	}
+	r, err := rs.revive(request)
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w: %w", request, errUnknownRequest, err)
+	}
+	return r, nil
 }
 
 // reported takes the shim's word that a restore has failed. While its sidecar is there, that one's

@@ -18,14 +18,9 @@ var errEnded = errors.New("the restore has ended")
 // loaded takes the shim's word that all containers of a sandbox have all their files. The snapshot
 // is let go: it may be removed.
 func (rs *restores) loaded(request string) error {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
-	if r == nil { // its sidecar has not come back to this agent yet
-		var err error
-		if r, err = rs.revive(request); err != nil {
-			return fmt.Errorf("request %s: %w: %w", request, errUnknownRequest, err)
-		}
+	r, err := rs.find(request)
+	if err != nil {
+		return err
 	}
 	r.mu.Lock()
 	r.Loaded = true

@@ -53,7 +53,7 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 func (r *restore) answer(dir string, choice Choice) *localv1.AskRestoreResponse {
 	resp := &localv1.AskRestoreResponse{
 		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request, EndedContainers: choice.Init,
-		Containers: int32(r.containers), Snapshot: r.Key.String(),
+		Containers: int32(r.containers), Snapshot: r.Key.String(), Volumes: r.volumes, Strict: choice.Fail,
 	}
 	if r.Scope == snapshot.RootfsOnly { // all containers start anew, those that had ended too
 		resp.Decision, resp.EndedContainers = localv1.AskRestoreResponse_RESTORE_ROOTFS, nil

@@ -38,21 +38,25 @@ const (
 	readRetryMost  = 5 * time.Second
 )
 
-// ReadAt implements gofer.Source: it waits out a store that is away, for the sandbox cannot live
-// without its memory, and gives up what cannot get better.
+// ReadAt implements gofer.Source. The sandbox cannot live without its memory.
 func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) error {
+	err := s.readPatiently(ctx, file, off, p)
+	if err != nil && ctx.Err() == nil {
+		s.restore.note(err)
+		s.rs.spoilt(s.restore, err)
+	}
+	return err
+}
+
+// readPatiently waits out a store that is away, and gives up what cannot get better.
+func (s *source) readPatiently(ctx context.Context, file string, off int64, p []byte) error {
 	for pause := readRetryFirst; ; pause = min(2*pause, readRetryMost) {
 		err := s.read(ctx, file, off, p)
 		if err == nil {
 			s.restore.add(int64(len(p)))
 			return nil
 		}
-		if ctx.Err() != nil {
-			return err
-		}
-		if final(err) {
-			s.restore.note(err)
-			s.rs.spoilt(s.restore, err)
+		if ctx.Err() != nil || final(err) {
 			return err
 		}
 		s.rs.log.Warn("read is tried again", "snapshot", s.restore.Key.String(), "file", file, "offset", off, "error", err)

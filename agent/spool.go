@@ -16,7 +16,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	if err := c.arena.Seal(); err != nil {
 		return err
 	}
-	total := im.Size()
+	total := im.Size() + c.volumeBytes()
 	codec, err := c.cfg.codec(c.rec.Store)
 	if err != nil {
 		return err
@@ -60,8 +60,11 @@ func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
 	return m
 }
 
-// write writes the image files, those first that a restore reads first.
+// write writes the volumes and the image files, those first that a restore reads first.
 func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
+	if err := c.writeVolumes(w); err != nil {
+		return err
+	}
 	for _, f := range im.Small {
 		if err := writeWhole(w.File(f.Name), f.Data); err != nil {
 			return err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,9 @@ import (
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
 	c.capture = capture.New(c.o.Scope, c.arena)
+	if len(c.volumes) > 0 {
+		c.capture.Meanwhile(c.captureVolumes)
+	}
 	var im *capture.Image
 	var err error
 	if c.o.sentry != nil {
@@ -135,6 +139,9 @@ func (c *checkpoint) why(ctx context.Context, err error) error {
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	if cause := c.capture.MeanwhileErr(); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
 	}
 	if !c.pod.Alive() {
 		return fmt.Errorf("%w: %w", ErrSandboxExited, err)

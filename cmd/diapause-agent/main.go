@@ -63,6 +63,7 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
 	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml", "configuration file of the shim (containerd's ConfigPath)")
 	f.Int64Var(&cfg.Arena, "arena", 2<<30, "most bytes of memory for what one checkpoint captures; the rest goes to a file in the spool, which makes the pause longer")
+	f.Int64Var(&cfg.VolumeLimit, "volume-limit", 16<<30, "most bytes of a pod's emptyDir volumes that lie on the node, and not inside the sandbox; a pod with more is neither checkpointed nor restored")
 	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30, "most bytes kept on this node for the next restore: replicated snapshots, and up to half of it for what was read of a store elsewhere")
 	f.StringVar(&cfg.Codec, "codec", "", "compression of chunks: none, s2, zstd, or auto, which is whichever is fastest, measured chunk by chunk (default: auto, but zstd where the store is elsewhere)")
 	f.StringVar(&cfg.Keys, "encryption-keys", "", "directory of keys that snapshots are encrypted with: a file for each namespace, or default (default: nothing is encrypted)")
@@ -115,6 +116,8 @@ func check(cfg agent.Config) error {
 		return fmt.Errorf("--arena %d: want 0 or more bytes", cfg.Arena)
 	case cfg.CacheSize < 0:
 		return fmt.Errorf("--cache-size %d: want 0 or more bytes", cfg.CacheSize)
+	case cfg.VolumeLimit < 0:
+		return fmt.Errorf("--volume-limit %d: want 0 or more bytes", cfg.VolumeLimit)
 	case cfg.CaptureTime <= 0:
 		return fmt.Errorf("--capture-time %v: want a time greater than 0", cfg.CaptureTime)
 	}

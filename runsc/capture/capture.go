@@ -52,6 +52,8 @@ type Capture struct {
 	pages Pages
 	small []string // names of the image files that are kept whole
 
+	meanwhile *meanwhile // nil: there is nothing to do beside
+
 	mu      sync.Mutex
 	files   map[string]finalizer
 	opened  time.Time
@@ -74,6 +76,7 @@ func New(scope snapshot.Scope, pages Pages) *Capture {
 // once.
 func (c *Capture) Serve(sock int) error {
 	defer close(c.done)
+	defer c.meanwhile.stop()
 	us, err := unet.NewSocket(sock)
 	if err != nil {
 		unix.Close(sock)
@@ -93,6 +96,7 @@ func (c *Capture) Serve(sock int) error {
 	s := urpc.NewServer()
 	s.Register(fs)
 	s.Handle(us) // until the sentry is done, or dead: the error is that it hung up
+	c.meanwhile.stop()
 	fs.Stop()
 	return nil
 }
@@ -118,6 +122,9 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 	case <-c.done:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	}
+	if err := c.MeanwhileErr(); err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -106,6 +106,7 @@ func (f *pagesFile) RegisterSourceFD(fd int32, size uint64, _ []stateio.ClientFi
 		return nil, err
 	}
 	f.limit.Add(min(size, maxPagesSize))
+	f.capture.meanwhile.begin()
 	return n, nil
 }
 
@@ -146,6 +147,9 @@ func (f *pagesFile) Reserve(uint64) {}
 
 // Finalize implements stateio.AsyncWriter.Finalize.
 func (f *pagesFile) Finalize() error {
+	if err := f.capture.meanwhile.wait(); err != nil {
+		return err
+	}
 	f.final.Store(true)
 	f.capture.finished()
 	return nil

@@ -30,9 +30,10 @@ const (
 type order struct {
 	Request    string   `json:"request"`
 	Snapshot   string   `json:"snapshot"`
-	Containers int      `json:"containers"`       // with the start of so many the pod is restored
-	Rootfs     bool     `json:"rootfs,omitempty"` // only root file systems are restored: the containers start anew
-	Ended      []string `json:"ended,omitempty"`  // names of containers that are not run again
+	Containers int      `json:"containers"`        // with the start of so many the pod is restored
+	Rootfs     bool     `json:"rootfs,omitempty"`  // only root file systems are restored: the containers start anew
+	Ended      []string `json:"ended,omitempty"`   // names of containers that are not run again
+	Volumes    []string `json:"volumes,omitempty"` // names of those that were put in place on the node
 }
 
 // bundle is the bundle of a pod's sandbox container, as the shim of any of the pod's containers

@@ -77,7 +77,7 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 
 // Create creates a container, without what its pod may not ask of gVisor.
 func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	if err := annotate(r.Bundle, nil); err != nil {
+	if err := annotate(r.Bundle, c.onNode()); err != nil {
 		return nil, err
 	}
 	return c.TaskServiceExt.Create(ctx, r)
@@ -88,7 +88,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Start(ctx, r)
 	}
-	resp, err := c.start(ctx, r, c.TaskServiceExt.Start)
+	resp, err := c.start(ctx, r, c.begin)
 	if err != nil {
 		if c.unrestored(ctx, r.ID) {
 			err = c.lost(ctx, r.ID, err)
@@ -274,6 +274,7 @@ func (c *containers) lost(ctx context.Context, id string, err error) error {
 	if err := c.bundle.kill(); err != nil {
 		log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
 	}
+	c.emptyVolumes(o)
 	return err
 }
 

@@ -5,6 +5,7 @@ package shim
 var (
 	typeAnnotations    = []string{"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"}
 	nameAnnotations    = []string{"io.kubernetes.cri.container-name", "io.kubernetes.cri-o.ContainerName"}
+	uidAnnotations     = []string{"io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"}
 	sandboxAnnotations = []string{"io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID"}
 )
 
@@ -18,6 +19,7 @@ const (
 
 // pod is what a container's OCI spec says of its pod.
 type pod struct {
+	uid         string // that Kubernetes gave it; empty: none
 	sandbox     string // id of the sandbox container; empty: not of a pod
 	isSandbox   bool   // this container is the sandbox container
 	container   string // this container's name in its pod; empty: it has none
@@ -27,6 +29,7 @@ type pod struct {
 
 func podOf(annotations map[string]string) pod {
 	return pod{
+		uid:         first(annotations, uidAnnotations),
 		sandbox:     first(annotations, sandboxAnnotations),
 		isSandbox:   first(annotations, typeAnnotations) == "sandbox",
 		container:   first(annotations, nameAnnotations),

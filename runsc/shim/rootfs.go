@@ -33,14 +33,14 @@ func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest,
 	return created, err
 }
 
-// createAgain does so for a sandbox that was created before the agent answered, from the spec that it
+// createAgain creates a sandbox anew that was created before the agent answered, from the spec that it
 // had then: gVisor changes that.
 func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, spec []byte, a answer) (*task.CreateTaskResponse, error) {
 	s.discard(ctx, r.ID)
 	if err := os.WriteFile(specPath(r.Bundle), spec, 0o600); err != nil {
 		return nil, fmt.Errorf("write OCI spec: %w", err)
 	}
-	return s.createRestored(ctx, r, a.order(), a.resp.GetImagePath())
+	return s.createDecided(ctx, r, a)
 }
 
 // part returns the name by which a container's progress is noted. A container of a restored sandbox

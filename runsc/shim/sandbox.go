@@ -43,8 +43,9 @@ func newSandbox(base *containers) *sandbox {
 
 // answer is what came of asking the agent.
 type answer struct {
-	resp *localv1.AskRestoreResponse
-	err  error
+	resp    *localv1.AskRestoreResponse
+	err     error
+	volumes []string // names of those that were put in place for it
 }
 
 // Create creates a container. The agent is asked what is to become of the sandbox, while runsc
@@ -53,19 +54,19 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if r.ID != s.pod.sandbox {
 		return s.containers.Create(ctx, r)
 	}
+	if err := s.clean(); err != nil {
+		return nil, err
+	}
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan answer, 1)
 	go func() {
 		resp, err := s.ask(asking, r)
-		answers <- answer{resp, err}
+		answers <- answer{resp: resp, err: err}
 	}()
 	select {
 	case a := <-answers:
-		if a.rootfs() {
-			return s.createRestored(ctx, r, a.order(), a.resp.GetImagePath())
-		}
-		answers <- a
+		return s.createDecided(ctx, r, s.fill(ctx, a))
 	case <-time.After(headStart):
 	}
 	spec, err := os.ReadFile(specPath(r.Bundle))
@@ -78,8 +79,8 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		<-answers
 		return nil, err
 	}
-	a := <-answers
-	if a.rootfs() {
+	a := s.fill(ctx, <-answers)
+	if a.rootfs() || s.hinted(a) {
 		return s.createAgain(ctx, r, spec, a)
 	}
 	if err := s.settle(a); err != nil {
@@ -87,6 +88,17 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		return nil, err
 	}
 	return created, nil
+}
+
+// createDecided creates the sandbox container once it is known what is to become of it.
+func (s *sandbox) createDecided(ctx context.Context, r *task.CreateTaskRequest, a answer) (*task.CreateTaskResponse, error) {
+	if a.rootfs() {
+		return s.createRestored(ctx, r, a.order(), a.resp.GetImagePath())
+	}
+	if err := s.settle(a); err != nil {
+		return nil, err
+	}
+	return s.create(ctx, r, s.TaskServiceExt.Create)
 }
 
 // rootfs reports whether root file systems are to be restored.
@@ -98,14 +110,14 @@ func (a answer) rootfs() bool {
 func (a answer) order() order {
 	return order{
 		Request: a.resp.GetRequest(), Snapshot: a.resp.GetSnapshot(), Containers: int(a.resp.GetContainers()),
-		Ended: a.resp.GetEndedContainers(), Rootfs: a.rootfs(),
+		Ended: a.resp.GetEndedContainers(), Rootfs: a.rootfs(), Volumes: a.volumes,
 	}
 }
 
 // create creates the sandbox container by calling f. If the pod's processes may have it saved, the
 // agent says where to; without an answer they cannot.
 func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest, f func(context.Context, *task.CreateTaskRequest) (*task.CreateTaskResponse, error)) (*task.CreateTaskResponse, error) {
-	annotations := make(map[string]string)
+	annotations := s.onNode()
 	err := errors.Join(
 		s.offer(ctx, annotations, wholePrefix, saveCompression, "none"),
 		s.offer(ctx, annotations, filesPrefix, savePaths, savedFiles))

@@ -2415,8 +2415,12 @@ type AskRestoreResponse struct {
 	EndedContainers []string `protobuf:"bytes,5,rep,name=ended_containers,json=endedContainers,proto3" json:"ended_containers,omitempty"`
 	// With the start of so many containers the pod is restored: those that the snapshot holds or, of
 	// root file systems, those of the pod.
-	Containers    int32  `protobuf:"varint,6,opt,name=containers,proto3" json:"containers,omitempty"`
-	Snapshot      string `protobuf:"bytes,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // namespace/name
+	Containers int32  `protobuf:"varint,6,opt,name=containers,proto3" json:"containers,omitempty"`
+	Snapshot   string `protobuf:"bytes,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // namespace/name
+	// Names of emptyDir volumes to be put in place, on the node, before a container of the pod is created.
+	Volumes []string `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// A pod whose restore fails before it has begun is refused rather than started anew.
+	Strict        bool `protobuf:"varint,9,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2500,6 +2504,132 @@ func (x *AskRestoreResponse) GetSnapshot() string {
 	return ""
 }
 
+func (x *AskRestoreResponse) GetVolumes() []string {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *AskRestoreResponse) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
+type ReadVolumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Volume        string                 `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`  // its name
+	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // of the first byte that is wanted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadVolumeRequest) Reset() {
+	*x = ReadVolumeRequest{}
+	mi := &file_agent_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadVolumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadVolumeRequest) ProtoMessage() {}
+
+func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadVolumeRequest.ProtoReflect.Descriptor instead.
+func (*ReadVolumeRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ReadVolumeRequest) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *ReadVolumeRequest) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *ReadVolumeRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type ReadVolumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          int64                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"` // of the whole stream, in bytes
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadVolumeResponse) Reset() {
+	*x = ReadVolumeResponse{}
+	mi := &file_agent_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadVolumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadVolumeResponse) ProtoMessage() {}
+
+func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadVolumeResponse.ProtoReflect.Descriptor instead.
+func (*ReadVolumeResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ReadVolumeResponse) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *ReadVolumeResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type PrepareWorkloadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -2510,7 +2640,7 @@ type PrepareWorkloadRequest struct {
 
 func (x *PrepareWorkloadRequest) Reset() {
 	*x = PrepareWorkloadRequest{}
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2652,7 @@ func (x *PrepareWorkloadRequest) String() string {
 func (*PrepareWorkloadRequest) ProtoMessage() {}
 
 func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2665,7 @@ func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PrepareWorkloadRequest) GetSandboxId() string {
@@ -2561,7 +2691,7 @@ type PrepareWorkloadResponse struct {
 
 func (x *PrepareWorkloadResponse) Reset() {
 	*x = PrepareWorkloadResponse{}
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2703,7 @@ func (x *PrepareWorkloadResponse) String() string {
 func (*PrepareWorkloadResponse) ProtoMessage() {}
 
 func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2716,7 @@ func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PrepareWorkloadResponse) GetImagePath() string {
@@ -2613,7 +2743,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2755,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2768,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -2698,7 +2828,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[35]
+	mi := &file_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2840,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[35]
+	mi := &file_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2853,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_proto_rawDescGZIP(), []int{37}
 }
 
 type RotateKeysRequest struct {
@@ -2735,7 +2865,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[36]
+	mi := &file_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2877,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[36]
+	mi := &file_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2890,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -2783,7 +2913,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +2925,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +2938,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -2865,7 +2995,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +3007,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +3020,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -3102,7 +3232,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x06bundle\x18\x04 \x01(\tR\x06bundle\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfe\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x03\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -3113,14 +3243,23 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"containers\x18\x06 \x01(\x05R\n" +
 	"containers\x12\x1a\n" +
-	"\bsnapshot\x18\a \x01(\tR\bsnapshot\"d\n" +
+	"\bsnapshot\x18\a \x01(\tR\bsnapshot\x12\x18\n" +
+	"\avolumes\x18\b \x03(\tR\avolumes\x12\x16\n" +
+	"\x06strict\x18\t \x01(\bR\x06strict\"d\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05START\x10\x01\x12\v\n" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"X\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"]\n" +
+	"\x11ReadVolumeRequest\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\tR\arequest\x12\x16\n" +
+	"\x06volume\x18\x02 \x01(\tR\x06volume\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"<\n" +
+	"\x12ReadVolumeResponse\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"X\n" +
 	"\x16PrepareWorkloadRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1f\n" +
@@ -3170,11 +3309,13 @@ const file_agent_proto_rawDesc = "" +
 	"\x03Top\x12\x1d.diapause.local.v1.TopRequest\x1a\x1e.diapause.local.v1.TopResponse\x12U\n" +
 	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x01\x12X\n" +
 	"\n" +
-	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xaf\x02\n" +
+	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\x8c\x03\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
-	"\x0fPrepareWorkload\x12).diapause.local.v1.PrepareWorkloadRequest\x1a*.diapause.local.v1.PrepareWorkloadResponse\x12b\n" +
+	"\x0fPrepareWorkload\x12).diapause.local.v1.PrepareWorkloadRequest\x1a*.diapause.local.v1.PrepareWorkloadResponse\x12[\n" +
+	"\n" +
+	"ReadVolume\x12$.diapause.local.v1.ReadVolumeRequest\x1a%.diapause.local.v1.ReadVolumeResponse0\x01\x12b\n" +
 	"\rReportRestore\x12'.diapause.local.v1.ReportRestoreRequest\x1a(.diapause.local.v1.ReportRestoreResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
 
 var (
@@ -3190,7 +3331,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -3226,17 +3367,19 @@ var file_agent_proto_goTypes = []any{
 	(*Snapshot)(nil),                 // 31: diapause.local.v1.Snapshot
 	(*AskRestoreRequest)(nil),        // 32: diapause.local.v1.AskRestoreRequest
 	(*AskRestoreResponse)(nil),       // 33: diapause.local.v1.AskRestoreResponse
-	(*PrepareWorkloadRequest)(nil),   // 34: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 35: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 36: diapause.local.v1.ReportRestoreRequest
-	(*ReportRestoreResponse)(nil),    // 37: diapause.local.v1.ReportRestoreResponse
-	(*RotateKeysRequest)(nil),        // 38: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 39: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 40: diapause.local.v1.RotateKeysResult
-	nil,                              // 41: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 42: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 43: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 44: google.protobuf.Timestamp
+	(*ReadVolumeRequest)(nil),        // 34: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 35: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 36: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 37: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 38: diapause.local.v1.ReportRestoreRequest
+	(*ReportRestoreResponse)(nil),    // 39: diapause.local.v1.ReportRestoreResponse
+	(*RotateKeysRequest)(nil),        // 40: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 41: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 42: diapause.local.v1.RotateKeysResult
+	nil,                              // 43: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 44: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 45: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 46: google.protobuf.Timestamp
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -3246,29 +3389,29 @@ var file_agent_proto_depIdxs = []int32{
 	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	43, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	45, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	31, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	43, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	45, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	3,  // 12: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	18, // 13: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	3,  // 14: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	21, // 15: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	28, // 16: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	44, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	46, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	24, // 18: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	27, // 19: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	43, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	44, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	45, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	46, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	28, // 22: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	30, // 23: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	29, // 24: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	41, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	43, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 26: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	42, // 27: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	44, // 27: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
 	3,  // 28: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	40, // 29: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	42, // 29: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
 	2,  // 30: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
 	5,  // 31: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
 	8,  // 32: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
@@ -3279,26 +3422,28 @@ var file_agent_proto_depIdxs = []int32{
 	22, // 37: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
 	25, // 38: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
 	19, // 39: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	38, // 40: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	40, // 40: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
 	32, // 41: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	34, // 42: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	36, // 43: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 44: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 45: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 46: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	31, // 47: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 48: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 49: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 50: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	23, // 51: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	26, // 52: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	20, // 53: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	39, // 54: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	33, // 55: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	35, // 56: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	37, // 57: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	44, // [44:58] is the sub-list for method output_type
-	30, // [30:44] is the sub-list for method input_type
+	36, // 42: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	34, // 43: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	38, // 44: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 45: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 46: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 47: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	31, // 48: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 49: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 50: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	17, // 51: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	23, // 52: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	26, // 53: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	20, // 54: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	41, // 55: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	33, // 56: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	37, // 57: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	35, // 58: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	39, // 59: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	45, // [45:60] is the sub-list for method output_type
+	30, // [30:45] is the sub-list for method input_type
 	30, // [30:30] is the sub-list for extension type_name
 	30, // [30:30] is the sub-list for extension extendee
 	0,  // [0:30] is the sub-list for field type_name
@@ -3332,7 +3477,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[37].OneofWrappers = []any{
+	file_agent_proto_msgTypes[39].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -3342,7 +3487,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   41,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

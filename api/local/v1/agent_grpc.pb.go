@@ -555,6 +555,7 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 const (
 	Shim_AskRestore_FullMethodName      = "/diapause.local.v1.Shim/AskRestore"
 	Shim_PrepareWorkload_FullMethodName = "/diapause.local.v1.Shim/PrepareWorkload"
+	Shim_ReadVolume_FullMethodName      = "/diapause.local.v1.Shim/ReadVolume"
 	Shim_ReportRestore_FullMethodName   = "/diapause.local.v1.Shim/ReportRestore"
 )
 
@@ -569,6 +570,9 @@ type ShimClient interface {
 	// PrepareWorkload is called before a sandbox is created whose processes may have it saved. It
 	// returns the image path that runsc is to be given for that.
 	PrepareWorkload(ctx context.Context, in *PrepareWorkloadRequest, opts ...grpc.CallOption) (*PrepareWorkloadResponse, error)
+	// ReadVolume returns what a restore has of an emptyDir volume that lies on the node, as a stream of
+	// package volume.
+	ReadVolume(ctx context.Context, in *ReadVolumeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadVolumeResponse], error)
 	// ReportRestore tells how a restore that AskRestore ordered went on.
 	ReportRestore(ctx context.Context, in *ReportRestoreRequest, opts ...grpc.CallOption) (*ReportRestoreResponse, error)
 }
@@ -601,6 +605,25 @@ func (c *shimClient) PrepareWorkload(ctx context.Context, in *PrepareWorkloadReq
 	return out, nil
 }
 
+func (c *shimClient) ReadVolume(ctx context.Context, in *ReadVolumeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadVolumeResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Shim_ServiceDesc.Streams[0], Shim_ReadVolume_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadVolumeRequest, ReadVolumeResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Shim_ReadVolumeClient = grpc.ServerStreamingClient[ReadVolumeResponse]
+
 func (c *shimClient) ReportRestore(ctx context.Context, in *ReportRestoreRequest, opts ...grpc.CallOption) (*ReportRestoreResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReportRestoreResponse)
@@ -622,6 +645,9 @@ type ShimServer interface {
 	// PrepareWorkload is called before a sandbox is created whose processes may have it saved. It
 	// returns the image path that runsc is to be given for that.
 	PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error)
+	// ReadVolume returns what a restore has of an emptyDir volume that lies on the node, as a stream of
+	// package volume.
+	ReadVolume(*ReadVolumeRequest, grpc.ServerStreamingServer[ReadVolumeResponse]) error
 	// ReportRestore tells how a restore that AskRestore ordered went on.
 	ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error)
 	mustEmbedUnimplementedShimServer()
@@ -639,6 +665,9 @@ func (UnimplementedShimServer) AskRestore(context.Context, *AskRestoreRequest) (
 }
 func (UnimplementedShimServer) PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PrepareWorkload not implemented")
+}
+func (UnimplementedShimServer) ReadVolume(*ReadVolumeRequest, grpc.ServerStreamingServer[ReadVolumeResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadVolume not implemented")
 }
 func (UnimplementedShimServer) ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportRestore not implemented")
@@ -700,6 +729,17 @@ func _Shim_PrepareWorkload_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shim_ReadVolume_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadVolumeRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ShimServer).ReadVolume(m, &grpc.GenericServerStream[ReadVolumeRequest, ReadVolumeResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Shim_ReadVolumeServer = grpc.ServerStreamingServer[ReadVolumeResponse]
+
 func _Shim_ReportRestore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReportRestoreRequest)
 	if err := dec(in); err != nil {
@@ -738,6 +778,12 @@ var Shim_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Shim_ReportRestore_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ReadVolume",
+			Handler:       _Shim_ReadVolume_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "agent.proto",
 }

@@ -1,0 +1,82 @@
+package runsc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// shim returns the process that the sandbox whose sentry is process pid is a child of: its shim, which
+// adopts what runsc starts.
+func shim(pid int) (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("shim of sandbox process %d: %w", pid, err)
+	}
+	_, rest, _ := bytes.Cut(status, []byte("\nPPid:"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	n, err := strconv.Atoi(string(bytes.TrimSpace(line)))
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("shim of sandbox process %d: its parent is %.20q", pid, line)
+	}
+	return n, nil
+}
+
+// NodeRoot returns a path of the root of the node's file system, as the shim of the sandbox has it whose
+// sentry is process pid.
+func NodeRoot(pid int) (string, error) {
+	n, err := shim(pid)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/%d/root", n), nil
+}
+
+// Annotations by which gVisor's shim tells runsc that it keeps a volume inside the sandbox
+// (runsc/boot/mount_hints.go), and in which containerd names the sandbox.
+const (
+	hintPrefix        = "dev.gvisor.spec.mount."
+	annotationSandbox = "io.kubernetes.cri.sandbox-id"
+)
+
+// Inside returns the paths on the node of the volumes that a sandbox, whose sentry is process pid, keeps inside
+// instead of there. That is what its shim has made of the pod's annotations: it takes back what they ask
+// for where there were files already.
+func Inside(pid int, sandbox string) (map[string]bool, error) {
+	n, err := shim(pid)
+	if err != nil {
+		return nil, err
+	}
+	// A shim runs in the directory of its bundle.
+	f, err := os.Open(fmt.Sprintf("/proc/%d/cwd/config.json", n))
+	if err != nil {
+		return nil, fmt.Errorf("spec of sandbox %s: %w", sandbox, err)
+	}
+	defer f.Close()
+	var spec struct{ Annotations map[string]string }
+	if err := json.NewDecoder(f).Decode(&spec); err != nil {
+		return nil, fmt.Errorf("spec of sandbox %s: %w", sandbox, err)
+	}
+	if id := spec.Annotations[annotationSandbox]; id != sandbox {
+		return nil, fmt.Errorf("spec of sandbox %s: process %d, its parent, is the shim of %.80q", sandbox, n, id)
+	}
+	return inside(spec.Annotations), nil
+}
+
+func inside(annotations map[string]string) map[string]bool {
+	paths := make(map[string]bool)
+	for key, kind := range annotations {
+		name, ok := strings.CutSuffix(strings.TrimPrefix(key, hintPrefix), ".type")
+		if !ok || !strings.HasPrefix(key, hintPrefix) || kind != "tmpfs" {
+			continue
+		}
+		share := annotations[hintPrefix+name+".share"]
+		if path := annotations[hintPrefix+name+".source"]; path != "" && (share == "pod" || share == "container") {
+			paths[path] = true
+		}
+	}
+	return paths
+}

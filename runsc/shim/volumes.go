@@ -1,0 +1,194 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/volume"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// A snapshot may hold emptyDir volumes that lie on the node. The shim puts them into the new pod's directories
+// while its sandbox is created: the kubelet has made these by then, and the containers come later.
+
+// fillLimit bounds how long volumes may take to be put in place. A kubelet waits twice two minutes
+// for a sandbox.
+const fillLimit = 150 * time.Second
+
+// Annotations by which gVisor's shim is asked to keep an emptyDir volume inside the sandbox, and to
+// leave it on the node for all that (pkg/shim/v1/utils/volumes.go).
+const (
+	hintPrefix   = "dev.gvisor.spec.mount."
+	hintType     = ".type"
+	onNodePrefix = "dev.gvisor.empty-dir."
+	onNodeSuffix = ".force-shared"
+)
+
+// fill puts the volumes of a restore in place, and returns what is to become of the sandbox then. One
+// whose volumes cannot be put in place is not restored.
+func (s *sandbox) fill(ctx context.Context, a answer) answer {
+	if a.err != nil || len(a.resp.GetVolumes()) == 0 {
+		return a
+	}
+	began := time.Now()
+	put, err := s.fillAll(ctx, a)
+	if err == nil {
+		log.L.Infof("volumes %v of sandbox %s are in place after %v", put, s.pod.sandbox, time.Since(began))
+		a.volumes = put
+		return a
+	}
+	log.L.WithError(err).Errorf("sandbox %s, request %q, is not restored", s.pod.sandbox, a.resp.GetRequest())
+	s.report(ctx, s.reportOf(a.order(), err))
+	resp := &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Request: a.resp.GetRequest(), Reason: err.Error()}
+	if a.resp.GetStrict() || s.pod.strict() {
+		resp.Decision = localv1.AskRestoreResponse_FAIL
+		s.reports.Wait() // there is no container whose removal would
+	}
+	return answer{resp: resp}
+}
+
+// fillAll returns the names of the volumes that were put in place: all, or none and an error.
+func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("not done within %v", fillLimit))
+	defer cancel()
+	for _, name := range a.resp.GetVolumes() {
+		dir, err := volume.Dir(s.pod.uid, name)
+		there := false
+		if err == nil {
+			there, err = volume.Exists("/", dir)
+		}
+		if err == nil && !there && a.rootfs() { // such a pod may have other volumes
+			log.L.Infof("sandbox %s has no volume %s", s.pod.sandbox, name)
+			continue
+		}
+		if err == nil && !there {
+			err = fmt.Errorf("the pod has no such volume: there is no %s", dir)
+		}
+		if err == nil {
+			err = s.fillOne(ctx, dir, name, a.resp.GetRequest())
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("volume %s: %w", name, err), volume.Empty(s.pod.uid, put))
+		}
+		put = append(put, name)
+	}
+	return put, nil
+}
+
+// fillOne puts one volume in place as it comes from the agent.
+func (s *sandbox) fillOne(ctx context.Context, dir, name, request string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r, w := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.CloseWithError(s.agent.readVolume(ctx, request, name, w, func(size int64) error { return room(dir, size) }))
+	}()
+	err := volume.Fill(ctx, dir, r)
+	cancel(err)
+	r.CloseWithError(io.ErrClosedPipe)
+	<-done
+	return err
+}
+
+// room returns an error unless the file system of a directory has room for so many bytes.
+func room(dir string, size int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return err
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < size {
+		return fmt.Errorf("%w: %d bytes are needed, %d are free", unix.ENOSPC, size, free)
+	}
+	return nil
+}
+
+// readVolume writes what the agent has of a volume, once its size has been agreed to. An agent that goes
+// away is waited for, and asked for the rest.
+func (a agent) readVolume(ctx context.Context, request, name string, to io.Writer, agreed func(size int64) error) error {
+	var off, size int64
+	return a.call(ctx, func(c localv1.ShimClient) error {
+		stream, err := c.ReadVolume(ctx, &localv1.ReadVolumeRequest{Request: request, Volume: name, Offset: off})
+		for err == nil {
+			var m *localv1.ReadVolumeResponse
+			if m, err = stream.Recv(); err != nil {
+				break
+			}
+			if off == 0 {
+				size, err = m.Size, agreed(m.Size)
+			}
+			if err == nil {
+				_, err = to.Write(m.Data)
+			}
+			off += int64(len(m.Data))
+		}
+		if errors.Is(err, io.EOF) && off == size {
+			return nil
+		}
+		return err
+	})
+}
+
+// clean takes out of the pod's volumes what an earlier shim had begun to put in place.
+func (s *sandbox) clean() error {
+	if s.pod.uid == "" {
+		return nil
+	}
+	return volume.Clean(s.pod.uid)
+}
+
+// hinted reports whether gVisor would keep a volume inside the sandbox that was put in place on the node.
+func (s *sandbox) hinted(a answer) bool { return len(s.pod.onNode(a.volumes)) > 0 }
+
+// onNode returns the annotations by which gVisor leaves volumes on the node that it would keep inside the
+// sandbox.
+func (p pod) onNode(volumes []string) map[string]string {
+	annotations := make(map[string]string)
+	for _, name := range volumes {
+		if p.annotations[hintPrefix+name+hintType] != "" {
+			annotations[onNodePrefix+name+onNodeSuffix] = "true"
+		}
+	}
+	return annotations
+}
+
+// onNode returns those that belong into the spec of every container of the pod.
+func (c *containers) onNode() map[string]string {
+	o, _ := c.bundle.ordered()
+	return c.pod.onNode(o.Volumes)
+}
+
+// settleVolumes notes that a container of the pod is started: the volumes that were put in place are its
+// own from now on.
+func (c *containers) settleVolumes() error {
+	o, ok := c.bundle.ordered()
+	if !ok || len(o.Volumes) == 0 {
+		return nil
+	}
+	return volume.Settle(c.pod.uid, o.Volumes)
+}
+
+// emptyVolumes takes out what was put in place of volumes, for a pod whose restore has failed.
+func (c *containers) emptyVolumes(o order) {
+	if len(o.Volumes) == 0 {
+		return
+	}
+	if err := volume.Empty(c.pod.uid, o.Volumes); err != nil {
+		log.L.WithError(err).Errorf("volumes of sandbox %s, which was not restored", c.bundle.id)
+	}
+}
+
+// begin starts a container that is to have volumes that were put in place.
+func (c *containers) begin(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	if err := c.settleVolumes(); err != nil {
+		return nil, err
+	}
+	return c.TaskServiceExt.Start(ctx, r)
+}

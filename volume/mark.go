@@ -1,0 +1,183 @@
+package volume
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// markName is the extended attribute that is the mark of a volume. None but root of the node sees it.
+const markName = "trusted.diapause.volume"
+
+// mark is what is known of a volume that is filled.
+type mark struct {
+	Whole    bool // it has been filled, and the pod's processes may have written to it since
+	Mode     uint32
+	UID, GID int
+}
+
+// ErrOccupied: a volume that is to be filled is not empty.
+var ErrOccupied = errors.New("not empty")
+
+// put marks the directory open as fd. Where there are no such attributes, there is no mark.
+func (m mark) put(fd int) error {
+	b, err := json.Marshal(m)
+	if err == nil {
+		err = unix.Fsetxattr(fd, markName, b, 0)
+	}
+	if err != nil && !errors.Is(err, unix.ENOTSUP) {
+		return fmt.Errorf("mark: %w", err)
+	}
+	return nil
+}
+
+// marked returns the mark of the directory open as fd, if it bears one.
+func marked(fd int) (m mark, ok bool, err error) {
+	b := make([]byte, 1024)
+	n, err := unix.Fgetxattr(fd, markName, b)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+		return mark{}, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b[:n], &m)
+	}
+	if err != nil {
+		return mark{}, false, fmt.Errorf("mark: %w", err)
+	}
+	return m, true, nil
+}
+
+// open opens the directory of a volume.
+func open(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// Settle notes, of volumes that have been filled, that the pod's processes may write to them from now
+// on: they are not emptied for being half filled.
+func Settle(pod string, names []string) error {
+	return each(pod, names, func(d *os.File) error {
+		m, ok, err := marked(int(d.Fd()))
+		if err != nil || !ok || m.Whole {
+			return err
+		}
+		m.Whole = true
+		return m.put(int(d.Fd()))
+	})
+}
+
+// Empty takes everything out of volumes that were filled, and has their directories as they were
+// before.
+func Empty(pod string, names []string) error {
+	return each(pod, names, func(d *os.File) error {
+		m, ok, err := marked(int(d.Fd()))
+		if err != nil || !ok {
+			return err
+		}
+		return m.empty(d)
+	})
+}
+
+// Clean empties those volumes of a pod whose filling was cut short, and that no process of the pod can
+// have written to.
+func Clean(pod string) error {
+	if !validUID.MatchString(pod) {
+		return nil // none that a kubelet has given
+	}
+	entries, err := os.ReadDir(dirOf(pod))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("volumes of pod %s: %w", pod, err)
+	}
+	for _, e := range entries {
+		if err := clean(filepath.Join(dirOf(pod), e.Name())); err != nil {
+			return fmt.Errorf("volume %s of pod %s, half filled: %w", e.Name(), pod, err)
+		}
+	}
+	return nil
+}
+
+func clean(dir string) error {
+	d, err := open(dir)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil // no volume
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	m, ok, err := marked(int(d.Fd()))
+	if err != nil || !ok || m.Whole {
+		return err
+	}
+	return m.empty(d)
+}
+
+// empty takes everything out of a directory and gives it the metadata and the lack of a mark that it had.
+func (m mark) empty(d *os.File) error {
+	if err := removeAll(d); err != nil {
+		return err
+	}
+	fd := int(d.Fd())
+	err := errors.Join(unix.Fchown(fd, m.UID, m.GID), unix.Fchmod(fd, m.Mode))
+	if err == nil {
+		err = unix.Fremovexattr(fd, markName)
+	}
+	if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	return nil
+}
+
+// removeAll removes what is in a directory.
+func removeAll(d *os.File) error {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", d.Fd()))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	names, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, e := range names {
+		if err := root.RemoveAll(e.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls f with the open directories of volumes that are there.
+func each(pod string, names []string, f func(*os.File) error) error {
+	var errs []error
+	for _, name := range names {
+		dir, err := Dir(pod, name)
+		if err == nil {
+			err = with(dir, f)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("volume %.80q of pod %.80q: %w", name, pod, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func with(dir string, f func(*os.File) error) error {
+	d, err := open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return f(d)
+}
