@@ -64,26 +64,30 @@ func open(dir string) (*os.File, error) {
 // Settle notes, of volumes that have been filled, that the pod's processes may write to them from now
 // on: they are not emptied for being half filled.
 func Settle(pod string, names []string) error {
-	return each(pod, names, func(d *os.File) error {
-		m, ok, err := marked(int(d.Fd()))
-		if err != nil || !ok || m.Whole {
-			return err
-		}
-		m.Whole = true
-		return m.put(int(d.Fd()))
-	})
+	return each(pod, names, settle)
+}
+
+func settle(d *os.File) error {
+	m, ok, err := marked(int(d.Fd()))
+	if err != nil || !ok || m.Whole {
+		return err
+	}
+	m.Whole = true
+	return m.put(int(d.Fd()))
 }
 
 // Empty takes everything out of volumes that were filled, and has their directories as they were
 // before.
 func Empty(pod string, names []string) error {
-	return each(pod, names, func(d *os.File) error {
-		m, ok, err := marked(int(d.Fd()))
-		if err != nil || !ok {
-			return err
-		}
-		return m.empty(d)
-	})
+	return each(pod, names, empty)
+}
+
+func empty(d *os.File) error {
+	m, ok, err := marked(int(d.Fd()))
+	if err != nil || !ok {
+		return err
+	}
+	return m.empty(d)
 }
 
 // Clean empties those volumes of a pod whose filling was cut short, and that no process of the pod can

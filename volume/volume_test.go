@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -192,6 +191,45 @@ func TestFillFails(t *testing.T) {
 	}
 }
 
+// TestMark cuts the filling of a volume short: the next one finds it, and takes out what there is, unless the
+// pod may have written to it since.
+func TestMark(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "v")
+	must(t, os.Mkdir(dir, 0o700), unix.Chmod(dir, 0o2770), os.Chown(dir, 3, 4))
+	some := func() {
+		must(t, os.Mkdir(filepath.Join(dir, "d"), 0), os.WriteFile(filepath.Join(dir, "d", "x"), nil, 0), os.Chmod(dir, 0o711))
+	}
+	some()
+	must(t, clean(dir))
+	if got := describe(t, dir); len(got) != 3 {
+		t.Fatalf("what nobody has filled is emptied: %v", got)
+	}
+	must(t, with(dir, removeAll), unix.Chmod(dir, 0o2770))
+
+	must(t, with(dir, func(d *os.File) error { _, err := prepare(d); return err }))
+	some()
+	must(t, clean(dir))
+	if got := describe(t, dir); len(got) != 1 || !strings.HasPrefix(got["."], "42770 3:4 ") {
+		t.Fatalf("half filled, it is %v", got)
+	}
+
+	must(t, with(dir, func(d *os.File) error { _, err := prepare(d); return err }))
+	some()
+	must(t, with(dir, settle), with(dir, settle), clean(dir))
+	if got := describe(t, dir); len(got) != 3 {
+		t.Fatalf("what may be the pod's own is emptied: %v", got)
+	}
+	must(t, with(dir, empty))
+	if got := describe(t, dir); len(got) != 1 || !strings.HasPrefix(got["."], "42770 3:4 ") {
+		t.Fatalf("emptied, it is %v", got)
+	}
+	some()
+	must(t, with(dir, empty))
+	if got := describe(t, dir); len(got) != 3 {
+		t.Fatalf("what nobody has filled is emptied: %v", got)
+	}
+}
+
 // archive makes a stream of the volume's directory and other entries.
 func archive(t testing.TB, headers ...*tar.Header) []byte {
 	t.Helper()
@@ -242,8 +280,12 @@ func TestFillHostile(t *testing.T) {
 			to := filepath.Join(base, "v")
 			must(t, os.Mkdir(to, 0o700), os.WriteFile(filepath.Join(base, "outside"), []byte("mine"), 0o600))
 			before := describe(t, base)
+			open := descriptors(t)
 			if err := Fill(t.Context(), to, bytes.NewReader(archive(t, headers...))); err == nil {
 				t.Error("it is taken")
+			}
+			if now := descriptors(t); now > open {
+				t.Errorf("%d files are left open", now-open)
 			}
 			untouched(t, base, before)
 		})
@@ -351,4 +393,10 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-var _ io.Writer = (*stream)(nil)
+// descriptors returns how many files the process has open.
+func descriptors(t testing.TB) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(all)
+}

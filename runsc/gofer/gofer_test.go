@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,9 +37,10 @@ type agent struct {
 	cancel context.CancelFunc
 	done   chan error
 
-	pages capture.Pages
-	taken chan *capture.Capture
-	src   gofer.Source
+	pages     capture.Pages
+	meanwhile func(context.Context) error // or nil
+	taken     chan *capture.Capture
+	src       gofer.Source
 }
 
 func (a *agent) Checkpoint(o sidecar.Options, sock int) error {
@@ -47,6 +49,9 @@ func (a *agent) Checkpoint(o sidecar.Options, sock int) error {
 		scope = snapshot.RootfsOnly
 	}
 	c := capture.New(scope, a.pages)
+	if a.meanwhile != nil {
+		c.Meanwhile(a.meanwhile)
+	}
 	go c.Serve(sock)
 	a.taken <- c
 	return nil
@@ -248,6 +253,91 @@ func TestCheckpointAborted(t *testing.T) {
 	}
 	if _, err := taken.Image(t.Context()); !errors.Is(err, capture.ErrIncomplete) {
 		t.Errorf("image: %v", err)
+	}
+}
+
+// TestMeanwhile has something done while the sandbox is paused: it begins with its memory, and the sandbox is kept
+// waiting for it.
+func TestMeanwhile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	var ran atomic.Int32
+	a := startAgent(t, path, &agent{pages: capture.Discard{}, meanwhile: func(context.Context) error {
+		time.Sleep(20 * time.Millisecond)
+		ran.Add(1)
+		return nil
+	}})
+	defer a.stop()
+	c, _ := sentry(t, path, sidecar.Checkpoint)
+	fd, _ := memory(t, 16*page)
+	writeAll(t, c, checkpointfiles.StateFileName, fd, []memmap.FileRange{{Start: 0, End: 5000}})
+	writeAll(t, c, checkpointfiles.PagesMetadataFileName, fd, nil)
+	if n := ran.Load(); n != 0 {
+		t.Errorf("done %d times before the sandbox has paused", n)
+	}
+	writeAll(t, c, checkpointfiles.PagesFileName, fd, []memmap.FileRange{{Start: 0, End: page}})
+	if n := ran.Load(); n != 1 {
+		t.Errorf("done %d times when the sandbox goes on", n)
+	}
+	c.DecRef()
+	if _, err := (<-a.taken).Image(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMeanwhileFails has what is done meanwhile fail: so does the save, and the reason is known.
+func TestMeanwhileFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	cause := errors.New("no more room")
+	a := startAgent(t, path, &agent{pages: capture.Discard{}, meanwhile: func(context.Context) error { return cause }})
+	defer a.stop()
+	c, _ := sentry(t, path, sidecar.Checkpoint)
+	w, err := c.OpenWrite(checkpointfiles.PagesFileName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Finalize(); err == nil {
+		t.Error("the sentry is told that all is well")
+	}
+	w.Close()
+	c.DecRef()
+	if _, err := (<-a.taken).Image(t.Context()); !errors.Is(err, cause) {
+		t.Errorf("image: %v", err)
+	}
+}
+
+// TestMeanwhileAborted hangs up on the sentry before and while something is done meanwhile: that ends.
+func TestMeanwhileAborted(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		t.Run(fmt.Sprint("begun ", begun), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			started := make(chan struct{})
+			a := startAgent(t, path, &agent{pages: capture.Discard{}, meanwhile: func(ctx context.Context) error {
+				close(started)
+				<-ctx.Done()
+				return ctx.Err()
+			}})
+			defer a.stop()
+			c, _ := sentry(t, path, sidecar.Checkpoint)
+			defer c.DecRef()
+			w, err := c.OpenWrite(checkpointfiles.PagesFileName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			fd, _ := memory(t, page)
+			if begun {
+				if _, err := w.RegisterSourceFD(fd, page, nil); err != nil {
+					t.Fatal(err)
+				}
+				<-started
+			}
+			taken := <-a.taken
+			taken.Abort()
+			taken.Wait()
+			if _, err := taken.Image(t.Context()); err == nil {
+				t.Error("there is an image")
+			}
+		})
 	}
 }
 

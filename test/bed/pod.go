@@ -19,11 +19,15 @@ import (
 type PodSpec struct {
 	Name        string
 	Namespace   string // "default" if empty
+	UID         string // one of its own if empty
 	Handler     string // Diapause if empty
 	Labels      map[string]string
 	Annotations map[string]string
 	// Containers are one busybox that sleeps if there is none.
 	Containers []Container
+	// Made, if set, is called once there is a sandbox, before the containers are created: what a kubelet does
+	// at that time, such as mounting parts of volumes, can be done there.
+	Made func() error
 }
 
 // Container is a container of a pod.
@@ -73,7 +77,10 @@ func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 		return nil, fmt.Errorf("bed: run pod %s/%s: %w", spec.Namespace, spec.Name, err)
 	}
 	pod := &Pod{ID: r.PodSandboxId, UID: config.Metadata.Uid, Name: spec.Name, Namespace: spec.Namespace}
-	if err := b.startContainers(ctx, pod, config, spec.Containers); err != nil {
+	if err = spec.Made(); err == nil {
+		err = b.startContainers(ctx, pod, config, spec.Containers)
+	}
+	if err != nil {
 		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
 	}
 	if pod.IP, err = b.podIP(ctx, pod.ID); err != nil {
@@ -157,6 +164,12 @@ func (s PodSpec) withDefaults() PodSpec {
 	if s.Handler == "" {
 		s.Handler = Diapause
 	}
+	if s.UID == "" {
+		s.UID = rand.Text()
+	}
+	if s.Made == nil {
+		s.Made = func() error { return nil }
+	}
 	if len(s.Containers) == 0 {
 		s.Containers = []Container{{Name: "busybox", Command: []string{"/bin/sleep", "infinity"}}}
 	}
@@ -170,7 +183,7 @@ func (s PodSpec) withDefaults() PodSpec {
 }
 
 func (b *Bed) sandboxConfig(spec PodSpec) *cri.PodSandboxConfig {
-	uid := rand.Text()
+	uid := spec.UID
 	return &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: spec.Name, Namespace: spec.Namespace, Uid: uid},
 		Hostname:     spec.Name,

@@ -1,0 +1,247 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+	"diapause.dev/volume"
+)
+
+// kubelet does for one pod what a kubelet does with emptyDir volumes.
+type kubelet struct {
+	*testing.T
+	uid string
+}
+
+// newKubelet makes the directories of a pod's volumes.
+func newKubelet(t *testing.T, uid string, volumes ...string) *kubelet {
+	t.Helper()
+	k := &kubelet{t, uid}
+	for _, name := range volumes {
+		must(t, os.MkdirAll(k.dir(name), 0o755), os.Chmod(k.dir(name), 0o777))
+	}
+	t.Cleanup(func() { must(t, os.RemoveAll(filepath.Join(volume.Kubelet, "pods", uid))) })
+	return k
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// dir returns the directory of a volume.
+func (k *kubelet) dir(name string) string {
+	dir, err := volume.Dir(k.uid, name)
+	must(k.T, err)
+	return dir
+}
+
+// part returns where a part of a volume is mounted for a container.
+func (k *kubelet) part(name, container string) string {
+	return filepath.Join(volume.Kubelet, "pods", k.uid, "volume-subpaths", name, container, "0")
+}
+
+// mount mounts a part of a volume for a container until the test ends, and makes the directory if there is none.
+func (k *kubelet) mount(name, sub, container string) error {
+	from, to := filepath.Join(k.dir(name), sub), k.part(name, container)
+	for _, dir := range []string{from, to} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := syscall.Mount(from, to, "", syscall.MS_BIND, ""); err != nil {
+		return err
+	}
+	k.Cleanup(func() { must(k.T, syscall.Unmount(to, syscall.MNT_DETACH)) })
+	return nil
+}
+
+// holding is the script of a container that holds two files open: one of which it has read the first line, and one
+// that has no name any more. Told to, it reads on in both.
+const holding = `head -c 8 /dev/urandom | od -An -tx8 > /tmp/boot
+while [ ! -e /shared/sub/lines ]; do usleep 10000; done
+exec 3</shared/sub/lines; read first <&3
+echo nameless > /shared/gone; exec 4</shared/gone; rm /shared/gone
+touch /tmp/holding
+while [ ! -e /tmp/go ]; do usleep 10000; done
+read second <&3; read gone <&4; echo "$first $second $gone" > /tmp/read; exec sleep infinity`
+
+// furnishing makes files of every kind in a volume.
+const furnishing = `cd /part; set -e; printf 'one\ntwo\nthree\n' > lines.new; mv lines.new lines
+echo -n x > plain; ln plain hard; ln -s plain soft; ln -s /etc/passwd away; mkfifo pipe; mkdir -p deep/er
+head -c 300000 /dev/urandom > bulk; dd if=/dev/zero of=holes bs=1 count=1 seek=100000000 2>/dev/null
+chown 12:34 plain; chmod 6751 bulk; chmod 1777 deep; chown -h 5:6 soft; touch -d '2001-02-03 04:05:06' deep/er pipe
+cd /alone; echo alone > mark; chmod 600 mark`
+
+// paired is a pod of two containers that share one volume, of which one mounts a part, and where one mounts a part of
+// another.
+func paired(name string, k *kubelet, annotations map[string]string) bed.PodSpec {
+	return bed.PodSpec{
+		Name: name, UID: k.uid, Annotations: annotations,
+		Made: func() error {
+			if err := k.mount("shared", "sub", "side"); err != nil {
+				return err
+			}
+			return k.mount("alone", "some/where", "side")
+		},
+		Containers: []bed.Container{
+			{Name: "app", Command: []string{"/bin/sh", "-c", holding}, Mounts: []bed.Mount{{Host: k.dir("shared"), Container: "/shared"}}},
+			{Name: "side", Image: images.Busybox, Command: []string{"/bin/sleep", "infinity"}, Mounts: []bed.Mount{
+				{Host: k.part("shared", "side"), Container: "/part"}, {Host: k.part("alone", "side"), Container: "/alone"},
+			}},
+		},
+	}
+}
+
+// tree tells what is in a volume on the node.
+func (k *kubelet) tree(name string) string {
+	k.Helper()
+	script := `cd "$0" && find . \( -type d -printf '%p %y %m %U:%G %T@\n' \) -o -printf '%p %y %m %U:%G %n %s %T@ %l\n' | sort; find . -type f | sort | xargs md5sum`
+	out, err := exec.Command("/bin/sh", "-c", script, k.dir(name)).CombinedOutput()
+	if err != nil {
+		k.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+func restoring(key string) map[string]string {
+	return map[string]string{"diapause.dev/restore-from": key, "diapause.dev/on-restore-failure": "Fail"}
+}
+
+// TestVolumes freezes a pod whose volumes lie on the node, of which its containers mount parts, and brings it
+// back among other directories: files are as they were, open ones too, and the containers share them.
+func TestVolumes(t *testing.T) {
+	n := start(t)
+	k := newKubelet(t, "pod-origin", "shared", "alone")
+	p, err := n.bed.RunPod(n.ctx, paired("origin", k, nil))
+	must(t, err)
+	n.sh(p, "side", furnishing)
+	n.sh(p, "app", "[ -e /tmp/holding ]")
+	boot := n.sh(p, "app", "cat /tmp/boot")
+	s := n.checkpoint("--stop", "origin")
+	shared, alone := k.tree("shared"), k.tree("alone")
+	must(t, n.bed.RemovePod(n.ctx, p.ID))
+
+	for _, name := range []string{"one", "two"} {
+		k := newKubelet(t, "pod-"+name, "shared", "alone")
+		p, err := n.bed.RunPod(n.ctx, paired(name, k, restoring("default/"+s.Name)))
+		must(t, err)
+		if got := k.tree("shared"); got != shared {
+			t.Errorf("the shared volume is\n%s\nwas\n%s", got, shared)
+		}
+		if got := k.tree("alone"); got != alone {
+			t.Errorf("the other volume is\n%s\nwas\n%s", got, alone)
+		}
+		if got := n.sh(p, "app", "cat /tmp/boot"); got != boot {
+			t.Errorf("the process is %s, was %s", got, boot)
+		}
+		n.sh(p, "app", "touch /tmp/go")
+		if got := n.sh(p, "app", "cat /tmp/read"); got != "one two nameless" {
+			t.Errorf("open files say %q", got)
+		}
+		n.sh(p, "side", "echo beside > /part/mark; cat /alone/mark")
+		if got := n.sh(p, "app", "cat /shared/sub/mark"); got != "beside" {
+			t.Errorf("what the containers share is %q", got)
+		}
+		n.checkpoint(p.ID)
+		must(t, n.bed.RemovePod(n.ctx, p.ID))
+	}
+}
+
+// TestVolumesRootfs does so with files alone.
+func TestVolumesRootfs(t *testing.T) {
+	n := start(t)
+	k := newKubelet(t, "pod-origin", "shared", "alone")
+	p, err := n.bed.RunPod(n.ctx, paired("origin", k, nil))
+	must(t, err)
+	n.sh(p, "side", furnishing)
+	n.sh(p, "app", "[ -e /tmp/holding ]")
+	s := n.checkpoint("--rootfs-only", "origin")
+	shared := k.tree("shared")
+	must(t, n.bed.RemovePod(n.ctx, p.ID))
+	again := newKubelet(t, "pod-again", "shared")
+	spec := paired("again", again, restoring("default/"+s.Name))
+	spec.Made = func() error { return again.mount("shared", "sub", "side") }
+	spec.Containers[0].Command, spec.Containers[1].Mounts = []string{"/bin/sleep", "infinity"}, spec.Containers[1].Mounts[:1]
+	p, err = n.bed.RunPod(n.ctx, spec)
+	must(t, err)
+	if got := again.tree("shared"); got != shared {
+		t.Errorf("the volume is\n%s\nwas\n%s", got, shared)
+	}
+	if got := n.sh(p, "side", "cat /part/plain"); got != "x" {
+		t.Errorf("the file says %q", got)
+	}
+}
+
+// TestVolumesRefused cannot have volumes in a snapshot, or not put them in place: it says why, the pod runs on or is
+// not made, and nothing stays in a volume.
+func TestVolumesRefused(t *testing.T) {
+	n := start(t)
+	k := newKubelet(t, "pod-origin", "shared", "alone")
+	p, err := n.bed.RunPod(n.ctx, paired("origin", k, nil))
+	must(t, err)
+	n.sh(p, "side", furnishing)
+	n.sh(p, "app", "[ -e /tmp/holding ]")
+	s := n.checkpoint("origin")
+
+	n.restartAgent("--volume-limit=100000")
+	n.refused([]string{"volume shared", "more than"}, "checkpoint", "origin")
+	n.refused([]string{"volume shared", "more than"}, "checkpoint", "--rootfs-only", "origin")
+	n.unpaused(p)
+	n.sh(p, "app", "true")
+	n.refusedPod(newKubelet(t, "pod-over", "shared", "alone"), s.Name, "volume shared: too much")
+	n.restartAgent()
+	n.checkpoint("origin")
+
+	n.refusedPod(newKubelet(t, "pod-missing", "alone"), s.Name, "no such volume")
+	full := newKubelet(t, "pod-full", "shared", "alone")
+	tmpfs(t, full.dir("shared"), "size=64k,mode=0777")
+	n.refusedPod(full, s.Name, "no space left")
+	occupied := newKubelet(t, "pod-occupied", "shared", "alone")
+	must(t, os.WriteFile(filepath.Join(occupied.dir("shared"), "mine"), nil, 0o600))
+	n.refusedPod(occupied, s.Name, "not empty", "mine")
+}
+
+// refusedPod tries to restore a pod: it is refused for a reason, and nothing but what was there is in its volumes.
+func (n *node) refusedPod(k *kubelet, snapshot, why string, there ...string) {
+	n.Helper()
+	p, err := n.bed.RunPod(n.ctx, paired(strings.TrimPrefix(k.uid, "pod-"), k, restoring("default/"+snapshot)))
+	if err == nil {
+		n.Errorf("%s is restored", k.uid)
+		must(n.T, n.bed.RemovePod(n.ctx, p.ID))
+		return
+	}
+	if !strings.Contains(err.Error(), why) {
+		n.Errorf("%s: %q is not in %v", k.uid, why, err)
+	}
+	var in []string
+	for _, name := range []string{"shared", "alone"} {
+		fi, err := os.Stat(k.dir(name))
+		if os.IsNotExist(err) {
+			continue
+		}
+		must(n.T, err)
+		if fi.Mode().Perm() != 0o777 {
+			n.Errorf("%s: volume %s is %v", k.uid, name, fi.Mode())
+		}
+		entries, err := os.ReadDir(k.dir(name))
+		must(n.T, err)
+		for _, e := range entries {
+			in = append(in, e.Name())
+		}
+	}
+	if !slices.Equal(in, there) {
+		n.Errorf("%s: the volumes have %v", k.uid, in)
+	}
+}
