@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fill puts the tree of a stream into the directory of a volume, which must be empty (ErrOccupied). After an
-// error it is empty again, as far as that can be done; the error says if it is not.
+// Fill puts the tree of a stream into the directory of a volume, which must be empty (ErrOccupied), or have
+// been filled before. After an error it is empty again, as far as that can be done; the error says if it is not.
 func Fill(ctx context.Context, dir string, r io.Reader) error {
 	d, err := open(dir)
 	if err != nil {
@@ -36,8 +36,16 @@ func Fill(ctx context.Context, dir string, r io.Reader) error {
 	return nil
 }
 
-// prepare marks an empty directory.
+// prepare marks an empty directory. One that was filled before is emptied: the pod begins again where it did
+// then, and what it has written since is of a life that has ended.
 func prepare(d *os.File) (mark, error) {
+	m, again, err := marked(int(d.Fd()))
+	if err == nil && again {
+		err = m.empty(d)
+	}
+	if err != nil {
+		return mark{}, err
+	}
 	if names, err := d.Readdirnames(1); !errors.Is(err, io.EOF) {
 		if err == nil {
 			err = fmt.Errorf("%w: there is %.80q", ErrOccupied, names[0])
@@ -48,7 +56,7 @@ func prepare(d *os.File) (mark, error) {
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
 		return mark{}, err
 	}
-	m := mark{Mode: st.Mode & 0o7777, UID: int(st.Uid), GID: int(st.Gid)}
+	m = mark{Mode: st.Mode & 0o7777, UID: int(st.Uid), GID: int(st.Gid)}
 	return m, m.put(int(d.Fd()))
 }
 

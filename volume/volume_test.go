@@ -183,10 +183,17 @@ func TestFillFails(t *testing.T) {
 		}
 	}
 	must(t, Fill(t.Context(), to, bytes.NewReader(s.Bytes())))
-	if err := Fill(t.Context(), to, bytes.NewReader(s.Bytes())); !errors.Is(err, ErrOccupied) {
-		t.Errorf("a second time: %v", err)
+	want := describe(t, to)
+	must(t, os.WriteFile(filepath.Join(to, "later"), nil, 0o600), Fill(t.Context(), to, bytes.NewReader(s.Bytes())))
+	if got := describe(t, to); !maps.Equal(got, want) {
+		t.Errorf("a second time there is %v", got)
 	}
-	if got := describe(t, to); len(got) < 10 {
+	other := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(other, "mine"), nil, 0o600))
+	if err := Fill(t.Context(), other, bytes.NewReader(s.Bytes())); !errors.Is(err, ErrOccupied) {
+		t.Errorf("where there is something: %v", err)
+	}
+	if got := describe(t, other); len(got) != 2 {
 		t.Errorf("what was there is gone: %v", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // with another command and another number of containers, on either node. Their init containers run.
 func TestRootfsOnly(t *testing.T) {
 	w := begin(t)
-	w.apply(strings.Replace(fmt.Sprintf(policy, w.namespace), "storageConfigName:", "snapshotScope: rootfs-only\n  storageConfigName:", 1))
+	w.apply(rootfsPolicy(w.namespace))
 	p := w.run(w.pod("web", on(w.Node(0))))
 	before := w.life(p)
 	w.write("web", "/mark", "kept")
@@ -43,4 +43,9 @@ func TestRootfsOnly(t *testing.T) {
 		}
 		w.Logf("cold %v, checkpoint %v, restored %v", p.took, s.took, again.took)
 	}
+}
+
+// rootfsPolicy is the policy of a namespace where files alone are frozen.
+func rootfsPolicy(namespace string) string {
+	return strings.Replace(fmt.Sprintf(policy, namespace), "storageConfigName:", "snapshotScope: rootfs-only\n  storageConfigName:", 1)
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +25,7 @@ head -c 3000000 /dev/urandom > bulk; chmod 1755 .`
 // can be frozen in its turn.
 func TestRootfsVolumes(t *testing.T) {
 	w := begin(t)
-	w.apply(strings.Replace(fmt.Sprintf(policy, w.namespace), "storageConfigName:", "snapshotScope: rootfs-only\n  storageConfigName:", 1))
+	w.apply(rootfsPolicy(w.namespace))
 	first := w.run(w.pod("web", on(w.Node(0)), w.sharing()))
 	w.write("web", "/mark", "kept")
 	w.write("web", "/shared/mark", "shared")
