@@ -240,6 +240,9 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 	if err := c.findVolumes(); err != nil {
 		return err
 	}
+	if err := c.warmVolumes(ctx); err != nil {
+		return err
+	}
 	if err := c.warm(); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,30 @@ func (c *checkpoint) addPart(root, name string, inside map[string]bool, known bo
 func (c *checkpoint) addVolume(root, dir, name string) {
 	c.volumes = append(c.volumes, onNode{name: name, dir: filepath.Join(root, dir)})
 }
+
+// warmVolumes reads the volumes before the pause, so that none of it is spent on waiting for a disk, or on
+// volumes that are too large. They may change meanwhile: what else is wrong shows then.
+func (c *checkpoint) warmVolumes(ctx context.Context) error {
+	left := c.cfg.VolumeLimit
+	for _, v := range c.volumes {
+		var sum counted
+		if err := volume.Save(ctx, v.dir, &sum, left); errors.Is(err, volume.ErrLimit) {
+			return fmt.Errorf("volume %s of pod %s: %w", v.name, c.pod, err)
+		}
+		left -= int64(sum)
+	}
+	return ctx.Err()
+}
+
+// counted is a volume.Sink that keeps the number of bytes.
+type counted int64
+
+func (n *counted) Write(p []byte) (int, error) {
+	*n += counted(len(p))
+	return len(p), nil
+}
+
+func (*counted) Cut() {}
 
 // captureVolumes copies the volumes while the sandbox is paused.
 func (c *checkpoint) captureVolumes(ctx context.Context) error {

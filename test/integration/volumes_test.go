@@ -79,9 +79,9 @@ read second <&3; read gone <&4; echo "$first $second $gone" > /tmp/read; exec sl
 
 // furnishing makes files of every kind in a volume.
 const furnishing = `cd /part; set -e; printf 'one\ntwo\nthree\n' > lines.new; mv lines.new lines
-echo -n x > plain; ln plain hard; ln -s plain soft; ln -s /etc/passwd away; mkfifo pipe; mkdir -p deep/er
+echo -n x > plain; ln plain hard; ln -s plain soft; ln -s /etc/passwd away; mkdir -p deep/er
 head -c 300000 /dev/urandom > bulk; dd if=/dev/zero of=holes bs=1 count=1 seek=100000000 2>/dev/null
-chown 12:34 plain; chmod 6751 bulk; chmod 1777 deep; chown -h 5:6 soft; touch -d '2001-02-03 04:05:06' deep/er pipe
+chown 12:34 plain; chmod 6751 bulk; chmod 1777 deep; chown -h 5:6 soft; touch -d '2001-02-03 04:05:06' deep/er
 cd /alone; echo alone > mark; chmod 600 mark`
 
 // paired is a pod of two containers that share one volume, of which one mounts a part, and where one mounts a part of
@@ -104,10 +104,11 @@ func paired(name string, k *kubelet, annotations map[string]string) bed.PodSpec 
 	}
 }
 
-// tree tells what is in a volume on the node.
+// tree tells what is in a volume on the node. When its directory was changed last is left out: gVisor makes files that
+// have no name any more anew, and takes their names away.
 func (k *kubelet) tree(name string) string {
 	k.Helper()
-	script := `cd "$0" && find . \( -type d -printf '%p %y %m %U:%G %T@\n' \) -o -printf '%p %y %m %U:%G %n %s %T@ %l\n' | sort; find . -type f | sort | xargs md5sum`
+	script := `cd "$0" && find . \( -path . -printf '%p %y %m %U:%G\n' \) -o \( -type d -printf '%p %y %m %U:%G %T@\n' \) -o -printf '%p %y %m %U:%G %n %s %T@ %l\n' | sort; find . -type f | sort | xargs md5sum`
 	out, err := exec.Command("/bin/sh", "-c", script, k.dir(name)).CombinedOutput()
 	if err != nil {
 		k.Fatalf("%v: %s", err, out)
