@@ -85,16 +85,23 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 func (s *sandbox) fillOne(ctx context.Context, dir, name, request string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	var full error // there is no room, and nothing is read
 	r, w := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.CloseWithError(s.agent.readVolume(ctx, request, name, w, func(size int64) error { return room(dir, size) }))
+		w.CloseWithError(s.agent.readVolume(ctx, request, name, w, func(size int64) error {
+			full = room(dir, size)
+			return full
+		}))
 	}()
 	err := volume.Fill(ctx, dir, r)
 	cancel(err)
 	r.CloseWithError(io.ErrClosedPipe)
 	<-done
+	if full != nil {
+		return full
+	}
 	return err
 }
 
