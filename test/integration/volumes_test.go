@@ -185,6 +185,66 @@ func TestVolumesRootfs(t *testing.T) {
 	}
 }
 
+// TestVolumesWorkload has a process save its own sandbox, whose volume lies on the node.
+func TestVolumesWorkload(t *testing.T) {
+	n := start(t)
+	saving := func(name string, k *kubelet, annotations map[string]string) bed.PodSpec {
+		spec := single(name, k, annotations)
+		spec.Annotations["dev.gvisor.internal.checkpoint.enable"] = "true"
+		spec.Containers[0].Command = []string{"/bin/sh", "-c", selfSaving}
+		return spec
+	}
+	k := newKubelet(t, "pod-origin", "data")
+	p, err := n.bed.RunPod(n.ctx, saving("author", k, map[string]string{}))
+	must(t, err)
+	n.sh(p, "app", "echo saved > /data/mark")
+	n.touch(p, "/tmp/go")
+	if got := n.readFile(p, "/tmp/result"); got != "resume" {
+		t.Errorf("the origin read %q", got)
+	}
+	s := n.madeOf(p)
+	n.sh(p, "app", "echo later > /data/mark")
+	again := newKubelet(t, "pod-again", "data")
+	p, err = n.bed.RunPod(n.ctx, saving("again", again, restoring("default/"+s.Name)))
+	must(t, err)
+	if got := n.readFile(p, "/tmp/result"); got != "restore" {
+		t.Errorf("the branch read %q", got)
+	}
+	if got := n.readFile(p, "/data/mark"); got != "saved" {
+		t.Errorf("the volume says %q", got)
+	}
+}
+
+// TestVolumesInherit takes two snapshots of a pod, whose volume has another large file in between: what was there is not
+// stored again.
+func TestVolumesInherit(t *testing.T) {
+	n := start(t)
+	k := newKubelet(t, "pod-origin", "data")
+	p, err := n.bed.RunPod(n.ctx, single("origin", k, nil))
+	must(t, err)
+	n.sh(p, "app", "head -c 30000000 /dev/urandom > /data/m")
+	n.checkpoint("origin")
+	before := n.packed()
+	n.sh(p, "app", "head -c 1000000 /dev/urandom > /data/a; echo > /data/z")
+	n.checkpoint("origin")
+	if grown := n.packed() - before; grown < 1_000_000 || grown > 10_000_000 {
+		t.Errorf("the spool has grown by %d bytes from %d", grown, before)
+	}
+}
+
+// packed returns how many bytes of packs are in the spool.
+func (n *node) packed() (sum int64) {
+	n.Helper()
+	packs, err := filepath.Glob(filepath.Join(spoolRoot, "*/packs/*"))
+	must(n.T, err)
+	for _, p := range packs {
+		fi, err := os.Stat(p)
+		must(n.T, err)
+		sum += fi.Size()
+	}
+	return sum
+}
+
 // TestVolumesRefused cannot have volumes in a snapshot, or not put them in place: it says why, the pod runs on or is
 // not made, and nothing stays in a volume.
 func TestVolumesRefused(t *testing.T) {
