@@ -1,11 +1,12 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"io/fs"
+	"maps"
+	"os"
 	"slices"
 
 	"diapause.dev/cri"
@@ -18,7 +19,7 @@ import (
 // onNode is an emptyDir volume that lies on the node, and not inside the sandbox, on its way into a snapshot.
 type onNode struct {
 	name   string
-	dir    string          // path of its directory, for the agent
+	dir    *os.File        // nil once it has been captured
 	stream *capture.Stream // nil until it has been captured
 }
 
@@ -28,15 +29,16 @@ func (c *checkpoint) findVolumes() error {
 	if err != nil {
 		return err
 	}
-	whole, part := make(map[string]string), make(map[string]string) // paths by name
+	found := make(map[string]mounted)
 	for path := range mounts {
-		if name, all, ok := volume.Mounted(c.pod.UID, path); ok && all {
-			whole[name] = path
-		} else if ok {
-			part[name] = path
+		if name, whole, ok := volume.Mounted(c.pod.UID, path); ok {
+			m := found[name]
+			found[name] = mounted{whole: m.whole || whole, part: m.part || !whole}
+		} else if volume.Elsewhere(c.pod.UID, path) {
+			c.log.Warn("a volume is not part of the snapshot: it is looked for in "+volume.Kubelet, "path", path)
 		}
 	}
-	if len(whole)+len(part) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
 	root, err := runsc.NodeRoot(c.pod.SandboxPID)
@@ -47,40 +49,40 @@ func (c *checkpoint) findVolumes() error {
 	if err != nil {
 		return err
 	}
-	for name, path := range whole {
-		if !inside[path] {
-			c.addVolume(root, path, name)
-		}
-	}
-	for name := range part {
-		if err := c.addPart(root, name, inside, whole[name] != ""); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if err := c.addVolume(root, name, found[name], inside); err != nil {
 			return err
 		}
 	}
-	slices.SortFunc(c.volumes, func(a, b onNode) int { return cmp.Compare(a.name, b.name) })
 	return nil
 }
 
-// addPart adds a volume that is mounted in part if it is an emptyDir. Whoever mounts the whole of it must
-// have the same files.
-func (c *checkpoint) addPart(root, name string, inside map[string]bool, known bool) error {
-	dir, err := volume.Dir(c.pod.UID, name)
+// mounted says how a volume is mounted by the containers.
+type mounted struct{ whole, part bool }
+
+// addVolume adds a volume if it is an emptyDir that lies on the node. Who mounts the whole of it and who mounts a part
+// must have the same files.
+func (c *checkpoint) addVolume(root, name string, m mounted, inside map[string]bool) error {
+	path, err := volume.Dir(c.pod.UID, name)
 	if err != nil {
 		return err
 	}
-	if inside[dir] {
+	if inside[path] && m.part {
 		return fmt.Errorf("pod %s: volume %s: %w: a container mounts a part of it from the node, and what others mount is kept inside the sandbox: take the annotations dev.gvisor.spec.mount.%s.* off the pod",
 			c.pod, name, ErrVolume, name)
 	}
-	there, err := volume.Exists(root, dir)
-	if err == nil && there && !known {
-		c.addVolume(root, dir, name)
+	if inside[path] {
+		return nil
 	}
-	return err
-}
-
-func (c *checkpoint) addVolume(root, dir, name string) {
-	c.volumes = append(c.volumes, onNode{name: name, dir: filepath.Join(root, dir)})
+	dir, err := volume.Open(root, path)
+	if errors.Is(err, fs.ErrNotExist) && !m.whole { // a volume of another kind
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pod %s: volume %s: %w", c.pod, name, err)
+	}
+	c.volumes = append(c.volumes, onNode{name: name, dir: dir})
+	return nil
 }
 
 // warmVolumes reads the volumes before the pause, so that none of it is spent on waiting for a disk, or on
@@ -119,6 +121,8 @@ func (c *checkpoint) captureVolumes(ctx context.Context) error {
 		if err == nil {
 			err = v.stream.Seal()
 		}
+		err = errors.Join(err, v.dir.Close()) // the kubelet may want to unmount it
+		v.dir = nil
 		if err != nil {
 			return fmt.Errorf("capture volume %s of pod %s: %w", v.name, c.pod, err)
 		}
@@ -153,10 +157,14 @@ func (c *checkpoint) volumeBytes() (n int64) {
 // closeVolumes gives back what was captured of volumes.
 func (c *checkpoint) closeVolumes() {
 	for _, v := range c.volumes {
-		if v.stream == nil {
-			continue
+		var err error
+		if v.dir != nil {
+			err = v.dir.Close()
 		}
-		if err := v.stream.Close(); err != nil {
+		if v.stream != nil {
+			err = errors.Join(err, v.stream.Close())
+		}
+		if err != nil {
 			c.log.Warn("volume not closed", "error", err)
 		}
 	}

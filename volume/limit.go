@@ -12,6 +12,8 @@ const (
 	// maxName and maxTarget bound names and the targets of symbolic links, in bytes (PATH_MAX).
 	maxName   = 4095
 	maxTarget = 4095
+	// maxHeld bounds the names that are held in memory, in bytes.
+	maxHeld = 256 << 20
 	// maxDepth bounds how deep directories lie in each other: each that is open is a descriptor.
 	maxDepth = 256
 	// maxExtents bounds in how many pieces a file with holes is taken.

@@ -129,10 +129,16 @@ func clean(dir string) error {
 
 // empty takes everything out of a directory and gives it the metadata and the lack of a mark that it had.
 func (m mark) empty(d *os.File) error {
+	fd := int(d.Fd())
+	if m.Whole { // what is not taken out now will be later
+		m.Whole = false
+		if err := m.put(fd); err != nil {
+			return err
+		}
+	}
 	if err := removeAll(d); err != nil {
 		return err
 	}
-	fd := int(d.Fd())
 	err := errors.Join(unix.Fchown(fd, m.UID, m.GID), unix.Fchmod(fd, m.Mode))
 	if err == nil {
 		err = unix.Fremovexattr(fd, markName)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Kubelet is the kubelet's directory, the one where gVisor's shim too looks for volumes.
@@ -50,6 +52,14 @@ func Mounted(pod, path string) (name string, whole, ok bool) {
 	return name, whole, ok && validName.MatchString(name)
 }
 
+// Elsewhere reports whether a path of the node is, by its looks, that of a pod's volume in the directory of a kubelet
+// that is not at its usual place.
+func Elsewhere(pod, path string) bool {
+	_, _, here := Mounted(pod, path)
+	in := filepath.Join("/pods", pod) + "/"
+	return !here && (strings.Contains(path, in+volumesDir+"/") || strings.Contains(path, in+subpathsDir+"/"))
+}
+
 // The names of the parts of a snapshot that hold a volume each.
 const (
 	partPrefix = "volume-"
@@ -73,11 +83,20 @@ func OfPart(part string) (name string, ok bool, err error) {
 	return name, true, nil
 }
 
-// Exists reports whether a directory is there; root is where the root of the node's file system is.
-func Exists(root, dir string) (bool, error) {
-	fi, err := os.Lstat(filepath.Join(root, dir))
-	if os.IsNotExist(err) {
-		return false, nil
+// Open opens the directory of a volume to be saved. Root is a path of the root of the node's file system: what the
+// node has by symbolic links on the way there is looked for below it.
+func Open(root, dir string) (*os.File, error) {
+	at, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the node's root %s: %w", root, err)
 	}
-	return err == nil && fi.IsDir(), err
+	defer unix.Close(at)
+	fd, err := unix.Openat2(at, dir, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	return os.NewFile(uintptr(fd), dir), nil
 }

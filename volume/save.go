@@ -27,14 +27,10 @@ const copySize = 256 << 10
 // apart is how large a file must be to be stored apart from what is beside it, in bytes.
 const apart = 32 << 10
 
-// Save writes the tree of a volume, whose directory is at dir, to a stream of at most limit bytes.
+// Save writes the tree of a volume to a stream of at most limit bytes.
 // Nothing may change in it meanwhile, but whatever does, nothing else is read.
-func Save(ctx context.Context, dir string, to Sink, limit int64) error {
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer unix.Close(fd)
+func Save(ctx context.Context, dir *os.File, to Sink, limit int64) error {
+	fd := int(dir.Fd())
 	s := &saver{ctx: ctx, sink: &bounded{Sink: to, left: limit, limit: limit}, linked: make(map[inode]string), buf: make([]byte, copySize)}
 	s.tw = tar.NewWriter(s.sink)
 	var st unix.Stat_t
@@ -71,6 +67,7 @@ type saver struct {
 	sink    Sink
 	entries int
 	linked  map[inode]string // names of files that have more than one
+	held    int              // bytes of names that are held
 	buf     []byte
 }
 
@@ -102,6 +99,7 @@ func (s *saver) directory(fd int, name string, st *unix.Stat_t, depth int) error
 		if err := s.entry(int(f.Fd()), name, n, depth); err != nil {
 			return err
 		}
+		s.held -= len(n)
 	}
 	return nil
 }
@@ -114,6 +112,11 @@ func (s *saver) names(f *os.File) (names []string, err error) {
 	for {
 		more, err := f.Readdirnames(namesAtOnce)
 		names = append(names, more...)
+		for _, n := range more {
+			if err := s.hold(n); err != nil {
+				return nil, err
+			}
+		}
 		if errors.Is(err, io.EOF) {
 			slices.Sort(names)
 			return names, nil
@@ -125,6 +128,14 @@ func (s *saver) names(f *os.File) (names []string, err error) {
 			return nil, fmt.Errorf("%w: more than %d entries", ErrLimit, MaxEntries)
 		}
 	}
+}
+
+// hold counts a name that is held in memory.
+func (s *saver) hold(name string) error {
+	if s.held += len(name); s.held > maxHeld {
+		return fmt.Errorf("%w: names of more than %d bytes", ErrLimit, maxHeld)
+	}
+	return nil
 }
 
 // entry writes what a name in an open directory stands for. One that is gone by now is no error.
@@ -179,6 +190,9 @@ func (s *saver) leaf(fd int, name string, st *unix.Stat_t) error {
 		i := inode{uint64(st.Dev), st.Ino}
 		if first, ok := s.linked[i]; ok {
 			return s.write(&tar.Header{Format: tar.FormatPAX, Typeflag: tar.TypeLink, Name: name, Linkname: first})
+		}
+		if err := s.hold(name); err != nil {
+			return err
 		}
 		s.linked[i] = name
 	}

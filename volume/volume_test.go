@@ -30,10 +30,16 @@ const plenty = 1 << 40
 func save(t testing.TB, dir string) *stream {
 	t.Helper()
 	s := new(stream)
-	if err := Save(t.Context(), dir, s, plenty); err != nil {
-		t.Fatal(err)
-	}
+	must(t, saveTo(t, dir, s, plenty))
 	return s
+}
+
+func saveTo(t testing.TB, dir string, s *stream, limit int64) error {
+	t.Helper()
+	d, err := Open("/", dir)
+	must(t, err)
+	defer d.Close()
+	return Save(t.Context(), d, s, limit)
 }
 
 // must fails the test at an error of the steps that make a tree.
@@ -159,12 +165,12 @@ func TestRoundTrip(t *testing.T) {
 
 func TestSaveLimit(t *testing.T) {
 	dir := tree(t)
-	if err := Save(t.Context(), dir, new(stream), 100_000); !errors.Is(err, ErrLimit) {
+	if err := saveTo(t, dir, new(stream), 100_000); !errors.Is(err, ErrLimit) {
 		t.Errorf("100,000 bytes: %v", err)
 	}
 	deep := strings.Repeat("d/", maxDepth+1)
 	must(t, os.MkdirAll(filepath.Join(dir, deep), 0o700))
-	if err := Save(t.Context(), dir, new(stream), plenty); !errors.Is(err, ErrLimit) {
+	if err := saveTo(t, dir, new(stream), plenty); !errors.Is(err, ErrLimit) {
 		t.Errorf("%d directories in each other: %v", maxDepth+1, err)
 	}
 }
@@ -335,7 +341,7 @@ func FuzzFill(f *testing.F) {
 			t.Fatalf("after %v the volume has %v, %v", err, in, dirErr)
 		}
 		if err == nil { // what is taken can be saved in its turn
-			must(t, Save(t.Context(), to, new(stream), plenty), os.RemoveAll(to))
+			must(t, saveTo(t, to, new(stream), plenty), os.RemoveAll(to))
 		}
 	})
 }
@@ -364,6 +370,27 @@ func FuzzExtents(f *testing.F) {
 	})
 }
 
+// TestOpen opens a directory below another root, to which symbolic links lead there.
+func TestOpen(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, "disk/v"), 0o700), os.Symlink("/disk", filepath.Join(root, "var")),
+		os.Symlink("/disk/v", filepath.Join(root, "disk/link")), os.WriteFile(filepath.Join(root, "disk/v/here"), nil, 0o600))
+	d, err := Open(root, "/var/v")
+	must(t, err)
+	defer d.Close()
+	s := new(stream)
+	must(t, Save(t.Context(), d, s, plenty))
+	if !bytes.Contains(s.Bytes(), []byte("here")) {
+		t.Error("it is another directory")
+	}
+	if _, err := Open(root, "/var/none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one that is not there: %v", err)
+	}
+	if _, err := Open(root, "/var/link"); err == nil {
+		t.Error("a link is taken for a volume")
+	}
+}
+
 func TestPlace(t *testing.T) {
 	const pod = "0f5e8a52-1a2b-4c3d-8e9f-001122334455"
 	for path, want := range map[string]string{
@@ -380,6 +407,14 @@ func TestPlace(t *testing.T) {
 		name, whole, ok := Mounted(pod, path)
 		if got := fmt.Sprint(name, " ", whole, " ", ok); ok != strings.HasSuffix(want, "true") || ok && got != want {
 			t.Errorf("%s is %s, want %s", path, got, want)
+		}
+	}
+	for path, want := range map[string]bool{
+		"/data/kubelet/pods/" + pod + "/volume-subpaths/a/b/0": true, "/data/kubelet/pods/" + pod + "/volumes/kubernetes.io~empty-dir/a": true,
+		Kubelet + "/pods/" + pod + "/volume-subpaths/a/b/0": false, Kubelet + "/pods/" + pod + "/volumes/kubernetes.io~secret/a": false,
+	} {
+		if got := Elsewhere(pod, path); got != want {
+			t.Errorf("%s is elsewhere: %v", path, got)
 		}
 	}
 	for _, bad := range [][2]string{{"..", "a"}, {"", "a"}, {pod, ""}, {pod, ".."}, {pod, "a/b"}, {pod, "A"}, {pod, strings.Repeat("a", 64)}} {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
@@ -59,19 +61,17 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 	defer cancel()
 	for _, name := range a.resp.GetVolumes() {
 		dir, err := volume.Dir(s.pod.uid, name)
-		there := false
 		if err == nil {
-			there, err = volume.Exists("/", dir)
+			_, err = os.Lstat(dir)
 		}
-		if err == nil && !there && a.rootfs() { // such a pod may have other volumes
+		if errors.Is(err, fs.ErrNotExist) && a.rootfs() { // such a pod may have other volumes
 			log.L.Infof("sandbox %s has no volume %s", s.pod.sandbox, name)
 			continue
 		}
-		if err == nil && !there {
-			err = fmt.Errorf("the pod has no such volume: there is no %s", dir)
-		}
 		if err == nil {
 			err = s.fillOne(ctx, dir, name, a.resp.GetRequest())
+		} else {
+			err = fmt.Errorf("the pod has no such volume: %w", err)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("volume %s: %w", name, err), volume.Empty(s.pod.uid, put))
