@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	localv1 "diapause.dev/api/local/v1"
@@ -11,11 +12,19 @@ import (
 	"diapause.dev/volume"
 )
 
-// The sizes, in bytes, of what is read of a volume at a time, and of what is sent.
+// The sizes, in bytes, of what is read of a volume at a time, and of what is sent; and how many reads are begun
+// before one is sent.
 const (
-	volumeRead = 4 << 20
-	volumeSend = 1 << 20
+	volumeRead  = 4 << 20
+	volumeSend  = 1 << 20
+	volumeAhead = 3
 )
+
+// isVolume reports whether a part of a snapshot holds a volume.
+func isVolume(part string) bool {
+	_, ok, err := volume.OfPart(part)
+	return ok && err == nil
+}
 
 // volumesOf returns the names of the volumes that a snapshot holds, none of which is larger than all
 // that are allowed.
@@ -55,18 +64,48 @@ func (s *shimService) ReadVolume(req *localv1.ReadVolumeRequest, stream grpc.Ser
 	if req.Offset < 0 || req.Offset > size {
 		return toStatus(fmt.Errorf("%w: byte %d of %d", ErrInvalid, req.Offset, size))
 	}
-	buf := make([]byte, min(volumeRead, size-req.Offset))
-	for off := req.Offset; off < size; {
-		p := buf[:min(int64(len(buf)), size-off)]
-		if err := src.readPatiently(stream.Context(), part, off, p); err != nil {
-			return toStatus(err)
+	return toStatus(src.send(stream, part, req.Offset, size))
+}
+
+// piece is a part of a volume that is being read.
+type piece struct {
+	data []byte
+	read chan error // holds one once it has been
+}
+
+// send sends a volume from off on, and reads ahead of what is being sent.
+func (s *source) send(stream grpc.ServerStreamingServer[localv1.ReadVolumeResponse], part string, off, size int64) error {
+	g, ctx := errgroup.WithContext(stream.Context())
+	pieces := make(chan piece, volumeAhead)
+	g.Go(func() error {
+		defer close(pieces)
+		for ; off < size; off += volumeRead {
+			p, at := piece{make([]byte, min(volumeRead, size-off)), make(chan error, 1)}, off
+			select {
+			case pieces <- p:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			g.Go(func() error {
+				err := s.readPatiently(ctx, part, at, p.data)
+				p.read <- err
+				return err
+			})
 		}
-		for data := range slices.Chunk(p, volumeSend) {
-			if err := stream.Send(&localv1.ReadVolumeResponse{Size: size, Data: data}); err != nil {
+		return nil
+	})
+	g.Go(func() error {
+		for p := range pieces {
+			if err := <-p.read; err != nil {
 				return err
 			}
+			for data := range slices.Chunk(p.data, volumeSend) {
+				if err := stream.Send(&localv1.ReadVolumeResponse{Size: size, Data: data}); err != nil {
+					return err
+				}
+			}
 		}
-		off += int64(len(p))
-	}
-	return nil
+		return nil
+	})
+	return g.Wait()
 }

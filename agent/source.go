@@ -74,7 +74,9 @@ func (s *source) read(ctx context.Context, file string, off int64, p []byte) err
 		return err
 	}
 	defer release()
-	s.restore.asked.add(r.Reader, file, off, int64(len(p)))
+	if !isVolume(file) { // which is read from its beginning to its end
+		s.restore.asked.add(r.Reader, file, off, int64(len(p)))
+	}
 	return r.ReadAt(ctx, file, off, [][]byte{p})
 }
 

@@ -75,14 +75,18 @@ func (rs *restores) prefetch(s *sharedReader) {
 	rs.beside.Go(func() { fetch("memory", s.first) })
 }
 
-// files returns the chunks of all files but the memory.
+// files returns the chunks of all files but the memory: the image's first, whatever volumes there are.
 func (s *sharedReader) files(context.Context) (chunks []storage.ChunkRef) {
+	var volumes []storage.ChunkRef
 	for _, f := range s.manifest.Files {
-		if f.Name != checkpointfiles.PagesFileName {
+		switch {
+		case isVolume(f.Name):
+			volumes = append(volumes, s.Locate(f.Name, 0, f.Size)...)
+		case f.Name != checkpointfiles.PagesFileName:
 			chunks = append(chunks, s.Locate(f.Name, 0, f.Size)...)
 		}
 	}
-	return chunks
+	return append(chunks, volumes...)
 }
 
 // first returns the working set, or chunks of the memory from its beginning on if there is none.

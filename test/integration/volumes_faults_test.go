@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -80,7 +81,7 @@ func (n *node) bulkyVolume(mib string) (snapshot, sum string) {
 	p, err := n.bed.RunPod(n.ctx, single("origin", k, nil))
 	must(n.T, err)
 	sum = n.sh(p, "app", "cd /data; for i in 1 2 3 4; do head -c "+mib+"000000 /dev/urandom > $i; done; md5sum *")
-	return n.checkpoint("--no-wait", p.ID).Name, sum
+	return n.checkpoint(p.ID).Name, sum
 }
 
 // filling runs a pod that is to be restored, and returns when its volume is being filled and the agent, in the midst
@@ -107,7 +108,7 @@ func (n *node) filling(spec bed.PodSpec, k *kubelet) (pod **bed.Pod, started <-c
 // TestVolumesAgentKilled kills the agent while a volume is being filled: the next one sends the rest.
 func TestVolumesAgentKilled(t *testing.T) {
 	n := start(t)
-	s, sum := n.bulkyVolume("50")
+	s, sum := n.bulkyVolume("25")
 	k := newKubelet(t, "pod-again", "data")
 	pod, started := n.filling(single("again", k, restoring("default/"+s)), k)
 	n.agent.Kill()
@@ -121,7 +122,7 @@ func TestVolumesAgentKilled(t *testing.T) {
 // TestVolumesShimKilled kills the shim while a volume is being filled: a pod that is started anew finds it empty.
 func TestVolumesShimKilled(t *testing.T) {
 	n := start(t)
-	s, sum := n.bulkyVolume("50")
+	s, sum := n.bulkyVolume("25")
 	k := newKubelet(t, "pod-again", "data")
 	others := n.shims()
 	_, started := n.filling(single("again", k, restoring("default/"+s)), k)
@@ -164,4 +165,45 @@ func (n *node) shims() map[int]bool {
 		}
 	}
 	return all
+}
+
+// TestVolumesDamaged damages what is stored, of a volume and of the kernel's state, which comes after it: the restore is refused or fails, and the
+// volume is empty.
+func TestVolumesDamaged(t *testing.T) {
+	n := start(t)
+	s, sum := n.bulkyVolume("4")
+	packs := n.glob("default/packs/*")
+	for name, at := range map[string]int{"volume": 5_000_000, "state": 16_030_000} {
+		t.Run(name, func(t *testing.T) {
+			k := newKubelet(t, "pod-"+name, "data")
+			undo := n.damage(packs, func(b []byte) []byte {
+				b[at] ^= 1
+				return b
+			})
+			_, err := n.bed.RunPod(n.ctx, single(name, k, restoring("default/"+s)))
+			undo()
+			if err == nil {
+				t.Fatal("it is restored")
+			}
+			if damaged := strings.Contains(err.Error(), "volume data"); damaged != (name == "volume") {
+				t.Errorf("the reason is %v", err)
+			}
+			if in, err := os.ReadDir(k.dir("data")); err != nil || len(in) > 0 {
+				t.Errorf("the volume has %v, %v", in, err)
+			}
+			p, err := n.bed.RunPod(n.ctx, single(name, k, restoring("default/"+s)))
+			must(t, err)
+			if got := n.sh(p, "app", "cd /data; md5sum *"); got != sum {
+				t.Errorf("the volume has\n%s\nhad\n%s", got, sum)
+			}
+		})
+	}
+	cold := newKubelet(t, "pod-cold", "data")
+	undo := n.damage(packs, flip(0.3))
+	defer undo()
+	p, err := n.bed.RunPod(n.ctx, single("cold", cold, map[string]string{"diapause.dev/restore-from": "default/" + s}))
+	must(t, err)
+	if got := n.sh(p, "app", "ls /data"); got != "" {
+		t.Errorf("a pod that starts cold finds %q", got)
+	}
 }
