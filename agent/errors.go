@@ -10,8 +10,8 @@ import (
 
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/volume"
 	"diapause.dev/storage"
-	"diapause.dev/volume"
 )
 
 // Kinds of errors of requests.

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc/volume"
 	"diapause.dev/storage"
-	"diapause.dev/volume"
 )
 
 // The sizes, in bytes, of what is read of a volume at a time, and of what is sent; and how many reads are begun

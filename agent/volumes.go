@@ -12,8 +12,8 @@ import (
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/volume"
 	"diapause.dev/storage"
-	"diapause.dev/volume"
 )
 
 // onNode is an emptyDir volume that lies on the node, and not inside the sandbox, on its way into a snapshot.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
-	"diapause.dev/volume"
+	"diapause.dev/runsc/volume"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"

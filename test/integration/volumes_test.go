@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"diapause.dev/runsc/volume"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
-	"diapause.dev/volume"
 )
 
 // kubelet does for one pod what a kubelet does with emptyDir volumes.
