@@ -74,7 +74,7 @@ func (s *installation) run(f func(*cobra.Command, install.Options) error) func(*
 			return err
 		}
 		if o.Restart, err = o.Restarter(s.restart); err != nil {
-			return err
+			return usageError{err}
 		}
 		o.Flags = install.DefaultFlags()
 		for name, value := range s.flags {

@@ -23,10 +23,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	err := execute(ctx, os.Args[1:])
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "diapause-agent:", err)
-		os.Exit(1)
 	}
+	stop()
+	os.Exit(exitCode(err))
 }
 
 func command() *cobra.Command {
@@ -81,18 +83,18 @@ func command() *cobra.Command {
 func logger(level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level: %w", err)
+		return nil, usageError{fmt.Errorf("--log-level: %w", err)}
 	}
 	gvisorlog.SetTarget(gvisorlog.GoogleEmitter{Writer: &gvisorlog.Writer{Next: io.Discard}})
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
 }
 
 func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
+	if err := check(cfg); err != nil {
+		return usageError{err}
+	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("must run as root")
-	}
-	if err := check(cfg); err != nil {
-		return err
 	}
 	a, err := agent.New(ctx, cfg)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -24,5 +25,23 @@ func TestCheck(t *testing.T) {
 		if err := check(bad); err == nil || !strings.HasPrefix(err.Error(), flag) {
 			t.Errorf("%s: %v", flag, err)
 		}
+	}
+}
+
+// TestExitCode tells a wrong command line from a failure.
+func TestExitCode(t *testing.T) {
+	for _, args := range [][]string{
+		{"--no-such-flag"}, {"--arena=many"}, {"freeze"}, {"--store=/store"}, {"--log-level=loud"},
+		{"install", "--no-such-flag"}, {"install", "here"}, {"install", "--log-level=loud"}, {"uninstall", "--restart="},
+	} {
+		if err := execute(t.Context(), args); exitCode(err) != exitUsage {
+			t.Errorf("%q: exit code %d: %v", args, exitCode(err), err)
+		}
+	}
+	if err := execute(t.Context(), []string{"--version"}); exitCode(err) != exitOK {
+		t.Errorf("--version: %v", err)
+	}
+	if code := exitCode(errors.New("disk full")); code != exitFailure {
+		t.Errorf("a failure: exit code %d", code)
 	}
 }

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes, those of diapause(1).
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// usageError is a command line that cannot be run.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// execute runs a command line.
+func execute(ctx context.Context, args []string) error {
+	c, understood := command(), false
+	c.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
+	c.SetArgs(args)
+	err := c.ExecuteContext(ctx)
+	if err != nil && !understood {
+		err = usageError{fmt.Errorf("%w; see --help", err)}
+	}
+	return err
+}
+
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, new(usageError)):
+		return exitUsage
+	}
+	return exitFailure
+}
