@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"testing"
 
 	"diapause.dev/api/snapshot"
@@ -27,10 +26,10 @@ func (r *removals) Remove(context.Context, snapshot.Key) (bool, error) {
 
 func (r *removals) Stores(context.Context) ([]string, error) { return []string{r.store}, nil }
 
-// TestRemoveAsksTheCluster: nothing is removed on the node behind the cluster's back.
-func TestRemoveAsksTheCluster(t *testing.T) {
-	cluster := &removals{store: "dir:" + t.TempDir()}
-	a := &Agent{log: slog.New(slog.DiscardHandler), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}, cluster: cluster}
+// newStoring returns an agent of a cluster that has a spool and a store, and does nothing by itself.
+func newStoring(t *testing.T, cluster Cluster) *Agent {
+	t.Helper()
+	a := &Agent{log: quiet, journal: newJournal(t), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}, cluster: cluster}
 	a.stores, a.restores = newStores("dir:"+t.TempDir(), a.openStore), newRestores(a)
 	t.Cleanup(func() {
 		if err := a.stores.close(); err != nil {
@@ -44,14 +43,26 @@ func TestRemoveAsksTheCluster(t *testing.T) {
 	if a.spool, err = storage.Open(t.Context(), b, storage.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	k := snapshot.Key{Namespace: "n", Name: "s"}
-	w, err := a.spool.NewWriter(t.Context(), k, storage.WriterOptions{})
+	return a
+}
+
+// put puts a snapshot of nothing into a store.
+func put(t *testing.T, s *storage.Store, k snapshot.Key) {
+	t.Helper()
+	w, err := s.NewWriter(t.Context(), k, storage.WriterOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Commit(t.Context(), snapshot.Meta{Key: k, UID: "u"}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestRemoveAsksTheCluster: nothing is removed on the node behind the cluster's back.
+func TestRemoveAsksTheCluster(t *testing.T) {
+	cluster := &removals{store: "dir:" + t.TempDir()}
+	a, k := newStoring(t, cluster), snapshot.Key{Namespace: "n", Name: "s"}
+	put(t, a.spool, k)
 	if s, err := a.openStores(t.Context()); err != nil || len(s) != 2 || s[1].Backend().Location() != cluster.store {
 		t.Errorf("the cluster's store is not one of the agent's: %v, %v", s, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -89,10 +90,10 @@ func restoredPod(p *cri.Pod, took time.Duration) *localv1.RestoredPod {
 // List implements localv1.AgentServer.
 func (s *service) List(ctx context.Context, req *localv1.ListRequest) (*localv1.ListResponse, error) {
 	found, damaged, err := s.list(ctx, req.Namespace)
-	if err != nil {
-		damaged = append(damaged, "the store: "+err.Error())
-	}
 	resp := &localv1.ListResponse{Damaged: damaged}
+	if err != nil {
+		resp.Unreachable = strings.Split(err.Error(), "\n") // one for each store
+	}
 	for _, f := range found {
 		resp.Snapshots = append(resp.Snapshots, f.proto())
 	}

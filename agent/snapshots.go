@@ -109,39 +109,44 @@ func farManifest(ctx context.Context, far *storage.Store, k snapshot.Key, onNode
 // listTime bounds how long a list waits for the store: what is on the node is told all the same.
 const listTime = 20 * time.Second
 
-// list returns all snapshots of a namespace (empty: all), in the spool and in the store, sorted by
-// key, and what is wrong with those that cannot be read. The store being away is an error beside
-// what the spool holds.
+// list returns all snapshots of a namespace (empty: all), in the spool and in the stores, sorted by
+// key, and what is wrong with those that cannot be read. That a store is away, which is named, is an
+// error beside what the others hold.
 func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, damaged []string, err error) {
 	keys := make(map[snapshot.Key]bool)
 	collect := func(e storage.Entry) error {
 		keys[e.Key] = true
 		return nil
 	}
-	if err := a.spool.List(ctx, namespace, collect); err != nil {
-		return nil, nil, err
-	}
-	far, farErr := a.openStores(ctx)
-	for _, s := range far {
+	open, away := a.openStores(ctx)
+	var far []*storage.Store
+	for _, s := range append(open, a.spool) {
 		look, cancel := context.WithTimeout(ctx, listTime)
-		farErr = errors.Join(farErr, s.List(look, namespace, collect))
+		err := s.List(look, namespace, collect)
 		cancel()
+		if err != nil {
+			away = errors.Join(away, fmt.Errorf("list %s: %w", s.Backend().Location(), err))
+		} else if s != a.spool {
+			far = append(far, s)
+		}
 	}
 	sorted := slices.SortedFunc(maps.Keys(keys), func(x, y snapshot.Key) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	timelines := a.journal.timelines(a.log)
 	for _, k := range sorted {
-		f, err := a.findIn(ctx, k, far, farErr)
+		f, err := a.findIn(ctx, k, far, nil)
 		switch {
 		case err == nil:
 			f.remember(timelines)
 			found = append(found, f)
+		case errors.Is(err, storage.ErrUnavailable):
+			away = errors.Join(away, err)
 		case !errors.Is(err, storage.ErrNotFound): // else it was removed meanwhile
 			damaged = append(damaged, fmt.Sprintf("%s: %v", k, err))
 		}
 	}
-	return found, damaged, farErr
+	return found, damaged, away
 }
 
 // remove removes a snapshot from the store and from the spool, by way of the cluster if that knows

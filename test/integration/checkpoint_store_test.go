@@ -23,6 +23,7 @@ func TestObjectStore(t *testing.T) {
 	n.refused([]string{"default/first", "this node only", "gs://bucket/some/prefix"}, "checkpoint", "--name=first", "origin")
 	n.alive(p, before)
 	n.mustCLI("checkpoint", "--no-wait", "--name=second", "origin")
+	n.refused([]string{"list snapshots", "gs://bucket/some/prefix"}, "ls")
 	b := n.restore("first", "--name=near")[0]
 	if st := n.serving(b); st.Boot != before.Boot {
 		t.Errorf("branch is at %+v, the snapshot was at %+v", st, before)

@@ -685,7 +685,9 @@ type ListResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Snapshots []*Snapshot            `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
 	// Snapshots whose manifest cannot be read, as "namespace/name: reason".
-	Damaged       []string `protobuf:"bytes,2,rep,name=damaged,proto3" json:"damaged,omitempty"`
+	Damaged []string `protobuf:"bytes,2,rep,name=damaged,proto3" json:"damaged,omitempty"`
+	// Why stores, each named, could not be asked, or not for all: there may be more snapshots.
+	Unreachable   []string `protobuf:"bytes,3,rep,name=unreachable,proto3" json:"unreachable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -730,6 +732,13 @@ func (x *ListResponse) GetSnapshots() []*Snapshot {
 func (x *ListResponse) GetDamaged() []string {
 	if x != nil {
 		return x.Damaged
+	}
+	return nil
+}
+
+func (x *ListResponse) GetUnreachable() []string {
+	if x != nil {
+		return x.Unreachable
 	}
 	return nil
 }
@@ -3090,10 +3099,11 @@ const file_agent_proto_rawDesc = "" +
 	"\x02ip\x18\x04 \x01(\tR\x02ip\x12-\n" +
 	"\x04took\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04took\"+\n" +
 	"\vListRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x85\x01\n" +
 	"\fListResponse\x129\n" +
 	"\tsnapshots\x18\x01 \x03(\v2\x1b.diapause.local.v1.SnapshotR\tsnapshots\x12\x18\n" +
-	"\adamaged\x18\x02 \x03(\tR\adamaged\"J\n" +
+	"\adamaged\x18\x02 \x03(\tR\adamaged\x12 \n" +
+	"\vunreachable\x18\x03 \x03(\tR\vunreachable\"J\n" +
 	"\x0eInspectRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"I\n" +

@@ -57,10 +57,23 @@ func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags)
 		err := run.follow(ctx, a, req)
 		run.display.Close()
 		if err != nil {
-			return run.explain(pod, err)
+			err = run.explain(pod, err)
 		}
-		return t.print(view.Checkpoint{Request: run.request, Snapshot: view.NewSnapshot(run.snapshot)})
+		return t.endCheckpoint(run, err)
 	})
+}
+
+// endCheckpoint prints the snapshot; of one that was made before something else failed a table tells
+// by the error alone.
+func (t *tool) endCheckpoint(r checkpointRun, err error) error {
+	if r.snapshot == nil || err != nil && t.format == view.Table {
+		return err
+	}
+	result := view.Checkpoint{Request: r.request, Snapshot: view.NewSnapshot(r.snapshot)}
+	if err != nil {
+		result.Error = err.Error()
+	}
+	return errors.Join(err, t.print(result))
 }
 
 // checkpointRun follows one checkpoint.

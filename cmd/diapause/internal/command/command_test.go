@@ -289,6 +289,34 @@ func TestHalfRestore(t *testing.T) {
 	fields(t, got.out, map[string]any{"pods.0.name": "a", "error": "restore default/s: no memory for b"})
 }
 
+// TestHalfCheckpoint checks that a snapshot is told that was made before something else failed.
+func TestHalfCheckpoint(t *testing.T) {
+	r := full()
+	r.checkpoint, r.err = r.checkpoint[:3], status.Error(codes.Unavailable, "not replicated yet: the store is away")
+	got := invoke(t.Context(), serve(t, r), "checkpoint", "counter", "--output", "json")
+	if got.code != ExitFailure || !strings.Contains(got.err, "the store is away") {
+		t.Errorf("exit code %d, want %d; said %q", got.code, ExitFailure, got.err)
+	}
+	fields(t, got.out, map[string]any{"request": "r-1", "snapshot.name": "counter-1",
+		"error": "checkpoint counter: not replicated yet: the store is away\nsnapshot default/counter-1 is restorable on this node, but not said to be replicated"})
+}
+
+// TestUnreachable lists what there is when a store is away.
+func TestUnreachable(t *testing.T) {
+	r := full()
+	r.list.Damaged, r.list.Unreachable = nil, []string{"open store gs://b/p: refused", "list dir:/q: late"}
+	socket := serve(t, r)
+	got := invoke(t.Context(), socket, "ls")
+	if got.code != ExitFailure || strings.Contains(got.err, "damaged") || !strings.Contains(got.out, "counter-1") {
+		t.Errorf("exit code %d, want %d:\n%s%s", got.code, ExitFailure, got.out, got.err)
+	}
+	inOrder(t, got.err, []string{"open store gs://b/p: refused", "list dir:/q: late"})
+	if got = invoke(t.Context(), socket, "ls", "-o", "json"); got.code != ExitFailure {
+		t.Errorf("json: exit code %d, want %d", got.code, ExitFailure)
+	}
+	fields(t, got.out, map[string]any{"snapshots.0.name": "counter-1", "unreachable.1": "list dir:/q: late"})
+}
+
 // TestInterrupt cancels a call the way Ctrl-C does.
 func TestInterrupt(t *testing.T) {
 	r := full()

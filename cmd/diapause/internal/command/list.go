@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,9 @@ func (t *tool) list() *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List the snapshots of this node and of the store",
 		Long: `List the snapshots of this node and of the store, and WHERE each can be restored from: the node,
-with what it has of its own, or any node, from the store. What cannot be read, a snapshot or the store
-as a whole, is told as damaged on standard error.`,
+with what it has of its own, or any node, from the store. Snapshots that cannot be read are told as
+damaged on standard error. So is a store that cannot be reached: then the exit code is 1, and the list
+holds what the others have.`,
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error { return t.runList(ctx, namespace) }),
 	}
@@ -41,6 +43,10 @@ func (t *tool) runList(ctx context.Context, namespace string) error {
 		for _, d := range r.GetDamaged() {
 			fmt.Fprintln(t.err, "damaged: "+progress.Clean(d))
 		}
-		return t.print(view.NewList(r))
+		var errs []error
+		for _, u := range r.GetUnreachable() {
+			errs = append(errs, fmt.Errorf("list snapshots: %s", u))
+		}
+		return errors.Join(append(errs, t.print(view.NewList(r)))...)
 	})
 }

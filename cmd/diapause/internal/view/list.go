@@ -13,18 +13,20 @@ type List struct {
 	Snapshots []Snapshot `json:"snapshots"`
 	// Damaged are snapshots whose manifest cannot be read, as "namespace/name: reason".
 	Damaged []string `json:"damaged"`
+	// Unreachable says why stores, each named, could not be asked: there may be more snapshots.
+	Unreachable []string `json:"unreachable"`
 }
 
 // NewList takes over the agent's list.
 func NewList(r *localv1.ListResponse) List {
-	l := List{Snapshots: []Snapshot{}, Damaged: listOf(r.GetDamaged())}
+	l := List{Snapshots: []Snapshot{}, Damaged: listOf(r.GetDamaged()), Unreachable: listOf(r.GetUnreachable())}
 	for _, s := range r.GetSnapshots() {
 		l.Snapshots = append(l.Snapshots, NewSnapshot(s))
 	}
 	return l
 }
 
-// Table writes a row for each snapshot. Damaged ones are the caller's to report.
+// Table writes a row for each snapshot. What could not be read is the caller's to report.
 func (l List) Table(w io.Writer) error {
 	r := newRows(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "SCOPE", "RAW", "STORED", "RATIO", "WHERE")
 	for _, s := range l.Snapshots {
@@ -34,10 +36,11 @@ func (l List) Table(w io.Writer) error {
 	return r.flush()
 }
 
-// Checkpoint is the result of a checkpoint.
+// Checkpoint is the result of a checkpoint; Error says what failed once there was a snapshot.
 type Checkpoint struct {
 	Request  string   `json:"request"`
 	Snapshot Snapshot `json:"snapshot"`
+	Error    string   `json:"error,omitempty"`
 }
 
 // Table writes the new snapshot's row.
