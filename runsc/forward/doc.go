@@ -12,7 +12,8 @@
 // The pod's address comes first for what gVisor's own way, runsc port-forward, lacks: it ends both
 // directions when one ends, it loses bytes when the receiver lets its window fill up, the sandbox cannot
 // be saved while a connection is open, and until one is answered nothing else can be asked of the sandbox.
-// So these connections are ended before a save ([Forwarder.Hold]).
+// So these connections are ended before a save, and before the pause in which it is made
+// ([Forwarder.Hold]).
 //
 // Only who has entered the namespace can connect, which nothing inside the sandbox can, and whoever
 // does reaches that one sandbox.

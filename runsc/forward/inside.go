@@ -20,7 +20,7 @@ const partingPatience = time.Second
 // partingLimit bounds how long the sandbox may take to let go of a connection.
 const partingLimit = 5 * time.Second
 
-var errHeld = errors.New("sandbox is being saved")
+var errHeld = errors.New("sandbox is paused, or being saved")
 
 // inside keeps the connections to the loopback inside the sandbox. None may be open while the sandbox is
 // saved: their ends there belong to no process of the pod but to gVisor, which cannot save them, and fails.

@@ -8,6 +8,7 @@ import (
 
 	"diapause.dev/runsc/forward"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/log"
 )
 
@@ -19,7 +20,8 @@ type ports struct {
 
 	mu      sync.Mutex
 	forward *forward.Forwarder // nil: not open
-	held    bool
+	holds   int                // how many keep gVisor from forwarding
+	paused  func()             // ends the hold of the sandbox that is paused; nil: it is not
 }
 
 // addresses returns the addresses of a sandbox that is about to start.
@@ -60,26 +62,40 @@ func (p *ports) opened(f *forward.Forwarder) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forward = f
-	if p.held {
+	if p.holds > 0 {
 		f.Hold()
 	}
 }
 
-// hold keeps gVisor from forwarding until the function that it returns is called.
-func (p *ports) hold() func() {
+// hold keeps gVisor from forwarding until the function that it returns is called, and until that of
+// every other hold is.
+func (p *ports) hold() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = true
-	if p.forward != nil {
+	p.holds++
+	if p.holds == 1 && p.forward != nil {
 		p.forward.Hold()
 	}
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.held = false
-		if p.forward != nil {
-			p.forward.Allow()
-		}
+	return sync.OnceFunc(p.release)
+}
+
+func (p *ports) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds--
+	if p.holds == 0 && p.forward != nil {
+		p.forward.Allow()
+	}
+}
+
+// holdPaused exchanges the hold of the sandbox that is paused for another, nil: for none.
+func (p *ports) holdPaused(release func()) {
+	p.mu.Lock()
+	old := p.paused
+	p.paused = release
+	p.mu.Unlock()
+	if old != nil {
+		old()
 	}
 }
 
@@ -94,6 +110,31 @@ func (p *ports) close() error {
 		return nil
 	}
 	return f.Close()
+}
+
+// Pause stops all processes of the sandbox. What gVisor forwards ends before: to wait for that is
+// the caller's, and not the sandbox's. Nothing more is forwarded so until Resume.
+func (s *sandbox) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty, error) {
+	if r.ID != s.pod.sandbox {
+		return s.containers.Pause(ctx, r)
+	}
+	release := s.ports.hold()
+	resp, err := s.containers.Pause(ctx, r)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	s.ports.holdPaused(release)
+	return resp, nil
+}
+
+// Resume lets a paused sandbox run on.
+func (s *sandbox) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
+	resp, err := s.containers.Resume(ctx, r)
+	if err == nil && r.ID == s.pod.sandbox {
+		s.ports.holdPaused(nil)
+	}
+	return resp, err
 }
 
 // Delete removes a container that has ended, or what is left of a process in it. With the sandbox

@@ -174,6 +174,16 @@ func engaged(ctx context.Context, t *testing.T, path string) net.Conn {
 	return c
 }
 
+// visited runs a pod that listens, and returns the path of its network namespace and a connection by way
+// of gVisor on which it has begun to answer.
+func visited(ctx context.Context, t *testing.T, name string) (pod *bed.Pod, path string, open net.Conn) {
+	t.Helper()
+	pod = runPod(t, listening(name, nil))
+	path = network(t, pod)
+	wantAnswers(t, path)
+	return pod, path, engaged(ctx, t, path)
+}
+
 // wantEnded wants a connection by way of gVisor to be over.
 func wantEnded(t *testing.T, c net.Conn) {
 	t.Helper()
@@ -185,12 +195,9 @@ func wantEnded(t *testing.T, c net.Conn) {
 // TestForward reaches a pod by way of its loopback on the host, before and after it is saved with
 // connections open, and what is restored of it.
 func TestForward(t *testing.T) {
-	origin := runPod(t, listening("origin", nil))
-	path := network(t, origin)
-	wantAnswers(t, path)
 	ctx := limited(t)
+	origin, path, open := visited(ctx, t, "origin")
 	wantBroken(ctx, t, path, 9)
-	open := engaged(ctx, t, path)
 	dir := checkpoint(t, origin)
 	wantEnded(t, open)
 	wantAnswers(t, path)
@@ -202,17 +209,44 @@ func TestForward(t *testing.T) {
 	wantAnswers(t, path)
 }
 
-// TestForwardPaused saves a paused pod that somebody is connected to.
-func TestForwardPaused(t *testing.T) {
-	pod := runPod(t, listening("paused", nil))
-	path, ctx := network(t, pod), limited(t)
-	wantAnswers(t, path)
-	open := engaged(ctx, t, path)
-	if err := client.Pause(ctx, pod.ID); err != nil {
+// established reports whether a connection has not been ended by its other end.
+func established(t *testing.T, c net.Conn) bool {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
 		t.Fatal(err)
 	}
-	checkpoint(t, pod)
+	var info *unix.TCPInfo
+	refused := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err := errors.Join(refused, err); err != nil {
+		t.Fatal(err)
+	}
+	return info.State == unix.BPF_TCP_ESTABLISHED
+}
+
+// TestForwardPaused pauses a pod that somebody is connected to, and saves it: the connection by way of
+// gVisor is over when the pod is paused, and none is made until it runs on.
+func TestForwardPaused(t *testing.T) {
+	ctx := limited(t)
+	pod, path, open := visited(ctx, t, "paused")
+	asked := make(chan error, 1)
+	go func() { asked <- client.Pause(ctx, pod.ID) }()
+	for paused := false; !paused; {
+		var err error
+		if paused, err = client.Paused(ctx, pod.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if established(t, open) {
+		t.Error("a connection by way of gVisor is open while its pod is paused")
+	}
+	if err := <-asked; err != nil {
+		t.Fatal(err)
+	}
 	wantEnded(t, open)
+	wantBroken(ctx, t, path, innerPort)
+	checkpoint(t, pod)
+	wantBroken(ctx, t, path, innerPort)
 	if err := client.Resume(ctx, pod.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -253,10 +287,7 @@ func TestForwardRemoved(t *testing.T) {
 
 // TestForwardFiles saves root file systems alone, which no connection is in the way of.
 func TestForwardFiles(t *testing.T) {
-	pod := runPod(t, listening("files", nil))
-	path, ctx := network(t, pod), limited(t)
-	wantAnswers(t, path)
-	open := engaged(ctx, t, path)
+	pod, path, open := visited(limited(t), t, "files")
 	saveRootfs(t, pod)
 	if _, err := open.Read(make([]byte, 1)); err != nil {
 		t.Errorf("a connection by way of gVisor: %v", err)
