@@ -10,8 +10,6 @@ import (
 
 	"diapause.dev/agent"
 	"diapause.dev/test/bed"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // The modes of the benchmark of the restore, besides modeStockNone and modeStockFlate.
@@ -91,11 +89,7 @@ func (r *restores) close(ctx context.Context) error {
 		errs = append(errs, r.bed.RemovePod(ctx, r.witness.ID))
 	}
 	if r.snapshot != "" {
-		err := r.remove(ctx, r.snapshot)
-		if status.Code(err) == codes.FailedPrecondition {
-			err = nil // for the agent, a sandbox that was killed while it loaded may live; the bed ends anyway
-		}
-		errs = append(errs, err)
+		errs = append(errs, r.remove(ctx, r.snapshot))
 	}
 	return errors.Join(errs...)
 }

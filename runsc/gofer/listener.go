@@ -135,12 +135,14 @@ func (l *Listener) restore(ctx context.Context, c *sidecar.Conn, o sidecar.Optio
 		return l.welcome(c, o, err)
 	}
 	s := newSession(c, src, l.log.With("request", o.Request))
+	ctx, s.leave = context.WithCancel(ctx)
+	defer s.leave()
 	l.mu.Lock()
 	old := l.sessions[o.Request]
 	l.sessions[o.Request] = s
 	l.mu.Unlock()
 	if old != nil {
-		old.conn.Close()
+		old.leave()
 		<-old.ended
 	}
 	defer func() {
@@ -151,9 +153,5 @@ func (l *Listener) restore(ctx context.Context, c *sidecar.Conn, o sidecar.Optio
 		}
 		close(s.ended)
 	}()
-	if err := errors.Join(l.welcome(c, o, nil), c.Unix().SetReadDeadline(time.Time{})); err != nil {
-		src.Ended(Lost)
-		return err
-	}
 	return s.run(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -33,9 +34,9 @@ type End int
 
 // The ways in which a session ends.
 const (
-	Lost   End = iota // the connection broke: the sidecar may come back, to this agent or the next
+	Lost   End = iota // the connection broke: the sidecar has come back, or may, to this agent or the next
 	Loaded            // the sandbox has everything
-	Gone              // the sandbox hung up before it had everything
+	Gone              // the sandbox hung up before it had everything, or its sidecar is gone, and it with that
 )
 
 // maxMemoryFile bounds the size of a memory file, in bytes.
@@ -46,7 +47,8 @@ type session struct {
 	conn  *sidecar.Conn
 	src   Source
 	log   *slog.Logger
-	ended chan struct{}
+	leave context.CancelFunc // has run return
+	ended chan struct{}      // closed when run has
 
 	// Written by the receiver before a read that uses them is queued.
 	files map[uint32]imageFile
@@ -83,9 +85,30 @@ func newSession(c *sidecar.Conn, src Source, log *slog.Logger) *session {
 	}
 }
 
-// run serves the connection until it ends or ctx is done. When it returns no write into the
-// sandbox's memory is under way any more.
+// run serves the connection until it ends or ctx is done. If the connection is lost it waits until it
+// is known whether the sidecar comes back. When it returns no write into the sandbox's memory is under
+// way any more.
 func (s *session) run(ctx context.Context) error {
+	process, err := peer(s.conn.Unix())
+	if err != nil {
+		s.log.Warn("if this sidecar dies nobody will know", "error", err)
+	}
+	defer process.close()
+	end, err := s.serve(ctx)
+	s.conn.Close()
+	if end == Lost && process.exits(ctx) {
+		end = Gone
+	}
+	s.src.Ended(end)
+	return err
+}
+
+// serve welcomes the sidecar and serves it as long as the connection lasts.
+func (s *session) serve(ctx context.Context) (End, error) {
+	err := errors.Join(s.conn.Send(&sidecar.Message{Kind: sidecar.KindWelcome}, -1), s.conn.Unix().SetReadDeadline(time.Time{}))
+	if err != nil {
+		return Lost, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	var wg sync.WaitGroup
@@ -100,8 +123,7 @@ func (s *session) run(ctx context.Context) error {
 	for _, d := range s.dests {
 		d.f.Close()
 	}
-	s.src.Ended(end)
-	return err
+	return end, err
 }
 
 // receive takes requests until the connection ends.
