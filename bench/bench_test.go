@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"diapause.dev/test/workload/answers"
 )
 
 func TestParse(t *testing.T) {
@@ -84,17 +86,19 @@ func TestPrint(t *testing.T) {
 
 func TestLongest(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(1000, int64(ms)*int64(time.Millisecond)) }
-	gapAt := func(ms int, length float64) gap { return gap{StartUnixNS: at(ms).UnixNano(), MS: length} }
+	gapAt := func(ms int, length float64) answers.Gap {
+		return answers.Gap{StartUnixNS: at(ms).UnixNano(), MS: length}
+	}
 	tests := map[string]struct {
-		gaps []gap
+		gaps []answers.Gap
 		want time.Duration
 	}{
 		"none":                      {nil, 0},
-		"before and after":          {[]gap{gapAt(50, 40), gapAt(310, 500)}, 0},
-		"inside":                    {[]gap{gapAt(150, 60)}, 60 * time.Millisecond},
-		"over either end":           {[]gap{gapAt(90, 30), gapAt(290, 80)}, 80 * time.Millisecond},
-		"a shorter one beside it":   {[]gap{gapAt(110, 6), gapAt(150, 60), gapAt(250, 7)}, 60 * time.Millisecond},
-		"a longer one that is over": {[]gap{gapAt(0, 99), gapAt(150, 20)}, 20 * time.Millisecond},
+		"before and after":          {[]answers.Gap{gapAt(50, 40), gapAt(310, 500)}, 0},
+		"inside":                    {[]answers.Gap{gapAt(150, 60)}, 60 * time.Millisecond},
+		"over either end":           {[]answers.Gap{gapAt(90, 30), gapAt(290, 80)}, 80 * time.Millisecond},
+		"a shorter one beside it":   {[]answers.Gap{gapAt(110, 6), gapAt(150, 60), gapAt(250, 7)}, 60 * time.Millisecond},
+		"a longer one that is over": {[]answers.Gap{gapAt(0, 99), gapAt(150, 20)}, 20 * time.Millisecond},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

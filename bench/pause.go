@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"diapause.dev/test/bed"
+	"diapause.dev/test/workload/answers"
 )
 
 // The modes of the benchmark of the pause.
@@ -65,7 +66,7 @@ func (p *pauses) measure(ctx context.Context, mode string) (time.Duration, error
 	if err := sleep(ctx, gapTime); err != nil {
 		return 0, err
 	}
-	var report struct{ Gaps []gap }
+	var report answers.Gaps
 	if err := ask(ctx, p.pod, "/gap", &report); err != nil {
 		return 0, err
 	}

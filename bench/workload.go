@@ -10,6 +10,7 @@ import (
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
+	"diapause.dev/test/workload/answers"
 )
 
 // readyTime bounds the wait for a workload's first answer.
@@ -49,24 +50,14 @@ func ask(ctx context.Context, pod *bed.Pod, path string, into any) error {
 	return nil
 }
 
-// gap is a time in which a workload did not run, by its own clock.
-type gap struct {
-	StartUnixNS int64   `json:"start_unix_ns"`
-	MS          float64 `json:"ms"`
-}
-
-func (g gap) start() time.Time        { return time.Unix(0, g.StartUnixNS) }
-func (g gap) duration() time.Duration { return time.Duration(g.MS * float64(time.Millisecond)) }
-func (g gap) end() time.Time          { return g.start().Add(g.duration()) }
-
 var errNoGap = errors.New("the workload saw no gap during the checkpoint")
 
 // longest returns the longest gap that overlaps the time between begin and end.
-func longest(gaps []gap, begin, end time.Time) (time.Duration, error) {
+func longest(gaps []answers.Gap, begin, end time.Time) (time.Duration, error) {
 	var most time.Duration
 	for _, g := range gaps {
-		if g.start().Before(end) && g.end().After(begin) {
-			most = max(most, g.duration())
+		if g.Start().Before(end) && g.End().After(begin) {
+			most = max(most, g.Took())
 		}
 	}
 	if most == 0 {

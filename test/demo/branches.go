@@ -8,19 +8,18 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"diapause.dev/test/workload/answers"
 )
 
 // branch is one restored pod.
 type branch struct {
 	name string
 	endpoint
-	first state         // its first answer
+	first answers.State // its first answer
 	took  time.Duration // from the start of the command to that answer
 	err   error
 }
-
-// tick is how long the workload's counter takes to grow by one.
-const tick = 10 * time.Millisecond
 
 // restore brings the snapshot back and waits for each branch's first answer.
 func (d *demo) restore(ctx context.Context) error {
@@ -91,8 +90,8 @@ func (d *demo) compare(ctx context.Context) error {
 
 // continues wants s to be the life that was checkpointed between before and after, having run on
 // for at most ran since.
-func continues(s, before, after state, ran time.Duration) error {
-	most := after.Counter + int64(ran/tick) + 1
+func continues(s, before, after answers.State, ran time.Duration) error {
+	most := after.Counter + int64(ran/answers.Tick) + 1
 	switch {
 	case s.Boot == "" || s.Boot != before.Boot || s.Boot != after.Boot:
 		return fmt.Errorf("boot id %q, want %q: it was started, not restored", s.Boot, before.Boot)
@@ -104,22 +103,19 @@ func continues(s, before, after state, ran time.Duration) error {
 
 // whole wants every page to be what it was, and time to go on.
 func whole(ctx context.Context, e endpoint) error {
-	var v struct {
-		OK         bool
-		Pages, Bad int
-	}
+	var v answers.Memory
 	if err := e.get(ctx, "/verify", &v); err != nil {
 		return err
 	}
 	if !v.OK || v.Pages != memoryMiB<<20/4096 {
 		return fmt.Errorf("%d of %d pages are not what they were", v.Bad, v.Pages)
 	}
-	var a, b state
+	var a, b answers.State
 	if err := e.get(ctx, "/state", &a); err != nil {
 		return err
 	}
 	for end := time.Now().Add(5 * time.Second); b.Counter <= a.Counter; {
-		if !sleep(ctx, tick) || time.Now().After(end) {
+		if !sleep(ctx, answers.Tick) || time.Now().After(end) {
 			return fmt.Errorf("the counter stays at %d", a.Counter)
 		}
 		if err := e.get(ctx, "/state", &b); err != nil {

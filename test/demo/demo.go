@@ -8,6 +8,7 @@ import (
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
+	"diapause.dev/test/workload/answers"
 )
 
 const (
@@ -23,9 +24,9 @@ type demo struct {
 	bed *bed.Bed
 
 	origin   endpoint
-	pause    gap
-	before   state // of the origin, right before the pause
-	after    state // right after it
+	pause    answers.Gap
+	before   answers.State // of the origin, right before the pause
+	after    answers.State // right after it
 	load     loadReport
 	snapshot inspected
 	branches []*branch
@@ -96,7 +97,7 @@ func (d *demo) freeze(ctx context.Context) error {
 	if d.load.failed > 0 {
 		return fmt.Errorf("%d of %d requests failed during the checkpoint, the first: %w", d.load.failed, d.load.sent, d.load.first)
 	}
-	var gaps struct{ Gaps []gap }
+	var gaps answers.Gaps
 	if err := d.origin.get(ctx, "/gap", &gaps); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"diapause.dev/test/workload/answers"
 )
 
 func TestParseRow(t *testing.T) {
@@ -19,46 +21,52 @@ func TestParseRow(t *testing.T) {
 
 func TestLongest(t *testing.T) {
 	begin, end := time.Unix(10, 0), time.Unix(20, 0)
-	at := func(s int64) int64 { return time.Unix(s, 0).UnixNano() }
-	g, err := longest([]gap{{at(9), 500}, {at(11), 20}, {at(12), 70}, {at(20), 900}}, begin, end)
+	gap := func(s int64, ms float64) answers.Gap {
+		return answers.Gap{StartUnixNS: time.Unix(s, 0).UnixNano(), MS: ms}
+	}
+	g, err := longest([]answers.Gap{gap(9, 500), gap(11, 20), gap(12, 70), gap(20, 900)}, begin, end)
 	if err != nil || g.MS != 70 {
 		t.Errorf("got %+v, %v", g, err)
 	}
-	if _, err := longest([]gap{{at(9), 500}}, begin, end); err == nil {
+	if _, err := longest([]answers.Gap{gap(9, 500)}, begin, end); err == nil {
 		t.Error("no gap in time is no error")
 	}
+}
+
+func state(boot string, counter int64) answers.State {
+	return answers.State{Boot: boot, Counter: counter}
 }
 
 func TestAround(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(1000 + ms)) }
 	r := loadReport{answers: []answer{
-		{at(0), at(1), state{"b", 1}}, {at(60), at(70), state{"b", 2}},
-		{at(90), at(300), state{"b", 3}}, // waited through the pause
-		{at(400), at(401), state{"b", 9}}, {at(410), at(411), state{"b", 10}},
+		{at(0), at(1), state("b", 1)}, {at(60), at(70), state("b", 2)},
+		{at(90), at(300), state("b", 3)}, // waited through the pause
+		{at(400), at(401), state("b", 9)}, {at(410), at(411), state("b", 10)},
 	}}
-	g := gap{StartUnixNS: at(100).UnixNano(), MS: 150}
+	g := answers.Gap{StartUnixNS: at(100).UnixNano(), MS: 150}
 	before, after, err := r.around(g)
 	if err != nil || before.Counter != 2 || after.Counter != 9 {
 		t.Errorf("got %+v, %+v, %v", before, after, err)
 	}
-	if _, _, err := r.around(gap{StartUnixNS: at(500).UnixNano(), MS: 100}); err == nil {
+	if _, _, err := r.around(answers.Gap{StartUnixNS: at(500).UnixNano(), MS: 100}); err == nil {
 		t.Error("no answer after the pause is no error")
 	}
 }
 
 func TestContinues(t *testing.T) {
-	before, after := state{"b", 100}, state{"b", 120}
+	before, after := state("b", 100), state("b", 120)
 	tests := []struct {
 		name string
-		s    state
+		s    answers.State
 		ok   bool
 	}{
-		{"at the checkpoint", state{"b", 110}, true},
-		{"having run on", state{"b", 150}, true},
-		{"started anew", state{"c", 110}, false},
-		{"earlier than the checkpoint", state{"b", 99}, false},
-		{"later than it can be", state{"b", 200}, false},
-		{"nothing", state{}, false},
+		{"at the checkpoint", state("b", 110), true},
+		{"having run on", state("b", 150), true},
+		{"started anew", state("c", 110), false},
+		{"earlier than the checkpoint", state("b", 99), false},
+		{"later than it can be", state("b", 200), false},
+		{"nothing", answers.State{}, false},
 	}
 	for _, tt := range tests {
 		if err := continues(tt.s, before, after, 500*time.Millisecond); (err == nil) != tt.ok {

@@ -7,16 +7,12 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"diapause.dev/test/workload/answers"
 )
 
 // endpoint is the address of a workload.
 type endpoint string
-
-// state is what the workload says of its life.
-type state struct {
-	Boot    string `json:"boot"`
-	Counter int64  `json:"counter"`
-}
 
 // maxAnswer bounds one answer, in bytes.
 const maxAnswer = 4 << 20
@@ -58,7 +54,7 @@ func (e endpoint) ask(ctx context.Context, method, path string, into any) error 
 }
 
 // await asks until there is an answer and returns it.
-func (e endpoint) await(ctx context.Context) (s state, err error) {
+func (e endpoint) await(ctx context.Context) (s answers.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {

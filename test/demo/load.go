@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"diapause.dev/test/workload/answers"
 )
 
 // load sends requests, one after the other, all the time.
@@ -23,21 +25,19 @@ type loadReport struct {
 // answer is what the workload said between two instants.
 type answer struct {
 	asked, got time.Time
-	state      state
+	state      answers.State
 }
 
 // margin is more than the workload's clock and this machine's can be apart.
 const margin = 20 * time.Millisecond
 
 // around returns the last answer that came before a gap and the first that was asked for after it.
-func (r loadReport) around(g gap) (before, after state, err error) {
-	start := time.Unix(0, g.StartUnixNS)
-	end := start.Add(time.Duration(g.MS * float64(time.Millisecond)))
+func (r loadReport) around(g answers.Gap) (before, after answers.State, err error) {
 	for _, a := range r.answers {
-		if a.got.Before(start.Add(-margin)) {
+		if a.got.Before(g.Start().Add(-margin)) {
 			before = a.state
 		}
-		if a.asked.After(end.Add(margin)) {
+		if a.asked.After(g.End().Add(margin)) {
 			after = a.state
 			break
 		}
@@ -67,7 +67,7 @@ func (l *load) stop() loadReport {
 func send(ctx context.Context, e endpoint) (r loadReport) {
 	for sleep(ctx, breath) {
 		begin := time.Now()
-		var s state
+		var s answers.State
 		err := e.get(ctx, "/state", &s)
 		if ctx.Err() != nil {
 			break // the last one was called off
@@ -85,16 +85,10 @@ func send(ctx context.Context, e endpoint) (r loadReport) {
 	return r
 }
 
-// gap is a time in which the workload did not run.
-type gap struct {
-	StartUnixNS int64   `json:"start_unix_ns"`
-	MS          float64 `json:"ms"`
-}
-
 // longest returns the longest gap that begins between two instants of this machine's clock, which
 // the workload shares.
-func longest(gaps []gap, begin, end time.Time) (gap, error) {
-	var found gap
+func longest(gaps []answers.Gap, begin, end time.Time) (answers.Gap, error) {
+	var found answers.Gap
 	for _, g := range gaps {
 		if g.StartUnixNS >= begin.UnixNano() && g.StartUnixNS < end.UnixNano() && g.MS > found.MS {
 			found = g

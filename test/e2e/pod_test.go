@@ -18,6 +18,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
+	"diapause.dev/test/workload/answers"
 )
 
 // hashLabel tells the sandboxes of Agent Sandbox apart.
@@ -197,15 +198,8 @@ func (w *world) awaitGone(o client.Object) {
 	})
 }
 
-// life is what a workload's memory says of it.
-type life struct {
-	Boot    string // drawn when the process started
-	Counter int64  // grows as long as it runs
-	Env     map[string]string
-}
-
-// life asks a pod's workload.
-func (w *world) life(p *ready) (l life) {
+// life asks a pod's workload what its memory says of it.
+func (w *world) life(p *ready) (l answers.State) {
 	w.Helper()
 	w.eventually(p.Name+" answers", func() error { return w.ask(p, "/state", &l) })
 	return l
@@ -223,7 +217,7 @@ func (w *world) ask(p *ready, path string, out any) error {
 }
 
 // whole fails unless a pod's process is the one of an earlier life, and its memory is sound.
-func (w *world) whole(p *ready, before life) {
+func (w *world) whole(p *ready, before answers.State) {
 	w.Helper()
 	now := w.life(p)
 	if now.Boot != before.Boot || now.Counter < before.Counter {
@@ -236,11 +230,7 @@ func (w *world) whole(p *ready, before life) {
 // sound fails unless a pod's memory is as its workload has filled it.
 func (w *world) sound(p *ready) {
 	w.Helper()
-	var v struct {
-		OK       bool
-		Pages    int
-		Problems []string
-	}
+	var v answers.Memory
 	if err := w.ask(p, "/verify", &v); err != nil || !v.OK || v.Pages == 0 {
 		w.Errorf("memory of pod %s: %+v, %v", p.Name, v, err)
 	}
@@ -248,7 +238,7 @@ func (w *world) sound(p *ready) {
 
 // restored fails unless a pod goes on with an earlier life, and said so by the time it was Ready, in
 // the way that the SDK understands.
-func (w *world) restored(p *ready, snapshot string, before life) {
+func (w *world) restored(p *ready, snapshot string, before answers.State) {
 	w.Helper()
 	c := condition(p.Pod, podsnapshotv1.ConditionPodRestored)
 	if c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, snapshot) {
@@ -258,7 +248,7 @@ func (w *world) restored(p *ready, snapshot string, before life) {
 }
 
 // cold fails unless a pod began a life of its own, and says why in a condition.
-func (w *world) cold(p *ready, before life, why string) {
+func (w *world) cold(p *ready, before answers.State, why string) {
 	w.Helper()
 	c := condition(p.Pod, podsnapshotv1.ConditionPodRestored)
 	if c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, why) {

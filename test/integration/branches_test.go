@@ -1,21 +1,10 @@
 package integration
 
-import "testing"
+import (
+	"testing"
 
-// state is the workload's answer to /state.
-type state struct {
-	Boot    string            `json:"boot"`
-	Counter int64             `json:"counter"`
-	Host    string            `json:"host"`
-	Env     map[string]string `json:"env"`
-}
-
-// verified is the workload's answer to /verify.
-type verified struct {
-	OK    bool `json:"ok"`
-	Pages int  `json:"pages"`
-	Bad   int  `json:"bad"`
-}
+	"diapause.dev/test/workload/answers"
+)
 
 // TestBranches checkpoints a pod that goes on running, and restores it as pods that go their own
 // ways from the same instant.
@@ -27,7 +16,7 @@ func TestBranches(t *testing.T) {
 	if !s.Replicated || !s.OnNode || s.RawBytes < 32<<20 || s.StoredBytes >= s.RawBytes {
 		t.Errorf("snapshot %+v", s)
 	}
-	var after state
+	var after answers.State
 	if err := n.get(p, "/state", &after); err != nil || after.Boot != before.Boot || after.Counter < before.Counter {
 		t.Fatalf("origin after the checkpoint: %+v, before %+v: %v", after, before, err)
 	}
@@ -40,7 +29,7 @@ func TestBranches(t *testing.T) {
 		if st.Boot != before.Boot || st.Counter < before.Counter {
 			t.Errorf("branch %s is at %+v, the snapshot was at %+v", b.Name, st, before)
 		}
-		var v verified
+		var v answers.Memory
 		if err := n.get(b, "/verify", &v); err != nil || !v.OK || v.Pages != 32<<8 {
 			t.Errorf("memory of %s: %+v, %v", b.Name, v, err)
 		}

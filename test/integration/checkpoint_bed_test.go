@@ -17,6 +17,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cri"
 	"diapause.dev/test/bed"
+	"diapause.dev/test/workload/answers"
 )
 
 // place is where the agent of one test keeps its things.
@@ -240,7 +241,7 @@ func (n *node) sentry(p *bed.Pod) int {
 }
 
 // serving waits until a workload answers and returns its state.
-func (n *node) serving(p *bed.Pod) (s state) {
+func (n *node) serving(p *bed.Pod) (s answers.State) {
 	n.Helper()
 	n.eventually(p.Name+" answers", func() error { return n.get(p, "/state", &s) })
 	return s
@@ -260,7 +261,7 @@ func (n *node) unpaused(p *bed.Pod) {
 }
 
 // unharmed fails the test unless the pod is the same, runs, has its memory, and can be checkpointed.
-func (n *node) unharmed(p *bed.Pod, before state) {
+func (n *node) unharmed(p *bed.Pod, before answers.State) {
 	n.Helper()
 	n.alive(p, before)
 	if s := n.checkpoint(p.ID); !s.OnNode || !s.Replicated {
@@ -269,7 +270,7 @@ func (n *node) unharmed(p *bed.Pod, before state) {
 }
 
 // alive fails the test unless the pod is the same, runs and has its memory.
-func (n *node) alive(p *bed.Pod, before state) {
+func (n *node) alive(p *bed.Pod, before answers.State) {
 	n.Helper()
 	n.unpaused(p)
 	now := n.serving(p)
@@ -289,7 +290,7 @@ func (n *node) alive(p *bed.Pod, before state) {
 // verify has the workload look at its memory.
 func (n *node) verify(p *bed.Pod) {
 	n.Helper()
-	var v verified
+	var v answers.Memory
 	if err := n.get(p, "/verify", &v); err != nil || !v.OK || v.Pages == 0 {
 		n.Errorf("memory of %s: %+v, %v", p.Name, v, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"diapause.dev/test/bed"
+	"diapause.dev/test/workload/answers"
 )
 
 // TestManyCheckpoints makes checkpoints of several sandboxes, and several of each, at once.
@@ -40,7 +41,7 @@ func TestManyCheckpoints(t *testing.T) {
 }
 
 // three runs three pods of a workload, and returns them with their states.
-func (n *node) three(name string) (pods []*bed.Pod, before []state) {
+func (n *node) three(name string) (pods []*bed.Pod, before []answers.State) {
 	n.Helper()
 	for i := range 3 {
 		pods = append(pods, n.workload(fmt.Sprint(name, "-", i), "serve", "--mib", "8"))

@@ -6,18 +6,11 @@ import (
 	"testing"
 
 	"diapause.dev/test/bed"
+	"diapause.dev/test/workload/answers"
 )
 
-// report is the fidelity workload's answer to /report.
-type report []struct {
-	Check    string `json:"check"`
-	OK       bool   `json:"ok"`
-	Detail   string `json:"detail"`
-	Progress int64  `json:"progress"`
-}
-
 // progressed fails unless every check of now is well and further than in then.
-func (n *node) progressed(p *bed.Pod, then report) (now report) {
+func (n *node) progressed(p *bed.Pod, then []answers.Check) (now []answers.Check) {
 	n.Helper()
 	was := make(map[string]int64)
 	for _, c := range then {
@@ -55,14 +48,14 @@ func TestFidelity(t *testing.T) {
 	}
 	s := n.checkpoint("origin")
 	n.progressed(p, then)
-	var before state
+	var before answers.State
 	if err := n.get(p, "/state", &before); err != nil {
 		t.Fatal(err)
 	}
 	branches := n.restore(s.Name, "--count=2", "--name=branch")
 	for _, b := range branches {
 		n.progressed(b, then)
-		var st state
+		var st answers.State
 		if err := n.get(b, "/state", &st); err != nil || st.Boot != before.Boot || fmt.Sprint(st.Env) != fmt.Sprint(before.Env) {
 			t.Errorf("branch %s: %+v, origin %+v: %v", b.Name, st, before, err)
 		}
@@ -93,22 +86,12 @@ func (n *node) exitCode(p *bed.Pod) {
 	})
 }
 
-// ordered is the order workload's answer to /verify.
-type ordered struct {
-	OK    bool     `json:"ok"`
-	Pages int      `json:"pages"`
-	Bad   int      `json:"bad"`
-	Now   []string `json:"now"`
-	Round uint64   `json:"round"`
-	Next  int      `json:"next"`
-}
-
 // TestOneInstant checkpoints a writer that dirties memory in order at full speed: the image must
 // be one instant of it.
 func TestOneInstant(t *testing.T) {
 	n := start(t)
 	p := n.workload("origin", "order", "--mib=64")
-	var v ordered
+	var v answers.Order
 	n.eventually("the writer writes", func() error {
 		if err := n.get(p, "/verify", &v); err != nil || v.Round < 3 {
 			return fmt.Errorf("round %d: %w", v.Round, err)

@@ -12,6 +12,7 @@ import (
 	"diapause.dev/storage"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
+	"diapause.dev/test/workload/answers"
 )
 
 const (
@@ -37,7 +38,7 @@ func (n *node) checkWhole(p *bed.Pod, boot string, mib int) {
 	if st := n.serving(p); st.Boot != boot {
 		n.Errorf("%s booted as %s, not %s: it was not restored", p.Name, st.Boot, boot)
 	}
-	var v verified
+	var v answers.Memory
 	if err := n.get(p, "/verify", &v); err != nil || !v.OK || v.Pages != mib<<8 {
 		n.Errorf("memory of %s: %+v, %v", p.Name, v, err)
 	}

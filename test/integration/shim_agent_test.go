@@ -7,6 +7,7 @@ import (
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
+	"diapause.dev/test/workload/answers"
 )
 
 // TestShimWithoutAgent starts pods while no agent answers: one is gone, then one hangs.
@@ -37,7 +38,7 @@ func TestShimWithoutAgent(t *testing.T) {
 }
 
 // startsWithoutAgent wants a pod to start anew.
-func (n *node) startsWithoutAgent(name, from, onFailure string, snapshot state) {
+func (n *node) startsWithoutAgent(name, from, onFailure string, snapshot answers.State) {
 	n.Helper()
 	p, err := n.tryPod(name, from, onFailure)
 	if err != nil {

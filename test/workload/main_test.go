@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"diapause.dev/test/workload/internal/identity"
+	"diapause.dev/test/workload/answers"
 )
 
 // TestMain lets the test binary be the workload.
@@ -65,7 +65,7 @@ func TestModes(t *testing.T) {
 					t.Errorf("%s %s: %q, want %q", tt.method, tt.path, got, tt.want)
 				}
 			}
-			var s identity.State
+			var s answers.State
 			if err := json.Unmarshal([]byte(ask(t, "GET", "http://"+address+"/state")), &s); err != nil || s.Boot == "" {
 				t.Errorf("state %+v: %v", s, err)
 			}

@@ -4,15 +4,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-)
 
-// Report is what is known of one check.
-type Report struct {
-	Check    string `json:"check"`
-	OK       bool   `json:"ok"`
-	Detail   string `json:"detail,omitempty"` // the first thing that went wrong
-	Progress int64  `json:"progress"`         // grows while the check runs
-}
+	"diapause.dev/test/workload/answers"
+)
 
 // record is what one check writes down. It may be used from any goroutine.
 type record struct {
@@ -37,10 +31,10 @@ func (r *record) fail(err error) {
 	}
 }
 
-func (r *record) report() Report {
+func (r *record) report() answers.Check {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := Report{Check: r.name, OK: r.failure == nil, Progress: r.progress.Load()}
+	v := answers.Check{Check: r.name, OK: r.failure == nil, Progress: r.progress.Load()}
 	if r.failure != nil {
 		v.Detail = r.failure.Error()
 	}

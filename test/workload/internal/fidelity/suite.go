@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"diapause.dev/test/workload/answers"
 )
 
 // Options say where the checks may work.
@@ -49,8 +51,8 @@ func Start(ctx context.Context, o Options) (*Suite, error) {
 }
 
 // Report returns the state of every check.
-func (s *Suite) Report() []Report {
-	var all []Report
+func (s *Suite) Report() []answers.Check {
+	var all []answers.Check
 	for _, r := range s.records {
 		all = append(all, r.report())
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/test/workload/answers"
 )
 
 const (
@@ -20,24 +22,10 @@ const (
 	maxGaps = 4096
 )
 
-// Gap is a time in which the process did not run.
-type Gap struct {
-	StartUnixNS int64   `json:"start_unix_ns"` // wall clock before it
-	MS          float64 `json:"ms"`            // by the monotonic clock
-	WallMS      float64 `json:"wall_ms"`       // by the wall clock, which jumps when a snapshot is restored
-}
-
-// Report is all that was seen since the last reset.
-type Report struct {
-	MaxMS float64 `json:"max_gap_ms"`
-	At    int64   `json:"at"` // start_unix_ns of the longest
-	Gaps  []Gap   `json:"gaps"`
-}
-
 // Meter measures gaps. Its methods may be called from any goroutine.
 type Meter struct {
 	mu   sync.Mutex
-	gaps []Gap
+	gaps []answers.Gap
 }
 
 // Run measures until ctx ends, on a thread of its own.
@@ -49,13 +37,13 @@ func (m *Meter) Run(ctx context.Context) {
 		_ = unix.Nanosleep(&sleep, nil) // a signal only makes it shorter
 		now := time.Now()
 		if d := now.Sub(last); d > floor {
-			m.add(Gap{last.UnixNano(), milliseconds(d), milliseconds(now.Round(0).Sub(last.Round(0)))})
+			m.add(answers.Gap{StartUnixNS: last.UnixNano(), MS: milliseconds(d), WallMS: milliseconds(now.Round(0).Sub(last.Round(0)))})
 		}
 		last = now
 	}
 }
 
-func (m *Meter) add(g Gap) {
+func (m *Meter) add(g answers.Gap) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.gaps) == maxGaps {
@@ -65,10 +53,10 @@ func (m *Meter) add(g Gap) {
 }
 
 // Report returns what was seen; with reset it starts anew.
-func (m *Meter) Report(reset bool) Report {
+func (m *Meter) Report(reset bool) answers.Gaps {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := Report{Gaps: append([]Gap{}, m.gaps...)}
+	r := answers.Gaps{Gaps: append([]answers.Gap{}, m.gaps...)}
 	for _, g := range r.Gaps {
 		if g.MS > r.MaxMS {
 			r.MaxMS, r.At = g.MS, g.StartUnixNS

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/test/workload/answers"
 )
 
 func TestReport(t *testing.T) {
 	var m Meter
 	for i := range maxGaps + 10 {
-		m.add(Gap{StartUnixNS: int64(i), MS: float64(i % 100)})
+		m.add(answers.Gap{StartUnixNS: int64(i), MS: float64(i % 100)})
 	}
 	r := m.Report(true)
 	if len(r.Gaps) != maxGaps || r.Gaps[0].StartUnixNS != 10 || r.MaxMS != 99 || r.At != 99 {

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-)
 
-// tick is how often the counter grows by one.
-const tick = 10 * time.Millisecond
+	"diapause.dev/test/workload/answers"
+)
 
 // Identity is one life of the workload.
 type Identity struct {
@@ -20,22 +19,12 @@ type Identity struct {
 	counter atomic.Int64
 }
 
-// State is what a life looks like from outside.
-type State struct {
-	Boot    string            `json:"boot"`    // random, drawn at start
-	Counter int64             `json:"counter"` // grows by one every 10 ms
-	Host    string            `json:"host"`
-	PID     int               `json:"pid"`
-	Env     map[string]string `json:"env"` // PATH and all that begins with WORKLOAD_
-	Now     time.Time         `json:"now"`
-}
-
 // New draws a boot id.
 func New() *Identity { return &Identity{boot: rand.Text()} }
 
 // Run counts until ctx ends.
 func (i *Identity) Run(ctx context.Context) {
-	t := time.NewTicker(tick)
+	t := time.NewTicker(answers.Tick)
 	defer t.Stop()
 	for {
 		select {
@@ -48,9 +37,9 @@ func (i *Identity) Run(ctx context.Context) {
 }
 
 // State returns the state of this moment.
-func (i *Identity) State() State {
+func (i *Identity) State() answers.State {
 	host, _ := os.Hostname() // empty when the kernel does not say
-	return State{i.boot, i.counter.Load(), host, os.Getpid(), sample(os.Environ()), time.Now()}
+	return answers.State{Boot: i.boot, Counter: i.counter.Load(), Host: host, PID: os.Getpid(), Env: sample(os.Environ()), Now: time.Now()}
 }
 
 func sample(environ []string) map[string]string {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"diapause.dev/test/workload/answers"
 )
 
 func TestCounter(t *testing.T) {
@@ -14,7 +16,7 @@ func TestCounter(t *testing.T) {
 		i := New()
 		done := make(chan struct{})
 		go func() { i.Run(ctx); close(done) }()
-		time.Sleep(time.Second + tick/2)
+		time.Sleep(time.Second + answers.Tick/2)
 		if got := i.State().Counter; got != 100 {
 			t.Errorf("counter after 1 s is %d, want 100", got)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/test/workload/answers"
 )
 
 // PageSize is the unit of filling and checking, in bytes.
@@ -36,15 +38,7 @@ type Memory struct {
 	writes []uint32 // how often each page was written
 }
 
-// Report is the result of a check.
-type Report struct {
-	OK       bool     `json:"ok"`
-	Pages    int      `json:"pages"`
-	Bad      int      `json:"bad"`
-	Problems []string `json:"problems,omitempty"` // the first few
-}
-
-// maxProblems bounds what a report spells out.
+// maxProblems bounds what a check spells out.
 const maxProblems = 8
 
 // New maps and fills size bytes, a multiple of PageSize.
@@ -99,8 +93,8 @@ func sum(p []byte) uint32 {
 }
 
 // Verify checks every page. Writers may go on; no page is checked while it is written.
-func (m *Memory) Verify() Report {
-	r := Report{Pages: m.Pages()}
+func (m *Memory) Verify() answers.Memory {
+	r := answers.Memory{Pages: m.Pages()}
 	for i := range m.writes {
 		if err := m.verifyPage(i); err != nil {
 			r.Bad++

@@ -10,6 +10,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/test/workload/answers"
 )
 
 const pageSize = 4096
@@ -25,14 +27,7 @@ type Region struct {
 	pages []byte
 	round uint64 // being written, from 1
 	next  int    // page to be written next
-	found Findings
-}
-
-// Findings is what the writer found wrong on its way.
-type Findings struct {
-	Writes int64    `json:"writes"`
-	Bad    int64    `json:"bad"`
-	First  []string `json:"first,omitempty"` // the first few
+	found answers.Findings
 }
 
 // maxFirst bounds what is spelled out.
@@ -87,20 +82,9 @@ func mismatch(p []byte, i int, want uint64) string {
 		binary.LittleEndian.Uint64(p[headAt:]), binary.LittleEndian.Uint64(p[tailAt:]), want)
 }
 
-// Report is the result of a check.
-type Report struct {
-	OK    bool     `json:"ok"`
-	Pages int      `json:"pages"`
-	Round uint64   `json:"round"`
-	Next  int      `json:"next"`
-	Bad   int      `json:"bad"` // pages that do not fit the position now
-	Now   []string `json:"now,omitempty"`
-	Found Findings `json:"found"` // on the way so far
-}
-
 // Verify looks at every page at the writer's present position.
-func (r *Region) Verify() Report {
-	v := Report{Pages: r.len(), Round: r.round, Next: r.next, Found: r.found}
+func (r *Region) Verify() answers.Order {
+	v := answers.Order{Pages: r.len(), Round: r.round, Next: r.next, Found: r.found}
 	for i := range r.len() {
 		want := r.round
 		if i >= r.next {

@@ -3,6 +3,8 @@ package order
 import (
 	"context"
 	"sync"
+
+	"diapause.dev/test/workload/answers"
 )
 
 // burst is how many pages are written before the writer looks whether it is wanted otherwise.
@@ -60,7 +62,7 @@ func (w *Writer) Freeze(on bool) {
 }
 
 // Verify checks the region between two writes.
-func (w *Writer) Verify() Report {
+func (w *Writer) Verify() answers.Order {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.region.Verify()
