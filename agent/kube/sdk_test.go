@@ -3,6 +3,7 @@ package kube_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // sdk makes the calls of the published Agent Sandbox SDK's snapshot engine, with nothing but JSON.
@@ -84,8 +86,8 @@ func (s sdk) create(ctx context.Context, name, pod string) (uid, at string, err 
 			case c["status"] == "True" && c["reason"] == "Complete":
 				uid, found, err := unstructured.NestedString(o, "status", "snapshotCreated", "name")
 				at, _ := c["lastTransitionTime"].(string)
-				if !found || err != nil || at == "" {
-					continue // the SDK skips such an event
+				if !found || err != nil || at == "" { // early versions of the SDK skip such an event, later ones fail
+					return "", "", fmt.Errorf("completed without required metadata: %v", o["status"])
 				}
 				return uid, at, nil
 			case c["status"] == "False" && (c["reason"] == "Failed" || c["reason"] == "Error"):
@@ -125,28 +127,33 @@ func (s sdk) list(ctx context.Context, hash string, readyOnly bool) ([]string, e
 	return names, nil
 }
 
-// remove is SnapshotEngine.delete: DELETE, then GET, then a watch until it is gone.
+// remove is SnapshotEngine.delete: DELETE, then GET, then a watch from the resource version that the
+// DELETE was answered with until it is gone.
 func (s sdk) remove(ctx context.Context, name string) error {
-	if err := s.in("podsnapshots").Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		return err
-	}
-	o, err := s.in("podsnapshots").Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
+	var deleted metav1.PartialObjectMetadata // without a resource version where the answer is a Status
+	answer, err := api.Client.Discovery().RESTClient().Delete().AbsPath("apis", group.Group, group.Version, "namespaces", s.w.ns, "podsnapshots", name).DoRaw(ctx)
+	if err == nil {
+		err = json.Unmarshal(answer, &deleted)
 	}
 	if err != nil {
 		return err
 	}
+	if _, err := s.in("podsnapshots").Get(ctx, name, metav1.GetOptions{}); err != nil {
+		return client.IgnoreNotFound(err)
+	}
 	wt, err := s.in("podsnapshots").Watch(ctx, metav1.ListOptions{
-		FieldSelector: "metadata.name=" + name, ResourceVersion: o.GetResourceVersion(), TimeoutSeconds: new(int64(180)),
+		FieldSelector: "metadata.name=" + name, ResourceVersion: deleted.ResourceVersion, TimeoutSeconds: new(int64(180)),
 	})
 	if err != nil {
 		return err
 	}
 	defer wt.Stop()
 	for e := range wt.ResultChan() {
-		if e.Type == watch.Deleted {
+		switch e.Type {
+		case watch.Deleted:
 			return nil
+		case watch.Error:
+			return fmt.Errorf("event %s: %v", e.Type, e.Object)
 		}
 	}
 	return errors.New("was not deleted in time")

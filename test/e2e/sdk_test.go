@@ -105,11 +105,15 @@ func created(trigger map[string]any) (uid, timestamp string, err error) {
 		if c["status"] == "False" && (reason == "Failed" || reason == "Error") {
 			return "", "", fmt.Errorf("%w: %v", errSDK, c["message"])
 		}
+		if c["status"] != "True" || reason != "Complete" {
+			continue
+		}
 		uid, _, _ := unstructured.NestedString(trigger, "status", "snapshotCreated", "name")
 		timestamp, _ := c["lastTransitionTime"].(string)
-		if c["status"] == "True" && reason == "Complete" && uid != "" && timestamp != "" {
-			return uid, timestamp, nil
+		if uid == "" || timestamp == "" { // early versions wait for more, later ones fail
+			return "", "", fmt.Errorf("%w: completed without required metadata: %v", errSDK, trigger["status"])
 		}
+		return uid, timestamp, nil
 	}
 	return "", "", nil
 }
