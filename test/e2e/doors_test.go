@@ -28,18 +28,21 @@ func (w *world) tool(n *bed.Node) func(args ...string) (string, error) {
 	return func(args ...string) (string, error) { return w.Kubectl(w.ctx, append(exec, args...)...) }
 }
 
-// stored returns what the object store has of a snapshot.
-func (w *world) stored(name string) snapshot.Meta {
+// store opens the object store until the test ends.
+func (w *world) store() *storage.Store {
 	w.Helper()
 	w.Setenv("STORAGE_EMULATOR_HOST", w.gcs.Address)
 	b, err := gcs.Open(w.ctx, bucket, "e2e")
 	w.must(err)
-	defer b.Close()
+	w.Cleanup(func() { b.Close() })
 	s, err := storage.Open(w.ctx, b, storage.Options{})
 	w.must(err)
-	m, err := s.Manifest(w.ctx, snapshot.Key{Namespace: w.namespace, Name: name})
-	w.must(err)
-	return m.Meta
+	return s
+}
+
+// key is how a snapshot of the namespace is stored.
+func (w *world) key(name string) snapshot.Key {
+	return snapshot.Key{Namespace: w.namespace, Name: name}
 }
 
 // TestDoors: what is made on the node shows in the cluster, what is made in the cluster shows on the
@@ -56,7 +59,9 @@ func TestDoors(t *testing.T) {
 
 	var system corev1.Namespace
 	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system))
-	if got, want := w.stored(made).Origin.Cluster, string(system.UID); got != want {
+	m, err := w.store().Manifest(w.ctx, w.key(made))
+	w.must(err)
+	if got, want := m.Meta.Origin.Cluster, string(system.UID); got != want {
 		t.Errorf("the stored snapshot says that it is of cluster %q, want %q", got, want)
 	}
 

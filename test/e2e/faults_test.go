@@ -202,9 +202,14 @@ func (w *world) onePerTrigger() {
 // killAgent ends the agent of a node by SIGKILL. The kubelet starts it again.
 func (w *world) killAgent(n *bed.Node) {
 	w.Helper()
+	w.signalAgent(n, "-KILL")
+}
+
+func (w *world) signalAgent(n *bed.Node, signal string) {
+	w.Helper()
 	pids, err := n.Exec(w.ctx, "pidof", "diapause-agent")
 	w.must(err)
-	_, err = n.Exec(w.ctx, "kill", append([]string{"-9"}, strings.Fields(pids)...)...)
+	_, err = n.Exec(w.ctx, "kill", append([]string{signal}, strings.Fields(pids)...)...)
 	w.must(err)
 }
 

@@ -89,10 +89,12 @@ func (w *world) keepAsking(p *ready, done <-chan struct{}) (newest string) {
 
 // upgrade has all agents run that image.
 func (w *world) upgrade(ctx context.Context, image string) {
-	for _, args := range [][]string{
-		{"set", "image", "daemonset/diapause-agent", "install=" + image, "agent=" + image},
-		{"rollout", "status", "daemonset/diapause-agent", "--timeout=120s"},
-	} {
+	w.change(ctx, "set", "image", "daemonset/diapause-agent", "install="+image, "agent="+image)
+}
+
+// change has kubectl change the DaemonSet, and returns when all agents are as it says.
+func (w *world) change(ctx context.Context, args ...string) {
+	for _, args := range [][]string{args, {"rollout", "status", "daemonset/diapause-agent", "--timeout=120s"}} {
 		if _, err := w.Kubectl(ctx, append([]string{"--namespace=" + system}, args...)...); err != nil {
 			w.Error(err)
 		}
