@@ -57,6 +57,9 @@
 // again. That needs no clocks, only a backend in which a read sees every write that ended before, and
 // holds whoever dies at whatever point.
 //
+// A replication lays its claim while it copies, and again before it reads the notices if copying has
+// taken long.
+//
 // The claim of a writer that died must end some time: a sweep does not heed one that is as old as
 // its grace. So a writer looks for notices and objects once more behind its manifest, which it takes
 // back if need be. A sweep that died leaves a notice; it counts

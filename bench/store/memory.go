@@ -7,16 +7,21 @@ import (
 	"time"
 )
 
-// watchEvery is how often memory is looked at. That takes time from what is measured: every 2 ms, it
-// would be a hundredth.
-const watchEvery = 20 * time.Millisecond
+// mostMemory returns the most anonymous memory that the process had while do ran, in bytes. Nothing
+// else is measured meanwhile: to look at memory takes time.
+func mostMemory(do func() error) (int64, error) {
+	settle()
+	stop := watchMemory()
+	err := do()
+	return stop(), err
+}
 
 // watchMemory looks at the process's anonymous memory until it is stopped, and returns the most that
 // was seen, in bytes.
 func watchMemory() (stop func() int64) {
 	quit, peak := make(chan struct{}), make(chan int64)
 	go func() {
-		tick := time.NewTicker(watchEvery)
+		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
 		most := anonymous()
 		for {

@@ -15,7 +15,7 @@ import (
 
 // rounds is how often what is short is measured. The best of the rounds counts, of the store and of
 // its bounds alike, which take turns: on a machine with other work, that is the figure that says most.
-const rounds = 5
+const rounds = 10
 
 // bench is one run.
 type bench struct {
