@@ -20,7 +20,7 @@ import (
 type onNode struct {
 	name   string
 	dir    *os.File        // nil once it has been captured
-	stream *capture.Stream // nil until it has been captured
+	stream *capture.Stream // empty until it has been captured
 }
 
 // findVolumes finds out which emptyDir volumes the containers have mounted from the node.
@@ -81,7 +81,11 @@ func (c *checkpoint) addVolume(root, name string, m mounted, inside map[string]b
 	if err != nil {
 		return fmt.Errorf("pod %s: volume %s: %w", c.pod, name, err)
 	}
-	c.volumes = append(c.volumes, onNode{name: name, dir: dir})
+	stream, err := capture.NewStream(c.spoolDir(), c.cfg.Keys != "")
+	if err != nil {
+		return errors.Join(fmt.Errorf("pod %s: volume %s: %w", c.pod, name, err), dir.Close())
+	}
+	c.volumes = append(c.volumes, onNode{name: name, dir: dir, stream: stream})
 	return nil
 }
 
@@ -114,10 +118,7 @@ func (c *checkpoint) captureVolumes(ctx context.Context) error {
 	left := c.cfg.VolumeLimit
 	for i := range c.volumes {
 		v := &c.volumes[i]
-		var err error
-		if v.stream, err = capture.NewStream(c.spoolDir(), c.cfg.Keys != ""); err == nil {
-			err = volume.Save(ctx, v.dir, v.stream, left)
-		}
+		err := volume.Save(ctx, v.dir, v.stream, left)
 		if err == nil {
 			err = v.stream.Seal()
 		}
@@ -157,15 +158,12 @@ func (c *checkpoint) volumeBytes() (n int64) {
 // closeVolumes gives back what was captured of volumes.
 func (c *checkpoint) closeVolumes() {
 	for _, v := range c.volumes {
-		var err error
+		err := v.stream.Close()
 		if v.dir != nil {
-			err = v.dir.Close()
-		}
-		if v.stream != nil {
-			err = errors.Join(err, v.stream.Close())
+			err = errors.Join(err, v.dir.Close())
 		}
 		if err != nil {
-			c.log.Warn("volume not closed", "error", err)
+			c.log.Warn("volume not closed", "volume", v.name, "error", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"diapause.dev/agent/install"
+	"diapause.dev/cmd/internal/usage"
 )
 
 func installCommand() *cobra.Command {
@@ -74,7 +75,7 @@ func (s *installation) run(f func(*cobra.Command, install.Options) error) func(*
 			return err
 		}
 		if o.Restart, err = o.Restarter(s.restart); err != nil {
-			return usageError{err}
+			return usage.Error{Err: err}
 		}
 		o.Flags = install.DefaultFlags()
 		for name, value := range s.flags {

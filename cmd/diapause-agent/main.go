@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent"
+	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
 )
 
@@ -83,7 +84,7 @@ func command() *cobra.Command {
 func logger(level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, usageError{fmt.Errorf("--log-level: %w", err)}
+		return nil, usage.Error{Err: fmt.Errorf("--log-level: %w", err)}
 	}
 	gvisorlog.SetTarget(gvisorlog.GoogleEmitter{Writer: &gvisorlog.Writer{Next: io.Discard}})
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
@@ -91,7 +92,7 @@ func logger(level string) (*slog.Logger, error) {
 
 func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 	if err := check(cfg); err != nil {
-		return usageError{err}
+		return usage.Error{Err: err}
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("must run as root")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"diapause.dev/agent"
+	"diapause.dev/cmd/internal/usage"
 )
 
 func TestCheck(t *testing.T) {
@@ -34,7 +35,7 @@ func TestExitCode(t *testing.T) {
 		{"--no-such-flag"}, {"--arena=many"}, {"freeze"}, {"--store=/store"}, {"--log-level=loud"},
 		{"install", "--no-such-flag"}, {"install", "here"}, {"install", "--log-level=loud"}, {"uninstall", "--restart="},
 	} {
-		if err := execute(t.Context(), args); exitCode(err) != exitUsage {
+		if err := execute(t.Context(), args); exitCode(err) != usage.ExitCode {
 			t.Errorf("%q: exit code %d: %v", args, exitCode(err), err)
 		}
 	}

@@ -6,19 +6,15 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"diapause.dev/cmd/internal/usage"
 )
 
 // The exit codes, those of diapause(1).
 const (
 	exitOK      = 0
 	exitFailure = 1
-	exitUsage   = 2
 )
-
-// usageError is a command line that cannot be run.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
 
 // execute runs a command line.
 func execute(ctx context.Context, args []string) error {
@@ -27,7 +23,7 @@ func execute(ctx context.Context, args []string) error {
 	c.SetArgs(args)
 	err := c.ExecuteContext(ctx)
 	if err != nil && !understood {
-		err = usageError{fmt.Errorf("%w; see --help", err)}
+		err = usage.Error{Err: fmt.Errorf("%w; see --help", err)}
 	}
 	return err
 }
@@ -36,8 +32,8 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, new(usageError)):
-		return exitUsage
+	case errors.As(err, new(usage.Error)):
+		return usage.ExitCode
 	}
 	return exitFailure
 }

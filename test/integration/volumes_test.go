@@ -120,15 +120,22 @@ func restoring(key string) map[string]string {
 	return map[string]string{"diapause.dev/restore-from": key, "diapause.dev/on-restore-failure": "Fail"}
 }
 
+// furnished runs a pod whose volumes lie on the node and have something of everything.
+func (n *node) furnished() (*kubelet, *bed.Pod) {
+	n.Helper()
+	k := newKubelet(n.T, "pod-origin", "shared", "alone")
+	p, err := n.bed.RunPod(n.ctx, paired("origin", k, nil))
+	must(n.T, err)
+	n.sh(p, "side", furnishing)
+	n.sh(p, "app", "[ -e /tmp/holding ]")
+	return k, p
+}
+
 // TestVolumes freezes a pod whose volumes lie on the node, of which its containers mount parts, and brings it
 // back among other directories: files are as they were, open ones too, and the containers share them.
 func TestVolumes(t *testing.T) {
 	n := start(t)
-	k := newKubelet(t, "pod-origin", "shared", "alone")
-	p, err := n.bed.RunPod(n.ctx, paired("origin", k, nil))
-	must(t, err)
-	n.sh(p, "side", furnishing)
-	n.sh(p, "app", "[ -e /tmp/holding ]")
+	k, p := n.furnished()
 	boot := n.sh(p, "app", "cat /tmp/boot")
 	s := n.checkpoint("--stop", "origin")
 	shared, alone := k.tree("shared"), k.tree("alone")
@@ -163,11 +170,7 @@ func TestVolumes(t *testing.T) {
 // TestVolumesRootfs does so with files alone.
 func TestVolumesRootfs(t *testing.T) {
 	n := start(t)
-	k := newKubelet(t, "pod-origin", "shared", "alone")
-	p, err := n.bed.RunPod(n.ctx, paired("origin", k, nil))
-	must(t, err)
-	n.sh(p, "side", furnishing)
-	n.sh(p, "app", "[ -e /tmp/holding ]")
+	k, p := n.furnished()
 	s := n.checkpoint("--rootfs-only", "origin")
 	shared := k.tree("shared")
 	must(t, n.bed.RemovePod(n.ctx, p.ID))
@@ -175,7 +178,7 @@ func TestVolumesRootfs(t *testing.T) {
 	spec := paired("again", again, restoring("default/"+s.Name))
 	spec.Made = func() error { return again.mount("shared", "sub", "side") }
 	spec.Containers[0].Command, spec.Containers[1].Mounts = []string{"/bin/sleep", "infinity"}, spec.Containers[1].Mounts[:1]
-	p, err = n.bed.RunPod(n.ctx, spec)
+	p, err := n.bed.RunPod(n.ctx, spec)
 	must(t, err)
 	if got := again.tree("shared"); got != shared {
 		t.Errorf("the volume is\n%s\nwas\n%s", got, shared)
@@ -249,11 +252,7 @@ func (n *node) packed() (sum int64) {
 // not made, and nothing stays in a volume.
 func TestVolumesRefused(t *testing.T) {
 	n := start(t)
-	k := newKubelet(t, "pod-origin", "shared", "alone")
-	p, err := n.bed.RunPod(n.ctx, paired("origin", k, nil))
-	must(t, err)
-	n.sh(p, "side", furnishing)
-	n.sh(p, "app", "[ -e /tmp/holding ]")
+	_, p := n.furnished()
 	s := n.checkpoint("origin")
 
 	n.restartAgent("--volume-limit=100000")

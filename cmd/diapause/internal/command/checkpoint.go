@@ -12,6 +12,7 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/usage"
 )
 
 type checkpointFlags struct {
@@ -44,7 +45,7 @@ request called off, unless that has gone too far.`,
 
 func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags) error {
 	if f.name != "" && !snapshot.ValidName(f.name) {
-		return usageError{fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", f.name)}
+		return usage.Error{Err: fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", f.name)}
 	}
 	req := &localv1.CheckpointRequest{Target: pod, Name: f.name, NoWaitReplicated: f.noWait, RootfsOnly: f.rootfs, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}
 	if f.stop {

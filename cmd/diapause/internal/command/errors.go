@@ -7,21 +7,18 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"diapause.dev/cmd/internal/usage"
 )
 
 // The exit codes.
 const (
 	ExitOK          = 0
 	ExitFailure     = 1
-	ExitUsage       = 2
+	ExitUsage       = usage.ExitCode
 	ExitNotFound    = 3
 	ExitInterrupted = 130
 )
-
-// usageError is a command line that cannot be run.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
 
 // callError is a call that failed: what it was doing, to what, and what the operator can do.
 type callError struct {
@@ -88,7 +85,7 @@ func exitCode(err error) int {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		return commonCode(all.Unwrap())
 	}
-	if errors.As(err, new(usageError)) {
+	if errors.As(err, new(usage.Error)) {
 		return ExitUsage
 	}
 	switch kind(err) {

@@ -8,6 +8,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/cmd/internal/usage"
 )
 
 // defaultNamespace is meant where none is named.
@@ -18,14 +19,14 @@ func parseKey(arg, namespace string) (snapshot.Key, error) {
 	k := snapshot.Key{Namespace: namespace, Name: arg}
 	if ns, name, ok := strings.Cut(arg, "/"); ok {
 		if namespace != "" && namespace != ns {
-			return k, usageError{fmt.Errorf("snapshot %q is not in --namespace %s: name one namespace", arg, namespace)}
+			return k, usage.Error{Err: fmt.Errorf("snapshot %q is not in --namespace %s: name one namespace", arg, namespace)}
 		}
 		k = snapshot.Key{Namespace: ns, Name: name}
 	} else if namespace == "" {
 		k.Namespace = defaultNamespace
 	}
 	if err := k.Validate(); err != nil {
-		return k, usageError{fmt.Errorf("snapshot %.200q: %w", arg, err)}
+		return k, usage.Error{Err: fmt.Errorf("snapshot %.200q: %w", arg, err)}
 	}
 	return k, nil
 }
@@ -49,7 +50,7 @@ func parseKeys(args []string, namespace string) ([]snapshot.Key, error) {
 // validNamespace checks the value of --namespace where it stands alone.
 func validNamespace(ns string) error {
 	if ns != "" && !snapshot.ValidName(ns) {
-		return usageError{fmt.Errorf("--namespace %.200q: not a namespace", ns)}
+		return usage.Error{Err: fmt.Errorf("--namespace %.200q: not a namespace", ns)}
 	}
 	return nil
 }

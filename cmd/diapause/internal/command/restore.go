@@ -11,6 +11,7 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/usage"
 )
 
 // maxCount bounds --count to what one node can hold.
@@ -45,10 +46,10 @@ with the annotation diapause.dev/restore-from: <namespace>/<snapshot>.`,
 
 func (t *tool) runRestore(ctx context.Context, k snapshot.Key, name string, count int32) error {
 	if count < 1 || count > maxCount {
-		return usageError{fmt.Errorf("--count %d: want 1 to %d", count, maxCount)}
+		return usage.Error{Err: fmt.Errorf("--count %d: want 1 to %d", count, maxCount)}
 	}
 	if name != "" && !snapshot.ValidName(name) {
-		return usageError{fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", name)}
+		return usage.Error{Err: fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", name)}
 	}
 	ctx, cancel := t.long(ctx)
 	defer cancel()

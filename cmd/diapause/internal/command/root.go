@@ -13,6 +13,7 @@ import (
 
 	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/usage"
 )
 
 // DefaultSocket is where the agent listens unless told otherwise.
@@ -37,7 +38,7 @@ func Run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	root.SetArgs(args[1:])
 	err := root.ExecuteContext(ctx)
 	if err != nil && !t.running {
-		err = usageError{fmt.Errorf("%w\nsee %q", err, root.DisplayName()+" --help")}
+		err = usage.Error{Err: fmt.Errorf("%w\nsee %q", err, root.DisplayName()+" --help")}
 	}
 	if err != nil {
 		report(errOut, err)
@@ -101,7 +102,7 @@ func (t *tool) run(f func(ctx context.Context, args []string) error) func(*cobra
 	return func(c *cobra.Command, args []string) error {
 		t.running = true
 		if t.timeout < 0 {
-			return usageError{fmt.Errorf("--timeout %s: want a time greater than 0", t.timeout)}
+			return usage.Error{Err: fmt.Errorf("--timeout %s: want a time greater than 0", t.timeout)}
 		}
 		return f(c.Context(), args)
 	}

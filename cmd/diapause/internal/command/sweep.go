@@ -12,6 +12,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/usage"
 )
 
 func (t *tool) sweep() *cobra.Command {
@@ -32,7 +33,7 @@ longer than any checkpoint takes: a pack is written before the manifest that nam
 			req.Grace = durationpb.New(grace)
 		}
 		if grace < 0 {
-			return usageError{fmt.Errorf("--grace %s: want 0 or more", grace)}
+			return usage.Error{Err: fmt.Errorf("--grace %s: want 0 or more", grace)}
 		}
 		return t.runSweep(ctx, req)
 	})

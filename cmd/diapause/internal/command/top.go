@@ -11,6 +11,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/usage"
 )
 
 // home moves the cursor to the top left corner and clears the screen below it.
@@ -25,7 +26,7 @@ func (t *tool) top() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			if interval < 100*time.Millisecond {
-				return usageError{fmt.Errorf("--interval %s: want at least 100ms", interval)}
+				return usage.Error{Err: fmt.Errorf("--interval %s: want at least 100ms", interval)}
 			}
 			return t.ask(ctx, func(a localv1.AgentClient) error {
 				if t.format == view.Table && progress.Terminal(t.out) {

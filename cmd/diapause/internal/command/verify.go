@@ -11,6 +11,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/storage"
 )
 
@@ -52,10 +53,10 @@ func parseSubset(text string, into *localv1.VerifyRequest) error {
 	}
 	subset, err := storage.ParseSubset(text)
 	if err != nil {
-		return usageError{fmt.Errorf("--read-data-subset: %w", err)}
+		return usage.Error{Err: fmt.Errorf("--read-data-subset: %w", err)}
 	}
 	if subset.Of > math.MaxInt32 {
-		return usageError{fmt.Errorf("--read-data-subset %s: too many parts", text)}
+		return usage.Error{Err: fmt.Errorf("--read-data-subset %s: too many parts", text)}
 	}
 	into.ReadData, into.Part, into.Parts = true, int32(subset.Part), int32(subset.Of)
 	return nil
