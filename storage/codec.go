@@ -4,32 +4,34 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 )
 
-// encoder and decoder are safe for concurrent use as long as only their EncodeAll and DecodeAll
-// are called; each keeps at most one state per processor.
+// Codecs of zstd that are at rest. Each serves one call at a time, and a pool gives a processor the one
+// that it used last: what a codec needs at hand, an encoder's table above all, stays in that
+// processor's cache. One codec that all share would deal its tables out to whoever comes next.
 var (
-	encoder = sync.OnceValue(func() *zstd.Encoder {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
-			zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)), zstd.WithEncoderCRC(false))
-		if err != nil {
-			panic(err) // the options are constants
-		}
-		return e
-	})
-	chunkDecoder = sync.OnceValue(func() *zstd.Decoder { return newDecoder(MaxChunk) })
-	tableDecoder = sync.OnceValue(func() *zstd.Decoder { return newDecoder(maxTable) })
+	encoders      = sync.Pool{New: func() any { return newEncoder() }}
+	chunkDecoders = sync.Pool{New: func() any { return newDecoder(MaxChunk) }}
+	tableDecoders = sync.Pool{New: func() any { return newDecoder(maxTable) }}
 )
+
+func newEncoder() *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(false))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return e
+}
 
 // newDecoder makes a decoder that writes within the capacity it is given, and refuses frames that
 // want more than max bytes of it.
 func newDecoder(max uint64) *zstd.Decoder {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(max),
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max),
 		zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		panic(err) // the options are constants
@@ -47,7 +49,7 @@ func compress(codec Codec, dst, raw []byte) (Codec, []byte) {
 	block := raw
 	switch codec {
 	case CodecZstd:
-		block = encoder().EncodeAll(raw, dst[:0])
+		block = encodeFrame(dst[:0], raw)
 	case CodecS2:
 		block = s2.Encode(dst[:cap(dst)], raw)
 	}
@@ -68,7 +70,7 @@ func decompress(codec Codec, dst, stored []byte) error {
 		copy(dst, stored)
 		return nil
 	case CodecZstd:
-		return inflate(chunkDecoder(), dst, stored)
+		return decodeFrame(&chunkDecoders, dst, stored)
 	case CodecS2:
 		return expand(dst, stored)
 	}
@@ -88,8 +90,18 @@ func expand(dst, block []byte) error {
 	return err
 }
 
-// inflate decodes a zstd frame of exactly len(dst) bytes into dst, in place.
-func inflate(d *zstd.Decoder, dst, frame []byte) error {
+// encodeFrame appends a zstd frame of raw to dst.
+func encodeFrame(dst, raw []byte) []byte {
+	e := encoders.Get().(*zstd.Encoder)
+	defer encoders.Put(e)
+	return e.EncodeAll(raw, dst)
+}
+
+// decodeFrame decodes a zstd frame of exactly len(dst) bytes into dst, in place, with one of the
+// decoders.
+func decodeFrame(decoders *sync.Pool, dst, frame []byte) error {
+	d := decoders.Get().(*zstd.Decoder)
+	defer decoders.Put(d)
 	out, err := d.DecodeAll(frame, dst[:0:len(dst)])
 	if err != nil {
 		return err

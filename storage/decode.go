@@ -327,7 +327,7 @@ func unpackTable(b []byte) ([]byte, int, error) {
 			return nil, 0, fmt.Errorf("%d chunks in %d bytes", n, len(data))
 		}
 		raw := make([]byte, size)
-		return raw, int(n), inflate(tableDecoder(), raw, data)
+		return raw, int(n), decodeFrame(&tableDecoders, raw, data)
 	}
 	return nil, 0, fmt.Errorf("%w: table in codec %s", ErrFormat, codec)
 }

@@ -141,7 +141,7 @@ func encodeChunks(files []File) []byte {
 		}
 	}
 	head := binary.LittleEndian.AppendUint64([]byte{byte(CodecNone)}, uint64(n))
-	frame := encoder().EncodeAll(table, nil)
+	frame := encodeFrame(nil, table)
 	if len(frame) < len(table) && len(table) <= maxExpansion*len(frame) {
 		head[0] = byte(CodecZstd)
 		return append(head, frame...)

@@ -68,20 +68,47 @@ func packObject(m *storage.Manifest, i int) string {
 	return fmt.Sprintf("%s/packs/%s", m.Meta.Namespace, m.Packs[i].ID)
 }
 
-// onAllCores calls do for each piece of work, from as many goroutines as there are cores, each with
-// a buffer of its own, and returns how long it took.
-func onAllCores(list []work, do func(w work, buffer []byte)) time.Duration {
+// core is what a loop has for itself on one of the cores, so that none waits for, or cools down, what
+// another one uses.
+type core struct {
+	buffer  []byte
+	encoder *zstd.Encoder
+	decoder *zstd.Decoder
+}
+
+var cores = sync.OnceValue(func() []*core {
+	list := make([]*core, runtime.GOMAXPROCS(0))
+	for i := range list {
+		list[i] = newCore()
+	}
+	return list
+})
+
+func newCore() *core {
+	c := &core{buffer: make([]byte, s2.MaxEncodedLen(storage.MaxChunk))}
+	var err error
+	c.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return c
+}
+
+// onAllCores calls do for each piece of work, from as many goroutines as there are cores, and returns
+// how long it took.
+func onAllCores(list []work, do func(c *core, w work)) time.Duration {
 	var next atomic.Int64
 	var group sync.WaitGroup
-	buffers := make([][]byte, runtime.GOMAXPROCS(0))
-	for i := range buffers {
-		buffers[i] = make([]byte, s2.MaxEncodedLen(storage.MaxChunk))
-	}
+	all := cores()
 	began := time.Now()
-	for _, buffer := range buffers {
+	for _, c := range all {
 		group.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(list); i = next.Add(1) - 1 {
-				do(list[i], buffer)
+				do(c, list[i])
 			}
 		})
 	}
@@ -89,58 +116,41 @@ func onAllCores(list []work, do func(w work, buffer []byte)) time.Duration {
 	return time.Since(began)
 }
 
-var encoder = sync.OnceValue(func() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return e
-})
-
-var decoder = sync.OnceValue(func() *zstd.Decoder {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0))
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return d
-})
-
-// encode compresses a chunk in a codec and throws the result away.
-func encode(codec storage.Codec, w work, buffer []byte) {
-	switch codec {
+// encode compresses a chunk in the codec that it was stored in, and throws the result away.
+func (c *core) encode(w work) {
+	switch w.codec {
 	case storage.CodecZstd:
-		encoder().EncodeAll(w.raw, buffer[:0])
+		c.encoder.EncodeAll(w.raw, c.buffer[:0])
 	case storage.CodecS2:
-		s2.Encode(buffer, w.raw)
+		s2.Encode(c.buffer, w.raw)
 	case storage.CodecNone:
-		copy(buffer, w.raw)
+		copy(c.buffer, w.raw)
 	}
 }
 
-// encodeAlone compresses all chunks, each in the codec that it was stored in.
-func encodeAlone(list []work) time.Duration {
-	return onAllCores(list, func(w work, buffer []byte) { encode(w.codec, w, buffer) })
-}
+// encodeAlone compresses all chunks.
+func encodeAlone(list []work) time.Duration { return onAllCores(list, (*core).encode) }
 
 // encodeAndDigest is what no writer can do without: the digest of each chunk, its codec, and the
 // digest of the stored bytes in their pack.
 func encodeAndDigest(list []work) time.Duration {
-	return onAllCores(list, func(w work, buffer []byte) {
+	return onAllCores(list, func(c *core, w work) {
+		c.encode(w)
 		digests.Sum(w.raw)
-		encode(w.codec, w, buffer)
 		digest.OfWhole(w.stored)
 	})
 }
 
 // decode decompresses a chunk from memory to memory.
-func decode(w work, buffer []byte) []byte {
+func (c *core) decode(w work) []byte {
+	buffer := c.buffer
 	if w.to != nil {
 		buffer = w.to
 	}
 	out := buffer[:len(w.raw)]
 	switch w.codec {
 	case storage.CodecZstd:
-		out, _ = decoder().DecodeAll(w.stored, buffer[:0]) // it has been read before
+		out, _ = c.decoder.DecodeAll(w.stored, buffer[:0]) // it has been read before
 	case storage.CodecS2:
 		out, _ = s2.Decode(buffer, w.stored)
 	case storage.CodecNone:
@@ -150,12 +160,12 @@ func decode(w work, buffer []byte) []byte {
 }
 
 func decodeAlone(list []work) time.Duration {
-	return onAllCores(list, func(w work, buffer []byte) { decode(w, buffer) })
+	return onAllCores(list, func(c *core, w work) { c.decode(w) })
 }
 
 // decodeAndVerify is the loop that no reader can do without: decompress, digest.
 func decodeAndVerify(list []work) time.Duration {
-	return onAllCores(list, func(w work, buffer []byte) { digests.Sum(decode(w, buffer)) })
+	return onAllCores(list, func(c *core, w work) { digests.Sum(c.decode(w)) })
 }
 
 // wireAlone sends so many bytes over a wire, in as many objects as a snapshot would need, and
