@@ -26,7 +26,7 @@ func (c *Client) Find(ctx context.Context, target string) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find pod %.80q: %w", target, err)
 	}
-	if err := c.fill(ctx, p); err != nil {
+	if err := c.fill(ctx, p, c.process); err != nil {
 		return nil, fmt.Errorf("find pod %.80q: %w", target, err)
 	}
 	return p, nil

@@ -19,7 +19,7 @@ const pollExit = 20 * time.Millisecond
 // until containerd says that all its containers have exited and that the sandbox is not ready. The
 // pod is not removed. A sandbox that is gone already is no error.
 func (c *Client) Kill(ctx context.Context, pod *Pod) error {
-	pid, err := c.sandboxPID(ctx, pod.ID)
+	pid, err := sandboxPID(ctx, pod.ID, c.process)
 	if err != nil {
 		return fmt.Errorf("kill pod %s: %w", pod, err)
 	}

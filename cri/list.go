@@ -8,7 +8,6 @@ import (
 	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/task"
 	"golang.org/x/sync/errgroup"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -28,7 +27,7 @@ func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
 	gone := make([]bool, len(pods))
 	for i, p := range pods {
 		g.Go(func() error {
-			err := c.fill(gctx, p)
+			err := c.fill(gctx, p, c.processNow)
 			gone[i] = isGone(err)
 			if gone[i] {
 				return nil
@@ -59,7 +58,7 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 		if p.ID != id {
 			continue
 		}
-		if err := c.fill(ctx, p); err != nil {
+		if err := c.fill(ctx, p, c.process); err != nil {
 			return nil, fmt.Errorf("pod %s: %w", id, err)
 		}
 		return p, nil
@@ -80,10 +79,7 @@ func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 	}
 	var ids []string
 	for _, x := range pods[0].Containers {
-		if x.State != StateRunning && x.State != StateCreated {
-			continue
-		}
-		ok, err := c.runs(ctx, x.ID)
+		ok, err := c.runs(ctx, x)
 		if err != nil {
 			return nil, fmt.Errorf("containers of pod %s: %w", podID, err)
 		}
@@ -103,7 +99,7 @@ func (c *Client) started(ctx context.Context, p *Pod) ([]Container, error) {
 		ok := x.State == StateRunning
 		if x.State == StateCreated {
 			var err error
-			if ok, err = c.runs(ctx, x.ID); err != nil {
+			if ok, err = c.runs(ctx, x); err != nil {
 				return nil, err
 			}
 		}
@@ -114,15 +110,25 @@ func (c *Client) started(ctx context.Context, p *Pod) ([]Container, error) {
 	return started, nil
 }
 
-// runs reports whether a container runs, or is paused.
-func (c *Client) runs(ctx context.Context, id string) (bool, error) {
-	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
-	if err := native(err); isGone(err) {
+// runs asks the shim whether a container runs, or is paused. One that is being started may not be told
+// of for as long as that takes, and does not run yet.
+func (c *Client) runs(ctx context.Context, x Container) (bool, error) {
+	var ask asker
+	switch x.State {
+	case StateRunning:
+		ask = c.process
+	case StateCreated:
+		ask = c.processNow
+	default:
+		return false, nil
+	}
+	p, err := ask(ctx, x.ID)
+	if isGone(err) {
 		return false, nil
 	} else if err != nil {
-		return false, fmt.Errorf("state of container %s: %w", id, err)
+		return false, fmt.Errorf("state of container %s: %w", x.ID, err)
 	}
-	switch r.GetProcess().GetStatus() {
+	switch p.GetStatus() {
 	case task.Status_RUNNING, task.Status_PAUSED, task.Status_PAUSING:
 		return true, nil
 	}
@@ -202,8 +208,9 @@ func stateOf(s criapi.ContainerState) State {
 	}
 }
 
-// fill adds to p what takes a question of its own: runtime type, IP, process, exit codes.
-func (c *Client) fill(ctx context.Context, p *Pod) error {
+// fill adds to p what takes a question of its own: runtime type, IP, process as ask knows it, exit
+// codes.
+func (c *Client) fill(ctx context.Context, p *Pod, ask asker) error {
 	status, err := c.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
 	if err != nil {
 		return native(err)
@@ -213,7 +220,7 @@ func (c *Client) fill(ctx context.Context, p *Pod) error {
 		return err
 	}
 	if p.Ready {
-		if p.SandboxPID, err = c.sandboxPID(ctx, p.ID); err != nil {
+		if p.SandboxPID, err = sandboxPID(ctx, p.ID, ask); err != nil {
 			return err
 		}
 	}
@@ -232,15 +239,15 @@ func (c *Client) runtimeType(ctx context.Context, id string) (string, error) {
 	return r.GetContainer().GetRuntime().GetName(), nil
 }
 
-// sandboxPID returns the process of a sandbox, 0 when it has none.
-func (c *Client) sandboxPID(ctx context.Context, id string) (int, error) {
-	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
-	if err := native(err); isGone(err) {
+// sandboxPID returns the process of a sandbox, 0 when it has none, or ask does not know.
+func sandboxPID(ctx context.Context, id string, ask asker) (int, error) {
+	p, err := ask(ctx, id)
+	if isGone(err) {
 		return 0, nil
 	} else if err != nil {
 		return 0, fmt.Errorf("process of sandbox %s: %w", id, err)
 	}
-	return int(r.GetProcess().GetPid()), nil
+	return int(p.GetPid()), nil
 }
 
 func (c *Client) exitCodes(ctx context.Context, p *Pod) error {

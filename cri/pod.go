@@ -48,7 +48,8 @@ type Pod struct {
 	Ready       bool // its sandbox runs
 	Created     time.Time
 	IP          string // empty: host network, or none any more
-	// SandboxPID is the process of the sandbox in the agent's PID namespace; 0: it does not run.
+	// SandboxPID is the process of the sandbox in the agent's PID namespace; 0: it does not run, or (from
+	// Pods) its shim does not tell at once.
 	SandboxPID int
 	Containers []Container // in order of creation, ended ones included
 }

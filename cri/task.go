@@ -2,7 +2,9 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -49,10 +51,50 @@ func (c *Client) Resume(ctx context.Context, podID string) error {
 // Paused reports whether the pod's sandbox is paused. Its error is of kind ErrNotFound when the
 // sandbox is gone.
 func (c *Client) Paused(ctx context.Context, podID string) (bool, error) {
-	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: podID})
+	p, err := c.process(ctx, podID)
 	if err != nil {
-		return false, fmt.Errorf("state of sandbox %s: %w", podID, native(err))
+		return false, fmt.Errorf("state of sandbox %s: %w", podID, err)
 	}
-	s := r.GetProcess().GetStatus()
-	return s == task.Status_PAUSED || s == task.Status_PAUSING, nil
+	return p.GetStatus() == task.Status_PAUSED || p.GetStatus() == task.Status_PAUSING, nil
+}
+
+// What a shim does not tell is asked for again, after pollProcess, for processTime.
+const (
+	processTime = 30 * time.Second
+	pollProcess = 100 * time.Millisecond
+)
+
+var errNotTold = errors.New("its shim does not tell")
+
+// asker asks for the process of a sandbox or container. Its error is of kind ErrNotFound when there is
+// none.
+type asker func(ctx context.Context, id string) (*task.Process, error)
+
+// process is an asker that waits until the shim tells.
+func (c *Client) process(ctx context.Context, id string) (*task.Process, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, processTime, errNotTold)
+	defer cancel()
+	for {
+		p, err := c.processNow(ctx, id)
+		if ctx.Err() == nil && (err != nil || p.GetStatus() != task.Status_UNKNOWN) {
+			return p, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pollProcess):
+		}
+	}
+}
+
+// processNow is an asker that names no process, in state UNKNOWN, if the shim, which runs runsc for it,
+// does not tell within the two seconds that containerd waits. Containerd does so itself before 2.4, and
+// returns an error since.
+func (c *Client) processNow(ctx context.Context, id string) (*task.Process, error) {
+	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
+	err = native(err)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return &task.Process{}, nil
+	}
+	return r.GetProcess(), err
 }

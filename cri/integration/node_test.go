@@ -4,8 +4,12 @@ package integration
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,4 +145,83 @@ func TestPauseAndExit(t *testing.T) {
 	if p, err := client.Find(ctx, "web"); err != nil || p.Ready || p.SandboxPID != 0 || p.Containers[0].State != cri.StateExited {
 		t.Errorf("a killed pod: %+v, %v", p, err)
 	}
+}
+
+// TestSlowShim asks for what a shim takes longer to tell than containerd waits for it, which calls the
+// state unknown then.
+func TestSlowShim(t *testing.T) {
+	ctx := limited(t)
+	pod := runPod(t, bed.PodSpec{Name: "web"})
+	if err := client.Pause(ctx, pod.ID); err != nil {
+		t.Fatal(err)
+	}
+	p, err := client.Get(ctx, pod.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := p.Containers[0].ID
+	for _, x := range []struct {
+		what, of string // the shim of that container is slow
+		ask      func() (bool, error)
+	}{
+		{"paused", pod.ID, func() (bool, error) { return client.Paused(ctx, pod.ID) }},
+		{"running", app, func() (bool, error) {
+			ids, err := client.Running(ctx, pod.ID)
+			return slices.Equal(ids, []string{app}), err
+		}},
+		{"process", pod.ID, func() (bool, error) {
+			got, err := client.Get(ctx, pod.ID)
+			return err == nil && got.SandboxPID == p.SandboxPID, err
+		}},
+	} {
+		t.Run(x.what, func(t *testing.T) {
+			hold(t, shimOf(t, x.of), slow)
+			if ok, err := x.ask(); err != nil || !ok {
+				t.Errorf("%v, %v", ok, err)
+			}
+		})
+	}
+	if err := client.Resume(ctx, pod.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// slow is longer than containerd's io.containerd.timeout.task.state.
+const slow = 3 * time.Second
+
+// hold stops a process for a while.
+func hold(t *testing.T, pid int, d time.Duration) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	on := time.AfterFunc(d, func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	t.Cleanup(func() {
+		on.Stop()
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// shimOf returns the process of a container's shim.
+func shimOf(t *testing.T, container string) int {
+	t.Helper()
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range cmdlines {
+		cmdline, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(cmdline), "containerd-shim") || !strings.Contains(string(cmdline), container) {
+			continue // or gone meanwhile
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	t.Fatalf("container %s has no shim", container)
+	return 0
 }
