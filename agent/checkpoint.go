@@ -84,6 +84,7 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 	}
 	c.closeArena() // neither its memory nor the next checkpoint is to wait for the store
 	release()
+	c.tellSpooled(life)
 	if err != nil {
 		return err
 	}
@@ -345,13 +346,18 @@ func (c *checkpoint) closeArena() {
 	}
 }
 
+// tellSpooled tells of a snapshot that is safe, be it that its sandbox was not stopped.
+func (c *checkpoint) tellSpooled(life context.Context) {
+	if c.o.Spooled == nil || c.rec.Stage != StageSpooled {
+		return
+	}
+	if f, err := c.find(life, c.rec.Key); err == nil {
+		c.o.Spooled(f)
+	}
+}
+
 // replicated sees the snapshot into the store.
 func (c *checkpoint) replicated(life context.Context) error {
-	if c.o.Spooled != nil {
-		if f, err := c.find(life, c.rec.Key); err == nil {
-			c.o.Spooled(f)
-		}
-	}
 	if c.o.NoWait {
 		c.wakeReplicator()
 		return nil

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"diapause.dev/test/bed"
@@ -38,6 +39,48 @@ func TestStop(t *testing.T) {
 	n.verify(p)
 	n.unpaused(p)
 	n.settled(at)
+}
+
+// TestNotStopped saves pods that cannot be stopped, for the agent cannot mark them: they run on, and
+// their snapshots, which are safe, are told beside what failed.
+func TestNotStopped(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.workload("origin", "serve", "--mib", "8")
+	before := n.serving(p)
+	marker := filepath.Join("/run/diapause/stopped", p.ID)
+	if err := os.Mkdir(marker, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(marker) })
+	half := func(args ...string) string {
+		out, err := n.cli(append([]string{"checkpoint", "--stop", "origin"}, args...)...)
+		for _, w := range []string{"exit status 1", `checkpoint "origin"`, "the sandbox was not stopped", marker, "is a directory"} {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%q is not in %v", w, err)
+			}
+		}
+		n.alive(p, before)
+		return out
+	}
+	var out struct {
+		Snapshot snapshotted `json:"snapshot"`
+		Error    string      `json:"error"`
+	}
+	n.decode(half("--name=told", "--output=json"), &out)
+	if s := out.Snapshot; s.Name != "told" || !s.OnNode || !strings.Contains(out.Error, marker) {
+		t.Errorf("told of %+v, error %q", s, out.Error)
+	}
+	if row := half("--name=shown"); !strings.Contains(row, "shown") {
+		t.Errorf("no snapshot shown in %q", row)
+	}
+	n.settled(at)
+	for _, name := range []string{"told", "shown"} {
+		b := n.restore(name, "--name=again-"+name)[0]
+		if st := n.serving(b); st.Boot != before.Boot {
+			t.Errorf("branch is at %+v, the snapshot was at %+v", st, before)
+		}
+	}
 }
 
 // counting runs a pod of a workload and a shell that writes one number after the other into dir.

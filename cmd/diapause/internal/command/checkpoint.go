@@ -64,10 +64,9 @@ func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags)
 	})
 }
 
-// endCheckpoint prints the snapshot; of one that was made before something else failed a table tells
-// by the error alone.
+// endCheckpoint prints the snapshot, also one that was made before something else failed.
 func (t *tool) endCheckpoint(r checkpointRun, err error) error {
-	if r.snapshot == nil || err != nil && t.format == view.Table {
+	if r.snapshot == nil {
 		return err
 	}
 	result := view.Checkpoint{Request: r.request, Snapshot: view.NewSnapshot(r.snapshot)}

@@ -289,16 +289,22 @@ func TestHalfRestore(t *testing.T) {
 	fields(t, got.out, map[string]any{"pods.0.name": "a", "error": "restore default/s: no memory for b"})
 }
 
-// TestHalfCheckpoint checks that a snapshot is told that was made before something else failed.
+// TestHalfCheckpoint checks that a snapshot is told, in both forms, that was made before something else
+// failed.
 func TestHalfCheckpoint(t *testing.T) {
 	r := full()
 	r.checkpoint, r.err = r.checkpoint[:3], status.Error(codes.Unavailable, "not replicated yet: the store is away")
-	got := invoke(t.Context(), serve(t, r), "checkpoint", "counter", "--output", "json")
-	if got.code != ExitFailure || !strings.Contains(got.err, "the store is away") {
-		t.Errorf("exit code %d, want %d; said %q", got.code, ExitFailure, got.err)
+	socket := serve(t, r)
+	half := func(args ...string) string {
+		got := invoke(t.Context(), socket, append([]string{"checkpoint", "counter"}, args...)...)
+		if got.code != ExitFailure || !strings.Contains(got.err, "the store is away") {
+			t.Errorf("exit code %d, want %d; said %q", got.code, ExitFailure, got.err)
+		}
+		return got.out
 	}
-	fields(t, got.out, map[string]any{"request": "r-1", "snapshot.name": "counter-1",
+	fields(t, half("--output", "json"), map[string]any{"request": "r-1", "snapshot.name": "counter-1",
 		"error": "checkpoint counter: not replicated yet: the store is away\nsnapshot default/counter-1 is restorable on this node, but not said to be replicated"})
+	inOrder(t, half(), []string{"SNAPSHOT", "counter-1", "256.0 MiB"})
 }
 
 // TestUnreachable lists what there is when a store is away.
