@@ -56,6 +56,28 @@ func (d *decisions) told(sandbox string) {
 	delete(d.all, sandbox)
 }
 
+// withdraw ends a decision that its shim does not wait for any more, and returns it; nil: there is none.
+func (d *decisions) withdraw(sandbox string) *decision {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.all[sandbox]
+	delete(d.all, sandbox)
+	return x
+}
+
+// giveUp lets go of what was prepared, or is about to be, for a sandbox that does not come to be restored.
+func (s *shimService) giveUp(sandbox string, reason error) {
+	d := s.decisions.withdraw(sandbox)
+	if d == nil {
+		s.restores.giveUp(sandbox, reason)
+		return
+	}
+	s.beside.Go(func() {
+		<-d.made
+		s.restores.giveUp(sandbox, reason)
+	})
+}
+
 // AskRestore implements localv1.ShimServer.
 func (s *shimService) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 	d, isNew := s.decisions.about(req.SandboxId)

@@ -223,6 +223,21 @@ func (rs *restores) reported(request string, failure error) {
 	}
 }
 
+// giveUp ends what was prepared for a sandbox that does not come to be restored.
+func (rs *restores) giveUp(sandbox string, reason error) {
+	rs.mu.Lock()
+	var given []*restore
+	for _, r := range rs.all {
+		if r.SandboxID == sandbox {
+			given = append(given, r)
+		}
+	}
+	rs.mu.Unlock()
+	for _, r := range given {
+		rs.reported(r.Request, fmt.Errorf("restore of %s was given up: %w", r.Key, reason))
+	}
+}
+
 // reviveTime bounds reading a snapshot's manifest for a sidecar that has come back.
 const reviveTime = 30 * time.Second
 

@@ -101,6 +101,10 @@ func (a *Agent) tell(ctx context.Context, pod PodRef, key snapshot.Key, err erro
 
 // ReportRestore implements localv1.ShimServer.
 func (s *shimService) ReportRestore(ctx context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
+	if req.GivenUp {
+		s.giveUp(req.SandboxId, errors.New(req.Error))
+		return &localv1.ReportRestoreResponse{}, nil
+	}
 	pod := podRef(req.Annotations)
 	key := parseKey(req.Snapshot, pod.Namespace)
 	if req.Error != "" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"github.com/containerd/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -127,6 +128,17 @@ func (a agent) report(ctx context.Context, req *localv1.ReportRestoreRequest) er
 		_, err := c.ReportRestore(ctx, req)
 		return err
 	})
+}
+
+// giveUp tells the agent that a sandbox does not come to be restored, whatever has been prepared for it.
+// An agent that does not answer keeps the caller for briefWait and finds out by itself.
+func (a agent) giveUp(ctx context.Context, sandbox, reason string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), briefWait)
+	defer cancel()
+	err := a.report(ctx, &localv1.ReportRestoreRequest{SandboxId: sandbox, GivenUp: true, Error: reason})
+	if err != nil {
+		log.L.WithError(err).Warnf("the agent was not told that sandbox %s is not restored", sandbox)
+	}
 }
 
 // prepareWorkload returns the image path for a sandbox whose processes may have it saved, or its

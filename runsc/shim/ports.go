@@ -136,14 +136,3 @@ func (s *sandbox) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Emp
 	}
 	return resp, err
 }
-
-// Delete removes a container that has ended, or what is left of a process in it. With the sandbox
-// container ends what is forwarded to it.
-func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
-	if r.ID == s.pod.sandbox && r.ExecID == "" {
-		if err := s.ports.close(); err != nil {
-			log.L.WithError(err).Warnf("end what is forwarded to sandbox %s", r.ID)
-		}
-	}
-	return s.containers.Delete(ctx, r)
-}

@@ -33,6 +33,7 @@ const discardLimit = 10 * time.Second
 type sandbox struct {
 	*containers
 	path   atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none
+	begun  atomic.Bool            // the sandbox container was to start
 	saving chan struct{}          // holds one token while a checkpoint is made
 	ports  ports
 }
@@ -48,8 +49,7 @@ type answer struct {
 	volumes []string // names of those that were put in place for it
 }
 
-// Create creates a container. The agent is asked what is to become of the sandbox, while runsc
-// creates it if the answer takes longer.
+// Create creates a container. The agent hears of a sandbox that was not created.
 func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Create(ctx, r)
@@ -57,6 +57,16 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if err := s.clean(); err != nil {
 		return nil, err
 	}
+	created, err := s.createAsking(ctx, r)
+	if err != nil {
+		s.agent.giveUp(ctx, r.ID, fmt.Sprintf("the sandbox was not created: %v", untraced(err)))
+	}
+	return created, err
+}
+
+// createAsking creates the sandbox container. The agent is asked what is to become of the sandbox, while
+// runsc creates it if the answer takes longer.
+func (s *sandbox) createAsking(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan answer, 1)
@@ -174,12 +184,30 @@ func (s *sandbox) settle(a answer) error {
 	return nil
 }
 
+// Delete removes a container that has ended, or what is left of a process in it. With the sandbox
+// container ends what is forwarded to it, and the agent hears of one that was to be restored and was
+// never started.
+func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	if r.ID != s.pod.sandbox || r.ExecID != "" {
+		return s.containers.Delete(ctx, r)
+	}
+	if err := s.ports.close(); err != nil {
+		log.L.WithError(err).Warnf("end what is forwarded to sandbox %s", r.ID)
+	}
+	resp, err := s.containers.Delete(ctx, r)
+	if err == nil && s.path.Load() != nil && !s.begun.Load() {
+		s.agent.giveUp(ctx, r.ID, "the sandbox was removed before it was started")
+	}
+	return resp, err
+}
+
 // Start starts a container, or another process in it; the sandbox container is restored if the
 // agent ordered it.
 func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	if r.ID != s.pod.sandbox || r.ExecID != "" {
 		return s.containers.Start(ctx, r)
 	}
+	s.begun.Store(true)
 	begin := s.TaskServiceExt.Start
 	if s.path.Load() != nil {
 		begin = s.restore

@@ -2745,7 +2745,10 @@ type ReportRestoreRequest struct {
 	Snapshot    string            `protobuf:"bytes,5,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                                 // as in the answer to AskRestore
 	Annotations map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the OCI spec of any of the pod's containers
 	// All containers have all their files. Told of a restore of root file systems only.
-	Loaded        bool `protobuf:"varint,7,opt,name=loaded,proto3" json:"loaded,omitempty"`
+	Loaded bool `protobuf:"varint,7,opt,name=loaded,proto3" json:"loaded,omitempty"`
+	// The sandbox was not created, or never started, and the agent lets go of what it has prepared for it, if
+	// anything: the shim need not have heard of it, so only sandbox_id and error, which says why, are set.
+	GivenUp       bool `protobuf:"varint,8,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2825,6 +2828,13 @@ func (x *ReportRestoreRequest) GetAnnotations() map[string]string {
 func (x *ReportRestoreRequest) GetLoaded() bool {
 	if x != nil {
 		return x.Loaded
+	}
+	return false
+}
+
+func (x *ReportRestoreRequest) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
 	}
 	return false
 }
@@ -3277,7 +3287,7 @@ const file_agent_proto_rawDesc = "" +
 	"rootfsOnly\"8\n" +
 	"\x17PrepareWorkloadResponse\x12\x1d\n" +
 	"\n" +
-	"image_path\x18\x01 \x01(\tR\timagePath\"\xd1\x02\n" +
+	"image_path\x18\x01 \x01(\tR\timagePath\"\xec\x02\n" +
 	"\x14ReportRestoreRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
 	"\n" +
@@ -3286,7 +3296,8 @@ const file_agent_proto_rawDesc = "" +
 	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x1a\n" +
 	"\bsnapshot\x18\x05 \x01(\tR\bsnapshot\x12Z\n" +
 	"\vannotations\x18\x06 \x03(\v28.diapause.local.v1.ReportRestoreRequest.AnnotationsEntryR\vannotations\x12\x16\n" +
-	"\x06loaded\x18\a \x01(\bR\x06loaded\x1a>\n" +
+	"\x06loaded\x18\a \x01(\bR\x06loaded\x12\x19\n" +
+	"\bgiven_up\x18\b \x01(\bR\agivenUp\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -80,6 +81,52 @@ func TestDamagedImage(t *testing.T) {
 	branch := runPod(t, spec("whole", strict))
 	if got, _ := state(t, branch.Container("a")); got != boot {
 		t.Errorf("container a is %s, want %s", got, boot)
+	}
+}
+
+// TestNotCreated has runsc refuse to create sandboxes that are to be restored, when the agent has answered
+// or before it does: the agent is told that they do not come. One that takes no reports, or has gone,
+// does not keep the error.
+func TestNotCreated(t *testing.T) {
+	resp := restoreFrom(t.TempDir())
+	refused := func(a map[string]string) bed.PodSpec {
+		a = maps.Clone(a)
+		a["dev.gvisor.bundle.none"] = "wrong"
+		return bed.PodSpec{Name: "refused", Annotations: a}
+	}
+	for _, tc := range []struct {
+		name   string
+		answer answer // nil: no agent
+		told   bool
+	}{
+		{"at once", decide(resp), true},
+		{"afterwards", later(480*time.Millisecond, resp), true},
+		{"deaf", decide(resp), false},
+		{"gone", nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := processes(t)
+			var a *agent
+			if tc.answer != nil {
+				a = startAgent(t, tc.answer)
+			}
+			if a != nil && !tc.told {
+				a.reports = nil
+			}
+			pod, err := node.RunPod(limited(t), refused(named))
+			if err == nil {
+				removePod(t, pod.ID)
+			}
+			if err == nil || !strings.Contains(err.Error(), "dev.gvisor.bundle.none") {
+				t.Errorf("error %v does not say why", err)
+			}
+			if tc.told {
+				if r := a.report(t); !r.GivenUp || r.Complete || r.SandboxId == "" || !strings.Contains(r.Error, "dev.gvisor.bundle.none") {
+					t.Errorf("the agent was told %v", r)
+				}
+			}
+			nothingLeft(t, before)
+		})
 	}
 }
 

@@ -35,16 +35,20 @@ func TestMain(m *testing.M) {
 type agent struct {
 	localv1.UnimplementedShimServer
 	answer  func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error)
-	reports chan *localv1.ReportRestoreRequest
+	reports chan *localv1.ReportRestoreRequest // nil: whoever reports waits
 }
 
 func (a *agent) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 	return a.answer(ctx, req)
 }
 
-func (a *agent) ReportRestore(_ context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
-	a.reports <- req
-	return &localv1.ReportRestoreResponse{}, nil
+func (a *agent) ReportRestore(ctx context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
+	select {
+	case a.reports <- req:
+		return &localv1.ReportRestoreResponse{}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // startAgent serves the shim until the test ends.
