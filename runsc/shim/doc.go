@@ -18,7 +18,8 @@
 //   - A container whose sandbox was stopped after its checkpoint reports the exit status of a
 //     process ended by SIGKILL, where gVisor's shim would report an internal error.
 //   - A sandbox that could not be started or restored is ended at once, and its exit announced, so
-//     that neither the shim nor containerd waits for it.
+//     that neither the shim nor containerd waits for it. The agent is told, also of a sandbox that was not
+//     created, or never started: what it has prepared for that is of no use any more.
 //
 // There is one process of the shim for each container, or one for each pod when gVisor's grouping
 // is enabled. The package depends on nothing of the agent but the protocol of its local socket.
