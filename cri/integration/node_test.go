@@ -4,12 +4,8 @@ package integration
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -147,8 +143,7 @@ func TestPauseAndExit(t *testing.T) {
 	}
 }
 
-// TestSlowShim asks for what a shim takes longer to tell than containerd waits for it, which calls the
-// state unknown then.
+// TestSlowShim asks for what a shim takes longer to tell than containerd waits for it.
 func TestSlowShim(t *testing.T) {
 	ctx := limited(t)
 	pod := runPod(t, bed.PodSpec{Name: "web"})
@@ -175,7 +170,9 @@ func TestSlowShim(t *testing.T) {
 		}},
 	} {
 		t.Run(x.what, func(t *testing.T) {
-			hold(t, shimOf(t, x.of), slow)
+			if err := bed.SlowShim(x.of); err != nil {
+				t.Fatal(err)
+			}
 			if ok, err := x.ask(); err != nil || !ok {
 				t.Errorf("%v, %v", ok, err)
 			}
@@ -184,44 +181,4 @@ func TestSlowShim(t *testing.T) {
 	if err := client.Resume(ctx, pod.ID); err != nil {
 		t.Error(err)
 	}
-}
-
-// slow is longer than containerd's io.containerd.timeout.task.state.
-const slow = 3 * time.Second
-
-// hold stops a process for a while.
-func hold(t *testing.T, pid int, d time.Duration) {
-	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	on := time.AfterFunc(d, func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
-	t.Cleanup(func() {
-		on.Stop()
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// shimOf returns the process of a container's shim.
-func shimOf(t *testing.T, container string) int {
-	t.Helper()
-	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range cmdlines {
-		cmdline, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(cmdline), "containerd-shim") || !strings.Contains(string(cmdline), container) {
-			continue // or gone meanwhile
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pid
-	}
-	t.Fatalf("container %s has no shim", container)
-	return 0
 }

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -41,6 +42,7 @@ func TestContainerd1(t *testing.T) {
 	}
 	n.converses(p)
 	n.unharmed(p, before)
+	n.knowsPaused(p)
 
 	n.checkpoint("--stop", "--name=night", p.ID)
 	if codes := n.ended(p); !slices.Equal(codes, []int32{137, 137}) {
@@ -53,6 +55,21 @@ func TestContainerd1(t *testing.T) {
 	n.checkpoint("--rootfs-only", "--name=files", again.ID)
 	if got := n.sh(n.restore("files", "--name=filed")[0], "side", "cat /file"); got != "kept" {
 		t.Errorf("the file holds %q", got)
+	}
+}
+
+// knowsPaused pauses a pod whose shim takes its time to say so: containerd 1.7 calls the state unknown.
+func (n *node) knowsPaused(p *bed.Pod) {
+	n.Helper()
+	c := n.containerd()
+	if err := errors.Join(c.Pause(n.ctx, p.ID), bed.SlowShim(p.ID)); err != nil {
+		n.Fatal(err)
+	}
+	if !n.paused(p) {
+		n.Error("a paused pod is said to run")
+	}
+	if err := c.Resume(n.ctx, p.ID); err != nil {
+		n.Fatal(err)
 	}
 }
 

@@ -186,31 +186,15 @@ func TestStopExitStatus(t *testing.T) {
 	}
 }
 
-// shims are the processes of the shim that serve a container.
-func shims(t *testing.T, container string) []int {
-	t.Helper()
-	var pids []int
-	for pid, cmdline := range processes(t) {
-		if strings.Contains(cmdline, "containerd-shim-diapause") && strings.Contains(cmdline, container) {
-			n, err := strconv.Atoi(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pids = append(pids, n)
-		}
-	}
-	return pids
-}
-
 // TestShimKilled kills the shim of a sandbox. Containerd then ends the sandbox; the pod can be
 // removed and nothing stays.
 func TestShimKilled(t *testing.T) {
 	before := processes(t)
 	pod := runPod(t, spec("orphan", nil))
 	state(t, pod.Container("a"))
-	pids := shims(t, pod.ID)
-	if len(pids) != 1 {
-		t.Fatalf("%d shims serve the sandbox, want 1", len(pids))
+	pids, err := bed.Shims(pod.ID)
+	if err != nil || len(pids) != 1 {
+		t.Fatalf("%d shims serve the sandbox, want 1, %v", len(pids), err)
 	}
 	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,52 @@
+package bed
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Shims returns the processes of Diapause's shim that serve a container, or a sandbox: one, unless
+// something is amiss.
+func Shims(container string) (pids []int, err error) {
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range cmdlines {
+		cmdline, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(cmdline), "containerd-shim-diapause") || !strings.Contains(string(cmdline), container) {
+			continue // or gone meanwhile
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+// slowTime is longer than containerd waits for what a shim tells (io.containerd.timeout.task.state).
+const slowTime = 3 * time.Second
+
+// SlowShim stops the shim of a container, or of a sandbox, and lets it go on when containerd has given up
+// waiting for what it was asked meanwhile.
+func SlowShim(container string) error {
+	pids, err := Shims(container)
+	if err != nil {
+		return err
+	}
+	if len(pids) != 1 {
+		return fmt.Errorf("container %s is served by %d shims", container, len(pids))
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stop shim %d: %w", pids[0], err)
+	}
+	time.AfterFunc(slowTime, func() { _ = syscall.Kill(pids[0], syscall.SIGCONT) })
+	return nil
+}
