@@ -179,8 +179,10 @@ func (b *Backend) publish(name string, link func() error) error {
 		if err = link(); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := b.root.MkdirAll(path.Dir(name), dirMode); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		made := b.root.MkdirAll(path.Dir(name), dirMode)
+		// One that was there, and then was not, is said to exist.
+		if made != nil && !errors.Is(made, fs.ErrNotExist) && !errors.Is(made, fs.ErrExist) {
+			return made
 		}
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -44,6 +45,40 @@ func TestBehind(t *testing.T) {
 		pieces := [][]byte{{}, whole[:2:2], {}, whole[2:3:3], whole[3:7], {}}
 		if got := bytes.Join(behind(pieces, n), nil); !bytes.Equal(got, whole[n:]) {
 			t.Errorf("behind %d bytes: %q, want %q", n, got, whole[n:])
+		}
+	}
+}
+
+// TestPublishBeside publishes objects in a directory that others make and remove without a pause.
+func TestPublishBeside(t *testing.T) {
+	b, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.root.WriteFile("temp", nil, fileMode); err != nil {
+		t.Fatal(err)
+	}
+	var others sync.WaitGroup
+	done := make(chan struct{})
+	others.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				_ = b.root.Remove("packs")
+				_ = b.root.Mkdir("packs", dirMode)
+			}
+		}
+	})
+	defer others.Wait()
+	defer close(done)
+	for range 100_000 {
+		if err := b.publish("packs/one", func() error { return b.root.Link("temp", "packs/one") }); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.root.Remove("packs/one"); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
