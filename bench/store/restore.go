@@ -62,13 +62,12 @@ func touched(size int) []byte {
 	return memory
 }
 
-// reading is how long a restore takes in one codec, beside loops over the same chunks on all cores.
+// reading is a round of a restore in one codec, beside loops over the same chunks on all cores.
 type reading struct {
-	whole    best
-	loop     best // decode and verify, into memory as large as the image
-	cached   best // the same into a buffer that never leaves the processor's cache
-	decoding best // into that buffer, without verifying
-	last     restored
+	whole    restored
+	loop     time.Duration // decode and verify, into memory as large as the image
+	cached   time.Duration // the same into a buffer that never leaves the processor's cache
+	decoding time.Duration // into that buffer, without verifying
 }
 
 // restoreHeap compares a restore from the local disk with the loop that decodes and verifies the same
@@ -83,12 +82,12 @@ func (b *bench) restoreHeap(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.bounded(name, throughput+c.suffix, b.rate(b.base, r.whole.took), mbPerSecond, b.rate(b.base, r.loop.took))
-		b.add(name, "throughput_loop_in_cache"+c.suffix, b.rate(b.base, r.cached.took), mbPerSecond)
-		b.add(name, "throughput_loop_in_cache_without_verify"+c.suffix, b.rate(b.base, r.decoding.took), mbPerSecond)
-		b.bounded(name, seconds+c.suffix, r.whole.took.Seconds(), second, r.loop.took.Seconds())
-		b.add(name, "read_bytes"+c.suffix, float64(r.last.read), byteUnit)
-		b.add(name, requests+c.suffix, float64(r.last.requests), count)
+		b.bounded(name, throughput+c.suffix, b.rate(b.base, r.whole.took), mbPerSecond, b.rate(b.base, r.loop))
+		b.add(name, "throughput_loop_in_cache"+c.suffix, b.rate(b.base, r.cached), mbPerSecond)
+		b.add(name, "throughput_loop_in_cache_without_verify"+c.suffix, b.rate(b.base, r.decoding), mbPerSecond)
+		b.bounded(name, seconds+c.suffix, r.whole.took.Seconds(), second, r.loop.Seconds())
+		b.add(name, "read_bytes"+c.suffix, float64(r.whole.read), byteUnit)
+		b.add(name, requests+c.suffix, float64(r.whole.requests), count)
 	}
 	return nil
 }
@@ -104,22 +103,21 @@ func (b *bench) restoreIn(ctx context.Context, codec storage.Codec) (r reading, 
 	if err != nil {
 		return r, err
 	}
-	list, err := workOf(ctx, p, m, b.base)
+	work, err := workOf(ctx, p, m, b.base)
 	if err != nil {
 		return r, err
 	}
 	into := touched(len(b.base.raw))
-	inPlace := placed(list, into)
+	inPlace := placed(work, into)
+	var list []reading
 	for range rounds {
-		if r.last, err = restore(ctx, p, local, "one", into); err != nil {
+		whole, err := restore(ctx, p, local, "one", into)
+		if err != nil {
 			return r, err
 		}
-		r.whole.add(r.last.took)
-		r.loop.add(decodeAndVerify(inPlace))
-		r.cached.add(decodeAndVerify(list))
-		r.decoding.add(decodeAlone(list))
+		list = append(list, reading{whole, decodeAndVerify(inPlace), decodeAndVerify(work), decodeAlone(work)})
 	}
-	return r, nil
+	return middle(list, func(r reading) float64 { return ratio(r.whole.took, r.loop) }), nil
 }
 
 // restoreWire compares a restore over a network with the time that the network needs for the bytes.

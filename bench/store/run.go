@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -13,9 +15,9 @@ import (
 	"diapause.dev/test/tools"
 )
 
-// rounds is how often what is short is measured. The best of the rounds counts, of the store and of
-// its bounds alike, which take turns: on a machine with other work, that is the figure that says most.
-const rounds = 10
+// rounds is how often what is short is measured. The store and its bounds take turns: the round counts
+// whose ratio to its bound is in the middle, for both were measured on a machine in the same state then.
+const rounds = 11
 
 // bench is one run.
 type bench struct {
@@ -90,6 +92,14 @@ func moduleRoot(ctx context.Context) (string, error) {
 func (b *bench) rate(im *image, took time.Duration) float64 {
 	return float64(len(im.raw)) / 1e6 / took.Seconds()
 }
+
+// middle returns the round whose ratio is the median.
+func middle[R any](rounds []R, ratio func(R) float64) R {
+	sorted := slices.SortedFunc(slices.Values(rounds), func(a, b R) int { return cmp.Compare(ratio(a), ratio(b)) })
+	return sorted[len(sorted)/2]
+}
+
+func ratio(took, bound time.Duration) float64 { return float64(took) / float64(bound) }
 
 // best keeps the shortest of several times.
 type best struct{ took time.Duration }
