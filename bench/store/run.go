@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
