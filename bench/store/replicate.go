@@ -79,18 +79,21 @@ func (p *pipeline) middle() written {
 func (b *bench) replicateHeap(ctx context.Context) error {
 	const name = "replicate/heap"
 	var zstd, s2, auto pipeline
-	var memory int64
-	for range rounds {
-		for codec, p := range map[storage.Codec]*pipeline{storage.CodecZstd: &zstd, storage.CodecS2: &s2, storage.CodecAuto: &auto} {
+	codecs := map[storage.Codec]*pipeline{storage.CodecZstd: &zstd, storage.CodecS2: &s2, storage.CodecAuto: &auto}
+	for range manyRounds {
+		for codec, p := range codecs {
 			if err := b.measure(ctx, codec, p); err != nil {
 				return err
 			}
-			took, err := b.memoryOf(ctx, b.base, local, storage.Options{Codec: codec})
-			if err != nil {
-				return err
-			}
-			memory = max(memory, took)
 		}
+	}
+	var memory int64
+	for codec := range codecs {
+		took, err := b.memoryOf(ctx, b.base, local, storage.Options{Codec: codec})
+		if err != nil {
+			return err
+		}
+		memory = max(memory, took)
 	}
 	inZstd, inS2 := zstd.middle(), s2.middle()
 	b.bounded(name, throughput, b.rate(b.base, inZstd.whole), mbPerSecond, b.rate(b.base, inZstd.codec))

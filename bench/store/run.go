@@ -19,6 +19,9 @@ import (
 // whose ratio to its bound is in the middle, for both were measured on a machine in the same state then.
 const rounds = 11
 
+// manyRounds is how often that is measured which the disk has a part in, and its bound has none.
+const manyRounds = 31
+
 // bench is one run.
 type bench struct {
 	*data
