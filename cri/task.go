@@ -88,8 +88,8 @@ func (c *Client) process(ctx context.Context, id string) (*task.Process, error) 
 }
 
 // processNow is an asker that names no process, in state UNKNOWN, if the shim, which runs runsc for it,
-// does not tell within the two seconds that containerd waits. Containerd does so itself before 2.4, and
-// returns an error since.
+// does not tell within the two seconds that containerd waits. Containerd 1.7 and 2.1 do so themselves, 2.4
+// returns an error.
 func (c *Client) processNow(ctx context.Context, id string) (*task.Process, error) {
 	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
 	err = native(err)
