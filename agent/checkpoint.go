@@ -351,9 +351,12 @@ func (c *checkpoint) tellSpooled(life context.Context) {
 	if c.o.Spooled == nil || c.rec.Stage != StageSpooled {
 		return
 	}
-	if f, err := c.find(life, c.rec.Key); err == nil {
-		c.o.Spooled(f)
+	f, err := c.find(life, c.rec.Key)
+	if err != nil {
+		c.log.Warn("whoever asked is not told of the snapshot yet", "error", err)
+		return
 	}
+	c.o.Spooled(f)
 }
 
 // replicated sees the snapshot into the store.

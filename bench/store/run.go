@@ -15,8 +15,9 @@ import (
 	"diapause.dev/test/tools"
 )
 
-// rounds is how often what is short is measured. The store and its bounds take turns: the round counts
-// whose ratio to its bound is in the middle, for both were measured on a machine in the same state then.
+// rounds is how often what is short is measured; the best counts. Beside a loop on the cores that is its
+// bound, and takes turns with it, the round counts whose ratio is in the middle: both were measured on a
+// machine in the same state then.
 const rounds = 11
 
 // manyRounds is how often that is measured which the disk has a part in, and its bound has none.
