@@ -29,6 +29,9 @@ func TestDaemonSet(t *testing.T) {
 	c, err := bed.StartCluster(ctx, bed.ClusterOptions{})
 	must(t, err)
 	defer func() {
+		if t.Failed() {
+			t.Log(explain(ctx, c))
+		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
@@ -43,7 +46,9 @@ func TestDaemonSet(t *testing.T) {
 		follow(ctx, t, c, p)
 	}
 
-	pod := `{apiVersion: v1, kind: Pod, metadata: {name: web, annotations: {%s}}, spec: {runtimeClassName: gvisor, terminationGracePeriodSeconds: 0,
+	// With a grace period of 0 the API server forgets a deleted pod at once, and kubelet may take it,
+	// which it has yet to end, for the next one of its name.
+	pod := `{apiVersion: v1, kind: Pod, metadata: {name: web, annotations: {%s}}, spec: {runtimeClassName: gvisor, terminationGracePeriodSeconds: 1,
 		containers: [{name: c, image: "` + images.Busybox + `", command: [sh, -c, "date +%%N > /tmp/born; exec sleep 1000"]}]}}`
 	must(t, c.Apply(ctx, fmt.Sprintf(pod, "")))
 	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
@@ -129,26 +134,36 @@ func installed(ctx context.Context, t *testing.T, n *bed.Node, want bool) {
 	}
 }
 
+// explainLimit ends what explain asks, also when the test's own time is over.
+const explainLimit = 30 * time.Second
+
+// explain is what there is to know of a cluster in which something went wrong.
+func explain(ctx context.Context, c *bed.Cluster) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainLimit)
+	defer cancel()
+	var b strings.Builder
+	for _, args := range [][]string{
+		{"get", "pods,podsnapshots", "--all-namespaces", "--output=wide"},
+		{"get", "events", "--all-namespaces"},
+		{"describe", "pods", "--all-namespaces"},
+		{"--namespace=diapause-system", "logs", "--selector=app.kubernetes.io/part-of=diapause", "--all-containers", "--prefix", "--tail=-1"},
+	} {
+		out, err := c.Kubectl(ctx, args...)
+		fmt.Fprintf(&b, "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, out)
+	}
+	fmt.Fprintf(&b, "containerd:\n%s", c.Node(0).Containerd.Log())
+	return b.String()
+}
+
 func rollout(ctx context.Context, t *testing.T, c *bed.Cluster, name string) {
 	t.Helper()
-	_, err := c.Kubectl(ctx, "--namespace=diapause-system", "rollout", "status", "daemonset/"+name, "--timeout=90s")
-	if err != nil {
-		for _, args := range [][]string{{"describe", "pods"}, {"logs", "daemonset/" + name, "--all-containers"}} {
-			out, _ := c.Kubectl(ctx, append([]string{"--namespace=diapause-system"}, args...)...) // there may be none
-			t.Log(out)
-		}
-		t.Fatal(err)
-	}
+	kubectl(ctx, t, c, "--namespace=diapause-system", "rollout", "status", "daemonset/"+name, "--timeout=90s")
 }
 
 // diapause runs the CLI in the agent's pod.
 func diapause(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) {
 	t.Helper()
-	out, err := c.Kubectl(ctx, append([]string{"--namespace=diapause-system", "exec", "daemonset/diapause-agent", "--", "/usr/local/bin/diapause"}, args...)...)
-	if err != nil {
-		logs, _ := c.Kubectl(ctx, "--namespace=diapause-system", "logs", "daemonset/diapause-agent") // the error counts
-		t.Fatalf("%v\n%s\n%s", err, out, logs)
-	}
+	kubectl(ctx, t, c, append([]string{"--namespace=diapause-system", "exec", "daemonset/diapause-agent", "--", "/usr/local/bin/diapause"}, args...)...)
 }
 
 func kubectl(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) string {
