@@ -43,7 +43,7 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 			}
 			c.Pack = n
 		}
-		m.Files = append(m.Files, File{Name: f.name, Size: f.size, Chunks: f.chunks})
+		m.Files = append(m.Files, File{Name: f.name, Size: f.size, Chunks: f.chunks, prints: f.prints})
 	}
 	return m, nil
 }

@@ -96,7 +96,7 @@ func (e *envelope) openLock(before, box, body []byte) error {
 	if len(box) == 0 || &box[len(box)-1] != &body[len(body)-1] {
 		return fmt.Errorf("section %q is not the last", tagSeal)
 	}
-	for _, tag := range []string{tagMeta, tagKey, tagFiles, tagChunks} {
+	for _, tag := range []string{tagMeta, tagKey, tagFiles, tagChunks, tagPrints} {
 		if _, ok := e.sections[tag]; ok {
 			return fmt.Errorf("section %q beside %q", tag, tagSeal)
 		}
@@ -172,7 +172,7 @@ func splitSections(b []byte) (map[string][]byte, error) {
 
 func known(tag string) bool {
 	switch tag {
-	case tagMeta, tagKey, tagFiles, tagPacks, tagChunks, tagName, tagLock, tagSeal:
+	case tagMeta, tagKey, tagFiles, tagPacks, tagChunks, tagName, tagLock, tagSeal, tagPrints:
 		return true
 	}
 	return false
@@ -198,6 +198,11 @@ func (m *Manifest) decode(sections map[string][]byte) error {
 	}
 	if err := m.decodeChunks(sections[tagChunks], sections[tagFiles]); err != nil {
 		return fmt.Errorf("section %q: %w", tagChunks, err)
+	}
+	if prints, ok := sections[tagPrints]; ok {
+		if err := m.decodePrints(prints); err != nil {
+			return fmt.Errorf("section %q: %w", tagPrints, err)
+		}
 	}
 	return nil
 }
@@ -301,6 +306,24 @@ func (m *Manifest) decodeChunks(b, fileSection []byte) error {
 	for i, c := range counts {
 		m.Files[i].Chunks = all[:c:c]
 		all = all[c:]
+	}
+	return nil
+}
+
+// decodePrints deals the fingerprints out to the files, whose chunks are known by now.
+func (m *Manifest) decodePrints(b []byte) error {
+	n := countChunks(m.Files)
+	if n == 0 || len(b) != n*printSize {
+		return fmt.Errorf("%d bytes for %d chunks", len(b), n)
+	}
+	all := make([][printSize]byte, n)
+	for i := range all {
+		all[i] = [printSize]byte(b[i*printSize:])
+	}
+	for i := range m.Files {
+		f := &m.Files[i]
+		c := len(f.Chunks)
+		f.prints, all = all[:c:c], all[c:]
 	}
 	return nil
 }

@@ -78,9 +78,12 @@
 //
 // # Pipeline
 //
-// A Writer's stages overlap: chunks are digested and compressed by several goroutines, laid into
-// packs in their order, and packs are written several at a time. Its memory is bounded whatever the
-// snapshot's size. Which codec a chunk gets is decided when its turn comes, by what has been measured
+// A Writer's stages overlap: chunks are fingerprinted, digested and compressed by several goroutines,
+// laid into packs in their order, and packs are written several at a time. Its memory is bounded whatever
+// the snapshot's size. A fingerprint costs a quarter of a digest, and tells which chunks the parent has; only
+// a chunk that is not known by it is digested, and only one whose digest is not known either is
+// compressed. The first snapshot of a lineage has nothing to recognise and no fingerprints: the
+// second one takes them, and from the third on they spare work. Which codec a chunk gets is decided when its turn comes, by what has been measured
 // so far of codecs and backend: see chooser.
 //
 // A Reader reads neighbouring chunks together, up to 8 MiB at a time, several such reads at once, and
@@ -154,6 +157,10 @@
 //	PACK  4 bytes: number of packs; for each 16 bytes id, 8 bytes size, 16 bytes digest
 //	CHNK  1 byte: codec of the table (1 or 2), 8 bytes: number of chunks, and the table
 //
+// and this one at most once, behind CHNK when written by this package:
+//
+//	fing  16 bytes for each chunk of the table: its fingerprint; undefined for one of zeros
+//
 // An encrypted manifest has, in this order and with nothing behind them, NAME (JSON of the snapshot's
 // key), LOCK (16 bytes id of the data key, 16 random bytes), PACK, and SEAL, which encrypts the other
 // sections.
@@ -168,6 +175,11 @@
 // Those of packs are XXH3-128 over the whole object. They tell verify and Replicate that any of its
 // bits has changed, also where this snapshot has no chunk; they need not withstand a forger, since a
 // forged chunk does not pass.
+//
+// Fingerprints, over the raw bytes too, are XXH3-128 with a seed that BLAKE3 derives from the key of
+// DKEY. They serve the next writer of the lineage alone, which takes a chunk of the parent for what it
+// has before it; no reader relies on them. What runs in a sandbox knows neither them nor the key, and so
+// cannot have two chunks taken for one.
 //
 // # Errors
 //

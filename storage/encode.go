@@ -25,12 +25,14 @@ const (
 	tagName   = "NAME"
 	tagLock   = "LOCK"
 	tagSeal   = "SEAL"
+	tagPrints = "fing"
 
 	saltSize = 16
 
 	maxMeta      = 16 << 20
 	packRecord   = 16 + 8 + 16
 	chunkRecord  = digestSize + 4*4 + 1
+	printSize    = 16
 	tableHeader  = 1 + 8     // codec and number of chunks
 	maxTable     = 512 << 20 // raw bytes of the chunk table
 	maxExpansion = 64        // raw bytes of the chunk table per stored one
@@ -65,7 +67,11 @@ func (m *Manifest) appendContent(b, meta []byte) []byte {
 	b = appendSection(b, tagMeta, meta)
 	b = appendSection(b, tagKey, m.DigestKey[:])
 	b = appendSection(b, tagFiles, encodeFiles(m.Files))
-	return appendSection(b, tagChunks, encodeChunks(m.Files))
+	b = appendSection(b, tagChunks, encodeChunks(m.Files))
+	if !m.fingerprinted() {
+		return b
+	}
+	return appendSection(b, tagPrints, encodePrints(m.Files))
 }
 
 // appendSealed appends the sections of an encrypted manifest. All that stands before the last one is
@@ -147,6 +153,17 @@ func encodeChunks(files []File) []byte {
 		return append(head, frame...)
 	}
 	return append(head, table...)
+}
+
+// encodePrints lists the chunks' fingerprints in the order of the table.
+func encodePrints(files []File) []byte {
+	b := make([]byte, 0, printSize*countChunks(files))
+	for _, f := range files {
+		for _, p := range f.prints {
+			b = append(b, p[:]...)
+		}
+	}
+	return b
 }
 
 // table is the raw chunk table, taken apart.

@@ -78,6 +78,16 @@ type Manifest struct {
 // Encrypted reports whether the snapshot is encrypted.
 func (m *Manifest) Encrypted() bool { return m.lock != nil }
 
+// fingerprinted reports whether the manifest has the fingerprints of its chunks.
+func (m *Manifest) fingerprinted() bool {
+	for _, f := range m.Files {
+		if len(f.prints) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // overhead is how many bytes longer stored chunks are than their codec makes them.
 func (m *Manifest) overhead() uint32 {
 	if m.lock != nil {
@@ -91,6 +101,8 @@ type File struct {
 	Name   string // of the image file; a label, never a path
 	Size   int64  // bytes; the sum over its chunks
 	Chunks []Chunk
+
+	prints [][printSize]byte // fingerprints of the chunks, those of CodecZero aside; or none
 }
 
 // Chunk is a piece of a file and where it is stored.

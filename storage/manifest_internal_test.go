@@ -34,6 +34,14 @@ func example() *Manifest {
 	}
 }
 
+// fingerprinted is the example with fingerprints.
+func fingerprinted() *Manifest {
+	m := example()
+	m.Files[0].prints = [][printSize]byte{}
+	m.Files[1].prints = [][printSize]byte{{}, {1}, {2}}
+	return m
+}
+
 func encode(t testing.TB, m *Manifest) []byte {
 	t.Helper()
 	data, err := EncodeManifest(m)
@@ -52,18 +60,19 @@ func seal(body []byte) []byte {
 func body(data []byte) []byte { return bytes.Clone(data[:len(data)-digestSize]) }
 
 func TestManifestRoundTrip(t *testing.T) {
-	m := example()
-	data := encode(t, m)
-	got, err := DecodeManifest(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Digest = got.Digest
-	if !reflect.DeepEqual(got, m) {
-		t.Errorf("got  %+v\nwant %+v", got, m)
-	}
-	if !bytes.Equal(encode(t, got), data) {
-		t.Error("encodes differently the second time")
+	for _, m := range []*Manifest{example(), fingerprinted()} {
+		data := encode(t, m)
+		got, err := DecodeManifest(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Digest = got.Digest
+		if !reflect.DeepEqual(got, m) {
+			t.Errorf("got  %+v\nwant %+v", got, m)
+		}
+		if !bytes.Equal(encode(t, got), data) {
+			t.Error("encodes differently the second time")
+		}
 	}
 }
 
@@ -80,6 +89,11 @@ func TestManifestSections(t *testing.T) {
 		{"unknown required", appendSection(bytes.Clone(plain), "XTRA", []byte("new")), ErrFormat},
 		{"unknown, neither", appendSection(bytes.Clone(plain), "\x00abc", nil), ErrFormat},
 		{"twice", appendSection(bytes.Clone(plain), tagKey, make([]byte, 32)), ErrCorrupt},
+		{"fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 3*printSize)), nil},
+		{"too few fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 2*printSize)), ErrCorrupt},
+		{"too many fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 4*printSize)), ErrCorrupt},
+		{"half a fingerprint", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 3*printSize-8)), ErrCorrupt},
+		{"no fingerprints", appendSection(bytes.Clone(plain), tagPrints, nil), ErrCorrupt},
 		{"none", plain[:manifestPrefix], ErrCorrupt},
 		{"cut", plain[:len(plain)-1], ErrCorrupt},
 		{"rest", append(bytes.Clone(plain), 1, 2, 3), ErrCorrupt},
@@ -115,8 +129,11 @@ func TestManifestRefused(t *testing.T) {
 		"not shrunk":        func(m *Manifest) { m.Files[1].Chunks[1].Stored = 10 },
 		"other length":      func(m *Manifest) { m.Files[1].Chunks[2].Stored = 7 },
 		"unknown codec":     func(m *Manifest) { m.Files[1].Chunks[1].Codec = 200 },
+		"few fingerprints":  func(m *Manifest) { m.Files[1].prints = make([][printSize]byte, 2) },
+		"many fingerprints": func(m *Manifest) { m.Files[0].prints = make([][printSize]byte, 1) },
+		"half of the files": func(m *Manifest) { m.Files[0].prints, m.Files[0].Chunks, m.Files[0].Size = nil, []Chunk{{Raw: 1}}, 1 },
 	} {
-		m := example()
+		m := fingerprinted()
 		change(m)
 		if _, err := EncodeManifest(m); err == nil {
 			t.Errorf("%s: encoded", name)
@@ -176,6 +193,7 @@ func FuzzDecodeManifest(f *testing.F) {
 	empty.Files, empty.Packs = nil, nil
 	f.Add(body(encode(f, empty)))
 	f.Add(appendSection(body(encode(f, example())), "opti", []byte("x")))
+	f.Add(body(encode(f, fingerprinted())))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if _, err := DecodeManifest(data); err == nil {
 			t.Fatal("decoded without a digest") // the corpus holds bodies alone
@@ -233,6 +251,8 @@ func FuzzSealedManifest(f *testing.F) {
 	before = appendSection(before, tagPacks, encodePacks(example().Packs))
 	seed := sealedExample(l)
 	f.Add(seed.appendContent(nil, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, seed))
+	seed.Files = fingerprinted().Files
+	f.Add(seed.appendContent(nil, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, example()))
 	f.Fuzz(func(t *testing.T, content, outside []byte) {
 		box := l.manifestAEAD(salt).Seal(nil, zeroNonce, content, before)
 		for _, data := range [][]byte{seal(appendSection(bytes.Clone(before), tagSeal, box)), seal(outside)} {

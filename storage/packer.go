@@ -33,10 +33,11 @@ type packer struct {
 // placement is a chunk that has been worked on and waits for its turn to be placed.
 type placement struct {
 	job
-	chunk  Chunk   // all but pack, offset and stored length, unless placed
-	placed bool    // needs no bytes: zero, or stored already
-	stored []byte  // the bytes to store, unless placed
-	buffer *[]byte // to be given back, or nil
+	chunk  Chunk           // all but pack, offset and stored length, unless placed
+	placed bool            // needs no bytes: zero, or stored already
+	print  [printSize]byte // or zero, if none is needed
+	stored []byte          // the bytes to store, unless placed
+	buffer *[]byte         // to be given back, or nil
 }
 
 func newPacker(w *Writer) *packer {
@@ -81,7 +82,7 @@ func (p *packer) lay(pl placement) error {
 		}
 		putBuffer(pl.buffer)
 	}
-	p.w.settle(pl.job, c)
+	p.w.settle(&pl, c)
 	p.raw += int64(c.Raw)
 	if p.w.options.Progress != nil {
 		p.w.options.Progress(p.raw, p.out)
@@ -101,7 +102,7 @@ func (p *packer) store(c *Chunk, pl *placement) error {
 	if err := p.room(len(add.data), add.held); err != nil {
 		return err
 	}
-	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
+	c.Pack = p.w.lineage.firstOwn() + uint32(p.open.number)
 	c.Offset, c.Stored = uint32(p.open.size), uint32(len(add.data))
 	p.open.append(add)
 	pl.buffer = nil // is the pack's

@@ -19,13 +19,16 @@ func (m *Manifest) validate() error {
 	if err := m.validatePacks(); err != nil {
 		return err
 	}
-	names := map[string]bool{}
+	names, printed := map[string]bool{}, m.fingerprinted()
 	for i := range m.Files {
 		f := &m.Files[i]
 		if names[f.Name] {
 			return fmt.Errorf("file %q twice", f.Name)
 		}
 		names[f.Name] = true
+		if printed && len(f.prints) != len(f.Chunks) {
+			return fmt.Errorf("file %.80q: %d fingerprints of %d chunks", f.Name, len(f.prints), len(f.Chunks))
+		}
 		if err := m.validateFile(f); err != nil {
 			return fmt.Errorf("file %.80q: %w", f.Name, err)
 		}

@@ -105,6 +105,7 @@ type FileWriter struct {
 	name   string
 	size   int64
 	chunks []Chunk
+	prints [][printSize]byte // of the chunks, if there is a parent
 }
 
 var errAborted = errors.New("writer aborted")
@@ -247,6 +248,9 @@ func (f *FileWriter) queue(raw []byte, copy *[]byte) error {
 	w.jobs = append(w.jobs, job{seq: w.next, file: f, index: len(f.chunks), raw: raw, copy: copy})
 	w.next++
 	f.chunks = append(f.chunks, Chunk{Raw: uint32(len(raw))})
+	if w.lineage.parent != nil {
+		f.prints = append(f.prints, [printSize]byte{})
+	}
 	f.size += int64(len(raw))
 	w.wake.Broadcast()
 	return nil
@@ -297,24 +301,34 @@ func (w *Writer) work() {
 // first. Otherwise the digest comes after compressing: it costs less once the chunk is in the
 // processor's cache, which compressing brings it into faster.
 func (w *Writer) prepare(j job) placement {
-	p := placement{job: j, chunk: Chunk{Raw: uint32(len(j.raw))}, placed: true}
-	if isZero(j.raw) {
+	p := placement{job: j, chunk: Chunk{Raw: uint32(len(j.raw))}}
+	if p.placed = isZero(j.raw); p.placed {
 		return p
 	}
-	inherits := w.lineage.parent != nil
-	if inherits {
+	if w.lineage.parent == nil {
+		w.compress(&p)
 		p.chunk.Digest = w.digests.Sum(j.raw)
-		if c, ok := w.lineage.find(p.chunk.Digest, p.chunk.Raw); ok {
-			p.chunk = c
-			return p
-		}
+		return p
 	}
-	p.placed = false
-	w.compress(&p)
-	if !inherits {
-		p.chunk.Digest = w.digests.Sum(j.raw)
+	if p.placed = w.inherit(&p); !p.placed {
+		w.compress(&p)
 	}
 	return p
+}
+
+// inherit looks for a chunk among those that are stored already: by its fingerprint, and by its digest
+// if that is not known.
+func (w *Writer) inherit(p *placement) bool {
+	p.print = w.digests.Fingerprint(p.raw)
+	c, ok := w.lineage.recognise(p.print, p.chunk.Raw)
+	if !ok {
+		p.chunk.Digest = w.digests.Sum(p.raw)
+		c, ok = w.lineage.find(p.chunk.Digest, p.chunk.Raw)
+	}
+	if ok {
+		p.chunk = c
+	}
+	return ok
 }
 
 // compress makes the bytes to store of a chunk.
@@ -342,14 +356,17 @@ func (w *Writer) own(p *placement) {
 }
 
 // settle records where a chunk ended up, and lets go of what it needed.
-func (w *Writer) settle(j job, c Chunk) {
+func (w *Writer) settle(p *placement, c Chunk) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	j.file.chunks[j.index] = c
-	w.flying -= int64(len(j.raw))
-	if j.copy != nil {
-		w.copied -= int64(len(j.raw))
-		putBuffer(j.copy)
+	p.file.chunks[p.index] = c
+	if w.lineage.parent != nil {
+		p.file.prints[p.index] = p.print
+	}
+	w.flying -= int64(len(p.raw))
+	if p.copy != nil {
+		w.copied -= int64(len(p.raw))
+		putBuffer(p.copy)
 	}
 	w.wake.Broadcast()
 }

@@ -64,6 +64,14 @@ func workOf(ctx context.Context, p *place, m *storage.Manifest, im *image) ([]wo
 	return list, nil
 }
 
+// rawWork returns all chunks of an image, as they are before anything is done with them.
+func rawWork(im *image) (list []work) {
+	for _, raw := range im.chunks {
+		list = append(list, work{raw: raw})
+	}
+	return list
+}
+
 func packObject(m *storage.Manifest, i int) string {
 	return fmt.Sprintf("%s/packs/%s", m.Meta.Namespace, m.Packs[i].ID)
 }
@@ -139,6 +147,15 @@ func encodeAndDigest(list []work) time.Duration {
 		digests.Sum(w.raw)
 		digest.OfWhole(w.stored)
 	})
+}
+
+// fingerprintAlone takes the fingerprint of each chunk, and digestAlone the digest.
+func fingerprintAlone(list []work) time.Duration {
+	return onAllCores(list, func(_ *core, w work) { digests.Fingerprint(w.raw) })
+}
+
+func digestAlone(list []work) time.Duration {
+	return onAllCores(list, func(_ *core, w work) { digests.Sum(w.raw) })
 }
 
 // decode decompresses a chunk from memory to memory.

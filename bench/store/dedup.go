@@ -47,7 +47,47 @@ func (b *bench) dedup(ctx context.Context) error {
 	}
 	b.add("dedup/dirty5", "rewritten_pages", b.dirty.changed(b.base), share)
 	b.add("dedup/idle", "rewritten_pages", b.idle.changed(b.base), share)
+	if err := b.recognised(ctx); err != nil {
+		return err
+	}
 	return b.curve(ctx)
+}
+
+// recognised measures how fast snapshots of the idle sandbox are once there is one. The second of a
+// lineage takes the fingerprint and the digest of each chunk, the third the fingerprint alone: that, on
+// all cores, is its bound.
+func (b *bench) recognised(ctx context.Context) error {
+	var second, third, prints, digests best
+	list := rawWork(b.idle)
+	for range rounds {
+		if err := b.lineage(ctx, &second, &third); err != nil {
+			return err
+		}
+		prints.add(fingerprintAlone(list))
+		digests.add(digestAlone(list))
+	}
+	const name = "dedup/idle"
+	b.bounded(name, throughput, b.rate(b.idle, third.took), mbPerSecond, b.rate(b.idle, prints.took))
+	b.add(name, throughput+"_second", b.rate(b.idle, second.took), mbPerSecond)
+	b.add(name, throughput+"_digests_alone", b.rate(b.idle, digests.took), mbPerSecond)
+	return nil
+}
+
+// lineage writes three snapshots, one after the other.
+func (b *bench) lineage(ctx context.Context, second, third *best) error {
+	p, err := b.newPlace(ctx, local, storage.Options{Codec: storage.CodecZstd})
+	if err != nil {
+		return err
+	}
+	parent, err := p.save(ctx, "first", nil, b.base)
+	for i, took := range []*best{second, third} {
+		began := time.Now()
+		if err == nil {
+			parent, err = p.save(ctx, fmt.Sprint("again", i), parent, b.idle)
+		}
+		took.add(time.Since(began))
+	}
+	return errors.Join(err, p.remove())
 }
 
 // sizes are the sizes of chunks on the curve, in bytes.

@@ -1,5 +1,6 @@
 // Package digest computes the digests of the store: BLAKE3 under a key, of what must not be guessed
-// or forged, and XXH3 of what is only to be found damaged.
+// or forged, XXH3 under a key, by which chunks are recognised, and XXH3 of what is only to be found
+// damaged.
 package digest
 
 import (
@@ -12,15 +13,16 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// Keyed computes BLAKE3 digests under one key. It is safe for concurrent use.
+// Keyed computes BLAKE3 digests and fingerprints under one key. It is safe for concurrent use.
 type Keyed struct {
 	words  [8]uint32
+	seed   uint64 // of fingerprints
 	hasher sync.Pool
 }
 
 // New returns the digests under a key.
 func New(key [32]byte) *Keyed {
-	k := &Keyed{}
+	k := &Keyed{seed: fingerprintSeed(key)}
 	for i := range k.words {
 		k.words[i] = binary.LittleEndian.Uint32(key[4*i:])
 	}

@@ -68,6 +68,23 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestFingerprint: a fingerprint is part of the format, and depends on the key.
+func TestFingerprint(t *testing.T) {
+	k := New([32]byte([]byte("whats the Elvish word for friend")))
+	for n, want := range map[int]string{
+		0:     "7fd27b278b003fc80a7f6bcfb79aed87",
+		1024:  "6b0a0a5be159a106010838bb552c4aa2",
+		65536: "1e6421bb4f5ccbfd92cada569c2cec0d",
+	} {
+		if got := k.Fingerprint(input(n)); hex.EncodeToString(got[:]) != want {
+			t.Errorf("of %d bytes: %x, want %s", n, got, want)
+		}
+	}
+	if New([32]byte{1}).Fingerprint(input(9)) == New([32]byte{2}).Fingerprint(input(9)) {
+		t.Error("two keys, one fingerprint")
+	}
+}
+
 func BenchmarkSum(b *testing.B) {
 	k, data := New([32]byte{}), input(64<<10)
 	for name, sum := range map[string]func([]byte) [32]byte{"narrow": k.sumNarrow, "wide": k.sumWide} {

@@ -1,0 +1,69 @@
+package storage
+
+import (
+	"bytes"
+	"testing"
+
+	"diapause.dev/storage/digest"
+)
+
+// twoChunks is a manifest with a chunk of 4096 bytes in each of two packs.
+func twoChunks() *Manifest {
+	m := &Manifest{
+		Packs: []Pack{{ID: PackID{1}, Size: packHeaderSize + 4096}, {ID: PackID{2}, Size: packHeaderSize + 4096}},
+		Files: []File{{Name: "pages.img", Size: 8192, prints: [][printSize]byte{{1}, {2}}}},
+	}
+	for i := range uint32(2) {
+		m.Files[0].Chunks = append(m.Files[0].Chunks,
+			Chunk{Raw: 4096, Stored: 4096, Pack: i, Offset: packHeaderSize, Codec: CodecNone, Digest: [32]byte{byte(i)}})
+	}
+	return m
+}
+
+// TestInherit: a chunk whose fingerprint the parent has is the parent's, and no digest is computed of
+// it; one whose digest alone the parent has is found too.
+func TestInherit(t *testing.T) {
+	m := twoChunks()
+	d := digest.New(m.DigestKey)
+	known, digested := bytes.Repeat([]byte("a"), 4096), bytes.Repeat([]byte("b"), 4096)
+	f := &m.Files[0]
+	f.prints[0] = d.Fingerprint(known) // and the digest is not that of these bytes
+	f.Chunks[1].Digest = d.Sum(digested)
+	l := &lineage{digestKey: m.DigestKey, parent: m}
+	l.inherit()
+	w := &Writer{lineage: l, digests: d}
+	for _, test := range []struct {
+		raw  []byte
+		want *Chunk // nil: unknown
+	}{{known, &f.Chunks[0]}, {digested, &f.Chunks[1]}, {[]byte("something"), nil}} {
+		p := placement{job: job{raw: test.raw}, chunk: Chunk{Raw: uint32(len(test.raw))}}
+		found := w.inherit(&p)
+		if p.print != d.Fingerprint(test.raw) {
+			t.Errorf("%.9q has no fingerprint for the next snapshot", test.raw)
+		}
+		want := Chunk{Raw: uint32(len(test.raw)), Digest: d.Sum(test.raw)}
+		if test.want != nil {
+			want, _ = l.inherited(test.want)
+		}
+		if found != (test.want != nil) || p.chunk != want {
+			t.Errorf("%.9q is known: %v, as %+v, want %+v", test.raw, found, p.chunk, want)
+		}
+	}
+	if _, ok := l.recognise(f.prints[0], 4095); ok {
+		t.Error("recognised in another length")
+	}
+}
+
+// TestRecogniseKept: what lies in a pack that is not named again is not recognised.
+func TestRecogniseKept(t *testing.T) {
+	m := twoChunks()
+	l := &lineage{parent: m}
+	l.inherit()
+	l.numbers[0] = -1
+	if _, ok := l.recognise(m.Files[0].prints[0], 4096); ok {
+		t.Error("recognised in a pack that is left out")
+	}
+	if c, ok := l.recognise(m.Files[0].prints[1], 4096); !ok || c.Pack != uint32(l.numbers[1]) {
+		t.Errorf("%+v, %v", c, ok)
+	}
+}
