@@ -52,37 +52,34 @@ func newPacker(w *Writer) *packer {
 func (p *packer) place(pl placement) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiting[pl.seq] = pl
-	if p.laying {
+	if p.laying || pl.seq != p.next {
+		p.waiting[pl.seq] = pl
 		return nil
 	}
 	p.laying = true
 	defer func() { p.laying = false }()
-	for {
-		pl, ok := p.waiting[p.next]
-		if !ok {
-			return nil
-		}
+	for turn := true; turn; pl, turn = p.waiting[p.next] {
 		delete(p.waiting, p.next)
 		p.next++
-		if err := p.lay(pl); err != nil {
+		if err := p.lay(&pl); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-func (p *packer) lay(pl placement) error {
+func (p *packer) lay(pl *placement) error {
 	c := pl.chunk
 	if !pl.placed {
 		known, ok := p.w.lineage.find(c.Digest, c.Raw) // by a chunk of this snapshot, meanwhile
 		if ok {
 			c = known
-		} else if err := p.store(&c, &pl); err != nil {
+		} else if err := p.store(&c, pl); err != nil {
 			return err
 		}
 		putBuffer(pl.buffer)
 	}
-	p.w.settle(&pl, c)
+	p.w.settle(pl, c)
 	p.raw += int64(c.Raw)
 	if p.w.options.Progress != nil {
 		p.w.options.Progress(p.raw, p.out)
