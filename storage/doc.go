@@ -79,12 +79,14 @@
 // # Pipeline
 //
 // A Writer's stages overlap: chunks are fingerprinted, digested and compressed by several goroutines,
-// laid into packs in their order, and packs are written several at a time. Its memory is bounded whatever
-// the snapshot's size. A fingerprint costs a quarter of a digest, and tells which chunks the parent has; only
-// a chunk that is not known by it is digested, and only one whose digest is not known either is
-// compressed. The first snapshot of a lineage has nothing to recognise and no fingerprints: the
-// second one takes them, and from the third on they spare work. Which codec a chunk gets is decided when its turn comes, by what has been measured
-// so far of codecs and backend: see chooser.
+// laid into packs in their order, and packs are written several at a time. Its memory is bounded
+// whatever the snapshot's size. Which codec a chunk gets is decided when its turn comes, by what has
+// been measured so far of codecs and backend: see chooser.
+//
+// A fingerprint costs a quarter of a digest and tells which chunks the parent has. Only a chunk that is
+// not known by it is digested, and only one whose digest is not known either is compressed. The first
+// snapshot of a lineage has nothing to recognise, and no fingerprints: the second one takes them, and
+// from the third on they spare the digests of all that has not changed.
 //
 // A Reader reads neighbouring chunks together, up to 8 MiB at a time, several such reads at once, and
 // decodes them on all processors straight into the caller's memory. Before the first byte of a chunk
@@ -178,8 +180,8 @@
 //
 // Fingerprints, over the raw bytes too, are XXH3-128 with a seed that BLAKE3 derives from the key of
 // DKEY. They serve the next writer of the lineage alone, which takes a chunk of the parent for what it
-// has before it; no reader relies on them. What runs in a sandbox knows neither them nor the key, and so
-// cannot have two chunks taken for one.
+// has before it; no reader relies on them. What runs in a sandbox knows neither them nor the key; did it
+// have two of its chunks taken for one all the same, the wrong one would be in its own snapshots alone.
 //
 // # Errors
 //

@@ -20,9 +20,9 @@ func twoChunks() *Manifest {
 	return m
 }
 
-// TestInherit: a chunk whose fingerprint the parent has is the parent's, and no digest is computed of
+// TestReuse: a chunk whose fingerprint the parent has is the parent's, and no digest is computed of
 // it; one whose digest alone the parent has is found too.
-func TestInherit(t *testing.T) {
+func TestReuse(t *testing.T) {
 	m := twoChunks()
 	d := digest.New(m.DigestKey)
 	known, digested := bytes.Repeat([]byte("a"), 4096), bytes.Repeat([]byte("b"), 4096)
@@ -37,7 +37,7 @@ func TestInherit(t *testing.T) {
 		want *Chunk // nil: unknown
 	}{{known, &f.Chunks[0]}, {digested, &f.Chunks[1]}, {[]byte("something"), nil}} {
 		p := placement{job: job{raw: test.raw}, chunk: Chunk{Raw: uint32(len(test.raw))}}
-		found := w.inherit(&p)
+		found := w.reuse(&p)
 		if p.print != d.Fingerprint(test.raw) {
 			t.Errorf("%.9q has no fingerprint for the next snapshot", test.raw)
 		}

@@ -310,15 +310,15 @@ func (w *Writer) prepare(j job) placement {
 		p.chunk.Digest = w.digests.Sum(j.raw)
 		return p
 	}
-	if p.placed = w.inherit(&p); !p.placed {
+	if p.placed = w.reuse(&p); !p.placed {
 		w.compress(&p)
 	}
 	return p
 }
 
-// inherit looks for a chunk among those that are stored already: by its fingerprint, and by its digest
+// reuse looks for a chunk among those that are stored already: by its fingerprint, and by its digest
 // if that is not known.
-func (w *Writer) inherit(p *placement) bool {
+func (w *Writer) reuse(p *placement) bool {
 	p.print = w.digests.Fingerprint(p.raw)
 	c, ok := w.lineage.recognise(p.print, p.chunk.Raw)
 	if !ok {
