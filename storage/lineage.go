@@ -90,7 +90,7 @@ func (l *lineage) inherit() {
 		l.numbers[i] = len(l.packs)
 		l.packs = append(l.packs, l.parent.Packs[i])
 	}
-	n := countChunks(l.parent.Files)
+	n := l.parent.stored()
 	l.chunks = make(map[[32]byte]Chunk, n)
 	if l.parent.fingerprinted() {
 		l.prints = make(map[[printSize]byte]ChunkRef, n)
