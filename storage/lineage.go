@@ -10,15 +10,14 @@ import (
 )
 
 // lineage is what a writer knows to be stored already: the chunks of the parent that lie in packs
-// worth keeping, and those that the writer itself has placed. Pack numbers below firstOwn() are
+// worth keeping, and those that the writer itself has placed. Pack numbers below inherited() are
 // the parent's packs, those from there on the writer's own. Safe for concurrent use.
 type lineage struct {
 	digestKey [32]byte
 	lock      *lock                        // nil: chunks are not encrypted
 	parent    *Manifest                    // nil: no chunk of it is used
 	packs     []Pack                       // of the parent, those that may be named again
-	numbers   []int                        // of the parent's packs in packs, or -1
-	prints    map[[printSize]byte]ChunkRef // the parent's chunks in packs, as far as it has their fingerprints
+	prints    map[[printSize]byte][32]byte // digests of the parent's chunks, as far as it has fingerprints
 
 	mu     sync.RWMutex
 	chunks map[[32]byte]Chunk
@@ -49,7 +48,7 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	if err != nil {
 		return nil, err
 	}
-	l := &lineage{chunks: map[[32]byte]Chunk{}}
+	l := &lineage{prints: map[[printSize]byte][32]byte{}, chunks: map[[32]byte]Chunk{}}
 	encrypt := keys.Current != nil
 	if parent == nil || parent.Encrypted() != encrypt {
 		l.digestKey = newDigestKey()
@@ -82,42 +81,26 @@ func (s *Store) holds(ctx context.Context, m *Manifest) (bool, error) {
 
 // inherit chooses the parent's packs to keep, and indexes the chunks in them.
 func (l *lineage) inherit() {
-	l.numbers = make([]int, len(l.parent.Packs))
-	for i := range l.numbers {
-		l.numbers[i] = -1
+	number := make([]int, len(l.parent.Packs)) // in l.packs, or -1
+	for i := range number {
+		number[i] = -1
 	}
 	for _, i := range keptPacks(l.parent) {
-		l.numbers[i] = len(l.packs)
+		number[i] = len(l.packs)
 		l.packs = append(l.packs, l.parent.Packs[i])
 	}
-	n := l.parent.stored()
-	l.chunks = make(map[[32]byte]Chunk, n)
-	if l.parent.fingerprinted() {
-		l.prints = make(map[[printSize]byte]ChunkRef, n)
-	}
-	for i, f := range l.parent.Files {
-		for j := range f.Chunks {
-			c, ok := l.inherited(&f.Chunks[j])
-			if !ok {
+	for _, f := range l.parent.Files {
+		for i, c := range f.Chunks {
+			if c.Codec == CodecZero || number[c.Pack] < 0 {
 				continue
 			}
+			c.Pack = uint32(number[c.Pack])
 			l.chunks[c.Digest] = c
-			if l.prints != nil {
-				l.prints[f.prints[j]] = ChunkRef{File: uint32(i), Index: uint32(j)}
+			if len(f.prints) > 0 {
+				l.prints[f.prints[i]] = c.Digest
 			}
 		}
 	}
-}
-
-// inherited returns a chunk of the parent as a child names it, unless its pack is not kept or it is in
-// none.
-func (l *lineage) inherited(c *Chunk) (Chunk, bool) {
-	if c.Codec == CodecZero || l.numbers[c.Pack] < 0 {
-		return Chunk{}, false
-	}
-	own := *c
-	own.Pack = uint32(l.numbers[c.Pack])
-	return own, true
 }
 
 // keptPacks returns the packs that a child of m may name again, those of which m uses most first.
@@ -176,17 +159,16 @@ func dropUnused(m *Manifest, kept []int, used []int64) []int {
 	return slices.DeleteFunc(kept, func(i int) bool { return dropped[i] })
 }
 
-// firstOwn is the first pack number of the writer's own.
-func (l *lineage) firstOwn() uint32 { return uint32(len(l.packs)) }
+// inherited is how many pack numbers belong to the parent.
+func (l *lineage) inherited() uint32 { return uint32(len(l.packs)) }
 
 // recognise returns the parent's chunk of that fingerprint and length.
 func (l *lineage) recognise(print [printSize]byte, raw uint32) (Chunk, bool) {
-	at, ok := l.prints[print]
+	digest, ok := l.prints[print]
 	if !ok {
 		return Chunk{}, false
 	}
-	c, ok := l.inherited(&l.parent.Files[at.File].Chunks[at.Index])
-	return c, ok && c.Raw == raw
+	return l.find(digest, raw)
 }
 
 // find returns the stored chunk of that digest and length.

@@ -88,18 +88,6 @@ func (m *Manifest) fingerprinted() bool {
 	return false
 }
 
-// stored returns how many chunks are not zero.
-func (m *Manifest) stored() (n int) {
-	for _, f := range m.Files {
-		for i := range f.Chunks {
-			if f.Chunks[i].Codec != CodecZero {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // overhead is how many bytes longer stored chunks are than their codec makes them.
 func (m *Manifest) overhead() uint32 {
 	if m.lock != nil {

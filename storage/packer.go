@@ -99,7 +99,7 @@ func (p *packer) store(c *Chunk, pl *placement) error {
 	if err := p.room(len(add.data), add.held); err != nil {
 		return err
 	}
-	c.Pack = p.w.lineage.firstOwn() + uint32(p.open.number)
+	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
 	c.Offset, c.Stored = uint32(p.open.size), uint32(len(add.data))
 	p.open.append(add)
 	pl.buffer = nil // is the pack's

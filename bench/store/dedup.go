@@ -57,19 +57,19 @@ func (b *bench) dedup(ctx context.Context) error {
 // lineage takes the fingerprint and the digest of each chunk, the third the fingerprint alone: that, on
 // all cores, is its bound.
 func (b *bench) recognised(ctx context.Context) error {
-	var second, third, prints, digests best
+	var second, third, prints, sums best
 	list := rawWork(b.idle)
 	for range rounds {
 		if err := b.lineage(ctx, &second, &third); err != nil {
 			return err
 		}
 		prints.add(fingerprintAlone(list))
-		digests.add(digestAlone(list))
+		sums.add(digestAlone(list))
 	}
 	const name = "dedup/idle"
 	b.bounded(name, throughput, b.rate(b.idle, third.took), mbPerSecond, b.rate(b.idle, prints.took))
 	b.add(name, throughput+"_second", b.rate(b.idle, second.took), mbPerSecond)
-	b.add(name, throughput+"_digests_alone", b.rate(b.idle, digests.took), mbPerSecond)
+	b.add(name, throughput+"_digests_alone", b.rate(b.idle, sums.took), mbPerSecond)
 	return nil
 }
 

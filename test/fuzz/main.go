@@ -49,7 +49,7 @@ func run(ctx context.Context, each time.Duration) error {
 			failed = append(failed, fmt.Errorf("%s: %w", t, err))
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return errors.Join(append(failed, ctx.Err())...)
 		}
 	}
 	fmt.Printf("%d targets, %d failed\n", len(list), len(failed))
