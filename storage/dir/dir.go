@@ -66,7 +66,7 @@ func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int
 		return fmt.Errorf("create %s: %w", name, classify(err))
 	}
 	failpoint.ObjectWritten.Hit()
-	err = b.publish(name, func() error { return b.root.Link(temp, name) })
+	err = b.publish(temp, name, b.root.Link)
 	_ = b.root.Remove(temp) // a later Open does it
 	if err != nil {
 		return fmt.Errorf("create %s: %w", name, classify(err))
@@ -88,8 +88,9 @@ func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", name, classify(err))
 	}
-	if err := b.publish(name, func() error { return b.root.Rename(temp, name) }); err != nil {
-		_ = b.root.Remove(temp) // a later Open does it
+	err = b.publish(temp, name, b.root.Rename)
+	_ = b.root.Remove(temp) // if it is still there; a later Open does it
+	if err != nil {
 		return fmt.Errorf("replace %s: %w", name, classify(err))
 	}
 	if err := b.syncAbove(name); err != nil {

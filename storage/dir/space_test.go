@@ -85,18 +85,26 @@ func TestWriterNoSpace(t *testing.T) {
 func TestDeadWriters(t *testing.T) {
 	path := t.TempDir()
 	open(t, path)
-	old, young := filepath.Join(path, ".tmp", "old"), filepath.Join(path, ".tmp", "young")
-	for _, name := range []string{old, young} {
+	temp := filepath.Join(path, ".tmp")
+	old, tree, young := filepath.Join(temp, "old"), filepath.Join(temp, "tree"), filepath.Join(temp, "young")
+	if err := os.Mkdir(tree, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{old, filepath.Join(tree, "object"), young} {
 		if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{old, tree} {
+		if err := os.Chtimes(name, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b := open(t, path)
-	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the old one: %v", err)
+	for _, name := range []string{old, tree} {
+		if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if _, err := os.Stat(young); err != nil {
 		t.Errorf("the young one: %v", err)

@@ -30,7 +30,7 @@ func (b *Backend) prepareTemp() error {
 		if err != nil || time.Since(info.ModTime()) < tempLife {
 			continue // gone meanwhile, or alive
 		}
-		if err := b.root.Remove(path.Join(tempDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := b.root.RemoveAll(path.Join(tempDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -168,24 +168,69 @@ func moreOrLess(n, size int64) string {
 	return "less"
 }
 
-// attempts bounds how often a directory may vanish, by deletes of what else was in it, between its
-// making and its use.
+// attempts bounds how often an object's directory may go away, by deletes of what else was in it,
+// and come back, by other objects, while an object is given its name.
 const attempts = 100
 
-// publish gives a temporary file its name by link, making the directories above it.
-func (b *Backend) publish(name string, link func() error) error {
+// publish gives a temporary file its name by give, making the directories above it. The file may
+// keep its temporary name as well.
+func (b *Backend) publish(temp, name string, give func(temp, name string) error) error {
 	var err error
 	for range attempts {
-		if err = link(); !errors.Is(err, fs.ErrNotExist) {
+		if err = give(temp, name); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		made := b.root.MkdirAll(path.Dir(name), dirMode)
-		// One that was there, and then was not, is said to exist.
-		if made != nil && !errors.Is(made, fs.ErrNotExist) && !errors.Is(made, fs.ErrExist) {
-			return made
+		if err = b.publishTree(temp, name); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			return err
 		}
 	}
 	return err
+}
+
+// publishTree gives a temporary file its name together with the directories above it that are
+// missing or empty: they are made in .tmp, with the file in them, and given their names all at once.
+// So none of them is ever seen empty, which a delete beside this would remove. It returns
+// fs.ErrExist if the object's directory is there and not empty, fs.ErrNotExist if one above it went
+// away meanwhile, or the file did.
+func (b *Backend) publishTree(temp, name string) error {
+	tree := path.Join(tempDir, rand.Text())
+	defer func() { _ = b.root.RemoveAll(tree) }() // a later Open does it
+	if err := b.root.MkdirAll(path.Join(tree, path.Dir(name)), dirMode); err != nil {
+		return err
+	}
+	if err := b.root.Link(temp, path.Join(tree, name)); err != nil {
+		return err
+	}
+	err := fs.ErrNotExist // for want of a directory in name
+	for i, c := range name {
+		if c != '/' {
+			continue
+		}
+		if err = b.renameDir(path.Join(tree, name[:i]), name[:i]); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return err
+}
+
+// renameDir renames a directory. One that has the new name and is empty is replaced, which
+// os.Root.Rename refuses.
+func (b *Backend) renameDir(from, to string) error {
+	old, err := b.root.Open(path.Dir(from))
+	if err != nil {
+		return err
+	}
+	defer old.Close() // nothing was written
+	above, err := b.root.Open(path.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer above.Close() // nothing was written
+	err = unix.Renameat(int(old.Fd()), path.Base(from), int(above.Fd()), path.Base(to))
+	if err != nil {
+		return &os.LinkError{Op: "renameat", Old: from, New: to, Err: err}
+	}
+	return nil
 }
 
 // syncAbove makes an object's name durable: each directory from the object's up to the root, since
