@@ -180,8 +180,9 @@ func (b *Backend) publish(temp, name string, give func(temp, name string) error)
 		if err = give(temp, name); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err = b.publishTree(temp, name); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
-			return err
+		tree := b.publishTree(temp, name)
+		if !errors.Is(tree, fs.ErrNotExist) && !errors.Is(tree, fs.ErrExist) {
+			return tree
 		}
 	}
 	return err
