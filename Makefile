@@ -6,7 +6,16 @@ GO ?= go
 BIN := .cache/bin/programs
 FUZZTIME ?= 60s
 
-.PHONY: help build tools test e2e lint demo bench-pause bench-restore bench-store generate fuzz clean
+# PACKAGES prints every package and what its tests import. Those that name BED need a test bed.
+PACKAGES := $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./...
+BED := diapause.dev/test/bed
+
+# GOTEST says at its end how many tests there were, and which have failed; what they said stands above.
+GOTEST := $(GO) tool gotestsum --hide-summary=output --format
+KILLS ?= 300
+SEED ?= 0
+
+.PHONY: help build tools test race e2e chaos lint demo bench-pause bench-loading bench-restore bench-idle bench-store generate fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,12 +26,19 @@ build: ## the agent, the CLI, the shim and the sidecar, static, in .cache/bin/pr
 tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, packages
 	@$(GO) run ./test/tools/build
 
-test: tools ## all tests, with real components; two packages at a time
-	$(GO) test $$($(GO) list ./... | grep -v /test/e2e$$) -count=1 -timeout 30m -p 2
+test: tools race ## all tests, with real components; two packages at a time
+	$(GOTEST) pkgname-and-test-fails -- $$($(GO) list ./... | grep -v /test/e2e$$) -count=1 -timeout 30m -p 2
 	@$(MAKE) --no-print-directory e2e
 
+race: ## the tests that need no bed, with the race detector
+	@$(GO) run ./test/tools/compiler
+	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v $(BED) | cut -d' ' -f1) -count=1 -timeout 30m -p 2
+
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
-	@$(GO) run ./test/tally ./test/e2e -count=1 -timeout 30m
+	$(GOTEST) testname -- ./test/e2e -skip '^TestChaos$$' -count=1 -timeout 30m
+
+chaos: tools ## kill agents, sidecars, containerd and the API server KILLS (300) times while pods freeze and wake; SEED repeats a run
+	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
 
 lint: ## gofmt, go vet and staticcheck
 	@dirs=$$($(GO) list -f '{{.Dir}}/*.go' ./...) && files=$$(gofmt -l $$dirs) && test -z "$$files" || \
@@ -36,8 +52,14 @@ demo: ## freeze a real pod and bring it back twice
 bench-pause: ## the pause of a checkpoint, side by side with stock gVisor
 	$(GO) run ./bench pause
 
+bench-loading: ## the pause of a checkpoint soon after a restore, while the sandbox loads
+	$(GO) run ./bench loading
+
 bench-restore: ## the time of a restore, side by side with stock gVisor
 	$(GO) run ./bench restore
+
+bench-idle: tools ## what agents use that have nothing to do, with 10,000 snapshots and 200 pods in a cluster
+	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkIdle$$' -benchtime 1x -timeout 1h
 
 bench-store: ## the snapshot store on a real heap, beside its bounds and other tools
 	$(GO) run ./bench/store

@@ -27,6 +27,7 @@ type Agent struct {
 	cfg     Config
 	log     *slog.Logger
 	started time.Time
+	locked  *os.File // keeps other agents from the state directory
 
 	cri     *cri.Client
 	spool   *storage.Store
@@ -40,11 +41,16 @@ type Agent struct {
 
 	captures *captures
 	restores *restores
+	podNames podNames
 	turns    *turns // one checkpoint at a time for each sandbox
 	moving   *turns // one replication at a time for each snapshot
 	debts    *debts
+	lagging  *lagging
 
 	decisions *decisions
+
+	uses    uses                 // of snapshots in the spool
+	spooled map[storage.Key]kept // what upkeep has read of the spool; its own
 
 	lineageMu sync.Mutex
 	lineage   map[descent]storage.Key // a sandbox's newest snapshot of a scope, or the one it came from
@@ -59,7 +65,7 @@ type Agent struct {
 const containerdTime = 30 * time.Second
 
 // New opens everything an agent works on. It fails when another agent already works on the same
-// state directory, or when containerd does not answer.
+// state directory, or when containerd does not answer; nothing is open then.
 func New(ctx context.Context, cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger, started: time.Now(),
@@ -71,39 +77,33 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 		wake:    make(chan struct{}, 1),
 	}
 	a.life, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	a.cache = &lazyCache{dir: filepath.Join(cfg.StateDir, "cache"), maxBytes: cfg.CacheSize / 2, log: cfg.Logger}
-	a.stores = newStores(cfg.Store, a.openStore)
+	a.lagging = newLagging(a.metrics)
 	a.restores = newRestores(a)
-	for _, d := range []string{cfg.RequestDir, cfg.StoppedDir, cfg.StateDir} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, fmt.Errorf("agent: %w", err)
-		}
-	}
-	if err := lock(cfg.StateDir); err != nil {
-		return nil, err
-	}
 	if err := a.open(ctx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
 
+// open opens what is on disk, and then the rest. Close gives back what is open, whatever fails.
 func (a *Agent) open(ctx context.Context) (err error) {
-	if a.journal, err = openJournal(filepath.Join(a.cfg.StateDir, "journal")); err != nil {
+	if err := a.lockDirs(); err != nil {
 		return err
 	}
-	if _, err = a.cfg.codec(""); err != nil {
+	if _, err := a.cfg.codec(""); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	b, err := dir.Open(a.spoolDir())
-	if err != nil {
+	if a.journal, err = openJournal(filepath.Join(a.cfg.StateDir, "journal"), a.log); err != nil {
+		return err
+	}
+	if err := a.uses.open(filepath.Join(a.cfg.StateDir, "uses.json")); err != nil {
+		a.log.Warn("snapshots are evicted in the order in which they were made", "error", err)
+	}
+	if a.spool, err = a.openSpool(ctx); err != nil {
 		return fmt.Errorf("open spool: %w", err)
 	}
-	spool := a.storeOptions()
-	spool.Spool = true
-	if a.spool, err = storage.Open(ctx, b, spool); err != nil {
-		return fmt.Errorf("open spool: %w", err)
-	}
+	a.cache = &lazyCache{dir: filepath.Join(a.cfg.StateDir, "cache"), maxBytes: a.cfg.CacheSize / 2, log: a.log}
+	a.stores = newStores(a.cfg.Store, a.openStore)
 	if _, err := a.stores.own.get(ctx); err != nil {
 		a.log.Warn("the store cannot be reached; checkpoints stay in the spool until it can", "error", err)
 	}
@@ -111,6 +111,31 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	defer cancel()
 	a.cri, err = cri.Dial(ctx, cri.Options{Address: a.cfg.Containerd})
 	return err
+}
+
+// lockDirs makes the agent's directories, and keeps other agents from the state directory.
+func (a *Agent) lockDirs() (err error) {
+	for _, d := range []string{a.cfg.RequestDir, a.cfg.StoppedDir, a.cfg.StateDir} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+	}
+	a.locked, err = lock(a.cfg.StateDir)
+	return err
+}
+
+func (a *Agent) openSpool(ctx context.Context) (*storage.Store, error) {
+	b, err := dir.Open(a.spoolDir())
+	if err != nil {
+		return nil, err
+	}
+	o := a.storeOptions()
+	o.Spool = true
+	s, err := storage.Open(ctx, b, o)
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return s, nil
 }
 
 func (a *Agent) spoolDir() string { return filepath.Join(a.cfg.StateDir, "spool") }
@@ -149,16 +174,62 @@ func (a *Agent) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Close gives everything back that New opened.
-func (a *Agent) Close() error {
+// Close gives everything back that New opened, the state directory last.
+func (a *Agent) Close() (err error) {
 	a.end(ErrStopping)
 	a.beside.Wait()
-	return errors.Join(a.cri.Close(), a.stores.close(), a.spool.Backend().Close(), a.cache.close())
+	if a.cri != nil {
+		err = a.cri.Close()
+	}
+	if a.stores != nil {
+		err = errors.Join(err, a.stores.close(), a.cache.close())
+	}
+	if a.spool != nil {
+		err = errors.Join(err, a.spool.Backend().Close())
+	}
+	if a.locked != nil {
+		err = errors.Join(err, a.locked.Close())
+	}
+	return err
 }
 
-// stopTime is how long requests under way may take to end after the agent was told to stop; their
-// contexts are done by then.
-const stopTime = 20 * time.Second
+// bound returns ctx, ended by the end of the agent's life too.
+func (a *Agent) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(a.life, func() { cancel(context.Cause(a.life)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// outliving returns a context for what goes on once the RPC that began it has been answered. It has the
+// values of ctx, and ends after d or, if that is earlier, some time after the agent was told to stop.
+func (a *Agent) outliving(ctx context.Context, d, after time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(a.life, func() {
+		select {
+		case <-time.After(after):
+			end(context.Cause(a.life))
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		stop()
+		end(nil)
+		cancel()
+	}
+}
+
+// Bounds of an agent's end: together they are less than the grace period of the DaemonSet's pods.
+const (
+	// stopTime is how long requests under way may take to end after the agent was told to stop; their
+	// contexts are done by then.
+	stopTime = 20 * time.Second
+	// lastWords is how much longer the cluster may take to hear of what has come to pass.
+	lastWords = 3 * time.Second
+)
 
 // serveLocal serves the local service until ctx is done.
 func (a *Agent) serveLocal(ctx context.Context, l *rootsocket.Listener) error {

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -16,7 +18,7 @@ import (
 // CheckpointOptions say what to checkpoint and what to do with the sandbox afterwards.
 type CheckpointOptions struct {
 	Target string // as cri.Client.Find takes it
-	Name   string // of the snapshot; empty: one is made
+	Name   string // of the snapshot; empty: one is made when the sandbox's turn has come
 	Stop   bool   // stop the sandbox once the snapshot is safe on this node
 	// Scope is how much of the pod is kept. A whole pod is the default, unless the cluster asks for less.
 	Scope snapshot.Scope
@@ -28,6 +30,8 @@ type CheckpointOptions struct {
 	// Progress, if set, is told how far a stage is, in bytes of raw image; total is 0 while
 	// unknown. It is called from several goroutines.
 	Progress func(stage string, done, total int64)
+	// Named, if set, makes the snapshot's name: names may say the order in which snapshots were taken.
+	Named func() (string, error)
 	// sentry, if set, has begun the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far.
@@ -49,6 +53,7 @@ type checkpoint struct {
 	arena       *capture.Arena
 	capture     *capture.Capture
 	volumes     []onNode // that lie on the node, by name
+	volumeSize  int64    // of them, in bytes, shortly before the pause
 	owing       bool     // the journal, or the sandbox, is not as the request's end asks for
 }
 
@@ -91,7 +96,8 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 	return c.replicated(life)
 }
 
-// accept resolves the target, waits for the sandbox's turn, and journals the request.
+// accept resolves the target, journals the request, and waits for the sandbox's turn. A request that
+// does not get it, or that is refused then, leaves nothing in the journal.
 func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	pod, err := c.cri.Find(ctx, c.o.Target)
 	if err != nil {
@@ -100,35 +106,94 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	if err := pod.CheckRuntime(); err != nil {
 		return nil, err
 	}
+	if err := c.enter(pod); err != nil {
+		return nil, err
+	}
+	if release, err = c.turn(ctx); err != nil {
+		return nil, c.refused(err)
+	}
+	if err = c.ready(ctx); err == nil {
+		c.watch.lap("queue")
+		err = c.begin()
+	}
+	if err != nil {
+		release()
+		return nil, c.refused(err)
+	}
+	return release, nil
+}
+
+// enter journals the request before whoever asked hears that it is accepted. If the agent dies while
+// the request waits for its turn, the next one ends it as failed.
+func (c *checkpoint) enter(pod *cri.Pod) error {
 	c.rec = &record{
 		ID: newID(8), UID: newID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
 		Stage: StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
 		Completed: c.o.Completed, Scope: c.o.Scope,
 	}
-	if c.rec.Key.Name == "" {
-		c.rec.Key.Name = snapshotName(pod.Name, c.rec.Created)
+	if err := c.called(pod.Name); err != nil {
+		return err
 	}
-	if err := c.rec.Key.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	if err := c.journal.put(c.rec); err != nil {
+		return err
 	}
-	c.log = c.Agent.log.With("request", c.rec.ID, "pod", c.rec.Pod, "snapshot", c.rec.Key.String())
 	if c.o.Accepted != nil {
 		c.o.Accepted(c.rec.ID)
 	}
-	if release, err = c.turn(ctx); err != nil {
-		return nil, err
+	return nil
+}
+
+// begin journals what the cluster says of the pod, and tells the cluster of the request.
+func (c *checkpoint) begin() error {
+	was := c.journal.get(c.rec.ID)
+	if was == nil || was.Key != c.rec.Key || was.Store != c.rec.Store || was.Scope != c.rec.Scope {
+		if err := c.journal.put(c.rec); err != nil {
+			return err
+		}
 	}
-	if err = c.ready(ctx); err == nil {
-		c.watch.lap("queue")
-		err = c.journal.put(c.rec)
-		c.changed(c.rec)
+	c.changed(c.rec)
+	return nil
+}
+
+// refused forgets a request that nothing was done for: its caller gets err, and the snapshot that it
+// names may be that of another request.
+func (c *checkpoint) refused(err error) error {
+	return errors.Join(err, c.journal.drop(c.rec.ID))
+}
+
+// called gives the snapshot the name that was asked for. In a cluster one that was not has no name until
+// the sandbox's turn has come, so that names are in the order of the checkpoints.
+func (c *checkpoint) called(pod string) error {
+	c.log = c.Agent.log.With("request", c.rec.ID, "pod", c.rec.Pod)
+	if c.o.Name == "" && (c.o.Named != nil || c.cluster != nil) {
+		return nil
 	}
+	return c.call(cmp.Or(c.o.Name, snapshotName(pod, c.rec.Created)))
+}
+
+func (c *checkpoint) call(name string) error {
+	c.rec.Key.Name = name
+	c.log = c.log.With("snapshot", c.rec.Key.String())
+	if err := c.rec.Key.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// name gives the snapshot a name if it has none yet.
+func (c *checkpoint) name() error {
+	switch {
+	case c.rec.named():
+		return nil
+	case c.o.Named == nil:
+		return c.call(c.cluster.Name())
+	}
+	name, err := c.o.Named()
 	if err != nil {
-		release()
-		return nil, err
+		return err
 	}
-	return release, nil
+	return c.call(name)
 }
 
 // turn waits for the sandbox's turn. A sandbox that has begun a save by itself is not kept waiting.
@@ -150,6 +215,9 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	}
 	if !c.pod.Ready || c.pod.SandboxPID == 0 {
 		return fmt.Errorf("pod %s: %w", c.pod, cri.ErrNotRunning)
+	}
+	if err := c.name(); err != nil {
+		return err
 	}
 	if err := c.describe(ctx); err != nil {
 		return err
@@ -205,6 +273,9 @@ func (a *Agent) exists(ctx context.Context, k snapshot.Key, location string) (bo
 
 // save takes the snapshot into the spool and carries out the after-mode.
 func (c *checkpoint) save(ctx, life context.Context) error {
+	if err := c.load(ctx); err != nil {
+		return err
+	}
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
@@ -244,6 +315,9 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 	if err := c.warmVolumes(ctx); err != nil {
 		return err
 	}
+	if err := c.fits(); err != nil {
+		return err
+	}
 	if err := c.warm(); err != nil {
 		return err
 	}
@@ -272,6 +346,9 @@ func (c *checkpoint) warm() (err error) {
 		return err
 	}
 	c.arena, err = capture.NewArena(used+slack, c.cfg.Arena, c.spoolDir(), c.cfg.Keys != "", mapping)
+	if err == nil {
+		c.o.Progress("prepare", used, used)
+	}
 	return err
 }
 
@@ -288,7 +365,7 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	}
 	// The sentry has let the sandbox run on by itself; what it has done since is given up.
 	c.rec.Completed = true
-	if err := c.Agent.stop(c.pod, c.rec, c.watch); err != nil {
+	if err := c.Agent.stop(c.pod, c.rec, c.watch, c.cri.Kill); err != nil {
 		return err
 	}
 	c.note(StageSpooled)
@@ -318,6 +395,10 @@ func (c *checkpoint) fail(err error) error {
 	c.log.Error("checkpoint failed", "error", err)
 	if c.rec.Stage == StageSpooled {
 		// The snapshot is safe, only the sandbox was not stopped: it is replicated all the same.
+		if !c.owing { // else it may yet be stopped
+			c.rec.RunsOn = err.Error()
+			c.note(StageSpooled)
+		}
 		c.wakeReplicator()
 		return fmt.Errorf("snapshot %s was made, but the sandbox was not stopped: %w", c.rec.Key, err)
 	}
@@ -366,6 +447,11 @@ func (c *checkpoint) replicated(life context.Context) error {
 		return nil
 	}
 	err := c.replicate(life, c.rec, func(done, total int64) { c.o.Progress("replicate", done, total) })
+	if errors.Is(err, ErrNeverReplicated) {
+		c.log.Error("a snapshot stays out of the store", "error", err)
+		c.owing = false
+		return fmt.Errorf("snapshot %s: %w", c.rec.Key, err)
+	}
 	if err != nil {
 		c.log.Warn("not replicated yet", "error", err)
 		c.wakeReplicator()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"diapause.dev/agent/durable"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -22,9 +23,13 @@ type Cluster interface {
 	// Describe returns what a snapshot of a pod carries and where it is stored, through whichever
 	// door it was asked for. An error refuses the checkpoint.
 	Describe(ctx context.Context, pod PodRef) (Description, error)
-	// Restored is told how the restore of a pod went: err is nil once all its containers have been
-	// started, and the runtime hears of the last only after Restored has returned or ctx is done.
-	Restored(ctx context.Context, pod PodRef, key snapshot.Key, err error)
+	// Name returns a name for a snapshot that is being taken and was given none.
+	Name() string
+	// Restored is told that a pod is restored: all its containers have been started. The runtime hears of the
+	// last only after Restored has returned or ctx is done. After an error it must be told again.
+	Restored(ctx context.Context, pod PodRef, key snapshot.Key) error
+	// NotRestored is told why a pod could not be restored.
+	NotRestored(ctx context.Context, pod PodRef, key snapshot.Key, err error)
 	// Unsaved is told why a pod was not saved whose own workload had begun that. It must not block.
 	Unsaved(pod PodRef, err error)
 	// Stores returns the locations of the stores that the cluster names.
@@ -45,8 +50,11 @@ func (p PodRef) String() string { return p.Namespace + "/" + p.Name }
 // Choice is what becomes of a pod whose sandbox is being created.
 type Choice struct {
 	Snapshot snapshot.Key // zero: an ordinary start
-	Store    string       // the location of its store, as Config.Store has it; empty: the agent's own
-	Fail     bool         // a pod that cannot be restored is refused instead of started anew
+	// UID is that of the snapshot that was looked at: if another one has come to have its key, the
+	// restore is refused (ErrReplaced). Empty: whichever has the key.
+	UID   string
+	Store string // the location of its store, as Config.Store has it; empty: the agent's own
+	Fail  bool   // a pod that cannot be restored is refused instead of started anew
 	// Init are the names of containers that have ended in the snapshot: they are not run again.
 	Init []string
 	// Containers is how many of the pod's containers start if only root file systems are restored:
@@ -77,8 +85,16 @@ type Request struct {
 	SandboxID   string
 	Stage       Stage
 	Error       string // why it failed
-	Store       string // location; empty: the agent's own
-	Created     time.Time
+	// Stop: the sandbox is to end once its snapshot is spooled. Until Stopped says that it has, or RunsOn why it will
+	// not, that is still to come.
+	Stop    bool
+	Stopped bool
+	RunsOn  string
+	// Waiting is why a snapshot that is spooled is not in its store yet, after an attempt that failed; it is told when the
+	// kind of reason changes. Empty: no attempt has failed since the agent started.
+	Waiting string
+	Store   string // location; empty: the agent's own
+	Created time.Time
 }
 
 // Join makes the agent one of a cluster. It is called before Run, at most once.
@@ -97,41 +113,48 @@ func (a *Agent) mark() error {
 		}
 		return nil
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := durable.Replace(path, nil); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	return nil
 }
 
-// changed tells the cluster of a step.
+// changed tells the cluster of a step. Of a request that never came to have a name there is nothing to tell.
 func (a *Agent) changed(r *record) {
-	if a.cluster != nil {
-		a.cluster.Changed(r.request())
+	if a.cluster != nil && r.named() {
+		a.cluster.Changed(a.request(r))
 	}
 }
 
-// Requests returns all checkpoints that the journal remembers, oldest first.
-func (a *Agent) Requests() ([]Request, error) {
-	recs, err := a.journal.records(a.log)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Request, len(recs))
-	for i, r := range recs {
-		out[i] = r.request()
+// Requests returns all checkpoints that the journal remembers and that have a name, oldest first.
+func (a *Agent) Requests() (out []Request, err error) {
+	for _, r := range a.journal.where((*record).named) {
+		out = append(out, a.request(r))
 	}
 	return out, nil
 }
 
-// HasLocal reports whether a snapshot is restorable on this node without a store.
+// request returns a record as others see it.
+func (a *Agent) request(r *record) Request {
+	q := r.request()
+	q.Waiting = a.lagging.reason(r.ID)
+	return q
+}
+
+// HasLocal reports whether a snapshot is restorable on this node without a store: one that was found to be damaged
+// is not.
 func (a *Agent) HasLocal(ctx context.Context, k snapshot.Key) (bool, error) {
-	return a.spool.Has(ctx, k)
+	if ok, err := a.spool.Has(ctx, k); !ok || err != nil {
+		return false, err
+	}
+	reason, err := a.spool.Damaged(ctx, k)
+	return err == nil && reason == "", err
 }
 
 // Manifest returns the manifest of a snapshot, from the spool or the store at the given location.
 func (a *Agent) Manifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
-	m, _, err := a.restores.manifest(ctx, k, location)
-	return m, err
+	h, err := a.restores.look(ctx, readerID{key: k}, location)
+	return h.manifest, err
 }
 
 // Facts returns what this node offers to a restore.

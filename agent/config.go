@@ -13,6 +13,7 @@ type Config struct {
 	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
 	StateDir      string        // journal and spool; must survive a reboot
 	Store         string        // "dir:/path" or "gs://bucket/prefix"
+	StoreID       string        // identity that the store must have; empty: the one that it had before, if it was opened before
 	Containerd    string        // containerd's socket
 	RunscConfig   string        // the shim's configuration file
 	Arena         int64         // bytes of memory for what is captured inside a pause, for each checkpoint
@@ -25,6 +26,10 @@ type Config struct {
 	MetricsAddr   string        // loopback host:port; empty: no metrics
 	Version       string
 	Logger        *slog.Logger
+
+	// AcceptNetworkDirectory opens stores in directories of network file systems that may show a node late
+	// what another one has done. A sweep of one may then delete what another has just named.
+	AcceptNetworkDirectory bool
 }
 
 // Annotations of pods.

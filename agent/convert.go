@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -20,7 +22,7 @@ func (f *Found) proto() *localv1.Snapshot {
 		Chunks: int64(stats.Chunks), ZeroChunks: int64(stats.ZeroChunks), Packs: int64(stats.Packs),
 		OnNode: f.OnNode, Replicated: f.Replicated,
 		Facts: factsProto(m.Meta.Facts), OverflowBytes: m.Meta.Overflow, Format: int32(m.Format),
-		Scope: m.Meta.Scope.String(),
+		Scope: m.Meta.Scope.String(), Problem: f.Problem,
 	}
 	if m.Meta.Parent != nil {
 		s.Parent = m.Meta.Parent.String()
@@ -45,18 +47,26 @@ func factsProto(f snapshot.Facts) *localv1.Facts {
 }
 
 // problems returns an error's parts, each as a line.
-func problems(err error) []string {
+func problems(err error) (lines []string) {
+	for _, e := range parts(err) {
+		lines = append(lines, e.Error())
+	}
+	return lines
+}
+
+// parts returns the errors that were joined to one, which are a line each.
+func parts(err error) (all []error) {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var out []string
-		for _, e := range joined.Unwrap() {
-			out = append(out, problems(e)...)
-		}
-		return out
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || errors.Join(joined.Unwrap()...).Error() != err.Error() {
+		return []error{err}
 	}
-	return []string{err.Error()}
+	for _, e := range joined.Unwrap() {
+		all = append(all, parts(e)...)
+	}
+	return all
 }
 
 func addSweep(sum *localv1.SweepResult, r storage.SweepResult) {

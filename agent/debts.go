@@ -20,11 +20,11 @@ type debts struct {
 
 func newDebts() *debts { return &debts{recs: make(map[string]*record)} }
 
-// add takes a record over.
+// add takes a copy of a record, so that who hands it over may go on reading its own.
 func (d *debts) add(r *record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.recs[r.ID] = r
+	d.recs[r.ID] = r.clone()
 }
 
 // list returns all records; those not settled yet belong to settleLoop.

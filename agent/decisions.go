@@ -14,7 +14,7 @@ const (
 	// to ask again, and so can tell an agent at work from one that hangs.
 	answerTime = 200 * time.Millisecond
 	// decideTime bounds a decision: a manifest that comes from a slow store, a snapshot that another
-	// node is still replicating.
+	// node is still replicating. When the agent is to stop, the next one decides.
 	decideTime = 60 * time.Second
 	// decidedGrace is how long a decision is kept for a shim that does not come back.
 	decidedGrace = 5 * time.Minute
@@ -83,7 +83,7 @@ func (s *shimService) AskRestore(ctx context.Context, req *localv1.AskRestoreReq
 	d, isNew := s.decisions.about(req.SandboxId)
 	if isNew {
 		s.beside.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decideTime)
+			ctx, cancel := s.outliving(ctx, decideTime, 0)
 			defer cancel()
 			d.resp = s.decide(ctx, req)
 			close(d.made)

@@ -26,6 +26,8 @@ var (
 	ErrKubelet = errors.New("a kubelet runs on this node")
 	// ErrInUse: a snapshot is being restored from.
 	ErrInUse = errors.New("in use")
+	// ErrReplaced: the snapshot was removed. It comes with storage.ErrNotFound.
+	ErrReplaced = errors.New("it was removed, and another one has been made under its name")
 	// ErrInvalid: a request that cannot be understood.
 	ErrInvalid = errors.New("invalid request")
 	// ErrClusterAway: the cluster, without which a request cannot be decided, does not answer.
@@ -34,6 +36,12 @@ var (
 	ErrElsewhere = errors.New("not of this node")
 	// ErrNotReplicated: a snapshot is on this node and not yet in the store.
 	ErrNotReplicated = errors.New("not replicated yet")
+	// ErrNeverReplicated: a snapshot is on this node and will never be in the store.
+	ErrNeverReplicated = errors.New("not replicated, and it will not be tried again")
+	// ErrNameTaken: a pod that runs, or is being restored, has the name already.
+	ErrNameTaken = errors.New("the name is taken")
+	// ErrMemoryLimit: a pod's memory limit is below what its snapshot needs.
+	ErrMemoryLimit = errors.New("raise the limit")
 	// ErrVolume: a volume of the node cannot be in a snapshot, or not come back from it.
 	ErrVolume = errors.New("a volume of the node stands in the way")
 )
@@ -44,6 +52,7 @@ var codesOf = []struct {
 	code codes.Code
 }{
 	{ErrInvalid, codes.InvalidArgument},
+	{ErrNameTaken, codes.AlreadyExists},
 	{storage.ErrInvalidName, codes.InvalidArgument},
 	{cri.ErrAmbiguous, codes.InvalidArgument},
 	{ErrNotReplicated, codes.Unavailable},
@@ -55,9 +64,12 @@ var codesOf = []struct {
 	{storage.ErrNoSpace, codes.ResourceExhausted},
 	{unix.ENOSPC, codes.ResourceExhausted},
 	{volume.ErrLimit, codes.ResourceExhausted},
+	{storage.ErrTooManyChunks, codes.ResourceExhausted},
 	{ErrVolume, codes.FailedPrecondition},
+	{ErrMemoryLimit, codes.FailedPrecondition},
 	{storage.ErrFormat, codes.FailedPrecondition},
 	{storage.ErrKey, codes.FailedPrecondition},
+	{storage.ErrDenied, codes.PermissionDenied},
 	{storage.ErrUnavailable, codes.Unavailable},
 	{cri.ErrOtherRuntime, codes.FailedPrecondition},
 	{cri.ErrNotRunning, codes.FailedPrecondition},

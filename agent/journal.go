@@ -1,8 +1,8 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"diapause.dev/agent/durable"
 	"diapause.dev/api/snapshot"
 )
 
@@ -41,87 +42,68 @@ type record struct {
 	Stop      bool             `json:"stop,omitempty"`
 	Completed bool             `json:"completed,omitempty"` // its containers then report exit status 0
 	Stopped   bool             `json:"stopped,omitempty"`   // the sandbox was killed after the snapshot was safe
+	RunsOn    string           `json:"runsOn,omitempty"`    // why it was not, and will not be
 	Stage     Stage            `json:"stage"`
 	Error     string           `json:"error,omitempty"`
 	Created   time.Time        `json:"created"`
 	Timeline  []snapshot.Stage `json:"timeline,omitempty"`
 }
 
-// journal keeps records on disk, one file each. Its methods may be called concurrently; a record
-// belongs to one goroutine at a time.
+// journal keeps records on disk, one file each, and in memory, so that nobody who looks at them reads a
+// file. It remembers all requests that have not ended and the newest of the others. Its methods may be
+// called concurrently; a record belongs to one goroutine at a time.
 type journal struct {
 	dir string
+	log *slog.Logger
+	// lost are the requests whose records could not be read when the journal was opened.
+	lost []string
+
 	mu  sync.Mutex
+	all map[string]*record // as they are on disk: replaced as a whole, never changed
 }
 
 // keptRecords is how many ended requests the journal remembers.
 const keptRecords = 1000
 
-func openJournal(dir string) (*journal, error) {
+// openJournal reads the journal in a directory, which is made if it does not exist. A record that cannot
+// be read is logged, and its request is lost: put replaces files whole, so it was damaged later. One
+// that is no record is set aside.
+func openJournal(dir string, log *slog.Logger) (*journal, error) {
+	j := &journal{dir: dir, log: log, all: make(map[string]*record)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	return &journal{dir: dir}, nil
+	if err := durable.Clean(dir); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	if err := j.load(); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	j.prune("")
+	return j, nil
 }
 
-func (j *journal) path(id string) string { return filepath.Join(j.dir, id+".json") }
-
-// put makes a record durable: when it returns, a power cut does not lose it.
-func (j *journal) put(r *record) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("journal request %s: %w", r.ID, err)
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := writeDurable(j.path(r.ID), b); err != nil {
-		return fmt.Errorf("journal request %s: %w", r.ID, err)
-	}
-	return nil
-}
-
-// writeDurable replaces a file whole and durably.
-func writeDurable(path string, b []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// records returns all records, oldest first. One that cannot be read is logged and passed over: it
-// was never whole, for put replaces files whole.
-func (j *journal) records(log *slog.Logger) ([]*record, error) {
+func (j *journal) load() error {
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {
-		return nil, fmt.Errorf("read journal: %w", err)
+		return err
 	}
-	var out []*record
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".json") {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
 			continue
 		}
-		r, err := readRecord(filepath.Join(j.dir, e.Name()))
+		r, err := readRecord(j.path(id))
+		if err == nil && r.ID != id {
+			err = fmt.Errorf("%w: it is that of request %.40q", errNoRecord, r.ID)
+		}
 		if err != nil {
-			log.Error("journal entry unreadable", "file", e.Name(), "error", err)
+			j.lose(id, err)
 			continue
 		}
-		out = append(out, r)
+		j.all[id] = r
 	}
-	slices.SortFunc(out, func(a, b *record) int { return a.Created.Compare(b.Created) })
-	return out, nil
+	return nil
 }
 
 func readRecord(path string) (*record, error) {
@@ -131,9 +113,95 @@ func readRecord(path string) (*record, error) {
 	}
 	r := new(record)
 	if err := json.Unmarshal(b, r); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNoRecord, err)
 	}
 	return r, nil
+}
+
+func (j *journal) path(id string) string { return filepath.Join(j.dir, id+".json") }
+
+// put makes a record durable: when it returns nil, a power cut does not lose it. Once a request has
+// ended, the oldest ended ones beyond keptRecords are forgotten.
+func (j *journal) put(r *record) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("journal request %s: %w", r.ID, err)
+	}
+	if err := durable.Replace(j.path(r.ID), b); err != nil {
+		return fmt.Errorf("journal request %s: %w", r.ID, err)
+	}
+	j.mu.Lock()
+	j.all[r.ID] = r.clone()
+	j.mu.Unlock()
+	if r.ended() {
+		j.prune(r.ID)
+	}
+	return nil
+}
+
+// get returns a record as it was last put, or nil.
+func (j *journal) get(id string) *record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r := j.all[id]; r != nil {
+		return r.clone()
+	}
+	return nil
+}
+
+// records returns all records as they were last put, oldest first.
+func (j *journal) records() []*record { return j.where(func(*record) bool { return true }) }
+
+// where returns the records of which keep says true, as they were last put, oldest first. keep must
+// not change them.
+func (j *journal) where(keep func(*record) bool) []*record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var out []*record
+	for _, r := range j.all {
+		if keep(r) {
+			out = append(out, r.clone())
+		}
+	}
+	slices.SortFunc(out, func(a, b *record) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// drop forgets a request durably.
+func (j *journal) drop(id string) error {
+	j.forget(id)
+	if err := durable.Remove(j.path(id)); err != nil {
+		return fmt.Errorf("forget request %s: %w", id, err)
+	}
+	return nil
+}
+
+func (j *journal) forget(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.all, id)
+}
+
+// prune forgets the oldest ended requests beyond keptRecords, except the one whose end has just been
+// written. What is still there when the next agent reads it is removed then.
+func (j *journal) prune(but string) {
+	for _, id := range j.surplus(but) {
+		j.forget(id)
+		if err := os.Remove(j.path(id)); err != nil {
+			j.log.Warn("journal not pruned", "error", err)
+		}
+	}
+}
+
+func (j *journal) surplus(but string) (ids []string) {
+	ended := j.where((*record).ended)
+	surplus := len(ended) - keptRecords
+	for _, r := range ended {
+		if len(ids) < surplus && r.ID != but {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
 }
 
 // request returns the record as others see it.
@@ -141,32 +209,42 @@ func (r *record) request() Request {
 	namespace, name, _ := strings.Cut(r.Pod, "/")
 	return Request{
 		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Scope: r.Scope, Pod: PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
-		Stage: r.Stage, Error: r.Error, Store: r.Store, Created: r.Created,
+		Stage: r.Stage, Error: r.Error, Store: r.Store, Created: r.Created, Stop: r.Stop, Stopped: r.Stopped, RunsOn: r.RunsOn,
 	}
 }
+
+// named reports whether the snapshot has been given its name: it may get that only when it is the sandbox's turn.
+func (r *record) named() bool { return r.Key.Name != "" }
 
 // ended reports whether nothing is owed for the request any more.
 func (r *record) ended() bool { return r.Stage == StageReplicated || r.Stage == StageFailed }
 
-// prune forgets the oldest ended requests beyond keptRecords.
-func (j *journal) prune(all []*record) error {
-	ended := slices.DeleteFunc(slices.Clone(all), func(r *record) bool { return !r.ended() })
-	var errs []error
-	for _, r := range ended[:max(0, len(ended)-keptRecords)] {
-		errs = append(errs, os.Remove(j.path(r.ID)))
+// clone returns a copy that shares nothing with r.
+func (r *record) clone() *record {
+	c := *r
+	c.Timeline = slices.Clone(r.Timeline)
+	return &c
+}
+
+// timeline returns how the checkpoint went that made the snapshot with this UID, if the node remembers.
+func (j *journal) timeline(uid string) []snapshot.Stage {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.all {
+		if r.UID == uid {
+			return slices.Clone(r.Timeline)
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // timelines returns how the checkpoints that this node remembers went, by the UID of the snapshot.
-func (j *journal) timelines(log *slog.Logger) map[string][]snapshot.Stage {
-	all, err := j.records(log)
-	if err != nil {
-		log.Error("journal unreadable", "error", err)
-	}
-	out := make(map[string][]snapshot.Stage, len(all))
-	for _, r := range all {
-		out[r.UID] = r.Timeline
+func (j *journal) timelines() map[string][]snapshot.Stage {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	out := make(map[string][]snapshot.Stage, len(j.all))
+	for _, r := range j.all {
+		out[r.UID] = slices.Clone(r.Timeline)
 	}
 	return out
 }

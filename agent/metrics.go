@@ -25,6 +25,7 @@ type metrics struct {
 	loading     prometheus.Histogram
 	loaded      prometheus.Counter
 	refusals    prometheus.Counter
+	waiting     *prometheus.GaugeVec
 }
 
 // seconds are buckets from a millisecond to a minute.
@@ -47,8 +48,11 @@ func newMetrics() *metrics {
 			Help: "Bytes handed to sandboxes that were restored."}),
 		refusals: prometheus.NewCounter(prometheus.CounterOpts{Name: "diapause_restore_refusals_total",
 			Help: "Restores that were refused before the sandbox started."}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "diapause_replications_waiting",
+			Help: "Snapshots on this node whose replication has failed and is tried again, by the reason."}, []string{"reason"}),
 	}
-	m.registry.MustRegister(m.checkpoints, m.stages, m.whole, m.restores, m.loading, m.loaded, m.refusals,
+	m.wait(nil)
+	m.registry.MustRegister(m.checkpoints, m.stages, m.whole, m.restores, m.loading, m.loaded, m.refusals, m.waiting,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -75,6 +79,13 @@ func (m *metrics) restore(err error, took time.Duration, bytes int64) {
 }
 
 func (m *metrics) refused() { m.refusals.Inc() }
+
+// wait tells how many snapshots wait for their store, by reason.
+func (m *metrics) wait(n map[string]int) {
+	for _, kind := range waitKinds {
+		m.waiting.WithLabelValues(kind).Set(float64(n[kind]))
+	}
+}
 
 // serve serves the metrics on a loopback address until ctx is done. Any other address is refused:
 // nothing here asks who is reading.

@@ -49,7 +49,7 @@ func (rs *restores) volumesOf(m *storage.Manifest) (names []string, err error) {
 // ReadVolume implements localv1.ShimServer. It waits out a store that is away as long as the caller
 // does.
 func (s *shimService) ReadVolume(req *localv1.ReadVolumeRequest, stream grpc.ServerStreamingServer[localv1.ReadVolumeResponse]) error {
-	r, err := s.restores.find(req.Request)
+	r, err := s.restores.find(stream.Context(), req.Request)
 	if err != nil {
 		return toStatus(err)
 	}

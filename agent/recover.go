@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"diapause.dev/cri"
+	"diapause.dev/runsc/lease"
 	"diapause.dev/storage"
 )
 
@@ -17,19 +18,12 @@ import (
 // requests that were cut short. It runs before the local service answers. What cannot be settled
 // now is tried again by settleLoop.
 func (a *Agent) recover(ctx context.Context) {
-	recs, err := a.journal.records(a.log)
-	if err != nil {
-		a.log.Error("journal unreadable", "error", err)
-		return
-	}
-	for _, r := range recs {
-		if !r.ended() && !a.settle(ctx, r) {
+	for _, r := range a.journal.where(func(r *record) bool { return !r.ended() }) {
+		if !a.settle(ctx, r) {
 			a.debts.add(r)
 		}
 	}
-	if err := a.journal.prune(recs); err != nil {
-		a.log.Warn("journal not pruned", "error", err)
-	}
+	a.resumeLost(ctx)
 	a.cleanRequests(ctx)
 	a.cleanMarkers(ctx)
 }
@@ -59,8 +53,8 @@ func (a *Agent) settleOne(ctx context.Context, r *record) error {
 		r.Stage = StageSpooled
 		return a.journal.put(r)
 	}
-	if r.Stage == StagePaused {
-		if err := a.resumeIfPaused(ctx, r.SandboxID); err != nil {
+	if r.Stage == StagePaused || r.Stage == StageSpooled && r.Stop && !r.Stopped {
+		if err := a.unpause(ctx, r.SandboxID, r.ID); err != nil {
 			return err
 		}
 	}
@@ -69,10 +63,17 @@ func (a *Agent) settleOne(ctx context.Context, r *record) error {
 }
 
 // safe reports whether the snapshot of a request, and not another one of that name, is in the
-// spool.
+// spool. One whose manifest is damaged is not.
 func (a *Agent) safe(ctx context.Context, r *record) (bool, error) {
+	if !r.named() {
+		return false, nil
+	}
 	m, err := a.spool.Manifest(ctx, r.Key)
-	if errors.Is(err, storage.ErrNotFound) {
+	switch {
+	case errors.Is(err, storage.ErrCorrupt):
+		r.Error = cmp.Or(r.Error, err.Error())
+		return false, nil
+	case errors.Is(err, storage.ErrNotFound):
 		return false, nil
 	}
 	return err == nil && m.Meta.UID == r.UID, err
@@ -87,16 +88,37 @@ func (a *Agent) settleStop(ctx context.Context, r *record) error {
 	}
 	r.Stage = StageSpooled
 	if !paused {
+		if err := a.noteEnd(ctx, r); err != nil {
+			return err
+		}
 		return a.journal.put(r)
 	}
 	pod, err := a.cri.Get(ctx, r.SandboxID)
 	if err != nil {
 		return err
 	}
-	if err := a.stop(pod, r, newStopwatch()); err != nil {
+	err = a.stop(pod, r, newStopwatch(), a.killPaused(r))
+	if errors.Is(err, lease.ErrRanOut) {
+		err = a.resumeIfPaused(ctx, r.SandboxID) // it has run, or an agent has paused it that knew no leases
+	}
+	if err != nil {
 		return err
 	}
 	return a.journal.put(r)
+}
+
+// noteEnd notes what became of a sandbox that was to be stopped and is not paused.
+func (a *Agent) noteEnd(ctx context.Context, r *record) error {
+	pod, err := a.cri.Get(ctx, r.SandboxID)
+	switch {
+	case errors.Is(err, cri.ErrNotFound), err == nil && !pod.Ready:
+		r.Stopped = true
+	case err != nil:
+		return err
+	default:
+		r.RunsOn = cmp.Or(r.RunsOn, "the agent ended before the sandbox was stopped")
+	}
+	return nil
 }
 
 // requestGrace is how long a request's directory is kept in any case: containerd tells of a sandbox

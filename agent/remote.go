@@ -26,6 +26,10 @@ type remote struct {
 	end      context.CancelFunc
 	options  storage.Options // set before the first get
 
+	ids           *storeIDs // or nil; set before the first get
+	mayMake       bool      // a store where there is none
+	acceptNetwork bool      // see Config
+
 	mu      sync.Mutex
 	store   *storage.Store
 	err     error         // of the last attempt to open it
@@ -94,15 +98,8 @@ func (r *remote) run(attempt chan struct{}) {
 }
 
 func (r *remote) open() (*storage.Store, error) {
-	b, err := openBackend(r.life, r.location)
-	if err != nil {
-		return nil, err
-	}
-	s, err := storage.Open(r.life, b, r.options)
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	return s, nil
+	s, err := r.openExpected()
+	return s, r.ids.advise(r.location, err)
 }
 
 // close gives up an attempt under way and closes the store. get must not be called any more.

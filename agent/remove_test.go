@@ -29,9 +29,14 @@ func (r *removals) Stores(context.Context) ([]string, error) { return []string{r
 // newStoring returns an agent of a cluster that has a spool and a store, and does nothing by itself.
 func newStoring(t *testing.T, cluster Cluster) *Agent {
 	t.Helper()
-	a := &Agent{log: quiet, journal: newJournal(t), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}, cluster: cluster}
-	a.stores, a.restores = newStores("dir:"+t.TempDir(), a.openStore), newRestores(a)
+	a := &Agent{
+		cfg: Config{StateDir: t.TempDir(), Store: "dir:" + madeStore(t)}, log: quiet, journal: newJournal(t), moving: newTurns(), wake: make(chan struct{}, 1),
+		cache: &lazyCache{}, cluster: cluster,
+	}
+	a.lagging, a.life = newLagging(newMetrics()), t.Context()
+	a.stores, a.restores = newStores(a.cfg.Store, a.openStore), newRestores(a)
 	t.Cleanup(func() {
+		a.beside.Wait()
 		if err := a.stores.close(); err != nil {
 			t.Error(err)
 		}
@@ -60,7 +65,7 @@ func put(t *testing.T, s *storage.Store, k snapshot.Key) {
 
 // TestRemoveAsksTheCluster: nothing is removed on the node behind the cluster's back.
 func TestRemoveAsksTheCluster(t *testing.T) {
-	cluster := &removals{store: "dir:" + t.TempDir()}
+	cluster := &removals{store: "dir:" + madeStore(t)}
 	a, k := newStoring(t, cluster), snapshot.Key{Namespace: "n", Name: "s"}
 	put(t, a.spool, k)
 	if s, err := a.openStores(t.Context()); err != nil || len(s) != 2 || s[1].Backend().Location() != cluster.store {
@@ -82,6 +87,34 @@ func TestRemoveAsksTheCluster(t *testing.T) {
 		}
 		if there, err := a.spool.Has(t.Context(), k); err != nil || there != c.there || cluster.asked != i+1 {
 			t.Errorf("case %d: it is there: %v, %v; asked %d times", i, there, err, cluster.asked)
+		}
+	}
+}
+
+// TestRemoveReplaced: a removal that meant one snapshot leaves another one that has taken its name, in the store and in
+// the spool.
+func TestRemoveReplaced(t *testing.T) {
+	a := newStoring(t, nil)
+	k := snapshot.Key{Namespace: "n", Name: "s"}
+	far, err := a.stores.get(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, far, k)
+	put(t, a.spool, k)
+	m, err := a.spool.Manifest(t.Context(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{m.Meta.UID + "-before", m.Meta.UID} {
+		err := errors.Join(a.Forget(t.Context(), k, uid), a.Remove(t.Context(), k, uid, ""))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, s := range []*storage.Store{far, a.spool} {
+			if there, err := s.Has(t.Context(), k); err != nil || there != (uid != m.Meta.UID) {
+				t.Errorf("removal of UID %q of %q: it is there: %t, %v", uid, m.Meta.UID, there, err)
+			}
 		}
 	}
 }

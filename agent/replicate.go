@@ -10,40 +10,61 @@ import (
 )
 
 // What could not be replicated is tried again after replicateFirst, then after twice as long and so
-// on, up to replicateEvery.
+// on, up to replicateEvery, or to replicateDenied where the store denies access to all of it.
 const (
-	replicateFirst = time.Second
-	replicateEvery = 15 * time.Second
+	replicateFirst  = time.Second
+	replicateEvery  = 15 * time.Second
+	replicateDenied = 2 * time.Minute
 )
 
 // replicate uploads a snapshot from the spool to the store and ends its request. It may be called
-// again after a failure.
+// again after a failure, unless that is ErrNeverReplicated: then the request has ended too.
 func (a *Agent) replicate(ctx context.Context, rec *record, progress func(done, total int64)) error {
 	release, err := a.moving.take(ctx, rec.Key.String())
 	if err != nil {
 		return err
 	}
 	defer release()
-	if now, err := readRecord(a.journal.path(rec.ID)); err == nil && now.Stage == StageReplicated {
+	if now := a.journal.get(rec.ID); now != nil && now.Stage == StageReplicated {
 		rec.Stage, rec.Timeline = now.Stage, now.Timeline // somebody else was first
 		return nil
 	}
-	dst, err := a.stores.get(ctx, rec.Store)
-	if err != nil {
-		return err
-	}
 	started := time.Now()
-	if err := storage.Replicate(ctx, dst, a.spool, rec.Key, progress); err != nil {
+	if err := a.copyToStore(ctx, rec, progress); err != nil {
 		return err
 	}
 	rec.Timeline = append(rec.Timeline, snapshot.Stage{Name: "replicate", Took: time.Since(started)})
 	rec.Stage = StageReplicated
-	if err := a.journal.put(rec); err != nil {
+	a.lagging.ended(rec)
+	err = a.journal.put(rec)
+	a.changed(rec)
+	if err != nil {
 		a.log.Error("the journal could not be written; it is tried again", "request", rec.ID, "error", err)
 		a.debts.add(rec)
 	}
-	a.changed(rec)
 	return nil
+}
+
+// copyToStore copies a snapshot from the spool to its store. It tells the cluster why that fails, if that is news.
+func (a *Agent) copyToStore(ctx context.Context, rec *record, progress func(done, total int64)) error {
+	dst, err := a.stores.get(ctx, rec.Store)
+	if err == nil {
+		err = storage.Replicate(ctx, dst, a.spool, rec.Key, progress)
+	}
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if err = a.endIfHopeless(ctx, rec, err); !errors.Is(err, ErrNeverReplicated) {
+		a.waits(rec, err)
+	}
+	return err
+}
+
+// waits notes why a snapshot is not in its store yet, and tells the cluster if that is news.
+func (a *Agent) waits(rec *record, err error) {
+	if a.lagging.failed(rec, err) {
+		a.changed(rec)
+	}
 }
 
 func (a *Agent) wakeReplicator() {
@@ -55,9 +76,12 @@ func (a *Agent) wakeReplicator() {
 
 // replicateLoop replicates what requests left in the spool, until ctx is done.
 func (a *Agent) replicateLoop(ctx context.Context) error {
-	for pause := replicateFirst; ; pause = min(2*pause, replicateEvery) {
+	for pause, most := replicateFirst, replicateEvery; ; pause = min(2*pause, most) {
 		if a.replicateAll(ctx) {
 			pause = replicateEvery
+		}
+		if most = replicateEvery; a.lagging.denied() {
+			most = replicateDenied
 		}
 		select {
 		case <-ctx.Done():
@@ -69,16 +93,17 @@ func (a *Agent) replicateLoop(ctx context.Context) error {
 	}
 }
 
-// replicateAll replicates what is in the spool alone. It reports whether nothing is left.
+// replicateAll replicates what is in the spool alone. It reports whether nothing is left. A store that denies access is asked
+// once.
 func (a *Agent) replicateAll(ctx context.Context) (done bool) {
-	recs, err := a.journal.records(a.log)
-	if err != nil {
-		a.log.Error("journal unreadable", "error", err)
-		return false
-	}
 	done = true
-	for _, r := range recs {
-		if r.Stage != StageSpooled || ctx.Err() != nil {
+	denied := make(map[string]error) // by location
+	for _, r := range a.journal.where(func(r *record) bool { return r.Stage == StageSpooled }) {
+		if ctx.Err() != nil {
+			return false
+		}
+		if err := denied[r.Store]; err != nil {
+			a.waits(r, err)
 			continue
 		}
 		log := a.log.With("request", r.ID, "snapshot", r.Key.String())
@@ -86,29 +111,17 @@ func (a *Agent) replicateAll(ctx context.Context) (done bool) {
 		switch {
 		case err == nil:
 			log.Info("replicated")
-		case errors.Is(err, storage.ErrNotFound) && a.gone(ctx, r.Key):
-			r.Stage, r.Error = StageFailed, "removed from the spool before it was replicated"
-			if err := a.journal.put(r); err != nil {
-				log.Error("journal", "error", err)
-			}
-		case errors.Is(err, storage.ErrExists):
-			r.Stage, r.Error = StageFailed, err.Error()
-			log.Error("another snapshot has this name in the store; this one stays on this node", "error", err)
-			if err := a.journal.put(r); err != nil {
-				log.Error("journal", "error", err)
-			}
+		case errors.Is(err, ErrNeverReplicated):
+			log.Error("a snapshot stays out of the store", "error", err)
 		default:
 			done = false
 			log.Warn("not replicated yet", "error", err)
 		}
+		if errors.Is(err, storage.ErrDenied) {
+			denied[r.Store] = err
+		}
 	}
 	return done
-}
-
-// gone reports whether a snapshot is surely not in the spool any more.
-func (a *Agent) gone(ctx context.Context, k snapshot.Key) bool {
-	ok, err := a.spool.Has(ctx, k)
-	return err == nil && !ok
 }
 
 // replicateLeft replicates a snapshot unless its own request is still about to, or owes more than
@@ -122,9 +135,9 @@ func (a *Agent) replicateLeft(ctx context.Context, r *record) error {
 	if a.debts.has(r.ID) {
 		return nil
 	}
-	now, err := readRecord(a.journal.path(r.ID))
-	if err != nil || now.Stage != StageSpooled {
-		return err
+	now := a.journal.get(r.ID)
+	if now == nil || now.Stage != StageSpooled {
+		return nil
 	}
 	return a.replicate(ctx, now, func(int64, int64) {})
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"diapause.dev/agent/durable"
+	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
@@ -28,15 +30,19 @@ type restore struct {
 	Request   string         `json:"request"`
 	Token     string         `json:"token"`
 	Key       snapshot.Key   `json:"key"`
+	UID       string         `json:"uid,omitempty"` // of the snapshot: another one may come to have its key
 	Scope     snapshot.Scope `json:"scope,omitempty"`
 	Store     string         `json:"store,omitempty"` // location; empty: any
 	SandboxID string         `json:"sandboxID"`
 	Loaded    bool           `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
 	Pod       PodRef         `json:"pod"`
+	Limit     int64          `json:"limit,omitempty"` // of the pod's memory, in bytes; 0: not known
 
 	reader     *sharedReader
 	containers int      // of the snapshot
 	volumes    []string // names of those that it holds
+	terminals  map[string]*localv1.Terminal
+	exitCodes  map[string]int32 // of containers that had ended, by their names
 
 	ended chan struct{} // closed when the sandbox has everything, or has failed or gone
 	start time.Time
@@ -45,6 +51,7 @@ type restore struct {
 	err     error
 	done    bool
 	told    bool // ended is closed
+	revived bool // an earlier agent has prepared it
 	spoilt  bool // the sandbox is ended, for its files cannot be had
 	serving int  // connections of its sidecar
 	failed  bool // the shim says that it has: the last connection's end is the restore's
@@ -57,18 +64,19 @@ type restore struct {
 type restores struct {
 	*Agent
 	mu      sync.Mutex
-	all     map[string]*restore            // by request
-	readers map[snapshot.Key]*sharedReader // shared by restores of one snapshot
-	watched map[string]*watchedPod         // by namespace/name
+	all     map[string]*restore        // by request
+	readers map[readerID]*sharedReader // shared by restores of one snapshot
+	watched map[string]*watchedPod     // by namespace/name
 }
 
 func newRestores(a *Agent) *restores {
-	return &restores{Agent: a, all: make(map[string]*restore), readers: make(map[snapshot.Key]*sharedReader), watched: make(map[string]*watchedPod)}
+	return &restores{Agent: a, all: make(map[string]*restore), readers: make(map[readerID]*sharedReader), watched: make(map[string]*watchedPod)}
 }
 
 // prepare makes everything ready for a sandbox to be restored, and returns the image path that
-// runsc is to be given. It fails if the restore cannot succeed as far as can be known beforehand.
-func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID string) (*restore, string, error) {
+// runsc is to be given. It fails if the restore cannot succeed as far as can be known beforehand. limit is that of the
+// pod's memory in bytes; 0: not known.
+func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID string, limit int64) (*restore, string, error) {
 	key := c.Snapshot
 	if err := key.Validate(); err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -77,10 +85,14 @@ func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID
 		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q", ErrInvalid, pod.Namespace, key.Namespace)
 	}
 	r := &restore{
-		Request: newID(8), Token: newID(16), Key: key, Store: c.Store, SandboxID: sandboxID, Pod: pod,
+		Request: newID(8), Token: newID(16), Key: key, UID: rs.expected(c, pod), Store: c.Store, SandboxID: sandboxID, Pod: pod, Limit: limit,
 		ended: make(chan struct{}), start: time.Now(),
 	}
 	if err := rs.attach(ctx, r); err != nil {
+		return nil, "", err
+	}
+	if err := roomFor(&r.reader.manifest.Meta, limit); err != nil {
+		rs.drop(r)
 		return nil, "", err
 	}
 	dir, err := rs.write(r)
@@ -98,24 +110,49 @@ func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID
 	return r, dir, nil
 }
 
-// attach opens the snapshot for a restore.
+// expected returns the UID of the snapshot that was chosen for a pod, or that the pod was made for;
+// empty: nobody has looked at it yet.
+func (rs *restores) expected(c Choice, pod PodRef) string {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if w := rs.watched[pod.String()]; w != nil && c.UID == "" {
+		return w.uid
+	}
+	return c.UID
+}
+
+// attach opens the snapshot for a restore, which from then on is of that one and no other.
 func (rs *restores) attach(ctx context.Context, r *restore) error {
-	reader, err := rs.open(ctx, r.Key, r.Store)
+	reader, err := rs.open(ctx, readerID{r.Key, r.UID}, r.Store)
 	if err != nil {
 		return err
 	}
-	r.reader = reader
+	r.reader, r.UID = reader, reader.id.uid
 	r.Scope, r.containers = reader.manifest.Meta.Scope, len(reader.manifest.Meta.Pod.Containers)
 	r.total = reader.manifest.Stats().RawBytes
+	r.terminals = terminalsOf(reader.manifest.Meta.Pod)
+	r.exitCodes = exitCodesOf(reader.manifest.Meta.Pod)
 	r.volumes, err = rs.volumesOf(reader.manifest)
 	if err == nil {
-		err = rs.fit(ctx, reader)
+		err = rs.check(ctx, r, reader)
 	}
 	if err != nil {
 		rs.drop(r)
 		return err
 	}
 	reader.prefetched.Do(func() { rs.prefetch(reader) }) // it is known by now where the packs are
+	return nil
+}
+
+// check returns why a snapshot cannot be restored, as far as can be known without reading it all. A
+// sandbox that an earlier agent began to restore waits for the answer, and is on a node that fits.
+func (rs *restores) check(ctx context.Context, r *restore, s *sharedReader) error {
+	if !r.revived {
+		return rs.fit(ctx, s)
+	}
+	if err := s.Check(ctx); err != nil {
+		return fmt.Errorf("snapshot %s: %w", r.Key, err)
+	}
 	return nil
 }
 
@@ -167,12 +204,12 @@ func (rs *restores) remember(r *restore) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(rs.cfg.RequestDir, r.Request, restoreFile), b, 0o600)
+	return durable.Replace(filepath.Join(rs.cfg.RequestDir, r.Request, restoreFile), b)
 }
 
 // source returns the restore that a sidecar belongs to.
 func (rs *restores) source(o sidecar.Options) (gofer.Source, error) {
-	r, err := rs.find(o.Request)
+	r, err := rs.find(rs.life, o.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -190,14 +227,14 @@ func (rs *restores) source(o sidecar.Options) (gofer.Source, error) {
 
 // find returns a restore. After a restart of the agent it is made again from what the earlier one wrote
 // down.
-func (rs *restores) find(request string) (*restore, error) {
+func (rs *restores) find(ctx context.Context, request string) (*restore, error) {
 	rs.mu.Lock()
 	r := rs.all[request]
 	rs.mu.Unlock()
 	if r != nil {
 		return r, nil
 	}
-	r, err := rs.revive(request)
+	r, err := rs.revive(ctx, request)
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w: %w", request, errUnknownRequest, err)
 	}
@@ -213,13 +250,13 @@ func (rs *restores) reported(request string, failure error) {
 	if r == nil || failure == nil {
 		return
 	}
-	r.note(failure)
+	r.note(toldByShim{failure})
 	r.mu.Lock()
 	r.failed = true
 	over := r.serving == 0
 	r.mu.Unlock()
 	if over {
-		rs.finish(r, nil)
+		rs.finish(r, failure)
 	}
 }
 
@@ -241,13 +278,13 @@ func (rs *restores) giveUp(sandbox string, reason error) {
 // reviveTime bounds reading a snapshot's manifest for a sidecar that has come back.
 const reviveTime = 30 * time.Second
 
-func (rs *restores) revive(request string) (*restore, error) {
+func (rs *restores) revive(ctx context.Context, request string) (*restore, error) {
 	r, err := rs.recall(request)
 	if err != nil {
 		return nil, err
 	}
 	if !r.Loaded {
-		ctx, cancel := context.WithTimeout(context.Background(), reviveTime)
+		ctx, cancel := context.WithTimeout(ctx, reviveTime)
 		defer cancel()
 		if err := rs.attach(ctx, r); err != nil {
 			return nil, err
@@ -277,7 +314,7 @@ func (rs *restores) recall(request string) (*restore, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &restore{ended: make(chan struct{}), start: time.Now()}
+	r := &restore{ended: make(chan struct{}), start: time.Now(), revived: true}
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, err
 	}
@@ -298,6 +335,9 @@ func (rs *restores) wanted(ctx context.Context, request string) bool {
 		if r, err = rs.recall(request); err != nil {
 			return rs.captures.isExpected(request) || rs.waiting(ctx, request)
 		}
+	}
+	if rs.orphan(r) {
+		return false
 	}
 	_, err := rs.cri.Get(ctx, r.SandboxID)
 	return !errors.Is(err, cri.ErrNotFound)
@@ -324,7 +364,7 @@ func (rs *restores) finish(r *restore, err error) {
 	}
 	rs.mu.Lock()
 	delete(rs.all, r.Request)
-	if err == nil && r.reader != nil {
+	if err == nil && r.reader != nil && r.seenThrough() {
 		rs.record(r.reader, r.asked.chunks())
 	}
 	rs.mu.Unlock()
@@ -335,12 +375,19 @@ func (rs *restores) finish(r *restore, err error) {
 	rs.conclude(r, err)
 }
 
+// seenThrough reports whether this agent has seen all that the sandbox asked for, without a failure.
+func (r *restore) seenThrough() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err == nil && !r.revived
+}
+
 // conclude tells who waits for a restore that the sandbox has everything, or why not.
 func (rs *restores) conclude(r *restore, err error) {
 	r.mu.Lock()
 	first := !r.told
 	r.told = true
-	if first {
+	if first && !errors.Is(r.err, err) { // else it was noted before
 		r.err = errors.Join(r.err, err)
 	}
 	err = r.err
@@ -358,14 +405,16 @@ func (rs *restores) conclude(r *restore, err error) {
 type watchedPod struct {
 	rs      *restores
 	pod     string
+	uid     string // of the snapshot that it is made for
 	restore *restore
 }
 
-// watch tells of the restore of a pod that is about to be made. forget ends that.
-func (rs *restores) watch(pod string) *watchedPod {
+// watch tells of the restore of a pod that is about to be made from the snapshot of that UID. forget
+// ends that.
+func (rs *restores) watch(pod, uid string) *watchedPod {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	w := &watchedPod{rs: rs, pod: pod}
+	w := &watchedPod{rs: rs, pod: pod, uid: uid}
 	rs.watched[pod] = w
 	return w
 }
@@ -393,69 +442,117 @@ func (w *watchedPod) failure() error {
 	return nil
 }
 
-// using reports whether a snapshot is being restored from.
+// cause returns why the restore failed if the agent knows that by itself: what the shim has told it has told
+// containerd too.
+func (w *watchedPod) cause() error {
+	err := w.failure()
+	if errors.As(err, new(toldByShim)) {
+		return nil
+	}
+	return err
+}
+
+// toldByShim is the shim's word on why a restore failed.
+type toldByShim struct{ error }
+
+// Unwrap returns what the shim said.
+func (e toldByShim) Unwrap() error { return e.error }
+
+// using reports whether a snapshot of that key is being restored from.
 func (rs *restores) using(k snapshot.Key) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	return rs.readers[k] != nil
+	for id := range rs.readers {
+		if id.key == k {
+			return true
+		}
+	}
+	return false
+}
+
+// readerID names one snapshot. A key alone does not: once its snapshot is removed, another one may be
+// made under it.
+type readerID struct {
+	key snapshot.Key
+	uid string // empty: whichever has the key now
 }
 
 // sharedReader is a reader that all restores of one snapshot share, and with it what it has
 // decoded.
 type sharedReader struct {
 	*storage.Reader
+	id       readerID
 	manifest *storage.Manifest
 	onNode   bool           // the spool has it
 	far      *storage.Store // that has it too, or nil
 	users    int
+	released chan struct{} // closed when nobody uses it any more
 
 	prefetched sync.Once
 }
 
 // open returns the reader of a snapshot. It holds no lock while it reads.
-func (rs *restores) open(ctx context.Context, k snapshot.Key, location string) (*sharedReader, error) {
-	if s := rs.share(k, nil); s != nil {
+func (rs *restores) open(ctx context.Context, id readerID, location string) (*sharedReader, error) {
+	if s := rs.share(id); s != nil {
+		rs.uses.note(s.id.uid)
 		return s, nil
 	}
-	m, stores, err := rs.manifest(ctx, k, location)
+	h, err := rs.look(ctx, id, location)
 	if err != nil {
 		return nil, err
 	}
-	s := &sharedReader{Reader: storage.NewReader(m, stores...), manifest: m}
-	if len(stores) > 1 {
-		s.far = stores[1]
+	id.uid = h.manifest.Meta.UID
+	rs.uses.note(id.uid)
+	s := &sharedReader{
+		Reader: storage.NewReader(h.manifest, h.stores...), id: id, manifest: h.manifest, onNode: h.onNode, released: make(chan struct{}),
 	}
-	s.onNode, err = rs.spool.Has(ctx, k)
-	if err != nil {
-		return nil, err
+	if len(h.stores) > 1 {
+		s.far = h.stores[1]
 	}
-	return rs.share(k, s), nil
+	return rs.publish(s)
 }
 
-// share counts one more user of a snapshot's reader, which becomes fresh if there is none yet.
-func (rs *restores) share(k snapshot.Key, fresh *sharedReader) *sharedReader {
+// share counts one more user of a snapshot's reader; nil: there is none.
+func (rs *restores) share(id readerID) *sharedReader {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	s := rs.readers[k]
-	if s == nil {
-		if s = fresh; s == nil {
-			return nil
-		}
-		rs.readers[k] = s
+	s := rs.readers[id]
+	if s != nil {
+		s.users++
 	}
-	s.users++
 	return s
 }
 
-// manifest returns a snapshot's manifest and the stores to read it from, what the node holds before
-// the store at a location, or any store if that is empty. A store that is away is waited for only by
-// what the node does not hold.
-func (rs *restores) manifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, []*storage.Store, error) {
+// publish shares a fresh reader, unless another one of its snapshot has been shared meanwhile.
+func (rs *restores) publish(fresh *sharedReader) (*sharedReader, error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	s := rs.readers[fresh.id]
+	if s == nil {
+		s, rs.readers[fresh.id] = fresh, fresh
+		rs.hold(s)
+	} else if err := fresh.Close(); err != nil {
+		return nil, fmt.Errorf("snapshot %s: %w", fresh.id.key, err)
+	}
+	s.users++
+	return s, nil
+}
+
+// held is a snapshot and the stores that its bytes can be read from, the best first.
+type held struct {
+	manifest *storage.Manifest
+	stores   []*storage.Store
+	onNode   bool // the spool has it
+}
+
+// look finds a snapshot: what the node holds before the store at a location, or any store if that is
+// empty. A store that is away is waited for only by what the node does not hold.
+func (rs *restores) look(ctx context.Context, id readerID, location string) (held, error) {
 	candidates, err := rs.candidates(location)
 	if err != nil {
-		return nil, nil, err
+		return held{}, err
 	}
-	m, err := rs.spool.Manifest(ctx, k)
+	m, err := id.of(ctx, rs.spool)
 	if err == nil {
 		stores := []*storage.Store{rs.spool}
 		for _, r := range candidates {
@@ -463,19 +560,29 @@ func (rs *restores) manifest(ctx context.Context, k snapshot.Key, location strin
 				stores = append(stores, far)
 			}
 		}
-		return m, stores, nil
+		return held{m, stores, true}, nil
 	}
 	errs := []error{err}
 	for _, r := range candidates {
 		far, err := r.get(ctx)
 		if err == nil {
-			if m, err = far.Manifest(ctx, k); err == nil {
-				return m, []*storage.Store{rs.spool, far}, nil
+			if m, err = id.of(ctx, far); err == nil {
+				return held{m, []*storage.Store{rs.spool, far}, false}, nil
 			}
 		}
 		errs = append(errs, err)
 	}
-	return nil, nil, notOnNode(k, errs)
+	return held{}, notOnNode(id.key, errs)
+}
+
+// of returns the snapshot's manifest in a store. If another snapshot has its key there, the error is
+// of kind ErrReplaced.
+func (id readerID) of(ctx context.Context, s *storage.Store) (*storage.Manifest, error) {
+	m, err := s.Manifest(ctx, id.key)
+	if err == nil && id.uid != "" && m.Meta.UID != id.uid {
+		return nil, fmt.Errorf("%w: %w", ErrReplaced, storage.ErrNotFound)
+	}
+	return m, err
 }
 
 // candidates returns the stores that may hold a snapshot.
@@ -494,6 +601,11 @@ func notOnNode(k snapshot.Key, errs []error) error {
 			return fmt.Errorf("snapshot %s: %w", k, err)
 		}
 	}
+	for _, err := range errs {
+		if errors.Is(err, ErrReplaced) {
+			return fmt.Errorf("snapshot %s: %w", k, err)
+		}
+	}
 	return fmt.Errorf("snapshot %s: %w, neither on this node nor in the store", k, storage.ErrNotFound)
 }
 
@@ -509,18 +621,19 @@ func (rs *restores) dropLocked(r *restore) {
 		return
 	}
 	r.reader = nil
-	rs.releaseLocked(r.Key, s)
+	rs.releaseLocked(s)
 }
 
 // releaseLocked counts one user of a snapshot's reader less.
-func (rs *restores) releaseLocked(k snapshot.Key, s *sharedReader) {
+func (rs *restores) releaseLocked(s *sharedReader) {
 	if s.users--; s.users > 0 {
 		return
 	}
-	if rs.readers[k] == s {
-		delete(rs.readers, k)
+	if rs.readers[s.id] == s {
+		delete(rs.readers, s.id)
 	}
+	close(s.released)
 	if err := s.Close(); err != nil {
-		rs.log.Warn("snapshot not closed", "snapshot", k.String(), "error", err)
+		rs.log.Warn("snapshot not closed", "snapshot", s.id.key.String(), "error", err)
 	}
 }

@@ -42,7 +42,7 @@ func (a *Agent) RestorePods(ctx context.Context, o RestoreOptions) error {
 	if pid, ok, err := cri.KubeletRunning(); err != nil || ok {
 		return errors.Join(err, kubeletError(pid, o.Key))
 	}
-	s, err := a.restores.open(ctx, o.Key, "")
+	s, err := a.restores.open(ctx, readerID{key: o.Key}, "")
 	if err != nil {
 		return err
 	}
@@ -54,14 +54,16 @@ func (a *Agent) RestorePods(ctx context.Context, o RestoreOptions) error {
 	if o.Name == "" {
 		o.Name = meta.Origin.Pod + "-" + newID(3)
 	}
+	names := o.names()
+	release, err := a.claimNames(ctx, o.Key.Namespace, names)
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", o.Key, err)
+	}
+	defer release()
 	errs := make([]error, o.Count)
 	var g errgroup.Group
 	g.SetLimit(startParallel)
-	for i := range o.Count {
-		name := o.Name
-		if o.Count > 1 {
-			name = fmt.Sprintf("%s-%d", o.Name, i)
-		}
+	for i, name := range names {
 		g.Go(func() error {
 			if err := a.restorePod(ctx, meta, name, o); err != nil {
 				errs[i] = fmt.Errorf("restore %s as %s: %w", o.Key, name, err)
@@ -71,6 +73,18 @@ func (a *Agent) RestorePods(ctx context.Context, o RestoreOptions) error {
 	}
 	g.Wait()
 	return errors.Join(errs...)
+}
+
+// names returns the names of the new pods.
+func (o *RestoreOptions) names() []string {
+	if o.Count == 1 {
+		return []string{o.Name}
+	}
+	names := make([]string, o.Count)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", o.Name, i)
+	}
+	return names
 }
 
 func (o *RestoreOptions) check() error {
@@ -97,7 +111,7 @@ func kubeletError(pid int, k snapshot.Key) error {
 // restorePod starts one pod and waits until it has all its memory.
 func (a *Agent) restorePod(ctx context.Context, meta snapshot.Meta, name string, o RestoreOptions) error {
 	start := time.Now()
-	watched := a.restores.watch(o.Key.Namespace + "/" + name)
+	watched := a.restores.watch(o.Key.Namespace+"/"+name, meta.UID)
 	defer watched.forget()
 	pod, err := a.cri.RunRestored(ctx, meta.Pod, cri.RunOptions{
 		Name: name,
@@ -108,7 +122,7 @@ func (a *Agent) restorePod(ctx context.Context, meta snapshot.Meta, name string,
 		Progress: func(stage string) { o.Progress(name+": "+stage, 0, 0) },
 	})
 	if err != nil {
-		return errors.Join(watched.failure(), err)
+		return errors.Join(watched.cause(), err)
 	}
 	o.Restored(pod, time.Since(start))
 	if err := awaitLoaded(ctx, watched.get(), func(done, total int64) { o.Progress(name+": load", done, total) }); err != nil {
@@ -132,7 +146,11 @@ func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int6
 	for {
 		select {
 		case <-r.ended:
-			return r.failure()
+			err := r.failure()
+			if err == nil {
+				progress(r.total, r.total)
+			}
+			return err
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:

@@ -18,7 +18,7 @@ var errEnded = errors.New("the restore has ended")
 // loaded takes the shim's word that all containers of a sandbox have all their files. The snapshot
 // is let go: it may be removed.
 func (rs *restores) loaded(request string) error {
-	r, err := rs.find(request)
+	r, err := rs.find(rs.life, request)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (rs *restores) loaded(request string) error {
 }
 
 // borrow returns the reader of a restore's snapshot until release is called. One that was let go is
-// opened again.
+// opened again; if another snapshot has come to have its key, the error is of kind ErrReplaced.
 func (rs *restores) borrow(ctx context.Context, r *restore) (s *sharedReader, release func(), err error) {
 	rs.mu.Lock()
 	if s = r.reader; s != nil {
@@ -45,14 +45,14 @@ func (rs *restores) borrow(ctx context.Context, r *restore) (s *sharedReader, re
 		return nil, nil, fmt.Errorf("request %s: %w", r.Request, errEnded)
 	}
 	if s == nil {
-		if s, err = rs.open(ctx, r.Key, r.Store); err != nil {
+		if s, err = rs.open(ctx, readerID{r.Key, r.UID}, r.Store); err != nil {
 			return nil, nil, err
 		}
 	}
 	return s, func() {
 		rs.mu.Lock()
 		defer rs.mu.Unlock()
-		rs.releaseLocked(r.Key, s)
+		rs.releaseLocked(s)
 	}, nil
 }
 
@@ -71,9 +71,9 @@ func (rs *restores) spoilt(r *restore, cause error) {
 	}
 	log := rs.log.With("request", r.Request, "pod", r.Pod.String(), "snapshot", r.Key.String())
 	log.Error("sandbox is ended: its files cannot be had", "error", cause)
-	rs.tell(context.Background(), r.Pod, r.Key, cause)
+	rs.tell(rs.life, r.Pod, r.Key, cause)
 	rs.beside.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+		ctx, cancel := context.WithTimeout(rs.life, resumeTime) // it asks the next agent too
 		defer cancel()
 		pod, err := rs.cri.Get(ctx, r.SandboxID)
 		if err == nil {

@@ -16,7 +16,8 @@ func (s *service) RotateKeys(req *localv1.RotateKeysRequest, stream grpc.ServerS
 	}
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
-	out := events[localv1.RotateKeysEvent]{stream: stream}
+	out := newEvents(stream)
+	defer out.flush()
 	rotate := func(st *storage.Store) error {
 		at := st.Backend().Location()
 		r, err := st.Rewrap(ctx, storage.RewrapOptions{Namespace: req.Namespace, Progress: func(done, total int64) {

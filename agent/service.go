@@ -2,10 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,21 +21,12 @@ type service struct {
 	*Agent
 }
 
-// bound returns ctx, ended by the end of the agent's life too.
-func (s *service) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
 // Checkpoint implements localv1.AgentServer.
 func (s *service) Checkpoint(req *localv1.CheckpointRequest, stream grpc.ServerStreamingServer[localv1.CheckpointEvent]) error {
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
-	out := events[localv1.CheckpointEvent]{stream: stream}
+	out := newEvents(stream)
+	defer out.flush()
 	scope := snapshot.WholePod
 	if req.RootfsOnly {
 		scope = snapshot.RootfsOnly
@@ -67,7 +56,8 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest, stream grpc.ServerS
 func (s *service) Restore(req *localv1.RestoreRequest, stream grpc.ServerStreamingServer[localv1.RestoreEvent]) error {
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
-	out := events[localv1.RestoreEvent]{stream: stream}
+	out := newEvents(stream)
+	defer out.flush()
 	return toStatus(s.RestorePods(ctx, RestoreOptions{
 		Key: parseKey(req.Snapshot, req.Namespace), Name: req.Name, Count: int(req.Count),
 		Progress: func(stage string, done, total int64) {
@@ -121,7 +111,8 @@ func (s *service) Remove(ctx context.Context, req *localv1.RemoveRequest) (*loca
 func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreamingServer[localv1.VerifyEvent]) error {
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
-	out := events[localv1.VerifyEvent]{stream: stream}
+	out := newEvents(stream)
+	defer out.flush()
 	options := storage.VerifyOptions{ReadData: req.ReadData, Subset: storage.Subset{Part: int(req.Part), Of: int(req.Parts)}}
 	if err := options.Subset.Validate(); err != nil {
 		return toStatus(fmt.Errorf("%w: %w", ErrInvalid, err))
@@ -138,13 +129,13 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 			out.progress(k.String(), &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Progress{
 				Progress: &localv1.Progress{Stage: k.String(), Done: done, Total: total}}})
 		}
-		err := s.verify(ctx, k, options)
-		if err != nil && !errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrTruncated) {
+		v, err := s.verify(ctx, k, options, req.Repair)
+		if err != nil {
 			return toStatus(err)
 		}
-		r := &localv1.VerifyResult{Namespace: k.Namespace, Snapshot: k.Name, Ok: err == nil}
-		r.Problems = problems(err)
-		out.send(verifyResult(r))
+		out.send(verifyResult(&localv1.VerifyResult{
+			Namespace: k.Namespace, Snapshot: k.Name, Ok: v.err == nil, Problems: problems(v.err), Repaired: v.repaired, AlsoHurt: v.alsoHurt,
+		}))
 	}
 	return nil
 }
@@ -172,7 +163,8 @@ const maxSwept = 10_000
 func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingServer[localv1.SweepEvent]) error {
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
-	out := events[localv1.SweepEvent]{stream: stream}
+	out := newEvents(stream)
+	defer out.flush()
 	grace := sweepGrace
 	if req.Grace != nil {
 		grace = max(req.Grace.AsDuration(), 1) // 0 would mean the store's default
@@ -199,33 +191,4 @@ func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingSe
 	}
 	out.send(&localv1.SweepEvent{Event: &localv1.SweepEvent_Result{Result: sum}})
 	return nil
-}
-
-// events sends one stream's events from many goroutines. What cannot be sent is dropped: the
-// request goes on without its listener.
-type events[E any] struct {
-	stream grpc.ServerStreamingServer[E]
-	mu     sync.Mutex
-	stage  string
-	last   time.Time
-}
-
-// progressEvery bounds how often progress is told.
-const progressEvery = 100 * time.Millisecond
-
-func (e *events[E]) send(m *E) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_ = e.stream.Send(m)
-}
-
-// progress sends the first event of a stage, and then one now and again.
-func (e *events[E]) progress(stage string, m *E) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if stage == e.stage && time.Since(e.last) < progressEvery {
-		return
-	}
-	e.stage, e.last = stage, time.Now()
-	_ = e.stream.Send(m)
 }

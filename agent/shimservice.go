@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
@@ -34,10 +36,13 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 	if err == nil {
 		var r *restore
 		var dir string
-		if r, dir, err = s.restores.prepare(ctx, choice, pod, req.SandboxId); err == nil {
+		if r, dir, err = s.restores.prepare(ctx, choice, pod, req.SandboxId, req.MemoryLimit); err == nil {
 			log.Info("pod is to be restored", "request", r.Request, "scope", r.Scope.String())
 			return r.answer(dir, choice)
 		}
+	}
+	if s.life.Err() != nil { // perhaps the failure is only that; the shim asks the next agent
+		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_WAIT}
 	}
 	s.metrics.refused()
 	s.tell(ctx, pod, choice.Snapshot, err)
@@ -52,11 +57,12 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 // answer is what the shim is told of a restore that is ready.
 func (r *restore) answer(dir string, choice Choice) *localv1.AskRestoreResponse {
 	resp := &localv1.AskRestoreResponse{
-		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request, EndedContainers: choice.Init,
+		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request, EndedContainers: union(choice.Init, r.exitCodes), ExitCodes: r.exitCodes,
 		Containers: int32(r.containers), Snapshot: r.Key.String(), Volumes: r.volumes, Strict: choice.Fail,
+		Terminals: r.terminals,
 	}
 	if r.Scope == snapshot.RootfsOnly { // all containers start anew, those that had ended too
-		resp.Decision, resp.EndedContainers = localv1.AskRestoreResponse_RESTORE_ROOTFS, nil
+		resp.Decision, resp.EndedContainers, resp.ExitCodes = localv1.AskRestoreResponse_RESTORE_ROOTFS, nil, nil
 		if choice.Containers > 0 {
 			resp.Containers = int32(choice.Containers)
 		}
@@ -93,9 +99,9 @@ func (a *Agent) tell(ctx context.Context, pod PodRef, key snapshot.Key, err erro
 		return
 	}
 	a.beside.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
+		ctx, cancel := a.outliving(ctx, tellTime, lastWords)
 		defer cancel()
-		a.cluster.Restored(ctx, pod, key, err)
+		a.cluster.NotRestored(ctx, pod, key, err)
 	})
 }
 
@@ -119,7 +125,9 @@ func (s *shimService) ReportRestore(ctx context.Context, req *localv1.ReportRest
 		}
 	}
 	if req.Complete && s.cluster != nil {
-		s.cluster.Restored(ctx, pod, key, nil)
+		if err := s.cluster.Restored(ctx, pod, key); err != nil {
+			return nil, status.Error(codes.Aborted, err.Error()) // the shim tells it again
+		}
 	}
 	return &localv1.ReportRestoreResponse{}, nil
 }

@@ -16,10 +16,11 @@ import (
 // Found is a snapshot and where it is.
 type Found struct {
 	Manifest   *storage.Manifest
-	OnNode     bool             // in the spool
+	OnNode     bool             // in the spool, and not known to be damaged there
 	Replicated bool             // in a store
 	Store      string           // the location of that store
 	Timeline   []snapshot.Stage // of its checkpoint, as far as this node knows it
+	Problem    string           // why it is not in a store, or damaged on this node; empty: nothing is known to be wrong
 }
 
 // find returns one snapshot.
@@ -42,7 +43,7 @@ func (a *Agent) findWith(ctx context.Context, k snapshot.Key, far []*storage.Sto
 	if err != nil {
 		return nil, err
 	}
-	f.remember(a.journal.timelines(a.log))
+	f.remember(a.journal.timeline(f.Manifest.Meta.UID))
 	return f, nil
 }
 
@@ -63,8 +64,8 @@ func (a *Agent) openStores(ctx context.Context) ([]*storage.Store, error) {
 }
 
 // remember takes the timeline that this node knows: a manifest holds only what came before it.
-func (f *Found) remember(timelines map[string][]snapshot.Stage) {
-	if t := timelines[f.Manifest.Meta.UID]; len(t) > 0 {
+func (f *Found) remember(t []snapshot.Stage) {
+	if len(t) > 0 {
 		f.Timeline = t
 	}
 }
@@ -92,7 +93,22 @@ func (a *Agent) findIn(ctx context.Context, k snapshot.Key, far []*storage.Store
 		return nil, notOnNode(k, errs)
 	}
 	f.Timeline = f.Manifest.Meta.Timeline
+	if f.OnNode {
+		a.examine(ctx, f)
+	}
 	return f, nil
+}
+
+// examine finds out what is wrong with a snapshot in the spool.
+func (a *Agent) examine(ctx context.Context, f *Found) {
+	reason, err := a.spool.Damaged(ctx, f.Manifest.Meta.Key)
+	if err != nil {
+		reason = err.Error()
+	}
+	f.OnNode, f.Problem = reason == "", reason
+	if reason == "" && !f.Replicated {
+		f.Problem = a.lagging.of(f.Manifest.Meta.UID)
+	}
 }
 
 // farManifest returns the manifest in the store. For a snapshot that is on the node anyway it does
@@ -133,12 +149,12 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 	sorted := slices.SortedFunc(maps.Keys(keys), func(x, y snapshot.Key) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
-	timelines := a.journal.timelines(a.log)
+	timelines := a.journal.timelines()
 	for _, k := range sorted {
 		f, err := a.findIn(ctx, k, far, nil)
 		switch {
 		case err == nil:
-			f.remember(timelines)
+			f.remember(timelines[f.Manifest.Meta.UID])
 			found = append(found, f)
 		case errors.Is(err, storage.ErrUnavailable):
 			away = errors.Join(away, err)
@@ -150,7 +166,7 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 }
 
 // remove removes a snapshot from the store and from the spool, by way of the cluster if that knows
-// it. Packs that it alone used are swept later.
+// it. Packs that it alone used go with it.
 func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -172,14 +188,14 @@ func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 	if err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", k, err)
 	}
-	return removeFrom(ctx, k, append(far, a.spool))
+	return removeFrom(ctx, k, "", append(far, a.spool))
 }
 
-// removeFrom removes a snapshot from all stores that have it, in this order.
-func removeFrom(ctx context.Context, k snapshot.Key, stores []*storage.Store) error {
+// removeFrom removes a snapshot from all stores that have it, in this order. See removeThe for uid.
+func removeFrom(ctx context.Context, k snapshot.Key, uid string, stores []*storage.Store) error {
 	removed := false
 	for _, s := range stores {
-		err := s.Remove(ctx, k)
+		err := removeThe(ctx, s, k, uid)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			return err
 		}
@@ -191,9 +207,28 @@ func removeFrom(ctx context.Context, k snapshot.Key, stores []*storage.Store) er
 	return nil
 }
 
-// Remove removes a snapshot from the store at a location, which is where it was to be replicated
-// to, and from the spool. One that is in neither is no error. It waits for a replication under way.
-func (a *Agent) Remove(ctx context.Context, k snapshot.Key, location string) error {
+// removeThe removes the snapshot of a UID from a store, or whichever has the key if that is empty. One that is another's is
+// storage.ErrNotFound; a damaged manifest, which tells no UID, goes.
+func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string) error {
+	if uid == "" {
+		return s.Remove(ctx, k)
+	}
+	m, err := s.Manifest(ctx, k)
+	var corrupt *storage.CorruptError
+	switch {
+	case errors.As(err, &corrupt):
+	case err != nil:
+		return err
+	case m.Meta.UID != uid:
+		return fmt.Errorf("snapshot %s of UID %s: %w: another one has its name", k, uid, storage.ErrNotFound)
+	}
+	return s.Remove(ctx, k)
+}
+
+// Remove removes the snapshot of a UID from the store at a location, which is where it was to be replicated
+// to, and from the spool. One that is in neither is no error. It waits for a replication under way. An empty UID is that
+// of whichever snapshot has the key.
+func (a *Agent) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
 	release, err := a.moving.take(ctx, k.String())
 	if err != nil {
 		return err
@@ -203,15 +238,18 @@ func (a *Agent) Remove(ctx context.Context, k snapshot.Key, location string) err
 	if err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", k, err)
 	}
-	if err := removeFrom(ctx, k, []*storage.Store{a.spool, far}); !errors.Is(err, storage.ErrNotFound) {
+	if err := removeFrom(ctx, k, uid, []*storage.Store{a.spool, far}); !errors.Is(err, storage.ErrNotFound) {
 		return err
 	}
 	return nil
 }
 
-// Forget removes this node's own copy of a snapshot, which nothing is being restored from. None is
-// no error.
-func (a *Agent) Forget(ctx context.Context, k snapshot.Key) error {
+// Forget removes this node's own copy of the snapshot of a UID, which nothing is being restored from. None is
+// no error. An empty UID is that of whichever snapshot has the key.
+func (a *Agent) Forget(ctx context.Context, k snapshot.Key, uid string) error {
+	if there, err := a.spool.Has(ctx, k); err != nil || !there {
+		return err
+	}
 	if a.restores.using(k) {
 		return fmt.Errorf("forget snapshot %s: %w", k, ErrInUse)
 	}
@@ -220,38 +258,14 @@ func (a *Agent) Forget(ctx context.Context, k snapshot.Key) error {
 		return err
 	}
 	defer release()
-	if err := a.spool.Remove(ctx, k); !errors.Is(err, storage.ErrNotFound) {
+	if err := removeThe(ctx, a.spool, k, uid); !errors.Is(err, storage.ErrNotFound) {
 		return err
 	}
 	return nil
 }
 
-// verify checks one snapshot wherever it is. The result names every damaged object.
-func (a *Agent) verify(ctx context.Context, k snapshot.Key, o storage.VerifyOptions) error {
-	if err := k.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	far, err := a.openStores(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	seen := false
-	for _, s := range append([]*storage.Store{a.spool}, far...) {
-		m, err := s.Manifest(ctx, k)
-		if errors.Is(err, storage.ErrNotFound) {
-			continue
-		}
-		seen = true
-		if err == nil {
-			err = s.Verify(ctx, m, o)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.Backend().Location(), err))
-		}
-	}
-	if !seen {
-		return notOnNode(k, nil)
-	}
-	return errors.Join(errs...)
+// removedMeanwhile reports whether a snapshot that was there has gone since, and so is not damaged.
+func removedMeanwhile(ctx context.Context, s *storage.Store, k snapshot.Key) bool {
+	there, err := s.Has(ctx, k)
+	return err == nil && !there
 }

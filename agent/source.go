@@ -91,8 +91,11 @@ func final(err error) bool {
 }
 
 // Ended implements gofer.Source.
-func (s *source) Ended(end gofer.End) {
+func (s *source) Ended(end gofer.End, reason error) {
 	r := s.restore
+	if reason != nil {
+		r.note(reason)
+	}
 	if end == gofer.Loaded && r.Scope == snapshot.RootfsOnly {
 		end = gofer.Gone // its sidecar stays as long as the sandbox: see loaded
 	}
@@ -104,10 +107,20 @@ func (s *source) Ended(end gofer.End) {
 	case end == gofer.Loaded:
 		s.rs.finish(r, nil)
 	case end == gofer.Gone:
-		s.rs.finish(r, fmt.Errorf("restore of %s: %w before it had all its memory", r.Key, ErrSandboxExited))
+		s.rs.finish(r, r.gone())
 	case failed:
-		s.rs.finish(r, nil)
+		s.rs.finish(r, r.failure())
 	}
+}
+
+// gone returns why a restore has failed whose sandbox has ended. Whether the kernel ended it for its limit is not
+// known for sure: the sandbox's cgroup may have gone with it.
+func (r *restore) gone() error {
+	var limit string
+	if r.Limit > 0 {
+		limit = fmt.Sprintf(", under a memory limit of %d MiB: if it was killed for that, raise the limit", r.Limit>>20)
+	}
+	return fmt.Errorf("restore of %s: %w before it had all its memory%s", r.Key, ErrSandboxExited, limit)
 }
 
 // add counts bytes handed to the sandbox.

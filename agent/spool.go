@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
@@ -13,9 +14,6 @@ import (
 // toSpool compresses and stores what was captured. When it returns, the snapshot is restorable on
 // this node, whatever happens to the agent or the machine.
 func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
-	if err := c.arena.Seal(); err != nil {
-		return err
-	}
 	total := im.Size() + c.volumeBytes()
 	codec, err := c.cfg.codec(c.rec.Store)
 	if err != nil {
@@ -35,10 +33,12 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	}
 	c.meta.Created = time.Now()
 	c.meta.Overflow = c.arena.Overflow()
+	c.meta.Memory = im.Memory
 	c.meta.Timeline = c.watch.stages
 	if _, err := w.Commit(ctx, c.meta); err != nil {
 		return err
 	}
+	c.o.Progress("spool", total, total)
 	c.watch.lap("spool")
 	c.setLineage(c.pod.ID, c.o.Scope, c.rec.Key)
 	c.note(StageSpooled)
@@ -71,6 +71,9 @@ func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
 		}
 	}
 	pages := w.File(checkpointfiles.PagesFileName)
+	if err := pages.Expect(count(im.Chunks(ChunkSize))); err != nil {
+		return err
+	}
 	for run := range im.Chunks(ChunkSize) {
 		raw, lasting, err := c.arena.Slice(run.Off, run.Len)
 		if err != nil {
@@ -86,6 +89,14 @@ func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
 		}
 	}
 	return nil
+}
+
+// count returns how many runs there are.
+func count(runs iter.Seq[capture.Run]) (n int) {
+	for range runs {
+		n++
+	}
+	return n
 }
 
 func writeWhole(f *storage.FileWriter, data []byte) error {

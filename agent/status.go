@@ -14,7 +14,8 @@ import (
 	"diapause.dev/runsc"
 )
 
-// Status implements localv1.AgentServer.
+// Status implements localv1.AgentServer. It is what the readiness probe asks for every few seconds, so it
+// asks no sandbox, and starts no process for any.
 func (s *service) Status(ctx context.Context, _ *localv1.StatusRequest) (*localv1.StatusResponse, error) {
 	resp := &localv1.StatusResponse{
 		Version: s.cfg.Version, Node: s.cfg.Node, Store: s.cfg.Store, StateDir: s.cfg.StateDir,
@@ -46,9 +47,15 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	detail, err = s.checkSidecar()
 	add("sidecar", detail, err)
 	for _, r := range s.stores.all() {
-		_, err = r.get(ctx)
-		add("store", r.location, err)
+		detail := r.location
+		st, err := r.get(ctx)
+		if err == nil {
+			detail += ", store " + st.Identity()
+		}
+		add("store", detail, err)
 	}
+	detail, err = s.lagging.check()
+	add("replication", detail, err)
 	detail, err = s.checkSpool()
 	add("spool", detail, err)
 	pid, ok, err := cri.KubeletRunning()
@@ -65,7 +72,7 @@ func (s *service) checkContainerd(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	pods, err := s.cri.Pods(ctx)
+	pods, err := s.cri.IDs(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -129,11 +136,15 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 
 // underWay says what is being done to a sandbox.
 func (s *service) underWay(sandbox string) string {
-	if s.turns.taken(sandbox) {
-		return "checkpoint"
-	}
-	if done, total, ok := s.restores.loading(sandbox); ok {
+	done, total, loading := s.restores.loading(sandbox)
+	waiting := s.turns.taken(sandbox)
+	switch {
+	case loading && waiting:
+		return fmt.Sprintf("load before checkpoint: %d of %d MiB", done>>20, total>>20)
+	case loading:
 		return fmt.Sprintf("load: %d of %d MiB", done>>20, total>>20)
+	case waiting:
+		return "checkpoint"
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"diapause.dev/agent/durable"
 	"diapause.dev/cri"
 )
 
@@ -33,7 +34,9 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is tried again: %w", err, c.pod.ID, failure)
 		}
 	}()
-	if err := c.cri.Pause(life, c.pod.ID); err != nil {
+	release, err := c.pause(life)
+	defer release()
+	if err != nil {
 		return err
 	}
 	c.watch.lap("pause")
@@ -44,7 +47,8 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if err := c.toSpool(life, im); err != nil {
 		return err
 	}
-	if err := c.Agent.stop(c.pod, c.rec, c.watch); err != nil {
+	release() // the lease lasts for longer than it takes to stop
+	if err := c.Agent.stop(c.pod, c.rec, c.watch, c.killPaused(c.rec)); err != nil {
 		return err
 	}
 	c.note(StageSpooled)
@@ -63,7 +67,16 @@ func notPaused(pod *cri.Pod, paused bool) error {
 func (c *checkpoint) resume() error {
 	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
 	defer cancel()
-	return c.resumeIfPaused(ctx, c.pod.ID)
+	return c.unpause(ctx, c.pod.ID, c.rec.ID)
+}
+
+// unpause resumes a sandbox that was paused for a request, and gives the lease of its pause back. A shim
+// that has no such lease resumes it all the same if it is paused.
+func (a *Agent) unpause(ctx context.Context, id, request string) error {
+	if a.cri.EndPause(ctx, id, request) == nil {
+		return nil
+	}
+	return a.resumeIfPaused(ctx, id)
 }
 
 func (a *Agent) resumeIfPaused(ctx context.Context, id string) error {
@@ -86,16 +99,16 @@ func (r *record) exitStatus() []byte {
 	return nil
 }
 
-// stop ends a paused sandbox whose snapshot is safe. Nothing in it runs again. The marker tells the
-// shim that the exit was wanted.
-func (a *Agent) stop(pod *cri.Pod, rec *record, watch *stopwatch) error {
+// stop ends a sandbox whose snapshot is safe. Nothing in it runs again. The marker tells the shim that
+// the exit was wanted.
+func (a *Agent) stop(pod *cri.Pod, rec *record, watch *stopwatch, kill killer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
 	defer cancel()
 	marker := filepath.Join(a.cfg.StoppedDir, pod.ID)
-	if err := os.WriteFile(marker, rec.exitStatus(), 0o600); err != nil {
+	if err := durable.Replace(marker, rec.exitStatus()); err != nil {
 		return fmt.Errorf("mark sandbox %s as stopped: %w", pod.ID, err)
 	}
-	if err := a.cri.Kill(ctx, pod); err != nil {
+	if err := kill(ctx, pod); err != nil {
 		return errors.Join(err, os.Remove(marker))
 	}
 	watch.lap("stop")

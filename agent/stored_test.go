@@ -7,18 +7,19 @@ import (
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
+	"diapause.dev/storage/storagetest"
 )
 
 // TestStored: what a store holds is listed, and removed only if it is the very snapshot that was meant.
 func TestStored(t *testing.T) {
-	a := &Agent{log: slog.New(slog.DiscardHandler), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}}
-	a.stores, a.restores = newStores("dir:"+t.TempDir(), a.openStore), newRestores(a)
+	a := &Agent{cfg: Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}}
+	a.stores, a.restores = newStores("dir:"+madeStore(t), a.openStore), newRestores(a)
 	t.Cleanup(func() {
 		if err := a.stores.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	there := "dir:" + t.TempDir()
+	there := "dir:" + madeStore(t)
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	s, err := a.stores.get(t.Context(), there)
 	if err != nil {
@@ -57,6 +58,8 @@ func TestStored(t *testing.T) {
 	if err := a.RemoveStored(t.Context(), k, "other", there); err != nil || count(there) != 1 {
 		t.Errorf("one that was made anew: %v", err)
 	}
+	stray := storagetest.Write(t, s, snapshot.Key{Namespace: "n", Name: "stray"}, nil, storagetest.SmallImage(1))
+	storagetest.Orphan(t, s, stray.Meta.Key)
 	for range 2 { // the second time it is gone already
 		if err := a.RemoveStored(t.Context(), k, "u", there); err != nil || count(there) != 0 {
 			t.Errorf("removed: %v", err)
@@ -65,7 +68,7 @@ func TestStored(t *testing.T) {
 	if !a.OwnDisk(there) || a.OwnDisk("gs://bucket") || a.OwnDisk("dir:/proc") || a.OwnDisk("dir:/does/not/exist") {
 		t.Error("a disk is not what it is")
 	}
-	if r, err := a.SweepStore(t.Context(), there); err != nil || r.Young == 0 || r.Deleted != 0 {
+	if r, err := a.SweepStore(t.Context(), there); err != nil || r.Young != 1 || r.Deleted != 0 {
 		t.Errorf("its pack is young: %+v, %v", r, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/cache"
@@ -19,17 +20,65 @@ import (
 	"diapause.dev/storage/keyring"
 )
 
-// openBackend opens what a --store flag names.
-func openBackend(ctx context.Context, location string) (storage.Backend, error) {
+// DefaultStore is the location of the store of an agent that was told nothing else.
+const DefaultStore = "dir:/var/lib/diapause/store"
+
+// errNoStore is the kind of error of a directory that might be made a store, if it is not a place where one is to be
+// mounted.
+var errNoStore = errors.New("there is no store")
+
+// mayMake reports whether an agent makes a store at a location by itself: in a bucket, which is there or not, and
+// beside its own state. Any other directory may be a place where nothing is mounted.
+func (c *Config) mayMake(location string) bool {
+	path, isDir := strings.CutPrefix(location, "dir:")
+	rel, err := filepath.Rel(c.StateDir, path)
+	return !isDir || location == DefaultStore || err == nil && filepath.IsLocal(rel)
+}
+
+// MakeStore makes a store at a location, which is what --store says, unless there is one. It returns the store's
+// identity.
+func MakeStore(ctx context.Context, location string, acceptNetwork bool) (identity string, made bool, err error) {
+	b, err := openBackend(ctx, location, true, acceptNetwork)
+	if err != nil {
+		return "", false, err
+	}
+	defer b.Close()
+	_, err = b.ReadAll(ctx, storage.Marker, 0) // what is there is too large for that
+	made = errors.Is(err, storage.ErrNotFound)
+	s, err := storage.Open(ctx, b, storage.Options{})
+	if err != nil {
+		return "", false, err
+	}
+	return s.Identity(), made, nil
+}
+
+// openBackend opens what a --store flag names. It makes a store's directory only if it may.
+func openBackend(ctx context.Context, location string, mayMake, acceptNetwork bool) (storage.Backend, error) {
 	scheme, rest, ok := strings.Cut(location, ":")
 	switch {
 	case ok && scheme == "dir" && filepath.IsAbs(rest):
-		return dir.Open(rest)
+		return openDir(rest, mayMake, acceptNetwork)
 	case ok && scheme == "gs" && strings.HasPrefix(rest, "//"):
 		bucket, prefix, _ := strings.Cut(rest[2:], "/")
 		return gcs.Open(ctx, bucket, prefix)
 	}
 	return nil, fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", ErrInvalid, location)
+}
+
+func openDir(path string, mayMake, acceptNetwork bool) (storage.Backend, error) {
+	if !acceptNetwork {
+		if err := dir.CheckShared(path); err != nil {
+			return nil, fmt.Errorf("%w; or accept the risk, that snapshots are lost, with --accept-network-directory", err)
+		}
+	}
+	if mayMake {
+		return dir.Open(path)
+	}
+	b, err := dir.OpenExisting(path, storage.Marker)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, fmt.Errorf("%w in %s", errNoStore, path)
+	}
+	return b, err
 }
 
 // ValidateStore returns an error if location is not the name of a store.
@@ -141,7 +190,8 @@ func (a *Agent) storeOptions() storage.Options {
 // openStore prepares the store at a location. One that is not on this node has a cache before it.
 func (a *Agent) openStore(location string) *remote {
 	r := newRemote(location, a.wakeReplicator)
-	r.options = a.storeOptions()
+	r.options, r.mayMake, r.acceptNetwork = a.storeOptions(), a.cfg.mayMake(location), a.cfg.AcceptNetworkDirectory
+	r.ids = &storeIDs{dir: filepath.Join(a.cfg.StateDir, "stores"), configured: map[string]string{a.cfg.Store: a.cfg.StoreID}}
 	if !local(location) {
 		if c := a.cache.get(); c != nil { // not a nil pointer in an interface
 			r.options.Cache = c
@@ -160,6 +210,7 @@ type lazyCache struct {
 	mu     sync.Mutex
 	cache  *cache.Cache
 	failed bool
+	tidied time.Time // when blocks of deleted objects were removed last
 }
 
 // get returns the cache, or nil if there is none: then restores are slower, and nothing else.
@@ -177,6 +228,23 @@ func (l *lazyCache) get() *cache.Cache {
 	}
 	l.cache = c
 	return c
+}
+
+// due returns the cache if it is open and was not compared with the stores of late, or else nil.
+func (l *lazyCache) due() *cache.Cache {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.tidied) < tidyEvery {
+		return nil
+	}
+	return l.cache
+}
+
+// tidy notes that the cache holds nothing now that was deleted.
+func (l *lazyCache) tidy() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tidied = time.Now()
 }
 
 // bytes is how many bytes the cache holds.

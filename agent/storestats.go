@@ -11,7 +11,8 @@ import (
 func (s *service) StatStore(req *localv1.StatStoreRequest, stream grpc.ServerStreamingServer[localv1.StatStoreEvent]) error {
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
-	out := events[localv1.StatStoreEvent]{stream: stream}
+	out := newEvents(stream)
+	defer out.flush()
 	sum := func(st *storage.Store) error {
 		at := st.Backend().Location()
 		r, err := st.Stat(ctx, storage.StatOptions{Namespace: req.Namespace, Progress: func(done, total int64) {
@@ -21,7 +22,7 @@ func (s *service) StatStore(req *localv1.StatStoreRequest, stream grpc.ServerStr
 		if err != nil {
 			return toStatus(err)
 		}
-		out.send(&localv1.StatStoreEvent{Event: &localv1.StatStoreEvent_Result{Result: storeStats(at, st == s.spool, r)}})
+		out.send(&localv1.StatStoreEvent{Event: &localv1.StatStoreEvent_Result{Result: storeStats(at, st.Identity(), st == s.spool, r)}})
 		return nil
 	}
 	if err := sum(s.spool); err != nil {
@@ -36,9 +37,9 @@ func (s *service) StatStore(req *localv1.StatStoreRequest, stream grpc.ServerStr
 	return toStatus(err)
 }
 
-func storeStats(location string, spool bool, r storage.StoreStats) *localv1.StoreStats {
+func storeStats(location, identity string, spool bool, r storage.StoreStats) *localv1.StoreStats {
 	return &localv1.StoreStats{
-		Location: location, Spool: spool,
+		Location: location, Spool: spool, Identity: identity,
 		Snapshots: int64(r.Snapshots), Damaged: int64(r.Damaged), RawBytes: r.RawBytes, NamedBytes: r.NamedBytes, ManifestBytes: r.ManifestBytes,
 		Packs: int64(r.Packs), PackBytes: r.PackBytes, UnreferencedPacks: int64(r.Unreferenced), UnreferencedBytes: r.UnrefBytes,
 		MissingPacks: int64(r.Missing), DedupRatio: r.DedupRatio(),

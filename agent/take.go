@@ -125,6 +125,7 @@ func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, erro
 		c.capture.Abort()
 		return nil, c.why(ctx, err)
 	}
+	c.noteTerminals(dir)
 	im, err := c.capture.Image(ctx)
 	if err != nil {
 		return nil, c.why(ctx, err)

@@ -32,6 +32,9 @@ func (a *Agent) upkeepLoop(ctx context.Context) error {
 		if _, err := a.spool.Sweep(ctx, storage.SweepOptions{Grace: sweepGrace}); err != nil {
 			a.log.Warn("spool not swept", "error", err)
 		}
+		if err := a.forgetDeleted(ctx); err != nil {
+			a.log.Warn("the cache may hold blocks of deleted snapshots", "error", err)
+		}
 		a.cleanRequests(ctx)
 		a.cleanMarkers(ctx)
 		if err := a.forgetLineage(ctx); err != nil {
@@ -42,52 +45,12 @@ func (a *Agent) upkeepLoop(ctx context.Context) error {
 
 // forgetLineage forgets sandboxes that containerd knows no more.
 func (a *Agent) forgetLineage(ctx context.Context) error {
-	pods, err := a.cri.Pods(ctx)
+	here, err := a.cri.IDs(ctx)
 	if err != nil {
 		return err
-	}
-	here := make(map[string]bool)
-	for _, p := range pods {
-		here[p.ID] = true
 	}
 	a.lineageMu.Lock()
 	defer a.lineageMu.Unlock()
 	maps.DeleteFunc(a.lineage, func(d descent, _ storage.Key) bool { return !here[d.sandbox] })
-	return nil
-}
-
-// shrinkCache removes replicated snapshots from the node, the longest unused first, until what
-// stays is within the bound. What is not in the store yet, or being restored from, stays.
-func (a *Agent) shrinkCache(ctx context.Context) error {
-	recs, err := a.journal.records(a.log)
-	if err != nil {
-		return err
-	}
-	var total int64
-	size := make(map[storage.Key]int64)
-	keys, err := a.spoolKeys(ctx)
-	if err != nil {
-		return err
-	}
-	for _, k := range keys {
-		m, err := a.spool.Manifest(ctx, k)
-		if err != nil {
-			a.log.Warn("manifest in the spool unreadable", "snapshot", k.String(), "error", err)
-			continue
-		}
-		size[k] = m.Stats().StoredBytes
-		total += size[k]
-	}
-	for _, r := range recs {
-		n, here := size[r.Key]
-		if total <= a.cfg.CacheSize-a.cache.bytes() || !here || r.Stage != StageReplicated || a.restores.using(r.Key) {
-			continue
-		}
-		if err := a.spool.Remove(ctx, r.Key); err != nil {
-			return err
-		}
-		total -= n
-		delete(size, r.Key)
-	}
 	return nil
 }

@@ -100,6 +100,7 @@ func (c *checkpoint) warmVolumes(ctx context.Context) error {
 		}
 		left -= int64(sum)
 	}
+	c.volumeSize = c.cfg.VolumeLimit - left
 	return ctx.Err()
 }
 
@@ -138,9 +139,12 @@ func (c *checkpoint) writeVolumes(w *storage.Writer) error {
 	for _, v := range c.volumes {
 		f := w.File(volume.Part(v.name))
 		for run := range v.stream.Chunks(ChunkSize) {
-			v.stream.Read(buf[:run.Len], run.Off)
-			if err := f.Copy(buf[:run.Len]); err != nil {
-				return err
+			err := v.stream.Read(buf[:run.Len], run.Off)
+			if err == nil {
+				err = f.Copy(buf[:run.Len])
+			}
+			if err != nil {
+				return fmt.Errorf("store volume %s of pod %s: %w", v.name, c.pod, err)
 			}
 		}
 	}

@@ -103,7 +103,7 @@ func (s *sharedReader) first(ctx context.Context) []storage.ChunkRef {
 }
 
 // record keeps what a sandbox asked for first beside its snapshot in the store, for the next restore,
-// unless that has been done before.
+// unless that has been done before. The restore must have been seen through.
 func (rs *restores) record(s *sharedReader, chunks []storage.ChunkRef) {
 	if s.far == nil || len(chunks) == 0 {
 		return
@@ -117,13 +117,19 @@ func (rs *restores) record(s *sharedReader, chunks []storage.ChunkRef) {
 	})
 }
 
-// putWorkingSet writes a working set that is missing, if the snapshot is in the store.
+// putWorkingSet writes a working set if the store has the snapshot, and no working set of it that is as
+// long: what the sandbox of a restore that was seen through asked for is all that it can ask for.
 func (s *sharedReader) putWorkingSet(ctx context.Context, chunks []storage.ChunkRef) error {
-	if replicated, err := s.far.Has(ctx, s.manifest.Meta.Key); err != nil || !replicated {
+	m, err := s.far.Manifest(ctx, s.manifest.Meta.Key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	if err != nil || m.Digest != s.manifest.Digest { // another snapshot of that name
 		return err
 	}
-	_, err := s.far.WorkingSet(ctx, s.manifest)
-	if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrCorrupt) {
+	known, err := s.far.WorkingSet(ctx, s.manifest)
+	missing := errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrCorrupt)
+	if missing || err == nil && len(known) < len(chunks) {
 		return s.far.PutWorkingSet(ctx, s.manifest, chunks)
 	}
 	return err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/gofer"
 	"diapause.dev/storage"
 	"diapause.dev/storage/storagetest"
 )
@@ -107,5 +109,45 @@ func TestNoWorkingSet(t *testing.T) {
 	rs.beside.Wait()
 	if _, err := other.WorkingSet(t.Context(), s.manifest); err == nil {
 		t.Error("recorded beside no snapshot")
+	}
+}
+
+// TestPartialWorkingSet: of a restore that failed, or that another agent began, nothing is recorded; what
+// was recorded of one all the same is replaced.
+func TestPartialWorkingSet(t *testing.T) {
+	rs, s, _ := farSnapshot(t)
+	rs.metrics, rs.all, rs.readers, rs.cfg.RequestDir = newMetrics(), make(map[string]*restore), make(map[readerID]*sharedReader), t.TempDir()
+	restored := func(end func(*restore)) []storage.ChunkRef {
+		t.Helper()
+		s.users = 2
+		r := &restore{Request: "r", Key: s.manifest.Meta.Key, reader: s, ended: make(chan struct{}), serving: 1}
+		r.asked.add(s.Reader, checkpointfiles.PagesFileName, 0, 3*ChunkSize)
+		rs.all[r.Request] = r
+		end(r)
+		rs.beside.Wait()
+		<-r.ended
+		set, err := s.far.WorkingSet(t.Context(), s.manifest)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return set
+	}
+	failure := errors.New("it failed")
+	ended := func(r *restore, end gofer.End) { (&source{rs: rs, restore: r}).Ended(end, nil) }
+	for name, end := range map[string]func(*restore){
+		"a read failed":         func(r *restore) { r.note(failure); ended(r, gofer.Loaded) },
+		"the shim says so":      func(r *restore) { rs.reported(r.Request, failure); ended(r, gofer.Lost) },
+		"so, without a sidecar": func(r *restore) { r.serving = 0; rs.reported(r.Request, failure) },
+		"another agent began":   func(r *restore) { r.revived = true; ended(r, gofer.Loaded) },
+	} {
+		if set := restored(end); len(set) > 0 {
+			t.Errorf("%s: recorded %v", name, set)
+		}
+	}
+	if err := s.far.PutWorkingSet(t.Context(), s.manifest, s.Locate(checkpointfiles.PagesFileName, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if set := restored(func(r *restore) { ended(r, gofer.Loaded) }); len(set) != 3 {
+		t.Errorf("recorded: %v", set)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"diapause.dev/agent/durable"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
@@ -52,7 +53,7 @@ func (w workload) write(dir string, o sidecar.Options) error {
 	}
 	b, err := json.Marshal(w)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, workloadFile), b, 0o600)
+		err = durable.Replace(filepath.Join(dir, workloadFile), b)
 	}
 	if err == nil {
 		err = o.Write(dir)

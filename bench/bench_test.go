@@ -20,8 +20,8 @@ func TestParse(t *testing.T) {
 	}{
 		"defaults":          {args: "pause", mem: []int{64, 256, 1024}, n: 10, last: modeStockFlate},
 		"all flags":         {args: "restore --mem 16,32 --n 3 --modes cold-start,diapause-hot", mem: []int{16, 32}, n: 3, last: modeHot},
-		"no benchmark":      {args: "", want: "pause or restore"},
-		"another benchmark": {args: "stop", want: "pause or restore"},
+		"no benchmark":      {args: "", want: "pause, loading or restore"},
+		"another benchmark": {args: "stop", want: "pause, loading or restore"},
 		"mode of another":   {args: "pause --modes diapause-hot", want: "--modes"},
 		"no size":           {args: "pause --mem 0", want: "--mem"},
 		"no measurement":    {args: "pause --n 0", want: "--n"},

@@ -26,6 +26,10 @@ type subject interface {
 }
 
 var benchmarks = map[string]*benchmark{
+	"loading": {
+		name: "loading", base: modeLoaded, prepare: prepareLoading,
+		modes: []string{modeLoaded, modeLoadingHot, modeLoadingSlow},
+	},
 	"pause": {
 		name: "pause", base: modeFloor, prepare: preparePause,
 		modes: []string{modeDiapause, modeFloor, modeStockNone, modeStockFlate},
@@ -68,7 +72,11 @@ func run(ctx context.Context, b *benchmark, p plan) (err error) {
 	if err := b.print(os.Stdout, rows); err != nil {
 		return err
 	}
-	return b.write(n.bed.Bin.Root, rows)
+	err = write(n.bed.Bin.Root, b.name, rows)
+	if len(n.memory) > 0 {
+		err = errors.Join(err, write(n.bed.Bin.Root, "memory", n.memory))
+	}
+	return err
 }
 
 // size measures all modes with one size of memory, in turns. The first round is not counted: what

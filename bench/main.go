@@ -1,6 +1,7 @@
 // Command bench measures Diapause side by side with stock gVisor, on a node of its own:
 //
 //	bench pause     the pause of a checkpoint, as the application sees it
+//	bench loading   the pause of a checkpoint soon after a restore, while the sandbox loads
 //	bench restore   from the start of the first process to the first successful exec
 //
 // Every figure is worth something only next to the others of its run. README.md says what each mode

@@ -36,6 +36,7 @@ type node struct {
 	conn   *grpc.ClientConn
 	agent  localv1.AgentClient
 	shim   localv1.ShimClient
+	memory []memoryRow // what was charged, of each mode that runs pods
 }
 
 func startNode(ctx context.Context) (n *node, err error) {

@@ -61,20 +61,20 @@ func (b *benchmark) ratio(rows []row, r row) string {
 	return "-"
 }
 
-// write writes the rows to bench/out below the root of the repository.
-func (b *benchmark) write(root string, rows []row) error {
+// write writes what was found to a file of bench/out below the root of the repository.
+func write(root, name string, found any) error {
 	dir := filepath.Join(root, "bench", "out")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
-	data, err := json.MarshalIndent(rows, "", "  ")
+	data, err := json.MarshalIndent(found, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
-	path := filepath.Join(dir, b.name+".json")
+	path := filepath.Join(dir, name+".json")
 	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
-	say("%s: wrote %s", b.name, path)
+	say("%s: wrote %s", name, path)
 	return nil
 }

@@ -55,6 +55,24 @@ func choose(pods []*Pod, target string) (*Pod, error) {
 	return nil, fmt.Errorf("no pod of this node has this name or id: %w", ErrNotFound)
 }
 
+// Taken returns a pod that is ready and has one of these names, as namespace/name, or nil if none has.
+func (c *Client) Taken(ctx context.Context, names []string) (*Pod, error) {
+	pods, err := c.list(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("look for pods named %.200q: %w", names, err)
+	}
+	return taken(pods, names), nil
+}
+
+func taken(pods []*Pod, names []string) *Pod {
+	for _, p := range pods {
+		if p.Ready && slices.Contains(names, p.String()) {
+			return p
+		}
+	}
+	return nil
+}
+
 func matching(pods []*Pod, want func(*Pod) bool) []*Pod {
 	var out []*Pod
 	for _, p := range pods {

@@ -67,6 +67,25 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestTaken: a name is taken by a pod that is ready, of the same namespace.
+func TestTaken(t *testing.T) {
+	for _, tc := range []struct {
+		names []string
+		want  string // id; empty: none
+	}{
+		{[]string{"default/web"}, "aaaa2222"},
+		{[]string{"default/new", "one/both"}, "dddd5555"},
+		{[]string{"default/gone"}, ""},
+		{[]string{"three/both", "web"}, ""},
+		{nil, ""},
+	} {
+		p := taken(pods, tc.names)
+		if p == nil && tc.want != "" || p != nil && p.ID != tc.want {
+			t.Errorf("%q: %+v, want %q", tc.names, p, tc.want)
+		}
+	}
+}
+
 func FuzzChoose(f *testing.F) {
 	for _, s := range []string{"web", "default/web", "aaaa", "", "/", "cccc1"} {
 		f.Add(s)

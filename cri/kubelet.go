@@ -6,11 +6,22 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 )
+
+// lastKubelet is the process that was last found, where the next one looks first.
+var lastKubelet atomic.Int64
 
 // KubeletRunning reports whether a kubelet runs on this node, as far as the caller's /proc shows
 // its processes, and its process id. A kubelet removes pods that it did not make.
-func KubeletRunning() (pid int, ok bool, err error) { return processNamed("/proc", "kubelet") }
+func KubeletRunning() (pid int, ok bool, err error) {
+	if pid = int(lastKubelet.Load()); pid != 0 && hasName("/proc", strconv.Itoa(pid), "kubelet") {
+		return pid, true, nil
+	}
+	pid, ok, err = processNamed("/proc", "kubelet")
+	lastKubelet.Store(int64(pid))
+	return pid, ok, err
+}
 
 // processNamed looks in a proc file system for a process by the name the kernel keeps of it.
 func processNamed(proc, name string) (pid int, ok bool, err error) {
@@ -23,10 +34,15 @@ func processNamed(proc, name string) (pid int, ok bool, err error) {
 		if err != nil {
 			continue
 		}
-		comm, err := os.ReadFile(filepath.Join(proc, e.Name(), "comm"))
-		if err == nil && string(bytes.TrimSpace(comm)) == name {
+		if hasName(proc, e.Name(), name) {
 			return pid, true, nil
 		}
 	}
 	return 0, false, nil
+}
+
+// hasName reports whether a process has a name.
+func hasName(proc, pid, name string) bool {
+	comm, err := os.ReadFile(filepath.Join(proc, pid, "comm"))
+	return err == nil && string(bytes.TrimSpace(comm)) == name
 }

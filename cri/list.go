@@ -47,6 +47,20 @@ func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
 	return kept, nil
 }
 
+// IDs returns the ids of all pods of this node, ended ones included. Unlike Pods it runs no process of
+// the runtime: it is for what is done again and again.
+func (c *Client) IDs(ctx context.Context) (map[string]bool, error) {
+	sandboxes, err := c.runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", native(err))
+	}
+	ids := make(map[string]bool)
+	for _, s := range sandboxes.GetItems() {
+		ids[s.GetId()] = true
+	}
+	return ids, nil
+}
+
 // Get returns the pod whose sandbox container has this id, given whole. Its error is of kind
 // ErrNotFound when there is none.
 func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {

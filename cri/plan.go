@@ -22,7 +22,8 @@ const (
 // maxContainers bounds how many containers a record may name.
 const maxContainers = 64
 
-// plan is a record made ready for a new pod.
+// plan is a record made ready for a new pod. Containers that had ended come first: the shim has them end
+// again.
 type plan struct {
 	handler    string
 	sandbox    *criapi.PodSandboxConfig
@@ -43,8 +44,8 @@ func planOf(rec snapshot.Pod, id identity) (*plan, error) {
 	if err := json.Unmarshal(rec.Sandbox, p.sandbox); err != nil {
 		return nil, fmt.Errorf("recorded pod configuration: %w", err)
 	}
-	if n := len(rec.Containers); n == 0 || n > maxContainers {
-		return nil, fmt.Errorf("recorded pod has %d containers, want 1 to %d", n, maxContainers)
+	if n := len(rec.Containers) + len(rec.Ended); len(rec.Containers) == 0 || n > maxContainers {
+		return nil, fmt.Errorf("recorded pod has %d containers, %d of which run: want 1 to %d", n, len(rec.Containers), maxContainers)
 	}
 	old := p.sandbox.GetMetadata()
 	if old == nil {
@@ -56,7 +57,11 @@ func planOf(rec snapshot.Pod, id identity) (*plan, error) {
 	if err := p.rename(id); err != nil {
 		return nil, err
 	}
-	for _, c := range rec.Containers {
+	var all []snapshot.Container
+	for _, c := range rec.Ended {
+		all = append(all, c.Container)
+	}
+	for _, c := range append(all, rec.Containers...) {
 		if err := p.add(c, id); err != nil {
 			return nil, fmt.Errorf("recorded container %.80q: %w", c.Name, err)
 		}

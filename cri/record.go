@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"diapause.dev/api/snapshot"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -46,13 +47,41 @@ func (c *Client) record(ctx context.Context, podID string) (snapshot.Pod, error)
 		return rec, err
 	}
 	for _, x := range running {
-		config, err := c.containerConfig(ctx, x.ID)
+		config, _, err := c.containerConfig(ctx, x.ID)
 		if err != nil {
 			return rec, fmt.Errorf("container %s: %w", x.Name, err)
 		}
 		rec.Containers = append(rec.Containers, snapshot.Container{Name: x.Name, Config: config})
 	}
-	return rec, nil
+	rec.Ended, err = c.recordEnded(ctx, pods[0], running)
+	return rec, err
+}
+
+// recordEnded returns the containers that have ended and are not running again, the last of each name.
+func (c *Client) recordEnded(ctx context.Context, p *Pod, running []Container) (all []snapshot.EndedContainer, err error) {
+	for _, x := range lastEnded(p.Containers, running) {
+		config, code, err := c.containerConfig(ctx, x.ID)
+		if isGone(err) {
+			continue // it has been removed meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("container %s: %w", x.Name, err)
+		}
+		all = append(all, snapshot.EndedContainer{Container: snapshot.Container{Name: x.Name, Config: config}, ExitCode: code})
+	}
+	return all, nil
+}
+
+// lastEnded returns those of containers, in order of creation, that have exited and are the last of their
+// name: the newest, as far as a record can hold them beside those that run.
+func lastEnded(containers, running []Container) (ended []Container) {
+	for i, x := range containers {
+		same := func(y Container) bool { return y.Name == x.Name }
+		if x.State == StateExited && !slices.ContainsFunc(containers[i+1:], same) && !slices.ContainsFunc(running, same) {
+			ended = append(ended, x)
+		}
+	}
+	return ended[max(0, len(ended)-max(0, maxContainers-len(running))):]
 }
 
 func (c *Client) sandboxConfig(ctx context.Context, id string) (json.RawMessage, error) {
@@ -63,12 +92,14 @@ func (c *Client) sandboxConfig(ctx context.Context, id string) (json.RawMessage,
 	return configOf(r.GetInfo(), &criapi.PodSandboxConfig{})
 }
 
-func (c *Client) containerConfig(ctx context.Context, id string) (json.RawMessage, error) {
+// containerConfig returns the configuration of a container, and its exit code if it has ended.
+func (c *Client) containerConfig(ctx context.Context, id string) (json.RawMessage, int32, error) {
 	r, err := c.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
-		return nil, native(err)
+		return nil, 0, native(err)
 	}
-	return configOf(r.GetInfo(), &criapi.ContainerConfig{})
+	config, err := configOf(r.GetInfo(), &criapi.ContainerConfig{})
+	return config, r.GetStatus().GetExitCode(), err
 }
 
 // configOf returns the configuration in a verbose status, once it is known to decode into the

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/fsutil"
 )
 
 // memoryName is how the sentry names its main memory file (runsc/boot/loader.go,
@@ -32,6 +33,29 @@ func MemoryFile(pid int) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("process %d has no memory file: is it a gVisor sandbox?", pid)
+}
+
+// fileStore is how runsc names the file that holds what a container has written to its root file system.
+const fileStore = "/" + fsutil.SelfFilestorePrefix
+
+// PageFiles returns the paths of all files that the sandbox whose sentry is process pid keeps pages of a snapshot in: its main
+// memory file, and one for each root file system that is kept on disk.
+func PageFiles(pid int) (paths []string, err error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("files of sandbox process %d: %w", pid, err)
+	}
+	seen := make(map[string]bool)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		target, err := os.Readlink(path)
+		if err == nil && !seen[target] && (strings.HasPrefix(target, memoryName) || strings.Contains(target, fileStore)) {
+			seen[target] = true
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
 }
 
 // MemoryUsage returns how many bytes are allocated in the main memory file of the sandbox whose

@@ -12,16 +12,17 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// claim is an object that says what a manifest is about to name. doc.go tells what it is for.
+// claim is an object that says what a manifest is about to name, or what is being read. doc.go tells
+// what it is for.
 type claim struct {
 	store *Store
 	name  string
 	data  []byte
-	laid  time.Time // zero: not yet
+	laid  instant
 }
 
-// claimFresh is how old a claim may be, by this process's clock that only goes forward, when its
-// manifest is about to be made. It is far below the grace of any sweep that leaves writers their time.
+// claimFresh is how old a claim may be, by this machine's clocks, when its manifest is about to be
+// made. It is far below the grace of any sweep that leaves writers their time.
 const claimFresh = 10 * time.Second
 
 func claimsDir(namespace string) string { return namespace + "/claims/" }
@@ -34,7 +35,7 @@ func (s *Store) newClaim(namespace string, objects []string) *claim {
 // lay makes the claim. A sweep that gives notice from now on spares the objects, until the claim is
 // released or is as old as the sweep's grace.
 func (c *claim) lay(ctx context.Context) error {
-	began := time.Now()
+	began := c.store.clock()
 	if err := c.store.backend.Replace(ctx, c.name, c.data); err != nil {
 		return fmt.Errorf("lay claim to what the manifest names: %w", err)
 	}
@@ -45,7 +46,7 @@ func (c *claim) lay(ctx context.Context) error {
 
 // refresh lays the claim again if it has become old.
 func (c *claim) refresh(ctx context.Context) error {
-	if time.Since(c.laid) < claimFresh {
+	if c.store.clock.since(c.laid) < claimFresh {
 		return nil
 	}
 	return c.lay(ctx)

@@ -60,15 +60,15 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err := w.checkParent(ctx); err != nil {
 		return err
 	}
-	if m.lock != nil {
-		if err := w.store.putKey(ctx, w.key.Namespace, m.lock); err != nil {
-			return fmt.Errorf("put the data key in place: %w", err)
-		}
-	}
 	claim := w.store.newClaim(w.key.Namespace, m.objects())
 	defer claim.drop(ctx)
 	if err := claim.lay(ctx); err != nil {
 		return err
+	}
+	if m.lock != nil { // behind the claim, or it might be swept with the last snapshot that had it
+		if err := w.store.putKey(ctx, w.key.Namespace, m.lock); err != nil {
+			return fmt.Errorf("put the data key in place: %w", err)
+		}
 	}
 	if err := w.confirm(ctx, m); err != nil {
 		return err
@@ -89,10 +89,19 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 }
 
 // confirm checks that all that the manifest names is there and that no sweep has given notice of
-// it. A sweep that gives notice later finds the manifest.
+// it. A sweep that gives notice later finds the manifest. If the parent was removed meanwhile, which is
+// the usual reason for a notice, the error says so.
 func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
-	names := m.objects()
-	found, err := w.store.condemned(ctx, w.key.Namespace, names)
+	err := w.store.intact(ctx, w.key.Namespace, m.objects())
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, w.checkParent(ctx))
+}
+
+// intact returns an error unless objects of a namespace are there and will stay, once they are claimed.
+func (s *Store) intact(ctx context.Context, namespace string, objects []string) error {
+	found, _, err := s.condemned(ctx, namespace, objects)
 	if err != nil {
 		return err
 	}
@@ -101,9 +110,9 @@ func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
 	}
 	var group errgroup.Group
 	group.SetLimit(checks)
-	for _, name := range names {
+	for _, name := range objects {
 		group.Go(func() error {
-			_, err := w.store.backend.Stat(ctx, name)
+			_, err := s.backend.Stat(ctx, name)
 			if errors.Is(err, ErrNotFound) {
 				return fmt.Errorf("%s has been swept meanwhile: %w", name, err)
 			}

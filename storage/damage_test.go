@@ -155,9 +155,7 @@ func TestSweepRefuses(t *testing.T) {
 	gone, ok := storage.Key{Namespace: "ns", Name: "gone"}, storage.Key{Namespace: "other", Name: "gone"}
 	for _, k := range []storage.Key{gone, ok} {
 		storagetest.Write(t, s, k, nil, storagetest.SmallImage(3))
-		if err := s.Remove(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
+		storagetest.Orphan(t, s, k)
 	}
 	path := objectPath(s, "ns/snapshots/one/manifest")
 	overwrite(t, path, content(t, path)[1:])
@@ -206,6 +204,7 @@ func TestOpenOtherFormat(t *testing.T) {
 		`{"product":"diapause","format":3}`: storage.ErrFormat,
 		`{"product":"other","format":1}`:    storage.ErrCorrupt,
 		``:                                  storage.ErrCorrupt,
+		`{"product":"diapause","format":2,"id":"../x"}`: storage.ErrCorrupt,
 	} {
 		overwrite(t, objectPath(s, "diapause.json"), []byte(content))
 		if _, err := storage.Open(t.Context(), s.Backend(), storage.Options{}); !errors.Is(err, kind) {

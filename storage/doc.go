@@ -17,11 +17,14 @@
 //
 // Objects of a store, below the place its backend was opened on:
 //
-//	diapause.json                              {"product":"diapause","format":2}, created once
+//	diapause.json                              {"product":"diapause","format":2,"id":"…"}, created once
+//	diapause_id.json                           {"product":"diapause","id":"…"}, created once, if that has no id
 //	<namespace>/packs/<id>                     a pack; id is 32 lower-case hex digits, random
 //	<namespace>/keys/<id>                      a wrapped data key, replaced when namespace keys change
 //	<namespace>/snapshots/<name>/manifest      a manifest, created once
 //	<namespace>/snapshots/<name>/workingset    small, replaceable
+//	<namespace>/snapshots/<name>/damaged       why it cannot be restored from this store, if that is known
+//	<namespace>/snapshots/<name>/manifest.damaged  what stood in the manifest's place before a repair
 //	<namespace>/sweeps/<id>                    notice of a sweep under way
 //	<namespace>/claims/<id>                    claim of a manifest under way
 //
@@ -30,12 +33,16 @@
 // namespace's objects; a manifest names packs by their ids, and these are looked for in the manifest's
 // own namespace alone.
 //
+// The id is a store's identity, for good: who has opened a store before says which one it must be
+// (Options.Identity), so that none is made anew where the real one is not mounted.
+//
 // # Order of writing
 //
 // A Writer makes all packs, and the data key, durable before it creates the manifest, and creating is
 // create-only. So whatever dies at whatever point, a snapshot that exists is whole; what is left of
 // one that does not exist is packs that no manifest names, which a Sweep deletes once they are older
-// than its grace. Remove deletes the manifest first.
+// than its grace. Remove deletes the manifest first, and then at once the packs and the data key that
+// only this manifest named; what it leaves because it dies is left to a Sweep.
 //
 // # Sweeps beside writers
 //
@@ -48,7 +55,11 @@
 //	           that have come since it read them first, then deletes what is neither claimed nor
 //	           named, then takes the notice away;
 //	a writer   lays claim to what its manifest will name, then reads all notices, then asks for all
-//	           these objects, then creates the manifest, then releases the claim.
+//	           these objects, then creates the manifest, then releases the claim;
+//	a removal  deletes its manifest, and then does what a sweep does with the objects that this one
+//	           named, whatever their age: who has not claimed them yet finds that they are gone;
+//	a reader   that cannot do without a snapshot (Hold) lays claim to what it reads, then asks whether
+//	           the manifest is there, and when it ends, does what a removal does if it is not.
 //
 // A sweep that does not find the claim has looked too early or too late for it. Too late: then it
 // finds the manifest. Too early: then it had given notice before the claim was made, and the writer
@@ -62,8 +73,11 @@
 //
 // The claim of a writer that died must end some time: a sweep does not heed one that is as old as
 // its grace. So a writer looks for notices and objects once more behind its manifest, which it takes
-// back if need be. A sweep that died leaves a notice; it counts
-// for ten minutes, and a sweep that lives deletes nothing any more after five.
+// back if need be. A sweep that died leaves a notice. Whoever finds one that is ten minutes old takes
+// it away before going on. A sweep that lives looks, before each few objects that it deletes, whether
+// its notice is still there, and deletes nothing any more after five minutes by any clock of its
+// machine: one that was suspended meanwhile has missed what others have done. (Between that look and the
+// deletion lie microseconds; a machine that is suspended just there is not guarded against.)
 //
 // # Packs
 //
@@ -80,7 +94,7 @@
 //
 // A Writer's stages overlap: chunks are fingerprinted, digested and compressed by several goroutines,
 // laid into packs in their order, and packs are written several at a time. Its memory is bounded
-// whatever the snapshot's size. Which codec a chunk gets is decided when its turn comes, by what has
+// whatever the snapshot's size, except for up to 256 bytes for each chunk. Which codec a chunk gets is decided when its turn comes, by what has
 // been measured so far of codecs and backend: see chooser.
 //
 // A fingerprint costs a quarter of a digest and tells which chunks the parent has. Only a chunk that is
@@ -91,7 +105,8 @@
 // A Reader reads neighbouring chunks together, up to 8 MiB at a time, several such reads at once, and
 // decodes them on all processors straight into the caller's memory. Before the first byte of a chunk
 // there is one read for the manifest, one for the data key of an encrypted lineage, once, and one for
-// the chunk. A PackCache may stand between the Reader and the backend.
+// the chunk. A PackCache may stand between the Reader and the backend; of what a store deletes, its
+// PackCache keeps nothing.
 //
 // # Long lineages
 //
@@ -183,9 +198,20 @@
 // has before it; no reader relies on them. What runs in a sandbox knows neither them nor the key; did it
 // have two of its chunks taken for one all the same, the wrong one would be in its own snapshots alone.
 //
+// # Bounds
+//
+// A manifest has at most 256 MiB, with 65 bytes for each chunk if nothing of it compresses. So a snapshot surely has room for
+// MaxChunks chunks: 235 GiB in pieces of 64 KiB. Who knows how many chunks will come asks before (FileWriter.Expect).
+//
+// # Damage
+//
+// Verify finds it, and names the snapshot and the object. A Replicate whose source is damaged ends with ErrSource. MarkDamaged
+// records it beside the manifest: a Writer takes no chunk over from a parent that is marked, or that has lost a pack. Repair
+// brings back, from another store, what that has sound; nothing else can be brought back.
+//
 // # Errors
 //
-// Kinds are asked for with errors.Is: ErrNotFound, ErrExists, ErrTruncated, ErrTooLarge, ErrCorrupt,
+// Kinds are asked for with errors.Is: ErrIdentity, ErrNotFound, ErrExists, ErrTruncated, ErrTooLarge, ErrCorrupt,
 // ErrFormat, ErrInvalidName, ErrKey, ErrNoSpace, ErrUnavailable. A CorruptError names the object and the snapshot it
 // hurts. Everything read from a store is taken for hostile: sizes are bounded, ranges checked, and no
 // byte is handed out before its digest has been compared.

@@ -48,7 +48,8 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
 	}
-	b := append([]byte(manifestMagic), 0, 0, 0, 0)
+	b := append(make([]byte, 0, m.roomFor(meta)), manifestMagic...)
+	b = append(b, 0, 0, 0, 0)
 	binary.LittleEndian.PutUint32(b[len(manifestMagic):], Format)
 	if m.lock == nil {
 		b = m.appendContent(appendSection(b, tagPacks, encodePacks(m.Packs)), meta)
@@ -56,10 +57,21 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
 	}
 	if len(meta) > maxMeta || len(b)+digestSize > maxManifest || countChunks(m.Files)*chunkRecord > maxTable {
-		return nil, fmt.Errorf("encode manifest of %s: larger than the format allows (%d bytes, %d chunks)", m.Meta.Key, len(b), countChunks(m.Files))
+		return nil, fmt.Errorf("encode manifest of %s: larger than the format allows (%d bytes, %d chunks, of which %d surely fit): %w",
+			m.Meta.Key, len(b), countChunks(m.Files), MaxChunks, ErrTooManyChunks)
 	}
 	digest := blake3.Sum256(b)
 	return append(b, digest[:]...), nil
+}
+
+// roomFor returns how long an encoded manifest can get, so that it need not be moved while it grows.
+func (m *Manifest) roomFor(meta []byte) int {
+	n := countChunks(m.Files)
+	room := manifestPrefix + digestSize + 8*sectionPrefix + 2*len(meta) + 256 + packRecord*len(m.Packs) + tableHeader + n*chunkRecord
+	if m.fingerprinted() {
+		room += n * printSize
+	}
+	return room + len(m.Files)*(fileRecord+maxFileName)
 }
 
 // appendContent appends the sections that an encrypted manifest hides.
@@ -67,11 +79,11 @@ func (m *Manifest) appendContent(b, meta []byte) []byte {
 	b = appendSection(b, tagMeta, meta)
 	b = appendSection(b, tagKey, m.DigestKey[:])
 	b = appendSection(b, tagFiles, encodeFiles(m.Files))
-	b = appendSection(b, tagChunks, encodeChunks(m.Files))
+	b = appendChunks(b, m.Files)
 	if !m.fingerprinted() {
 		return b
 	}
-	return appendSection(b, tagPrints, encodePrints(m.Files))
+	return appendPrints(b, m.Files)
 }
 
 // appendSealed appends the sections of an encrypted manifest. All that stands before the last one is
@@ -86,8 +98,9 @@ func (m *Manifest) appendSealed(b, meta []byte) ([]byte, error) {
 	b = appendSection(b, tagName, name)
 	b = appendSection(b, tagLock, append(m.lock.id[:], salt...))
 	b = appendSection(b, tagPacks, encodePacks(m.Packs))
-	content := m.appendContent(nil, meta)
-	return appendSection(b, tagSeal, m.lock.manifestAEAD(salt).Seal(nil, zeroNonce, content, b)), nil
+	content, before := m.appendContent(make([]byte, 0, m.roomFor(meta)), meta), len(b)
+	b = appendHead(b, tagSeal, len(content)+sealed)
+	return m.lock.manifestAEAD(salt).Seal(b, zeroNonce, content, b[:before:before]), nil
 }
 
 // zeroNonce is the nonce of keys that encrypt one thing.
@@ -99,9 +112,12 @@ func (l *lock) manifestAEAD(salt []byte) cipher.AEAD {
 }
 
 func appendSection(b []byte, tag string, data []byte) []byte {
-	b = append(b, tag...)
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(data)))
-	return append(b, data...)
+	return append(appendHead(b, tag, len(data)), data...)
+}
+
+// appendHead appends what stands before the data of a section.
+func appendHead(b []byte, tag string, size int) []byte {
+	return binary.LittleEndian.AppendUint64(append(b, tag...), uint64(size))
 }
 
 func encodeFiles(files []File) []byte {
@@ -132,13 +148,29 @@ func countChunks(files []File) (n int) {
 	return n
 }
 
-// encodeChunks writes the table column by column, which compresses better than row by row. A table
+// appendChunks writes the table column by column, which compresses better than row by row. A table
 // that would shrink by more than maxExpansion stays as it is: a reader bounds what it allocates by
 // what it was given.
-func encodeChunks(files []File) []byte {
-	n := countChunks(files)
-	table := make([]byte, n*chunkRecord)
-	c := columns(table, n)
+func appendChunks(b []byte, files []File) []byte {
+	table, n := tableOf(files)
+	head := len(b)
+	b = append(appendHead(b, tagChunks, 0), byte(CodecZstd))
+	b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	body := len(b)
+	b = encodeFrame(b, table)
+	if frame := len(b) - body; frame >= len(table) || len(table) > maxExpansion*frame {
+		b = append(b[:body], table...)
+		b[head+sectionPrefix] = byte(CodecNone)
+	}
+	binary.LittleEndian.PutUint64(b[head+len(tagChunks):], uint64(len(b)-head-sectionPrefix))
+	return b
+}
+
+// tableOf returns the raw table of n records.
+func tableOf(files []File) (raw []byte, n int) {
+	n = countChunks(files)
+	raw = make([]byte, n*chunkRecord)
+	c := columns(raw, n)
 	i := 0
 	for _, f := range files {
 		for j := range f.Chunks {
@@ -146,18 +178,12 @@ func encodeChunks(files []File) []byte {
 			i++
 		}
 	}
-	head := binary.LittleEndian.AppendUint64([]byte{byte(CodecNone)}, uint64(n))
-	frame := encodeFrame(nil, table)
-	if len(frame) < len(table) && len(table) <= maxExpansion*len(frame) {
-		head[0] = byte(CodecZstd)
-		return append(head, frame...)
-	}
-	return append(head, table...)
+	return raw, n
 }
 
-// encodePrints lists the chunks' fingerprints in the order of the table.
-func encodePrints(files []File) []byte {
-	b := make([]byte, 0, printSize*countChunks(files))
+// appendPrints lists the chunks' fingerprints in the order of the table.
+func appendPrints(b []byte, files []File) []byte {
+	b = appendHead(b, tagPrints, printSize*countChunks(files))
 	for _, f := range files {
 		for _, p := range f.prints {
 			b = append(b, p[:]...)

@@ -1,6 +1,9 @@
 package storage
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Kinds of errors, to be asked for with errors.Is. Every error of this package and of a Backend is
 // wrapped with what was being done to what.
@@ -17,6 +20,8 @@ var (
 	ErrCorrupt = errors.New("corrupt")
 	// ErrFormat: whole and sound, but of a format that this version does not read.
 	ErrFormat = errors.New("unsupported format")
+	// ErrIdentity: there is no store, or another one than was expected. See Options.Identity.
+	ErrIdentity = errors.New("not the store that was expected")
 	// ErrInvalidName: a key or an object's name that is not allowed.
 	ErrInvalidName = errors.New("invalid name")
 	// ErrKey: the key that something is encrypted with, or must be, is not at hand.
@@ -25,6 +30,11 @@ var (
 	ErrNoSpace = errors.New("no space left in the store")
 	// ErrUnavailable: the backend cannot be reached or fails; it may pass.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrDenied: the backend refuses the credentials, or they do not allow what was asked. It is an ErrUnavailable: it
+	// passes once somebody grants access.
+	ErrDenied = fmt.Errorf("%w: access denied", ErrUnavailable)
+	// ErrSource: what was to be replicated is damaged where it comes from. It is an ErrCorrupt too.
+	ErrSource = errors.New("the source is damaged")
 )
 
 // CorruptError says which object is damaged and which snapshot it hurts. It is an ErrCorrupt.

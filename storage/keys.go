@@ -196,6 +196,9 @@ func (s *Store) unlock(ctx context.Context, namespace string, id keyID) (*lock, 
 		return known.lock, nil
 	}
 	object, err := s.readAll(ctx, name, int64(wrappedSize))
+	if errors.Is(err, ErrNotFound) {
+		return nil, &CorruptError{Object: name, Reason: "data key", Err: err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read data key %s of namespace %s: %w", id, namespace, err)
 	}

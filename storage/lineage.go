@@ -5,8 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"diapause.dev/api/snapshot"
 )
 
 // lineage is what a writer knows to be stored already: the chunks of the parent that lie in packs
@@ -14,13 +19,15 @@ import (
 // the parent's packs, those from there on the writer's own. Safe for concurrent use.
 type lineage struct {
 	digestKey [32]byte
-	lock      *lock                        // nil: chunks are not encrypted
-	parent    *Manifest                    // nil: no chunk of it is used
-	packs     []Pack                       // of the parent, those that may be named again
-	prints    map[[printSize]byte][32]byte // digests of the parent's chunks, as far as it has fingerprints
+	lock      *lock      // nil: chunks are not encrypted
+	parent    *Manifest  // nil: no chunk of it is used
+	packs     []Pack     // of the parent, those that may be named again
+	known     *inherited // the chunks in them; nil: there are none
 
-	mu     sync.RWMutex
-	chunks map[[32]byte]Chunk
+	mu    sync.RWMutex
+	seed  maphash.Seed
+	own   []Chunk // that the writer has placed
+	byOwn index   // of them, by digest
 }
 
 // A long lineage must not fray into ever more packs of which ever less is used: reading it would
@@ -48,7 +55,7 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	if err != nil {
 		return nil, err
 	}
-	l := &lineage{prints: map[[printSize]byte][32]byte{}, chunks: map[[32]byte]Chunk{}}
+	l := &lineage{seed: maphash.MakeSeed()}
 	encrypt := keys.Current != nil
 	if parent == nil || parent.Encrypted() != encrypt {
 		l.digestKey = newDigestKey()
@@ -58,16 +65,39 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 		return l, nil
 	}
 	l.digestKey, l.lock = parent.DigestKey, parent.lock
-	switch same, err := s.holds(ctx, parent); {
-	case err != nil:
+	same, err := s.holds(ctx, parent)
+	if err != nil {
 		return nil, fmt.Errorf("look for the parent %s: %w", parent.Meta.Key, err)
-	case !same:
-		s.log.Info("parent is not in this store, its chunks are stored anew", "snapshot", key.String(), "parent", parent.Meta.Key.String())
+	}
+	if why := s.unusable(ctx, parent); !same || why != "" {
+		s.log.Info("the parent's chunks are stored anew", "snapshot", key.String(), "parent", parent.Meta.Key.String(), "in this store", same, "damage", why)
 		return l, nil
 	}
 	l.parent = parent
 	l.inherit()
 	return l, nil
+}
+
+// unusable returns why no chunk of a parent can be relied on: "" if nothing speaks against it. It reads no data.
+func (s *Store) unusable(ctx context.Context, parent *Manifest) (why string) {
+	why, err := s.Damaged(ctx, parent.Meta.Key)
+	if err == nil && why == "" {
+		err = s.statPacks(ctx, parent)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return why
+}
+
+// statPacks checks that all packs of a snapshot are there in their right size.
+func (s *Store) statPacks(ctx context.Context, m *Manifest) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(checks)
+	for i := range m.Packs {
+		group.Go(func() error { return s.statPack(ctx, m, uint32(i)) })
+	}
+	return group.Wait()
 }
 
 // holds reports whether the store has this very manifest.
@@ -81,26 +111,29 @@ func (s *Store) holds(ctx context.Context, m *Manifest) (bool, error) {
 
 // inherit chooses the parent's packs to keep, and indexes the chunks in them.
 func (l *lineage) inherit() {
-	number := make([]int, len(l.parent.Packs)) // in l.packs, or -1
-	for i := range number {
-		number[i] = -1
+	numbers := make([]int64, len(l.parent.Packs)) // in l.packs, or -1
+	for i := range numbers {
+		numbers[i] = -1
 	}
 	for _, i := range keptPacks(l.parent) {
-		number[i] = len(l.packs)
+		numbers[i] = int64(len(l.packs))
 		l.packs = append(l.packs, l.parent.Packs[i])
 	}
-	for _, f := range l.parent.Files {
-		for i, c := range f.Chunks {
-			if c.Codec == CodecZero || number[c.Pack] < 0 {
-				continue
-			}
-			c.Pack = uint32(number[c.Pack])
-			l.chunks[c.Digest] = c
-			if len(f.prints) > 0 {
-				l.prints[f.prints[i]] = c.Digest
-			}
-		}
+	l.known = newInherited(l.parent, numbers)
+}
+
+// forget gives back the memory of what is known, once all chunks are placed. Of the parent it keeps what it is.
+func (l *lineage) forget() {
+	l.known, l.own, l.byOwn = nil, nil, index{}
+	l.parent = l.parent.identity()
+}
+
+// identity returns what tells a manifest from all others; nil of none.
+func (m *Manifest) identity() *Manifest {
+	if m == nil {
+		return nil
 	}
+	return &Manifest{Meta: snapshot.Meta{Key: m.Meta.Key}, Digest: m.Digest}
 }
 
 // keptPacks returns the packs that a child of m may name again, those of which m uses most first.
@@ -119,20 +152,32 @@ func keptPacks(m *Manifest) []int {
 
 // usedBytes returns how many bytes of each pack a manifest names, each range once, and their sum.
 func usedBytes(m *Manifest) (used []int64, total int64) {
-	type place struct{ pack, offset uint32 }
 	used = make([]int64, len(m.Packs))
-	seen := map[place]bool{}
+	for _, r := range m.ranges() {
+		used[r.place>>32] += int64(r.stored)
+		total += int64(r.stored)
+	}
+	return used, total
+}
+
+// stretch is a stored chunk: its pack and its offset there in one number, and its length.
+type stretch struct {
+	place  uint64
+	stored uint32
+}
+
+// ranges returns where the chunks of a manifest are stored, each range once.
+func (m *Manifest) ranges() []stretch {
+	all := make([]stretch, 0, countChunks(m.Files))
 	for _, f := range m.Files {
 		for i := range f.Chunks {
-			c := &f.Chunks[i]
-			if at := (place{c.Pack, c.Offset}); c.Codec != CodecZero && !seen[at] {
-				seen[at] = true
-				used[c.Pack] += int64(c.Stored)
-				total += int64(c.Stored)
+			if c := &f.Chunks[i]; c.Codec != CodecZero {
+				all = append(all, stretch{uint64(c.Pack)<<32 | uint64(c.Offset), c.Stored})
 			}
 		}
 	}
-	return used, total
+	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.place, b.place) })
+	return slices.CompactFunc(all, func(a, b stretch) bool { return a.place == b.place })
 }
 
 // dropUnused leaves out the packs of which least is used, until enough of the rest is.
@@ -163,19 +208,31 @@ func dropUnused(m *Manifest, kept []int, used []int64) []int {
 func (l *lineage) inherited() uint32 { return uint32(len(l.packs)) }
 
 // recognise returns the parent's chunk of that fingerprint and length.
-func (l *lineage) recognise(print [printSize]byte, raw uint32) (Chunk, bool) {
-	digest, ok := l.prints[print]
-	if !ok {
-		return Chunk{}, false
+func (l *lineage) recognise(print [printSize]byte, raw uint32) (c Chunk, ok bool) {
+	if l.known == nil {
+		return c, false
 	}
-	return l.find(digest, raw)
+	place, ok := l.known.byPrint(&print)
+	if ok {
+		c = l.known.chunk(place)
+	}
+	return c, ok && c.Raw == raw
 }
 
 // find returns the stored chunk of that digest and length.
-func (l *lineage) find(digest [32]byte, raw uint32) (Chunk, bool) {
+func (l *lineage) find(digest [32]byte, raw uint32) (c Chunk, ok bool) {
+	if l.known != nil {
+		if place, ok := l.known.byDigest(&digest); ok {
+			c = l.known.chunk(place)
+			return c, c.Raw == raw
+		}
+	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	c, ok := l.chunks[digest]
+	place, ok := l.byOwn.find(maphash.Bytes(l.seed, digest[:]), func(place uint32) bool { return l.own[place].Digest == digest })
+	if ok {
+		c = l.own[place]
+	}
 	return c, ok && c.Raw == raw
 }
 
@@ -183,5 +240,8 @@ func (l *lineage) find(digest [32]byte, raw uint32) (Chunk, bool) {
 func (l *lineage) add(c Chunk) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.chunks[c.Digest] = c
+	l.own = append(l.own, c)
+	l.byOwn.add(maphash.Bytes(l.seed, c.Digest[:]), uint32(len(l.own)-1), func(place uint32) uint64 {
+		return maphash.Bytes(l.seed, l.own[place].Digest[:])
+	})
 }

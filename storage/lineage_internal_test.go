@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"hash/maphash"
 	"slices"
 	"testing"
 
@@ -22,7 +23,7 @@ func twoChunks() *Manifest {
 }
 
 func inheriting(m *Manifest) *lineage {
-	l := &lineage{parent: m, prints: map[[printSize]byte][32]byte{}, chunks: map[[32]byte]Chunk{}}
+	l := &lineage{parent: m, seed: maphash.MakeSeed()}
 	l.inherit()
 	return l
 }

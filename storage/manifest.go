@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 
 	"diapause.dev/api/snapshot"
@@ -20,6 +21,13 @@ const (
 	maxFileName = 255
 	maxPacks    = 1 << 20
 )
+
+// MaxChunks is how many chunks a snapshot may surely have: its manifest has room for them, however little they compress, beside
+// packs of PackTarget and a Meta of the largest size.
+const MaxChunks = (maxManifest - maxMeta - 1<<20) / (chunkRecord + printSize)
+
+// ErrTooManyChunks: a snapshot would have more than MaxChunks chunks.
+var ErrTooManyChunks = errors.New("too many chunks for a snapshot")
 
 // Codec tells how a chunk's bytes are stored. The numbers are part of the format.
 type Codec uint8
@@ -133,23 +141,18 @@ type Stats struct {
 
 // Stats sums the manifest up. It walks the whole table.
 func (m *Manifest) Stats() Stats {
-	type place struct{ pack, offset uint32 }
 	s := Stats{Packs: len(m.Packs)}
-	seen := map[place]bool{}
 	for _, f := range m.Files {
 		s.RawBytes += f.Size
 		s.Chunks += len(f.Chunks)
 		for i := range f.Chunks {
-			c := &f.Chunks[i]
-			at := place{c.Pack, c.Offset}
-			switch {
-			case c.Codec == CodecZero:
+			if f.Chunks[i].Codec == CodecZero {
 				s.ZeroChunks++
-			case !seen[at]:
-				seen[at] = true
-				s.StoredBytes += int64(c.Stored)
 			}
 		}
+	}
+	for _, r := range m.ranges() {
+		s.StoredBytes += int64(r.stored)
 	}
 	return s
 }

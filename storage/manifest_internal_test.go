@@ -388,3 +388,14 @@ func TestIsZero(t *testing.T) {
 		}
 	}
 }
+
+// TestMaxChunks: as many chunks as are promised to fit do so, even if nothing of their table compresses.
+func TestMaxChunks(t *testing.T) {
+	const room = maxManifest - maxMeta - 1<<20
+	if most := MaxChunks * (chunkRecord + printSize); most > room || most+chunkRecord+printSize <= room {
+		t.Errorf("%d chunks take %d bytes of %d", MaxChunks, most, room)
+	}
+	if MaxChunks*chunkRecord > maxTable {
+		t.Error("the table is larger than allowed")
+	}
+}

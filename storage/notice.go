@@ -12,7 +12,8 @@ import (
 // A notice is an object in which a sweep says what it is about to delete. doc.go tells how notices
 // keep sweeps from hurting those who write meanwhile.
 const (
-	// noticeLife is how long a notice counts: its sweep deletes nothing any more after half of it.
+	// noticeLife is how long a notice counts. Its sweep deletes nothing any more after half of it, nor
+	// once it is gone. Who has waited for longer takes it away.
 	noticeLife = 10 * time.Minute
 	// maxNotice is how many objects one notice holds.
 	maxNotice = 25_000
@@ -25,12 +26,12 @@ func noticesDir(namespace string) string { return namespace + "/sweeps/" }
 // begin writes an empty notice, which tells the backend's time, and removes those of sweeps that
 // died.
 func (w *sweep) begin(ctx context.Context) error {
-	w.notice = noticesDir(w.namespace) + strings.ToLower(rand.Text())
 	b := w.store.backend
-	if err := b.Replace(ctx, w.notice, nil); err != nil {
-		return err
+	clock := w.newNotice()
+	if err := b.Replace(ctx, clock, nil); err != nil {
+		return errors.Join(err, w.end(ctx))
 	}
-	info, err := b.Stat(ctx, w.notice)
+	info, err := b.Stat(ctx, clock)
 	if err != nil {
 		return errors.Join(err, w.end(ctx))
 	}
@@ -39,10 +40,7 @@ func (w *sweep) begin(ctx context.Context) error {
 		if w.now.Sub(o.Modified) < noticeLife {
 			return nil
 		}
-		if err := b.Delete(ctx, o.Name); !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		return nil
+		return w.store.removeNotice(ctx, o.Name)
 	})
 	if err != nil {
 		return errors.Join(err, w.end(ctx))
@@ -50,27 +48,64 @@ func (w *sweep) begin(ctx context.Context) error {
 	return nil
 }
 
+// newNotice returns the name of a notice that is not there yet: object storage does not like to
+// have one object written twice in a second.
+func (w *sweep) newNotice() string {
+	name := noticesDir(w.namespace) + strings.ToLower(rand.Text())
+	w.notices = append(w.notices, name)
+	return name
+}
+
+// notice is one that was given.
+type notice struct {
+	store *Store
+	name  string
+	given instant // at the latest
+}
+
 // give gives notice of what is about to be deleted.
-func (w *sweep) give(ctx context.Context, condemned []ObjectInfo) error {
+func (w *sweep) give(ctx context.Context, condemned []ObjectInfo) (notice, error) {
+	n := notice{store: w.store, name: w.newNotice(), given: w.store.clock()}
 	names := make([]string, len(condemned))
 	for i, o := range condemned {
 		names[i] = o.Name
 	}
-	return w.store.backend.Replace(ctx, w.notice, encodeNames(w.namespace, names))
+	return n, w.store.backend.Replace(ctx, n.name, encodeNames(w.namespace, names))
 }
 
-// end takes the notice away.
+// stands returns an error unless the notice still counts: somebody who does not believe in it any
+// more takes it away, but it does not come to that while the sweep is alive and awake.
+func (n notice) stands(ctx context.Context) error {
+	if _, err := n.store.backend.Stat(ctx, n.name); err != nil {
+		return fmt.Errorf("look for the notice: %w", err)
+	}
+	if age := n.store.clock.since(n.given); age > noticeLife/2 {
+		return fmt.Errorf("%w: the notice is %v old, which is too old to delete anything", ErrUnavailable, age)
+	}
+	return nil
+}
+
+// end takes the notices away.
 func (w *sweep) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
 	defer cancel()
-	if err := w.store.backend.Delete(ctx, w.notice); err != nil && !errors.Is(err, ErrNotFound) {
+	var errs []error
+	for _, name := range w.notices {
+		errs = append(errs, w.store.removeNotice(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) removeNotice(ctx context.Context, name string) error {
+	if err := s.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("remove the notice: %w", err)
 	}
 	return nil
 }
 
-// condemned returns which of the objects of a namespace any sweep has given notice of.
-func (s *Store) condemned(ctx context.Context, namespace string, objects []string) (found []string, err error) {
+// condemned returns which of the objects of a namespace any sweep has given notice of, and those
+// notices.
+func (s *Store) condemned(ctx context.Context, namespace string, objects []string) (found, notices []string, err error) {
 	needed := map[string]bool{}
 	for _, name := range objects {
 		needed[name] = true
@@ -83,15 +118,19 @@ func (s *Store) condemned(ctx context.Context, namespace string, objects []strin
 		if err != nil {
 			return err
 		}
+		before := len(found)
 		for name := range decodeNames(namespace, data) {
 			if needed[name] {
 				found = append(found, name)
 			}
 		}
+		if len(found) > before {
+			notices = append(notices, o.Name)
+		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for sweeps: %w", err)
+		return nil, nil, fmt.Errorf("look for sweeps: %w", err)
 	}
-	return found, nil
+	return found, notices, nil
 }

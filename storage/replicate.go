@@ -24,7 +24,7 @@ const (
 // on the way, then the manifest, byte for byte. It may be interrupted and repeated, also by several
 // at once: what is there already in its right size is not copied again. When dst has the snapshot
 // already, only packs that it lost are copied; when it has another one under the same key, nothing
-// is copied and the error is ErrExists.
+// is copied and the error is ErrExists. When src's own copy is damaged the error is ErrSource.
 //
 // Progress, if not nil, is called with the bytes of packs dealt with and to be dealt with, one call
 // at a time.
@@ -38,11 +38,11 @@ func Replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, total int64)) error {
 	m, data, err := src.readManifest(ctx, key)
 	if err != nil {
-		return err
+		return fromSource(err)
 	}
 	r := &replication{dst: dst, src: src, m: m, progress: newProgress(report, totalSize(m.Packs))}
 	if err := r.readKey(ctx); err != nil {
-		return fmt.Errorf("read the data key: %w", err)
+		return fmt.Errorf("read the data key: %w", fromSource(err))
 	}
 	done, there, err := r.look(ctx, data)
 	if err != nil {
@@ -52,6 +52,14 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 		return r.copy(ctx, there)
 	}
 	return r.publish(ctx, data, there)
+}
+
+// fromSource makes damage found in the source an ErrSource.
+func fromSource(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("%w: %w", ErrSource, err)
+	}
+	return err
 }
 
 // look asks, side by side, whether dst has the manifest, and which packs it has.
@@ -131,15 +139,23 @@ const sweepPoll = time.Second
 // now, once no sweep is about to take more of it. A sweep that gives notice later finds the claim, or
 // the manifest.
 func (r *replication) confirm(ctx context.Context) error {
-	for began := time.Now(); ; {
-		found, err := r.dst.condemned(ctx, r.m.Meta.Namespace, r.m.objects())
+	for began := r.dst.clock(); ; {
+		found, notices, err := r.dst.condemned(ctx, r.m.Meta.Namespace, r.m.objects())
 		if err != nil {
 			return err
+		}
+		if r.dst.clock.since(began) > noticeLife { // their sweeps are dead, or stop when they do not find them
+			for _, name := range notices {
+				if err := r.dst.removeNotice(ctx, name); err != nil {
+					return err
+				}
+			}
+			found = nil
 		}
 		if err := r.copy(ctx, nil); err != nil {
 			return err
 		}
-		if len(found) == 0 || time.Since(began) > noticeLife {
+		if len(found) == 0 {
 			return nil
 		}
 		select {
@@ -150,7 +166,8 @@ func (r *replication) confirm(ctx context.Context) error {
 	}
 }
 
-// hasManifest reports whether a snapshot's manifest is these very bytes. Others are ErrExists.
+// hasManifest reports whether a snapshot's manifest is these very bytes. Those of another snapshot are ErrExists;
+// damaged ones, which nobody can tell from those, are ErrCorrupt.
 func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, error) {
 	name := manifestName(key)
 	have, err := s.readAll(ctx, name, maxManifest)
@@ -159,10 +176,13 @@ func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, er
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read %s: %w", name, err)
-	case !bytes.Equal(have, data):
-		return false, fmt.Errorf("another snapshot %s: %w", key, ErrExists)
+	case bytes.Equal(have, data):
+		return true, nil
 	}
-	return true, nil
+	if _, err := openEnvelope(have); err != nil && !errors.Is(err, ErrFormat) {
+		return false, &CorruptError{Object: name, Key: key, Reason: "manifest", Err: err}
+	}
+	return false, fmt.Errorf("another snapshot %s: %w", key, ErrExists)
 }
 
 // putManifest creates a manifest; that it was made meanwhile, by whomever, is success.
@@ -346,12 +366,12 @@ func (r *packReader) fill() error {
 	}
 	piece := r.buffer[:min(int64(len(r.buffer)), size-r.off)]
 	if err := r.store.backend.ReadAt(r.ctx, r.m.packObject(r.index), piece, r.off); err != nil {
-		return r.store.damaged(r.m, r.index, "pack", err)
+		return fromSource(r.store.damaged(r.m, r.index, "pack", err))
 	}
 	r.damage.Add(piece)
 	r.off += int64(len(piece))
 	if r.off == size && r.damage.Sum() != r.m.Packs[r.index].Digest {
-		return r.store.damaged(r.m, r.index, "pack digest mismatch", nil)
+		return fromSource(r.store.damaged(r.m, r.index, "pack digest mismatch", nil))
 	}
 	r.unread = piece
 	return nil

@@ -16,9 +16,7 @@ func TestStat(t *testing.T) {
 	storagetest.Write(t, s, storage.Key{Namespace: "ns", Name: "two"}, one, image)
 	gone := storage.Key{Namespace: "ns", Name: "gone"}
 	storagetest.Write(t, s, gone, nil, tinyImage())
-	if err := s.Remove(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	storagetest.Orphan(t, s, gone)
 	lost := storagetest.Write(t, s, storage.Key{Namespace: "other", Name: "lost"}, nil, image)
 	if err := os.Remove(objectPath(s, "other/packs/"+lost.Packs[0].ID.String())); err != nil {
 		t.Fatal(err)

@@ -1,16 +1,12 @@
 package storage
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
-
-	"diapause.dev/storage/failpoint"
 )
 
 // Options of a Store.
@@ -21,6 +17,10 @@ type Options struct {
 	// Spool says that what is written is going to be copied to another store: with CodecAuto chunks are
 	// then made smaller even where it would be faster to write them as they are.
 	Spool bool
+
+	// Identity, if set, is that of the store that must be there: see Store.Identity. It keeps a store from
+	// being made anew where the real one is only not mounted.
+	Identity string
 
 	// Keyring, if set, says how snapshots are encrypted; without it they are not.
 	Keyring Keyring
@@ -38,13 +38,13 @@ type PackCache interface {
 	// object, while ReadAt runs. An error of fetch is returned as it is.
 	ReadAt(ctx context.Context, object string, size int64, p []byte, off int64, fetch func(ctx context.Context, p []byte, off int64) error) error
 
-	// Drop forgets a range, which turned out to be wrong.
+	// Drop forgets a range, which turned out to be wrong or was deleted.
 	Drop(object string, off, n int64)
 }
 
 // Store keeps snapshots in a Backend. It is safe for concurrent use; it holds no state of its own
-// beyond the backend but measurements and keys, so that any number of stores, in any number of processes,
-// may be open over one place.
+// beyond the backend except measurements, keys and what immutable objects say, so that any number of
+// stores, in any number of processes, may be open over one place.
 type Store struct {
 	backend Backend
 	log     *slog.Logger
@@ -53,63 +53,30 @@ type Store struct {
 	cache   PackCache // or nil
 	keyring Keyring   // or nil
 
+	identity string
+
 	wire     wire
 	link     link
 	unlocked unlocked
+	names    names
+	clock    clock
 }
 
-// markerContent is what diapause.json says.
-type markerContent struct {
-	Product string `json:"product"`
-	Format  int    `json:"format"`
-}
-
-const maxMarker = 64 << 10
-
-// Open opens the store in b, and makes b a store if it is none yet. A store of another format is
-// refused with ErrFormat. The backend stays the caller's, who closes it last.
+// Open opens the store in b, and makes b a store if it is none yet, unless Options.Identity says that
+// there must be one: then another one, or none, is ErrIdentity. A store of another format is refused with
+// ErrFormat. The backend stays the caller's, who closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
-	s := &Store{backend: b, log: o.Logger, codec: o.Codec, spool: o.Spool, cache: o.Cache, keyring: o.Keyring}
+	s := &Store{backend: b, log: o.Logger, codec: o.Codec, spool: o.Spool, cache: o.Cache, keyring: o.Keyring, clock: machineClock}
 	if o.Codec > CodecS2 {
 		return nil, fmt.Errorf("open store %s: %w: %s", b.Location(), ErrFormat, o.Codec)
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	err := s.checkMarker(ctx)
-	if errors.Is(err, ErrNotFound) {
-		if err = s.createMarker(ctx); err == nil || errors.Is(err, ErrExists) {
-			err = s.checkMarker(ctx)
-		}
-	}
-	if err != nil {
+	if err := s.identify(ctx, o.Identity); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", b.Location(), err)
 	}
 	return s, nil
-}
-
-func (s *Store) createMarker(ctx context.Context) error {
-	data, err := json.Marshal(markerContent{Product: "diapause", Format: Format})
-	if err != nil {
-		return err
-	}
-	data = append(data, '\n')
-	return s.backend.Create(ctx, marker, bytes.NewReader(data), int64(len(data)))
-}
-
-func (s *Store) checkMarker(ctx context.Context) error {
-	data, err := s.readAll(ctx, marker, maxMarker)
-	if err != nil {
-		return err
-	}
-	var c markerContent
-	if err := json.Unmarshal(data, &c); err != nil || c.Product != "diapause" {
-		return &CorruptError{Object: marker, Reason: "not a store's", Err: err}
-	}
-	if c.Format != Format {
-		return fmt.Errorf("%w: store of version %d, this is version %d", ErrFormat, c.Format, Format)
-	}
-	return nil
 }
 
 // readAll reads a whole object, which must not be longer than max bytes.
@@ -223,31 +190,4 @@ func (s *Store) List(ctx context.Context, namespace string, fn func(Entry) error
 		}
 		return fn(Entry{Key: key, Modified: o.Modified, Size: o.Size})
 	})
-}
-
-// Remove removes a snapshot: its manifest first, with which it ceases to exist, then what else is
-// kept beside it. Its packs stay until a Sweep finds that nothing names them. A snapshot that does
-// not exist is ErrNotFound.
-func (s *Store) Remove(ctx context.Context, key Key) error {
-	if err := checkKey(key); err != nil {
-		return err
-	}
-	if err := s.backend.Delete(ctx, manifestName(key)); err != nil {
-		return fmt.Errorf("remove snapshot %s: %w", key, err)
-	}
-	failpoint.ManifestRemoved.Hit()
-	err := s.backend.List(ctx, snapshotDir(key), func(o ObjectInfo) error {
-		if o.Name == manifestName(key) {
-			return nil // of a snapshot made anew meanwhile
-		}
-		if err := s.backend.Delete(ctx, o.Name); !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("remove snapshot %s: its manifest is gone, objects beside it may be left: %w", key, err)
-	}
-	failpoint.RestRemoved.Hit()
-	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage/failpoint"
 )
@@ -83,21 +85,24 @@ type sweep struct {
 	options   SweepOptions
 	result    *SweepResult
 
-	notice  string             // the object's name
-	now     time.Time          // when the sweep began, by the backend's clock
-	named   map[string]bool    // objects that a manifest names, and snapshots' directories
-	claimed map[string]bool    // objects that a manifest is about to name
-	read    map[Key]ObjectInfo // manifests that have been read
+	notices []string        // objects; the first is empty and tells the time
+	now     time.Time       // when the sweep began, by the backend's clock
+	named   map[string]bool // objects that a manifest names, and snapshots' directories
+	claimed map[string]bool // objects that a manifest is about to name, or a reader reads
+}
+
+func (s *Store) newSweep(namespace string, o SweepOptions, result *SweepResult) *sweep {
+	return &sweep{
+		store: s, namespace: namespace, options: o, result: result,
+		named: map[string]bool{}, claimed: map[string]bool{},
+	}
 }
 
 func (s *Store) sweepNamespace(ctx context.Context, ns string, o SweepOptions, result *SweepResult) error {
 	if err := checkNamespace(ns); err != nil {
 		return err
 	}
-	w := &sweep{
-		store: s, namespace: ns, options: o, result: result,
-		named: map[string]bool{}, claimed: map[string]bool{}, read: map[Key]ObjectInfo{},
-	}
+	w := s.newSweep(ns, o, result)
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
@@ -137,14 +142,19 @@ func (w *sweep) run(ctx context.Context) error {
 		}
 		return nil
 	}
-	for done := len(found) - len(condemned); len(condemned) > 0; {
+	done := len(found) - len(condemned)
+	return w.rounds(ctx, condemned, func(n int) { w.progress(done+n, len(found)) })
+}
+
+// rounds deals with all of the condemned, and tells with how many it is done.
+func (w *sweep) rounds(ctx context.Context, condemned []ObjectInfo, done func(n int)) error {
+	for all := len(condemned); len(condemned) > 0; {
 		n, err := w.round(ctx, condemned)
 		if err != nil {
 			return err
 		}
 		condemned = condemned[n:]
-		done += n
-		w.progress(done, len(found))
+		done(all - len(condemned))
 	}
 	return nil
 }
@@ -164,11 +174,12 @@ func (w *sweep) count(o ObjectInfo) {
 }
 
 // round gives notice of as many of the condemned as one notice holds, looks for manifests that have
-// come meanwhile, and deletes those that are still not named. It returns how many it dealt with.
+// come meanwhile, and deletes those that are still not named. It returns how many it dealt with:
+// fewer if the notice has become too old for the rest.
 func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) {
 	condemned = condemned[:min(len(condemned), maxNotice)]
-	given := time.Now()
-	if err := w.give(ctx, condemned); err != nil {
+	n, err := w.give(ctx, condemned)
+	if err != nil {
 		return 0, err
 	}
 	failpoint.NoticeGiven.Hit()
@@ -178,29 +189,59 @@ func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) 
 	if err := w.readManifests(ctx); err != nil {
 		return 0, err
 	}
-	for i, o := range condemned {
-		if err := ctx.Err(); err != nil {
-			return i, err
+	for done := 0; done < len(condemned); {
+		batch := condemned[done:min(len(condemned), done+deletes)]
+		if err := n.stands(ctx); err != nil && done > 0 && ctx.Err() == nil {
+			return done, nil // the rest needs another notice
+		} else if err != nil {
+			return done, err
 		}
-		if i > 0 && time.Since(given) > noticeLife/2 {
-			return i, nil // the notice is not believed for much longer
+		if err := w.delete(ctx, batch); err != nil {
+			return done, err
 		}
-		if w.isNamed(o.Name) {
-			w.result.Named++
-			continue
-		}
-		if w.claimed[o.Name] {
-			w.result.Young++
-			continue
-		}
-		if err := w.store.backend.Delete(ctx, o.Name); err != nil && !errors.Is(err, ErrNotFound) {
-			return i, err
-		}
-		failpoint.PackSwept.Hit()
-		w.store.log.Debug("swept", "object", o.Name, "bytes", o.Size)
-		w.count(o)
+		done += len(batch)
 	}
 	return len(condemned), nil
+}
+
+// deletes is how many objects are deleted at a time.
+const deletes = 16
+
+// delete deletes those of a batch that are neither named nor claimed.
+func (w *sweep) delete(ctx context.Context, batch []ObjectInfo) error {
+	var group errgroup.Group
+	var gone []ObjectInfo
+	for _, o := range batch {
+		switch {
+		case w.isNamed(o.Name):
+			w.result.Named++
+		case w.claimed[o.Name]:
+			w.result.Young++
+		default:
+			gone = append(gone, o)
+			group.Go(func() error { return w.store.delete(ctx, o) })
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, o := range gone {
+		w.count(o)
+	}
+	return nil
+}
+
+// delete deletes an object that is not needed, here and in the cache.
+func (s *Store) delete(ctx context.Context, o ObjectInfo) error {
+	if err := s.backend.Delete(ctx, o.Name); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	failpoint.PackSwept.Hit()
+	s.log.Debug("swept", "object", o.Name, "bytes", o.Size)
+	if s.cache != nil {
+		s.cache.Drop(o.Name, 0, o.Size)
+	}
+	return nil
 }
 
 // find lists what may be swept: packs, data keys, and what lies beside manifests.
@@ -231,32 +272,83 @@ func (w *sweep) isNamed(object string) bool {
 	return w.named[object]
 }
 
+// manifestReads is how many manifests are read at a time.
+const manifestReads = 8
+
 // readManifests notes what the manifests of the namespace name, beside what was noted before. Those
-// that have been read, and cannot have been made anew since, are not read again.
+// that are known, and cannot have been made anew since, are not read again.
 func (w *sweep) readManifests(ctx context.Context) error {
-	return w.store.backend.List(ctx, snapshotsDir(w.namespace), func(o ObjectInfo) error {
+	listed := map[Key]bool{}
+	var unknown []ObjectInfo
+	err := w.store.backend.List(ctx, snapshotsDir(w.namespace), func(o ObjectInfo) error {
 		key, ok := parseManifestName(o.Name)
 		if !ok {
 			return nil
 		}
-		before, ok := w.read[key]
-		if ok && before.Modified.Equal(o.Modified) && before.Size == o.Size && w.now.Sub(o.Modified) > time.Second {
-			return nil
-		}
-		e, err := w.store.envelope(ctx, key)
-		if errors.Is(err, ErrNotFound) {
-			return nil // removed since it was listed
-		}
-		if err != nil {
-			return err
-		}
-		w.read[key] = o
-		w.named[snapshotDir(key)] = true
-		for _, name := range e.objects() {
-			w.named[name] = true
+		listed[key] = true
+		if n := w.store.names.get(key, o); n != nil {
+			w.note(key, n)
+		} else {
+			unknown = append(unknown, o)
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	w.store.names.keep(w.namespace, listed)
+	return w.readUnknown(ctx, unknown)
+}
+
+// readUnknown reads manifests, notes what they name, and remembers it if they are old enough.
+func (w *sweep) readUnknown(ctx context.Context, manifests []ObjectInfo) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(manifestReads)
+	read := make([]*named, len(manifests))
+	for i, o := range manifests {
+		group.Go(func() (err error) {
+			read[i], err = w.readNames(ctx, o)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, o := range manifests {
+		key, _ := parseManifestName(o.Name)
+		if read[i] == nil {
+			continue
+		}
+		w.note(key, read[i])
+		if w.now.Sub(o.Modified) > nameAge {
+			w.store.names.put(key, read[i])
+		}
+	}
+	return nil
+}
+
+// readNames reads what a listed manifest names; nil if it has been removed since.
+func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
+	key, _ := parseManifestName(o.Name)
+	e, err := w.store.envelope(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := &named{modified: o.Modified, size: o.Size, lock: e.lock}
+	for _, p := range e.packs {
+		n.packs = append(n.packs, p.ID)
+	}
+	return n, nil
+}
+
+func (w *sweep) note(key Key, n *named) {
+	w.named[snapshotDir(key)] = true
+	for name := range n.objects(w.namespace) {
+		w.named[name] = true
+	}
 }
 
 // envelope reads what can be known of a snapshot's manifest without a key.
@@ -278,27 +370,33 @@ func (s *Store) envelope(ctx context.Context, key Key) (*envelope, error) {
 	return e, nil
 }
 
-// objects returns the names of the objects that a manifest needs.
-func (e *envelope) objects() []string {
-	names := packNames(e.key.Namespace, e.packs)
-	if e.lock != nil {
-		names = append(names, keyName(e.key.Namespace, *e.lock))
-	}
-	return names
-}
-
-func (m *Manifest) objects() []string {
-	names := packNames(m.Meta.Namespace, m.Packs)
+// needs returns the objects that a manifest needs. Of data keys the size is not known.
+func (m *Manifest) needs() []ObjectInfo {
+	var lock *keyID
 	if m.lock != nil {
-		names = append(names, keyName(m.Meta.Namespace, m.lock.id))
+		lock = &m.lock.id
 	}
-	return names
+	return needs(m.Meta.Namespace, m.Packs, lock)
 }
 
-func packNames(namespace string, packs []Pack) []string {
-	names := make([]string, len(packs))
-	for i, p := range packs {
-		names[i] = packName(namespace, p.ID)
+func (e *envelope) needs() []ObjectInfo { return needs(e.key.Namespace, e.packs, e.lock) }
+
+func needs(namespace string, packs []Pack, lock *keyID) []ObjectInfo {
+	var list []ObjectInfo
+	for _, p := range packs {
+		list = append(list, ObjectInfo{Name: packName(namespace, p.ID), Size: p.Size})
+	}
+	if lock != nil {
+		list = append(list, ObjectInfo{Name: keyName(namespace, *lock)})
+	}
+	return list
+}
+
+// objects returns the names of the objects that a manifest needs.
+func (m *Manifest) objects() []string {
+	var names []string
+	for _, o := range m.needs() {
+		names = append(names, o.Name)
 	}
 	return names
 }

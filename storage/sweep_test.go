@@ -38,9 +38,7 @@ func (n node) List(ctx context.Context, prefix string, fn func(storage.ObjectInf
 func TestSweepClock(t *testing.T) {
 	s := storagetest.NewDir(t)
 	storagetest.Write(t, s, key, nil, tinyImage())
-	if err := s.Remove(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
+	storagetest.Orphan(t, s, key)
 	for _, off := range []time.Duration{-time.Hour, time.Hour, 0} {
 		far := storagetest.OpenStore(t, node{s.Backend(), off})
 		result, err := far.Sweep(t.Context(), storage.SweepOptions{Grace: 30 * time.Minute})
@@ -155,9 +153,7 @@ func TestSweepKeysAndStrays(t *testing.T) {
 	for _, k := range []storage.Key{key, other} {
 		storagetest.Write(t, s, k, nil, tinyImage())
 	}
-	if err := s.Remove(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
+	storagetest.Orphan(t, s, key)
 	for _, name := range []string{"one", "other"} { // the first came after the removal
 		if err := s.Backend().Replace(t.Context(), "ns/snapshots/"+name+"/workingset", []byte("x")); err != nil {
 			t.Fatal(err)

@@ -32,7 +32,8 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 	}
 	v := &verification{store: s, options: o, opener: newOpener(m), chunks: chunksByPack(m)}
 	v.progress = newProgress(o.Progress, totalSize(m.Packs))
-	errs := make([]error, len(m.Packs))
+	errs := make([]error, len(m.Packs)+1)
+	errs[len(m.Packs)] = s.verifyKey(ctx, m)
 	var group errgroup.Group
 	group.SetLimit(min(runtime.GOMAXPROCS(0), 4)) // packs in memory
 	for i := range m.Packs {
@@ -44,6 +45,30 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 	}
 	_ = group.Wait() // the errors are in errs
 	return errors.Join(errs...)
+}
+
+// verifyKey checks that the data key of an encrypted snapshot is there and can be unwrapped: a store that has read it
+// before would not notice.
+func (s *Store) verifyKey(ctx context.Context, m *Manifest) error {
+	if m.lock == nil {
+		return nil
+	}
+	ring, err := s.keysOf(m.Meta.Namespace)
+	if err != nil {
+		return err
+	}
+	name := keyName(m.Meta.Namespace, m.lock.id)
+	object, err := s.readAll(ctx, name, int64(wrappedSize))
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrTruncated) {
+		return &CorruptError{Object: name, Key: m.Meta.Key, Reason: "data key", Err: err}
+	}
+	if err == nil {
+		_, _, err = unwrap(m.Meta.Namespace, m.lock.id, object, ring.all())
+	}
+	if c := (*CorruptError)(nil); errors.As(err, &c) {
+		c.Key = m.Meta.Key
+	}
+	return err
 }
 
 // verification is one run of Verify.

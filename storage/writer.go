@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +29,8 @@ type WriterOptions struct {
 	// Memory bounds what the writer holds, in bytes, whatever the snapshot's size: what the backend
 	// has not read yet of packs (and as much again for one that keeps a copy), chunks being worked
 	// on, and chunks given to Copy. Raw bytes given to Chunk are the caller's. 0 is 256 MiB; the
-	// least is what a few chunks need.
+	// least is what a few chunks need. Beside it a writer holds up to 256 bytes for each chunk of the
+	// snapshot, the parent's manifest included.
 	Memory int64
 
 	// PackSize is the size that a pack does not grow past, in bytes; 0 is PackTarget. Less than 1 MiB,
@@ -194,6 +196,21 @@ func (w *Writer) File(name string) *FileWriter {
 	f := &FileWriter{w: w, name: name}
 	w.files = append(w.files, f)
 	return f
+}
+
+// Expect makes room for so many chunks more, if the caller knows how many will come: appending them then takes less memory. More
+// than a snapshot may have are ErrTooManyChunks.
+func (f *FileWriter) Expect(chunks int) error {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	if chunks > MaxChunks-len(f.chunks) {
+		return f.w.wrap(fmt.Errorf("%w: %d, at most %d allowed", ErrTooManyChunks, len(f.chunks)+chunks, MaxChunks))
+	}
+	f.chunks = slices.Grow(f.chunks, chunks)
+	if f.w.lineage.parent != nil {
+		f.prints = slices.Grow(f.prints, chunks)
+	}
+	return nil
 }
 
 // Chunk appends raw, at most MaxChunk bytes, to the file. It only queues it: it does not wait for
@@ -398,6 +415,8 @@ func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, err
 		return nil, w.wrap(err)
 	}
 	failpoint.PacksComplete.Hit()
+	w.lineage.forget()
+	w.options.Parent = w.options.Parent.identity()
 	m, err := w.buildManifest(meta)
 	if err != nil {
 		return nil, w.wrap(err)

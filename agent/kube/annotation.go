@@ -21,7 +21,7 @@ import (
 type Status struct {
 	ID       string `json:"id"` // of the request
 	State    State  `json:"state"`
-	Snapshot string `json:"snapshot,omitempty"` // the PodSnapshot's name
+	Snapshot string `json:"snapshot,omitempty"` // the PodSnapshot's name, once it is Ready
 	Message  string `json:"message,omitempty"`
 }
 
@@ -54,7 +54,7 @@ func (c *Cluster) servePod(ctx context.Context, r reconcile.Request) (reconcile.
 		return reconcile.Result{}, err
 	}
 	if pod == nil {
-		c.orders.gone(door{in: r.Namespace, pod: r.Name}, snapshot.Key{})
+		c.orders.gone(door{in: r.Namespace, pod: r.Name}, asker{})
 		return reconcile.Result{}, nil
 	}
 	id := pod.Annotations[podsnapshotv1.AnnotationCheckpoint]
@@ -62,7 +62,7 @@ func (c *Cluster) servePod(ctx context.Context, r reconcile.Request) (reconcile.
 		return reconcile.Result{}, nil
 	}
 	a := &askedByAnnotation{c: c, pod: pod, id: id}
-	c.orders.gone(a.door(), a.key())
+	c.orders.gone(a.door(), a.asker())
 	switch s := ParseStatus(pod); {
 	case s.ID == id && (s.State == StateComplete || s.State == StateFailed):
 		return reconcile.Result{}, c.close(a)
@@ -86,9 +86,7 @@ type askedByAnnotation struct {
 
 func (a *askedByAnnotation) door() door { return door{in: a.pod.Namespace, pod: a.pod.Name} }
 
-func (a *askedByAnnotation) key() snapshot.Key {
-	return snapshot.Key{Namespace: a.pod.Namespace, Name: nameForAnnotation(a.pod.UID, a.id)}
-}
+func (a *askedByAnnotation) asker() asker { return annotationAsker(a.pod.Namespace, a.pod.UID, a.id) }
 
 func (a *askedByAnnotation) podName() string { return a.pod.Name }
 
@@ -97,13 +95,12 @@ func (a *askedByAnnotation) taken() string { return a.uid }
 // take fails on a conflict: the pod may have an answer that the cache has not.
 func (a *askedByAnnotation) take(ctx context.Context, _ *corev1.Pod) error {
 	return a.write(ctx, a.pod.ResourceVersion, Status{
-		ID: a.id, State: StateCheckpointing, Snapshot: a.key().Name, Message: fmt.Sprintf("node %s is checkpointing the pod", a.c.cfg.NodeName),
+		ID: a.id, State: StateCheckpointing, Message: fmt.Sprintf("node %s is checkpointing the pod", a.c.cfg.NodeName),
 	})
 }
 
-func (a *askedByAnnotation) complete(ctx context.Context) error {
-	name := a.key().Name
-	return a.write(ctx, "", Status{ID: a.id, State: StateComplete, Snapshot: name, Message: fmt.Sprintf("PodSnapshot %s was made", a.key())})
+func (a *askedByAnnotation) complete(ctx context.Context, k snapshot.Key) error {
+	return a.write(ctx, "", Status{ID: a.id, State: StateComplete, Snapshot: k.Name, Message: fmt.Sprintf("PodSnapshot %s was made", k)})
 }
 
 func (a *askedByAnnotation) fail(ctx context.Context, why string) error {

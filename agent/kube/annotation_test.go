@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"diapause.dev/agent"
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
 )
 
 // ask writes the annotation that asks for a checkpoint.
@@ -201,5 +203,31 @@ func TestLocalDoorWhileAway(t *testing.T) {
 		if s.Name == "lost" {
 			t.Error("a snapshot that is not there has a PodSnapshot")
 		}
+	}
+}
+
+// TestNameTaken: a request that was waiting when its agent was killed, under a name that is taken, says nothing of the
+// snapshot that has the name.
+func TestNameTaken(t *testing.T) {
+	w := newWorld(t)
+	node := w.node("a")
+	r := w.start(node)
+	pod := w.pod(node, "web")
+	s := w.replicated(w.complete(w.trigger("first", "web")))
+	r.kill()
+	d := w.disks[node]
+	key := snapshot.Key{Namespace: w.ns, Name: s.Name}
+	d.journal["r2"] = agent.Request{
+		ID: "r2", SnapshotUID: "another", Key: key, Pod: refOf(pod), Stage: agent.StageFailed, Error: "the agent ended", Created: time.Now(),
+	}
+	d.order = append(d.order, "r2")
+	delete(d.spool, key) // replicated, and evicted
+	w.start(node)
+	w.complete(w.trigger("second", "web")) // by then the first was looked at
+	if err := api.client.Get(t.Context(), keyOf(s), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,10 +1,14 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,34 +19,53 @@ import (
 
 // begin takes up an order and starts its checkpoint, which Run waits for. It does nothing if there
 // is one already.
-func (c *Cluster) begin(o *order) error {
-	if !c.orders.add(o) {
-		return nil
+func (c *Cluster) begin(o *order) {
+	if c.orders.add(o) {
+		c.work.Go(func() { c.checkpoint(o) })
 	}
-	if err := c.ledger.put(entry{Key: o.key, Pod: o.pod, Plan: o.plan, Trigger: o.door.trigger}); err != nil {
-		c.orders.close(o.key)
-		c.orders.end(o, err)
-		return err
+}
+
+// beginTime bounds how long an order waits before its pod is being saved, for that may still load its
+// memory. It ends before the time is over for which the Agent Sandbox SDK waits, which is 180 s: so that
+// one hears why, and nothing is saved, or stopped, that nobody waits for any more.
+const beginTime = 150 * time.Second
+
+// errNotBegun says that beginTime is over.
+var errNotBegun = fmt.Errorf("not begun within %v", beginTime)
+
+// tellLoading returns what tells once on a pod that its checkpoint waits until it has loaded its memory.
+func (c *Cluster) tellLoading(o *order) func(stage string, done, total int64) {
+	var once sync.Once
+	return func(stage string, done, total int64) {
+		if stage != "load" || total == 0 {
+			return
+		}
+		once.Do(func() {
+			c.event(o.pod, o.asker.about(), corev1.EventTypeNormal, actionCheckpoint, fmt.Sprintf(
+				"Still loading: the pod is checkpointed once it has all its memory, %d of %d MiB so far", done>>20, total>>20))
+		})
 	}
-	c.work.Go(func() { c.checkpoint(o) })
-	return nil
 }
 
 // checkpoint carries an order out and has its outcome looked at.
 func (c *Cluster) checkpoint(o *order) {
-	log := c.log.With("pod", o.pod.String(), "snapshot", o.key.String())
-	_, err := c.node.Checkpoint(c.life, c.life, agent.CheckpointOptions{
-		Target: o.pod.UID, Name: o.key.Name, Stop: o.plan.Stop, Completed: o.plan.Stop,
-		Spooled: func(*agent.Found) { c.captured(o.key) },
+	log := c.log.With("pod", o.pod.String())
+	ctx, cancel := context.WithTimeoutCause(c.life, beginTime, errNotBegun)
+	defer cancel()
+	_, err := c.node.Checkpoint(ctx, c.life, agent.CheckpointOptions{
+		Target: o.pod.UID, Named: func() (string, error) { return c.name(o) }, Stop: o.plan.Stop, Completed: o.plan.Stop,
+		Progress: c.tellLoading(o),
+		Spooled:  func(f *agent.Found) { c.captured(f.Manifest.Meta.Key) },
 	})
-	if errors.Is(err, agent.ErrNotReplicated) {
-		log.Warn("the snapshot is on this node only, for now", "error", err)
+	if errors.Is(err, agent.ErrNotReplicated) || errors.Is(err, agent.ErrNeverReplicated) {
+		log.Warn("the snapshot is on this node only", "error", err)
 		err = nil
 	} else if err != nil {
 		log.Error("checkpoint failed", "error", err)
 	}
-	c.orders.end(o, err)
-	c.progressed(o.key)
+	if k := c.orders.end(o, err); k.Name != "" {
+		c.progressed(k)
+	}
 	o.door.kick(c)
 	c.nextTurn(o.pod)
 }
@@ -72,16 +95,23 @@ const (
 	underWay                // a request works on it
 	safe                    // there is a snapshot
 	failed                  // there will be none
+	runsOn                  // there is a snapshot, but the pod was not stopped
 )
 
-// outcome returns how far the checkpoint of a snapshot has come, and why it failed if it did.
-func (c *Cluster) outcome(ctx context.Context, k snapshot.Key) (outcome, string) {
-	if e, ok := c.ledger.get(k); ok && e.Deleted {
+// outcome returns how far the checkpoint for an asker has come, and why it failed if it did. k is the
+// snapshot's key, or zero.
+func (c *Cluster) outcome(ctx context.Context, a asker, k snapshot.Key) (outcome, string) {
+	e, entered := c.ledger.get(k)
+	if entered && e.Deleted {
 		return failed, fmt.Sprintf("PodSnapshot %s was deleted while it was being made", k)
 	}
-	o, ordered := c.orders.state(k)
+	o, ordered := c.orders.of(a)
 	q, known := c.requests.get(k)
 	switch {
+	case cmp.Or(e.RunsOn, q.RunsOn) != "":
+		return runsOn, cmp.Or(e.RunsOn, q.RunsOn)
+	case known && stopping(q):
+		return underWay, ""
 	case ordered && o.spooled, known && spooled(q):
 		return safe, ""
 	case known && q.Stage == agent.StageFailed:
@@ -96,6 +126,8 @@ func (c *Cluster) outcome(ctx context.Context, k snapshot.Key) (outcome, string)
 		return failed, o.err.Error()
 	case ordered, known:
 		return underWay, ""
+	case k.Name == "":
+		return unknown, ""
 	}
 	return c.publishedOutcome(ctx, k)
 }

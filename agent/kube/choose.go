@@ -102,12 +102,14 @@ func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, er
 	if err := c.attempts.spent(refOf(pod)); err != nil && !choice.Fail {
 		return choice, fmt.Errorf("restore from PodSnapshot %s: %w", keyOf(s), err)
 	}
+	c.names.Saw(s.Name, s.CreationTimestamp.Time) // what is made of the pod is newer
 	choice.Snapshot, choice.Init = keyOf(s), ended(pod)
 	choice.Containers = len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
 	if choice.Store, err = c.storeOf(ctx, s); err != nil {
 		return choice, err
 	}
-	return choice, c.available(ctx, pod, s, choice.Store)
+	choice.UID, err = c.available(ctx, pod, s, choice.Store)
+	return choice, err
 }
 
 // wanted returns the name of the PodSnapshot that a pod asks for, as "name", or as "namespace/name" of
@@ -126,7 +128,7 @@ func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start, name str
 		return nil, start.Named(name, nil)
 	}
 	s, err := c.podSnapshot(ctx, k)
-	if err == nil && (s == nil || !rules.Ready(s) || !rules.Replicated(s)) { // the pod may be quicker than the cache
+	if err == nil && (s == nil || !rules.Ready(s) || !rules.Replicated(s) && !rules.NodeLocal(s)) { // the pod may be quicker than the cache
 		s = new(podsnapshotv1.PodSnapshot)
 		if err = c.live.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
 			s, err = nil, nil
@@ -165,21 +167,22 @@ func (c *Cluster) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapsh
 }
 
 // available checks that this node can have a snapshot, and that what is stored is what the
-// PodSnapshot says: the manifest is what counts.
-func (c *Cluster) available(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, location string) error {
+// PodSnapshot says: the manifest is what counts. It returns the UID of what it has looked at.
+func (c *Cluster) available(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, location string) (uid string, err error) {
 	k := keyOf(s)
 	local, err := c.node.HasLocal(ctx, k)
 	if err != nil {
-		return fmt.Errorf("look for %s: %w", k, err)
+		return "", fmt.Errorf("look for %s: %w", k, err)
 	}
-	if !local && !rules.Replicated(s) {
-		return fmt.Errorf("PodSnapshot %s is on node %s only, its replication has not ended: %w", k, s.Annotations[podsnapshotv1.AnnotationOriginNode], rules.ErrPending)
+	here := local || rules.NodeLocal(s) && s.Annotations[podsnapshotv1.AnnotationOriginNode] == c.cfg.NodeName
+	if err := rules.Elsewhere(s); err != nil && !here {
+		return "", err
 	}
 	m, err := c.node.Manifest(ctx, k, location)
 	if err != nil {
-		return fmt.Errorf("manifest of PodSnapshot %s: %w", k, err)
+		return "", fmt.Errorf("manifest of PodSnapshot %s: %w", k, err)
 	}
-	return genuine(pod, s, m)
+	return m.Meta.UID, genuine(pod, s, m)
 }
 
 // genuine refuses a manifest that does not belong to the PodSnapshot or to the pod.

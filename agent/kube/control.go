@@ -94,7 +94,12 @@ func (c *Cluster) snapshotEvents() handler.Funcs {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { seen(e.Object, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			if s, ok := e.Object.(*podsnapshotv1.PodSnapshot); ok {
+				c.seen(s)
+			}
+			seen(e.Object, q)
+		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { seen(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 			if s, ok := e.Object.(*podsnapshotv1.PodSnapshot); ok {

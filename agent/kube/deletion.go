@@ -19,10 +19,7 @@ import (
 func (c *Cluster) serveDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	k := keyOf(s)
 	if s.Annotations[podsnapshotv1.AnnotationOriginNode] != c.cfg.NodeName {
-		if local, err := c.node.HasLocal(ctx, k); err != nil || !local {
-			return err
-		}
-		return c.node.Forget(ctx, k)
+		return c.node.Forget(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID])
 	}
 	if o, ok := c.orders.state(k); ok && !o.ended && !o.spooled {
 		return nil // the end of the capture comes back here
@@ -43,7 +40,7 @@ func (c *Cluster) remove(ctx context.Context, s *podsnapshotv1.PodSnapshot) erro
 	if err != nil {
 		return err
 	}
-	if err := c.removeStored(ctx, k, location); err != nil {
+	if err := c.removeStored(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID], location); err != nil {
 		c.deleting(ctx, s, err)
 		return fmt.Errorf("delete PodSnapshot %s: %w", k, err)
 	}
@@ -64,15 +61,15 @@ const maxRemovals = workers / 2
 // errBusy: as many removals as may be are under way; this one is tried again.
 var errBusy = errors.New("other snapshots are being removed")
 
-// removeStored removes what is stored of a snapshot, on this node and at a location.
-func (c *Cluster) removeStored(ctx context.Context, k snapshot.Key, location string) error {
+// removeStored removes what is stored of the snapshot of a UID, on this node and at a location.
+func (c *Cluster) removeStored(ctx context.Context, k snapshot.Key, uid, location string) error {
 	select {
 	case c.removals <- struct{}{}:
 		defer func() { <-c.removals }()
 	default:
 		return errBusy
 	}
-	return c.node.Remove(ctx, k, location)
+	return c.node.Remove(ctx, k, uid, location)
 }
 
 // deleting says in the status why a PodSnapshot is still there.
@@ -119,7 +116,7 @@ func (c *Cluster) serveDeleted(ctx context.Context, e entry) error {
 		c.latest.put(s) // the cache does not have it yet
 		return nil
 	case err == nil: // another one has that name now
-		if err := c.node.Forget(ctx, e.Key); err != nil {
+		if err := c.node.Forget(ctx, e.Key, e.UID); err != nil {
 			return fmt.Errorf("forget %s: %w", e.Key, err)
 		}
 		return c.forget(ctx, e.Key)
@@ -130,7 +127,7 @@ func (c *Cluster) serveDeleted(ctx context.Context, e entry) error {
 	if e.Plan != nil {
 		location = e.Plan.Store
 	}
-	if err := c.removeStored(ctx, e.Key, location); err != nil {
+	if err := c.removeStored(ctx, e.Key, e.UID, location); err != nil {
 		return fmt.Errorf("remove what is left of PodSnapshot %s: %w", e.Key, err)
 	}
 	return c.forget(ctx, e.Key)

@@ -30,7 +30,9 @@ func TestUnused(t *testing.T) {
 	if err != nil || choice.Snapshot != k(used) {
 		t.Fatalf("%+v, %v", choice, err)
 	}
-	r.Restored(t.Context(), refOf(pod), choice.Snapshot, nil)
+	if err := r.Restored(t.Context(), refOf(pod), choice.Snapshot); err != nil {
+		t.Error(err)
+	}
 	until(w, used, func(s *podsnapshotv1.PodSnapshot) error {
 		if s.Status.LastAccessTime == nil {
 			return errors.New("it does not count as used")

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -55,6 +56,9 @@ func (c *Cluster) policyOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (*
 	return policy, nil
 }
 
+// localPause is how often one looks after the node of a snapshot that only that node sees: there may be many.
+const localPause = 15 * time.Minute
+
 // originTime is how long the origin of a snapshot may take to delete it before this is done here.
 const originTime = 3 * time.Second
 
@@ -75,9 +79,13 @@ func (c *Cluster) checkOrigin(ctx context.Context, s *podsnapshotv1.PodSnapshot)
 	if rules.Replicated(s) || rules.Lost(s) || name == "" {
 		return 0, nil
 	}
+	pause := watchPause
+	if rules.NodeLocal(s) {
+		pause = localPause
+	}
 	err := c.live.Get(ctx, client.ObjectKey{Name: name}, new(corev1.Node))
 	if err == nil {
-		return watchPause, nil
+		return wait.Jitter(pause, 0.2), nil
 	}
 	if !apierrors.IsNotFound(err) {
 		return 0, fmt.Errorf("read node %s: %w", name, err)

@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/kube/names"
 	"diapause.dev/api/snapshot"
 )
 
@@ -39,7 +40,7 @@ type Config struct {
 	// OrphanAge is how old a snapshot of this cluster that no PodSnapshot names must be to be removed
 	// from its store; 0: none are.
 	OrphanAge time.Duration
-	// Now is the time by which snapshots expire; nil: time.Now.
+	// Now is the time by which snapshots are named and expire; nil: time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger
 }
@@ -65,6 +66,8 @@ type Cluster struct {
 	live   client.Reader      // asks the API server
 	events events.EventRecorder
 
+	names    *names.Clock
+	arrivals *arrivals
 	ledger   *ledger
 	requests *requests
 	orders   *orders
@@ -94,7 +97,7 @@ func New(cfg Config, node Node) (*Cluster, error) {
 		cfg.Now = time.Now
 	}
 	logTo(cfg.Logger)
-	l, err := openLedger(filepath.Join(cfg.StateDir, "kube"))
+	l, err := openLedger(filepath.Join(cfg.StateDir, "kube"), cfg.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
@@ -107,6 +110,7 @@ func New(cfg Config, node Node) (*Cluster, error) {
 	c := &Cluster{
 		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr, stop: stop,
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("diapause"),
+		names: names.NewClock(cfg.Now), arrivals: newArrivals(),
 		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(), removals: make(chan struct{}, maxRemovals),
 		reports: make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
 	}
@@ -163,6 +167,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 		return fmt.Errorf("kubernetes: %w", err)
 	}
 	c.requests.load(all)
+	for _, q := range all {
+		c.names.Saw(q.Key.Name, q.Created)
+	}
 	for _, k := range append(c.requests.keys(), c.ledger.keys()...) {
 		c.snapshots.kick(named(k))
 	}

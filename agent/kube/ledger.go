@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/durable"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/api/snapshot"
 )
@@ -20,12 +22,15 @@ import (
 // server know.
 type entry struct {
 	Key     snapshot.Key `json:"key"`
+	UID     string       `json:"uid,omitempty"` // of the snapshot; empty: it is not known
 	Pod     agent.PodRef `json:"pod"`
 	Plan    *rules.Plan  `json:"plan,omitempty"`    // nil: it was not the cluster that asked
 	Trigger string       `json:"trigger,omitempty"` // the name of the trigger that asked
 	// Published is the UID of the PodSnapshot; empty: there was none yet. Once there was one, its
 	// absence means that it was deleted.
 	Published string `json:"published,omitempty"`
+	// RunsOn is why the pod was not stopped, although it was to be.
+	RunsOn string `json:"runsOn,omitempty"`
 	// Deleted is set where that happened before who asked for the snapshot was answered.
 	Deleted bool `json:"deleted,omitempty"`
 }
@@ -34,56 +39,88 @@ type entry struct {
 // concurrently.
 type ledger struct {
 	dir string
+	log *slog.Logger
 
-	mu  sync.Mutex
-	all map[snapshot.Key]entry
+	mu     sync.Mutex
+	all    map[snapshot.Key]entry
+	marked map[mark]snapshot.Key
+	unread map[string]bool // files that the disk did not give back; they are tried again when they are asked for
 }
 
-// openLedger reads what is there. A file that cannot be read is of no use and removed.
-func openLedger(dir string) (*ledger, error) {
+// openLedger reads what is there. A file that the disk does not give back stays, and is tried again later; one that holds no
+// entry, as after a crash of the machine, is removed.
+func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
+	if err := durable.Clean(dir); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	l := &ledger{dir: dir, all: make(map[snapshot.Key]entry)}
+	l := &ledger{dir: dir, log: log, all: make(map[snapshot.Key]entry), marked: make(map[mark]snapshot.Key), unread: make(map[string]bool)}
 	for _, f := range files {
-		var e entry
-		b, err := os.ReadFile(f)
-		if err == nil {
-			err = json.Unmarshal(b, &e)
-		}
-		if err == nil {
-			err = e.Key.Validate()
-		}
-		if err != nil || l.path(e.Key) != f {
-			if err := os.Remove(f); err != nil {
-				return nil, fmt.Errorf("open ledger: %w", err)
-			}
-			continue
-		}
-		l.all[e.Key] = e
+		l.read(f)
 	}
 	return l, nil
 }
 
+// read takes in a file. It is called with the ledger locked, or before anybody else has it.
+func (l *ledger) read(path string) {
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		l.log.Error("a file of the ledger cannot be read; it is tried again", "error", err)
+		l.unread[path] = true
+		return
+	}
+	delete(l.unread, path)
+	if err != nil {
+		return
+	}
+	var e entry
+	if json.Unmarshal(b, &e) == nil && e.Key.Validate() == nil && l.path(e.Key) == path {
+		l.keep(e)
+		return
+	}
+	l.log.Error("a file of the ledger holds no entry and is removed", "file", path)
+	if err := os.Remove(path); err != nil {
+		l.log.Error("a file of the ledger is not removed", "error", err) // it is tried again by the next agent
+	}
+}
+
+// keep takes an entry into memory; l.mu is held.
+func (l *ledger) keep(e entry) { l.all[e.Key], l.marked[markOf(e.Key)] = e, e.Key }
+
+// find returns the key of an entry whose name says something of who asked.
+func (l *ledger) find(m mark) (snapshot.Key, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for path := range l.unread {
+		l.read(path)
+	}
+	k, ok := l.marked[m]
+	return k, ok
+}
+
 // path returns the file of an entry: names of snapshots may be too long for files.
 func (l *ledger) path(k snapshot.Key) string {
-	return filepath.Join(l.dir, uuid.NewSHA1(snapshotNames, []byte(k.String())).String()+".json")
+	return filepath.Join(l.dir, uuid.NewSHA1(uuids, []byte(k.String())).String()+".json")
 }
 
 // get returns the entry of a snapshot.
 func (l *ledger) get(k snapshot.Key) (entry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if path := l.path(k); l.unread[path] {
+		l.read(path)
+	}
 	e, ok := l.all[k]
 	return e, ok
 }
 
-// put keeps an entry. It is there after a crash of the agent, though perhaps not after one of the
-// machine: then a PodSnapshot is made again from the agent's journal.
+// put keeps an entry: when it returns nil, neither a crash of the agent nor one of the machine loses it.
 func (l *ledger) put(e entry) error {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -92,13 +129,11 @@ func (l *ledger) put(e entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	path := l.path(e.Key)
-	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
+	if err := durable.Replace(path, b); err != nil {
 		return fmt.Errorf("ledger of %s: %w", e.Key, err)
 	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return fmt.Errorf("ledger of %s: %w", e.Key, err)
-	}
-	l.all[e.Key] = e
+	l.keep(e)
+	delete(l.unread, path)
 	return nil
 }
 
@@ -107,6 +142,10 @@ func (l *ledger) drop(k snapshot.Key) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.all, k)
+	if m := markOf(k); l.marked[m] == k {
+		delete(l.marked, m)
+	}
+	delete(l.unread, l.path(k))
 	if err := os.Remove(l.path(k)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("ledger of %s: %w", k, err)
 	}
@@ -117,6 +156,9 @@ func (l *ledger) drop(k snapshot.Key) error {
 func (l *ledger) keys() (out []snapshot.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for path := range l.unread {
+		l.read(path)
+	}
 	for k := range l.all {
 		out = append(out, k)
 	}

@@ -3,17 +3,94 @@ package kube
 import (
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/types"
+
+	"diapause.dev/agent/kube/names"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
 )
 
-// snapshotNames is the name space of the UUIDs that name snapshots.
-var snapshotNames = uuid.MustParse("6c1f3a5e-0a52-4d0e-9c41-1f6a2f0d7b18")
+// uuids is the name space of the UUIDs that name files of the ledger, and named snapshots in earlier
+// versions.
+var uuids = uuid.MustParse("6c1f3a5e-0a52-4d0e-9c41-1f6a2f0d7b18")
 
-// nameFor returns the name of the one snapshot that a trigger makes.
-func nameFor(trigger types.UID) string {
-	return uuid.NewSHA1(snapshotNames, []byte(trigger)).String()
+// asker is whatever asks for one snapshot. It is equal however often that is tried.
+type asker struct {
+	namespace string
+	tag       names.Tag
+	old       string // the snapshot's name if an earlier version has begun it
 }
 
-// nameForAnnotation returns the name of the one snapshot that a pod's annotation of some value makes.
-func nameForAnnotation(pod types.UID, id string) string {
-	return uuid.NewSHA1(snapshotNames, []byte(string(pod)+"/"+id)).String()
+func newAsker(namespace, id string) asker {
+	return asker{namespace, names.TagOf(id), uuid.NewSHA1(uuids, []byte(id)).String()}
+}
+
+func triggerAsker(t *podsnapshotv1.PodSnapshotManualTrigger) asker {
+	return newAsker(t.Namespace, string(t.UID))
+}
+
+// annotationAsker is a pod's annotation of some value.
+func annotationAsker(namespace string, pod types.UID, id string) asker {
+	return newAsker(namespace, string(pod)+"/"+id)
+}
+
+// mark is what the name of a snapshot says of who asked for it.
+type mark struct {
+	namespace string
+	tag       names.Tag
+	name      string // empty: the tag says it
+}
+
+func markOf(k snapshot.Key) mark {
+	if _, tag, ok := names.Parse(k.Name); ok {
+		return mark{k.Namespace, tag, ""}
+	}
+	return mark{k.Namespace, 0, k.Name}
+}
+
+// marks returns what the name of the asker's snapshot may say.
+func (a asker) marks() [2]mark {
+	return [...]mark{{a.namespace, a.tag, ""}, {a.namespace, 0, a.old}}
+}
+
+// about is what events name that concern the asker alone: it may have no snapshot yet.
+func (a asker) about() snapshot.Key { return snapshot.Key{Namespace: a.namespace, Name: a.old} }
+
+// made reports whether a snapshot is the one that was asked for.
+func (a asker) made(k snapshot.Key) bool {
+	m := markOf(k)
+	return m == a.marks()[0] || m == a.marks()[1]
+}
+
+// Name implements agent.Cluster.
+func (c *Cluster) Name() string { return c.names.Name(names.Chance()) }
+
+// name gives the snapshot of an order its name, now that its pod's turn has come, and notes down what
+// it is for. One that was given a name before a crash keeps it.
+func (c *Cluster) name(o *order) (string, error) {
+	k := c.keyOf(o.asker)
+	if k.Name == "" {
+		k = snapshot.Key{Namespace: o.asker.namespace, Name: c.names.Name(o.asker.tag)}
+	}
+	if err := c.ledger.put(entry{Key: k, Pod: o.pod, Plan: o.plan, Trigger: o.door.trigger}); err != nil {
+		return "", err
+	}
+	c.orders.named(o, k)
+	return k.Name, nil
+}
+
+// keyOf returns the key of the snapshot that was begun for an asker; zero: none was, as far as this
+// node knows.
+func (c *Cluster) keyOf(a asker) snapshot.Key {
+	if o, ok := c.orders.of(a); ok && o.key.Name != "" {
+		return o.key
+	}
+	for _, m := range a.marks() {
+		if k, ok := c.requests.find(m); ok {
+			return k
+		}
+		if k, ok := c.ledger.find(m); ok {
+			return k
+		}
+	}
+	return snapshot.Key{}
 }

@@ -15,10 +15,11 @@ type Node interface {
 	Checkpoint(ctx, life context.Context, o agent.CheckpointOptions) (*agent.Found, error)
 	// Requests returns the checkpoints that the journal remembers, oldest first.
 	Requests() ([]agent.Request, error)
-	// Remove removes a snapshot from this node and from the store at a location.
-	Remove(ctx context.Context, key snapshot.Key, location string) error
-	// Forget removes a snapshot from this node only.
-	Forget(ctx context.Context, key snapshot.Key) error
+	// Remove removes the snapshot of that UID from this node and from the store at a location; one of an empty UID is
+	// whichever has the key.
+	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
+	// Forget removes the snapshot of that UID from this node only.
+	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	// HasLocal reports whether a snapshot is restorable on this node without a store.
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	// Manifest returns a snapshot's manifest, from this node or the store at a location.

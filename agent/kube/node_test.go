@@ -70,14 +70,21 @@ func (s *stores) get(location string, k snapshot.Key) (*storage.Manifest, error)
 	return nil, fmt.Errorf("snapshot %s: %w", k, storage.ErrNotFound)
 }
 
-func (s *stores) remove(location string, k snapshot.Key) error {
+func (s *stores) remove(location string, k snapshot.Key, uid string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
-	delete(s.all[location], k)
+	if isThe(s.all[location][k], uid) {
+		delete(s.all[location], k)
+	}
 	return nil
+}
+
+// isThe reports whether a snapshot is the one of a UID, or any if that is empty.
+func isThe(m *storage.Manifest, uid string) bool {
+	return m != nil && (uid == "" || m.Meta.UID == uid)
 }
 
 // step is a step of a checkpoint at which a test may hold it up, or make it fail.
@@ -86,7 +93,8 @@ type step string
 const (
 	stepAccept    step = "accept"    // before it is journaled
 	stepCapture   step = "capture"   // journaled, before the spool has it
-	stepReplicate step = "replicate" // the spool has it
+	stepStop      step = "stop"      // the spool has it, the pod is to be stopped
+	stepReplicate step = "replicate" // the pod runs on, or was stopped
 )
 
 // fakeNode is an agent of which a test decides how its checkpoints go. It implements kube.Node.
@@ -154,6 +162,10 @@ func (n *fakeNode) recover() {
 	all, _ := n.Requests() // does not fail
 	for _, q := range all {
 		switch {
+		case q.Stage == agent.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == "":
+			q.RunsOn = "the agent ended before the sandbox was stopped"
+			n.advance(q)
+			n.replicate(q)
 		case q.Stage == agent.StageSpooled:
 			n.replicate(q)
 		case q.Stage == agent.StageAccepted && n.disk.manifest(q.Key) != nil:
@@ -230,13 +242,22 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	captured := sync.OnceFunc(func() { n.count(o.Target, -1) })
 	defer captured()
 	pod := podByUID(o.Target)
+	if o.Name == "" && o.Named == nil {
+		o.Name = n.cluster.Name()
+	} else if o.Named != nil {
+		name, err := o.Named()
+		if err != nil {
+			return nil, err
+		}
+		o.Name = name
+	}
 	d, err := n.cluster.Describe(ctx, pod)
 	if err != nil {
 		return nil, err
 	}
 	q := agent.Request{
 		ID: "r-" + o.Name, SnapshotUID: "s-" + o.Name, Key: snapshot.Key{Namespace: pod.Namespace, Name: o.Name}, Pod: pod,
-		Stage: agent.StageAccepted, Store: d.Store, Scope: d.Scope, Created: time.Now(),
+		Stage: agent.StageAccepted, Store: d.Store, Scope: d.Scope, Created: time.Now(), Stop: o.Stop,
 	}
 	n.advance(q)
 	if err := n.step(ctx, stepCapture, o); err != nil {
@@ -254,9 +275,13 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	n.disk.mu.Unlock()
 	q.Stage = agent.StageSpooled
 	n.advance(q)
+	stopErr := n.stop(life, &q, o)
 	captured()
 	if n.boot.Err() == nil && o.Spooled != nil {
 		o.Spooled(&agent.Found{Manifest: m, OnNode: true})
+	}
+	if stopErr != nil {
+		return nil, errors.Join(stopErr, n.replicate(q)) // that goes on by itself
 	}
 	if err := n.step(life, stepReplicate, o); err != nil {
 		return nil, fmt.Errorf("%w: %w", agent.ErrNotReplicated, err)
@@ -267,20 +292,38 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	return &agent.Found{Manifest: m, OnNode: true, Replicated: true}, nil
 }
 
-func (n *fakeNode) Remove(_ context.Context, k snapshot.Key, location string) error {
+// stop ends a pod whose checkpoint asks for that.
+func (n *fakeNode) stop(ctx context.Context, q *agent.Request, o agent.CheckpointOptions) error {
+	if !q.Stop {
+		return nil
+	}
+	err := n.step(ctx, stepStop, o)
+	if errors.Is(err, errKilled) {
+		return err
+	}
+	if q.Stopped = err == nil; err != nil {
+		q.RunsOn = err.Error()
+	}
+	n.advance(*q)
+	return err
+}
+
+func (n *fakeNode) Remove(_ context.Context, k snapshot.Key, uid, location string) error {
 	if n.boot.Err() != nil {
 		return errKilled
 	}
-	if err := n.disk.stores.remove(location, k); err != nil {
+	if err := n.disk.stores.remove(location, k, uid); err != nil {
 		return err
 	}
-	return n.Forget(context.Background(), k)
+	return n.Forget(context.Background(), k, uid)
 }
 
-func (n *fakeNode) Forget(_ context.Context, k snapshot.Key) error {
+func (n *fakeNode) Forget(_ context.Context, k snapshot.Key, uid string) error {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
-	delete(n.disk.spool, k)
+	if isThe(n.disk.spool[k], uid) {
+		delete(n.disk.spool, k)
+	}
 	return nil
 }
 

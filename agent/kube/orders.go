@@ -12,12 +12,13 @@ import (
 
 // order is a checkpoint that was asked for in the cluster and is under way in this process.
 type order struct {
-	key  snapshot.Key
-	pod  agent.PodRef
-	plan *rules.Plan
-	door door
+	asker asker
+	pod   agent.PodRef
+	plan  *rules.Plan
+	door  door
 
 	// Guarded by orders.mu.
+	key      snapshot.Key // zero until the pod's turn has come
 	spooled  bool
 	ended    bool
 	answered bool  // though the cache may not have the answer yet
@@ -44,21 +45,27 @@ func (d door) kick(c *Cluster) {
 // orders are those whose answer has not been seen yet. Its methods may be called concurrently.
 type orders struct {
 	mu  sync.Mutex
-	all map[snapshot.Key]*order
+	all map[asker]*order
 }
 
-func newOrders() *orders { return &orders{all: make(map[snapshot.Key]*order)} }
+func newOrders() *orders { return &orders{all: make(map[asker]*order)} }
 
-// add takes an order up, unless there is one for its snapshot, or its pod is being captured for
-// another.
+// add takes an order up, unless there is one of its asker, or its pod is being captured for another.
 func (s *orders) add(o *order) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all[o.key] != nil || s.capturing(o.pod.UID) != nil {
+	if s.all[o.asker] != nil || s.capturing(o.pod.UID) != nil {
 		return false
 	}
-	s.all[o.key] = o
+	s.all[o.asker] = o
 	return true
+}
+
+// named notes the key that the snapshot of an order has been given.
+func (s *orders) named(o *order, k snapshot.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.key = k
 }
 
 // capturing returns the order for which a pod is being captured; s.mu is held.
@@ -78,73 +85,98 @@ func (s *orders) busy(podUID string) bool {
 	return s.capturing(podUID) != nil
 }
 
-// done reports whether an order's checkpoint keeps nobody waiting any more.
-func (s *orders) done(k snapshot.Key) bool {
+// done reports whether the checkpoint for an asker keeps nobody waiting any more.
+func (s *orders) done(a asker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.all[k]
+	o := s.all[a]
 	return o != nil && (o.spooled || o.ended)
 }
 
-// plan returns the plan of the order for which a pod is being captured, or nil.
+// plan returns the plan of the order for which it is a pod's turn, or nil: then it is captured, if at
+// all, for somebody else, though an order may wait for its turn.
 func (s *orders) plan(podUID string) *rules.Plan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.capturing(podUID); o != nil {
+	if o := s.capturing(podUID); o != nil && o.key.Name != "" {
 		return o.plan
 	}
 	return nil
 }
 
-// state returns an order as it is now.
-func (s *orders) state(k snapshot.Key) (o order, ok bool) {
+// of returns the order of an asker as it is now.
+func (s *orders) of(a asker) (o order, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.all[k]
+	p := s.all[a]
 	if p == nil {
 		return order{}, false
 	}
 	return *p, true
 }
 
-// answered notes that an order has been answered.
-func (s *orders) answered(k snapshot.Key) {
+// state returns the order of a snapshot as it is now.
+func (s *orders) state(k snapshot.Key) (o order, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.all[k]; o != nil {
+	p := s.keyed(k)
+	if p == nil {
+		return order{}, false
+	}
+	return *p, true
+}
+
+// keyed returns the order of a snapshot, or nil; s.mu is held.
+func (s *orders) keyed(k snapshot.Key) *order {
+	for _, o := range s.all {
+		if o.key == k {
+			return o
+		}
+	}
+	return nil
+}
+
+// answered notes that an asker has been answered.
+func (s *orders) answered(a asker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.all[a]; o != nil {
 		o.answered = true
 	}
 }
 
-// close forgets the order of a snapshot whose answer was seen, at the end of its checkpoint.
-func (s *orders) close(k snapshot.Key) {
+// close forgets the order of an asker that has seen the answer, at the end of its checkpoint. It
+// reports whether there is none any more.
+func (s *orders) close(a asker) (none bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.all[k]; o != nil {
+	if o := s.all[a]; o != nil {
 		o.closed = true
 		s.forget(o)
 	}
+	return s.all[a] == nil
 }
 
-// gone forgets the orders of an object that asks no more, except for one snapshot, at the end of
-// their checkpoints.
-func (s *orders) gone(d door, except snapshot.Key) {
+// gone forgets the orders of an object that no longer asks, except for one request, at the end of their
+// checkpoints.
+func (s *orders) gone(d door, except asker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.all {
-		if o.door == d && o.key != except {
+		if o.door == d && o.asker != except {
 			o.closed = true
 			s.forget(o)
 		}
 	}
 }
 
-// end notes the end of an order's checkpoint.
-func (s *orders) end(o *order, err error) {
+// end notes the end of an order's checkpoint, and returns the snapshot's key.
+func (s *orders) end(o *order, err error) snapshot.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o.ended, o.err, o.spooled = true, err, o.spooled || err == nil
 	s.forget(o)
+	return o.key
 }
 
 // captured notes that a snapshot is restorable on this node, and returns its order; nil: there is
@@ -152,7 +184,7 @@ func (s *orders) end(o *order, err error) {
 func (s *orders) captured(k snapshot.Key) *order {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.all[k]
+	o := s.keyed(k)
 	if o == nil || o.spooled {
 		return nil
 	}
@@ -163,6 +195,6 @@ func (s *orders) captured(k snapshot.Key) *order {
 // forget removes an order of which nothing more is to come; s.mu is held.
 func (s *orders) forget(o *order) {
 	if o.closed && o.ended {
-		delete(s.all, o.key)
+		delete(s.all, o.asker)
 	}
 }

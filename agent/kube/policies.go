@@ -80,6 +80,8 @@ func (c *Cluster) serveConfig(ctx context.Context, name client.ObjectKey) (recon
 		ok, reason, message = false, podsnapshotv1.ReasonInvalid, err.Error()
 	} else if err := c.reach(ctx, location); err != nil {
 		ok, reason, message = false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
+	} else if c.node.OwnDisk(location) {
+		message = "the store answers; it is a disk of each node's own: a snapshot is restored only on the node where it was made"
 	}
 	if err := c.setReady(ctx, config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok, reason, message); err != nil {
 		return reconcile.Result{}, err

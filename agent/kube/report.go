@@ -23,7 +23,7 @@ import (
 type report struct {
 	pod      agent.PodRef
 	key      snapshot.Key
-	restored bool
+	restored bool   // its time of use is to be written
 	patch    []byte // of the pod's status; nil: it is written
 	until    time.Time
 }
@@ -31,7 +31,7 @@ type report struct {
 const (
 	// maxReports bounds how many reports wait for the API server.
 	maxReports = 1000
-	// writeTime is how long Restored waits for the API server.
+	// writeTime is how long Restored and NotRestored wait for the API server.
 	writeTime = 2 * time.Second
 	// reportTime is how long a report is tried again.
 	reportTime = 10 * time.Minute
@@ -39,41 +39,60 @@ const (
 	reportPause = 200 * time.Millisecond
 )
 
-// Restored implements agent.Cluster: it writes the condition PodRestored before it returns, if the API
-// server answers in time, and else goes on trying by itself.
-func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.Key, failure error) {
-	c.attempts.note(ref, failure)
+// Restored implements agent.Cluster: it writes the condition PodRestored before it returns. An error says that the API
+// server did not answer in time. Nothing of the report is kept then, for this process may end before the API server
+// is back; the pod's shim lives as long as the pod.
+func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.Key) error {
+	c.attempts.note(ref, nil)
 	condition := corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
 		Message: fmt.Sprintf("Successfully restored the pod from PodSnapshot %s", key),
 	}
-	if failure != nil {
-		condition.Status, condition.Reason = corev1.ConditionFalse, podsnapshotv1.ReasonFailedToRestore
-		condition.Message = rules.Message(failure.Error())
+	r := report{pod: ref, key: key, restored: true, patch: conditionPatch(ref, condition)}
+	if !c.tryReport(ctx, &r) {
+		return fmt.Errorf("the API server has not been told within %v that pod %s is restored from %s", writeTime, ref, key)
 	}
+	c.event(ref, key, corev1.EventTypeNormal, actionRestore, condition.Message)
+	c.reportLater(r)
+	return nil
+}
+
+// NotRestored implements agent.Cluster: it writes the condition PodRestored before it returns, if the API server
+// answers in time, and else goes on trying by itself.
+func (c *Cluster) NotRestored(ctx context.Context, ref agent.PodRef, key snapshot.Key, failure error) {
+	c.attempts.note(ref, failure)
+	r := report{pod: ref, key: key, patch: conditionPatch(ref, corev1.PodCondition{
+		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
+		Reason: podsnapshotv1.ReasonFailedToRestore, Message: rules.Message(failure.Error()),
+	})}
+	written := c.tryReport(ctx, &r)
+	c.event(ref, key, corev1.EventTypeWarning, actionRestore, "Failed to restore the pod: "+failure.Error())
+	if !written {
+		c.reportLater(r)
+	}
+}
+
+// tryReport writes the condition of a pod within writeTime, and reports whether nothing is left to write.
+func (c *Cluster) tryReport(ctx context.Context, r *report) bool {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	r := report{pod: ref, key: key, restored: failure == nil, patch: conditionPatch(ref, condition), until: time.Now().Add(reportTime)}
-	for r.patch != nil && !c.writeReport(ctx, &r) {
+	for !c.writeReport(ctx, r) {
 		select {
 		case <-time.After(reportPause):
-			continue
 		case <-ctx.Done():
+			return false
 		}
-		break
 	}
-	if failure != nil {
-		c.event(ref, key, corev1.EventTypeWarning, actionRestore, "Failed to restore the pod: "+failure.Error())
-	} else {
-		c.event(ref, key, corev1.EventTypeNormal, actionRestore, condition.Message)
-	}
-	if r.patch == nil && !r.restored {
-		return
-	}
+	return true
+}
+
+// reportLater has what is left of a report written beside.
+func (c *Cluster) reportLater(r report) {
+	r.until = time.Now().Add(reportTime)
 	select {
 	case c.reports <- r:
 	default:
-		c.log.Error("too much waits for the API server; a restore is not reported", "pod", ref.String())
+		c.log.Error("too much waits for the API server; a restore is not reported", "pod", r.pod.String())
 	}
 }
 

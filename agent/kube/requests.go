@@ -2,6 +2,7 @@ package kube
 
 import (
 	"sync"
+	"time"
 
 	"diapause.dev/agent"
 	"diapause.dev/api/snapshot"
@@ -10,17 +11,39 @@ import (
 // requests are the agent's requests as its journal has them, by the snapshot they make; the newest
 // of each. Its methods may be called concurrently.
 type requests struct {
-	mu  sync.Mutex
-	all map[snapshot.Key]agent.Request
+	mu     sync.Mutex
+	all    map[snapshot.Key]heard
+	marked map[mark]snapshot.Key
+	turns  int
 }
 
-func newRequests() *requests { return &requests{all: make(map[snapshot.Key]agent.Request)} }
+// heard is a request that was heard of.
+type heard struct {
+	agent.Request
+	turn  int // the how manieth it was
+	since time.Time
+}
+
+func newRequests() *requests {
+	return &requests{all: make(map[snapshot.Key]heard), marked: make(map[mark]snapshot.Key)}
+}
 
 // put takes the word of the agent for a request's next step.
 func (r *requests) put(q agent.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all[q.Key] = q
+	r.keep(q)
+}
+
+// keep is put; r.mu is held.
+func (r *requests) keep(q agent.Request) {
+	h, ok := r.all[q.Key]
+	if !ok || h.ID != q.ID {
+		r.turns++
+		h.turn, h.since = r.turns, time.Now()
+	}
+	h.Request = q
+	r.all[q.Key], r.marked[markOf(q.Key)] = h, q.Key
 }
 
 // load takes what the journal holds, oldest first, unless something newer has been told meanwhile.
@@ -31,15 +54,40 @@ func (r *requests) load(all []agent.Request) {
 		if old, ok := r.all[q.Key]; ok && (old.ID == q.ID || q.Created.Before(old.Created)) {
 			continue
 		}
-		r.all[q.Key] = q
+		r.keep(q)
+		if h := r.all[q.Key]; q.Stage == agent.StageReplicated || q.Stage == agent.StageFailed { // long ago
+			h.since = time.Time{}
+			r.all[q.Key] = h
+		}
 	}
+}
+
+// find returns the key of a request whose name says something of who asked.
+func (r *requests) find(m mark) (snapshot.Key, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, ok := r.marked[m]
+	return k, ok
+}
+
+// before returns the snapshots of a pod's requests that were heard of before another one, though not
+// longer ago than some time, and that have not failed.
+func (r *requests) before(q agent.Request, ago time.Duration) (out []snapshot.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, h := range r.all {
+		if h.Stage != agent.StageFailed && h.turn < r.all[q.Key].turn && h.Pod.String() == q.Pod.String() && time.Since(h.since) < ago {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 func (r *requests) get(k snapshot.Key) (agent.Request, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	q, ok := r.all[k]
-	return q, ok
+	h, ok := r.all[k]
+	return h.Request, ok
 }
 
 // drop forgets a request of which nothing more is to be told, unless there is a newer one.
@@ -48,6 +96,9 @@ func (r *requests) drop(q agent.Request) {
 	defer r.mu.Unlock()
 	if r.all[q.Key].ID == q.ID {
 		delete(r.all, q.Key)
+		if m := markOf(q.Key); r.marked[m] == q.Key {
+			delete(r.marked, m)
+		}
 	}
 }
 
@@ -59,6 +110,11 @@ func (r *requests) keys() (out []snapshot.Key) {
 		out = append(out, k)
 	}
 	return out
+}
+
+// stopping reports whether a pod is still to be stopped whose snapshot was made.
+func stopping(q agent.Request) bool {
+	return q.Stage == agent.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == ""
 }
 
 // spooled reports whether a request's snapshot was restorable on its node at some time.

@@ -318,12 +318,14 @@ func TestRestored(t *testing.T) {
 		}
 		return restored(pod)
 	}
-	r.Restored(t.Context(), refOf(pod), k, errors.New("no memory"))
+	r.NotRestored(t.Context(), refOf(pod), k, errors.New("no memory"))
 	if c := read(); c.Status != corev1.ConditionFalse || c.Reason != podsnapshotv1.ReasonFailedToRestore || c.Message != "no memory" {
 		t.Errorf("condition %+v", c)
 	}
 	w.event(pod, corev1.EventTypeWarning, "Failed to restore the pod: no memory")
-	r.Restored(t.Context(), refOf(pod), k, nil)
+	if err := r.Restored(t.Context(), refOf(pod), k); err != nil {
+		t.Error(err)
+	}
 	want := "Successfully restored the pod from PodSnapshot " + w.ns + "/" + s.Name
 	if c := read(); c.Status != corev1.ConditionTrue || c.Reason != podsnapshotv1.ReasonRestored || c.Message != want || c.LastTransitionTime.IsZero() {
 		t.Errorf("condition %+v", c)
@@ -345,14 +347,16 @@ func TestRestoredAnother(t *testing.T) {
 	pod := w.pod(a, "web")
 	gone := refOf(pod)
 	gone.UID = "another"
-	r.Restored(t.Context(), gone, snapshot.Key{Namespace: w.ns, Name: "s"}, nil)
+	if err := r.Restored(t.Context(), gone, snapshot.Key{Namespace: w.ns, Name: "s"}); err != nil {
+		t.Error(err)
+	}
 	if err := api.client.Get(t.Context(), keyOf(pod), pod); err != nil || restored(pod) != nil {
 		t.Errorf("condition %+v, %v", restored(pod), err)
 	}
 }
 
-// TestRestoredLater: an API server that is away does not keep Restored longer than allowed, and hears
-// of the restore when it is back.
+// TestRestoredLater: while the API server is unreachable, Restored and NotRestored return in time. The agent retries a
+// failure itself. A success fails instead, and the shim, which outlives the agent, reports it again.
 func TestRestoredLater(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -371,10 +375,14 @@ func TestRestoredLater(t *testing.T) {
 	away.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	r.Restored(ctx, refOf(pod), snapshot.Key{Namespace: w.ns, Name: "s"}, nil)
+	k := snapshot.Key{Namespace: w.ns, Name: "s"}
+	if err := r.Restored(ctx, refOf(pod), k); err == nil {
+		t.Error("no error, though the API server was away")
+	}
+	r.NotRestored(ctx, refOf(pod), k, errors.New("no memory"))
 	away.Store(false)
 	until(w, pod, func(p *corev1.Pod) error {
-		if c := restored(p); c == nil || c.Status != corev1.ConditionTrue {
+		if c := restored(p); c == nil || c.Status != corev1.ConditionFalse {
 			return fmt.Errorf("condition %+v", c)
 		}
 		return nil

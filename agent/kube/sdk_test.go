@@ -240,7 +240,9 @@ func (s sdk) restoredFrom(t *testing.T, r *running, pod *corev1.Pod, want string
 	if err != nil || got.Snapshot.Name != want {
 		t.Fatalf("pod %s gets %+v, %v; want %s", pod.Name, got, err, want)
 	}
-	r.Restored(t.Context(), refOf(pod), got.Snapshot, nil)
+	if err := r.Restored(t.Context(), refOf(pod), got.Snapshot); err != nil {
+		t.Error(err)
+	}
 	if err := api.client.Get(t.Context(), keyOf(pod), pod); err != nil {
 		t.Fatal(err)
 	}

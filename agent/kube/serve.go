@@ -18,12 +18,12 @@ import (
 // undoes an answer that is there already.
 type asked interface {
 	door() door
-	key() snapshot.Key
+	asker() asker
 	podName() string
 	// taken returns the pod for which this agent has taken the request up; empty: not yet.
 	taken() (podUID string)
 	take(ctx context.Context, pod *corev1.Pod) error
-	complete(ctx context.Context) error
+	complete(ctx context.Context, k snapshot.Key) error
 	fail(ctx context.Context, why string) error
 }
 
@@ -33,33 +33,83 @@ func (c *Cluster) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 	if uid := a.taken(); pod != nil && uid != "" && string(pod.UID) != uid {
 		pod = nil // another one of that name
 	}
-	if o, ok := c.orders.state(a.key()); ok && o.answered {
+	if o, ok := c.orders.of(a.asker()); ok && o.answered {
 		return nil
 	}
-	switch out, why := c.outcome(ctx, a.key()); out {
+	k, err := c.beganFor(ctx, a)
+	if err != nil {
+		return err
+	}
+	switch out, why := c.outcome(ctx, a.asker(), k); out {
 	case failed:
 		return c.refuse(ctx, a, pod, why)
-	case safe:
-		s, err := c.podSnapshot(ctx, a.key())
-		if err == nil && s != nil && rules.Lost(s) {
-			return c.refuse(ctx, a, pod, rules.WhyNotReady(s))
-		}
-		if err != nil || s == nil || !rules.Ready(s) {
-			c.snapshots.kick(named(a.key())) // and then comes back here
+	case runsOn, safe:
+		ready, lost, err := c.published(ctx, k)
+		switch {
+		case err != nil:
 			return err
+		case lost != "":
+			return c.refuse(ctx, a, pod, lost)
+		case !ready:
+			return nil // published has it come back here
+		case out == runsOn:
+			return c.refuse(ctx, a, pod, fmt.Sprintf("PodSnapshot %s was made, but the pod was not stopped and runs on: %s", k, why))
 		}
-		return c.answer(a, a.complete(ctx))
+		return c.answer(a, a.complete(ctx, k))
 	case underWay:
 		return nil
 	}
 	return c.takeUp(ctx, a, pod)
 }
 
+// published reports whether the PodSnapshot of a checkpoint that has succeeded is Ready, or why it will never be. Else it
+// has the PodSnapshot looked at, after which whoever asked is looked at again.
+func (c *Cluster) published(ctx context.Context, k snapshot.Key) (ready bool, lost string, err error) {
+	s, err := c.podSnapshot(ctx, k)
+	switch {
+	case err != nil:
+	case s != nil && rules.Lost(s):
+		return false, rules.WhyNotReady(s), nil
+	case s != nil && rules.Ready(s):
+		return true, "", nil
+	case s == nil:
+		q, known := c.requests.get(k)
+		if !known {
+			break
+		}
+		there, err := c.stored(ctx, q)
+		if err == nil && !there {
+			return false, fmt.Sprintf("snapshot %s was removed before it became a PodSnapshot", k), nil
+		}
+	}
+	c.snapshots.kick(named(k))
+	return false, "", err
+}
+
+// beganFor returns the key of the snapshot that was begun for a request; zero: none was. What this node
+// has forgotten of it, though it took the request up, its PodSnapshot may tell.
+func (c *Cluster) beganFor(ctx context.Context, a asked) (snapshot.Key, error) {
+	k := c.keyOf(a.asker())
+	if k.Name != "" || a.taken() == "" {
+		return k, nil
+	}
+	var all podsnapshotv1.PodSnapshotList
+	if err := c.client.List(ctx, &all, client.InNamespace(a.asker().namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return k, fmt.Errorf("read PodSnapshots of namespace %s: %w", a.asker().namespace, err)
+	}
+	for i := range all.Items {
+		if k := keyOf(&all.Items[i]); a.asker().made(k) {
+			return k, nil
+		}
+	}
+	return k, nil
+}
+
 // takeUp begins a request of which nobody has heard yet, if it is its turn.
 func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 	switch {
 	case pod == nil && a.taken() != "":
-		return c.refuse(ctx, a, nil, fmt.Sprintf("pod %s/%s was gone before it was checkpointed", a.key().Namespace, a.podName()))
+		return c.refuse(ctx, a, nil, fmt.Sprintf("pod %s/%s was gone before it was checkpointed", a.asker().namespace, a.podName()))
 	case pod == nil:
 		return nil // it is on another node
 	case c.orders.busy(string(pod.UID)):
@@ -82,14 +132,15 @@ func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 			return err
 		}
 	}
-	return c.begin(&order{key: a.key(), pod: refOf(pod), plan: plan, door: a.door()})
+	c.begin(&order{asker: a.asker(), pod: refOf(pod), plan: plan, door: a.door()})
+	return nil
 }
 
 // refuse answers with the reason why there is no snapshot, and tells it on the pod.
 func (c *Cluster) refuse(ctx context.Context, a asked, pod *corev1.Pod, why string) error {
 	err := a.fail(ctx, why)
 	if err == nil && pod != nil {
-		c.event(refOf(pod), a.key(), corev1.EventTypeWarning, actionCheckpoint, fmt.Sprintf("Failed to checkpoint the pod: %s", why))
+		c.event(refOf(pod), a.asker().about(), corev1.EventTypeWarning, actionCheckpoint, fmt.Sprintf("Failed to checkpoint the pod: %s", why))
 	}
 	return c.answer(a, err)
 }
@@ -99,15 +150,14 @@ func (c *Cluster) answer(a asked, err error) error {
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	c.orders.answered(a.key())
+	c.orders.answered(a.asker())
 	return nil
 }
 
 // close ends a request whose answer was seen.
 func (c *Cluster) close(a asked) error {
-	k := a.key()
-	c.orders.close(k)
-	if _, ok := c.orders.state(k); ok {
+	k := c.keyOf(a.asker())
+	if !c.orders.close(a.asker()) {
 		return nil
 	}
 	if e, ok := c.ledger.get(k); ok && (e.Deleted || e.Published == "") {

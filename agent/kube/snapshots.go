@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,7 +35,9 @@ func (c *Cluster) serveSnapshot(ctx context.Context, r reconcile.Request) (recon
 	case s == nil && e.Published != "":
 		return reconcile.Result{}, c.serveDeleted(ctx, e)
 	case s == nil:
-		if s, err = c.publishIfDue(ctx, k, e); err != nil || s == nil {
+		if s, err = c.publishIfDue(ctx, k, e); errors.Is(err, errEarly) {
+			return reconcile.Result{RequeueAfter: conflictPause}, nil
+		} else if err != nil || s == nil {
 			return reconcile.Result{}, err
 		}
 	case s.DeletionTimestamp != nil:
@@ -51,6 +54,9 @@ func (c *Cluster) publishIfDue(ctx context.Context, k snapshot.Key, e entry) (*p
 	q, known := c.requests.get(k)
 	if !known {
 		return nil, nil
+	}
+	if c.early(q) {
+		return nil, errEarly
 	}
 	if q.Stage == agent.StageFailed || spooled(q) {
 		there, err := c.stored(ctx, q)
@@ -95,7 +101,7 @@ func (c *Cluster) doorOf(ctx context.Context, e entry) (d door, open bool) {
 	if e.Trigger != "" {
 		t := new(podsnapshotv1.PodSnapshotManualTrigger)
 		err := c.client.Get(ctx, client.ObjectKey{Namespace: e.Key.Namespace, Name: e.Trigger}, t)
-		return d, err == nil && nameFor(t.UID) == e.Key.Name && !rules.Ended(t)
+		return d, err == nil && triggerAsker(t).made(e.Key) && !rules.Ended(t)
 	}
 	d.pod = e.Pod.Name
 	pod, err := c.onNode(ctx, client.ObjectKey{Namespace: e.Key.Namespace, Name: e.Pod.Name})
@@ -104,7 +110,7 @@ func (c *Cluster) doorOf(ctx context.Context, e entry) (d door, open bool) {
 	}
 	id := pod.Annotations[podsnapshotv1.AnnotationCheckpoint]
 	s := ParseStatus(pod)
-	return d, nameForAnnotation(pod.UID, id) == e.Key.Name && (s.ID != id || s.State == StateCheckpointing)
+	return d, annotationAsker(pod.Namespace, pod.UID, id).made(e.Key) && (s.ID != id || s.State == StateCheckpointing)
 }
 
 // publish creates the PodSnapshot of a request. It returns nil if its namespace is gone or going.
@@ -132,8 +138,9 @@ func (c *Cluster) publish(ctx context.Context, q agent.Request, e entry) (*podsn
 	case err != nil:
 		return nil, fmt.Errorf("create PodSnapshot %s: %w", q.Key, err)
 	}
+	c.seen(s)
 	c.latest.put(s)
-	e.Key, e.Pod, e.Published = q.Key, q.Pod, string(s.UID)
+	e.Key, e.UID, e.Pod, e.Published = q.Key, q.SnapshotUID, q.Pod, string(s.UID)
 	return s, c.ledger.put(e)
 }
 
@@ -197,9 +204,9 @@ func (c *Cluster) prepareLocal(ctx context.Context, pod *corev1.Pod) (*rules.Pla
 
 // progress writes into the status of one of this node's PodSnapshots how far it has come.
 func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
-	k, was := keyOf(s), rules.Ready(s)
-	q, known := c.requests.get(k)
-	if known || !rules.Replicated(s) && !rules.Lost(s) {
+	k, was, bad := keyOf(s), rules.Ready(s), rules.Lost(s) || rules.NotInStore(s) != ""
+	q, known := c.requestOf(s)
+	if known || !c.settled(s) {
 		p, err := c.progressOf(ctx, s)
 		if err != nil {
 			return err
@@ -207,8 +214,13 @@ func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 		if err := c.writeProgress(ctx, s, p); err != nil {
 			return err
 		}
-		if p.Replicated || p.Failed != "" || p.NotInStore != "" {
-			c.requests.drop(q)
+		if !bad {
+			c.tellBad(s)
+		}
+		if known && (p.Replicated || p.Failed != "" || p.NotInStore != "") {
+			if err := c.release(q); err != nil {
+				return err
+			}
 		}
 	}
 	if !rules.Ready(s) && !rules.Lost(s) {
@@ -223,6 +235,45 @@ func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 	}
 	c.event(e.Pod, k, corev1.EventTypeNormal, actionCheckpoint, fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
 	return c.correct(ctx, s, q.Store)
+}
+
+// requestOf returns the request that made a PodSnapshot's snapshot. Another one of the same name, which failed because
+// the name was taken or before that was found out, says nothing of it.
+func (c *Cluster) requestOf(s *podsnapshotv1.PodSnapshot) (agent.Request, bool) {
+	q, known := c.requests.get(keyOf(s))
+	if !known || q.SnapshotUID != s.Annotations[podsnapshotv1.AnnotationSnapshotUID] {
+		return agent.Request{}, false
+	}
+	return q, true
+}
+
+// settled reports whether what a PodSnapshot says stays true, as far as its node goes.
+func (c *Cluster) settled(s *podsnapshotv1.PodSnapshot) bool {
+	return rules.Lost(s) || rules.NodeLocal(s) || rules.Replicated(s) && !c.node.OwnDisk(rules.StoredAt(s))
+}
+
+// tellBad tells on the pod what has become of its snapshot, after that was captured.
+func (c *Cluster) tellBad(s *podsnapshotv1.PodSnapshot) {
+	e, _ := c.ledger.get(keyOf(s))
+	switch why := rules.NotInStore(s); {
+	case rules.Lost(s) && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint):
+		c.event(e.Pod, keyOf(s), corev1.EventTypeWarning, actionCheckpoint, fmt.Sprintf("PodSnapshot %s is lost: %s", keyOf(s), rules.WhyNotReady(s)))
+	case !rules.Lost(s) && why != "":
+		c.event(e.Pod, keyOf(s), corev1.EventTypeWarning, actionCheckpoint, fmt.Sprintf("PodSnapshot %s can be restored on node %s alone: %s", keyOf(s), c.cfg.NodeName, why))
+	}
+}
+
+// release forgets a request of which nothing more is to be told, except what its asker may still have to be
+// told.
+func (c *Cluster) release(q agent.Request) error {
+	if e, ok := c.ledger.get(q.Key); ok && q.RunsOn != "" {
+		e.RunsOn = q.RunsOn
+		if err := c.ledger.put(e); err != nil {
+			return err
+		}
+	}
+	c.requests.drop(q)
+	return nil
 }
 
 // correct writes what the manifest says of the runsc that the pod ran, which is not the node's if
@@ -263,14 +314,19 @@ func (c *Cluster) writeProgress(ctx context.Context, s *podsnapshotv1.PodSnapsho
 func (c *Cluster) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (rules.Progress, error) {
 	k, p := keyOf(s), rules.Progress{OriginNode: c.cfg.NodeName}
 	o, ordered := c.orders.state(k)
-	q, known := c.requests.get(k)
-	p.StoredAt = cmp.Or(q.Store, c.cfg.Store)
+	q, known := c.requestOf(s)
+	p.StoredAt = cmp.Or(q.Store, rules.StoredAt(s), c.cfg.Store)
+	p.OwnDisk = c.node.OwnDisk(p.StoredAt)
 	switch {
+	case !known && rules.StoredAt(s) != "":
+		p.Spooled, p.Replicated = true, true
+		return p, nil
 	case known && q.Stage == agent.StageReplicated:
 		p.Spooled, p.Replicated = true, true
 		return p, nil
 	case known && q.Stage != agent.StageFailed, ordered && !known && !o.ended:
 		p.Spooled = known && spooled(q) || ordered && o.spooled
+		p.Waiting = q.Waiting
 		return p, nil
 	}
 	local, err := c.node.HasLocal(ctx, k)

@@ -57,7 +57,7 @@ func (n *fakeNode) RemoveStored(ctx context.Context, k snapshot.Key, uid, locati
 	if s, ok := realStores.Load(location); ok {
 		return s.(*storage.Store).Remove(ctx, k)
 	}
-	return n.disk.stores.remove(location, k)
+	return n.disk.stores.remove(location, k, uid)
 }
 
 // OwnDisk knows the disks that tests have made.

@@ -270,15 +270,7 @@ func TestSnapshotDeletedMeanwhile(t *testing.T) {
 
 // TestStop: the policy asks that the pod ends.
 func TestStop(t *testing.T) {
-	w := newWorld(t)
-	p := w.policy("policy")
-	if err := api.client.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
-		t.Fatal(err)
-	}
-	p.Spec.TriggerConfig.PostCheckpoint = podsnapshotv1.PostCheckpointStop
-	if err := api.client.Update(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	w := stopping(t)
 	node := w.node("a")
 	var stopped atomic.Bool
 	w.start(node, func(n *fakeNode, _ *kube.Config) {

@@ -28,7 +28,7 @@ func targetOf(o client.Object) []string {
 func (c *Cluster) serveTrigger(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	t := new(podsnapshotv1.PodSnapshotManualTrigger)
 	if err := c.client.Get(ctx, r.NamespacedName, t); apierrors.IsNotFound(err) {
-		c.orders.gone(door{in: r.Namespace, trigger: r.Name}, snapshot.Key{})
+		c.orders.gone(door{in: r.Namespace, trigger: r.Name}, asker{})
 		return reconcile.Result{}, nil
 	} else if err != nil {
 		return reconcile.Result{}, err
@@ -75,7 +75,7 @@ func (c *Cluster) firstTrigger(ctx context.Context, pod agent.PodRef) (string, e
 	}
 	waiting := all.Items[:0]
 	for _, t := range all.Items {
-		if !c.orders.done(snapshot.Key{Namespace: t.Namespace, Name: nameFor(t.UID)}) {
+		if !c.orders.done(triggerAsker(&t)) {
 			waiting = append(waiting, t)
 		}
 	}
@@ -124,9 +124,7 @@ func (a *askedByTrigger) door() door {
 	return door{in: a.t.Namespace, trigger: a.t.Name}
 }
 
-func (a *askedByTrigger) key() snapshot.Key {
-	return snapshot.Key{Namespace: a.t.Namespace, Name: nameFor(a.t.UID)}
-}
+func (a *askedByTrigger) asker() asker { return triggerAsker(a.t) }
 
 func (a *askedByTrigger) podName() string { return a.t.Spec.TargetPod }
 
@@ -138,8 +136,8 @@ func (a *askedByTrigger) take(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-func (a *askedByTrigger) complete(ctx context.Context) error {
-	return a.write(ctx, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Complete(t, a.key().Name) })
+func (a *askedByTrigger) complete(ctx context.Context, k snapshot.Key) error {
+	return a.write(ctx, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Complete(t, k.Name) })
 }
 
 func (a *askedByTrigger) fail(ctx context.Context, why string) error {

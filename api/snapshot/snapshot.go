@@ -48,6 +48,8 @@ type Meta struct {
 	Parent   *Key      `json:"parent,omitempty"` // lineage; nil: none
 	Pod      Pod       `json:"pod"`
 	Timeline []Stage   `json:"timeline,omitempty"`
+	// Memory is how many bytes of pages a restore allocates in memory, those in files on a disk aside; 0: not known.
+	Memory int64 `json:"memory,omitempty"`
 	// Overflow is how many bytes were captured past the arena, in the spool file.
 	Overflow int64 `json:"overflow,omitempty"`
 }
@@ -80,12 +82,22 @@ type Pod struct {
 	RuntimeHandler string          `json:"runtimeHandler,omitempty"`
 	Sandbox        json.RawMessage `json:"sandbox,omitempty"` // runtime.v1.PodSandboxConfig
 	Containers     []Container     `json:"containers,omitempty"`
+	// Ended are containers that had ended and were not running again, in order of creation.
+	Ended []EndedContainer `json:"ended,omitempty"`
+}
+
+// EndedContainer is a container that had ended when the snapshot was made.
+type EndedContainer struct {
+	Container
+	ExitCode int32 `json:"exitCode"`
 }
 
 // Container is the recorded configuration of one container, in order of creation.
 type Container struct {
 	Name   string          `json:"name"`
 	Config json.RawMessage `json:"config"` // runtime.v1.ContainerConfig
+	// Terminal is how the container's terminal is set; nil: it has none, or that is not known.
+	Terminal *Terminal `json:"terminal,omitempty"`
 }
 
 // Stage is one step of a checkpoint. The stages of a timeline follow each other without a gap, so

@@ -62,7 +62,9 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.RequestDir, "request-dir", "/run/diapause/requests", "directory for requests under way; a tmpfs")
 	f.StringVar(&cfg.StoppedDir, "stopped-dir", "/run/diapause/stopped", "directory of markers that tell the shim which sandboxes were stopped")
 	f.StringVar(&cfg.StateDir, "state-dir", "/var/lib/diapause", "directory of the journal and the spool; must survive a reboot")
-	f.StringVar(&cfg.Store, "store", "dir:/var/lib/diapause/store", "where snapshots live: dir:/path or gs://bucket/prefix")
+	f.StringVar(&cfg.Store, "store", agent.DefaultStore, "where snapshots live: dir:/path or gs://bucket/prefix")
+	f.StringVar(&cfg.StoreID, "store-id", "", "identity that the store must have, as diapause store stat shows it; no store is made then (default: the one that it had when this node opened it first)")
+	f.BoolVar(&cfg.AcceptNetworkDirectory, "accept-network-directory", false, "use a directory for a store though nodes may see late there what others have done: on NFS with caches, SMB, FUSE, 9p. Snapshots may be lost")
 	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
 	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml", "configuration file of the shim (containerd's ConfigPath)")
 	f.Int64Var(&cfg.Arena, "arena", 2<<30, "most bytes of memory for what one checkpoint captures; the rest goes to a file in the spool, which makes the pause longer")
@@ -77,7 +79,7 @@ func command() *cobra.Command {
 	cluster.register(f)
 	cfg.Version = version.Own()
 	cmd.Version = cfg.Version
-	cmd.AddCommand(installCommand(), uninstallCommand())
+	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand())
 	return cmd
 }
 

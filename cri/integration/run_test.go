@@ -98,13 +98,18 @@ func TestRecordAndRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer removePod(t, pod.ID)
-	if want := []string{"sandbox", "create second", "create first", "start second", "start first"}; !slices.Equal(stages, want) {
+	want := []string{"sandbox", "create over", "create second", "create first", "start over", "start second", "start first"}
+	if !slices.Equal(stages, want) {
 		t.Errorf("stages %q, want %q", stages, want)
 	}
 	if !pod.Ready || pod.Name != "copy" || pod.Namespace != "default" || pod.Annotations["example.com/a"] != "b" || pod.Labels["app"] != "x" {
 		t.Errorf("pod %+v", pod)
 	}
-	out, code, err := node.Exec(ctx, pod.Containers[0].ID, "/bin/sh", "-c", "hostname; tr '\\0' '\\n' < /proc/1/environ")
+	second := slices.IndexFunc(pod.Containers, func(c cri.Container) bool { return c.Name == "second" })
+	if second < 0 {
+		t.Fatalf("containers %+v", pod.Containers)
+	}
+	out, code, err := node.Exec(ctx, pod.Containers[second].ID, "/bin/sh", "-c", "hostname; tr '\\0' '\\n' < /proc/1/environ")
 	if err != nil || code != 0 || !strings.HasPrefix(out, "copy\n") || !strings.Contains(out, "A=1") {
 		t.Errorf("in the pod: %q, %d, %v", out, code, err)
 	}

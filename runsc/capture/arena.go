@@ -171,23 +171,22 @@ func readFull(fd int, p []byte, off int64) error {
 // Overflow returns how many bytes did not fit into memory.
 func (a *Arena) Overflow() int64 { return a.overflow.end.Load() }
 
-// Seal makes what was captured readable with Slice. Capture must not be called any more.
-func (a *Arena) Seal() error { return a.overflow.seal() }
-
-// Slice returns the bytes [off, off+n) of pages.img. If they last, they stay as they are until Close,
+// Slice returns the bytes [off, off+n) of pages.img. Capture must not be called any more. If they last, they stay as they are until Close,
 // otherwise until the next call of Slice, which must come from the same goroutine.
 func (a *Arena) Slice(off, n int64) (data []byte, lasting bool, err error) {
 	limit := int64(len(a.mem))
 	end := off + n
 	switch {
-	case off < 0 || n < 0 || end > limit+int64(len(a.overflow.mapped)):
+	case off < 0 || n < 0 || end > limit+a.overflow.end.Load():
 		return nil, false, fmt.Errorf("bytes %d to %d were not captured", off, end)
 	case end <= limit:
 		return a.mem[off:end:end], true, nil
 	}
 	a.scratch = slices.Grow(a.scratch[:0], int(n))[:n]
 	inside := copy(a.scratch, a.mem[min(off, limit):])
-	a.overflow.read(a.scratch[inside:], max(off-limit, 0))
+	if err := a.overflow.read(a.scratch[inside:], max(off-limit, 0)); err != nil {
+		return nil, false, err
+	}
 	return a.scratch, false, nil
 }
 

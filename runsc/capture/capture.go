@@ -24,6 +24,7 @@ type Image struct {
 	Small     []Small  // in the order in which a restore reads them
 	Extents   []Extent // where the bytes of pages.img came from, in order
 	PagesSize int64    // bytes of pages.img
+	Memory    int64    // bytes of pages.img that were in memory, and not in a file on a disk
 }
 
 // Small is an image file that is kept whole.
@@ -141,7 +142,7 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 		case *smallFile:
 			im.Small = append(im.Small, Small{name, f.data})
 		case *pagesFile:
-			im.Extents, im.PagesSize = f.extents, int64(f.size)
+			im.Extents, im.PagesSize, im.Memory = f.extents, int64(f.size), int64(f.memory)
 		}
 	}
 	return im, nil

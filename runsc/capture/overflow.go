@@ -5,7 +5,9 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync/atomic"
 
@@ -15,10 +17,9 @@ import (
 // overflow is a nameless file for what does not fit into memory. It may be encrypted under a key that
 // is never written down: what a disk keeps of it, nobody reads.
 type overflow struct {
-	file   *os.File
-	block  cipher.Block // nil: not encrypted
-	end    atomic.Int64 // of the highest byte written
-	mapped []byte       // the file, once seal was called
+	file  *os.File
+	block cipher.Block // nil: not encrypted
+	end   atomic.Int64 // of the highest byte written
 }
 
 func newOverflow(dir string, encrypt bool) (*overflow, error) {
@@ -38,12 +39,8 @@ func newOverflow(dir string, encrypt bool) (*overflow, error) {
 }
 
 // crypt encrypts, or decrypts, the bytes from off on: AES-CTR, whose counter is the place in the file.
-// No place is written twice. It is a copy when nothing is encrypted.
+// No place is written twice.
 func (o *overflow) crypt(dst, src []byte, off int64) {
-	if o.block == nil {
-		copy(dst, src)
-		return
-	}
 	var iv, skipped [aes.BlockSize]byte
 	binary.BigEndian.PutUint64(iv[8:], uint64(off/aes.BlockSize))
 	stream := cipher.NewCTR(o.block, iv[:])
@@ -55,7 +52,9 @@ func (o *overflow) crypt(dst, src []byte, off int64) {
 // write writes p, which it may encrypt in place, at off. It is called concurrently for bytes that do not
 // overlap.
 func (o *overflow) write(p []byte, off int64) error {
-	o.crypt(p, p, off)
+	if o.block != nil {
+		o.crypt(p, p, off)
+	}
 	if _, err := o.file.WriteAt(p, off); err != nil {
 		return fmt.Errorf("write overflow: %w", err)
 	}
@@ -68,29 +67,27 @@ func (o *overflow) write(p []byte, off int64) error {
 	}
 }
 
-// seal makes what was written readable.
-func (o *overflow) seal() error {
-	n := o.end.Load()
-	if n == 0 {
-		return nil
+// read fills p with the bytes from off on. The file is read, not mapped: a disk that fails must not end the agent, which a
+// mapping does by SIGBUS.
+func (o *overflow) read(p []byte, off int64) error {
+	if off < 0 || off+int64(len(p)) > o.end.Load() {
+		return fmt.Errorf("bytes %d to %d were not captured", off, off+int64(len(p)))
 	}
-	m, err := unix.Mmap(int(o.file.Fd()), 0, int(n), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("map overflow: %w", err)
+	if _, err := o.file.ReadAt(p, off); err != nil {
+		return fmt.Errorf("read %s: bytes %d to %d: %w", o.file.Name(), off, off+int64(len(p)), noEOF(err))
 	}
-	o.mapped = m
+	if o.block != nil {
+		o.crypt(p, p, off)
+	}
 	return nil
 }
 
-// read fills p with the bytes from off on, which must be among those mapped.
-func (o *overflow) read(p []byte, off int64) { o.crypt(p, o.mapped[off:off+int64(len(p))], off) }
-
-func (o *overflow) close() error {
-	if o.mapped != nil {
-		if err := unix.Munmap(o.mapped); err != nil {
-			return fmt.Errorf("unmap overflow: %w", err)
-		}
-		o.mapped = nil
+// noEOF has a file that is shorter than what was written to it not look like the end of anything.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
 	}
-	return o.file.Close()
+	return err
 }
+
+func (o *overflow) close() error { return o.file.Close() }

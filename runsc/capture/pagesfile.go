@@ -32,6 +32,7 @@ type pagesFile struct {
 	limit   atomic.Uint64 // bytes of all registered memory files: each page is saved once at most
 	extents []Extent
 	size    uint64
+	memory  uint64 // bytes of size that come from sources in memory
 
 	writes chan write
 	done   chan stateio.Completion
@@ -127,14 +128,26 @@ func (f *pagesFile) add(w write, frs []memmap.FileRange) {
 			f.done <- stateio.Completion{ID: w.id, Err: unix.EINVAL}
 			return
 		}
-		f.extents = append(f.extents, Extent{w.file, fr})
+		f.addExtent(Extent{w.file, fr})
 	}
 	w.off = int64(f.size)
+	if f.sources.inMemory(w.file) {
+		f.memory += w.total
+	}
 	if f.size += w.total; f.size > min(f.limit.Load(), maxPagesSize) {
 		f.done <- stateio.Completion{ID: w.id, Err: unix.EFBIG}
 		return
 	}
 	f.writes <- w
+}
+
+// addExtent notes where bytes came from. Neighbours are one extent: memory that is not in pieces takes few of them.
+func (f *pagesFile) addExtent(e Extent) {
+	if n := len(f.extents); n > 0 && f.extents[n-1].File == e.File && f.extents[n-1].Range.End == e.Range.Start {
+		f.extents[n-1].Range.End = e.Range.End
+		return
+	}
+	f.extents = append(f.extents, e)
 }
 
 // Wait implements stateio.AsyncWriter.Wait.

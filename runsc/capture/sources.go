@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/runsc/sidecar"
 )
 
 // maxMemoryFiles bounds how many memory files a sandbox may register for one image file: the main
@@ -16,6 +18,7 @@ const maxMemoryFiles = 1 << 12
 type sources struct {
 	mu     sync.Mutex
 	fds    []int
+	disk   []bool // whether each is a file on a disk
 	closed bool
 }
 
@@ -31,8 +34,15 @@ func (s *sources) add(fd int32) (number, own int, err error) {
 	if err != nil {
 		return 0, -1, fmt.Errorf("duplicate memory file: %w", err)
 	}
-	s.fds = append(s.fds, own)
+	s.fds, s.disk = append(s.fds, own), append(s.disk, sidecar.OnDisk(own))
 	return len(s.fds) - 1, own, nil
+}
+
+// inMemory reports whether a memory file takes up memory for as long as it has pages.
+func (s *sources) inMemory(number int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return number < len(s.disk) && !s.disk[number]
 }
 
 func (s *sources) close() {

@@ -58,15 +58,13 @@ func (s *Stream) Cut() {
 
 // Seal makes what was written readable. Nothing is written after it.
 func (s *Stream) Seal() error {
-	if err := s.flush(); err != nil {
-		return err
-	}
+	err := s.flush()
 	s.buf = nil
-	return s.file.seal()
+	return err
 }
 
-// Read fills p with the bytes from off on, which must have been written.
-func (s *Stream) Read(p []byte, off int64) { s.file.read(p, off) }
+// Read fills p with the bytes from off on, which must have been written. After an error its content is unspecified.
+func (s *Stream) Read(p []byte, off int64) error { return s.file.read(p, off) }
 
 // Chunks cuts the stream into runs of at most size bytes.
 func (s *Stream) Chunks(size int64) iter.Seq[Run] {

@@ -38,7 +38,9 @@ func TestStream(t *testing.T) {
 			var begins []int64
 			for run := range s.Chunks(64 << 10) {
 				p := make([]byte, run.Len)
-				s.Read(p, run.Off)
+				if err := s.Read(p, run.Off); err != nil {
+					t.Fatal(err)
+				}
 				if run.Off != int64(len(got)) || run.Len > 64<<10 || run.Len == 0 {
 					t.Fatalf("run %+v after %d bytes", run, len(got))
 				}

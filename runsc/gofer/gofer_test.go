@@ -171,9 +171,6 @@ func TestCheckpoint(t *testing.T) {
 	if len(im.Small) != 2 || !bytes.Equal(im.Small[0].Data, mem[:5000]) || !bytes.Equal(im.Small[1].Data, mem[100:200]) {
 		t.Error("small files are not what was written")
 	}
-	if err := arena.Seal(); err != nil {
-		t.Fatal(err)
-	}
 	got, _, err := arena.Slice(0, im.PagesSize)
 	if want := append(bytes.Clone(mem[2*page:4*page]), mem[8*page:11*page]...); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("pages are not what was written: %v", err)
@@ -444,7 +441,7 @@ func (im *image) ReadAt(ctx context.Context, _ string, off int64, p []byte) erro
 	return nil
 }
 
-func (im *image) Ended(e gofer.End) {
+func (im *image) Ended(e gofer.End, _ error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	im.ends = append(im.ends, e)

@@ -25,8 +25,9 @@ type Source interface {
 	// end. It waits out what may pass (a store that is away) until ctx is done; an error is final
 	// and the sandbox does not survive it.
 	ReadAt(ctx context.Context, file string, off int64, p []byte) error
-	// Ended tells that the sidecar's connection has ended.
-	Ended(End)
+	// Ended tells that the sidecar's connection has ended, and why the sandbox is Gone, if the
+	// sidecar says that.
+	Ended(end End, reason error)
 }
 
 // End says how a session ended.
@@ -53,6 +54,8 @@ type session struct {
 	// Written by the receiver before a read that uses them is queued.
 	files map[uint32]imageFile
 	dests map[uint32]memoryFile
+
+	reason error // why the sandbox could not be restored, as its sidecar says
 
 	reads chan *readRequest
 }
@@ -99,7 +102,7 @@ func (s *session) run(ctx context.Context) error {
 	if end == Lost && process.exits(ctx) {
 		end = Gone
 	}
-	s.src.Ended(end)
+	s.src.Ended(end, s.reason)
 	return err
 }
 
@@ -137,16 +140,22 @@ func (s *session) receive() (End, error) {
 		if err != nil {
 			return Lost, fmt.Errorf("receive from the sidecar: %w", err)
 		}
-		if m.Kind == sidecar.KindLoaded && m.Size == 0 {
-			return Loaded, nil
-		}
 		if m.Kind == sidecar.KindLoaded {
-			return Gone, nil
+			return s.hungUp(&m), nil
 		}
 		if err := s.handle(&m, f); err != nil {
 			return Lost, err
 		}
 	}
+}
+
+// hungUp returns how a session ended whose sentry has hung up.
+func (s *session) hungUp(m *sidecar.Message) End {
+	s.reason = m.Err()
+	if m.Size == 0 && s.reason == nil {
+		return Loaded
+	}
+	return Gone
 }
 
 // handle handles one request. An error ends the session.

@@ -33,6 +33,7 @@ const (
 	briefWait   = 500 * time.Millisecond
 	askLimit    = 75 * time.Second
 	reportWait  = 10 * time.Second
+	reportPause = time.Second // between two reports of the same
 	retryPause  = 25 * time.Millisecond
 )
 

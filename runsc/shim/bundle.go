@@ -1,7 +1,7 @@
 package shim
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	settings "diapause.dev/runsc/terminal"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,6 +23,8 @@ const (
 	// startedPrefix begins the names of files in that bundle, one for each container of the pod
 	// that was started in the sandbox that is restored.
 	startedPrefix = "diapause-started-"
+	// endedPrefix begins the names of those of containers that had ended in the snapshot, and have again.
+	endedPrefix = "diapause-ended-"
 	// loadedPrefix begins the names of those of containers that have all their files.
 	loadedPrefix = "diapause-loaded-"
 )
@@ -29,11 +32,16 @@ const (
 // order is the agent's word that a sandbox is restored.
 type order struct {
 	Request    string   `json:"request"`
+	ImagePath  string   `json:"imagePath"` // the request's directory
 	Snapshot   string   `json:"snapshot"`
 	Containers int      `json:"containers"`        // with the start of so many the pod is restored
 	Rootfs     bool     `json:"rootfs,omitempty"`  // only root file systems are restored: the containers start anew
 	Ended      []string `json:"ended,omitempty"`   // names of containers that are not run again
 	Volumes    []string `json:"volumes,omitempty"` // names of those that were put in place on the node
+	// ExitCodes are how those ended, by name; 0 unless it is said.
+	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
+	// Terminals are how those of the containers were set, by the containers' names.
+	Terminals settings.Settings `json:"terminals,omitempty"`
 }
 
 // bundle is the bundle of a pod's sandbox container, as the shim of any of the pod's containers
@@ -71,7 +79,7 @@ func (b bundle) ordered() (o order, ok bool) {
 // note notes that a container of the sandbox has come so far, once, and returns how many have;
 // 0 if this one had already.
 func (b bundle) note(prefix, container string) (int, error) {
-	f, err := os.OpenFile(filepath.Join(b.dir, prefix+container), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(filepath.Join(b.dir, prefix+fileName(container)), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return 0, nil
 	}
@@ -84,26 +92,54 @@ func (b bundle) note(prefix, container string) (int, error) {
 	return b.noted(prefix)
 }
 
+// fileName returns a name that stands for a container's id or name in the name of a file: a name comes from
+// a snapshot, and may be anything.
+func fileName(container string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(container))) }
+
 // noted returns how many containers of the sandbox have come so far.
 func (b bundle) noted(prefix string) (int, error) {
 	all, err := filepath.Glob(filepath.Join(b.dir, prefix+"*"))
 	return len(all), err
 }
 
+// process returns the process of the sandbox, an error of kind os.ErrNotExist if it never had one.
+func (b bundle) process() (int, error) {
+	data, err := os.ReadFile(filepath.Join(b.dir, "init.pid"))
+	if err != nil {
+		return 0, fmt.Errorf("process of sandbox %s: %w", b.id, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid <= 0 {
+		return 0, fmt.Errorf("process of sandbox %s: %s holds %.20q", b.id, "init.pid", data)
+	}
+	return pid, nil
+}
+
 // kill sends SIGKILL to the process of the sandbox. One that is gone is no error.
 func (b bundle) kill() error {
-	data, err := os.ReadFile(filepath.Join(b.dir, "init.pid"))
+	pid, err := b.process()
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("process of sandbox %s: %w", b.id, err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil || pid <= 0 {
-		return fmt.Errorf("process of sandbox %s: %s holds %.20q", b.id, "init.pid", data)
+		return err
 	}
 	return killSandbox(pid, b.id)
+}
+
+// gone reports whether the sandbox has no process, or not any more.
+func (b bundle) gone() bool {
+	pid, err := b.process()
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist)
+	}
+	return !isSandbox(pid, b.id)
+}
+
+// isSandbox reports whether the command line of process pid names the sandbox.
+func isSandbox(pid int, id string) bool {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && slices.Contains(strings.Split(string(cmdline), "\x00"), id)
 }
 
 // killSandbox sends SIGKILL to process pid if its command line names the sandbox. The process is
@@ -117,8 +153,7 @@ func killSandbox(pid int, id string) error {
 		return fmt.Errorf("open process %d: %w", pid, err)
 	}
 	defer unix.Close(fd)
-	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || !slices.ContainsFunc(bytes.Split(cmdline, []byte{0}), func(arg []byte) bool { return string(arg) == id }) {
+	if !isSandbox(pid, id) {
 		return nil // exited, or another process by now
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {

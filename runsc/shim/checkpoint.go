@@ -57,7 +57,13 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	}
 	if !rootfs {
 		defer s.ports.hold()()
+		s.noteTerminals(path)
 	}
+	putBack, err := s.roomToSave()
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+	}
+	defer putBack()
 	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
 		Id:        r.ID,
 		ImagePath: path,

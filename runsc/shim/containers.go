@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -41,6 +42,9 @@ const (
 	deletePause   = 50 * time.Millisecond
 )
 
+// leaveAfter is how long a shim goes on whose sandbox was ended, so that it answers before it leaves.
+const leaveAfter = 50 * time.Millisecond
+
 // errKilled is the cause of a start that was given up because its container is to be killed.
 var errKilled = errors.New("the container was killed while it started")
 
@@ -61,18 +65,24 @@ type containers struct {
 	pod     pod
 	reports sync.WaitGroup // reports to the agent under way
 	endings endings
+	starts  starts
 
 	restored atomic.Bool // the sandbox is not being restored, or no longer
+
+	resizes resizes
 
 	mu       sync.Mutex
 	starting map[string]context.CancelCauseFunc // by container id
 	loading  map[string]context.CancelFunc      // likewise; of those whose files are waited for
+	telling  map[string]context.CancelFunc      // likewise; of those with whose start the pod was restored
+	leaving  map[string]bool                    // likewise; of those that are seen out
 }
 
 func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *containers {
 	b := bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}
 	return &containers{TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
-		starting: make(map[string]context.CancelCauseFunc), loading: make(map[string]context.CancelFunc)}
+		starting: make(map[string]context.CancelCauseFunc), leaving: make(map[string]bool),
+		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc)}
 }
 
 // Create creates a container, without what its pod may not ask of gVisor.
@@ -80,7 +90,35 @@ func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 	if err := annotate(r.Bundle, c.onNode()); err != nil {
 		return nil, err
 	}
-	return c.TaskServiceExt.Create(ctx, r)
+	created, err := c.createStreams(ctx, r)
+	if ctx.Err() == nil {
+		return created, err
+	}
+	err = errors.Join(ctx.Err(), err)
+	if c.unrestored(ctx, r.ID) {
+		return nil, c.lost(ctx, r.ID, err) // a sandbox that waits for its containers answers nobody
+	}
+	// The next containerd may have asked for the container already, and then never removes it.
+	return nil, fmt.Errorf("create container %s: %w", r.ID, errors.Join(err, c.discard(ctx, r.ID)))
+}
+
+// discard removes a created container before anybody learns of it.
+func (c *containers) discard(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardLimit)
+	defer cancel()
+	_, err := c.Delete(ctx, &task.DeleteRequest{ID: id})
+	return err
+}
+
+// toTheEnd returns a context for the creation of a sandbox. It keeps the caller's deadline, and outlives the caller. If
+// containerd dies, the creation goes on: a runsc that is killed while it creates a sandbox leaves orphans. The next
+// containerd finds the sandbox and removes it.
+func toTheEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	out := context.WithoutCancel(ctx)
+	if end, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(out, end)
+	}
+	return context.WithCancel(out)
 }
 
 // Start starts a container or, given an exec id, another process in it.
@@ -88,6 +126,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Start(ctx, r)
 	}
+	defer c.starts.begin(r.ID)()
 	resp, err := c.start(ctx, r, c.begin)
 	if err != nil {
 		if c.unrestored(ctx, r.ID) {
@@ -108,11 +147,10 @@ func (c *containers) began(ctx context.Context, id string) {
 		return
 	}
 	n, err := c.bundle.note(startedPrefix, c.part(o, id))
-	if err == nil && n == o.Containers {
-		err = c.agent.report(ctx, c.reportOf(o, nil))
-	}
 	if err != nil {
-		log.L.WithError(err).Warnf("the agent was not told that the pod of sandbox %s is restored", c.bundle.id)
+		log.L.WithError(err).Warnf("the agent is not told that the pod of sandbox %s is restored", c.bundle.id)
+	} else if n == o.Containers {
+		c.reportComplete(ctx, id, c.reportOf(o, nil))
 	}
 	if o.Rootfs {
 		c.awaitFiles(ctx, o, id)
@@ -139,13 +177,30 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Kill(ctx, r)
 	}
-	c.endings.told(r.ID, unix.Signal(r.Signal))
+	first := c.endings.told(r.ID, unix.Signal(r.Signal))
+	if unix.Signal(r.Signal) == unix.SIGKILL {
+		c.seeOut(ctx, r.ID)
+	}
 	c.mu.Lock()
-	if cancel := c.starting[r.ID]; cancel != nil {
+	cancel := c.starting[r.ID]
+	if cancel != nil {
 		cancel(errKilled)
 	}
 	c.mu.Unlock()
+	if first && cancel == nil && unix.Signal(r.Signal) == unix.SIGKILL && c.unheard(r.ID) {
+		log.L.Warnf("container %s was killed before anyone heard of its start: ending restored sandbox %s", r.ID, c.bundle.id)
+		return &types.Empty{}, c.bundle.kill()
+	}
 	resp, err := c.TaskServiceExt.Kill(ctx, r)
+	if r.ID != c.bundle.id && unix.Signal(r.Signal) == unix.SIGKILL && !c.starts.known(r.ID) {
+		// A restarted containerd waits without a limit for the container's exit and for the end of its output. gVisor's
+		// shim reports no exit of what has not started, and holds its output open.
+		if doomed, err := c.doom(ctx, r.ID); doomed {
+			time.AfterFunc(leaveAfter, func() { os.Exit(1) })
+			return &types.Empty{}, err
+		}
+		announce(r.ID)
+	}
 	if err == nil || errdefs.IsNotFound(err) || unix.Signal(r.Signal) != unix.SIGKILL {
 		return resp, err
 	}
@@ -177,8 +232,12 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Delete(ctx, r)
 	}
-	c.giveUpFiles(r.ID)
+	c.giveUp(r.ID, c.loading)
+	c.giveUp(r.ID, c.telling)
 	c.reports.Wait()
+	if _, err := c.doom(ctx, r.ID); err != nil {
+		return nil, err
+	}
 	resp, err := c.TaskServiceExt.Delete(ctx, r)
 	for range deleteRetries {
 		if err == nil || c.status(ctx, r.ID) != tasktypes.Status_STOPPED {
@@ -196,22 +255,42 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	}
 	if err == nil {
 		c.endings.forget(r.ID)
+		c.starts.forget(r.ID)
+		c.forgetTerminal(r.ID)
 	}
 	return resp, err
 }
 
+// doom ends a sandbox that waits for its containers before it is restored, when one of them is killed or deleted.
+// The output of that container would not end otherwise.
+func (c *containers) doom(ctx context.Context, id string) (doomed bool, err error) {
+	if id == c.bundle.id || c.restored.Load() || !c.unrestored(ctx, id) {
+		return false, nil
+	}
+	log.L.Warnf("container %s is to go before sandbox %s is restored: ending the sandbox", id, c.bundle.id)
+	return true, c.bundle.kill()
+}
+
 // force has runsc delete a container whatever state it believes it to be in.
 func (c *containers) force(ctx context.Context, id string) error {
-	namespace, err := namespaces.NamespaceRequired(ctx)
+	cmd, err := c.runtime(ctx)
 	if err != nil {
 		return err
 	}
+	return cmd.Delete(ctx, id, &runsccmd.DeleteOpts{Force: true})
+}
+
+// runtime returns runsc as gVisor's shim runs it.
+func (c *containers) runtime(ctx context.Context) (*runsccmd.Runsc, error) {
+	namespace, err := namespaces.NamespaceRequired(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var s runsc.State
 	if err := s.Load(c.dir); err != nil {
-		return fmt.Errorf("options of the shim: %w", err)
+		return nil, fmt.Errorf("options of the shim: %w", err)
 	}
-	cmd := proc.NewRunsc(s.Options.Root, c.dir, namespace, s.Options.BinaryName, s.Options.RunscConfig, nil)
-	return cmd.Delete(ctx, id, &runsccmd.DeleteOpts{Force: true})
+	return proc.NewRunsc(s.Options.Root, c.dir, namespace, s.Options.BinaryName, s.Options.RunscConfig, nil), nil
 }
 
 // Stats returns what a container uses. Containerd asks of itself, at any time; the sentry of a sandbox
@@ -239,7 +318,10 @@ func (c *containers) askable(ctx context.Context, id string) error {
 	if c.restored.Load() {
 		return nil
 	}
-	if c.unrestored(ctx, id) {
+	switch err := c.awaitRestored(ctx, id); {
+	case errdefs.IsNotFound(err):
+		return nil // of a container that is not there, who asks may learn that
+	case err != nil:
 		return fmt.Errorf("container %s: its sandbox is being restored: %w", id, errdefs.ErrUnavailable)
 	}
 	_, ordered := c.bundle.ordered()
@@ -251,17 +333,22 @@ func (c *containers) askable(ctx context.Context, id string) error {
 // the restore failed or that it is not complete. One whose root file systems alone are restored runs
 // all the while.
 func (c *containers) unrestored(ctx context.Context, id string) bool {
+	return c.awaitRestored(ctx, id) != nil
+}
+
+// awaitRestored returns nil if the sandbox of a container is restored, or is not to be, within loadedLimit.
+func (c *containers) awaitRestored(ctx context.Context, id string) error {
 	if o, ok := c.bundle.ordered(); !ok || o.Rootfs {
-		return false
+		return nil
 	}
 	server := runsc.NewGvisorTaskServer(c.TaskServiceExt)
 	if server == nil {
-		return true
+		return errdefs.ErrUnavailable
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadedLimit)
 	defer cancel()
 	_, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_RESTORE})
-	return err != nil
+	return errgrpc.ToNative(err)
 }
 
 // lost ends a sandbox whose restore failed at the start of a container, and tells the agent. It
@@ -270,7 +357,7 @@ func (c *containers) lost(ctx context.Context, id string, err error) error {
 	o, _ := c.bundle.ordered()
 	log.L.WithError(err).Errorf("restore of sandbox %s, request %q, failed at container %s", c.bundle.id, o.Request, id)
 	err = fmt.Errorf("restore sandbox %s, request %q, container %s: %w", c.bundle.id, o.Request, id, untraced(err))
-	c.report(ctx, c.reportOf(o, err))
+	c.report(ctx, id, c.reportOf(o, err))
 	if err := c.bundle.kill(); err != nil {
 		log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
 	}
@@ -289,23 +376,38 @@ func (c *containers) reportOf(o order, err error) *localv1.ReportRestoreRequest 
 	return req
 }
 
-// report tells the agent how a restore went on, without keeping the caller waiting.
-func (c *containers) report(ctx context.Context, req *localv1.ReportRestoreRequest) {
+// report tells the agent how a restore went on, without keeping the caller waiting. The removal of the container waits
+// for it no longer than briefWait.
+func (c *containers) report(ctx context.Context, id string, req *localv1.ReportRestoreRequest) {
+	ctx = c.while(ctx, id, c.telling)
 	c.reports.Add(1)
 	go func() {
 		defer c.reports.Done()
-		if err := c.agent.report(context.WithoutCancel(ctx), req); err != nil {
+		defer c.giveUp(id, c.telling)
+		sending, done := lingering(ctx)
+		defer done()
+		if err := c.agent.report(sending, req); err != nil {
 			log.L.WithError(err).Warnf("the agent was not told how the restore of sandbox %s went on", c.bundle.id)
 		}
 	}()
 }
 
-// untraced cuts the goroutine's stack, which gVisor appends when a load fails, off an error.
+// maxRuntimeError bounds what is told of an error of runsc, in bytes.
+const maxRuntimeError = 600
+
+// untraced makes an error of gVisor fit to be read: without the goroutine's stack and the map of all files
+// that it appends when a load fails, and not longer than anyone reads. What is cut off is in the log.
 func untraced(err error) error {
 	err = errgrpc.ToNative(err)
-	head, _, cut := strings.Cut(err.Error(), "\ngoroutine ")
-	if !cut {
+	text := err.Error()
+	for _, end := range []string{"\ngoroutine ", ", map: map["} {
+		text, _, _ = strings.Cut(text, end)
+	}
+	if n := len(text); n > maxRuntimeError {
+		text = text[:maxRuntimeError/2] + " [...] " + text[n-maxRuntimeError/2:]
+	}
+	if text == err.Error() {
 		return err
 	}
-	return errors.New(strings.TrimRight(head, ": \n"))
+	return errors.New(strings.ToValidUTF8(strings.TrimRight(text, ": \n"), ""))
 }

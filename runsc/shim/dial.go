@@ -105,22 +105,19 @@ func (e *excerpt) Write(p []byte) (int, error) {
 
 // runsc returns a command of runsc, run in the bundle. It does not outlive this process.
 func (s *sandbox) runsc(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	namespace, err := namespaces.NamespaceRequired(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var state runsc.State
 	if err := state.Load(s.dir); err != nil {
 		return nil, fmt.Errorf("options of the shim: %w", err)
 	}
-	root, command := state.Options.Root, state.Options.BinaryName
-	if root == "" {
-		root = proc.RunscRoot
+	root, err := s.runscRoot(ctx)
+	if err != nil {
+		return nil, err
 	}
+	command := state.Options.BinaryName
 	if command == "" {
 		command = runsccmd.DefaultCommand
 	}
-	global := []string{"--root=" + filepath.Join(root, namespace)}
+	global := []string{"--root=" + root}
 	for name, value := range state.Options.RunscConfig {
 		global = append(global, "--"+name+"="+value)
 	}
@@ -128,4 +125,20 @@ func (s *sandbox) runsc(ctx context.Context, args ...string) (*exec.Cmd, error) 
 	cmd.Dir = s.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd, nil
+}
+
+// runscRoot returns the directory in which runsc keeps the state of the sandboxes of ctx's namespace.
+func (s *sandbox) runscRoot(ctx context.Context) (string, error) {
+	namespace, err := namespaces.NamespaceRequired(ctx)
+	if err != nil {
+		return "", err
+	}
+	var state runsc.State
+	if err := state.Load(s.dir); err != nil {
+		return "", fmt.Errorf("options of the shim: %w", err)
+	}
+	if state.Options.Root == "" {
+		return filepath.Join(proc.RunscRoot, namespace), nil
+	}
+	return filepath.Join(state.Options.Root, namespace), nil
 }

@@ -13,6 +13,12 @@
 //   - Checkpoint saves the sandbox with runsc checkpoint, or its files with runsc fscheckpoint, always
 //     leaving it running. A pod's processes may do either themselves if its annotations enable that: to
 //     where the agent says, whatever the pod's annotations name.
+//   - The pod's memory limit is raised for the time of a save or a restore, and put back whoever dies in
+//     between: by the shim, or by what containerd runs when the shim is gone.
+//   - A pause that the agent asks for is a lease (package lease): unless it is renewed, the sandbox is resumed.
+//   - A container that is restored gets its terminal from here, set as it was, for runsc gives it none. What
+//     it writes without one passes through here, since gVisor does not close an output that no process has.
+//   - A resized terminal is told to the processes of its container.
 //   - What connects to the loopback of the pod's network namespace on the host, as containerd does for
 //     kubectl port-forward, reaches the sandbox (package forward).
 //   - A container whose sandbox was stopped after its checkpoint reports the exit status of a

@@ -17,8 +17,8 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
-// ended is the service of a container that had done its work when the pod's snapshot was taken, an
-// init container: it exits with status 0 once it is started, and nothing is run. GVisor must not
+// ended is the service of a container that had ended when the pod's snapshot was taken, an init container
+// for one: it exits as it did then once it is started, and nothing is run. GVisor must not
 // hear of it, for it counts the containers that are started in a sandbox that is restored. With the
 // grouping of gVisor's shim no container gets such a service.
 //
@@ -27,22 +27,31 @@ import (
 type ended struct {
 	extension.TaskServiceExt
 	bundle string
+	status uint32
 
 	once sync.Once
 	over chan struct{} // closed by the start
 	at   time.Time     // of the start
 }
 
-func newEnded(next extension.TaskServiceExt, bundle string) *ended {
-	return &ended{TaskServiceExt: next, bundle: bundle, over: make(chan struct{})}
+func newEnded(next extension.TaskServiceExt, bundle string, status uint32) *ended {
+	return &ended{TaskServiceExt: next, bundle: bundle, status: status, over: make(chan struct{})}
 }
 
-// endedIn reports whether a container of that name is not to be run again.
-func (o order) endedIn(name string) bool { return name != "" && slices.Contains(o.Ended, name) }
+// endedIn reports whether the container of that name is not to be run again, and how it ended. It is asked
+// once for each container: whoever starts one once more wants it run.
+func (b bundle) endedIn(name string) (status uint32, ended bool, err error) {
+	o, ok := b.ordered()
+	if !ok || name == "" || !slices.Contains(o.Ended, name) {
+		return 0, false, nil
+	}
+	n, err := b.note(endedPrefix, name)
+	return uint32(o.ExitCodes[name]), n > 0, err
+}
 
 // Create implements task.TaskService.
 func (e *ended) Create(_ context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	log.L.Infof("container %s has done its work in the snapshot and is not run again", r.ID)
+	log.L.Infof("container %s has ended in the snapshot, with status %d, and is not run again", r.ID, e.status)
 	return &task.CreateTaskResponse{Pid: e.pid()}, nil
 }
 
@@ -77,7 +86,7 @@ func (e *ended) State(_ context.Context, r *task.StateRequest) (*task.StateRespo
 	resp := &task.StateResponse{ID: r.ID, Bundle: e.bundle, Pid: e.pid(), Status: tasktypes.Status_CREATED}
 	select {
 	case <-e.over:
-		resp.Status, resp.ExitedAt = tasktypes.Status_STOPPED, protobuf.ToTimestamp(e.at)
+		resp.Status, resp.ExitStatus, resp.ExitedAt = tasktypes.Status_STOPPED, e.status, protobuf.ToTimestamp(e.at)
 	default:
 	}
 	return resp, nil
@@ -87,7 +96,7 @@ func (e *ended) State(_ context.Context, r *task.StateRequest) (*task.StateRespo
 func (e *ended) Wait(ctx context.Context, _ *task.WaitRequest) (*task.WaitResponse, error) {
 	select {
 	case <-e.over:
-		return &task.WaitResponse{ExitedAt: protobuf.ToTimestamp(e.at)}, nil
+		return &task.WaitResponse{ExitStatus: e.status, ExitedAt: protobuf.ToTimestamp(e.at)}, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -110,7 +119,7 @@ func (e *ended) Delete(_ context.Context, r *task.DeleteRequest) (*task.DeleteRe
 		return nil, e.gone(r.ID)
 	}
 	e.end()
-	return &task.DeleteResponse{Pid: e.pid(), ExitedAt: protobuf.ToTimestamp(e.at)}, nil
+	return &task.DeleteResponse{Pid: e.pid(), ExitStatus: e.status, ExitedAt: protobuf.ToTimestamp(e.at)}, nil
 }
 
 // Connect implements task.TaskService.

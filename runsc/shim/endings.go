@@ -13,18 +13,20 @@ type endings struct {
 	ids map[string]bool
 }
 
-// told notes that a container gets a signal.
-func (e *endings) told(id string, s unix.Signal) {
+// told notes that a container gets a signal, and reports whether it is the first that tells it to end.
+func (e *endings) told(id string, s unix.Signal) (first bool) {
 	switch s {
 	case 0, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT:
-		return // these ask a process for something else
+		return false // these ask a process for something else
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ids == nil {
 		e.ids = make(map[string]bool)
 	}
+	first = !e.ids[id]
 	e.ids[id] = true
+	return first
 }
 
 // forget notes that a container is deleted.

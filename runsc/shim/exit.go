@@ -37,6 +37,7 @@ func (s *exitStream) translate(marker string) {
 		proc.ExitCh = in
 		go func() {
 			for e := range in {
+				consoles.exited(e.ID)
 				e.Status = translated(e.Status, marker)
 				out <- e
 			}

@@ -14,8 +14,8 @@ import (
 // shim runs.
 func Register() {
 	a := localAgent()
-	extension.NewExtension = func(_ context.Context, next extension.TaskServiceExt, req *task.CreateTaskRequest) (extension.TaskServiceExt, error) {
-		return extend(a, next, req.Bundle)
+	extension.NewExtension = func(ctx context.Context, next extension.TaskServiceExt, req *task.CreateTaskRequest) (extension.TaskServiceExt, error) {
+		return extend(ctx, a, next, req.Bundle)
 	}
 	// With grouping the first container of the process is the pod's sandbox, and the one extension
 	// made for it serves the pod's other containers too.
@@ -23,7 +23,7 @@ func Register() {
 }
 
 // extend returns the service for the container whose bundle is given.
-func extend(a agent, next extension.TaskServiceExt, dir string) (extension.TaskServiceExt, error) {
+func extend(ctx context.Context, a agent, next extension.TaskServiceExt, dir string) (extension.TaskServiceExt, error) {
 	p, err := readPod(dir)
 	if err != nil {
 		return nil, err
@@ -31,12 +31,14 @@ func extend(a agent, next extension.TaskServiceExt, dir string) (extension.TaskS
 	if p.sandbox != "" {
 		exits.translate(a.stoppedMarker(p.sandbox))
 	}
+	consoles.attend()
 	base := newContainers(a, p, dir, next)
 	if !p.isSandbox {
-		if o, ok := base.bundle.ordered(); ok && o.endedIn(p.container) {
-			return newEnded(next, dir), nil
+		status, over, err := base.bundle.endedIn(p.container)
+		if over {
+			return newEnded(next, dir, status), nil
 		}
-		return base, nil
+		return base, err
 	}
-	return newSandbox(base), nil
+	return newSandbox(ctx, base), nil
 }

@@ -61,6 +61,16 @@ func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.
 	return params, nil
 }
 
+// Stop implements shim.Manager. Containerd calls it, in the bundle's directory, for what is left of a
+// container whose shim is gone: limits that shim has raised are put back.
+func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
+	status, err := m.Manager.Stop(ctx, id)
+	if _, undone := undoRaised("."); undone != nil {
+		note(fmt.Sprintf("limits of sandbox %s stay raised: %v", id, undone))
+	}
+	return status, err
+}
+
 // groupOf returns what names the socket of the shim that serves container id: the id itself or,
 // when gVisor's grouping is enabled, that of its pod's sandbox.
 func groupOf(id string) (string, error) {
@@ -172,7 +182,8 @@ func note(message string) {
 type spec struct {
 	Annotations map[string]string `json:"annotations"`
 	Linux       struct {
-		Namespaces []specs.LinuxNamespace `json:"namespaces"`
+		CgroupsPath string                 `json:"cgroupsPath"`
+		Namespaces  []specs.LinuxNamespace `json:"namespaces"`
 	} `json:"linux"`
 }
 
@@ -188,6 +199,7 @@ func readPod(bundle string) (pod, error) {
 		return pod{}, fmt.Errorf("read OCI spec %s: %w", f.Name(), err)
 	}
 	p := podOf(s.Annotations)
+	p.cgroup = s.Linux.CgroupsPath
 	for _, n := range s.Linux.Namespaces {
 		if n.Type == specs.NetworkNamespace {
 			p.network = n.Path

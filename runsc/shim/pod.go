@@ -24,6 +24,7 @@ type pod struct {
 	isSandbox   bool   // this container is the sandbox container
 	container   string // this container's name in its pod; empty: it has none
 	network     string // path of its network namespace; empty: it has none of its own
+	cgroup      string // path of its cgroup, as an OCI spec has it
 	annotations map[string]string
 }
 

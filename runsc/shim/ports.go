@@ -128,8 +128,8 @@ func (s *sandbox) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty
 	return resp, nil
 }
 
-// Resume lets a paused sandbox run on.
-func (s *sandbox) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
+// resume lets a paused container run on and, with the sandbox, what is forwarded to it.
+func (s *sandbox) resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
 	resp, err := s.containers.Resume(ctx, r)
 	if err == nil && r.ID == s.pod.sandbox {
 		s.ports.holdPaused(nil)

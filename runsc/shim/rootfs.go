@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
 	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
+
+	localv1 "diapause.dev/api/local/v1"
 )
 
 // createRestored creates the sandbox container of a pod whose root file systems are restored: runsc
@@ -60,7 +65,7 @@ func (c *containers) failed(ctx context.Context, id string, err error) {
 		return
 	}
 	if n, unknown := c.bundle.noted(startedPrefix); unknown == nil && n < o.Containers {
-		c.report(ctx, c.reportOf(o, fmt.Errorf("start container %s: %w", id, untraced(err))))
+		c.report(ctx, id, c.reportOf(o, fmt.Errorf("start container %s: %w", id, untraced(err))))
 	}
 }
 
@@ -71,14 +76,11 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 	if server == nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c.mu.Lock()
-	c.loading[id] = cancel
-	c.mu.Unlock()
+	ctx = c.while(ctx, id, c.loading)
 	c.reports.Add(1)
 	go func() {
 		defer c.reports.Done()
-		defer c.giveUpFiles(id)
+		defer c.giveUp(id, c.loading)
 		// A container of which nothing was saved is an error here; of reads that failed the agent
 		// knows by itself.
 		if _, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_FSRESTORE}); err != nil {
@@ -99,20 +101,71 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 func (c *containers) reportLoaded(ctx context.Context, o order) error {
 	req := c.reportOf(o, nil)
 	req.Complete, req.Loaded = false, true
+	return c.reportUntil(ctx, req)
+}
+
+// reportComplete tells the agent that the pod is restored. If the agent or the API server does not take it now, it is
+// told again beside, until the container is removed.
+func (c *containers) reportComplete(ctx context.Context, id string, req *localv1.ReportRestoreRequest) {
+	err := c.agent.report(ctx, req)
+	if err == nil {
+		return
+	}
+	log.L.WithError(err).Warnf("the agent was not told yet that the pod of sandbox %s is restored", c.bundle.id)
+	ctx = c.while(ctx, id, c.telling)
+	c.reports.Add(1)
+	go func() {
+		defer c.reports.Done()
+		defer c.giveUp(id, c.telling)
+		if err := c.reportUntil(ctx, req); err != nil {
+			log.L.WithError(err).Warnf("the agent was not told that the pod of sandbox %s is restored", c.bundle.id)
+		}
+	}()
+}
+
+// reportUntil tells the agent how a restore went on, again and again until ctx is done if the agent is away or cannot
+// pass it on now.
+func (c *containers) reportUntil(ctx context.Context, req *localv1.ReportRestoreRequest) error {
+	sending, done := lingering(ctx)
+	defer done()
 	for {
-		err := c.agent.report(context.WithoutCancel(ctx), req)
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		err := c.agent.report(sending, req)
+		if !errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.Aborted || ctx.Err() != nil {
 			return err
+		}
+		select {
+		case <-time.After(reportPause):
+		case <-ctx.Done():
 		}
 	}
 }
 
-// giveUpFiles ends the wait for a container's files.
-func (c *containers) giveUpFiles(id string) {
+// lingering returns a context that lasts briefWait longer than ctx: what is being told when a container
+// is removed still arrives, and its removal does not wait for an agent that is away.
+func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(briefWait, cancel) })
+	return out, func() {
+		stop()
+		cancel()
+	}
+}
+
+// while returns a context for what is under way for a container, whoever has asked for it, until giveUp.
+func (c *containers) while(ctx context.Context, id string, underway map[string]context.CancelFunc) context.Context {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cancel := c.loading[id]; cancel != nil {
+	underway[id] = cancel
+	return ctx
+}
+
+// giveUp ends what is under way for a container: the wait for its files, or a report.
+func (c *containers) giveUp(id string, underway map[string]context.CancelFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := underway[id]; cancel != nil {
 		cancel()
-		delete(c.loading, id)
+		delete(underway, id)
 	}
 }

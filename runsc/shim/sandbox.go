@@ -9,10 +9,14 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc/cgroup"
+	"diapause.dev/runsc/lease"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
@@ -34,12 +38,21 @@ type sandbox struct {
 	*containers
 	path   atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none
 	begun  atomic.Bool            // the sandbox container was to start
+	runs   atomic.Bool            // it did
 	saving chan struct{}          // holds one token while a checkpoint is made
 	ports  ports
+	limits limits
+	lease  *lease.Lease // of the sandbox's pause
+
+	namespace string // of containerd
 }
 
-func newSandbox(base *containers) *sandbox {
-	return &sandbox{containers: base, saving: make(chan struct{}, 1)}
+func newSandbox(ctx context.Context, base *containers) *sandbox {
+	s := &sandbox{containers: base, saving: make(chan struct{}, 1)}
+	s.namespace, _ = namespaces.Namespace(ctx)
+	s.limits.dir, s.limits.reduce = base.bundle.dir, s.reduce
+	s.lease = lease.New(leased{s}, leased{s}.log)
+	return s
 }
 
 // answer is what came of asking the agent.
@@ -54,6 +67,8 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if r.ID != s.pod.sandbox {
 		return s.containers.Create(ctx, r)
 	}
+	ctx, cancel := toTheEnd(ctx)
+	defer cancel()
 	if err := s.clean(); err != nil {
 		return nil, err
 	}
@@ -119,8 +134,9 @@ func (a answer) rootfs() bool {
 // order returns the order that the agent gives.
 func (a answer) order() order {
 	return order{
-		Request: a.resp.GetRequest(), Snapshot: a.resp.GetSnapshot(), Containers: int(a.resp.GetContainers()),
+		Request: a.resp.GetRequest(), ImagePath: a.resp.GetImagePath(), Snapshot: a.resp.GetSnapshot(), Containers: int(a.resp.GetContainers()),
 		Ended: a.resp.GetEndedContainers(), Rootfs: a.rootfs(), Volumes: a.volumes,
+		Terminals: terminalsOf(a.resp), ExitCodes: a.resp.GetExitCodes(),
 	}
 }
 
@@ -161,7 +177,21 @@ func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.
 		ContainerdNamespace: namespace,
 		Annotations:         s.pod.annotations,
 		Bundle:              r.Bundle,
+		MemoryLimit:         s.memoryLimit(),
 	})
+}
+
+// memoryLimit returns the limit of the pod's memory in bytes, 0 if there is none. One that cannot be read is none:
+// a pod that grows past it is killed by the kernel all the same.
+func (s *sandbox) memoryLimit() int64 {
+	limit, err := cgroup.LimitAbove(s.pod.cgroup)
+	if err != nil {
+		log.L.WithError(err).Warnf("memory limit of sandbox %s", s.pod.sandbox)
+	}
+	if err != nil || limit == cgroup.Unlimited {
+		return 0
+	}
+	return limit
 }
 
 // settle takes note of the agent's answer. It returns an error if the sandbox must not start.
@@ -195,6 +225,10 @@ func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 		log.L.WithError(err).Warnf("end what is forwarded to sandbox %s", r.ID)
 	}
 	resp, err := s.containers.Delete(ctx, r)
+	if err == nil {
+		s.lease.Close()
+		s.limits.close()
+	}
 	if err == nil && s.path.Load() != nil && !s.begun.Load() {
 		s.agent.giveUp(ctx, r.ID, "the sandbox was removed before it was started")
 	}
@@ -219,11 +253,36 @@ func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 		s.end(r.ID)
 		return nil, err
 	}
+	s.runs.Store(true)
 	s.openPorts(ctx, addresses)
 	return resp, nil
 }
 
+// goneLimit is how long the process of a sandbox that never started may take to exit after it was killed.
+const goneLimit = 10 * time.Second
+
+// Kill sends a signal to a container or to a process in it.
+func (s *sandbox) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+	resp, err := s.containers.Kill(ctx, r)
+	if r.ID == s.pod.sandbox && r.ExecID == "" && unix.Signal(r.Signal) == unix.SIGKILL && !s.runs.Load() {
+		go s.awaitGone(r.ID)
+	}
+	return resp, err
+}
+
+// awaitGone announces the exit of a sandbox that never started, once its process is gone: gVisor's shim reports no such
+// exit. Containerd waits for it without a limit if it does not know the sandbox's state.
+func (s *sandbox) awaitGone(id string) {
+	for end := time.Now().Add(goneLimit); !s.bundle.gone() && time.Now().Before(end); {
+		time.Sleep(retryPause)
+	}
+	if !s.runs.Load() && s.bundle.gone() {
+		announce(id)
+	}
+}
+
 func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	giveUp := s.roomToRestore()
 	limited, cancel := context.WithTimeoutCause(ctx, restoreLimit, fmt.Errorf("not done within %v", restoreLimit))
 	defer cancel()
 	resp, err := s.TaskServiceExt.Restore(limited, &extension.RestoreRequest{
@@ -231,8 +290,10 @@ func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.Star
 		Conf:  extension.RestoreConfig{ImagePath: *s.path.Load(), Background: true},
 	})
 	if err == nil {
+		s.limits.putBackWhen(s.complete)
 		return resp, nil
 	}
+	giveUp()
 	if cause := context.Cause(limited); cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
@@ -241,9 +302,7 @@ func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.Star
 
 // discard removes a created sandbox before anybody learns of it.
 func (s *sandbox) discard(ctx context.Context, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardLimit)
-	defer cancel()
-	if _, err := s.containers.Delete(ctx, &task.DeleteRequest{ID: id}); err != nil {
+	if err := s.containers.discard(ctx, id); err != nil {
 		log.L.WithError(err).Warnf("remove sandbox %s, which was not to start", id)
 		s.end(id)
 	}

@@ -145,6 +145,8 @@ func TestUntraced(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain": "plain",
 		"load: EOF:\ngoroutine 342 [running]:\nmain()": "load: EOF",
+		`load: no host FD available for "app:host:0", map: map[checkpoint.ResourceID]int{checkpoint.ResourceID{ContainerName:"app", Path:"/"}:12}`: `load: no host FD available for "app:host:0"`,
+		strings.Repeat("a", 400) + strings.Repeat("b", 400): strings.Repeat("a", 300) + " [...] " + strings.Repeat("b", 300),
 	} {
 		if got := untraced(errors.New(in)).Error(); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
@@ -157,11 +159,20 @@ func TestBundle(t *testing.T) {
 	if _, ok := b.ordered(); ok {
 		t.Error("ordered before")
 	}
-	if err := b.order(order{Request: "r1", Containers: 2, Ended: []string{"init"}}); err != nil {
+	if err := b.order(order{Request: "r1", Containers: 2, Ended: []string{"init", "../x"}, ExitCodes: map[string]int32{"../x": 3}}); err != nil {
 		t.Fatal(err)
 	}
-	if o, ok := b.ordered(); !ok || o.Request != "r1" || !o.endedIn("init") || o.endedIn("app") || o.endedIn("") {
+	if o, ok := b.ordered(); !ok || o.Request != "r1" {
 		t.Errorf("ordered %+v, %v", o, ok)
+	}
+	for _, tc := range []struct {
+		name   string
+		status uint32
+		ended  bool
+	}{{"init", 0, true}, {"init", 0, false}, {"app", 0, false}, {"", 0, false}, {"../x", 3, true}, {"../x", 3, false}} {
+		if status, ended, err := b.endedIn(tc.name); ended != tc.ended || ended && status != tc.status || err != nil {
+			t.Errorf("container %q has ended: %v, with %d, %v", tc.name, ended, status, err)
+		}
 	}
 	for i, id := range []string{"a", "b", "b"} {
 		if n, err := b.note(startedPrefix, id); err != nil || n != []int{1, 2, 0}[i] {
@@ -235,5 +246,25 @@ func TestAnnotate(t *testing.T) {
 	}
 	if err := annotate(t.TempDir(), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no spec: %v", err)
+	}
+}
+
+func TestPodOwnsItsCgroups(t *testing.T) {
+	p := pod{sandbox: "0123abcd", uid: "6ba7b810-9dad"}
+	for dir, want := range map[string]bool{
+		"/sys/fs/cgroup/memory/kubepods/burstable/pod6ba7b810-9dad":                            true,
+		"/sys/fs/cgroup/kubepods.slice/kubepods-burstable-pod6ba7b810_9dad.slice":              true,
+		"/sys/fs/cgroup/memory/k8s.io/0123abcd":                                                true,
+		"/sys/fs/cgroup/kubepods.slice/x-pod6ba7b810_9dad.slice/cri-containerd-0123abcd.scope": true,
+		"/sys/fs/cgroup/memory/kubepods/burstable":                                             false,
+		"/sys/fs/cgroup/system.slice/containerd.service":                                       false,
+		"/sys/fs/cgroup/memory/kubepods/pod6ba7b810-0000":                                      false,
+	} {
+		if got := p.owns(dir); got != want {
+			t.Errorf("owns %s: %v, want %v", dir, got, want)
+		}
+	}
+	if (pod{}).owns("/sys/fs/cgroup/memory/k8s.io/x") {
+		t.Error("a pod without a name owns a cgroup")
 	}
 }

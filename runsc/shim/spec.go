@@ -44,26 +44,47 @@ func (p pod) saves(prefix string) bool { return p.annotations[prefix+saveEnable]
 // annotate takes what is forbidden out of the annotations of a bundle's spec, and puts others in.
 // The file is left alone if that changes nothing.
 func annotate(bundle string, others map[string]string) error {
+	return rewrite(bundle, "annotations", func(was map[string]string) (map[string]string, bool) {
+		now := maps.Clone(was)
+		if now == nil {
+			now = make(map[string]string)
+		}
+		maps.DeleteFunc(now, func(name, _ string) bool { return isForbidden(name) })
+		maps.Copy(now, others)
+		return now, !maps.Equal(now, was)
+	})
+}
+
+// withoutTerminal takes the terminal out of a bundle's spec. The process then has the standard streams
+// that runsc start has.
+func withoutTerminal(bundle string) error {
+	return rewrite(bundle, "process", func(process map[string]json.RawMessage) (map[string]json.RawMessage, bool) {
+		delete(process, "terminal")
+		return process, process != nil
+	})
+}
+
+// rewrite changes one field of a bundle's spec by f, which reports whether it has changed anything. The
+// rest stays as it is.
+func rewrite[T any](bundle, field string, f func(T) (T, bool)) error {
 	path := specPath(bundle)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read OCI spec: %w", err)
 	}
-	var spec map[string]json.RawMessage // all but the annotations stays as it is
-	was := make(map[string]string)
-	if err = json.Unmarshal(data, &spec); err == nil && len(spec["annotations"]) > 0 {
-		err = json.Unmarshal(spec["annotations"], &was)
+	var spec map[string]json.RawMessage
+	var value T
+	if err = json.Unmarshal(data, &spec); err == nil && len(spec[field]) > 0 {
+		err = json.Unmarshal(spec[field], &value)
 	}
 	if err != nil {
 		return fmt.Errorf("read OCI spec %s: %w", path, err)
 	}
-	now := maps.Clone(was)
-	maps.DeleteFunc(now, func(name, _ string) bool { return isForbidden(name) })
-	maps.Copy(now, others)
-	if maps.Equal(now, was) {
+	value, changed := f(value)
+	if !changed {
 		return nil
 	}
-	if spec["annotations"], err = json.Marshal(now); err != nil {
+	if spec[field], err = json.Marshal(value); err != nil {
 		return err
 	}
 	if data, err = json.Marshal(spec); err != nil {

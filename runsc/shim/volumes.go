@@ -46,7 +46,7 @@ func (s *sandbox) fill(ctx context.Context, a answer) answer {
 		return a
 	}
 	log.L.WithError(err).Errorf("sandbox %s, request %q, is not restored", s.pod.sandbox, a.resp.GetRequest())
-	s.report(ctx, s.reportOf(a.order(), err))
+	s.report(ctx, s.pod.sandbox, s.reportOf(a.order(), err))
 	resp := &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Request: a.resp.GetRequest(), Reason: err.Error()}
 	if a.resp.GetStrict() || s.pod.strict() {
 		resp.Decision = localv1.AskRestoreResponse_FAIL

@@ -12,6 +12,8 @@
 //   - restore: the sidecar stays as the sentry's checkpoint gofer and relays every read to the
 //     agent, which writes into the sandbox's memory files itself. When the agent goes away the
 //     sidecar connects again and repeats what is outstanding, for as long as the sandbox lives.
+//     It allocates the memory of each read before it passes the read on: it runs in the pod's cgroup,
+//     and so the pod is charged, and not the agent that writes.
 //     No limit of the sentry's patience is known: sandboxes have waited 270 s for their pages,
 //     answering meanwhile whatever needed none of those, and went on when an agent came.
 //   - rootfs-checkpoint, rootfs-workload, rootfs-restore: the same, for an image of files alone. A

@@ -48,21 +48,27 @@ func (f *readFile) RegisterDestinationFD(fd int32, size uint64, _ []stateio.Clie
 }
 
 // AddRead implements stateio.AsyncReader.AddRead.
-func (f *readFile) AddRead(id int, off int64, df stateio.DestinationFile, fr memmap.FileRange, _ []byte) {
-	f.add(id, off, df, []memmap.FileRange{fr})
+func (f *readFile) AddRead(id int, off int64, df stateio.DestinationFile, fr memmap.FileRange, mapped []byte) {
+	f.add(id, off, df, []memmap.FileRange{fr}, stateio.LocalClientMapping(mapped))
 }
 
 // AddReadv implements stateio.AsyncReader.AddReadv.
-func (f *readFile) AddReadv(id int, off int64, _ uint64, df stateio.DestinationFile, frs []memmap.FileRange, _ []unix.Iovec) {
-	f.add(id, off, df, frs)
+func (f *readFile) AddReadv(id int, off int64, _ uint64, df stateio.DestinationFile, frs []memmap.FileRange, mapped []unix.Iovec) {
+	f.add(id, off, df, frs, stateio.LocalClientMappings(mapped))
 }
 
-func (f *readFile) add(id int, off int64, df stateio.DestinationFile, frs []memmap.FileRange) {
-	f.relayer.start(&read{
+// add allocates the ranges and passes the read on.
+func (f *readFile) add(id int, off int64, df stateio.DestinationFile, frs []memmap.FileRange, mapped stateio.LocalClientRanges) {
+	rd := &read{
 		file: f,
 		slot: id,
 		m:    Message{Kind: KindRead, File: f.number, Dest: df.(uint32), Off: off, Ranges: frs},
-	})
+	}
+	if err := f.relayer.allocate(rd, mapped); err != nil {
+		f.complete(rd, &Message{Text: err.Error()})
+		return
+	}
+	f.relayer.start(rd)
 }
 
 // complete passes the agent's answer on. It never blocks: done holds all that can be under way.

@@ -49,8 +49,17 @@ func relay(opts Options, sock int, log *slog.Logger) error {
 	s.Handle(us) // until the sentry is done, or dead: the error is that it hung up
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sendLocked(&Message{Kind: KindLoaded, Size: uint64(len(r.reads))}, -1)
+	r.sendLocked(r.ending(), -1)
 	return nil
+}
+
+// ending is what the agent is told when the sentry has hung up.
+func (r *relayer) ending() *Message {
+	m := &Message{Kind: KindLoaded, Size: uint64(len(r.reads))}
+	if r.failed != nil {
+		m.Text = r.failed.Error()
+	}
+	return m
 }
 
 // first connects to the agent that ordered the restore, or to the next one if that has just gone.
@@ -91,13 +100,16 @@ type relayer struct {
 	dests  map[uint32]*dest     // by number
 	reads  map[uint64]*read     // outstanding, by id
 	lastID uint64
+	failed error // why the sandbox cannot be restored, nil if nothing is known
 }
 
 // dest is a memory file of the sentry.
 type dest struct {
-	fd   int // our own
-	size uint64
-	done chan error // the agent's first answer; capacity 1
+	fd     int // our own
+	size   uint64
+	onDisk bool
+	warn   sync.Once  // that its memory is not allocated
+	done   chan error // the agent's first answer; capacity 1
 }
 
 // read is an outstanding read.
@@ -169,7 +181,7 @@ func (r *relayer) register(fd int, size uint64) (uint32, error) {
 		return 0, fmt.Errorf("more than %d memory files registered", MaxDests)
 	}
 	n := uint32(len(r.dests))
-	d := &dest{fd: own, size: size, done: make(chan error, 1)}
+	d := &dest{fd: own, size: size, onDisk: OnDisk(own), done: make(chan error, 1)}
 	r.dests[n] = d
 	r.sendLocked(d.register(n), own)
 	r.mu.Unlock()
@@ -178,6 +190,20 @@ func (r *relayer) register(fd int, size uint64) (uint32, error) {
 
 func (d *dest) register(n uint32) *Message {
 	return &Message{Kind: KindRegister, ID: uint64(n), Size: d.size}
+}
+
+// allocate allocates what a read is to fill. A failure is what the restore fails for.
+func (r *relayer) allocate(rd *read, mapped stateio.LocalClientRanges) error {
+	r.mu.Lock()
+	d := r.dests[rd.m.Dest]
+	r.mu.Unlock()
+	err := d.allocate(rd.m.Ranges, mapped, r.log)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.failed = err
+	}
+	return err
 }
 
 // start sends a read to the agent and keeps it until it is answered.

@@ -78,6 +78,9 @@ func (a Args) Log() *slog.Logger {
 func Run(a Args, log *slog.Logger) error {
 	f := os.NewFile(uintptr(a.OptionsFD), OptionsFile)
 	opts, err := ReadOptions(f)
+	if err == nil && opts.Direction.Restores() {
+		err = hold(int(f.Fd()))
+	}
 	f.Close()
 	if err != nil {
 		return err

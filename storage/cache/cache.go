@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -170,6 +171,24 @@ func (c *Cache) Drop(object string, off, n int64) {
 			c.remove(e)
 		}
 	}
+}
+
+// Retain removes the blocks of all objects except these, and returns how many it removed. A block that is
+// fetched meanwhile may be removed or stay.
+func (c *Cache) Retain(objects iter.Seq[string]) (removed int) {
+	retained := map[[16]byte]bool{}
+	for name := range objects {
+		retained[newID(name, 0).object] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for at, e := range c.entries {
+		if !retained[at.object] {
+			c.remove(e)
+			removed++
+		}
+	}
+	return removed
 }
 
 func newID(object string, index int64) id {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -308,5 +309,31 @@ func poison(t *testing.T, c *cache.Cache, m *storage.Manifest) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRetain: what was read of objects that are no more goes, and nothing else.
+func TestRetain(t *testing.T) {
+	path := t.TempDir()
+	c := open(t, path, 1<<30)
+	f := &far{data: storagetest.Bytes(1, 3<<20)}
+	for _, name := range []string{"ns/packs/a", "ns/packs/b", "ns/packs/c"} {
+		if err := c.ReadAt(t.Context(), name, int64(len(f.data)), make([]byte, len(f.data)), 0, f.fetch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := c.Bytes()
+	if n := c.Retain(slices.Values([]string{"ns/packs/b", "ns/packs/z"})); n != 6 || c.Bytes() != all/3 {
+		t.Errorf("%d blocks removed, %d bytes of %d left", n, c.Bytes(), all)
+	}
+	before := f.fetches.Load()
+	if err := c.ReadAt(t.Context(), "ns/packs/b", int64(len(f.data)), make([]byte, len(f.data)), 0, f.fetch); err != nil || f.fetches.Load() != before {
+		t.Errorf("the one that is retained was fetched again: %v", err)
+	}
+	shut(t, c)
+	c = open(t, path, 1<<30)
+	defer shut(t, c)
+	if n := c.Bytes(); n != all/3 {
+		t.Errorf("%d bytes on the disk, want %d", n, all/3)
 	}
 }

@@ -10,6 +10,8 @@
 // holds its block or is found not to, and is fetched again. That the bytes are those of the
 // snapshot is for the reader to check, as if there were no cache.
 //
+// Blocks of an object that is deleted go with Drop, or with Retain where another node has deleted it.
+//
 // The files together are no larger than a bound; the least recently used go first. One process at a
 // time has a directory open.
 package cache

@@ -50,6 +50,15 @@ func Open(path string) (*Backend, error) {
 	return b, nil
 }
 
+// OpenExisting is Open for a directory that must hold an object already: otherwise it makes nothing, and
+// the error is storage.ErrNotFound. What is only to be mounted there looks like an empty directory.
+func OpenExisting(path, object string) (*Backend, error) {
+	if _, err := os.Stat(filepath.Join(path, filepath.FromSlash(object))); err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", path, classify(err))
+	}
+	return Open(path)
+}
+
 // Location returns "dir:" and the absolute path.
 func (b *Backend) Location() string { return "dir:" + b.path }
 

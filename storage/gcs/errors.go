@@ -8,7 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/compute/metadata"
 	gcs "cloud.google.com/go/storage"
 	"google.golang.org/api/googleapi"
 
@@ -36,7 +39,9 @@ func kindOf(err error) error {
 	case errors.Is(err, gcs.ErrObjectNotExist):
 		return storage.ErrNotFound
 	case errors.As(err, &api):
-		return kindOfStatus(api.Code)
+		return kindOfAnswer(api)
+	case tokenStatus(err) != 0:
+		return kindOfToken(tokenStatus(err))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return storage.ErrTruncated
 	case errors.As(err, &network), errors.As(err, &transport):
@@ -45,8 +50,43 @@ func kindOf(err error) error {
 	return nil
 }
 
+// kindOfAnswer returns the kind of a refusal by the service. It says 403 also to those who ask too often.
+func kindOfAnswer(e *googleapi.Error) error {
+	for _, item := range e.Errors {
+		if e.Code == http.StatusForbidden && strings.HasSuffix(strings.ToLower(item.Reason), "limitexceeded") {
+			return storage.ErrUnavailable
+		}
+	}
+	return kindOfStatus(e.Code)
+}
+
+// tokenStatus returns the status with which a token was refused that every request needs; 0: this is not why.
+func tokenStatus(err error) int {
+	var token *auth.Error
+	var node *metadata.Error
+	var none metadata.NotDefinedError
+	switch {
+	case errors.As(err, &token) && token.Response != nil:
+		return token.Response.StatusCode
+	case errors.As(err, &node):
+		return node.Code
+	case errors.As(err, &none):
+		return http.StatusNotFound // the node has no identity
+	}
+	return 0
+}
+
+func kindOfToken(code int) error {
+	if kind := kindOfStatus(code); kind == storage.ErrUnavailable {
+		return kind
+	}
+	return storage.ErrDenied
+}
+
 func kindOfStatus(code int) error {
 	switch {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return storage.ErrDenied
 	case code == http.StatusNotFound:
 		return storage.ErrNotFound
 	case code == http.StatusPreconditionFailed:

@@ -235,9 +235,63 @@ func TestKinds(t *testing.T) {
 		http.StatusNotFound:                     storage.ErrNotFound,
 		http.StatusRequestedRangeNotSatisfiable: storage.ErrTruncated,
 		http.StatusPreconditionFailed:           storage.ErrExists,
+		http.StatusUnauthorized:                 storage.ErrDenied,
+		http.StatusForbidden:                    storage.ErrDenied,
 	} {
 		b := standIn(t, func(w http.ResponseWriter, _ *http.Request) { fail(w, code) })
 		if err := b.ReadAt(t.Context(), "one", make([]byte, 1), 0); !errors.Is(err, kind) {
+			t.Errorf("status %d: %v", code, err)
+		}
+	}
+}
+
+// TestDenied: every operation says that it was refused, which may pass. To be asked too often is something else.
+func TestDenied(t *testing.T) {
+	t.Setenv("STORAGE_EMULATOR_HOST", "")
+	reason := "forbidden"
+	b := standIn(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprintf(w, `{"error":{"code":403,"message":"no","errors":[{"reason":%q}]}}`, reason)
+	})
+	all := func() map[string]error {
+		_, stat := b.Stat(t.Context(), "one")
+		_, readAll := b.ReadAll(t.Context(), "one", 10)
+		return map[string]error{
+			"stat": stat, "read all": readAll, "read": b.ReadAt(t.Context(), "one", make([]byte, 1), 0),
+			"create": b.Create(t.Context(), "one", strings.NewReader("x"), 1), "replace": b.Replace(t.Context(), "one", []byte("x")),
+			"delete": b.Delete(t.Context(), "one"),
+		}
+	}
+	for op, err := range all() {
+		if !errors.Is(err, storage.ErrDenied) || !errors.Is(err, storage.ErrUnavailable) {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	reason = "rateLimitExceeded"
+	for op, err := range all() {
+		if op == "read" || op == "read all" {
+			continue // an answer to a read of data has no reasons
+		}
+		if errors.Is(err, storage.ErrDenied) || !errors.Is(err, storage.ErrUnavailable) {
+			t.Errorf("too often: %s: %v", op, err)
+		}
+	}
+}
+
+// TestNoToken: a node that gives its agent no token denies access as the service does.
+func TestNoToken(t *testing.T) {
+	t.Setenv("STORAGE_EMULATOR_HOST", "")
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
+	t.Setenv("HOME", t.TempDir())
+	for _, code := range []int{http.StatusForbidden, http.StatusNotFound} {
+		node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Metadata-Flavor", "Google")
+			http.Error(w, "no", code)
+		}))
+		defer node.Close()
+		t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(node.URL, "http://"))
+		if _, err := gcs.Open(t.Context(), "bucket", "p", option.WithEndpoint(node.URL+"/storage/v1/")); !errors.Is(err, storage.ErrDenied) {
 			t.Errorf("status %d: %v", code, err)
 		}
 	}

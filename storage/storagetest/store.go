@@ -3,6 +3,7 @@ package storagetest
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -70,6 +71,14 @@ func Write(t testing.TB, s *storage.Store, key storage.Key, parent *storage.Mani
 		t.Fatal(err)
 	}
 	return m
+}
+
+// Orphan takes a snapshot's manifest away and leaves all else, as a removal does that dies.
+func Orphan(t testing.TB, s *storage.Store, key storage.Key) {
+	t.Helper()
+	if err := s.Backend().Delete(t.Context(), key.Namespace+"/snapshots/"+key.Name+"/manifest"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func fill(t testing.TB, w *storage.Writer, image Image) {
@@ -219,7 +228,7 @@ func testRemove(t *testing.T, b storage.Backend) {
 		t.Fatal(err)
 	}
 	wantKind(t, "remove again", s.Remove(t.Context(), key), storage.ErrNotFound)
-	if left := names(t, b, "ns/snapshots/"); len(left) != 0 {
+	if left := names(t, b, "ns/"); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
 	if has, err := s.Has(t.Context(), key); has || err != nil {
@@ -235,6 +244,75 @@ func testRemove(t *testing.T, b storage.Backend) {
 	}
 }
 
+// testRemoveShared removes the snapshots of a line one by one: with each goes what no other one names.
+func testRemoveShared(t *testing.T, b storage.Backend) {
+	s := OpenStore(t, b)
+	var line []*storage.Manifest
+	var images []Image
+	for i := range 3 {
+		image, parent := SmallImage(1), (*storage.Manifest)(nil)
+		if i > 0 {
+			parent = line[i-1]
+		}
+		for j := range i {
+			image["pages.img"][j] = Bytes(uint64(77+j), 4096)
+		}
+		line = append(line, Write(t, s, storage.Key{Namespace: "ns", Name: fmt.Sprint("s", i)}, parent, image))
+		images = append(images, image)
+	}
+	for left := []int{0, 1, 2}; len(left) > 0; {
+		n := []int{1, 0, 2}[3-len(left)]
+		if err := s.Remove(t.Context(), line[n].Meta.Key); err != nil {
+			t.Fatal(err)
+		}
+		left = slices.DeleteFunc(left, func(i int) bool { return i == n })
+		want := map[string]bool{}
+		for _, i := range left {
+			WantImage(t, line[i], images[i], s)
+			for _, p := range line[i].Packs {
+				want["ns/packs/"+p.ID.String()] = true
+			}
+		}
+		if have := names(t, b, "ns/packs/"); !slices.Equal(have, slices.Sorted(maps.Keys(want))) {
+			t.Errorf("without s%d: packs %q, want %v", n, have, want)
+		}
+	}
+	if left := names(t, b, "ns/"); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// testHold removes a snapshot that two are reading: its packs go with the last of them.
+func testHold(t *testing.T, b storage.Backend) {
+	s, other := OpenStore(t, b), OpenStore(t, b)
+	m := Write(t, s, storage.Key{Namespace: "ns", Name: "one"}, nil, SmallImage(1))
+	var holds []*storage.Hold
+	for _, at := range []*storage.Store{s, other} {
+		h, err := at.Hold(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds = append(holds, h)
+	}
+	if err := other.Remove(t.Context(), m.Meta.Key); err != nil {
+		t.Fatal(err)
+	}
+	if err := holds[0].Refresh(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, h := range holds {
+		WantImage(t, m, SmallImage(1), s)
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := names(t, b, "ns/"); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	_, err := s.Hold(t.Context(), m)
+	wantKind(t, "hold what was removed", err, storage.ErrNotFound)
+}
+
 func testSweep(t *testing.T, b storage.Backend) {
 	s := OpenStore(t, b)
 	image := SmallImage(1)
@@ -243,9 +321,7 @@ func testSweep(t *testing.T, b storage.Backend) {
 	two := Write(t, s, storage.Key{Namespace: "ns", Name: "two"}, one, image)
 	Write(t, s, storage.Key{Namespace: "ns", Name: "gone"}, nil, SmallImage(9))
 	for _, name := range []string{"one", "gone"} {
-		if err := s.Remove(t.Context(), storage.Key{Namespace: "ns", Name: name}); err != nil {
-			t.Fatal(err)
-		}
+		Orphan(t, s, storage.Key{Namespace: "ns", Name: name})
 	}
 	for _, test := range []struct {
 		options storage.SweepOptions

@@ -14,14 +14,14 @@ type Agent struct{ *Process }
 
 // StartAgent starts the agent with the given flags besides its defaults, and
 // returns when its local socket takes connections. All agents of a bed write
-// one log. An agent that has been killed may be followed by another.
+// one log, and are in one cgroup. An agent that has been killed may be followed by another.
 func (b *Bed) StartAgent(ctx context.Context, args ...string) (*Agent, error) {
 	a, err := startAgent(ctx, base, args)
 	if err != nil {
 		return nil, err
 	}
 	b.agents = append(b.agents, a)
-	return a, nil
+	return a, enterCgroup(b.CgroupParent+agentCgroup, a.cmd.Process.Pid)
 }
 
 func startAgent(ctx context.Context, s space, args []string) (*Agent, error) {

@@ -38,6 +38,8 @@ func (c Container) config(pod *Pod, sandbox *cri.PodSandboxConfig) *cri.Containe
 		Image:    &cri.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image},
 		Command:  c.Command,
 		LogPath:  filepath.Join(c.Name, "0.log"),
+		Tty:      c.TTY,
+		Stdin:    c.Stdin,
 		Labels:   merge(sandbox.Labels, map[string]string{"io.kubernetes.container.name": c.Name}),
 		Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{
 			NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER},

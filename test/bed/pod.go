@@ -25,6 +25,8 @@ type PodSpec struct {
 	Annotations map[string]string
 	// Containers are one busybox that sleeps if there is none.
 	Containers []Container
+	// MemoryLimit is that of the pod's cgroup, in bytes, which is made before the pod as a kubelet does it; 0: none.
+	MemoryLimit int64
 	// Made, if set, is called once there is a sandbox, before the containers are created: what a kubelet does
 	// at that time, such as mounting parts of volumes, can be done there.
 	Made func() error
@@ -39,6 +41,8 @@ type Container struct {
 	Command []string // the image's own if empty
 	Env     map[string]string
 	Mounts  []Mount
+	TTY     bool // it has a terminal
+	Stdin   bool // it has a standard input, which can be attached to
 }
 
 // Mount shows a directory of the node in a container.
@@ -72,6 +76,9 @@ func (p *Pod) Container(name string) string {
 func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	spec = spec.withDefaults()
 	config := b.sandboxConfig(spec)
+	if err := limitMemory(config.Linux.CgroupParent, spec.MemoryLimit); err != nil {
+		return nil, err
+	}
 	r, err := b.Runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: spec.Handler})
 	if err != nil {
 		return nil, fmt.Errorf("bed: run pod %s/%s: %w", spec.Namespace, spec.Name, err)
@@ -193,7 +200,7 @@ func (b *Bed) sandboxConfig(spec PodSpec) *cri.PodSandboxConfig {
 		}),
 		Annotations: spec.Annotations,
 		Linux: &cri.LinuxPodSandboxConfig{
-			CgroupParent: b.CgroupParent + "/pod" + uid,
+			CgroupParent: podCgroup(b.CgroupParent, uid),
 			SecurityContext: &cri.LinuxSandboxSecurityContext{
 				NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER},
 			},

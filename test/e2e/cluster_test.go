@@ -133,16 +133,27 @@ func (c *cluster) rollout(ctx context.Context) error {
 	return fmt.Errorf("%w\n%s", err, c.systemLogs(ctx))
 }
 
-// systemLogs is what there is to know of the agents.
+// systemLogs is what there is to know of the agents. Their logs are read from the nodes, whose kubelets keep that of an
+// agent that ended, too.
 func (c *cluster) systemLogs(ctx context.Context) string {
 	var b strings.Builder
 	for _, args := range [][]string{
 		{"get", "pods", "--output=wide"},
 		{"get", "events"},
-		{"logs", "--selector=app.kubernetes.io/name=diapause-agent", "--all-containers", "--prefix", "--tail=-1"},
 	} {
 		out, err := c.Kubectl(ctx, append([]string{"--namespace=" + system}, args...)...)
 		fmt.Fprintf(&b, "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, out)
+	}
+	for _, n := range c.Nodes() {
+		files, err := filepath.Glob(n.Path("/var/log/pods/" + system + "_*/*/*.log"))
+		for _, f := range files {
+			log, readErr := os.ReadFile(f)
+			err = errors.Join(err, readErr)
+			fmt.Fprintf(&b, "%s, %s:\n%s\n", n.Name, filepath.Base(filepath.Dir(f)), log)
+		}
+		if err != nil {
+			fmt.Fprintf(&b, "logs of %s: %v\n", n.Name, err)
+		}
 	}
 	return b.String()
 }

@@ -82,9 +82,6 @@ func TestDaemonsRestarted(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.moves(p)
-			if err == nil {
-				w.outlast(snapshotted{name: name})
-			}
 		}
 		s := w.checkpoint(p)
 		w.remove(x.name)
@@ -142,7 +139,6 @@ func TestStorageAway(t *testing.T) {
 	var s snapshotted
 	for range 3 {
 		s = w.checkpoint(p)
-		w.outlast(s)
 		w.remove("web")
 		p = w.run(w.pod("web", on(w.Node(0))))
 		w.restored(p, s.name, before)
@@ -162,7 +158,6 @@ func TestDrain(t *testing.T) {
 	p := w.run(w.pod("web", on(n)))
 	before := w.life(p)
 	s := w.checkpoint(p)
-	w.outlast(s)
 	trigger := w.trigger("late", "web")
 	w.Cleanup(func() {
 		if _, err := w.Kubectl(context.Background(), "uncordon", n.Name); err != nil {

@@ -38,7 +38,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			w := *w
-			w.T = t
+			w.TB = t
 			change := []func(*corev1.Pod){on(n), from(s.name), x.change}
 			w.refuses(w.run(w.pod("not-"+x.name, change...)), x.why)
 			fails := w.pod("fails-"+x.name, append(change, orFail)...)

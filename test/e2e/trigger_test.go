@@ -139,7 +139,7 @@ func (w *world) discard(name string) {
 	w.awaitGone(s)
 }
 
-// outlast returns when a snapshot that is created now is a newer one: the API server counts seconds.
+// outlast returns when a snapshot that is created now is of a later second.
 func (w *world) outlast(s snapshotted) {
 	w.Helper()
 	created := w.snapshot(s.name).CreationTimestamp.Time

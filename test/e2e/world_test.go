@@ -17,7 +17,7 @@ import (
 
 // world is a test's own namespace in the cluster, with a policy.
 type world struct {
-	*testing.T
+	testing.TB
 	*cluster
 	ctx       context.Context
 	namespace string
@@ -40,7 +40,7 @@ func begin(t *testing.T) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
-	w := &world{T: t, cluster: shared, ctx: ctx}
+	w := &world{TB: t, cluster: shared, ctx: ctx}
 	w.namespace = w.newNamespace(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")))
 	w.apply(fmt.Sprintf(policy, w.namespace))
 	return w

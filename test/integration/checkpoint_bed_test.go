@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -27,7 +28,17 @@ type place struct{ state, store string }
 func newPlace(t *testing.T) place {
 	t.Helper()
 	dir := t.TempDir()
-	return place{filepath.Join(dir, "state"), filepath.Join(dir, "store")}
+	p := place{filepath.Join(dir, "state"), filepath.Join(dir, "store")}
+	p.makeStore(t)
+	return p
+}
+
+func (p place) makeStore(t *testing.T) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "diapause-agent", "make-store", "--store=dir:"+p.store).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
 // flags are those of an agent there.

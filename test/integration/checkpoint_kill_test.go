@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/test/bed"
 )
 
@@ -54,6 +55,61 @@ func TestAgentKilled(t *testing.T) {
 		}
 	}
 	n.unharmed(p, before)
+}
+
+// TestAgentKilledQueued kills the agent when a request that it has accepted waits for its turn. The
+// request is in the journal by then, and the next agent ends it: it failed, and says so.
+func TestAgentKilledQueued(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.workload("busy", "serve", "--mib", "256")
+	before := n.serving(p)
+	var queued string
+	err := n.during("prepare", request(p, false), func() {
+		queued = n.accepted(&localv1.CheckpointRequest{Target: p.ID, Name: "queued"})
+		n.agent.Kill()
+	})
+	if status.Code(err) != codes.Unavailable {
+		t.Error(err)
+	}
+	if r := n.inJournal(at, queued); r.Stage != "accepted" {
+		t.Errorf("the journal has %+v of the request that waited", r)
+	}
+	n.startAgent(at.flags()...)
+	n.settled(at)
+	if r := n.inJournal(at, queued); r.Stage != "failed" || r.Error == "" {
+		t.Errorf("the journal has %+v of the request that waited", r)
+	}
+	n.unharmed(p, before)
+}
+
+// accepted asks for a checkpoint and returns the id under which it is accepted.
+func (n *node) accepted(req *localv1.CheckpointRequest) string {
+	n.Helper()
+	stream, err := n.client().Checkpoint(n.ctx, req)
+	if err != nil {
+		n.Fatal(err)
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			n.Fatal(err)
+		}
+		if id := e.GetAccepted(); id != "" {
+			return id
+		}
+	}
+}
+
+// inJournal returns what the journal has of a request.
+func (n *node) inJournal(at place, id string) record {
+	n.Helper()
+	for _, r := range n.journal(at) {
+		if r.ID == id {
+			return r
+		}
+	}
+	return record{}
 }
 
 // paused reports whether a pod is paused.
@@ -122,6 +178,7 @@ func (n *node) only(at place) string {
 func TestAgentKilledReplicating(t *testing.T) {
 	at := newPlace(t)
 	tmpfs(t, at.store, "size=1m")
+	at.makeStore(t)
 	n := start(t, at.flags()...)
 	stays, ends := n.workload("stays", "serve", "--mib", "8"), n.workload("ends", "serve", "--mib", "8")
 	before := n.serving(stays)

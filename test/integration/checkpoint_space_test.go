@@ -73,6 +73,7 @@ func (n *node) used(at place) uint64 {
 func TestStoreFull(t *testing.T) {
 	at := newPlace(t)
 	tmpfs(t, at.store, "size=2m")
+	at.makeStore(t)
 	n := start(t, at.flags()...)
 	p := n.workload("origin", "serve", "--mib", "16")
 	before := n.serving(p)

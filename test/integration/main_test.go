@@ -131,6 +131,7 @@ type snapshotted struct {
 	OnNode      bool   `json:"on_node"`
 	Parent      string `json:"parent"`
 	Overflow    int64  `json:"overflow_bytes"`
+	Problem     string `json:"problem"`
 	Timeline    []struct {
 		Name   string  `json:"name"`
 		TookMS float64 `json:"took_ms"`

@@ -58,7 +58,6 @@ func TestSnapshots(t *testing.T) {
 		t.Error("removed twice")
 	}
 	n.mustCLI("rm", "second")
-	n.mustCLI("gc", "--grace=0s")
 	for _, root := range []string{spoolRoot, storeRoot} {
 		if left, _ := filepath.Glob(filepath.Join(root, "default/packs/*")); len(left) > 0 {
 			t.Errorf("packs that nothing names: %v", left)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"diapause.dev/agent"
 	"diapause.dev/test/bed"
 )
 
@@ -42,6 +43,42 @@ func TestWorkloadSaves(t *testing.T) {
 	}
 	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
 		t.Errorf("the pod wrote %v on the node, %v", left, err)
+	}
+}
+
+// TestWorkloadSavesWhileLoading has a process save its own sandbox while that is loading: what is saved is whole.
+func TestWorkloadSavesWhileLoading(t *testing.T) {
+	store, err := bed.StartGCS(t.Context(), "bucket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Kill)
+	t.Setenv("STORAGE_EMULATOR_HOST", slowed(t, store.Address))
+	n := start(t, "--state-dir="+t.TempDir(), "--store=gs://bucket")
+	p := n.author("author", nil)
+	boot := n.readFile(p, "/tmp/boot")
+	sum := n.sh(p, "app", "head -c 64m /dev/urandom > /dev/shm/bulk; md5sum < /dev/shm/bulk")
+	n.checkpoint("--name=begun", p.ID)
+	n.restartAgent("--state-dir="+t.TempDir(), "--store=gs://bucket") // which has nothing of it on the node
+	b := n.author("branch", map[string]string{agent.AnnotationRestoreFrom: "default/begun"})
+	if !n.isLoading(b) {
+		t.Fatal("it has been loaded")
+	}
+	n.touch(b, "/tmp/go")
+	if got := n.readFile(b, "/tmp/result"); got != "resume" {
+		t.Errorf("the branch read %q", got)
+	}
+	again := n.restore(n.madeOf(b).Name, "--name=again")[0]
+	if got := n.readFile(again, "/tmp/result"); got != "restore" {
+		t.Errorf("what it saved read %q", got)
+	}
+	for _, p := range []*bed.Pod{b, again} {
+		if got := n.readFile(p, "/tmp/boot"); got != boot {
+			t.Errorf("%s is %q, the origin %q", p.Name, got, boot)
+		}
+		if got := n.sh(p, "app", "md5sum < /dev/shm/bulk"); got != sum {
+			t.Errorf("%s has %q, the origin %q", p.Name, got, sum)
+		}
 	}
 }
 

@@ -142,12 +142,16 @@ func (m *model) drive(r *rand.Rand, ahead time.Duration, left *atomic.Int64) err
 	if err != nil {
 		return err
 	}
+	rival, err := startProcess(nodeConfig{Stores: m.paths})
+	if err != nil {
+		return err
+	}
 	for left.Add(-1) >= 0 {
-		if err := m.step(r, p); err != nil {
+		if err := m.step(r, p, rival); err != nil {
 			return fmt.Errorf("node with its clock %v ahead: %w", ahead, err)
 		}
 	}
-	return p.stop()
+	return errors.Join(p.stop(), rival.stop())
 }
 
 // pick returns a random place.
@@ -157,7 +161,7 @@ func (m *model) pick(r *rand.Rand) place {
 }
 
 // step does one operation, or none if its place is in use.
-func (m *model) step(r *rand.Rand, p *process) error {
+func (m *model) step(r *rand.Rand, p, rival *process) error {
 	at := m.pick(r)
 	c := command{Store: at.store, Key: at.key, Timeout: opTime, Grace: grace}
 	if r.IntN(2) == 0 {
@@ -169,6 +173,10 @@ func (m *model) step(r *rand.Rand, p *process) error {
 	}
 	o := &operation{model: m, rand: r, process: p, command: c, cell: m.cells[at], kill: kill}
 	switch n := r.IntN(100); {
+	case n < 10:
+		return o.contested(rival, o.put)
+	case n < 18:
+		return o.contested(rival, o.replicate)
 	case n < 34:
 		return o.put()
 	case n < 52:
@@ -177,7 +185,7 @@ func (m *model) step(r *rand.Rand, p *process) error {
 		return o.read(opVerify)
 	case n < 80:
 		return o.remove()
-	case n < 94:
+	case n < 90:
 		return o.replicate()
 	default:
 		return o.sweep()
@@ -197,6 +205,26 @@ func (m *model) finish() error {
 		}
 		if err := m.wantNamed(ctx, i); err != nil {
 			return err
+		}
+	}
+	if err := m.compare(ctx); err != nil {
+		return err
+	}
+	return m.removeAll(ctx)
+}
+
+// removeAll removes one snapshot after the other: with each goes what no other one names, at once.
+func (m *model) removeAll(ctx context.Context) error {
+	for at, c := range m.cells {
+		if c.id == 0 {
+			continue
+		}
+		if err := m.look[at.store].Remove(ctx, at.key); err != nil {
+			return err
+		}
+		c.state = state{}
+		if err := m.wantNamed(ctx, at.store); err != nil {
+			return fmt.Errorf("without %s: %w", at.key, err)
 		}
 	}
 	return m.compare(ctx)

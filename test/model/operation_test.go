@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"diapause.dev/storage"
 )
 
 // operation is one operation on its way. Each of its methods holds what the operation must, may and
@@ -19,6 +21,40 @@ type operation struct {
 	command command
 	cell    *cell
 	kill    time.Duration
+	contest *contest // or nil
+}
+
+// contest is a snapshot that a rival removes meanwhile. Its cell is locked by whoever holds the contest.
+type contest struct {
+	state // before
+	key   storage.Key
+}
+
+// contested does an operation while a rival removes another snapshot of its store and namespace, which is
+// the parent of what is put. Now and then the rival is killed.
+func (o *operation) contested(rival *process, do func() error) error {
+	at := o.pick(o.rand)
+	at.store, at.key.Namespace = o.command.Store, o.command.Key.Namespace
+	c := o.cells[at]
+	if c == o.cell || !c.TryLock() {
+		return do()
+	}
+	defer c.Unlock()
+	if c.id == 0 {
+		return do()
+	}
+	o.contest = &contest{state: state{c.id, slices.Clone(c.content)}, key: at.key}
+	r := &operation{model: o.model, process: rival, cell: c, command: command{Store: at.store, Key: at.key, Timeout: opTime, Grace: grace}}
+	if o.rand.IntN(20) == 0 {
+		r.kill = time.Duration(1 + o.rand.Int64N(int64(5*time.Millisecond)))
+	}
+	pause := time.Duration(o.rand.Int64N(int64(4 * time.Millisecond)))
+	removed := make(chan error, 1)
+	go func() {
+		time.Sleep(pause)
+		removed <- r.removeLocked()
+	}()
+	return errors.Join(do(), <-removed)
 }
 
 func (o *operation) place() place { return place{o.command.Store, o.command.Key} }
@@ -97,7 +133,7 @@ func (o *operation) put() error {
 	case a.Exists && before.id == 0:
 		return o.wrong(a, "exists, it says")
 	}
-	lostParent := a.NotFound && o.command.Parent != ""
+	lostParent := (a.NotFound || o.contest != nil) && o.command.Parent != ""
 	if err := o.failed(a, before.id != 0 && a.Exists || lostParent); err != nil {
 		return err
 	}
@@ -110,6 +146,10 @@ func (o *operation) put() error {
 // chooseParent names a parent in the command and returns its content. Half of the parents are kept
 // from being removed until the function is called.
 func (o *operation) chooseParent() (content []uint64, unpin func()) {
+	if o.contest != nil {
+		o.command.Parent = o.contest.key.Name
+		return o.contest.content, func() {}
+	}
 	at := o.pick(o.rand)
 	at.store, at.key.Namespace = o.command.Store, o.command.Key.Namespace
 	c := o.cells[at]
@@ -167,6 +207,11 @@ func (o *operation) remove() error {
 		return nil
 	}
 	defer o.cell.Unlock()
+	return o.removeLocked()
+}
+
+// removeLocked is remove with the cell locked.
+func (o *operation) removeLocked() error {
 	before := o.cell.state
 	a, err := o.do(opRemove)
 	switch {

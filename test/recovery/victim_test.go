@@ -167,7 +167,7 @@ func (n *node) damage(ctx context.Context, name string) error {
 	if shared, err := n.isShared(ctx, name, pack); shared || err != nil {
 		return err
 	}
-	if err := n.store.Remove(ctx, key(name)); err != nil {
+	if err := n.store.Backend().Delete(ctx, namespace+"/snapshots/"+name+"/manifest"); err != nil {
 		return err
 	}
 	path := strings.TrimPrefix(n.store.Backend().Location(), "dir:")

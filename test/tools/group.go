@@ -29,6 +29,9 @@ const (
 	Containerd1Shim    = "containerd-1.7-shim-runc-v2"
 )
 
+// VM is what virtual machines need: Debian packages, and no programs that are built.
+const VM Extra = "vm"
+
 // group is a set of programs built together from one module, and kept.
 type group struct {
 	name     string

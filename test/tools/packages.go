@@ -31,7 +31,12 @@ var needs = []need{
 
 // extraNeeds are the packages that an extra needs besides.
 var extraNeeds = map[Extra][]need{
-	Kubernetes: {{"iptables", func() bool { _, err := exec.LookPath("iptables"); return err == nil }}},
+	Kubernetes: {{"iptables", inPath("iptables")}},
+	VM: {
+		{"qemu-system-x86", inPath("qemu-system-x86_64")},
+		{"cpio", inPath("cpio")},
+		{"e2fsprogs", inPath("mke2fs")},
+	},
 }
 
 // Packages makes sure that the Debian packages that the test bed and the extras
@@ -51,6 +56,14 @@ const PythonProgram = "/usr/bin/python3"
 // Python makes sure, in the way of Packages, that Debian's Python is there.
 func Python(ctx context.Context) error {
 	return install(ctx, []need{{"python3", func() bool { _, err := os.Stat(PythonProgram); return err == nil }}})
+}
+
+// Compiler makes sure, in the way of Packages, that there is a C compiler, which the race detector needs.
+func Compiler(ctx context.Context) error {
+	return install(ctx, []need{
+		{"gcc", func() bool { _, err := exec.LookPath("gcc"); return err == nil }},
+		{"libc6-dev", func() bool { return isFile("/usr/include/stdlib.h") }},
+	})
 }
 
 func install(ctx context.Context, needs []need) error {
@@ -75,6 +88,14 @@ func install(ctx context.Context, needs []need) error {
 		return fmt.Errorf("tools: still missing after apt-get install: %s", strings.Join(names, " "))
 	}
 	return nil
+}
+
+// inPath returns what tells whether there is a program of that name.
+func inPath(program string) func() bool {
+	return func() bool {
+		_, err := exec.LookPath(program)
+		return err == nil
+	}
 }
 
 func missing(needs []need) []string {

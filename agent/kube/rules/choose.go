@@ -30,6 +30,40 @@ func Replicated(s *podsnapshotv1.PodSnapshot) bool {
 	return meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
 }
 
+// NodeLocal reports whether a snapshot is in a store that only its node sees.
+func NodeLocal(s *podsnapshotv1.PodSnapshot) bool {
+	return whyNotReplicated(s, podsnapshotv1.ReasonNodeLocal) != ""
+}
+
+// NotInStore returns why a snapshot will never be in the store; empty: it is, or may come to be.
+func NotInStore(s *podsnapshotv1.PodSnapshot) string {
+	return whyNotReplicated(s, podsnapshotv1.ReasonFailed)
+}
+
+// whyNotReplicated returns what a snapshot says of why it is not replicated, if it is for a reason.
+func whyNotReplicated(s *podsnapshotv1.PodSnapshot, reason string) string {
+	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
+	if c == nil || c.Status == metav1.ConditionTrue || c.Reason != reason {
+		return ""
+	}
+	return c.Message
+}
+
+// Elsewhere checks whether a snapshot can be had on another node than where it was made. It returns a refusal if it never
+// can, and an error of kind ErrPending if it may come to be.
+func Elsewhere(s *podsnapshotv1.PodSnapshot) error {
+	node := s.Annotations[podsnapshotv1.AnnotationOriginNode]
+	switch why := NotInStore(s); {
+	case Replicated(s):
+		return nil
+	case NodeLocal(s):
+		return Refuse("PodSnapshot %s/%s is stored on a disk of node %s: it is restored on that node alone", s.Namespace, s.Name, node)
+	case why != "":
+		return Refuse("PodSnapshot %s/%s is on node %s alone, and will not come to be in the store: %s", s.Namespace, s.Name, node, why)
+	}
+	return fmt.Errorf("PodSnapshot %s/%s is on node %s only, its replication has not ended: %w", s.Namespace, s.Name, node, ErrPending)
+}
+
 // Lost reports whether there is no snapshot behind a PodSnapshot, or none any more.
 func Lost(s *podsnapshotv1.PodSnapshot) bool {
 	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)

@@ -12,7 +12,9 @@ import (
 // Progress is how far the checkpoint behind a PodSnapshot has come.
 type Progress struct {
 	Spooled    bool   // restorable on its node
-	Replicated bool   // restorable on every node
+	Replicated bool   // in the store
+	OwnDisk    bool   // the store is a disk of its node, which no other node sees
+	Waiting    string // why it is not in the store yet, as far as anything is in its way
 	Failed     string // why there is no snapshot, or none any more
 	NotInStore string // why it will never be in the store, although it is on its node
 	StoredAt   string // location of the store
@@ -20,7 +22,8 @@ type Progress struct {
 }
 
 // SetProgress writes how far a snapshot has come into its status, and reports whether that says
-// anything new. What has succeeded is taken back only by a failure.
+// anything new. What has succeeded is taken back only by a failure; that a snapshot will not be in the
+// store stays, until it is.
 func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		if setCondition(&s.Status.Conditions, s.Generation, kind, status, reason, message) {
@@ -36,7 +39,8 @@ func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 		return changed
 	}
 	awaiting := func(kind, message string) {
-		if !meta.IsStatusConditionTrue(s.Status.Conditions, kind) {
+		final := kind == podsnapshotv1.ConditionStorageReplicated && (NotInStore(s) != "" || NodeLocal(s))
+		if !final && !meta.IsStatusConditionTrue(s.Status.Conditions, kind) {
 			set(kind, metav1.ConditionFalse, podsnapshotv1.ReasonAwaitingCheckpoint, message)
 		}
 	}
@@ -48,13 +52,21 @@ func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 	}
 	set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, "the pod was captured")
 	switch {
+	case p.Replicated && p.OwnDisk:
+		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonNodeLocal, fmt.Sprintf(
+			"the snapshot is stored on a disk of node %s, so no other node can restore it: to restore it on all, store it in a bucket or a shared file system", p.OriginNode))
+		changed = setStored(s, p.StoredAt) || changed
 	case p.Replicated:
 		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, "the snapshot is in the store")
 		changed = setStored(s, p.StoredAt) || changed
 	case p.NotInStore != "":
 		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, p.NotInStore)
 	default:
-		awaiting(podsnapshotv1.ConditionStorageReplicated, fmt.Sprintf("the snapshot is on node %s, it is being replicated", p.OriginNode))
+		message := fmt.Sprintf("the snapshot is on node %s, it is being replicated", p.OriginNode)
+		if p.Waiting != "" {
+			message += "; the last attempt failed: " + p.Waiting
+		}
+		awaiting(podsnapshotv1.ConditionStorageReplicated, message)
 	}
 	set(podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable, "the snapshot can be restored")
 	return changed

@@ -42,6 +42,8 @@ func TestProgress(t *testing.T) {
 		"late news":         {[]rules.Progress{all, done, begun}, replicated},
 		"failed":            {[]rules.Progress{begun, {Failed: "x"}}, failed},
 		"name is taken":     {[]rules.Progress{done, {Spooled: true, NotInStore: "x"}}, local},
+		"no more news":      {[]rules.Progress{done, {Spooled: true, NotInStore: "x"}, done, begun}, local},
+		"stored after all":  {[]rules.Progress{done, {Spooled: true, NotInStore: "x"}, done, all}, replicated},
 		"only copy is gone": {[]rules.Progress{done, {Failed: "x"}}, lost},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -889,8 +889,10 @@ type VerifyRequest struct {
 	Snapshot  string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // empty: all of the namespace; both empty: all
 	ReadData  bool                   `protobuf:"varint,3,opt,name=read_data,json=readData,proto3" json:"read_data,omitempty"`
 	// With read_data: read only the packs of this part, from 1, of so many; both 0: all.
-	Part          int32 `protobuf:"varint,4,opt,name=part,proto3" json:"part,omitempty"`
-	Parts         int32 `protobuf:"varint,5,opt,name=parts,proto3" json:"parts,omitempty"`
+	Part  int32 `protobuf:"varint,4,opt,name=part,proto3" json:"part,omitempty"`
+	Parts int32 `protobuf:"varint,5,opt,name=parts,proto3" json:"parts,omitempty"`
+	// Read all data, and replace what is damaged, in the spool or a store, by a sound copy that another of them has.
+	Repair        bool `protobuf:"varint,6,opt,name=repair,proto3" json:"repair,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -958,6 +960,13 @@ func (x *VerifyRequest) GetParts() int32 {
 		return x.Parts
 	}
 	return 0
+}
+
+func (x *VerifyRequest) GetRepair() bool {
+	if x != nil {
+		return x.Repair
+	}
+	return false
 }
 
 type VerifyEvent struct {
@@ -1048,7 +1057,11 @@ type VerifyResult struct {
 	Snapshot  string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	Ok        bool                   `protobuf:"varint,3,opt,name=ok,proto3" json:"ok,omitempty"`
 	// What is wrong, each naming its object.
-	Problems      []string `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`
+	Problems []string `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`
+	// What was wrong and has been repaired, each naming its object.
+	Repaired []string `protobuf:"bytes,5,rep,name=repaired,proto3" json:"repaired,omitempty"`
+	// Other snapshots, as "namespace/name", that need something damaged that could not be repaired.
+	AlsoHurt      []string `protobuf:"bytes,6,rep,name=also_hurt,json=alsoHurt,proto3" json:"also_hurt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1107,6 +1120,20 @@ func (x *VerifyResult) GetOk() bool {
 func (x *VerifyResult) GetProblems() []string {
 	if x != nil {
 		return x.Problems
+	}
+	return nil
+}
+
+func (x *VerifyResult) GetRepaired() []string {
+	if x != nil {
+		return x.Repaired
+	}
+	return nil
+}
+
+func (x *VerifyResult) GetAlsoHurt() []string {
+	if x != nil {
+		return x.AlsoHurt
 	}
 	return nil
 }
@@ -1450,6 +1477,7 @@ type StoreStats struct {
 	MissingPacks      int64                  `protobuf:"varint,12,opt,name=missing_packs,json=missingPacks,proto3" json:"missing_packs,omitempty"` // that a manifest names, and that are not there
 	// How many times as large the packs would be if each snapshot had its own; 0: there are none.
 	DedupRatio    float64 `protobuf:"fixed64,13,opt,name=dedup_ratio,json=dedupRatio,proto3" json:"dedup_ratio,omitempty"`
+	Identity      string  `protobuf:"bytes,14,opt,name=identity,proto3" json:"identity,omitempty"` // the store's, the same for everybody who opens it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1573,6 +1601,13 @@ func (x *StoreStats) GetDedupRatio() float64 {
 		return x.DedupRatio
 	}
 	return 0
+}
+
+func (x *StoreStats) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 type StatusRequest struct {
@@ -2164,6 +2199,8 @@ type Snapshot struct {
 	OverflowBytes int64                  `protobuf:"varint,19,opt,name=overflow_bytes,json=overflowBytes,proto3" json:"overflow_bytes,omitempty"` // captured past the arena, in the spool file
 	Format        int32                  `protobuf:"varint,20,opt,name=format,proto3" json:"format,omitempty"`
 	Scope         string                 `protobuf:"bytes,21,opt,name=scope,proto3" json:"scope,omitempty"` // "whole-pod" or "rootfs-only"
+	// Why it is not in the store, or damaged on this node; empty: nothing is known to be wrong.
+	Problem       string `protobuf:"bytes,22,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2345,12 +2382,20 @@ func (x *Snapshot) GetScope() string {
 	return ""
 }
 
+func (x *Snapshot) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 type AskRestoreRequest struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId           string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	ContainerdNamespace string                 `protobuf:"bytes,2,opt,name=containerd_namespace,json=containerdNamespace,proto3" json:"containerd_namespace,omitempty"`
 	Annotations         map[string]string      `protobuf:"bytes,3,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the sandbox container's OCI spec
 	Bundle              string                 `protobuf:"bytes,4,opt,name=bundle,proto3" json:"bundle,omitempty"`
+	MemoryLimit         int64                  `protobuf:"varint,5,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"` // of the pod, in bytes, as its cgroups have it; 0: none, or not known
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -2413,14 +2458,21 @@ func (x *AskRestoreRequest) GetBundle() string {
 	return ""
 }
 
+func (x *AskRestoreRequest) GetMemoryLimit() int64 {
+	if x != nil {
+		return x.MemoryLimit
+	}
+	return 0
+}
+
 type AskRestoreResponse struct {
 	state     protoimpl.MessageState      `protogen:"open.v1"`
 	Decision  AskRestoreResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskRestoreResponse_Decision" json:"decision,omitempty"`
 	ImagePath string                      `protobuf:"bytes,2,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // directory holding gcs_opts.json
 	Request   string                      `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
 	Reason    string                      `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Names of containers that have ended in the snapshot: the shim has them end with status 0
-	// instead of running them again.
+	// Names of containers that have ended in the snapshot: the shim has them end, as they did, instead of
+	// running them again.
 	EndedContainers []string `protobuf:"bytes,5,rep,name=ended_containers,json=endedContainers,proto3" json:"ended_containers,omitempty"`
 	// With the start of so many containers the pod is restored: those that the snapshot holds or, of
 	// root file systems, those of the pod.
@@ -2429,7 +2481,11 @@ type AskRestoreResponse struct {
 	// Names of emptyDir volumes to be put in place, on the node, before a container of the pod is created.
 	Volumes []string `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// A pod whose restore fails before it has begun is refused rather than started anew.
-	Strict        bool `protobuf:"varint,9,opt,name=strict,proto3" json:"strict,omitempty"`
+	Strict bool `protobuf:"varint,9,opt,name=strict,proto3" json:"strict,omitempty"`
+	// How the terminals of containers are to be set, by the containers' names.
+	Terminals map[string]*Terminal `protobuf:"bytes,10,rep,name=terminals,proto3" json:"terminals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// With which status ended containers have ended, by their names; 0 unless it is said.
+	ExitCodes     map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2527,6 +2583,113 @@ func (x *AskRestoreResponse) GetStrict() bool {
 	return false
 }
 
+func (x *AskRestoreResponse) GetTerminals() map[string]*Terminal {
+	if x != nil {
+		return x.Terminals
+	}
+	return nil
+}
+
+func (x *AskRestoreResponse) GetExitCodes() map[string]int32 {
+	if x != nil {
+		return x.ExitCodes
+	}
+	return nil
+}
+
+// Terminal is how a terminal is set: what termios(3) and tty_ioctl(4) say of it.
+type Terminal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Iflag         uint32                 `protobuf:"varint,1,opt,name=iflag,proto3" json:"iflag,omitempty"`
+	Oflag         uint32                 `protobuf:"varint,2,opt,name=oflag,proto3" json:"oflag,omitempty"`
+	Cflag         uint32                 `protobuf:"varint,3,opt,name=cflag,proto3" json:"cflag,omitempty"`
+	Lflag         uint32                 `protobuf:"varint,4,opt,name=lflag,proto3" json:"lflag,omitempty"`
+	Cc            []byte                 `protobuf:"bytes,5,opt,name=cc,proto3" json:"cc,omitempty"`
+	Rows          uint32                 `protobuf:"varint,6,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns       uint32                 `protobuf:"varint,7,opt,name=columns,proto3" json:"columns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Terminal) Reset() {
+	*x = Terminal{}
+	mi := &file_agent_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Terminal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Terminal) ProtoMessage() {}
+
+func (x *Terminal) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
+func (*Terminal) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Terminal) GetIflag() uint32 {
+	if x != nil {
+		return x.Iflag
+	}
+	return 0
+}
+
+func (x *Terminal) GetOflag() uint32 {
+	if x != nil {
+		return x.Oflag
+	}
+	return 0
+}
+
+func (x *Terminal) GetCflag() uint32 {
+	if x != nil {
+		return x.Cflag
+	}
+	return 0
+}
+
+func (x *Terminal) GetLflag() uint32 {
+	if x != nil {
+		return x.Lflag
+	}
+	return 0
+}
+
+func (x *Terminal) GetCc() []byte {
+	if x != nil {
+		return x.Cc
+	}
+	return nil
+}
+
+func (x *Terminal) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Terminal) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
 type ReadVolumeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -2538,7 +2701,7 @@ type ReadVolumeRequest struct {
 
 func (x *ReadVolumeRequest) Reset() {
 	*x = ReadVolumeRequest{}
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2713,7 @@ func (x *ReadVolumeRequest) String() string {
 func (*ReadVolumeRequest) ProtoMessage() {}
 
 func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2726,7 @@ func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ReadVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadVolumeRequest) GetRequest() string {
@@ -2597,7 +2760,7 @@ type ReadVolumeResponse struct {
 
 func (x *ReadVolumeResponse) Reset() {
 	*x = ReadVolumeResponse{}
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2772,7 @@ func (x *ReadVolumeResponse) String() string {
 func (*ReadVolumeResponse) ProtoMessage() {}
 
 func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2785,7 @@ func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ReadVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadVolumeResponse) GetSize() int64 {
@@ -2649,7 +2812,7 @@ type PrepareWorkloadRequest struct {
 
 func (x *PrepareWorkloadRequest) Reset() {
 	*x = PrepareWorkloadRequest{}
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2824,7 @@ func (x *PrepareWorkloadRequest) String() string {
 func (*PrepareWorkloadRequest) ProtoMessage() {}
 
 func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2837,7 @@ func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PrepareWorkloadRequest) GetSandboxId() string {
@@ -2700,7 +2863,7 @@ type PrepareWorkloadResponse struct {
 
 func (x *PrepareWorkloadResponse) Reset() {
 	*x = PrepareWorkloadResponse{}
-	mi := &file_agent_proto_msgTypes[35]
+	mi := &file_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2875,7 @@ func (x *PrepareWorkloadResponse) String() string {
 func (*PrepareWorkloadResponse) ProtoMessage() {}
 
 func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[35]
+	mi := &file_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2888,7 @@ func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PrepareWorkloadResponse) GetImagePath() string {
@@ -2755,7 +2918,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[36]
+	mi := &file_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2930,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[36]
+	mi := &file_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2943,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -2847,7 +3010,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +3022,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +3035,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_proto_rawDescGZIP(), []int{38}
 }
 
 type RotateKeysRequest struct {
@@ -2884,7 +3047,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2896,7 +3059,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2909,7 +3072,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -2932,7 +3095,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3107,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3120,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -3014,7 +3177,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3189,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3202,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -3120,22 +3283,25 @@ const file_agent_proto_rawDesc = "" +
 	"\rRemoveRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"\x10\n" +
-	"\x0eRemoveResponse\"\x90\x01\n" +
+	"\x0eRemoveResponse\"\xa8\x01\n" +
 	"\rVerifyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x1b\n" +
 	"\tread_data\x18\x03 \x01(\bR\breadData\x12\x12\n" +
 	"\x04part\x18\x04 \x01(\x05R\x04part\x12\x14\n" +
-	"\x05parts\x18\x05 \x01(\x05R\x05parts\"\x8c\x01\n" +
+	"\x05parts\x18\x05 \x01(\x05R\x05parts\x12\x16\n" +
+	"\x06repair\x18\x06 \x01(\bR\x06repair\"\x8c\x01\n" +
 	"\vVerifyEvent\x129\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x129\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.diapause.local.v1.VerifyResultH\x00R\x06resultB\a\n" +
-	"\x05event\"t\n" +
+	"\x05event\"\xad\x01\n" +
 	"\fVerifyResult\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x0e\n" +
 	"\x02ok\x18\x03 \x01(\bR\x02ok\x12\x1a\n" +
-	"\bproblems\x18\x04 \x03(\tR\bproblems\"X\n" +
+	"\bproblems\x18\x04 \x03(\tR\bproblems\x12\x1a\n" +
+	"\brepaired\x18\x05 \x03(\tR\brepaired\x12\x1b\n" +
+	"\talso_hurt\x18\x06 \x03(\tR\balsoHurt\"X\n" +
 	"\fSweepRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x8a\x01\n" +
@@ -3153,7 +3319,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x0eStatStoreEvent\x129\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x127\n" +
 	"\x06result\x18\x02 \x01(\v2\x1d.diapause.local.v1.StoreStatsH\x00R\x06resultB\a\n" +
-	"\x05event\"\xb4\x03\n" +
+	"\x05event\"\xd0\x03\n" +
 	"\n" +
 	"StoreStats\x12\x1a\n" +
 	"\blocation\x18\x01 \x01(\tR\blocation\x12\x14\n" +
@@ -3172,7 +3338,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x12unreferenced_bytes\x18\v \x01(\x03R\x11unreferencedBytes\x12#\n" +
 	"\rmissing_packs\x18\f \x01(\x03R\fmissingPacks\x12\x1f\n" +
 	"\vdedup_ratio\x18\r \x01(\x01R\n" +
-	"dedupRatio\"\x0f\n" +
+	"dedupRatio\x12\x1a\n" +
+	"\bidentity\x18\x0e \x01(\tR\bidentity\"\x0f\n" +
 	"\rStatusRequest\"\xa3\x02\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
@@ -3213,7 +3380,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tImageFile\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
-	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\"\xb3\x05\n" +
+	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\"\xcd\x05\n" +
 	"\bSnapshot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -3243,16 +3410,18 @@ const file_agent_proto_rawDesc = "" +
 	"\x06parent\x18\x12 \x01(\tR\x06parent\x12%\n" +
 	"\x0eoverflow_bytes\x18\x13 \x01(\x03R\roverflowBytes\x12\x16\n" +
 	"\x06format\x18\x14 \x01(\x05R\x06format\x12\x14\n" +
-	"\x05scope\x18\x15 \x01(\tR\x05scope\"\x96\x02\n" +
+	"\x05scope\x18\x15 \x01(\tR\x05scope\x12\x18\n" +
+	"\aproblem\x18\x16 \x01(\tR\aproblem\"\xb9\x02\n" +
 	"\x11AskRestoreRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x121\n" +
 	"\x14containerd_namespace\x18\x02 \x01(\tR\x13containerdNamespace\x12W\n" +
 	"\vannotations\x18\x03 \x03(\v25.diapause.local.v1.AskRestoreRequest.AnnotationsEntryR\vannotations\x12\x16\n" +
-	"\x06bundle\x18\x04 \x01(\tR\x06bundle\x1a>\n" +
+	"\x06bundle\x18\x04 \x01(\tR\x06bundle\x12!\n" +
+	"\fmemory_limit\x18\x05 \x01(\x03R\vmemoryLimit\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf2\x05\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -3265,14 +3434,32 @@ const file_agent_proto_rawDesc = "" +
 	"containers\x12\x1a\n" +
 	"\bsnapshot\x18\a \x01(\tR\bsnapshot\x12\x18\n" +
 	"\avolumes\x18\b \x03(\tR\avolumes\x12\x16\n" +
-	"\x06strict\x18\t \x01(\bR\x06strict\"d\n" +
+	"\x06strict\x18\t \x01(\bR\x06strict\x12R\n" +
+	"\tterminals\x18\n" +
+	" \x03(\v24.diapause.local.v1.AskRestoreResponse.TerminalsEntryR\tterminals\x12S\n" +
+	"\n" +
+	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x1aY\n" +
+	"\x0eTerminalsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.diapause.local.v1.TerminalR\x05value:\x028\x01\x1a<\n" +
+	"\x0eExitCodesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"d\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05START\x10\x01\x12\v\n" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"]\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"\xa0\x01\n" +
+	"\bTerminal\x12\x14\n" +
+	"\x05iflag\x18\x01 \x01(\rR\x05iflag\x12\x14\n" +
+	"\x05oflag\x18\x02 \x01(\rR\x05oflag\x12\x14\n" +
+	"\x05cflag\x18\x03 \x01(\rR\x05cflag\x12\x14\n" +
+	"\x05lflag\x18\x04 \x01(\rR\x05lflag\x12\x0e\n" +
+	"\x02cc\x18\x05 \x01(\fR\x02cc\x12\x12\n" +
+	"\x04rows\x18\x06 \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\a \x01(\rR\acolumns\"]\n" +
 	"\x11ReadVolumeRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x16\n" +
 	"\x06volume\x18\x02 \x01(\tR\x06volume\x12\x16\n" +
@@ -3352,7 +3539,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -3388,19 +3575,22 @@ var file_agent_proto_goTypes = []any{
 	(*Snapshot)(nil),                 // 31: diapause.local.v1.Snapshot
 	(*AskRestoreRequest)(nil),        // 32: diapause.local.v1.AskRestoreRequest
 	(*AskRestoreResponse)(nil),       // 33: diapause.local.v1.AskRestoreResponse
-	(*ReadVolumeRequest)(nil),        // 34: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 35: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 36: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 37: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 38: diapause.local.v1.ReportRestoreRequest
-	(*ReportRestoreResponse)(nil),    // 39: diapause.local.v1.ReportRestoreResponse
-	(*RotateKeysRequest)(nil),        // 40: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 41: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 42: diapause.local.v1.RotateKeysResult
-	nil,                              // 43: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 44: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 45: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 46: google.protobuf.Timestamp
+	(*Terminal)(nil),                 // 34: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 35: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 36: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 37: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 38: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 39: diapause.local.v1.ReportRestoreRequest
+	(*ReportRestoreResponse)(nil),    // 40: diapause.local.v1.ReportRestoreResponse
+	(*RotateKeysRequest)(nil),        // 41: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 42: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 43: diapause.local.v1.RotateKeysResult
+	nil,                              // 44: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 45: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 46: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 47: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -3410,64 +3600,67 @@ var file_agent_proto_depIdxs = []int32{
 	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	45, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	48, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	31, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	45, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	48, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	3,  // 12: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	18, // 13: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	3,  // 14: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	21, // 15: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	28, // 16: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	46, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	49, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	24, // 18: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	27, // 19: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	45, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	46, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	48, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	49, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	28, // 22: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	30, // 23: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	29, // 24: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	43, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	44, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 26: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	44, // 27: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	3,  // 28: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	42, // 29: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	2,  // 30: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	5,  // 31: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	8,  // 32: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	10, // 33: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	11, // 34: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	13, // 35: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	16, // 36: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	22, // 37: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	25, // 38: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	19, // 39: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	40, // 40: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	32, // 41: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	36, // 42: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	34, // 43: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	38, // 44: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 45: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 46: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 47: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	31, // 48: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 49: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 50: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 51: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	23, // 52: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	26, // 53: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	20, // 54: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	41, // 55: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	33, // 56: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	37, // 57: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	35, // 58: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	39, // 59: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	45, // [45:60] is the sub-list for method output_type
-	30, // [30:45] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	45, // 27: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	46, // 28: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	47, // 29: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	3,  // 30: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	43, // 31: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	34, // 32: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	2,  // 33: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	5,  // 34: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	8,  // 35: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	10, // 36: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	11, // 37: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	13, // 38: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	16, // 39: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	22, // 40: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	25, // 41: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	19, // 42: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	41, // 43: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	32, // 44: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	37, // 45: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	35, // 46: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	39, // 47: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 48: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 49: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 50: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	31, // 51: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 52: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 53: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	17, // 54: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	23, // 55: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	26, // 56: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	20, // 57: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	42, // 58: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	33, // 59: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	38, // 60: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	36, // 61: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	40, // 62: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	48, // [48:63] is the sub-list for method output_type
+	33, // [33:48] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -3498,7 +3691,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[39].OneofWrappers = []any{
+	file_agent_proto_msgTypes[40].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -3508,7 +3701,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   43,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -85,8 +85,8 @@ const (
 	ReasonCheckpointing = "Checkpointing"
 	// ReasonComplete: status.snapshotCreated names the snapshot (True).
 	ReasonComplete = "Complete"
-	// ReasonFailed: there is no snapshot and the message says why (False). Also of the conditions
-	// of a PodSnapshot.
+	// ReasonFailed: there is no snapshot, or the pod was to be stopped and was not; the message says why
+	// (False). Also of the conditions of a PodSnapshot.
 	ReasonFailed = "Failed"
 	// ReasonError is as ReasonFailed; clients know both.
 	ReasonError = "Error"
@@ -98,6 +98,8 @@ const (
 	ReasonAwaitingCheckpoint = "AwaitingCheckpoint"
 	// ReasonSucceeded of ConditionCheckpoint and ConditionStorageReplicated (True).
 	ReasonSucceeded = "Succeeded"
+	// ReasonNodeLocal of ConditionStorageReplicated: the store is a disk of the origin node, which no other node sees (False).
+	ReasonNodeLocal = "NodeLocal"
 	// ReasonAllSnapshotsAvailable of ConditionReady (True).
 	ReasonAllSnapshotsAvailable = "AllSnapshotsAvailable"
 	// ReasonDeleting of ConditionReady: the PodSnapshot has been deleted, its stored data is going (False).

@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 type agent struct {
 	localv1.UnimplementedShimServer
 	answer  func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error)
-	reports chan *localv1.ReportRestoreRequest // nil: whoever reports waits
+	reports chan *localv1.ReportRestoreRequest        // nil: whoever reports waits
+	hear    func(*localv1.ReportRestoreRequest) error // is called with each report, and fails it; may be nil
 }
 
 func (a *agent) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
@@ -43,6 +44,11 @@ func (a *agent) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) 
 }
 
 func (a *agent) ReportRestore(ctx context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
+	if a.hear != nil {
+		if err := a.hear(req); err != nil {
+			return nil, err
+		}
+	}
 	select {
 	case a.reports <- req:
 		return &localv1.ReportRestoreResponse{}, nil

@@ -27,6 +27,7 @@ func (t *tool) checkpoint() *cobra.Command {
 		Short: "Save a running pod as a snapshot",
 		Long: `Save a running pod as a snapshot. POD is a pod's name, namespace/name, a pod id or a container
 id; ids may be shortened while they are unambiguous. The pod runs on unless --stop is given.
+A restored pod that is still loading its memory is saved once it has all of it, or not at all.
 With --rootfs-only the snapshot holds the files of the pod's containers and no memory:
 what is restored from it starts anew, with its files as they were.
 
@@ -70,9 +71,7 @@ func (t *tool) endCheckpoint(r checkpointRun, err error) error {
 		return err
 	}
 	result := view.Checkpoint{Request: r.request, Snapshot: view.NewSnapshot(r.snapshot)}
-	if err != nil {
-		result.Error = err.Error()
-	}
+	result.Failure = failure(err)
 	return errors.Join(err, t.print(result))
 }
 
@@ -80,6 +79,7 @@ func (t *tool) endCheckpoint(r checkpointRun, err error) error {
 type checkpointRun struct {
 	display  progress.Display
 	request  string
+	last     *localv1.Progress // nil: none yet
 	snapshot *localv1.Snapshot // the newest state of it; nil: none yet
 }
 
@@ -100,6 +100,7 @@ func (r *checkpointRun) take(e *localv1.CheckpointEvent) error {
 		r.request = v.Accepted
 		r.display.Update("request "+v.Accepted, 0, 0)
 	case *localv1.CheckpointEvent_Progress:
+		r.last = v.Progress
 		r.display.Update(v.Progress.GetStage(), v.Progress.GetDone(), v.Progress.GetTotal())
 	case *localv1.CheckpointEvent_Spooled:
 		r.snapshot = v.Spooled
@@ -116,6 +117,9 @@ func (r *checkpointRun) explain(pod string, err error) error {
 	switch {
 	case r.snapshot != nil:
 		wrapped.hint = fmt.Sprintf("snapshot %s is restorable on this node, but not said to be replicated", view.NewSnapshot(r.snapshot).Key())
+	case kind(err) == codes.DeadlineExceeded && r.last.GetStage() == "load":
+		wrapped.hint = fmt.Sprintf("the pod was still loading its memory, %d of %d MiB so far; it runs on and was not saved: try again later, or give it longer with --timeout",
+			r.last.GetDone()>>20, r.last.GetTotal()>>20)
 	case r.request != "" && (kind(err) == codes.Canceled || kind(err) == codes.DeadlineExceeded):
 		wrapped.hint = fmt.Sprintf(`request %s may have gone too far to be called off: see "diapause top" and "diapause ls"`, r.request)
 	}

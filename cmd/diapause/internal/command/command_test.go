@@ -267,6 +267,38 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestFailuresAsJSON prints one document that says why, whatever the command was and however early it
+// failed.
+func TestFailuresAsJSON(t *testing.T) {
+	socket, nobody := serve(t, full()), filepath.Join(t.TempDir(), "agent.sock")
+	for _, tt := range []struct {
+		socket string
+		args   []string
+		code   int
+		kind   string
+		says   string
+	}{
+		{socket, []string{"inspect", "missing", "-o", "json"}, ExitNotFound, "not_found", "missing"},
+		{nobody, []string{"ls", "--output=json"}, ExitFailure, "failure", "diapause-agent"},
+		{nobody, []string{"checkpoint", "counter", "-o", "json"}, ExitFailure, "failure", "diapause-agent"},
+		{nobody, []string{"restore", "s", "-o", "json"}, ExitFailure, "failure", "diapause-agent"},
+		{socket, []string{"restore", "s", "--count=-1", "-o", "json"}, ExitUsage, "usage", "--count -1"},
+		{socket, []string{"restore", "s", "--nonsense", "-o", "json"}, ExitUsage, "usage", "nonsense"},
+		{socket, []string{"nonsense", "--output", "json"}, ExitUsage, "usage", "nonsense"},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			got := invoke(t.Context(), tt.socket, tt.args...)
+			if got.code != tt.code {
+				t.Errorf("exit code %d, want %d", got.code, tt.code)
+			}
+			fields(t, got.out, map[string]any{"error_code": tt.kind})
+			if !strings.Contains(got.out, tt.says) || !strings.Contains(got.err, tt.says) {
+				t.Errorf("no %q in %q or in %q", tt.says, got.out, got.err)
+			}
+		})
+	}
+}
+
 // TestMixedFailures tells a failure from things that merely do not exist.
 func TestMixedFailures(t *testing.T) {
 	r := full()
@@ -286,7 +318,7 @@ func TestHalfRestore(t *testing.T) {
 	if got.code != ExitFailure {
 		t.Errorf("exit code %d, want %d", got.code, ExitFailure)
 	}
-	fields(t, got.out, map[string]any{"pods.0.name": "a", "error": "restore default/s: no memory for b"})
+	fields(t, got.out, map[string]any{"pods.0.name": "a", "error": "restore default/s: no memory for b", "error_code": "resource_exhausted"})
 }
 
 // TestHalfCheckpoint checks that a snapshot is told, in both forms, that was made before something else

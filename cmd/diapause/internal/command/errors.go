@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -8,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/diapause/internal/view"
 	"diapause.dev/cmd/internal/usage"
 )
 
@@ -107,4 +110,24 @@ func commonCode(errs []error) int {
 		}
 	}
 	return code
+}
+
+// names of kinds of errors, for programs.
+var names = map[codes.Code]string{
+	codes.InvalidArgument: "usage", codes.NotFound: "not_found", codes.AlreadyExists: "already_exists",
+	codes.FailedPrecondition: "failed_precondition", codes.Unavailable: "unavailable", codes.ResourceExhausted: "resource_exhausted",
+	codes.DataLoss: "data_loss", codes.Aborted: "aborted", codes.Canceled: "canceled", codes.DeadlineExceeded: "deadline_exceeded",
+	codes.PermissionDenied: "permission_denied", codes.Unimplemented: "unimplemented",
+}
+
+// failure is what is printed of an error as JSON. Nil prints nothing.
+func failure(err error) view.Failure {
+	if err == nil {
+		return view.Failure{}
+	}
+	code := cmp.Or(names[kind(err)], "failure")
+	if errors.As(err, new(usage.Error)) {
+		code = names[codes.InvalidArgument]
+	}
+	return view.Failure{Error: progress.Clean(err.Error()), Code: code}
 }

@@ -20,7 +20,7 @@ func (t *tool) list() *cobra.Command {
 		Short:   "List the snapshots of this node and of the store",
 		Long: `List the snapshots of this node and of the store, and WHERE each can be restored from: the node,
 with what it has of its own, or any node, from the store. Snapshots that cannot be read are told as
-damaged on standard error. So is a store that cannot be reached: then the exit code is 1, and the list
+damaged on standard error, and so is why one is not in the store after an attempt that failed. So is a store that cannot be reached: then the exit code is 1, and the list
 holds what the others have.`,
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error { return t.runList(ctx, namespace) }),
@@ -42,6 +42,11 @@ func (t *tool) runList(ctx context.Context, namespace string) error {
 		}
 		for _, d := range r.GetDamaged() {
 			fmt.Fprintln(t.err, "damaged: "+progress.Clean(d))
+		}
+		for _, s := range r.GetSnapshots() {
+			if p := s.GetProblem(); p != "" {
+				fmt.Fprintln(t.err, "problem: "+progress.Clean(s.GetNamespace()+"/"+s.GetName()+": "+p))
+			}
 		}
 		var errs []error
 		for _, u := range r.GetUnreachable() {

@@ -16,8 +16,8 @@ func (t *tool) remove() *cobra.Command {
 		Use:     "rm [--namespace NS] SNAPSHOT...",
 		Aliases: []string{"remove"},
 		Short:   "Remove snapshots",
-		Long: `Remove snapshots, each at once and for good. What they alone used is swept later, or now with
-"gc". All are tried; the exit code is 3 when all that failed did not exist.
+		Long: `Remove snapshots, each at once and permanently, with all data that no other snapshot
+shares. All are tried; the exit code is 3 when all that failed did not exist.
 
 On a node of a cluster the snapshot's PodSnapshot is deleted with it. One that was made on another
 node is refused: remove it there, or with kubectl.`,

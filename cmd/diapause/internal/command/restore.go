@@ -109,8 +109,6 @@ func (r *restoreRun) end(err error) error {
 	if r.tool.format == view.Table || err != nil && len(r.result.Pods) == 0 {
 		return err
 	}
-	if err != nil {
-		r.result.Error = err.Error()
-	}
+	r.result.Failure = failure(err)
 	return errors.Join(err, r.tool.print(&r.result))
 }

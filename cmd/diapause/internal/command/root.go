@@ -2,10 +2,12 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +31,7 @@ type tool struct {
 	format   view.Format
 	timeout  time.Duration // 0: queryTimeout for queries, none for long operations
 	running  bool          // the command line was understood
+	printed  bool          // a result was
 }
 
 // Run runs the tool with a whole command line, args[0] included, and returns the exit code.
@@ -42,8 +45,28 @@ func Run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	if err != nil {
 		report(errOut, err)
+		err = t.endJSON(args, err)
 	}
 	return exitCode(err)
+}
+
+// endJSON prints why there is no result to whoever wants one document.
+func (t *tool) endJSON(args []string, err error) error {
+	if t.printed || t.format != view.JSON && !wantsJSON(args) {
+		return err
+	}
+	if e := view.Format(view.JSON).Print(t.out, failure(err)); e != nil {
+		return errors.Join(err, e)
+	}
+	return err
+}
+
+// wantsJSON reports whether a command line that could not be understood asks for JSON.
+func wantsJSON(args []string) bool {
+	line := " " + strings.Join(args, " ") + " "
+	return slices.ContainsFunc([]string{" -o json ", " -o=json ", " -ojson ", " --output json ", " --output=json "}, func(s string) bool {
+		return strings.Contains(line, s)
+	})
 }
 
 func (t *tool) root(argv0 string) *cobra.Command {
@@ -129,7 +152,10 @@ func (t *tool) long(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
-func (t *tool) print(d view.Document) error { return t.format.Print(t.out, d) }
+func (t *tool) print(d view.Document) error {
+	t.printed = true
+	return t.format.Print(t.out, d)
+}
 
 // report writes every line of an error under the tool's name.
 func report(w io.Writer, err error) {

@@ -17,21 +17,28 @@ import (
 
 func (t *tool) verify() *cobra.Command {
 	var namespace, subset string
-	var readData bool
+	var readData, repair bool
 	c := &cobra.Command{
-		Use:   "verify [--read-data | --read-data-subset=n/t] [--namespace NS] [SNAPSHOT...]",
+		Use:   "verify [--read-data | --read-data-subset=n/t | --repair] [--namespace NS] [SNAPSHOT...]",
 		Short: "Check that snapshots are whole",
 		Long: `Check that snapshots are whole: the manifest's digest and that every pack it names is there;
 with --read-data every chunk is read and its digest compared. Without a SNAPSHOT all are checked.
 The exit code is 1 when one is damaged.
 
 --read-data-subset=n/t reads the n-th of t parts of the packs: t runs, one for each part, read all
-of them once.`,
+of them once.
+
+--repair reads everything, and replaces what is damaged on this node or in a store by a sound copy that
+the other has. What has no sound copy stays as it is: the snapshots that need it are named, and are
+restorable nowhere; remove them. The exit code is 1 if there are any.`,
 		ValidArgsFunction: t.completeSnapshots,
 		RunE: t.run(func(ctx context.Context, args []string) error {
-			what := &localv1.VerifyRequest{Namespace: namespace, ReadData: readData}
+			what := &localv1.VerifyRequest{Namespace: namespace, ReadData: readData || repair, Repair: repair}
 			if err := parseSubset(subset, what); err != nil {
 				return err
+			}
+			if repair && subset != "" {
+				return usage.Error{Err: errors.New("--repair reads all packs: leave --read-data-subset out")}
 			}
 			requests, err := verifyRequests(args, what)
 			if err != nil {
@@ -41,6 +48,7 @@ of them once.`,
 		}),
 	}
 	c.Flags().BoolVar(&readData, "read-data", false, "read every chunk")
+	c.Flags().BoolVar(&repair, "repair", false, "read every chunk, and replace what is damaged by a sound copy")
 	c.Flags().StringVar(&subset, "read-data-subset", "", "read the `n/t`-th part of the packs")
 	namespaceFlag(c, &namespace, "only this `namespace` (default: all, and \"default\" for a name)")
 	return c
@@ -71,7 +79,7 @@ func verifyRequests(args []string, what *localv1.VerifyRequest) ([]*localv1.Veri
 	var requests []*localv1.VerifyRequest
 	for _, k := range keys {
 		requests = append(requests, &localv1.VerifyRequest{
-			Namespace: k.Namespace, Snapshot: k.Name, ReadData: what.ReadData, Part: what.Part, Parts: what.Parts,
+			Namespace: k.Namespace, Snapshot: k.Name, ReadData: what.ReadData, Part: what.Part, Parts: what.Parts, Repair: what.Repair,
 		})
 	}
 	return requests, err
@@ -101,7 +109,7 @@ func (t *tool) runVerify(ctx context.Context, requests []*localv1.VerifyRequest)
 	if err := t.print(&result); err != nil {
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, damage(result))...)
+	return errors.Join(append(errs, damage(result, requests[0].GetRepair()))...)
 }
 
 func verifyOne(ctx context.Context, a localv1.AgentClient, req *localv1.VerifyRequest, d progress.Display, into *view.Verification) error {
@@ -125,7 +133,11 @@ func verifyOne(ctx context.Context, a localv1.AgentClient, req *localv1.VerifyRe
 }
 
 // damage is the error of a verification that found some; nil when all is well.
-func damage(v view.Verification) error {
+func damage(v view.Verification, repaired bool) error {
+	todo := "try \"diapause verify --repair\""
+	if repaired {
+		todo = "nothing has a sound copy of what they need; remove them with \"diapause rm\""
+	}
 	bad := 0
 	for _, s := range v.Snapshots {
 		if !s.OK {
@@ -135,5 +147,5 @@ func damage(v view.Verification) error {
 	if bad == 0 {
 		return nil
 	}
-	return fmt.Errorf("verify: %d of %d snapshots are damaged: remove them with \"diapause rm\"", bad, len(v.Snapshots))
+	return fmt.Errorf("verify: %d of %d snapshots are damaged: %s", bad, len(v.Snapshots), todo)
 }

@@ -9,25 +9,32 @@ import (
 // every is the shortest time between two lines about one stage.
 const every = 5 * time.Second
 
-// lines prints a line when a stage begins and then one in five seconds. Several stages may be under
-// way at once.
+// lines prints a line when a stage begins, one in five seconds, and one when the stage is complete.
+// Several stages may be under way at once.
 type lines struct {
 	w       io.Writer
 	unit    Unit
 	now     func() time.Time
-	printed map[string]time.Time // when each stage had its last line
+	printed map[string]printed // the last line of each stage
+}
+
+// printed is a line about a stage.
+type printed struct {
+	at       time.Time
+	complete bool
 }
 
 func newLines(w io.Writer, unit Unit) *lines {
-	return &lines{w: w, unit: unit, now: time.Now, printed: make(map[string]time.Time)}
+	return &lines{w: w, unit: unit, now: time.Now, printed: make(map[string]printed)}
 }
 
 func (l *lines) Update(stage string, done, total int64) {
-	now := l.now()
-	if last, ok := l.printed[stage]; ok && now.Sub(last) < every {
+	now, complete := l.now(), total > 0 && done >= total
+	last, ok := l.printed[stage]
+	if ok && now.Sub(last.at) < every && (last.complete || !complete) {
 		return
 	}
-	l.printed[stage] = now
+	l.printed[stage] = printed{now, complete}
 	fmt.Fprintln(l.w, Clean(stage)+l.extent(done, total))
 }
 

@@ -14,7 +14,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestLines has one line when a stage begins and then one in five seconds.
+// TestLines has one line when a stage begins, one in five seconds, and one when it is complete.
 func TestLines(t *testing.T) {
 	var out strings.Builder
 	now := time.Unix(0, 0)
@@ -24,11 +24,14 @@ func TestLines(t *testing.T) {
 	l.Update("capture", 1<<20, 4<<20)
 	l.Update("store", 1<<20, 4<<20)
 	l.Update("capture", 2<<20, 4<<20)
+	l.Update("load", 0, 4<<20)
+	l.Update("load", 4<<20, 4<<20)
+	l.Update("load", 4<<20, 4<<20)
 	now = now.Add(every)
 	l.Update("store", 8<<20, 4<<20)
 	l.Update("sweep", 5, 0)
 	l.Note("a\x1bb")
-	want := "capture\nstore: 25% (1.0 MiB of 4.0 MiB)\nstore: 100% (8.0 MiB of 4.0 MiB)\nsweep: 5 B\na?b\n"
+	want := "capture\nstore: 25% (1.0 MiB of 4.0 MiB)\nload: 0% (0 B of 4.0 MiB)\nload: 100% (4.0 MiB of 4.0 MiB)\nstore: 100% (8.0 MiB of 4.0 MiB)\nsweep: 5 B\na?b\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

@@ -29,6 +29,9 @@ func (s Snapshot) identity(w io.Writer) error {
 	r.add("containers", orDash(strings.Join(s.Containers, ", ")))
 	r.add("parent", orDash(s.Parent))
 	r.add("restorable from", s.where())
+	if s.Problem != "" {
+		r.add("problem", s.Problem)
+	}
 	return r.flush()
 }
 

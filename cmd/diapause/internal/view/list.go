@@ -40,7 +40,7 @@ func (l List) Table(w io.Writer) error {
 type Checkpoint struct {
 	Request  string   `json:"request"`
 	Snapshot Snapshot `json:"snapshot"`
-	Error    string   `json:"error,omitempty"`
+	Failure
 }
 
 // Table writes the new snapshot's row.

@@ -21,7 +21,7 @@ type Pod struct {
 type Restore struct {
 	Snapshot string `json:"snapshot"`
 	Pods     []Pod  `json:"pods"`
-	Error    string `json:"error,omitempty"`
+	Failure
 }
 
 // Add takes over an event on a pod; loaded says that its memory is all there.

@@ -32,7 +32,8 @@ type Snapshot struct {
 	Facts       *Facts     `json:"facts,omitempty"`
 	Files       []File     `json:"files,omitempty"`
 	Timeline    []Stage    `json:"timeline,omitempty"`
-	TotalMS     float64    `json:"total_ms"` // of the timeline
+	Problem     string     `json:"problem,omitempty"` // why it is not in the store, or damaged on the node
+	TotalMS     float64    `json:"total_ms"`          // of the timeline
 }
 
 // Facts decide where a snapshot can be restored.
@@ -67,7 +68,7 @@ func NewSnapshot(s *localv1.Snapshot) Snapshot {
 		RawBytes: s.GetRawBytes(), StoredBytes: s.GetStoredBytes(), Ratio: ratio(s.GetRawBytes(), s.GetStoredBytes()),
 		Chunks: s.GetChunks(), ZeroChunks: s.GetZeroChunks(), Packs: s.GetPacks(),
 		OnNode: s.GetOnNode(), Replicated: s.GetReplicated(), Parent: s.GetParent(),
-		Overflow: s.GetOverflowBytes(), Format: s.GetFormat(), Facts: newFacts(s.GetFacts()),
+		Overflow: s.GetOverflowBytes(), Format: s.GetFormat(), Facts: newFacts(s.GetFacts()), Problem: s.GetProblem(),
 	}
 	for _, f := range s.GetFiles() {
 		v.Files = append(v.Files, File{f.GetName(), f.GetSize(), f.GetChunks()})

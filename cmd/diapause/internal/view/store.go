@@ -16,6 +16,7 @@ type StoreStats struct {
 // StoreStat sums up the spool or the store.
 type StoreStat struct {
 	Location          string  `json:"location"`
+	Identity          string  `json:"identity"` // the same for everybody who opens the store
 	Spool             bool    `json:"spool"`
 	Snapshots         int64   `json:"snapshots"`
 	Damaged           int64   `json:"damaged"`
@@ -33,7 +34,7 @@ type StoreStat struct {
 // Add takes over one result.
 func (s *StoreStats) Add(r *localv1.StoreStats) {
 	s.Stores = append(s.Stores, StoreStat{
-		Location: r.GetLocation(), Spool: r.GetSpool(), Snapshots: r.GetSnapshots(), Damaged: r.GetDamaged(),
+		Location: r.GetLocation(), Identity: r.GetIdentity(), Spool: r.GetSpool(), Snapshots: r.GetSnapshots(), Damaged: r.GetDamaged(),
 		RawBytes: r.GetRawBytes(), NamedBytes: r.GetNamedBytes(), ManifestBytes: r.GetManifestBytes(),
 		Packs: r.GetPacks(), PackBytes: r.GetPackBytes(), UnreferencedPacks: r.GetUnreferencedPacks(),
 		UnreferencedBytes: r.GetUnreferencedBytes(), MissingPacks: r.GetMissingPacks(), DedupRatio: r.GetDedupRatio(),
@@ -52,6 +53,7 @@ func (s *StoreStats) Table(w io.Writer) error {
 	}
 	row("", func(st StoreStat) string { return map[bool]string{true: "SPOOL", false: "STORE"}[st.Spool] })
 	row("location", func(st StoreStat) string { return st.Location })
+	row("identity", func(st StoreStat) string { return st.Identity })
 	row("snapshots", func(st StoreStat) string { return withNote(st.Snapshots, st.Damaged, "damaged") })
 	row("raw", func(st StoreStat) string { return progress.Size(st.RawBytes) })
 	row("stored, each on its own", func(st StoreStat) string { return progress.Size(st.NamedBytes) })

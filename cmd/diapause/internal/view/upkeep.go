@@ -34,12 +34,14 @@ type Verified struct {
 	Name      string   `json:"name"`
 	OK        bool     `json:"ok"`
 	Problems  []string `json:"problems"`
+	Repaired  []string `json:"repaired,omitempty"`  // what was damaged and has been replaced
+	AlsoHurt  []string `json:"also_hurt,omitempty"` // other snapshots that need what is damaged
 }
 
 // Add takes over one result.
 func (v *Verification) Add(r *localv1.VerifyResult) {
 	v.OK = v.OK && r.GetOk()
-	v.Snapshots = append(v.Snapshots, Verified{r.GetNamespace(), r.GetSnapshot(), r.GetOk(), listOf(r.GetProblems())})
+	v.Snapshots = append(v.Snapshots, Verified{r.GetNamespace(), r.GetSnapshot(), r.GetOk(), listOf(r.GetProblems()), r.GetRepaired(), r.GetAlsoHurt()})
 }
 
 // Table writes a row for each snapshot and under it what is wrong.
@@ -48,6 +50,12 @@ func (v *Verification) Table(w io.Writer) error {
 		fmt.Fprintf(w, "%s  %s\n", okWord(s.OK), cell(s.Namespace+"/"+s.Name))
 		for _, p := range s.Problems {
 			fmt.Fprintf(w, "      %s\n", cell(p))
+		}
+		for _, o := range s.Repaired {
+			fmt.Fprintf(w, "      repaired %s\n", cell(o))
+		}
+		for _, k := range s.AlsoHurt {
+			fmt.Fprintf(w, "      the same is missing to %s\n", cell(k))
 		}
 	}
 	return nil

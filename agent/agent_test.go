@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// open returns what this process has open below a directory.
+func openBelow(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if name, err := os.Readlink(fd); err == nil && len(name) >= len(dir) && name[:len(dir)] == dir {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func newConfig(dir string) Config {
+	return Config{
+		RequestDir: dir + "/requests", StoppedDir: dir + "/stopped", StateDir: dir + "/state",
+		Store: "dir:" + dir + "/state/store", Containerd: dir + "/containerd.sock", CacheSize: 1 << 20, Logger: quiet,
+	}
+}
+
+// TestNewFails: an agent that cannot be made leaves nothing open, and the next one can be.
+func TestNewFails(t *testing.T) {
+	dir := t.TempDir()
+	none, cancel := context.WithCancel(t.Context())
+	cancel() // containerd does not answer
+	badCodec, badSpool := newConfig(dir), newConfig(dir)
+	badCodec.Codec = "best"
+	if err := os.MkdirAll(dir+"/state", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		cfg     Config
+		prepare func() error
+		kind    error
+	}{
+		"containerd": {newConfig(dir), func() error { return nil }, context.Canceled},
+		"codec":      {badCodec, func() error { return nil }, ErrInvalid},
+		"spool":      {badSpool, func() error { return os.WriteFile(dir+"/state/spool", nil, 0o600) }, nil},
+	} {
+		if err := errors.Join(os.RemoveAll(dir+"/state/spool"), c.prepare()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(none, c.cfg); err == nil || c.kind != nil && !errors.Is(err, c.kind) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left := openBelow(t, dir); len(left) > 0 {
+			t.Errorf("%s: still open: %q", name, left)
+		}
+	}
+}
+
+// TestNewBesideAnother: nothing of a state directory is touched while another agent works on it.
+func TestNewBesideAnother(t *testing.T) {
+	dir := t.TempDir()
+	cfg := newConfig(dir)
+	cfg.Store = "gs://bucket" // which has a cache before it
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	other, err := lock(cfg.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if a, err := New(t.Context(), cfg); err == nil {
+		t.Error("two agents work on one directory", a.Close())
+	}
+	entries, err := os.ReadDir(cfg.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if !slices.Equal(names, []string{"lock"}) {
+		t.Errorf("made beside another agent: %q", names)
+	}
+}

@@ -1,0 +1,69 @@
+package kube
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"diapause.dev/agent"
+	"diapause.dev/api/snapshot"
+)
+
+// TestLedgerKeepsWhatCannotBeRead: an entry that the disk does not give back is not lost, and found again once it does. A
+// directory in its place is a file that nobody can read.
+func TestLedgerKeepsWhatCannotBeRead(t *testing.T) {
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	l, err := openLedger(dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := snapshot.Key{Namespace: "n", Name: "s"}
+	if err := l.put(entry{Key: k, Pod: agent.PodRef{Name: "p"}, Published: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	path, aside := l.path(k), filepath.Join(dir, "aside")
+	if err := os.Rename(path, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = openLedger(dir, log); err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := l.get(k); ok {
+		t.Errorf("found %+v", e)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("what cannot be read was removed: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, path); err != nil {
+		t.Fatal(err)
+	}
+	if keys := l.keys(); len(keys) != 1 || keys[0] != k {
+		t.Errorf("found %v", keys)
+	}
+	if e, ok := l.get(k); !ok || e.Published != "u" {
+		t.Errorf("found %+v, %v", e, ok)
+	}
+}
+
+// TestLedgerRemovesWhatIsNoEntry: what a crash of the machine left of a file is of no use.
+func TestLedgerRemovesWhatIsNoEntry(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "half.json")
+	if err := os.WriteFile(path, []byte("{\"key\":"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLedger(dir, slog.New(slog.DiscardHandler))
+	if err != nil || len(l.keys()) != 0 {
+		t.Fatal(l, err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("it is still there")
+	}
+}

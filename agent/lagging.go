@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// Why a snapshot is not in the store yet.
+const (
+	waitDenied      = "denied"      // the store refuses the credentials
+	waitUnavailable = "unavailable" // it cannot be reached
+	waitFull        = "full"        // it has no space
+	waitDamaged     = "damaged"     // something of it is damaged
+	waitOther       = "other"
+)
+
+// waitKinds are all of them.
+var waitKinds = []string{waitDenied, waitUnavailable, waitFull, waitDamaged, waitOther}
+
+func waitKind(err error) string {
+	for _, k := range []struct {
+		is   error
+		kind string
+	}{{storage.ErrDenied, waitDenied}, {storage.ErrUnavailable, waitUnavailable}, {storage.ErrNoSpace, waitFull}, {storage.ErrCorrupt, waitDamaged}} {
+		if errors.Is(err, k.is) {
+			return k.kind
+		}
+	}
+	return waitOther
+}
+
+// advice says what to do about a kind.
+func advice(kind string) string {
+	switch kind {
+	case waitDenied:
+		return "give the agent's identity access to the store; if it has a key in a file, restart the agent once that is replaced"
+	case waitFull:
+		return "make room in the store"
+	case waitDamaged:
+		return "run \"diapause verify --repair\""
+	case waitUnavailable:
+		return "look whether the store runs and can be reached from this node"
+	}
+	return "look at the reason"
+}
+
+// lagging are the requests whose snapshot is on this node, and whose replication has failed and is tried again. Its methods
+// may be called concurrently.
+type lagging struct {
+	metrics *metrics
+
+	mu  sync.Mutex
+	all map[string]lag // by request
+}
+
+// lag is the last attempt of one.
+type lag struct {
+	key    snapshot.Key
+	uid    string
+	kind   string
+	reason string
+}
+
+func newLagging(m *metrics) *lagging { return &lagging{metrics: m, all: make(map[string]lag)} }
+
+// failed notes a failed attempt, and reports whether that is news: the first one, or another kind than before.
+func (w *lagging) failed(r *record, err error) (news bool) {
+	now := lag{key: r.Key, uid: r.UID, kind: waitKind(err)}
+	now.reason = fmt.Sprintf("%v: %s", err, advice(now.kind))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	news = w.all[r.ID].kind != now.kind
+	w.all[r.ID] = now
+	w.count()
+	return news
+}
+
+// ended notes that a request waits no longer.
+func (w *lagging) ended(r *record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.all, r.ID)
+	w.count()
+}
+
+// count tells the metrics.
+func (w *lagging) count() {
+	n := make(map[string]int)
+	for _, one := range w.all {
+		n[one.kind]++
+	}
+	w.metrics.wait(n)
+}
+
+// reason returns why a request waits; "" if it does not.
+func (w *lagging) reason(request string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all[request].reason
+}
+
+// of returns why the snapshot of a UID waits; "" if it does not.
+func (w *lagging) of(uid string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.all {
+		if one.uid == uid {
+			return one.reason
+		}
+	}
+	return ""
+}
+
+// denied reports whether all that waits does so because it is denied access: to ask often does not help.
+func (w *lagging) denied() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.all {
+		if one.kind != waitDenied {
+			return false
+		}
+	}
+	return len(w.all) > 0
+}
+
+// check returns, for "doctor", that nothing waits, or what does and why.
+func (w *lagging) check() (detail string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.all) == 0 {
+		return "no snapshot waits for its store", nil
+	}
+	var lines []string
+	for _, kind := range waitKinds {
+		var of []lag
+		for _, id := range slices.Sorted(maps.Keys(w.all)) {
+			if w.all[id].kind == kind {
+				of = append(of, w.all[id])
+			}
+		}
+		if len(of) > 0 {
+			lines = append(lines, fmt.Sprintf("%d on this node only (%s), the first %s: %s", len(of), kind, of[0].key, of[0].reason))
+		}
+	}
+	return "", errors.New(strings.Join(lines, "; "))
+}

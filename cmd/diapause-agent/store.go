@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"diapause.dev/agent"
+	"diapause.dev/cmd/internal/usage"
+)
+
+func makeStoreCommand() *cobra.Command {
+	var (
+		location      string
+		acceptNetwork bool
+	)
+	cmd := &cobra.Command{
+		Use: "make-store", Short: "Make a store for snapshots", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Long: "make-store makes a store where there is none, and prints its identity, for --store-id. An agent makes a store\n" +
+			"by itself only in a bucket or below its state directory: any other directory may be one where a disk is still to\n" +
+			"be mounted.",
+	}
+	f := cmd.Flags()
+	f.StringVar(&location, "store", "", "where the store shall be: dir:/path or gs://bucket/prefix")
+	f.BoolVar(&acceptNetwork, "accept-network-directory", false, "make it though nodes may see late there what others have done")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := agent.ValidateStore(location); err != nil {
+			return usage.Error{Err: fmt.Errorf("--store: %w", err)}
+		}
+		identity, made, err := agent.MakeStore(cmd.Context(), location, acceptNetwork)
+		if err != nil {
+			return err
+		}
+		what := "there is a store"
+		if made {
+			what = "made a store"
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s at %s; its identity is %s\n", what, location, identity)
+		return nil
+	}
+	return cmd
+}

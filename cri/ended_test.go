@@ -1,0 +1,29 @@
+package cri
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestLastEnded: of each name the last container counts, if it has ended, and a record can hold them all.
+func TestLastEnded(t *testing.T) {
+	app := Container{ID: "3", Name: "app", State: StateRunning}
+	all := []Container{
+		{ID: "1", Name: "init", State: StateExited}, {ID: "2", Name: "app", State: StateExited}, app,
+		{ID: "4", Name: "job", State: StateExited}, {ID: "5", Name: "job", State: StateExited}, {ID: "6", Name: "late", State: StateCreated},
+	}
+	var got string
+	for _, x := range lastEnded(all, []Container{app}) {
+		got += x.ID
+	}
+	if got != "15" {
+		t.Errorf("ended: %q, want 1 and 5", got)
+	}
+	var many []Container
+	for i := range 2 * maxContainers {
+		many = append(many, Container{ID: fmt.Sprint(i), Name: fmt.Sprint("c", i), State: StateExited})
+	}
+	if kept := lastEnded(many, []Container{app}); len(kept) != maxContainers-1 || kept[len(kept)-1].ID != many[len(many)-1].ID {
+		t.Errorf("%d of %d are kept", len(kept), len(many))
+	}
+}

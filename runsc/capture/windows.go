@@ -1,0 +1,35 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Windows returns how many windows of size bytes have anything allocated in the file at path: into no more chunks are its pages
+// cut. Holes are not read.
+func Windows(path string, size int64) (n int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("count pages: %w", err)
+	}
+	defer f.Close()
+	fd, last := int(f.Fd()), int64(-1)
+	for off := int64(0); ; {
+		start, err := unix.Seek(fd, off, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return n, nil
+		}
+		if err == nil {
+			off, err = unix.Seek(fd, start, unix.SEEK_HOLE)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("count pages of %s: %w", path, err)
+		}
+		first, end := max(start/size, last+1), (off-1)/size
+		n += end - first + 1
+		last = end
+	}
+}

@@ -1,0 +1,47 @@
+package cgroup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// LimitAbove returns the tightest memory limit that a container will have whose OCI spec has that cgroupsPath
+// (Linux.CgroupsPath, either for cgroupfs or for systemd), and which need not have been created: that of the cgroups
+// which are there already. A kubelet makes the pod's before it has containers made. Unlimited if there is none.
+func LimitAbove(cgroupsPath string) (int64, error) {
+	own, err := MemoryOf(os.Getpid())
+	if err != nil {
+		return 0, err
+	}
+	group := filepath.Join("/", hierarchical(cgroupsPath)) // never above the root
+	for ; group != "/"; group = filepath.Dir(group) {
+		m := &Memory{top: own.top, group: group[1:], files: own.files}
+		limit, err := m.Limit()
+		if !errors.Is(err, os.ErrNotExist) {
+			return limit, err
+		}
+	}
+	return Unlimited, nil
+}
+
+// hierarchical returns the path of a cgroup below the root of its hierarchy. For systemd an OCI spec has
+// "slice:prefix:name", and the slice's name has those of the slices above it.
+func hierarchical(cgroupsPath string) string {
+	slice, rest, ok := strings.Cut(cgroupsPath, ":")
+	if !ok {
+		return cgroupsPath
+	}
+	prefix, name, _ := strings.Cut(rest, ":")
+	var path, above string
+	for part := range strings.SplitSeq(strings.TrimSuffix(slice, ".slice"), "-") {
+		if part == "" { // "-.slice" is the root
+			continue
+		}
+		above += part
+		path = filepath.Join(path, above+".slice")
+		above += "-"
+	}
+	return filepath.Join(path, prefix+"-"+name+".scope")
+}

@@ -1,0 +1,147 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// sandbox notes what is done to it.
+type sandbox struct {
+	mu    sync.Mutex
+	done  []string
+	fails int // so many resumes fail
+}
+
+func (s *sandbox) note(what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if what == "resume" && s.fails > 0 {
+		s.fails--
+		return errors.New("not now")
+	}
+	s.done = append(s.done, what)
+	return nil
+}
+
+func (s *sandbox) Pause(context.Context) error  { return s.note("pause") }
+func (s *sandbox) Resume(context.Context) error { return s.note("resume") }
+func (s *sandbox) Kill() error                  { return s.note("kill") }
+
+func (s *sandbox) was(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.done, want) {
+		t.Errorf("done to the sandbox: %q, want %q", s.done, want)
+	}
+}
+
+func do(t *testing.T, l *Lease, want error, verb Verb, holder string) {
+	t.Helper()
+	err := l.Do(t.Context(), Request{Verb: verb, Holder: holder, For: 10 * time.Second})
+	if !errors.Is(err, want) {
+		t.Errorf("%s by %s: %v, want %v", verb, holder, err, want)
+	}
+}
+
+// within runs f with a lease in time that passes by itself.
+func within(t *testing.T, f func(t *testing.T, s *sandbox, l *Lease)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sandbox{}
+		l := New(s, func(what string, err error) { t.Log(what, err) })
+		f(t, s, l)
+		l.Close()
+	})
+}
+
+func TestLeaseThatIsNotRenewedEndsThePause(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		do(t, l, nil, Pause, "a")
+		time.Sleep(9 * time.Second)
+		s.was(t, "pause")
+		time.Sleep(2 * time.Second)
+		s.was(t, "pause", "resume")
+		do(t, l, ErrRanOut, Renew, "a")
+		do(t, l, ErrRanOut, Kill, "a")
+		s.was(t, "pause", "resume")
+	})
+}
+
+func TestLeaseThatIsRenewedLasts(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		do(t, l, nil, Pause, "a")
+		for range 10 {
+			time.Sleep(9 * time.Second)
+			do(t, l, nil, Renew, "a")
+		}
+		s.was(t, "pause")
+		do(t, l, nil, Kill, "a")
+		time.Sleep(time.Minute)
+		s.was(t, "pause", "kill")
+	})
+}
+
+func TestLeaseThatIsGivenBack(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		do(t, l, nil, Pause, "a")
+		do(t, l, nil, Resume, "a")
+		time.Sleep(time.Minute)
+		s.was(t, "pause", "resume")
+		do(t, l, nil, Pause, "b")
+		do(t, l, ErrRanOut, Kill, "a")
+		do(t, l, ErrInvalid, Pause, "a")
+		do(t, l, nil, Kill, "b")
+		s.was(t, "pause", "resume", "pause", "kill")
+	})
+}
+
+func TestResumeByOthersEndsTheLease(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		do(t, l, nil, Pause, "a")
+		if err := l.Free(t.Context(), func() error { return s.note("others") }); err != nil {
+			t.Error(err)
+		}
+		do(t, l, ErrRanOut, Kill, "a")
+		time.Sleep(time.Minute)
+		s.was(t, "pause", "others")
+	})
+}
+
+func TestResumeIsTriedAgain(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		s.fails = 3
+		do(t, l, nil, Pause, "a")
+		time.Sleep(20 * time.Second)
+		s.was(t, "pause", "resume")
+	})
+}
+
+func TestCloseEndsAResumeThatFails(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		s.fails = 1 << 30
+		do(t, l, nil, Pause, "a")
+		time.Sleep(20 * time.Second)
+		l.Close()
+		s.was(t, "pause")
+	})
+}
+
+func TestParse(t *testing.T) {
+	for _, r := range []Request{{Pause, "a", time.Second}, {Renew, "a", Longest}, {Kill, "a", 0}, {Resume, "a", 0}} {
+		if got, err := Parse(r.String()); err != nil || got != r {
+			t.Errorf("%+v comes back as %+v, %v", r, got, err)
+		}
+	}
+	for _, s := range []string{"", "{}", `{"verb":"pause","holder":"a"}`, `{"verb":"pause","holder":"a","for":-1}`, `{"verb":"pause","for":1}`,
+		`{"verb":"renew","holder":"a","for":9000000000000}`, `{"verb":"die","holder":"a"}`} {
+		if r, err := Parse(s); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q is %+v, %v", s, r, err)
+		}
+	}
+}

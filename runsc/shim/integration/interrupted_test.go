@@ -1,0 +1,62 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"testing"
+	"time"
+
+	"diapause.dev/test/bed"
+)
+
+// interruptions is how many instants of a pod's start TestCreateInterrupted looks at.
+var interruptions = flag.Int("interruptions", 8, "how often TestCreateInterrupted kills containerd")
+
+// TestCreateInterrupted kills containerd at several instants while a pod is made and restored. It comes back at once, what is
+// left of the pod can be removed, and no process stays. A kubelet that cannot remove a pod tries again.
+func TestCreateInterrupted(t *testing.T) {
+	const first, span = 100 * time.Millisecond, 300 * time.Millisecond // of a pod's start
+	origin := runPod(t, spec("origin", nil))
+	state(t, origin.Container("a"))
+	resp := restoreFrom(checkpoint(t, origin))
+	if err := node.RemovePod(limited(t), origin.ID); err != nil {
+		t.Fatal(err)
+	}
+	startAgent(t, decide(resp))
+	before := processes(t)
+	for i := range *interruptions {
+		after := first + span*time.Duration(i)/time.Duration(*interruptions)
+		made := make(chan struct{})
+		go func() {
+			defer close(made)
+			_, err := node.RunPod(limited(t), spec("interrupted", strict))
+			t.Logf("containerd was killed after %v: %v", after, err)
+		}()
+		time.Sleep(after)
+		node.Containerd.Kill()
+		if err := node.Containerd.Start(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+		<-made
+		removeAll(t)
+		nothingLeft(t, before)
+	}
+}
+
+// removeAll removes all pods.
+func removeAll(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	err := bed.Until(ctx, func() error {
+		pods, err := node.Pods(ctx)
+		for _, p := range pods {
+			err = errors.Join(err, node.RemovePod(ctx, p.ID))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

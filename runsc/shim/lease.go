@@ -1,0 +1,85 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"diapause.dev/runsc/lease"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
+)
+
+// Update changes a container's resources or, where it carries a request for the lease of the sandbox's
+// pause, does what that asks for.
+func (s *sandbox) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types.Empty, error) {
+	text, ok := r.Annotations[lease.Annotation]
+	if !ok || r.ID != s.pod.sandbox {
+		return s.containers.Update(ctx, r)
+	}
+	req, err := lease.Parse(text)
+	if err == nil {
+		err = s.lease.Do(ctx, req)
+	}
+	if err != nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s: %w", r.ID, leaseKind(err)))
+	}
+	return &types.Empty{}, nil
+}
+
+// leaseKind gives an error a kind that reaches the agent. None may look like that of a shim which knows no
+// leases.
+func leaseKind(err error) error {
+	switch {
+	case errors.Is(err, lease.ErrRanOut):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	case errors.Is(err, lease.ErrInvalid):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrAborted)
+	}
+	return err
+}
+
+// Resume lets a container run on. Whoever has paused the sandbox for a while does so no longer.
+func (s *sandbox) Resume(ctx context.Context, r *task.ResumeRequest) (resp *types.Empty, err error) {
+	if r.ID != s.pod.sandbox {
+		return s.containers.Resume(ctx, r)
+	}
+	err = s.lease.Free(ctx, func() (err error) {
+		resp, err = s.resume(ctx, r)
+		return err
+	})
+	return resp, err
+}
+
+// leased is the sandbox as its lease sees it.
+type leased struct{ *sandbox }
+
+// Pause refuses a sandbox that cannot be saved for want of memory: there is no reason to pause it.
+func (s leased) Pause(ctx context.Context) error {
+	if err := s.roomy(); err != nil {
+		return err
+	}
+	_, err := s.sandbox.Pause(ctx, &task.PauseRequest{ID: s.pod.sandbox})
+	return err
+}
+
+func (s leased) Resume(ctx context.Context) error {
+	ctx = namespaces.WithNamespace(ctx, s.namespace)
+	switch s.status(ctx, s.pod.sandbox) {
+	case tasktypes.Status_RUNNING, tasktypes.Status_STOPPED:
+		return nil
+	}
+	_, err := s.resume(ctx, &task.ResumeRequest{ID: s.pod.sandbox})
+	return err
+}
+
+func (s leased) Kill() error { return s.bundle.kill() }
+
+func (s leased) log(what string, err error) {
+	log.L.WithError(err).Warnf("sandbox %s: %s", s.pod.sandbox, what)
+}

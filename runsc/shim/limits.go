@@ -1,0 +1,213 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"diapause.dev/runsc/cgroup"
+	"github.com/containerd/log"
+)
+
+// raisedFile is the file in a sandbox's bundle that tells of limits that are raised. It outlives the shim:
+// containerd has whatever is left of the sandbox removed from there, and the limits are put back then.
+const raisedFile = "diapause-raised"
+
+// How often the sentry is asked to free memory after an operation, and with what pause, until its memory
+// is about what it was before. It takes two to four times. A limit that does not fit then is brought down to what is
+// in use, and tried again at slowPause.
+const (
+	reduceTries = 8
+	reducePause = time.Second
+	slowPause   = 30 * time.Second
+)
+
+// limits raises limits of a sandbox for the time of an operation. One operation at a time may do so.
+type limits struct {
+	dir    string // of the sandbox's bundle
+	reduce func(context.Context) error
+	group  sync.WaitGroup
+
+	mu     sync.Mutex
+	end    context.CancelFunc // of what puts limits back meanwhile; nil: nothing does
+	closed bool
+}
+
+// raise makes changes until putBack. Those of an operation before that are not taken back yet stay.
+func (l *limits) raise(changes []cgroup.Change) error {
+	l.rest()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changes = cgroup.Merge(readRaised(l.dir), changes)
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := l.change(changes); err != nil {
+		_, undone := undoRaised(l.dir)
+		return errors.Join(err, undone)
+	}
+	return nil
+}
+
+// change makes changes that are on record first.
+func (l *limits) change(changes []cgroup.Change) error {
+	if err := writeRaised(l.dir, changes); err != nil {
+		return err
+	}
+	return cgroup.Apply(changes)
+}
+
+// putBack puts limits back after an operation, and has the sentry free memory if they do not fit, or
+// small does not report that it has little. What does not fit yet is tried again in the background.
+func (l *limits) putBack(small func() bool) {
+	if err := l.undo(); err == nil && small() {
+		return
+	}
+	l.later(func(ctx context.Context) { l.settle(ctx, small) })
+}
+
+// putBackWhen is putBack once ready reports true, for an operation that goes on. It asks again and again.
+func (l *limits) putBackWhen(ready func(context.Context) bool) {
+	if len(readRaised(l.dir)) == 0 {
+		return
+	}
+	l.later(func(ctx context.Context) {
+		for !ready(ctx) {
+			if !sleep(ctx, reducePause) {
+				return
+			}
+		}
+		l.settle(ctx, func() bool { return true })
+	})
+}
+
+// later runs f in the background.
+func (l *limits) later(f func(context.Context)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.end = cancel
+	l.group.Go(func() { f(ctx) })
+}
+
+// settle has the sentry free memory, and puts limits back as soon as they fit.
+func (l *limits) settle(ctx context.Context, small func() bool) {
+	pause := reducePause
+	for try := 1; sleep(ctx, pause); try++ {
+		err := l.undo()
+		if err == nil && (small() || try > reduceTries) {
+			return
+		}
+		if try <= reduceTries {
+			l.free(ctx)
+			continue
+		}
+		l.tighten(err)
+		pause = slowPause
+	}
+}
+
+// sleep reports whether it has slept for as long as that.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l *limits) free(ctx context.Context) {
+	if err := l.reduce(ctx); err != nil && ctx.Err() == nil {
+		log.L.WithError(err).Warnf("the sandbox in %s was not asked to free memory", l.dir)
+	}
+}
+
+// tighten brings limits that cannot be put back down to what is in use.
+func (l *limits) tighten(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	log.L.WithError(why).Warnf("limits of the sandbox in %s are above what they were", l.dir)
+	if err := l.change(cgroup.Tighten(readRaised(l.dir))); err != nil {
+		log.L.WithError(err).Warnf("bring limits of the sandbox in %s down", l.dir)
+	}
+}
+
+func (l *limits) undo() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := undoRaised(l.dir)
+	return err
+}
+
+// rest ends what puts limits back, and waits for it.
+func (l *limits) rest() {
+	l.mu.Lock()
+	if l.end != nil {
+		l.end()
+		l.end = nil
+	}
+	l.mu.Unlock()
+	l.group.Wait()
+}
+
+// close puts limits back a last time, for a sandbox that has ended.
+func (l *limits) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.rest()
+	if err := l.undo(); err != nil {
+		log.L.WithError(err).Warnf("limits of the sandbox in %s stay raised", l.dir)
+	}
+}
+
+// undoRaised puts back the limits that the record in a bundle names, and returns those that are left with
+// the reason.
+func undoRaised(dir string) ([]cgroup.Change, error) {
+	left, err := cgroup.Undo(readRaised(dir))
+	return left, errors.Join(err, writeRaised(dir, left))
+}
+
+// readRaised returns the changes on record. A record that cannot be read was never whole, and what it was
+// to tell of not done.
+func readRaised(dir string) (changes []cgroup.Change) {
+	data, err := os.ReadFile(filepath.Join(dir, raisedFile))
+	if err != nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, &changes); err != nil {
+		log.L.WithError(err).Warnf("record of raised limits in %s", dir)
+	}
+	return changes
+}
+
+// writeRaised replaces the record as a whole; without changes it goes.
+func writeRaised(dir string, changes []cgroup.Change) error {
+	path := filepath.Join(dir, raisedFile)
+	if len(changes) == 0 {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("record of raised limits: %w", err)
+		}
+		return nil
+	}
+	data, err := json.Marshal(changes)
+	if err == nil {
+		err = os.WriteFile(path+".tmp", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
+	}
+	if err != nil {
+		return fmt.Errorf("record of raised limits: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"diapause.dev/runsc/cgroup"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+)
+
+// How much memory a save may take is known only afterwards. The sentry makes records of all its objects,
+// which live in its own memory: 3,000 closed connections took it from 46 MiB to 157, 20,000 files
+// from 46 to 171. So it may have saveFactor times that memory, and saveBase for the processes beside it.
+const (
+	saveFactor = 4
+	saveBase   = 128 << 20
+)
+
+// restoreRoom is how much memory more than its limit a sandbox may have for a restore. The sentry that
+// reads 20,000 files back takes 50 MiB more than it needs afterwards.
+const restoreRoom = 128 << 20
+
+// keptGrowth is how much more memory than before an operation a sentry may keep.
+const keptGrowth = 24 << 20
+
+// roomToSave raises the limits of the sandbox for a save, until the function that it returns is called.
+func (s *sandbox) roomToSave() (putBack func(), err error) {
+	pid, before, err := s.own()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.makeRoom(pid, saveBase+saveFactor*before); err != nil {
+		return nil, err
+	}
+	return func() { s.limits.putBack(func() bool { return anonymousBelow(pid, before+keptGrowth) }) }, nil
+}
+
+// roomy reports whether what the pod shares with others has the memory for a save.
+func (s *sandbox) roomy() error {
+	pid, before, err := s.own()
+	if err != nil {
+		return err
+	}
+	m, err := cgroup.MemoryOf(pid)
+	if err != nil {
+		return nil // as makeRoom takes it
+	}
+	return s.shared(m, saveBase+saveFactor*before)
+}
+
+// own returns the process of the sandbox, and how much memory of its own that has.
+func (s *sandbox) own() (pid int, bytes int64, err error) {
+	if pid, err = s.bundle.process(); err != nil {
+		return 0, 0, err
+	}
+	bytes, err = cgroup.Anonymous(pid)
+	return pid, bytes, err
+}
+
+// roomToRestore raises the limits of the sandbox for its restore, until that is complete. What cannot be
+// raised leaves the limit as it is.
+func (s *sandbox) roomToRestore() (cancel func()) {
+	err := s.raiseToRestore()
+	if err != nil {
+		log.L.WithError(err).Warnf("the restore of sandbox %s may run into its memory limit", s.pod.sandbox)
+	}
+	return func() { s.limits.putBack(func() bool { return true }) }
+}
+
+func (s *sandbox) raiseToRestore() error {
+	pid, err := s.bundle.process()
+	if err != nil {
+		return err
+	}
+	m, err := cgroup.MemoryOf(pid)
+	if err != nil {
+		return err
+	}
+	changes, err := m.RaiseBy(restoreRoom, s.pod.owns)
+	if err != nil {
+		return err
+	}
+	return s.limits.raise(changes)
+}
+
+// complete reports whether the sandbox is restored.
+func (s *sandbox) complete(ctx context.Context) bool {
+	return !s.unrestored(namespaces.WithNamespace(ctx, s.namespace), s.pod.sandbox)
+}
+
+// anonymousBelow reports whether a process has no more memory of its own than that, or is gone.
+func anonymousBelow(pid int, bytes int64) bool {
+	now, err := cgroup.Anonymous(pid)
+	return err != nil || now <= bytes
+}
+
+// makeRoom lets the sandbox allocate need more bytes until the limits are put back. It is an error if the
+// node, or a cgroup that the pod shares with others, has less.
+func (s *sandbox) makeRoom(pid int, need int64) error {
+	m, err := cgroup.MemoryOf(pid)
+	if err != nil {
+		log.L.WithError(err).Warnf("sandbox %s may run into its memory limit", s.pod.sandbox)
+		return nil
+	}
+	if err := s.shared(m, need); err != nil {
+		return err
+	}
+	changes, err := m.Raise(need, s.pod.owns)
+	if err != nil {
+		return err
+	}
+	return s.limits.raise(changes)
+}
+
+// shared reports whether the node, and the cgroups above the pod's, have need more bytes.
+func (s *sandbox) shared(m *cgroup.Memory, need int64) error {
+	levels, err := m.Levels()
+	if err != nil {
+		return err
+	}
+	for _, l := range levels {
+		if !s.pod.owns(l.Dir) && l.Free() < need {
+			return fmt.Errorf("it may take %d MiB more memory, and cgroup %s has %d MiB of %d left: free memory first: %w",
+				need>>20, l.Dir, l.Free()>>20, l.Limit>>20, errdefs.ErrResourceExhausted)
+		}
+	}
+	free, err := cgroup.Available()
+	if err == nil && free < need {
+		err = fmt.Errorf("it may take %d MiB more memory, and the node has %d MiB: free memory first: %w",
+			need>>20, free>>20, errdefs.ErrResourceExhausted)
+	}
+	return err
+}
+
+// owns reports whether a cgroup is the pod's own, by its name, which holds the id of the sandbox or the pod's
+// UID: with dashes, or with underscores where systemd keeps it. A sandbox may be in a cgroup of others:
+// that of containerd, where runsc is told to ignore cgroups.
+func (p pod) owns(dir string) bool {
+	name := filepath.Base(dir)
+	for _, id := range []string{p.sandbox, p.uid, strings.ReplaceAll(p.uid, "-", "_")} {
+		if id != "" && strings.Contains(name, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// reduceLimit bounds the question that has the sentry free memory.
+const reduceLimit = 10 * time.Second
+
+// reduceCall is that question, of gVisor's control protocol. It collects garbage, which the sentry, mostly
+// idle, else does every two minutes.
+const reduceCall = `{"method":"Usage.Reduce","arg":{"wait":false,"do_not_gc":false}}`
+
+// reduce has the sentry free memory that it no longer needs. What it answers is not looked at.
+func (s *sandbox) reduce(ctx context.Context) error {
+	conn, err := s.control(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := conn.SetDeadline(time.Now().Add(reduceLimit)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte(reduceCall)); err != nil {
+		return fmt.Errorf("ask the sentry to free memory: %w", err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("ask the sentry to free memory: %w", err)
+	}
+	return nil
+}
+
+// control connects to the socket at which the sentry takes runsc's questions. Runsc makes it in the first
+// of these directories where that works.
+func (s *sandbox) control(ctx context.Context) (conn net.Conn, err error) {
+	root, err := s.runscRoot(namespaces.WithNamespace(ctx, s.namespace))
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, dir := range []string{root, "/var/run", "/run"} {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "runsc-"+s.pod.sandbox+".sock"))
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}

@@ -1,0 +1,137 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+	settings "diapause.dev/runsc/terminal"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/log"
+)
+
+// terminalPrefix begins the names of files in the bundle of a sandbox container that name the terminals
+// of the pod's containers on the node, for the shim that saves the sandbox.
+const terminalPrefix = "diapause-terminal-"
+
+// namedTerminal is what such a file holds.
+type namedTerminal struct {
+	Container string `json:"container"` // its name in the pod
+	Terminal  string `json:"terminal"`  // name of its end of the terminal
+}
+
+// createStreams creates a container whose standard streams, or terminal, are seen to here.
+func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	p, err := readPod(r.Bundle)
+	if err != nil {
+		return nil, err
+	}
+	x, err := c.terminal(p.container)
+	if err == nil && x.restored && r.Terminal {
+		err = withoutTerminal(r.Bundle)
+	}
+	if err != nil {
+		return nil, err
+	}
+	x.plain = !r.Terminal
+	consoles.expect(r.ID, x)
+	created, err := c.TaskServiceExt.Create(ctx, r)
+	if err != nil {
+		consoles.forget(r.ID)
+		return nil, err
+	}
+	if x.plain {
+		return created, nil
+	}
+	if err := c.bundle.noteTerminal(r.ID, namedTerminal{p.container, x.name}); err != nil {
+		log.L.WithError(err).Warnf("a snapshot will not hold how the terminal of container %s is set", r.ID)
+	}
+	return created, nil
+}
+
+// terminal returns the terminal that the container of that name is to have. It is made here if the container
+// is one of those whose start restores the sandbox; one that is started again later is none of them.
+func (c *containers) terminal(container string) (*terminal, error) {
+	o, ok := c.bundle.ordered()
+	if !ok || o.Rootfs {
+		return &terminal{}, nil
+	}
+	n, err := c.bundle.noted(startedPrefix)
+	if err != nil {
+		return nil, err
+	}
+	return &terminal{restored: n < o.Containers, set: o.Terminals[container]}, nil
+}
+
+// forgetTerminal closes what is held of the terminal of a container that is deleted.
+func (c *containers) forgetTerminal(id string) {
+	consoles.forget(id)
+	err := os.Remove(filepath.Join(c.bundle.dir, terminalPrefix+id))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		log.L.WithError(err).Warnf("the terminal of container %s is still noted", id)
+	}
+}
+
+// noteTerminal notes the name of a container's terminal.
+func (b bundle) noteTerminal(id string, t namedTerminal) error {
+	data, err := json.Marshal(t)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.dir, terminalPrefix+id), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("note the terminal of container %s: %w", id, err)
+	}
+	return nil
+}
+
+// terminals returns how the terminals of the sandbox's containers are set, by the containers' names, and
+// what could not be learned.
+func (b bundle) terminals() (settings.Settings, error) {
+	files, err := filepath.Glob(filepath.Join(b.dir, terminalPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	all := make(settings.Settings)
+	var errs []error
+	for _, f := range files {
+		var t namedTerminal
+		data, err := os.ReadFile(f)
+		if err == nil {
+			err = json.Unmarshal(data, &t)
+		}
+		if err == nil {
+			all[t.Container], err = settings.Read(t.Terminal)
+		}
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// noteTerminals tells the agent, by a file in the image path, how the terminals are set that the sandbox
+// has. Without it the restored ones are set as new ones are.
+func (s *sandbox) noteTerminals(imagePath string) {
+	all, err := s.bundle.terminals()
+	if len(all) > 0 {
+		err = errors.Join(err, all.Write(imagePath))
+	}
+	if err != nil {
+		log.L.WithError(err).Warnf("the snapshot of sandbox %s does not hold how all its terminals are set", s.bundle.id)
+	}
+}
+
+// terminalsOf returns how the agent wants the terminals set.
+func terminalsOf(r *localv1.AskRestoreResponse) settings.Settings {
+	all := make(settings.Settings)
+	for name, t := range r.GetTerminals() {
+		all[name] = &snapshot.Terminal{
+			Input: t.GetIflag(), Output: t.GetOflag(), Control: t.GetCflag(), Local: t.GetLflag(), Characters: t.GetCc(),
+			Rows: uint16(t.GetRows()), Columns: uint16(t.GetColumns()),
+		}
+	}
+	return all
+}

@@ -1,0 +1,30 @@
+package storage
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// instant is a moment by the clocks of this machine.
+type instant struct {
+	wall time.Time     // may be set; goes on while the machine is suspended
+	boot time.Duration // never goes back, and counts time in which the machine was suspended
+}
+
+// clock tells the time. Tests have their own.
+type clock func() instant
+
+func machineClock() instant {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // never fails: Linux has had it since 2.6.39
+	return instant{wall: time.Now().Round(0), boot: time.Duration(ts.Nano())}
+}
+
+// since returns how much time has passed since an instant: by whichever clock says more. A machine
+// that was suspended has a monotonic clock that stood still, and one whose wall clock was set back has
+// one that lies.
+func (c clock) since(t instant) time.Duration {
+	now := c()
+	return max(now.wall.Sub(t.wall), now.boot-t.boot)
+}

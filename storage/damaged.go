@@ -1,0 +1,90 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// damagedName is the object beside a manifest that says why the snapshot cannot be restored from this store.
+func damagedName(key Key) string { return snapshotDir(key) + "damaged" }
+
+// maxReason bounds the reason that is kept of a damage, in bytes.
+const maxReason = 4 << 10
+
+// MarkDamaged records that a snapshot cannot be restored from this store, and why. No new snapshot uses the
+// chunks of one that is marked. The mark goes with the snapshot.
+func (s *Store) MarkDamaged(ctx context.Context, key Key, reason string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if reason == "" {
+		reason = "no reason was given"
+	}
+	if err := s.backend.Replace(ctx, damagedName(key), []byte(reason[:min(len(reason), maxReason)])); err != nil {
+		return fmt.Errorf("mark snapshot %s as damaged: %w", key, err)
+	}
+	return nil
+}
+
+// UnmarkDamaged takes the mark away from a snapshot that is whole again. No mark is no error.
+func (s *Store) UnmarkDamaged(ctx context.Context, key Key) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if err := s.backend.Delete(ctx, damagedName(key)); err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("unmark snapshot %s: %w", key, err)
+	}
+	return nil
+}
+
+// Damaged returns why a snapshot was marked as damaged; "" if it is not.
+func (s *Store) Damaged(ctx context.Context, key Key) (reason string, err error) {
+	if err := checkKey(key); err != nil {
+		return "", err
+	}
+	b, err := s.readAll(ctx, damagedName(key), maxReason)
+	if errors.Is(err, ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look whether snapshot %s is damaged: %w", key, err)
+	}
+	return string(b), nil
+}
+
+// CorruptErrors returns all the CorruptErrors in err, in order.
+func CorruptErrors(err error) (all []*CorruptError) {
+	switch e := err.(type) {
+	case nil:
+	case *CorruptError:
+		all = append(all, e)
+	case interface{ Unwrap() error }:
+		all = CorruptErrors(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			all = append(all, CorruptErrors(err)...)
+		}
+	}
+	return all
+}
+
+// Users returns the snapshots of a namespace whose manifests name any of the objects. A manifest that cannot be
+// read is passed over: its snapshot is lost in any case.
+func (s *Store) Users(ctx context.Context, namespace string, objects ...string) (keys []Key, err error) {
+	err = s.List(ctx, namespace, func(entry Entry) error {
+		e, err := s.envelope(ctx, entry.Key)
+		switch {
+		case errors.Is(err, ErrNotFound), errors.Is(err, ErrCorrupt), errors.Is(err, ErrFormat):
+			return nil
+		case err != nil:
+			return err
+		}
+		if slices.ContainsFunc(e.needs(), func(o ObjectInfo) bool { return slices.Contains(objects, o.Name) }) {
+			keys = append(keys, entry.Key)
+		}
+		return nil
+	})
+	return keys, err
+}

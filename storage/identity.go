@@ -1,0 +1,119 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Marker is the object that makes a place a store.
+const Marker = marker
+
+// identityObject gives an identity to a store that was made before stores had one. No namespace can have
+// that name.
+const identityObject = "diapause_id.json"
+
+// markerContent is what diapause.json says, and what identityObject says.
+type markerContent struct {
+	Product string `json:"product"`
+	Format  int    `json:"format,omitempty"`
+	ID      string `json:"id,omitempty"`
+}
+
+const maxMarker = 64 << 10
+
+func newIdentity() string { return strings.ToLower(rand.Text()) }
+
+// Identity returns the store's identity: 26 letters and digits, random, the same for everybody who opens
+// it, for good.
+func (s *Store) Identity() string { return s.identity }
+
+// identify finds out the identity of the store in the backend. If none in particular is expected, it
+// makes what is missing.
+func (s *Store) identify(ctx context.Context, expected string) (err error) {
+	s.identity, err = s.readMarker(ctx)
+	if errors.Is(err, ErrNotFound) {
+		if expected != "" {
+			return fmt.Errorf("%w: there is no store, and store %s was expected", ErrIdentity, expected)
+		}
+		s.identity, err = s.makeMarker(ctx)
+	}
+	if err == nil && s.identity == "" {
+		s.identity, err = s.lateIdentity(ctx, expected == "")
+	}
+	if err == nil && expected != "" && s.identity != expected {
+		err = fmt.Errorf("%w: it is store %q, and store %s was expected", ErrIdentity, s.identity, expected)
+	}
+	return err
+}
+
+// readMarker checks diapause.json, and returns the identity in it, if there is one.
+func (s *Store) readMarker(ctx context.Context) (id string, err error) {
+	c, err := s.readIdentity(ctx, marker)
+	if err != nil {
+		return "", err
+	}
+	if c.Format != Format {
+		return "", fmt.Errorf("%w: store of version %d, this is version %d", ErrFormat, c.Format, Format)
+	}
+	return c.ID, nil
+}
+
+// makeMarker makes the backend a store, unless somebody else is faster.
+func (s *Store) makeMarker(ctx context.Context) (id string, err error) {
+	if err := s.createOnce(ctx, marker, markerContent{Product: "diapause", Format: Format, ID: newIdentity()}); err != nil {
+		return "", err
+	}
+	return s.readMarker(ctx)
+}
+
+// lateIdentity returns the identity of a store that was made without one, and gives it one if need be and
+// if that is wanted.
+func (s *Store) lateIdentity(ctx context.Context, give bool) (string, error) {
+	c, err := s.readIdentity(ctx, identityObject)
+	if errors.Is(err, ErrNotFound) {
+		if !give {
+			return "", nil
+		}
+		if err := s.createOnce(ctx, identityObject, markerContent{Product: "diapause", ID: newIdentity()}); err != nil {
+			return "", err
+		}
+		c, err = s.readIdentity(ctx, identityObject)
+	}
+	if err == nil && c.ID == "" {
+		err = &CorruptError{Object: identityObject, Reason: "holds no identity"}
+	}
+	return c.ID, err
+}
+
+func (s *Store) readIdentity(ctx context.Context, object string) (c markerContent, err error) {
+	data, err := s.readAll(ctx, object, maxMarker)
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(data, &c); err != nil || c.Product != "diapause" || !validIdentity(c.ID) {
+		return c, &CorruptError{Object: object, Reason: "not a store's", Err: err}
+	}
+	return c, nil
+}
+
+// validIdentity reports whether an identity can be shown and compared: "", or a component of an object's name.
+func validIdentity(id string) bool { return id == "" || len(id) <= 64 && validComponent(id) }
+
+// createOnce creates an object; that it is there already is success.
+func (s *Store) createOnce(ctx context.Context, name string, c markerContent) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	err = s.backend.Create(ctx, name, bytes.NewReader(data), int64(len(data)))
+	if errors.Is(err, ErrExists) {
+		return nil
+	}
+	return err
+}

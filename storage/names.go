@@ -1,0 +1,68 @@
+package storage
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// names remembers what manifests name, so that each removal need not read every manifest of its
+// namespace again. Manifests never change, but one may be removed and made again under its key.
+// Safe for concurrent use; the zero value remembers nothing.
+type names struct {
+	mu    sync.Mutex
+	known map[Key]*named
+}
+
+// named is what the manifest that was listed like this names.
+type named struct {
+	modified time.Time
+	size     int64
+	packs    []PackID
+	lock     *keyID // nil: not encrypted
+}
+
+// nameAge is how old a manifest must be when it is read, by the backend's clock, to be remembered. One
+// that is made again later under its key then has another time, however coarse that clock is.
+const nameAge = time.Second
+
+// get returns what the manifest of a listed object names, if it is known.
+func (n *names) get(key Key, o ObjectInfo) *named {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.known[key]
+	if e == nil || !e.modified.Equal(o.Modified) || e.size != o.Size {
+		return nil
+	}
+	return e
+}
+
+func (n *names) put(key Key, e *named) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil {
+		n.known = map[Key]*named{}
+	}
+	n.known[key] = e
+}
+
+// keep forgets the manifests of a namespace that are not listed any more.
+func (n *names) keep(namespace string, listed map[Key]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.known, func(key Key, _ *named) bool { return key.Namespace == namespace && !listed[key] })
+}
+
+// objects yields the names of the objects of a namespace that a manifest names.
+func (e *named) objects(namespace string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, id := range e.packs {
+			if !yield(packName(namespace, id)) {
+				return
+			}
+		}
+		if e.lock != nil {
+			yield(keyName(namespace, *e.lock))
+		}
+	}
+}

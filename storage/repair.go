@@ -1,0 +1,197 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// RepairResult says what Repair found.
+type RepairResult struct {
+	Repaired []string        // objects that were damaged or gone, and are sound again
+	Lost     []*CorruptError // objects that no store has a sound copy of
+	Hurt     []Key           // other snapshots of the store that name an object of Lost
+}
+
+// Repair reads everything that a snapshot needs in dst, and replaces what is damaged there, or gone, by a sound copy from one
+// of the other stores. Nothing else is deleted: what is lost stays as it is. It may be interrupted and repeated, beside
+// readers, writers and sweeps, but not beside the snapshot's removal, which it would undo.
+//
+// A snapshot that dst does not have is ErrNotFound. Other errors kept it from looking. Progress, if not nil, is called with
+// the bytes of packs dealt with and to be dealt with, one call at a time.
+func Repair(ctx context.Context, key Key, dst *Store, others []*Store, report func(done, total int64)) (RepairResult, error) {
+	r := &repair{dst: dst, others: others}
+	if err := r.run(ctx, key, report); err != nil {
+		return r.result, fmt.Errorf("repair %s in %s: %w", key, dst.backend.Location(), err)
+	}
+	return r.result, nil
+}
+
+// repair is one run of Repair.
+type repair struct {
+	dst    *Store
+	others []*Store
+
+	mu     sync.Mutex
+	result RepairResult
+}
+
+func (r *repair) run(ctx context.Context, key Key, report func(done, total int64)) error {
+	if there, err := r.dst.Has(ctx, key); err != nil {
+		return err
+	} else if !there {
+		return ErrNotFound
+	}
+	m, err := r.manifest(ctx, key)
+	if m == nil || err != nil {
+		return err
+	}
+	return errors.Join(r.key(ctx, m), r.packs(ctx, m, newProgress(report, totalSize(m.Packs))), r.hurt(ctx, key))
+}
+
+// manifest returns the snapshot's manifest, which it brings back if it is damaged; nil if it is lost.
+func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
+	m, err := r.dst.Manifest(ctx, key)
+	damage := CorruptErrors(err)
+	if len(damage) == 0 {
+		return m, err
+	}
+	for _, src := range r.others {
+		m, data, err := src.readManifest(ctx, key)
+		if err != nil {
+			continue // it has none, or none that helps
+		}
+		if err := r.restoreManifest(ctx, &replication{dst: r.dst, src: src, m: m, progress: newProgress(nil, 0)}, data); err != nil {
+			return nil, fmt.Errorf("from %s: %w", src.backend.Location(), err)
+		}
+		return m, nil
+	}
+	r.result.Lost = append(r.result.Lost, damage...)
+	return nil, nil
+}
+
+// restoreManifest makes a snapshot of dst what it is elsewhere. Damaged bytes of a manifest are kept beside it: nobody can
+// tell any more whose they were.
+func (r *repair) restoreManifest(ctx context.Context, from *replication, data []byte) error {
+	name := manifestName(from.m.Meta.Key)
+	if err := from.readKey(ctx); err != nil {
+		return fmt.Errorf("read the data key: %w", err)
+	}
+	if err := from.copy(ctx, nil); err != nil {
+		return err
+	}
+	if same, err := r.dst.hasManifest(ctx, from.m.Meta.Key, data); same {
+		r.repaired(keyName(from.m.Meta.Namespace, from.m.lock.id)) // for nothing else keeps a manifest from being read
+		return nil
+	} else if !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	bad, err := r.dst.readAll(ctx, name, maxManifest)
+	if err != nil {
+		return err
+	}
+	if err := r.dst.backend.Replace(ctx, name+".damaged", bad); err != nil {
+		return err
+	}
+	if err := r.dst.backend.Replace(ctx, name, data); err != nil {
+		return err
+	}
+	r.repaired(name)
+	return nil
+}
+
+func (r *repair) repaired(object string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Repaired = append(r.result.Repaired, object)
+}
+
+// key repairs the data key of an encrypted snapshot.
+func (r *repair) key(ctx context.Context, m *Manifest) error {
+	damage := CorruptErrors(r.dst.verifyKey(ctx, m))
+	if len(damage) == 0 {
+		return nil
+	}
+	for _, src := range r.others {
+		from := &replication{dst: r.dst, src: src, m: m}
+		if from.readKey(ctx) == nil && from.copyKey(ctx) == nil {
+			r.repaired(damage[0].Object)
+			return nil
+		}
+	}
+	r.result.Lost = append(r.result.Lost, damage...)
+	return nil
+}
+
+// packs repairs the packs of a snapshot, as many at a time as Verify reads.
+func (r *repair) packs(ctx context.Context, m *Manifest, p *progress) error {
+	errs := make([]error, len(m.Packs))
+	opener, chunks := newOpener(m), chunksByPack(m)
+	in := func(s *Store) *verification {
+		return &verification{store: s, options: VerifyOptions{ReadData: true}, opener: opener, chunks: chunks}
+	}
+	var group errgroup.Group
+	group.SetLimit(min(runtime.GOMAXPROCS(0), 4)) // packs in memory
+	for i := range m.Packs {
+		group.Go(func() error {
+			errs[i] = r.pack(ctx, uint32(i), m, in)
+			p.add(m.Packs[i].Size)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	return errors.Join(errs...)
+}
+
+// pack repairs a pack if it is damaged.
+func (r *repair) pack(ctx context.Context, i uint32, m *Manifest, in func(*Store) *verification) error {
+	err := in(r.dst).pack(ctx, i)
+	damage := CorruptErrors(err)
+	if len(damage) == 0 {
+		return err
+	}
+	for _, src := range r.others {
+		if in(src).pack(ctx, i) != nil {
+			continue
+		}
+		if err := r.replace(ctx, &replication{dst: r.dst, src: src, m: m}, i); err != nil {
+			return fmt.Errorf("replace %s from %s: %w", m.packObject(i), src.backend.Location(), err)
+		}
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Lost = append(r.result.Lost, damage...)
+	return nil
+}
+
+func (r *repair) replace(ctx context.Context, from *replication, i uint32) error {
+	name := from.m.packObject(i)
+	if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if err := from.createPack(ctx, i); err != nil && !errors.Is(err, ErrExists) { // it has come from elsewhere
+		return err
+	}
+	r.repaired(name)
+	return nil
+}
+
+// hurt finds out which other snapshots need what is lost.
+func (r *repair) hurt(ctx context.Context, key Key) error {
+	if len(r.result.Lost) == 0 {
+		return nil
+	}
+	var objects []string
+	for _, l := range r.result.Lost {
+		objects = append(objects, l.Object)
+	}
+	users, err := r.dst.Users(ctx, key.Namespace, objects...)
+	r.result.Hurt = slices.DeleteFunc(users, func(k Key) bool { return k == key })
+	return err
+}

@@ -1,0 +1,104 @@
+package bed
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Memory is what is charged to a cgroup and to those below it, in bytes.
+type Memory struct {
+	Usage int64 // everything
+	Cache int64 // the part of Usage that is page cache of files on disks, which the kernel takes back when it needs it
+}
+
+// Held returns what the kernel cannot take back: Usage without Cache.
+func (m Memory) Held() int64 { return m.Usage - m.Cache }
+
+// PodMemory returns what is charged to a pod.
+func (b *Bed) PodMemory(p *Pod) (Memory, error) { return memoryOf(podCgroup(b.CgroupParent, p.UID)) }
+
+func podCgroup(parent, uid string) string { return parent + "/pod" + uid }
+
+// AgentMemory returns what is charged to the agents that ran in the bed.
+func (b *Bed) AgentMemory() (Memory, error) { return memoryOf(b.CgroupParent + agentCgroup) }
+
+// agentCgroup is where agents are, below the bed's cgroup or a node's.
+const agentCgroup = "/agent"
+
+// memoryTop returns where the hierarchy with memory is mounted, and whether it is of cgroup v2.
+func memoryTop() (top string, unified bool) {
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+		return cgroupRoot, true
+	}
+	return filepath.Join(cgroupRoot, "memory"), false
+}
+
+func memoryOf(path string) (m Memory, err error) {
+	top, unified := memoryTop()
+	usage, cache, shared := "memory.usage_in_bytes", "total_cache", "total_shmem"
+	if unified {
+		usage, cache, shared = "memory.current", "file", "shmem"
+	}
+	text, err := os.ReadFile(filepath.Join(top, path, usage))
+	if err == nil {
+		m.Usage, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	}
+	if err != nil {
+		return m, fmt.Errorf("bed: memory of cgroup %s: %w", path, err)
+	}
+	stat, err := memoryStat(filepath.Join(top, path, "memory.stat"))
+	m.Cache = stat[cache] - stat[shared]
+	return m, err
+}
+
+func memoryStat(path string) (map[string]int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("bed: %w", err)
+	}
+	defer f.Close()
+	stat := make(map[string]int64)
+	for s := bufio.NewScanner(f); s.Scan(); {
+		name, value, _ := strings.Cut(s.Text(), " ")
+		if stat[name], err = strconv.ParseInt(value, 10, 64); err != nil {
+			return nil, fmt.Errorf("bed: %s: %w", path, err)
+		}
+	}
+	return stat, nil
+}
+
+// limitMemory makes a cgroup with a memory limit, unless that is 0.
+func limitMemory(path string, limit int64) error {
+	if limit == 0 {
+		return nil
+	}
+	if err := makeCgroup(path[1:]); err != nil {
+		return fmt.Errorf("bed: %w", err)
+	}
+	top, unified := memoryTop()
+	name := "memory.limit_in_bytes"
+	if unified {
+		name = "memory.max"
+	}
+	if err := os.WriteFile(filepath.Join(top, path, name), fmt.Append(nil, limit), 0); err != nil {
+		return fmt.Errorf("bed: limit memory: %w", err)
+	}
+	return nil
+}
+
+// enterCgroup moves a process into the cgroup of that path, which is made if there is none: its memory is
+// charged there from then on.
+func enterCgroup(path string, pid int) error {
+	if err := makeCgroup(path[1:]); err != nil {
+		return fmt.Errorf("bed: %w", err)
+	}
+	top, _ := memoryTop()
+	if err := os.WriteFile(filepath.Join(top, path, "cgroup.procs"), fmt.Append(nil, pid), 0); err != nil {
+		return fmt.Errorf("bed: move process %d: %w", pid, err)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/storage"
+	"diapause.dev/test/bed"
+)
+
+// What BenchmarkIdle looks at is as large as these flags say.
+var (
+	idleSnapshots = flag.Int("idle.snapshots", 10_000, "snapshots in BenchmarkIdle")
+	idlePods      = flag.Int("idle.pods", 200, "pods in BenchmarkIdle")
+	idleTime      = flag.Duration("idle.time", 3*time.Minute, "how long BenchmarkIdle measures")
+)
+
+const (
+	// idleLimit bounds the whole of BenchmarkIdle.
+	idleLimit = time.Hour
+	// writers is how many snapshots are made at a time, and starters how many pods.
+	writers, starters = 16, 6
+	// calmTime is how long the agents are left alone before they are measured.
+	calmTime = 30 * time.Second
+)
+
+// BenchmarkIdle measures what agents use that have nothing to do, on two nodes full of pods, in a cluster with many
+// snapshots. The first is a real one; the others are written as the agent does, with one small file each.
+func BenchmarkIdle(b *testing.B) {
+	ctx, cancel := context.WithTimeout(b.Context(), idleLimit)
+	b.Cleanup(cancel)
+	w := &world{TB: b, cluster: shared, ctx: ctx, namespace: "idle"} // which ends with the cluster
+	w.apply("{apiVersion: v1, kind: Namespace, metadata: {name: idle}}")
+	w.eventually("service account", func() error {
+		_, err := w.Kubectl(ctx, "--namespace=idle", "get", "serviceaccount", "default")
+		return err
+	})
+	w.apply(fmt.Sprintf(policy, w.namespace))
+	s := w.checkpoint(w.run(w.pod("pod-0", command("/bin/workload", "serve", "--mib=1"))))
+	b.Log("snapshots...")
+	w.must(w.multiply(s.name, *idleSnapshots))
+	b.Log("pods...")
+	w.must(w.crowd(*idlePods))
+	b.Log("calm...")
+	select {
+	case <-time.After(calmTime):
+	case <-ctx.Done():
+	}
+	w.measureIdle(b)
+}
+
+// multiply makes more snapshots, until there are n like the given one.
+func (w *world) multiply(name string, n int) error {
+	var like podsnapshotv1.PodSnapshot
+	err := bed.Until(w.ctx, func() error {
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &like)
+		if err == nil && !meta.IsStatusConditionTrue(like.Status.Conditions, podsnapshotv1.ConditionStorageReplicated) {
+			err = errNotYet
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	store := w.store()
+	m, err := store.Manifest(w.ctx, w.key(name))
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(w.ctx)
+	group.SetLimit(writers)
+	for i := 1; i < n; i++ {
+		group.Go(func() error { return w.another(ctx, store, m, &like, i) })
+	}
+	return group.Wait()
+}
+
+// another makes the i-th snapshot like a given one.
+func (w *world) another(ctx context.Context, store *storage.Store, m *storage.Manifest, like *podsnapshotv1.PodSnapshot, i int) error {
+	name, uid := fmt.Sprintf("snapshot-%d", i), fmt.Sprintf("%032x", i)
+	writer, err := store.NewWriter(ctx, w.key(name), storage.WriterOptions{})
+	if err != nil {
+		return err
+	}
+	defer writer.Abort()
+	if err := writer.File("file").Chunk([]byte(name)); err != nil {
+		return err
+	}
+	is := m.Meta
+	is.Key, is.UID = w.key(name), uid
+	if _, err := writer.Commit(ctx, is); err != nil {
+		return err
+	}
+	s := like.DeepCopy()
+	s.ObjectMeta = metav1.ObjectMeta{
+		Namespace: w.namespace, Name: name, Labels: like.Labels, Annotations: s.Annotations, Finalizers: like.Finalizers,
+	}
+	s.Annotations[podsnapshotv1.AnnotationSnapshotUID] = uid
+	if err := w.client.Create(ctx, s); err != nil {
+		return err
+	}
+	before := s.DeepCopy()
+	s.Status = like.Status
+	return w.client.Status().Patch(ctx, s, client.MergeFrom(before)) // the agent may have written, too
+}
+
+// crowd has n pods run, on the nodes in turns.
+func (w *world) crowd(n int) error {
+	group, ctx := errgroup.WithContext(w.ctx)
+	group.SetLimit(starters)
+	nodes := w.Nodes()
+	for i := 1; i < n; i++ {
+		group.Go(func() error {
+			p := w.pod(fmt.Sprintf("pod-%d", i), on(nodes[i%len(nodes)]), command("/bin/workload", "serve", "--mib=1"))
+			_, err := w.tryRun(ctx, p)
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// measureIdle reports what the busiest agent takes of a core, and the largest of memory.
+func (w *world) measureIdle(b *testing.B) {
+	var before, share, memory []float64
+	agents, err := w.agents()
+	w.must(err)
+	for _, p := range agents {
+		before = append(before, w.processorTime(p))
+	}
+	select {
+	case <-time.After(*idleTime):
+	case <-w.ctx.Done():
+	}
+	for i, p := range agents {
+		share = append(share, 100*(w.processorTime(p)-before[i])/idleTime.Seconds())
+		status, err := p.NewStatus()
+		w.must(err)
+		memory = append(memory, float64(status.VmRSS)/(1<<20))
+		b.Logf("agent %d: %.2f %% of a core; %.0f MiB, of which %.0f are files; at most it was %.0f", p.PID,
+			share[i], memory[i], float64(status.RssFile)/(1<<20), float64(status.VmHWM)/(1<<20))
+	}
+	b.ReportMetric(0, "ns/op")
+	for i := range agents {
+		b.ReportMetric(share[i], fmt.Sprintf("%%-of-a-core-%d", i))
+		b.ReportMetric(memory[i], fmt.Sprintf("MiB-%d", i))
+	}
+}
+
+// agents returns the processes of all nodes' agents.
+func (w *world) agents() (agents procfs.Procs, err error) {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		if comm, err := p.Comm(); err == nil && comm == "diapause-agent" {
+			agents = append(agents, p)
+		}
+	}
+	if len(agents) != len(w.Nodes()) {
+		return nil, fmt.Errorf("there are %d agents on %d nodes", len(agents), len(w.Nodes()))
+	}
+	return agents, nil
+}
+
+// processorTime returns the seconds that a process has run.
+func (w *world) processorTime(p procfs.Proc) float64 {
+	w.Helper()
+	s, err := p.Stat()
+	w.must(err)
+	return s.CPUTime()
+}

@@ -1,0 +1,223 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"diapause.dev/runsc/cgroup"
+	"diapause.dev/test/bed"
+	"diapause.dev/test/workload/answers"
+)
+
+// tight is how much more memory than it uses a pod may use in these tests. A save of so many objects
+// takes more than that.
+const tight = 40 << 20
+
+// group is the memory cgroup of a pod's sandbox.
+type group struct {
+	*node
+	*cgroup.Memory
+}
+
+func (n *node) group(p *bed.Pod) group {
+	n.Helper()
+	m, err := cgroup.MemoryOf(n.sentry(p))
+	if err != nil {
+		n.Fatal(err)
+	}
+	return group{n, m}
+}
+
+// read returns the limit and the usage of the pod.
+func (g group) read() cgroup.Level {
+	g.Helper()
+	levels, err := g.Levels()
+	if err != nil {
+		g.Fatal(err)
+	}
+	return levels[0]
+}
+
+// limit sets the limit to so much more than is used, as a kubelet does, and returns it.
+func (g group) limit(more int64) int64 {
+	g.Helper()
+	limit := (g.read().Usage + more) / 4096 * 4096
+	g.setLimit(g.Dir(), limit)
+	return limit
+}
+
+// setLimit sets the limit of a cgroup, in bytes, or takes it away.
+func (n *node) setLimit(dir string, limit int64) {
+	n.Helper()
+	for name, none := range map[string]string{"memory.limit_in_bytes": "-1", "memory.max": "max"} {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err != nil {
+			continue // the other version of cgroups
+		}
+		text := fmt.Sprint(limit)
+		if limit == cgroup.Unlimited {
+			text = none
+		}
+		if err := os.WriteFile(path, []byte(text), 0); err != nil {
+			n.Fatal(err)
+		}
+	}
+}
+
+// is waits until the pod has a limit again.
+func (g group) is(limit int64) {
+	g.Helper()
+	began := time.Now()
+	g.eventually("limit is put back", func() error {
+		if l := g.read(); l.Limit != limit {
+			return fmt.Errorf("limit is %d, it was %d; %d are in use", l.Limit, limit, l.Usage)
+		}
+		return nil
+	})
+	g.Logf("limit of %d MiB after %v; in use: %d MiB", limit>>20, time.Since(began), g.read().Usage>>20)
+}
+
+// connect makes connections to a workload that it closes itself, so that it keeps them for a minute.
+func (n *node) connect(p *bed.Pod, count int) {
+	n.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	var g errgroup.Group
+	g.SetLimit(16)
+	for range count {
+		g.Go(func() error {
+			r, err := client.Get("http://" + p.IP + ":8080/state")
+			if err == nil {
+				err = r.Body.Close()
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// TestCheckpointMakesRoom saves a pod whose limit is a little above what it uses, and whose save takes
+// more for the 3,000 connections that it has closed: the limit is raised for that, and put back.
+func TestCheckpointMakesRoom(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.workload("closed", "serve", "--mib", "8")
+	before := n.serving(p)
+	n.connect(p, 3000)
+	n.saveTwice(p, before)
+	n.settled(at)
+}
+
+// saveTwice saves a pod under a tight limit, and once more.
+func (n *node) saveTwice(p *bed.Pod, before answers.State) {
+	n.Helper()
+	g := n.group(p)
+	limit := g.limit(tight)
+	for range 2 {
+		n.Logf("%s uses %d MiB of %d", p.Name, g.read().Usage>>20, limit>>20)
+		n.checkpoint(p.ID)
+		n.Logf("%s after its save: %d MiB", p.Name, g.read().Usage>>20)
+		g.is(limit)
+		n.alive(p, before)
+	}
+}
+
+// TestRaisedLimitIsPutBack kills, in the middle of a save, the agent and the shim: whoever comes next
+// puts the limit back.
+func TestRaisedLimitIsPutBack(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.workload("limited", "serve", "--mib", "64")
+	before := n.serving(p)
+	g, pid := n.group(p), n.sentry(p)
+	limit := g.limit(tight)
+	raised := func(kill func()) func() {
+		return func() {
+			n.freezeSentry(pid)
+			if l := g.read(); l.Limit <= limit {
+				t.Errorf("limit is %d during the save, it was %d", l.Limit, limit)
+			}
+			kill()
+		}
+	}
+	for _, stop := range []bool{false, true} {
+		err := n.during("capture", request(p, stop), raised(func() {
+			n.agent.Kill()
+			n.signal(pid, syscall.SIGCONT)
+		}))
+		if err == nil {
+			t.Error("the agent was not killed in the middle")
+		}
+		g.is(limit)
+		n.startAgent(at.flags()...)
+		n.alive(p, before)
+		n.settled(at)
+	}
+	shims, err := bed.Shims(p.ID)
+	if err != nil || len(shims) == 0 {
+		t.Fatalf("shims %v, %v", shims, err)
+	}
+	err = n.during("capture", request(p, false), raised(func() {
+		for _, shim := range shims {
+			n.signal(shim, syscall.SIGKILL)
+		}
+		n.signal(pid, syscall.SIGCONT)
+	}))
+	if err == nil || strings.Contains(err.Error(), "Unavailable") {
+		t.Errorf("the shim was not killed in the middle: %v", err)
+	}
+	n.eventually("limit is put back", func() error {
+		if l, err := g.Levels(); err == nil && l[0].Limit != limit {
+			return fmt.Errorf("limit is %d, it was %d", l[0].Limit, limit)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+	n.settled(at)
+}
+
+// TestNoRoomToSave asks for checkpoints of a pod among others, in a cgroup that has less left than the save may take: they
+// are refused with the figures, before the pod is paused, and the pod runs on. With more room it is saved.
+func TestNoRoomToSave(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.workload("crowded", "serve", "--mib", "8")
+	before := n.serving(p)
+	shared := n.sharedLevel(p)
+	limit := (shared.Usage - shared.Reclaimable + tight) / 4096 * 4096
+	n.setLimit(shared.Dir, limit)
+	words := []string{"it may take ", " MiB more memory, and cgroup ", fmt.Sprintf(" of %d left: free memory first", limit>>20), p.ID}
+	n.refused(words, "checkpoint", p.ID)
+	n.refused(words, "checkpoint", "--stop", p.ID)
+	n.alive(p, before)
+	n.setLimit(shared.Dir, shared.Limit)
+	n.unharmed(p, before)
+	n.settled(at)
+}
+
+// sharedLevel is the innermost cgroup above those of the pod itself.
+func (n *node) sharedLevel(p *bed.Pod) cgroup.Level {
+	n.Helper()
+	levels, err := n.group(p).Levels()
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, l := range levels {
+		if base := filepath.Base(l.Dir); !strings.Contains(base, p.ID) && !strings.Contains(base, p.UID) {
+			return l
+		}
+	}
+	n.Fatalf("pod %s shares no cgroup: %+v", p.Name, levels)
+	return cgroup.Level{}
+}

@@ -1,0 +1,74 @@
+package vm
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/test/tools"
+)
+
+// limit bounds the life of a test's machine.
+const limit = 8 * time.Minute
+
+// TestMemoryOnCgroupV2 runs the test of package gofer that what is loaded is charged to the sidecar's cgroup, on a
+// kernel whose cgroups are of version 2.
+func TestMemoryOnCgroupV2(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := tools.Packages(ctx, tools.VM); err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := filepath.Join(root, ".cache", "vm")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const name = "TestLoadIsChargedToTheSidecar"
+	m := Machine{Cache: cache, MiB: 1000, Files: map[string]string{"/gofer.test": build(t, ctx, root, "./runsc/gofer")},
+		Script: "exec /gofer.test -test.run='^" + name + "$' -test.v -test.timeout=3m\n"}
+	out, err := m.Run(ctx)
+	t.Log(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "--- PASS: "+name) {
+		t.Error("the test did not run")
+	}
+}
+
+// build builds the tests of a package, as a static program.
+func build(t *testing.T, ctx context.Context, root, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "test")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", program, name) // as the programs are
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the tests of %s: %v\n%s", name, err, out)
+	}
+	return program
+}
+
+func TestEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		console, printed string
+		ok               bool
+	}{
+		"succeeded": {"hello\r\nvm: script ended with 0\r\n[ 3.1] reboot: Power down\r\n", "hello\n", true},
+		"failed":    {"no\r\nvm: script ended with 3\r\n", "no\n", false},
+		"cut short": {"he", "he", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if printed, err := ended(c.console, nil); printed != c.printed || (err == nil) != c.ok {
+				t.Errorf("got %q, %v", printed, err)
+			}
+		})
+	}
+}
