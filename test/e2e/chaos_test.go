@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -114,7 +115,28 @@ func beginChaos(t *testing.T) *chaos {
 	w := &world{TB: t, cluster: shared, ctx: ctx}
 	w.namespace = w.newNamespace("chaos")
 	w.apply(fmt.Sprintf(chaosPolicies, w.namespace))
-	return &chaos{world: w}
+	c := &chaos{world: w}
+	t.Cleanup(c.keepLogs)
+	return c
+}
+
+// keptLogs is where a failed run leaves the logs of the daemons, below the root of the repository.
+const keptLogs = "../../.cache/chaos"
+
+// keepLogs copies the logs of the daemons if the run has failed: they are too long to be printed.
+func (c *chaos) keepLogs() {
+	if !c.Failed() {
+		return
+	}
+	logs := map[string]string{"apiserver": c.Server.Log()}
+	for _, n := range c.Nodes() {
+		logs[n.Name+"-containerd"], logs[n.Name+"-kubelet"] = n.Containerd.Log(), n.Kubelet.Log()
+	}
+	c.must(os.MkdirAll(keptLogs, 0o755))
+	for name, log := range logs {
+		c.must(os.WriteFile(filepath.Join(keptLogs, name+".log"), []byte(log), 0o644))
+	}
+	c.Logf("the logs of the daemons are in %s", keptLogs)
 }
 
 // nothingLeft fails unless all that the run made is gone: objects, stored bytes, processes, mounts.

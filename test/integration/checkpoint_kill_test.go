@@ -123,7 +123,8 @@ func (n *node) paused(p *bed.Pod) bool {
 }
 
 // TestAgentKilledSpooled kills the agent when the snapshot is safe on the node, but the sandbox is
-// not yet stopped: nothing has run in it since, so the next agent ends it.
+// not yet stopped: nothing has run in it since, so the next agent ends it. containerd is killed with
+// the agent, as it would still do what the agent has just asked for.
 func TestAgentKilledSpooled(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
@@ -131,7 +132,6 @@ func TestAgentKilledSpooled(t *testing.T) {
 	before := n.serving(p)
 	err := n.during("spool", request(p, true), func() {
 		n.signal(n.bed.Containerd.PID(), syscall.SIGSTOP) // so that the agent cannot end it
-		defer n.signal(n.bed.Containerd.PID(), syscall.SIGCONT)
 		n.eventually("snapshot is safe", func() error {
 			for _, r := range n.journal(at) {
 				if r.Stage == "spooled" && !r.Stopped {
@@ -141,9 +141,13 @@ func TestAgentKilledSpooled(t *testing.T) {
 			return errors.New("no request of the journal is spooled")
 		})
 		n.agent.Kill()
+		n.bed.Containerd.Kill()
 	})
 	if status.Code(err) != codes.Unavailable {
 		t.Error(err)
+	}
+	if err := n.bed.Containerd.Start(n.ctx); err != nil {
+		t.Fatal(err)
 	}
 	if !n.paused(p) {
 		t.Error("the sandbox is not paused; was the agent killed too late?")

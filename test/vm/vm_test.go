@@ -15,9 +15,9 @@ import (
 // limit bounds the life of a test's machine.
 const limit = 8 * time.Minute
 
-// TestMemoryOnCgroupV2 runs the test of package gofer that what is loaded is charged to the sidecar's cgroup, on a
-// kernel whose cgroups are of version 2.
-func TestMemoryOnCgroupV2(t *testing.T) {
+// TestCgroupV2 runs tests of other packages on a kernel whose cgroups are of version 2: that what is loaded is charged
+// to the sidecar's cgroup, and all of package cgroup.
+func TestCgroupV2(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := tools.Packages(ctx, tools.VM); err != nil {
@@ -31,18 +31,31 @@ func TestMemoryOnCgroupV2(t *testing.T) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	const name = "TestLoadIsChargedToTheSidecar"
-	m := Machine{Cache: cache, MiB: 1000, Files: map[string]string{"/gofer.test": build(t, ctx, root, "./runsc/gofer")},
-		Script: "exec /gofer.test -test.run='^" + name + "$' -test.v -test.timeout=3m\n"}
+	m := Machine{Cache: cache, MiB: 1000, Files: map[string]string{
+		"/gofer.test":  build(t, ctx, root, "./runsc/gofer"),
+		"/cgroup.test": build(t, ctx, root, "./runsc/cgroup"),
+	}, Script: script}
 	out, err := m.Run(ctx)
 	t.Log(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out, "--- PASS: "+name) {
-		t.Error("the test did not run")
+	for _, name := range []string{"TestLoadIsChargedToTheSidecar", "TestRaisedLimitIsPutBack"} {
+		if !strings.Contains(out, "--- PASS: "+name) {
+			t.Errorf("%s did not run", name)
+		}
+	}
+	if strings.Contains(out, "--- SKIP: ") {
+		t.Error("tests were skipped")
 	}
 }
+
+// script is what the machine runs.
+const script = `set -e
+/gofer.test -test.run='^TestLoadIsChargedToTheSidecar$' -test.v -test.timeout=3m
+echo +memory > /sys/fs/cgroup/cgroup.subtree_control
+/cgroup.test -test.v -test.timeout=3m
+`
 
 // build builds the tests of a package, as a static program.
 func build(t *testing.T, ctx context.Context, root, name string) string {
