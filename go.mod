@@ -57,6 +57,7 @@ require (
 	github.com/dnephin/pflag v1.0.7 // indirect
 	github.com/google/shlex v0.0.0-20191202100458-e7afc7fbc510 // indirect
 	gotest.tools/gotestsum v1.13.0 // indirect
+	mvdan.cc/gofumpt v0.12.0 // indirect
 )
 
 require (
@@ -191,5 +192,6 @@ tool (
 	gotest.tools/gotestsum
 	gvisor.dev/gvisor/runsc
 	honnef.co/go/tools/cmd/staticcheck
+	mvdan.cc/gofumpt
 	sigs.k8s.io/controller-tools/cmd/controller-gen
 )

@@ -34,22 +34,38 @@ var seconds = prometheus.ExponentialBuckets(0.001, 2, 17)
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		checkpoints: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "diapause_checkpoints_total",
-			Help: "Checkpoint requests that have ended."}, []string{"result"}),
-		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "diapause_checkpoint_stage_seconds",
-			Help: "Time spent in each stage of a checkpoint; capture is the larger part of the pause.", Buckets: seconds}, []string{"stage"}),
-		whole: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "diapause_checkpoint_seconds",
-			Help: "Time from the request to its end.", Buckets: seconds}),
-		restores: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "diapause_restores_total",
-			Help: "Sandboxes that were restored, or failed to be."}, []string{"result"}),
-		loading: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "diapause_restore_load_seconds",
-			Help: "Time from the shim's question to the sandbox having all its memory.", Buckets: seconds}),
-		loaded: prometheus.NewCounter(prometheus.CounterOpts{Name: "diapause_restore_bytes_total",
-			Help: "Bytes handed to sandboxes that were restored."}),
-		refusals: prometheus.NewCounter(prometheus.CounterOpts{Name: "diapause_restore_refusals_total",
-			Help: "Restores that were refused before the sandbox started."}),
-		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "diapause_replications_waiting",
-			Help: "Snapshots on this node whose replication has failed and is tried again, by the reason."}, []string{"reason"}),
+		checkpoints: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "diapause_checkpoints_total",
+			Help: "Checkpoint requests that have ended.",
+		}, []string{"result"}),
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "diapause_checkpoint_stage_seconds",
+			Help: "Time spent in each stage of a checkpoint; capture is the larger part of the pause.", Buckets: seconds,
+		}, []string{"stage"}),
+		whole: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "diapause_checkpoint_seconds",
+			Help: "Time from the request to its end.", Buckets: seconds,
+		}),
+		restores: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "diapause_restores_total",
+			Help: "Sandboxes that were restored, or failed to be.",
+		}, []string{"result"}),
+		loading: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "diapause_restore_load_seconds",
+			Help: "Time from the shim's question to the sandbox having all its memory.", Buckets: seconds,
+		}),
+		loaded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "diapause_restore_bytes_total",
+			Help: "Bytes handed to sandboxes that were restored.",
+		}),
+		refusals: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "diapause_restore_refusals_total",
+			Help: "Restores that were refused before the sandbox started.",
+		}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "diapause_replications_waiting",
+			Help: "Snapshots on this node whose replication has failed and is tried again, by the reason.",
+		}, []string{"reason"}),
 	}
 	m.wait(nil)
 	m.registry.MustRegister(m.checkpoints, m.stages, m.whole, m.restores, m.loading, m.loaded, m.refusals, m.waiting,

@@ -40,8 +40,10 @@ func TestMetricsServed(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- m.serve(ctx, address) }()
 	text := fetch(t, "http://"+address+"/metrics")
-	for _, want := range []string{`diapause_checkpoints_total{result="ok"} 1`, `diapause_checkpoints_total{result="failed"} 1`,
-		`diapause_checkpoint_stage_seconds_count{stage="capture"} 1`} {
+	for _, want := range []string{
+		`diapause_checkpoints_total{result="ok"} 1`, `diapause_checkpoints_total{result="failed"} 1`,
+		`diapause_checkpoint_stage_seconds_count{stage="capture"} 1`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not served", want)
 		}

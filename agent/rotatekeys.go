@@ -22,14 +22,16 @@ func (s *service) RotateKeys(req *localv1.RotateKeysRequest, stream grpc.ServerS
 		at := st.Backend().Location()
 		r, err := st.Rewrap(ctx, storage.RewrapOptions{Namespace: req.Namespace, Progress: func(done, total int64) {
 			out.progress(at, &localv1.RotateKeysEvent{Event: &localv1.RotateKeysEvent_Progress{
-				Progress: &localv1.Progress{Stage: at, Done: done, Total: total}}})
+				Progress: &localv1.Progress{Stage: at, Done: done, Total: total},
+			}})
 		}})
 		if err != nil {
 			return toStatus(fmt.Errorf("rotate keys in %s, %d of %d done: %w", at, r.Rewrapped, r.Keys, err))
 		}
 		s.log.Info("keys rotated", "store", at, "namespace", req.Namespace, "keys", r.Keys, "rewrapped", r.Rewrapped)
 		out.send(&localv1.RotateKeysEvent{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{
-			Location: at, Spool: st == s.spool, Keys: int64(r.Keys), Rewrapped: int64(r.Rewrapped)}}})
+			Location: at, Spool: st == s.spool, Keys: int64(r.Keys), Rewrapped: int64(r.Rewrapped),
+		}}})
 		return nil
 	}
 	if err := rotate(s.spool); err != nil {

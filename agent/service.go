@@ -36,7 +36,8 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest, stream grpc.ServerS
 		Target: req.Target, Name: req.Name, Stop: req.After == localv1.AfterMode_AFTER_MODE_STOP, NoWait: req.NoWaitReplicated,
 		Progress: func(stage string, done, total int64) {
 			out.progress(stage, &localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Progress{
-				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total}}})
+				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total},
+			}})
 		},
 		Accepted: func(id string) {
 			out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Accepted{Accepted: id}})
@@ -62,7 +63,8 @@ func (s *service) Restore(req *localv1.RestoreRequest, stream grpc.ServerStreami
 		Key: parseKey(req.Snapshot, req.Namespace), Name: req.Name, Count: int(req.Count),
 		Progress: func(stage string, done, total int64) {
 			out.progress(stage, &localv1.RestoreEvent{Event: &localv1.RestoreEvent_Progress{
-				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total}}})
+				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total},
+			}})
 		},
 		Restored: func(p *cri.Pod, took time.Duration) {
 			out.send(&localv1.RestoreEvent{Event: &localv1.RestoreEvent_Restored{Restored: restoredPod(p, took)}})
@@ -127,7 +129,8 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 	for _, k := range keys {
 		options.Progress = func(done, total int64) {
 			out.progress(k.String(), &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Progress{
-				Progress: &localv1.Progress{Stage: k.String(), Done: done, Total: total}}})
+				Progress: &localv1.Progress{Stage: k.String(), Done: done, Total: total},
+			}})
 		}
 		v, err := s.verify(ctx, k, options, req.Repair)
 		if err != nil {
@@ -182,7 +185,8 @@ func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingSe
 		}, Progress: func(done, total int64) {
 			stage := st.Backend().Location()
 			out.progress(stage, &localv1.SweepEvent{Event: &localv1.SweepEvent_Progress{
-				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total}}})
+				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total},
+			}})
 		}})
 		if err != nil {
 			return toStatus(err)

@@ -3,9 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"time"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"

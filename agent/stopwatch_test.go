@@ -23,8 +23,13 @@ func TestStopwatchAddsUp(t *testing.T) {
 		s.lapAt("before the last", opened.Add(-time.Hour))
 		s.lapAt("never", time.Time{})
 		s.lap("rest")
-		want := []snapshot.Stage{{Name: "a", Took: time.Second}, {Name: "b", Took: time.Second},
-			{Name: "before the last"}, {Name: "never"}, {Name: "rest", Took: 4 * time.Second}}
+		want := []snapshot.Stage{
+			{Name: "a", Took: time.Second},
+			{Name: "b", Took: time.Second},
+			{Name: "before the last"},
+			{Name: "never"},
+			{Name: "rest", Took: 4 * time.Second},
+		}
 		if !slices.Equal(s.stages, want) {
 			t.Errorf("stages %v, want %v", s.stages, want)
 		}

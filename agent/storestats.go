@@ -17,7 +17,8 @@ func (s *service) StatStore(req *localv1.StatStoreRequest, stream grpc.ServerStr
 		at := st.Backend().Location()
 		r, err := st.Stat(ctx, storage.StatOptions{Namespace: req.Namespace, Progress: func(done, total int64) {
 			out.progress(at, &localv1.StatStoreEvent{Event: &localv1.StatStoreEvent_Progress{
-				Progress: &localv1.Progress{Stage: at, Done: done, Total: total}}})
+				Progress: &localv1.Progress{Stage: at, Done: done, Total: total},
+			}})
 		}})
 		if err != nil {
 			return toStatus(err)

@@ -9,8 +9,12 @@ import (
 func TestLastEnded(t *testing.T) {
 	app := Container{ID: "3", Name: "app", State: StateRunning}
 	all := []Container{
-		{ID: "1", Name: "init", State: StateExited}, {ID: "2", Name: "app", State: StateExited}, app,
-		{ID: "4", Name: "job", State: StateExited}, {ID: "5", Name: "job", State: StateExited}, {ID: "6", Name: "late", State: StateCreated},
+		{ID: "1", Name: "init", State: StateExited},
+		{ID: "2", Name: "app", State: StateExited},
+		app,
+		{ID: "4", Name: "job", State: StateExited},
+		{ID: "5", Name: "job", State: StateExited},
+		{ID: "6", Name: "late", State: StateCreated},
 	}
 	var got string
 	for _, x := range lastEnded(all, []Container{app}) {

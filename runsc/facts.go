@@ -149,8 +149,10 @@ func Compatible(s, n snapshot.Facts) error {
 		equal("network mode", s.Network, n.Network)
 	}
 	if missing := without(s.CPUFeatures, n.CPUFeatures); len(missing) > 0 {
-		errs = append(errs, &IncompatibleError{"set of CPU features",
-			strings.Join(missing, " "), "none of these"})
+		errs = append(errs, &IncompatibleError{
+			"set of CPU features",
+			strings.Join(missing, " "), "none of these",
+		})
 	}
 	return errors.Join(errs...)
 }
@@ -160,8 +162,10 @@ func Compatible(s, n snapshot.Facts) error {
 func CompatibleRootfs(s, n snapshot.Facts) error {
 	var errs []error
 	if s.RunscDigest != n.RunscDigest {
-		errs = append(errs, &IncompatibleError{"runsc binary",
-			s.RunscVersion + ", sha256 " + s.RunscDigest, n.RunscVersion + ", sha256 " + n.RunscDigest})
+		errs = append(errs, &IncompatibleError{
+			"runsc binary",
+			s.RunscVersion + ", sha256 " + s.RunscDigest, n.RunscVersion + ", sha256 " + n.RunscDigest,
+		})
 	}
 	if s.PageSize != n.PageSize {
 		errs = append(errs, &IncompatibleError{"page size", fmt.Sprint(s.PageSize), fmt.Sprint(n.PageSize)})

@@ -32,9 +32,18 @@ func TestCheck(t *testing.T) {
 // TestExitCode tells a wrong command line from a failure.
 func TestExitCode(t *testing.T) {
 	for _, args := range [][]string{
-		{"--no-such-flag"}, {"--arena=many"}, {"freeze"}, {"--store=/store"}, {"--log-level=loud"},
-		{"install", "--no-such-flag"}, {"install", "here"}, {"install", "--log-level=loud"}, {"uninstall", "--restart="},
-		{"make-store"}, {"make-store", "--store=/store"}, {"make-store", "here"},
+		{"--no-such-flag"},
+		{"--arena=many"},
+		{"freeze"},
+		{"--store=/store"},
+		{"--log-level=loud"},
+		{"install", "--no-such-flag"},
+		{"install", "here"},
+		{"install", "--log-level=loud"},
+		{"uninstall", "--restart="},
+		{"make-store"},
+		{"make-store", "--store=/store"},
+		{"make-store", "here"},
 	} {
 		if err := execute(t.Context(), args); exitCode(err) != usage.ExitCode {
 			t.Errorf("%q: exit code %d: %v", args, exitCode(err), err)

@@ -103,9 +103,11 @@ func sentry(t *testing.T, agentSocket string, d sidecar.Direction) (*stateipc.As
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- sidecar.Run(sidecar.Args{SockFD: fds[1], OptionsFD: opts, DebugLogFD: -1,
+		ended <- sidecar.Run(sidecar.Args{
+			SockFD: fds[1], OptionsFD: opts, DebugLogFD: -1,
 			Reads: d == sidecar.Restore, Writes: d == sidecar.Checkpoint,
-			RootfsReads: d == sidecar.RootfsRestore, RootfsWrites: d == sidecar.RootfsCheckpoint}, slog.New(slog.DiscardHandler))
+			RootfsReads: d == sidecar.RootfsRestore, RootfsWrites: d == sidecar.RootfsCheckpoint,
+		}, slog.New(slog.DiscardHandler))
 		if !d.Restores() {
 			unix.Close(fds[1]) // as the end of the process does
 		}

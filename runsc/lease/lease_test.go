@@ -138,8 +138,10 @@ func TestParse(t *testing.T) {
 			t.Errorf("%+v comes back as %+v, %v", r, got, err)
 		}
 	}
-	for _, s := range []string{"", "{}", `{"verb":"pause","holder":"a"}`, `{"verb":"pause","holder":"a","for":-1}`, `{"verb":"pause","for":1}`,
-		`{"verb":"renew","holder":"a","for":9000000000000}`, `{"verb":"die","holder":"a"}`} {
+	for _, s := range []string{
+		"", "{}", `{"verb":"pause","holder":"a"}`, `{"verb":"pause","holder":"a","for":-1}`, `{"verb":"pause","for":1}`,
+		`{"verb":"renew","holder":"a","for":9000000000000}`, `{"verb":"die","holder":"a"}`,
+	} {
 		if r, err := Parse(s); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q is %+v, %v", s, r, err)
 		}

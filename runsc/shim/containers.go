@@ -80,9 +80,11 @@ type containers struct {
 
 func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *containers {
 	b := bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}
-	return &containers{TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
+	return &containers{
+		TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
 		starting: make(map[string]context.CancelCauseFunc), leaving: make(map[string]bool),
-		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc)}
+		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
+	}
 }
 
 // Create creates a container, without what its pod may not ask of gVisor.

@@ -221,8 +221,10 @@ func TestAnnotate(t *testing.T) {
 		{"none", `{"b": [1, 2.50], "a": "x"}`, `{"b": [1, 2.50], "a": "x"}`},
 		{"harmless", `{"annotations": {"x": "y"}, "a": 1}`, `{"annotations": {"x": "y"}, "a": 1}`},
 		{"a place on the node", `{"annotations": {"x": "y", "` + path + `": "/etc"}, "n": 1.50}`, `{"annotations":{"x":"y"},"n":1.50}`},
-		{"all that is forbidden", `{"annotations": {"dev.gvisor.internal.fscheckpoint.path": "/", "dev.gvisor.internal.fscheckpoint.paths": "/", "dev.gvisor.internal.fscheckpoint.enable": "true", "dev.gvisor.internal.checkpoint.resume": "", "dev.gvisor.internal.checkpoint.enable": "true"}}`,
-			`{"annotations":{"dev.gvisor.internal.checkpoint.enable":"true","dev.gvisor.internal.fscheckpoint.enable":"true"}}`},
+		{
+			"all that is forbidden", `{"annotations": {"dev.gvisor.internal.fscheckpoint.path": "/", "dev.gvisor.internal.fscheckpoint.paths": "/", "dev.gvisor.internal.fscheckpoint.enable": "true", "dev.gvisor.internal.checkpoint.resume": "", "dev.gvisor.internal.checkpoint.enable": "true"}}`,
+			`{"annotations":{"dev.gvisor.internal.checkpoint.enable":"true","dev.gvisor.internal.fscheckpoint.enable":"true"}}`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()

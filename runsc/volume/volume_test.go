@@ -271,8 +271,11 @@ var hostile = map[string][]*tar.Header{
 	"through a link":    {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "l/x", Typeflag: tar.TypeReg}},
 	"over a link":       {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../x"}, {Name: "l", Typeflag: tar.TypeReg}},
 	"directory at link": {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "l/", Typeflag: tar.TypeDir}, {Name: "l/x", Typeflag: tar.TypeReg}},
-	"back in": {{Name: "d/", Typeflag: tar.TypeDir}, {Name: "e", Typeflag: tar.TypeReg},
-		{Name: "d/x", Typeflag: tar.TypeReg}},
+	"back in": {
+		{Name: "d/", Typeflag: tar.TypeDir},
+		{Name: "e", Typeflag: tar.TypeReg},
+		{Name: "d/x", Typeflag: tar.TypeReg},
+	},
 	"hard link up":      {{Name: "h", Typeflag: tar.TypeLink, Linkname: "../outside"}},
 	"hard link through": {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "h", Typeflag: tar.TypeLink, Linkname: "l/outside"}},
 	"hard link to none": {{Name: "h", Typeflag: tar.TypeLink, Linkname: "x"}},

@@ -192,8 +192,15 @@ func testReadBounds(t *testing.T, b storage.Backend) {
 		off, n int
 		kind   error
 	}{
-		{0, 5000, nil}, {1, 4999, nil}, {4999, 1, nil}, {100, 3000, nil}, {0, 0, nil},
-		{0, 5001, storage.ErrTruncated}, {4999, 2, storage.ErrTruncated}, {5000, 1, storage.ErrTruncated}, {1 << 40, 1, storage.ErrTruncated},
+		{0, 5000, nil},
+		{1, 4999, nil},
+		{4999, 1, nil},
+		{100, 3000, nil},
+		{0, 0, nil},
+		{0, 5001, storage.ErrTruncated},
+		{4999, 2, storage.ErrTruncated},
+		{5000, 1, storage.ErrTruncated},
+		{1 << 40, 1, storage.ErrTruncated},
 	} {
 		p := make([]byte, test.n)
 		err := b.ReadAt(t.Context(), "o", p, int64(test.off))

@@ -51,7 +51,10 @@ func SmallImage(seed uint64) Image {
 		"checkpoint.img": {noise, bytes.Repeat([]byte("kernel state "), 900)},
 		"pages.img": {
 			make([]byte, 4096), bytes.Repeat(noise[:64], 64), Bytes(seed+1, 4096), make([]byte, 65536),
-			noise, Bytes(seed+2, 70000), {byte(seed) | 1}, {0}, bytes.Repeat([]byte{7}, storage.MaxChunk),
+			noise, Bytes(seed+2, 70000),
+			{byte(seed) | 1},
+			{0},
+			bytes.Repeat([]byte{7}, storage.MaxChunk),
 		},
 		"empty.img": {},
 	}

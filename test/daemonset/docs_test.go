@@ -19,8 +19,10 @@ type page struct {
 }
 
 var pages = []page{
-	{"../../docs/kubernetes.md", "## A snapshot, from beginning to end",
-		"gcs:\n      bucket: my-bucket\n      path: snapshots\n", "dir: {path: /var/lib/diapause/store}\n"},
+	{
+		"../../docs/kubernetes.md", "## A snapshot, from beginning to end",
+		"gcs:\n      bucket: my-bucket\n      path: snapshots\n", "dir: {path: /var/lib/diapause/store}\n",
+	},
 	{"../../README.md", "## Kubernetes", "gcs: {bucket: my-bucket}", "dir: {path: /var/lib/diapause/store}"},
 }
 

@@ -40,9 +40,11 @@ func state(boot string, counter int64) answers.State {
 func TestAround(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(1000 + ms)) }
 	r := loadReport{answers: []answer{
-		{at(0), at(1), state("b", 1)}, {at(60), at(70), state("b", 2)},
+		{at(0), at(1), state("b", 1)},
+		{at(60), at(70), state("b", 2)},
 		{at(90), at(300), state("b", 3)}, // waited through the pause
-		{at(400), at(401), state("b", 9)}, {at(410), at(411), state("b", 10)},
+		{at(400), at(401), state("b", 9)},
+		{at(410), at(411), state("b", 10)},
 	}}
 	g := answers.Gap{StartUnixNS: at(100).UnixNano(), MS: 150}
 	before, after, err := r.around(g)

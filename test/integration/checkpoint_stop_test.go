@@ -88,8 +88,10 @@ func (n *node) counting(name, dir string) *bed.Pod {
 	n.Helper()
 	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: name, Containers: []bed.Container{
 		{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib", "8"}},
-		{Name: "shell", Command: []string{"/bin/sh", "-c", `i=0; while true; do i=$((i+1)); echo $i >> /out/numbers; done`},
-			Mounts: []bed.Mount{{Host: dir, Container: "/out"}}},
+		{
+			Name: "shell", Command: []string{"/bin/sh", "-c", `i=0; while true; do i=$((i+1)); echo $i >> /out/numbers; done`},
+			Mounts: []bed.Mount{{Host: dir, Container: "/out"}},
+		},
 	}})
 	if err != nil {
 		n.Fatal(err)

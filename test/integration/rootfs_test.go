@@ -34,8 +34,10 @@ func (n *node) sh(p *bed.Pod, container, script string) string {
 
 // scratch is a container whose process says which it is, in a file that is new with every start of it.
 func scratch(name string) bed.Container {
-	return bed.Container{Name: name, Image: images.Busybox, Command: []string{"/bin/sh", "-c",
-		"head -c 8 /dev/urandom | od -An -tx8 > /boot; [ -e /first ] || cp /boot /first; exec sleep infinity"}}
+	return bed.Container{Name: name, Image: images.Busybox, Command: []string{
+		"/bin/sh", "-c",
+		"head -c 8 /dev/urandom | od -An -tx8 > /boot; [ -e /first ] || cp /boot /first; exec sleep infinity",
+	}}
 }
 
 // change changes files of a container's root file system in every way.

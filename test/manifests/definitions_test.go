@@ -120,8 +120,10 @@ func TestChanges(t *testing.T) {
 		manifest, patch string
 		refused         []string
 	}{
-		"another backend": {config("{dir: {path: /a}}"), `{"spec": {"snapshotStorageConfig": {"dir": null, "gcs": {"bucket": "abc"}}}}`,
-			[]string{"the kind of backend cannot be changed", "create another PodSnapshotStorageConfig"}},
+		"another backend": {
+			config("{dir: {path: /a}}"), `{"spec": {"snapshotStorageConfig": {"dir": null, "gcs": {"bucket": "abc"}}}}`,
+			[]string{"the kind of backend cannot be changed", "create another PodSnapshotStorageConfig"},
+		},
 		"another place":          {config("{dir: {path: /a}}"), `{"spec": {"snapshotStorageConfig": {"dir": {"path": "/b"}}}}`, nil},
 		"another policy":         {"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}", `{"spec": {"policyName": "q"}}`, []string{"policyName cannot be changed"}},
 		"another label":          {"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}", `{"metadata": {"labels": {"a": "b"}}}`, nil},
@@ -147,8 +149,10 @@ func TestDefaults(t *testing.T) {
 		path string
 		want string
 	}{
-		{p, "spec.triggerConfig.postCheckpoint", "resume"}, {p, "spec.snapshotScope", "whole-pod"},
-		{p, "spec.fromLater.a", "1"}, {c, "spec.snapshotStorageConfig.gcs.tokenSource", "podKSA"},
+		{p, "spec.triggerConfig.postCheckpoint", "resume"},
+		{p, "spec.snapshotScope", "whole-pod"},
+		{p, "spec.fromLater.a", "1"},
+		{c, "spec.snapshotStorageConfig.gcs.tokenSource", "podKSA"},
 	} {
 		v, _, err := unstructured.NestedFieldNoCopy(f.o.Object, strings.Split(f.path, ".")...)
 		if err != nil || fmt.Sprint(v) != f.want {
@@ -203,10 +207,14 @@ func TestColumns(t *testing.T) {
 	for _, tc := range []struct{ manifest, status, want string }{
 		{config("{dir: {path: /a}}"), "conditions: [" + ready + "]", "NAME READY AGE c True"},
 		{policy(""), "conditions: [" + ready + "]", "NAME TRIGGER READY AGE p manual True"},
-		{"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: web}}",
-			"snapshotCreated: {name: abc}, conditions: [" + condition("Triggered", "Complete") + "]", "NAME POD STATUS SNAPSHOT AGE t web Complete abc"},
-		{"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}",
-			"conditions: [" + condition("Checkpoint", "Succeeded") + ", " + ready + "]", "NAME STATUS POLICY AGE s AllSnapshotsAvailable p"},
+		{
+			"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: web}}",
+			"snapshotCreated: {name: abc}, conditions: [" + condition("Triggered", "Complete") + "]", "NAME POD STATUS SNAPSHOT AGE t web Complete abc",
+		},
+		{
+			"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}",
+			"conditions: [" + condition("Checkpoint", "Succeeded") + ", " + ready + "]", "NAME STATUS POLICY AGE s AllSnapshotsAvailable p",
+		},
 	} {
 		o := object(t, tc.manifest)
 		made := create(t, namespace(o.GetKind()), plurals[o.GetKind()], o)

@@ -53,8 +53,10 @@ func (k kernel) writeInitrd(ctx context.Context, initrd string) error {
 	lib := filepath.Join("/lib/modules", k.release)
 	files := map[string]string{"/bin/busybox": tools.Busybox}
 	script := strings.ReplaceAll(first, "MODULES", strings.Join(modules, " "))
-	for _, name := range []string{"modules.dep", "kernel/drivers/virtio", "kernel/drivers/block/virtio_blk.ko",
-		"kernel/fs/overlayfs", "kernel/drivers/net/veth.ko", "kernel/net/bridge", "kernel/net/llc", "kernel/net/802"} {
+	for _, name := range []string{
+		"modules.dep", "kernel/drivers/virtio", "kernel/drivers/block/virtio_blk.ko",
+		"kernel/fs/overlayfs", "kernel/drivers/net/veth.ko", "kernel/net/bridge", "kernel/net/llc", "kernel/net/802",
+	} {
 		files[filepath.Join(lib, name)] = filepath.Join(k.root, lib, name)
 	}
 	if err := place(root, files, map[string]string{"/init": script}); err != nil {

@@ -31,8 +31,15 @@ func TestParse(t *testing.T) {
 		args string
 		ok   bool
 	}{
-		{"serve --mib 1", true}, {"order", true}, {"fidelity --dir /x --tmpfs /y", true},
-		{"", false}, {"fly", false}, {"serve --mib 0", false}, {"serve --mib 99999999", false}, {"serve more", false}, {"serve --speed 1", false},
+		{"serve --mib 1", true},
+		{"order", true},
+		{"fidelity --dir /x --tmpfs /y", true},
+		{"", false},
+		{"fly", false},
+		{"serve --mib 0", false},
+		{"serve --mib 99999999", false},
+		{"serve more", false},
+		{"serve --speed 1", false},
 	}
 	for _, tt := range tests {
 		if _, _, err := parse(strings.Fields(tt.args)); (err == nil) != tt.ok {

@@ -43,7 +43,8 @@ func pod() *corev1.Pod {
 				Env:   []corev1.EnvVar{{Name: "A", Value: "1"}},
 				Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: "TCP"}, {ContainerPort: 53, Protocol: "UDP"}},
 				VolumeMounts: []corev1.VolumeMount{
-					{Name: "data", MountPath: "/data"}, {Name: "conf", MountPath: "/etc/app", ReadOnly: true},
+					{Name: "data", MountPath: "/data"},
+					{Name: "conf", MountPath: "/etc/app", ReadOnly: true},
 					{Name: "kube-api-access-abcde", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 				},
 				Lifecycle:                &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"stop"}}}},

@@ -40,12 +40,21 @@ func TestNewestOf(t *testing.T) {
 		"files of another spec":  {policy("p"), snapshots{ready("a", 1), edited(both(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"), rootfs))}, "newest"},
 		"files without groups":   {policy("p", ungrouped), snapshots{edited(both(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"), rootfs))}, "newest"},
 		"files of another runsc": {policy("p"), snapshots{ready("a", 1), edited(both(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"), rootfs))}, "a"},
-		"only another account": {policy("p"), snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationServiceAccount, "x"))},
-			`PodSnapshot ns/a does not fit: service account differs ("x" in the snapshot, "sa" here)`},
-		"only another runsc": {policy("p", ungrouped), snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))},
-			`PodSnapshot ns/a does not fit: runsc version differs ("r2" in the snapshot, "r1" here)`},
-		"only another spec": {policy("p"), snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))},
-			`PodSnapshot ns/a does not fit: the pod's spec differs`},
+		"only another account": {
+			policy("p"),
+			snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationServiceAccount, "x"))},
+			`PodSnapshot ns/a does not fit: service account differs ("x" in the snapshot, "sa" here)`,
+		},
+		"only another runsc": {
+			policy("p", ungrouped),
+			snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))},
+			`PodSnapshot ns/a does not fit: runsc version differs ("r2" in the snapshot, "r1" here)`,
+		},
+		"only another spec": {
+			policy("p"),
+			snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))},
+			`PodSnapshot ns/a does not fit: the pod's spec differs`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := rules.Start{Pod: pod(), Facts: facts}.NewestOf(&c.policy, c.all)
@@ -99,12 +108,18 @@ func TestNamed(t *testing.T) {
 		"missing":           {nil, "a", "there is no PodSnapshot a in namespace ns"},
 		"another namespace": {nil, "other/a", "PodSnapshot other/a is of another namespace: a pod is restored only from snapshots of its own, ns"},
 		"being deleted":     {s(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} }), "a", "PodSnapshot ns/a is being deleted"},
-		"failed": {s(func(s *podsnapshotv1.PodSnapshot) { rules.SetProgress(s, rules.Progress{Failed: "no space"}) }), "a",
-			"PodSnapshot ns/a is not Ready: Failed: no space"},
-		"another account": {s(annotate(podsnapshotv1.AnnotationServiceAccount, "x")), "a",
-			`PodSnapshot ns/a does not fit: service account differs ("x" in the snapshot, "sa" here)`},
-		"several reasons": {s(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"), annotate(podsnapshotv1.AnnotationRunscVersion, "r2")), "a",
-			`PodSnapshot ns/a does not fit: architecture differs ("arm64" in the snapshot, "amd64" here); runsc version differs ("r2" in the snapshot, "r1" here)`},
+		"failed": {
+			s(func(s *podsnapshotv1.PodSnapshot) { rules.SetProgress(s, rules.Progress{Failed: "no space"}) }), "a",
+			"PodSnapshot ns/a is not Ready: Failed: no space",
+		},
+		"another account": {
+			s(annotate(podsnapshotv1.AnnotationServiceAccount, "x")), "a",
+			`PodSnapshot ns/a does not fit: service account differs ("x" in the snapshot, "sa" here)`,
+		},
+		"several reasons": {
+			s(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"), annotate(podsnapshotv1.AnnotationRunscVersion, "r2")), "a",
+			`PodSnapshot ns/a does not fit: architecture differs ("arm64" in the snapshot, "amd64" here); runsc version differs ("r2" in the snapshot, "r1" here)`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := start.Named(c.named, c.snapshot)

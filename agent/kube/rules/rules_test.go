@@ -116,23 +116,32 @@ func TestPrepareRefuses(t *testing.T) {
 		policies policies
 	}{
 		"pod ns/web is being deleted: checkpoint a pod before it is deleted": {
-			pod(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: epoch} }), policies{policy("p")}},
+			pod(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: epoch} }), policies{policy("p")},
+		},
 		"pod ns/web is not running, it has ended (Succeeded): checkpoint a pod that runs": {
-			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), policies{policy("p")}},
+			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), policies{policy("p")},
+		},
 		"pod ns/web is not running yet (Pending): wait until it is": {
-			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), policies{policy("p")}},
+			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), policies{policy("p")},
+		},
 		"no PodSnapshotPolicy of namespace ns selects pod ns/web: create one whose selector matches the pod's labels": {
-			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.Selector.MatchLabels["app"] = "other" })}},
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.Selector.MatchLabels["app"] = "other" })},
+		},
 		"several PodSnapshotPolicies select pod ns/web: a, b; change their selectors so that one does": {
-			pod(), policies{policy("b"), policy("a")}},
+			pod(), policies{policy("b"), policy("a")},
+		},
 		"PodSnapshotPolicy p names no storage config: set spec.storageConfigName": {
-			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "" })}},
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "" })},
+		},
 		"PodSnapshotPolicy p names the PodSnapshotStorageConfig gone, which does not exist: create it, or name another": {
-			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "gone" })}},
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "gone" })},
+		},
 		"PodSnapshotStorageConfig empty names no backend that this agent knows: set gcs or dir": {
-			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "empty" })}},
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "empty" })},
+		},
 		"pod ns/web lacks the label " + hashLabel + ", by which PodSnapshotPolicy p makes groups: give the pod that label": {
-			pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) }), policies{policy("p")}},
+			pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) }), policies{policy("p")},
+		},
 	} {
 		if _, err := rules.Prepare(c.pod, c.policies, find); err == nil || err.Error() != want || !rules.Refused(err) {
 			t.Errorf("got  %v\nwant %s", err, want)
@@ -179,7 +188,9 @@ func TestMustRestore(t *testing.T) {
 		policy *podsnapshotv1.PodSnapshotPolicy
 		want   bool
 	}{
-		{pod(), nil, false}, {pod(), &lax, false}, {pod(), &strict, true},
+		{pod(), nil, false},
+		{pod(), &lax, false},
+		{pod(), &strict, true},
 		{pod(func(p *corev1.Pod) { p.Annotations = fail }), nil, true},
 	} {
 		if got := rules.MustRestore(c.pod, c.policy); got != c.want {

@@ -10,13 +10,14 @@
 package localv1
 
 import (
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
+
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
 )
 
 const (
@@ -3538,60 +3539,63 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
-var file_agent_proto_goTypes = []any{
-	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
-	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
-	(*CheckpointRequest)(nil),        // 2: diapause.local.v1.CheckpointRequest
-	(*Progress)(nil),                 // 3: diapause.local.v1.Progress
-	(*CheckpointEvent)(nil),          // 4: diapause.local.v1.CheckpointEvent
-	(*RestoreRequest)(nil),           // 5: diapause.local.v1.RestoreRequest
-	(*RestoreEvent)(nil),             // 6: diapause.local.v1.RestoreEvent
-	(*RestoredPod)(nil),              // 7: diapause.local.v1.RestoredPod
-	(*ListRequest)(nil),              // 8: diapause.local.v1.ListRequest
-	(*ListResponse)(nil),             // 9: diapause.local.v1.ListResponse
-	(*InspectRequest)(nil),           // 10: diapause.local.v1.InspectRequest
-	(*RemoveRequest)(nil),            // 11: diapause.local.v1.RemoveRequest
-	(*RemoveResponse)(nil),           // 12: diapause.local.v1.RemoveResponse
-	(*VerifyRequest)(nil),            // 13: diapause.local.v1.VerifyRequest
-	(*VerifyEvent)(nil),              // 14: diapause.local.v1.VerifyEvent
-	(*VerifyResult)(nil),             // 15: diapause.local.v1.VerifyResult
-	(*SweepRequest)(nil),             // 16: diapause.local.v1.SweepRequest
-	(*SweepEvent)(nil),               // 17: diapause.local.v1.SweepEvent
-	(*SweepResult)(nil),              // 18: diapause.local.v1.SweepResult
-	(*StatStoreRequest)(nil),         // 19: diapause.local.v1.StatStoreRequest
-	(*StatStoreEvent)(nil),           // 20: diapause.local.v1.StatStoreEvent
-	(*StoreStats)(nil),               // 21: diapause.local.v1.StoreStats
-	(*StatusRequest)(nil),            // 22: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 23: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 24: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 25: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 26: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 27: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 28: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 29: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 30: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 31: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 32: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 33: diapause.local.v1.AskRestoreResponse
-	(*Terminal)(nil),                 // 34: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 35: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 36: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 37: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 38: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 39: diapause.local.v1.ReportRestoreRequest
-	(*ReportRestoreResponse)(nil),    // 40: diapause.local.v1.ReportRestoreResponse
-	(*RotateKeysRequest)(nil),        // 41: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 42: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 43: diapause.local.v1.RotateKeysResult
-	nil,                              // 44: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 45: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 46: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 47: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
-}
+var (
+	file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+	file_agent_proto_msgTypes  = make([]protoimpl.MessageInfo, 46)
+	file_agent_proto_goTypes   = []any{
+		AfterMode(0),                    // 0: diapause.local.v1.AfterMode
+		AskRestoreResponse_Decision(0),  // 1: diapause.local.v1.AskRestoreResponse.Decision
+		(*CheckpointRequest)(nil),       // 2: diapause.local.v1.CheckpointRequest
+		(*Progress)(nil),                // 3: diapause.local.v1.Progress
+		(*CheckpointEvent)(nil),         // 4: diapause.local.v1.CheckpointEvent
+		(*RestoreRequest)(nil),          // 5: diapause.local.v1.RestoreRequest
+		(*RestoreEvent)(nil),            // 6: diapause.local.v1.RestoreEvent
+		(*RestoredPod)(nil),             // 7: diapause.local.v1.RestoredPod
+		(*ListRequest)(nil),             // 8: diapause.local.v1.ListRequest
+		(*ListResponse)(nil),            // 9: diapause.local.v1.ListResponse
+		(*InspectRequest)(nil),          // 10: diapause.local.v1.InspectRequest
+		(*RemoveRequest)(nil),           // 11: diapause.local.v1.RemoveRequest
+		(*RemoveResponse)(nil),          // 12: diapause.local.v1.RemoveResponse
+		(*VerifyRequest)(nil),           // 13: diapause.local.v1.VerifyRequest
+		(*VerifyEvent)(nil),             // 14: diapause.local.v1.VerifyEvent
+		(*VerifyResult)(nil),            // 15: diapause.local.v1.VerifyResult
+		(*SweepRequest)(nil),            // 16: diapause.local.v1.SweepRequest
+		(*SweepEvent)(nil),              // 17: diapause.local.v1.SweepEvent
+		(*SweepResult)(nil),             // 18: diapause.local.v1.SweepResult
+		(*StatStoreRequest)(nil),        // 19: diapause.local.v1.StatStoreRequest
+		(*StatStoreEvent)(nil),          // 20: diapause.local.v1.StatStoreEvent
+		(*StoreStats)(nil),              // 21: diapause.local.v1.StoreStats
+		(*StatusRequest)(nil),           // 22: diapause.local.v1.StatusRequest
+		(*StatusResponse)(nil),          // 23: diapause.local.v1.StatusResponse
+		(*Check)(nil),                   // 24: diapause.local.v1.Check
+		(*TopRequest)(nil),              // 25: diapause.local.v1.TopRequest
+		(*TopResponse)(nil),             // 26: diapause.local.v1.TopResponse
+		(*SandboxUse)(nil),              // 27: diapause.local.v1.SandboxUse
+		(*Facts)(nil),                   // 28: diapause.local.v1.Facts
+		(*Stage)(nil),                   // 29: diapause.local.v1.Stage
+		(*ImageFile)(nil),               // 30: diapause.local.v1.ImageFile
+		(*Snapshot)(nil),                // 31: diapause.local.v1.Snapshot
+		(*AskRestoreRequest)(nil),       // 32: diapause.local.v1.AskRestoreRequest
+		(*AskRestoreResponse)(nil),      // 33: diapause.local.v1.AskRestoreResponse
+		(*Terminal)(nil),                // 34: diapause.local.v1.Terminal
+		(*ReadVolumeRequest)(nil),       // 35: diapause.local.v1.ReadVolumeRequest
+		(*ReadVolumeResponse)(nil),      // 36: diapause.local.v1.ReadVolumeResponse
+		(*PrepareWorkloadRequest)(nil),  // 37: diapause.local.v1.PrepareWorkloadRequest
+		(*PrepareWorkloadResponse)(nil), // 38: diapause.local.v1.PrepareWorkloadResponse
+		(*ReportRestoreRequest)(nil),    // 39: diapause.local.v1.ReportRestoreRequest
+		(*ReportRestoreResponse)(nil),   // 40: diapause.local.v1.ReportRestoreResponse
+		(*RotateKeysRequest)(nil),       // 41: diapause.local.v1.RotateKeysRequest
+		(*RotateKeysEvent)(nil),         // 42: diapause.local.v1.RotateKeysEvent
+		(*RotateKeysResult)(nil),        // 43: diapause.local.v1.RotateKeysResult
+		nil,                             // 44: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+		nil,                             // 45: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+		nil,                             // 46: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+		nil,                             // 47: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+		(*durationpb.Duration)(nil),     // 48: google.protobuf.Duration
+		(*timestamppb.Timestamp)(nil),   // 49: google.protobuf.Timestamp
+	}
+)
+
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
 	3,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress

@@ -11,6 +11,7 @@ package localv1
 
 import (
 	context "context"
+
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -282,33 +283,43 @@ type UnimplementedAgentServer struct{}
 func (UnimplementedAgentServer) Checkpoint(*CheckpointRequest, grpc.ServerStreamingServer[CheckpointEvent]) error {
 	return status.Error(codes.Unimplemented, "method Checkpoint not implemented")
 }
+
 func (UnimplementedAgentServer) Restore(*RestoreRequest, grpc.ServerStreamingServer[RestoreEvent]) error {
 	return status.Error(codes.Unimplemented, "method Restore not implemented")
 }
+
 func (UnimplementedAgentServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
 }
+
 func (UnimplementedAgentServer) Inspect(context.Context, *InspectRequest) (*Snapshot, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
 }
+
 func (UnimplementedAgentServer) Remove(context.Context, *RemoveRequest) (*RemoveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
 }
+
 func (UnimplementedAgentServer) Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error {
 	return status.Error(codes.Unimplemented, "method Verify not implemented")
 }
+
 func (UnimplementedAgentServer) Sweep(*SweepRequest, grpc.ServerStreamingServer[SweepEvent]) error {
 	return status.Error(codes.Unimplemented, "method Sweep not implemented")
 }
+
 func (UnimplementedAgentServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
 }
+
 func (UnimplementedAgentServer) Top(context.Context, *TopRequest) (*TopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Top not implemented")
 }
+
 func (UnimplementedAgentServer) StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error {
 	return status.Error(codes.Unimplemented, "method StatStore not implemented")
 }
+
 func (UnimplementedAgentServer) RotateKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error {
 	return status.Error(codes.Unimplemented, "method RotateKeys not implemented")
 }
@@ -663,12 +674,15 @@ type UnimplementedShimServer struct{}
 func (UnimplementedShimServer) AskRestore(context.Context, *AskRestoreRequest) (*AskRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AskRestore not implemented")
 }
+
 func (UnimplementedShimServer) PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PrepareWorkload not implemented")
 }
+
 func (UnimplementedShimServer) ReadVolume(*ReadVolumeRequest, grpc.ServerStreamingServer[ReadVolumeResponse]) error {
 	return status.Error(codes.Unimplemented, "method ReadVolume not implemented")
 }
+
 func (UnimplementedShimServer) ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportRestore not implemented")
 }

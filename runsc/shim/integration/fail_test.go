@@ -48,9 +48,15 @@ func TestDamagedImage(t *testing.T) {
 		file string
 		part float64
 	}{
-		{"checkpoint.img", 0}, {"checkpoint.img", 0.5}, {"checkpoint.img", -1},
-		{"pages_meta.img", 0}, {"pages_meta.img", 0.5}, {"pages_meta.img", -1},
-		{"pages.img", 0}, {"pages.img", 0.5}, {"pages.img", -1},
+		{"checkpoint.img", 0},
+		{"checkpoint.img", 0.5},
+		{"checkpoint.img", -1},
+		{"pages_meta.img", 0},
+		{"pages_meta.img", 0.5},
+		{"pages_meta.img", -1},
+		{"pages.img", 0},
+		{"pages.img", 0.5},
+		{"pages.img", -1},
 	} {
 		t.Run(tc.file+" "+strconv.FormatFloat(tc.part, 'g', -1, 64), func(t *testing.T) {
 			before := processes(t)

@@ -110,8 +110,10 @@ func sample() *localv1.Snapshot {
 		Namespace: "default", Name: "counter-1", Uid: "u-1", Created: timestamppb.New(time.Unix(1700000000, 0)),
 		OriginPod: "counter", OriginNode: "node0", Containers: []string{"app", "side"},
 		RawBytes: 256 << 20, StoredBytes: 128 << 20, Chunks: 1000, ZeroChunks: 24, Packs: 8, OnNode: true, Replicated: true,
-		Facts: &localv1.Facts{Architecture: "amd64", RunscVersion: "v1", RunscDigest: "abcd", CpuFeatures: []string{"avx2", "sse4_2"},
-			Platform: "systrap", Network: "sandbox", PageSize: 4096},
+		Facts: &localv1.Facts{
+			Architecture: "amd64", RunscVersion: "v1", RunscDigest: "abcd", CpuFeatures: []string{"avx2", "sse4_2"},
+			Platform: "systrap", Network: "sandbox", PageSize: 4096,
+		},
 		Files:    []*localv1.ImageFile{{Name: "checkpoint.img", Size: 350 << 10, Chunks: 2}, {Name: "pages.img", Size: 256 << 20, Chunks: 1022}},
 		Timeline: []*localv1.Stage{{Name: "prepare", Took: took(20 * time.Millisecond)}, {Name: "capture", Took: took(80500 * time.Microsecond)}},
 		Parent:   "default/counter-0", OverflowBytes: 1 << 20, Format: 1,

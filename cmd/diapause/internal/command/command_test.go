@@ -53,8 +53,10 @@ func verifyEvents(ok bool, problems ...string) []*localv1.VerifyEvent {
 }
 
 func healthy() *localv1.StatusResponse {
-	return &localv1.StatusResponse{Version: "v0.1", Node: "node0", Store: "dir:/store", Facts: &localv1.Facts{RunscVersion: "v1"},
-		Checks: []*localv1.Check{{Name: "containerd", Ok: true, Detail: "v2.4.2"}}}
+	return &localv1.StatusResponse{
+		Version: "v0.1", Node: "node0", Store: "dir:/store", Facts: &localv1.Facts{RunscVersion: "v1"},
+		Checks: []*localv1.Check{{Name: "containerd", Ok: true, Detail: "v2.4.2"}},
+	}
 }
 
 func full() *recorder {
@@ -63,15 +65,23 @@ func full() *recorder {
 		restore:    restoreEvents("a", "b"),
 		list:       &localv1.ListResponse{Snapshots: []*localv1.Snapshot{sample()}, Damaged: []string{"default/torn: digest mismatch"}},
 		verify:     verifyEvents(true),
-		sweep: []*localv1.SweepEvent{{Event: &localv1.SweepEvent_Progress{Progress: progressOf("list", 3, 9)}},
-			{Event: &localv1.SweepEvent_Result{Result: &localv1.SweepResult{Packs: 2, Bytes: 3 << 20, Objects: []string{"default/packs/x"}}}}},
-		stats: []*localv1.StatStoreEvent{{Event: &localv1.StatStoreEvent_Progress{Progress: progressOf("dir:/spool", 1, 2)}},
+		sweep: []*localv1.SweepEvent{
+			{Event: &localv1.SweepEvent_Progress{Progress: progressOf("list", 3, 9)}},
+			{Event: &localv1.SweepEvent_Result{Result: &localv1.SweepResult{Packs: 2, Bytes: 3 << 20, Objects: []string{"default/packs/x"}}}},
+		},
+		stats: []*localv1.StatStoreEvent{
+			{Event: &localv1.StatStoreEvent_Progress{Progress: progressOf("dir:/spool", 1, 2)}},
 			{Event: &localv1.StatStoreEvent_Result{Result: &localv1.StoreStats{Location: "dir:/spool", Spool: true, Snapshots: 2, Packs: 3}}},
-			{Event: &localv1.StatStoreEvent_Result{Result: &localv1.StoreStats{Location: "gs://b/p", Snapshots: 7, Damaged: 1, RawBytes: 2 << 30,
-				NamedBytes: 600 << 20, ManifestBytes: 1 << 20, Packs: 9, PackBytes: 300 << 20, UnreferencedPacks: 2, UnreferencedBytes: 10 << 20, MissingPacks: 1, DedupRatio: 2.07}}}},
-		rotation: []*localv1.RotateKeysEvent{{Event: &localv1.RotateKeysEvent_Progress{Progress: progressOf("dir:/spool", 1, 2)}},
+			{Event: &localv1.StatStoreEvent_Result{Result: &localv1.StoreStats{
+				Location: "gs://b/p", Snapshots: 7, Damaged: 1, RawBytes: 2 << 30,
+				NamedBytes: 600 << 20, ManifestBytes: 1 << 20, Packs: 9, PackBytes: 300 << 20, UnreferencedPacks: 2, UnreferencedBytes: 10 << 20, MissingPacks: 1, DedupRatio: 2.07,
+			}}},
+		},
+		rotation: []*localv1.RotateKeysEvent{
+			{Event: &localv1.RotateKeysEvent_Progress{Progress: progressOf("dir:/spool", 1, 2)}},
 			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{Location: "dir:/spool", Spool: true, Keys: 2, Rewrapped: 1}}},
-			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{Location: "gs://b/p", Keys: 40, Rewrapped: 33}}}},
+			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{Location: "gs://b/p", Keys: 40, Rewrapped: 33}}},
+		},
 		status: healthy(),
 		top:    &localv1.TopResponse{Sandboxes: []*localv1.SandboxUse{{Id: "0123456789abcdef", Pod: "counter", Namespace: "default", Memory: 5 << 20, Request: "checkpoint: capture"}}},
 	}
@@ -84,21 +94,35 @@ func TestForms(t *testing.T) {
 		table []string       // parts of the table, in order
 		json  map[string]any // some fields, by path
 	}{
-		{[]string{"checkpoint", "counter"}, []string{"SNAPSHOT", "counter-1", "256.0 MiB", "128.0 MiB", "2.00", "node, store"},
-			map[string]any{"request": "r-1", "snapshot.name": "counter-1", "snapshot.replicated": true}},
-		{[]string{"restore", "counter-1", "--count", "2"}, []string{"POD ID", "a-0123456789a", "default/a", "10.0.0.7", "300.0 ms", "default/b"},
-			map[string]any{"snapshot": "default/counter-1", "pods.0.name": "a", "pods.1.loaded": true, "pods.1.took_ms": 300.0}},
+		{
+			[]string{"checkpoint", "counter"},
+			[]string{"SNAPSHOT", "counter-1", "256.0 MiB", "128.0 MiB", "2.00", "node, store"},
+			map[string]any{"request": "r-1", "snapshot.name": "counter-1", "snapshot.replicated": true},
+		},
+		{
+			[]string{"restore", "counter-1", "--count", "2"},
+			[]string{"POD ID", "a-0123456789a", "default/a", "10.0.0.7", "300.0 ms", "default/b"},
+			map[string]any{"snapshot": "default/counter-1", "pods.0.name": "a", "pods.1.loaded": true, "pods.1.took_ms": 300.0},
+		},
 		{[]string{"ls"}, []string{"NAMESPACE", "default", "counter-1"}, map[string]any{"snapshots.0.raw_bytes": float64(256 << 20), "damaged.0": "default/torn: digest mismatch"}},
-		{[]string{"inspect", "counter-1"},
+		{
+			[]string{"inspect", "counter-1"},
 			[]string{"default/counter-1", "app, side", "default/counter-0", "2.00", "1000 (and 24", "amd64", "systrap", "avx2 sse4_2", "pages.img", "1022 chunks", "capture", "80.5 ms", "whole", "100.5 ms"},
-			map[string]any{"total_ms": 100.5, "timeline.1.took_ms": 80.5, "facts.runsc_version": "v1", "ratio": 2.0, "files.0.name": "checkpoint.img", "created": "2023-11-14T22:13:20Z"}},
+			map[string]any{"total_ms": 100.5, "timeline.1.took_ms": 80.5, "facts.runsc_version": "v1", "ratio": 2.0, "files.0.name": "checkpoint.img", "created": "2023-11-14T22:13:20Z"},
+		},
 		{[]string{"rm", "one", "other/two", "one"}, []string{"removed default/one", "removed other/two"}, map[string]any{"removed.0": "default/one", "removed.1": "other/two"}},
 		{[]string{"verify", "--read-data"}, []string{"ok", "default/counter-1"}, map[string]any{"ok": true, "snapshots.0.name": "counter-1"}},
 		{[]string{"gc", "--dry-run"}, []string{"would delete default/packs/x", "would delete 2 packs, 3.0 MiB"}, map[string]any{"dry_run": true, "packs": 2.0, "bytes": float64(3 << 20)}},
-		{[]string{"store", "stat"}, []string{"SPOOL", "STORE", "dir:/spool", "gs://b/p", "7 (1 damaged)", "2.0 GiB", "600.0 MiB", "9 (1 missing)", "2, 10.0 MiB", "2.07"},
-			map[string]any{"stores.0.spool": true, "stores.1.unreferenced_packs": 2.0, "stores.1.dedup_ratio": 2.07, "stores.1.pack_bytes": float64(300 << 20)}},
-		{[]string{"key", "rotate"}, []string{"LOCATION", "REWRAPPED", "dir:/spool", "2", "1", "gs://b/p", "40", "33"},
-			map[string]any{"stores.0.spool": true, "stores.0.keys": 2.0, "stores.1.rewrapped": 33.0, "stores.1.location": "gs://b/p"}},
+		{
+			[]string{"store", "stat"},
+			[]string{"SPOOL", "STORE", "dir:/spool", "gs://b/p", "7 (1 damaged)", "2.0 GiB", "600.0 MiB", "9 (1 missing)", "2, 10.0 MiB", "2.07"},
+			map[string]any{"stores.0.spool": true, "stores.1.unreferenced_packs": 2.0, "stores.1.dedup_ratio": 2.07, "stores.1.pack_bytes": float64(300 << 20)},
+		},
+		{
+			[]string{"key", "rotate"},
+			[]string{"LOCATION", "REWRAPPED", "dir:/spool", "2", "1", "gs://b/p", "40", "33"},
+			map[string]any{"stores.0.spool": true, "stores.0.keys": 2.0, "stores.1.rewrapped": 33.0, "stores.1.location": "gs://b/p"},
+		},
 		{[]string{"top"}, []string{"0123456789abc", "default/counter", "5.0 MiB", "checkpoint: capture", "-"}, map[string]any{"sandboxes.0.pod": "counter", "sandboxes.0.memory_bytes": float64(5 << 20)}},
 		{[]string{"doctor"}, []string{"socket", "agent", "containerd"}, map[string]any{"ok": true}},
 		{[]string{"version"}, []string{"diapause", "v0.1", "node0"}, map[string]any{"agent": "v0.1", "runsc": "v1"}},
@@ -334,8 +358,10 @@ func TestHalfCheckpoint(t *testing.T) {
 		}
 		return got.out
 	}
-	fields(t, half("--output", "json"), map[string]any{"request": "r-1", "snapshot.name": "counter-1",
-		"error": "checkpoint counter: not replicated yet: the store is away\nsnapshot default/counter-1 is restorable on this node, but not said to be replicated"})
+	fields(t, half("--output", "json"), map[string]any{
+		"request": "r-1", "snapshot.name": "counter-1",
+		"error": "checkpoint counter: not replicated yet: the store is away\nsnapshot default/counter-1 is restorable on this node, but not said to be replicated",
+	})
 	inOrder(t, half(), []string{"SNAPSHOT", "counter-1", "256.0 MiB"})
 }
 
