@@ -246,7 +246,8 @@ func (c *checkpoint) describe(ctx context.Context) error {
 		return nil
 	}
 	if c.o.sentry != nil && d.Scope != snapshot.WholePod {
-		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod, ErrInvalid, d.Scope)
+		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod, ErrInvalid,
+			d.Scope)
 	}
 	c.o.Scope, c.rec.Scope = d.Scope, d.Scope
 	return nil
@@ -455,7 +456,8 @@ func (c *checkpoint) replicated(life context.Context) error {
 	if err != nil {
 		c.log.Warn("not replicated yet", "error", err)
 		c.wakeReplicator()
-		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is tried again until it succeeds: %w", ErrNotReplicated, c.rec.Key, err)
+		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is tried again until it succeeds: %w",
+			ErrNotReplicated, c.rec.Key, err)
 	}
 	c.owing = false // the journal has the end of the request
 	return nil

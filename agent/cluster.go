@@ -17,8 +17,8 @@ import (
 // Cluster is what an agent asks and tells the cluster that its node belongs to. Its methods are
 // called concurrently.
 type Cluster interface {
-	// Choose decides for a pod whose sandbox is being created, AnnotationRestoreFrom included. An error says why a restore that was
-	// wanted is refused; the choice's Fail counts all the same.
+	// Choose decides for a pod whose sandbox is being created, AnnotationRestoreFrom included. An error says why a restore
+	// that was wanted is refused; the choice's Fail counts all the same.
 	Choose(ctx context.Context, pod PodRef) (Choice, error)
 	// Describe returns what a snapshot of a pod carries and where it is stored, through whichever
 	// door it was asked for. An error refuses the checkpoint.

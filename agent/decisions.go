@@ -79,7 +79,9 @@ func (s *shimService) giveUp(sandbox string, reason error) {
 }
 
 // AskRestore implements localv1.ShimServer.
-func (s *shimService) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+func (s *shimService) AskRestore(ctx context.Context,
+	req *localv1.AskRestoreRequest,
+) (*localv1.AskRestoreResponse, error) {
 	d, isNew := s.decisions.about(req.SandboxId)
 	if isNew {
 		s.beside.Go(func() {

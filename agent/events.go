@@ -34,7 +34,10 @@ type event[E any] struct {
 const progressEvery = 100 * time.Millisecond
 
 func newEvents[E any](stream grpc.ServerStreamingServer[E]) *events[E] {
-	e := &events[E]{stream: stream, ended: make(chan struct{}), more: make(chan struct{}, 1), pending: make(map[string]*event[E])}
+	e := &events[E]{
+		stream: stream, ended: make(chan struct{}), more: make(chan struct{}, 1),
+		pending: make(map[string]*event[E]),
+	}
 	go e.run()
 	return e
 }

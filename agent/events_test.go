@@ -29,7 +29,9 @@ func (s *talkative) Verify(_ *localv1.VerifyRequest, stream grpc.ServerStreaming
 }
 
 // listen begins a verification over a real connection.
-func listen(ctx context.Context, t *testing.T, tell func(*events[localv1.VerifyEvent])) grpc.ServerStreamingClient[localv1.VerifyEvent] {
+func listen(ctx context.Context, t *testing.T,
+	tell func(*events[localv1.VerifyEvent]),
+) grpc.ServerStreamingClient[localv1.VerifyEvent] {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -58,7 +60,10 @@ func listen(ctx context.Context, t *testing.T, tell func(*events[localv1.VerifyE
 }
 
 func stageEvent(stage string, done int64) *localv1.VerifyEvent {
-	return &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Progress{Progress: &localv1.Progress{Stage: stage, Done: done}}}
+	return &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Progress{Progress: &localv1.Progress{
+		Stage: stage,
+		Done:  done,
+	}}}
 }
 
 // TestEventsDoNotWait: a client that does not read, as one stopped by Ctrl-Z, keeps nobody waiting who

@@ -9,8 +9,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. What it allocates from now on
-// is not counted: if that is too much, the checkpoint fails after the pause.
+// fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. What it allocates
+// from now on is not counted: if that is too much, the checkpoint fails after the pause.
 func (c *checkpoint) fits() error {
 	if c.o.Scope == snapshot.RootfsOnly {
 		return nil // how much of it is files, the sentry alone knows
@@ -39,6 +39,8 @@ func enough(chunks, most int64) error {
 		return nil
 	}
 	const perGiB = 1 << 30 / ChunkSize
-	return fmt.Errorf("%w: its memory and files take %d pieces of %d KiB (%d GiB if they are full), and a snapshot holds %d (%d GiB): "+
-		"have it use less memory", storage.ErrTooManyChunks, chunks, ChunkSize>>10, (chunks+perGiB-1)/perGiB, most, most/perGiB)
+	return fmt.Errorf("%w: its memory and files take %d pieces of %d KiB (%d GiB if they are full), and a snapshot "+
+		"holds %d (%d GiB): "+
+		"have it use less memory", storage.ErrTooManyChunks, chunks, ChunkSize>>10, (chunks+perGiB-1)/perGiB, most,
+		most/perGiB)
 }

@@ -18,7 +18,8 @@ func TestEnough(t *testing.T) {
 		t.Errorf("as much as fits: %v", err)
 	}
 	err := enough(300*perGiB+1, 200*perGiB)
-	if !errors.Is(err, storage.ErrTooManyChunks) || !strings.Contains(err.Error(), "(301 GiB if") || !strings.Contains(err.Error(), "(200 GiB)") {
+	if !errors.Is(err, storage.ErrTooManyChunks) || !strings.Contains(err.Error(), "(301 GiB if") ||
+		!strings.Contains(err.Error(), "(200 GiB)") {
 		t.Errorf("too much: %v", err)
 	}
 	if c := status.Code(toStatus(err)); c != codes.ResourceExhausted {

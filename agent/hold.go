@@ -28,7 +28,8 @@ func (rs *restores) hold(s *sharedReader) {
 	rs.beside.Go(func() {
 		err := rs.holdAt(at, s.manifest, s.released)
 		if err != nil && !errors.Is(err, ErrStopping) {
-			rs.log.Warn("snapshot not held", "snapshot", s.manifest.Meta.Key.String(), "store", at.Backend().Location(), "error", err)
+			rs.log.Warn("snapshot not held", "snapshot", s.manifest.Meta.Key.String(), "store", at.Backend().Location(), "error",
+				err)
 		}
 	})
 }

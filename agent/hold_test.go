@@ -64,7 +64,8 @@ func TestRemovedWhileLoading(t *testing.T) {
 		for range 2 {
 			f, _ := r.manifest.File(checkpointfiles.StateFileName)
 			got := make([]byte, f.Size)
-			if err := r.ReadAt(t.Context(), f.Name, 0, [][]byte{got}); err != nil || !slices.Equal(got, slices.Concat(image[f.Name]...)) {
+			if err := r.ReadAt(t.Context(), f.Name, 0, [][]byte{got}); err != nil ||
+				!slices.Equal(got, slices.Concat(image[f.Name]...)) {
 				t.Errorf("read: %v", err)
 			}
 			rs.mu.Lock()
@@ -114,7 +115,8 @@ func TestForgetDeleted(t *testing.T) {
 	m := storagetest.Write(t, far, stays, nil, storagetest.SmallImage(1))
 	storagetest.WantImage(t, m, storagetest.SmallImage(1), far)
 	want := c.Bytes()
-	storagetest.WantImage(t, storagetest.Write(t, far, goes, nil, storagetest.SmallImage(2)), storagetest.SmallImage(2), far)
+	storagetest.WantImage(t, storagetest.Write(t, far, goes, nil, storagetest.SmallImage(2)), storagetest.SmallImage(2),
+		far)
 	if err := plain.Remove(t.Context(), goes); err != nil {
 		t.Fatal(err)
 	}

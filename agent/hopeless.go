@@ -56,7 +56,8 @@ func (a *Agent) distrust(ctx context.Context, k snapshot.Key) (reason string) {
 	if len(found) == 0 {
 		return ""
 	}
-	reason = fmt.Sprintf("snapshot %s was damaged on this node before it was in the store: %s: %s", k, found[0].Object, found[0].Reason)
+	reason = fmt.Sprintf("snapshot %s was damaged on this node before it was in the store: %s: %s", k, found[0].Object,
+		found[0].Reason)
 	if len(found) > 1 {
 		reason += fmt.Sprintf(", and %d more", len(found)-1)
 	}

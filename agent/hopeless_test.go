@@ -114,7 +114,10 @@ func TestReplicationEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "/packs/", false},
-		"manifest damaged": {func(t *testing.T, a *Agent) { flip(t, a.path("n/snapshots/s/manifest")) }, "/snapshots/s/manifest", false},
+		"manifest damaged": {
+			func(t *testing.T, a *Agent) { flip(t, a.path("n/snapshots/s/manifest")) },
+			"/snapshots/s/manifest", false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, cluster := newReplicating(t, k)
@@ -150,10 +153,11 @@ func packsOf(t *testing.T, a *Agent, k snapshot.Key) (names []string) {
 	return names
 }
 
-// TestDamageEndsWithItsLineage: what shares a damaged pack fails too, and the next checkpoint is stored whole, even if its
-// parent is one that the replication has not come to yet.
+// TestDamageEndsWithItsLineage: what shares a damaged pack fails too, and the next checkpoint is stored whole, even if
+// its parent is one that the replication has not come to yet.
 func TestDamageEndsWithItsLineage(t *testing.T) {
-	one, two, three := snapshot.Key{Namespace: "n", Name: "a"}, snapshot.Key{Namespace: "n", Name: "b"}, snapshot.Key{Namespace: "n", Name: "c"}
+	one, two, three := snapshot.Key{Namespace: "n", Name: "a"}, snapshot.Key{Namespace: "n", Name: "b"},
+		snapshot.Key{Namespace: "n", Name: "c"}
 	a, cluster := newReplicating(t, one)
 	image := storagetest.SmallImage(1)
 	m := storagetest.Write(t, a.spool, one, nil, image)

@@ -208,8 +208,10 @@ func (j *journal) surplus(but string) (ids []string) {
 func (r *record) request() Request {
 	namespace, name, _ := strings.Cut(r.Pod, "/")
 	return Request{
-		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Scope: r.Scope, Pod: PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
-		Stage: r.Stage, Error: r.Error, Store: r.Store, Created: r.Created, Stop: r.Stop, Stopped: r.Stopped, RunsOn: r.RunsOn,
+		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Scope: r.Scope,
+		Pod: PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
+		Stage: r.Stage, Error: r.Error, Store: r.Store, Created: r.Created, Stop: r.Stop, Stopped: r.Stopped,
+		RunsOn: r.RunsOn,
 	}
 }
 

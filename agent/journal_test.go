@@ -29,7 +29,8 @@ func newJournal(t *testing.T) *journal {
 
 func recordOf(i int, stage Stage) *record {
 	return &record{
-		ID: fmt.Sprintf("%04d", i), UID: fmt.Sprint("uid", i), Key: snapshot.Key{Namespace: "default", Name: fmt.Sprint("s", i)},
+		ID: fmt.Sprintf("%04d", i), UID: fmt.Sprint("uid", i),
+		Key: snapshot.Key{Namespace: "default", Name: fmt.Sprint("s", i)},
 		Pod: "default/pod", SandboxID: "sandbox", Stage: stage, Created: time.Unix(int64(i), 0).UTC(),
 		Timeline: []snapshot.Stage{{Name: "queue", Took: time.Second}},
 	}
@@ -84,7 +85,8 @@ func TestJournalPassesOverDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"empty.json": "", "torn.json": string(whole[:len(whole)/2]), "zeros.json": strings.Repeat("\x00", 4096), "list.json": "[]",
+		"empty.json": "", "torn.json": string(whole[:len(whole)/2]), "zeros.json": strings.Repeat("\x00", 4096),
+		"list.json": "[]",
 		"time.json": `{"id":"x","created":"yesterday"}`, "0002.json.tmp": string(whole), "note": "not of the journal",
 	} {
 		if err := os.WriteFile(filepath.Join(j.dir, name), []byte(content), 0o600); err != nil {
@@ -113,7 +115,9 @@ func TestJournalPrunes(t *testing.T) {
 	mustPut(t, j, owed)
 	for i := range keptRecords + 3 { // as put does, without its syncs
 		r := recordOf(i+1, []Stage{StageFailed, StageReplicated}[i%2])
-		if err := os.WriteFile(j.path(r.ID), fmt.Appendf(nil, `{"id":%q,"stage":%q,"created":%q}`, r.ID, r.Stage, r.Created.Format(time.RFC3339)), 0o600); err != nil {
+		if err := os.WriteFile(j.path(r.ID),
+			fmt.Appendf(nil, `{"id":%q,"stage":%q,"created":%q}`, r.ID, r.Stage, r.Created.Format(time.RFC3339)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

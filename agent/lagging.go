@@ -28,7 +28,12 @@ func waitKind(err error) string {
 	for _, k := range []struct {
 		is   error
 		kind string
-	}{{storage.ErrDenied, waitDenied}, {storage.ErrUnavailable, waitUnavailable}, {storage.ErrNoSpace, waitFull}, {storage.ErrCorrupt, waitDamaged}} {
+	}{
+		{storage.ErrDenied, waitDenied},
+		{storage.ErrUnavailable, waitUnavailable},
+		{storage.ErrNoSpace, waitFull},
+		{storage.ErrCorrupt, waitDamaged},
+	} {
 		if errors.Is(err, k.is) {
 			return k.kind
 		}
@@ -40,7 +45,8 @@ func waitKind(err error) string {
 func advice(kind string) string {
 	switch kind {
 	case waitDenied:
-		return "give the agent's identity access to the store; if it has a key in a file, restart the agent once that is replaced"
+		return "give the agent's identity access to the store; if it has a key in a file, restart the agent once that is " +
+			"replaced"
 	case waitFull:
 		return "make room in the store"
 	case waitDamaged:
@@ -51,8 +57,8 @@ func advice(kind string) string {
 	return "look at the reason"
 }
 
-// lagging are the requests whose snapshot is on this node, and whose replication has failed and is tried again. Its methods
-// may be called concurrently.
+// lagging are the requests whose snapshot is on this node, and whose replication has failed and is tried again. Its
+// methods may be called concurrently.
 type lagging struct {
 	metrics *metrics
 
@@ -146,7 +152,8 @@ func (w *lagging) check() (detail string, err error) {
 			}
 		}
 		if len(of) > 0 {
-			lines = append(lines, fmt.Sprintf("%d on this node only (%s), the first %s: %s", len(of), kind, of[0].key, of[0].reason))
+			lines = append(lines, fmt.Sprintf("%d on this node only (%s), the first %s: %s", len(of), kind, of[0].key,
+				of[0].reason))
 		}
 	}
 	return "", errors.New(strings.Join(lines, "; "))

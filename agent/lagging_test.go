@@ -12,8 +12,8 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestReplicationDenied: a store that refuses the credentials is asked once for all that waits, seldom, and not in silence;
-// once it accepts them everything goes on.
+// TestReplicationDenied: a store that refuses the credentials is asked once for all that waits, seldom, and not in
+// silence; once it accepts them everything goes on.
 func TestReplicationDenied(t *testing.T) {
 	keys := []snapshot.Key{{Namespace: "n", Name: "a"}, {Namespace: "n", Name: "b"}}
 	a, cluster := newReplicating(t, keys...)
@@ -45,7 +45,8 @@ func TestReplicationDenied(t *testing.T) {
 			t.Errorf("%s is shown as %+v, %v", k, f, err)
 		}
 	}
-	if _, err := a.lagging.check(); err == nil || !strings.Contains(err.Error(), "2 on this node only (denied)") || !a.lagging.denied() {
+	if _, err := a.lagging.check(); err == nil || !strings.Contains(err.Error(), "2 on this node only (denied)") ||
+		!a.lagging.denied() {
 		t.Errorf("doctor says %v", err)
 	}
 	refusing.Store(false)

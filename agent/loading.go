@@ -26,7 +26,8 @@ func (c *checkpoint) load(ctx context.Context) error {
 		c.watch.lap("load")
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("pod %s is still loading its memory, %d of %d MiB so far; it runs on and was not saved: try again later: %w",
+		return fmt.Errorf("pod %s is still loading its memory, %d of %d MiB so far; it runs on and was not saved: try "+
+			"again later: %w",
 			c.pod, done>>20, total>>20, context.Cause(ctx))
 	}
 	if err != nil {
@@ -37,7 +38,9 @@ func (c *checkpoint) load(ctx context.Context) error {
 
 // await waits until a sandbox has loaded everything, and reports whether it was loading. A restore that
 // fails meanwhile is an error, and so is the end of ctx.
-func (rs *restores) await(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error) {
+func (rs *restores) await(ctx context.Context, sandbox string,
+	progress func(done, total int64),
+) (waited bool, err error) {
 	for {
 		request := rs.unloaded(sandbox)
 		if request == "" {

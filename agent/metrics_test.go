@@ -21,7 +21,8 @@ func TestMetricsAddress(t *testing.T) {
 			t.Errorf("address %q is served", address)
 		}
 	}
-	if err := newMetrics().serve(t.Context(), "0.0.0.0:9"); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "0.0.0.0:9") {
+	if err := newMetrics().serve(t.Context(), "0.0.0.0:9"); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), "0.0.0.0:9") {
 		t.Errorf("got %v", err)
 	}
 }

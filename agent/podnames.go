@@ -52,7 +52,8 @@ func (a *Agent) claimNames(ctx context.Context, namespace string, names []string
 	release = func() { a.podNames.release(full) }
 	pod, err := a.cri.Taken(ctx, full)
 	if err == nil && pod != nil {
-		err = fmt.Errorf("pod %s: %w: it runs already, with id %.13s: choose another --name, or remove it first", pod, ErrNameTaken, pod.ID)
+		err = fmt.Errorf("pod %s: %w: it runs already, with id %.13s: choose another --name, or remove it first", pod,
+			ErrNameTaken, pod.ID)
 	}
 	if err != nil {
 		release()

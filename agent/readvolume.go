@@ -39,7 +39,8 @@ func (rs *restores) volumesOf(m *storage.Manifest) (names []string, err error) {
 			continue
 		}
 		if left -= m.Files[i].Size; left < 0 {
-			return nil, fmt.Errorf("snapshot %s: volume %s: %w: more than %d bytes", m.Meta.Key, name, volume.ErrLimit, rs.cfg.VolumeLimit)
+			return nil, fmt.Errorf("snapshot %s: volume %s: %w: more than %d bytes", m.Meta.Key, name, volume.ErrLimit,
+				rs.cfg.VolumeLimit)
 		}
 		names = append(names, name)
 	}
@@ -48,7 +49,9 @@ func (rs *restores) volumesOf(m *storage.Manifest) (names []string, err error) {
 
 // ReadVolume implements localv1.ShimServer. It waits out a store that is away as long as the caller
 // does.
-func (s *shimService) ReadVolume(req *localv1.ReadVolumeRequest, stream grpc.ServerStreamingServer[localv1.ReadVolumeResponse]) error {
+func (s *shimService) ReadVolume(req *localv1.ReadVolumeRequest,
+	stream grpc.ServerStreamingServer[localv1.ReadVolumeResponse],
+) error {
 	r, err := s.restores.find(stream.Context(), req.Request)
 	if err != nil {
 		return toStatus(err)
@@ -74,7 +77,9 @@ type piece struct {
 }
 
 // send sends a volume from off on, and reads ahead of what is being sent.
-func (s *source) send(stream grpc.ServerStreamingServer[localv1.ReadVolumeResponse], part string, off, size int64) error {
+func (s *source) send(stream grpc.ServerStreamingServer[localv1.ReadVolumeResponse], part string, off,
+	size int64,
+) error {
 	g, ctx := errgroup.WithContext(stream.Context())
 	pieces := make(chan piece, volumeAhead)
 	g.Go(func() error {

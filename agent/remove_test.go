@@ -30,7 +30,8 @@ func (r *removals) Stores(context.Context) ([]string, error) { return []string{r
 func newStoring(t *testing.T, cluster Cluster) *Agent {
 	t.Helper()
 	a := &Agent{
-		cfg: Config{StateDir: t.TempDir(), Store: "dir:" + madeStore(t)}, log: quiet, journal: newJournal(t), moving: newTurns(), wake: make(chan struct{}, 1),
+		cfg: Config{StateDir: t.TempDir(), Store: "dir:" + madeStore(t)}, log: quiet, journal: newJournal(t),
+		moving: newTurns(), wake: make(chan struct{}, 1),
 		cache: &lazyCache{}, cluster: cluster,
 	}
 	a.lagging, a.life = newLagging(newMetrics()), t.Context()

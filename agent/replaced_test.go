@@ -65,7 +65,8 @@ func (r *restore) first(t *testing.T, rs *restores) (string, error) {
 
 func (a *Agent) mustPrepare(t *testing.T, sandbox string) *restore {
 	t.Helper()
-	r, _, err := a.restores.prepare(t.Context(), Choice{Snapshot: saved}, PodRef{Namespace: "n", Name: sandbox}, sandbox, 0)
+	r, _, err := a.restores.prepare(t.Context(), Choice{Snapshot: saved}, PodRef{Namespace: "n", Name: sandbox}, sandbox,
+		0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,8 @@ func TestReplacedSinceChosen(t *testing.T) {
 		t.Errorf("chosen by the cluster: %v", err)
 	}
 	defer a.restores.watch(pod.String(), "one").forget()
-	if _, _, err = a.restores.prepare(t.Context(), Choice{Snapshot: saved}, pod, "sandbox", 0); !errors.Is(err, ErrReplaced) {
+	if _, _, err = a.restores.prepare(t.Context(), Choice{Snapshot: saved}, pod, "sandbox", 0); !errors.Is(err,
+		ErrReplaced) {
 		t.Errorf("chosen by a request of this node: %v", err)
 	}
 	if _, _, err = a.restores.prepare(t.Context(), Choice{Snapshot: saved, UID: "two"}, pod, "sandbox", 0); err != nil {

@@ -93,8 +93,8 @@ func (a *Agent) replicateLoop(ctx context.Context) error {
 	}
 }
 
-// replicateAll replicates what is in the spool alone. It reports whether nothing is left. A store that denies access is asked
-// once.
+// replicateAll replicates what is in the spool alone. It reports whether nothing is left. A store that denies access is
+// asked once.
 func (a *Agent) replicateAll(ctx context.Context) (done bool) {
 	done = true
 	denied := make(map[string]error) // by location

@@ -21,7 +21,10 @@ func TestReplicateHandsTheRecordOver(t *testing.T) {
 	cluster := &changes{}
 	a := newStoring(t, cluster)
 	a.debts, a.turns = newDebts(), newTurns()
-	r := &record{ID: "r", UID: "u", Key: snapshot.Key{Namespace: "n", Name: "s"}, Stage: StageSpooled, SandboxID: "sandbox"}
+	r := &record{
+		ID: "r", UID: "u", Key: snapshot.Key{Namespace: "n", Name: "s"}, Stage: StageSpooled,
+		SandboxID: "sandbox",
+	}
 	put(t, a.spool, r.Key)
 	mustPut(t, a.journal, r)
 	if err := os.RemoveAll(a.journal.dir); err != nil { // nothing can be written there

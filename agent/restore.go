@@ -70,22 +70,29 @@ type restores struct {
 }
 
 func newRestores(a *Agent) *restores {
-	return &restores{Agent: a, all: make(map[string]*restore), readers: make(map[readerID]*sharedReader), watched: make(map[string]*watchedPod)}
+	return &restores{
+		Agent: a, all: make(map[string]*restore), readers: make(map[readerID]*sharedReader),
+		watched: make(map[string]*watchedPod),
+	}
 }
 
 // prepare makes everything ready for a sandbox to be restored, and returns the image path that
 // runsc is to be given. It fails if the restore cannot succeed as far as can be known beforehand. limit is that of the
 // pod's memory in bytes; 0: not known.
-func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID string, limit int64) (*restore, string, error) {
+func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID string,
+	limit int64,
+) (*restore, string, error) {
 	key := c.Snapshot
 	if err := key.Validate(); err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if pod.Namespace != key.Namespace {
-		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q", ErrInvalid, pod.Namespace, key.Namespace)
+		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q",
+			ErrInvalid, pod.Namespace, key.Namespace)
 	}
 	r := &restore{
-		Request: newID(8), Token: newID(16), Key: key, UID: rs.expected(c, pod), Store: c.Store, SandboxID: sandboxID, Pod: pod, Limit: limit,
+		Request: newID(8), Token: newID(16), Key: key, UID: rs.expected(c, pod), Store: c.Store, SandboxID: sandboxID,
+		Pod: pod, Limit: limit,
 		ended: make(chan struct{}), start: time.Now(),
 	}
 	if err := rs.attach(ctx, r); err != nil {
@@ -397,7 +404,8 @@ func (rs *restores) conclude(r *restore, err error) {
 		return
 	}
 	rs.metrics.restore(err, time.Since(r.start), read)
-	rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", time.Since(r.start), "error", err)
+	rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", time.Since(r.start), "error",
+		err)
 	close(r.ended)
 }
 
@@ -504,7 +512,8 @@ func (rs *restores) open(ctx context.Context, id readerID, location string) (*sh
 	id.uid = h.manifest.Meta.UID
 	rs.uses.note(id.uid)
 	s := &sharedReader{
-		Reader: storage.NewReader(h.manifest, h.stores...), id: id, manifest: h.manifest, onNode: h.onNode, released: make(chan struct{}),
+		Reader: storage.NewReader(h.manifest, h.stores...), id: id, manifest: h.manifest, onNode: h.onNode,
+		released: make(chan struct{}),
 	}
 	if len(h.stores) > 1 {
 		s.far = h.stores[1]

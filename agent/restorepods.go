@@ -104,7 +104,8 @@ func (o *RestoreOptions) check() error {
 }
 
 func kubeletError(pid int, k snapshot.Key) error {
-	return fmt.Errorf("%w (process %d) and would remove a pod that the API server does not know: create a Pod with the annotation %s: %q instead",
+	return fmt.Errorf("%w (process %d) and would remove a pod that the API server does not know: create a Pod with the "+
+		"annotation %s: %q instead",
 		ErrKubelet, pid, AnnotationRestoreFrom, k)
 }
 
@@ -125,7 +126,8 @@ func (a *Agent) restorePod(ctx context.Context, meta snapshot.Meta, name string,
 		return errors.Join(watched.cause(), err)
 	}
 	o.Restored(pod, time.Since(start))
-	if err := awaitLoaded(ctx, watched.get(), func(done, total int64) { o.Progress(name+": load", done, total) }); err != nil {
+	if err := awaitLoaded(ctx, watched.get(),
+		func(done, total int64) { o.Progress(name+": load", done, total) }); err != nil {
 		return errors.Join(err, a.removeFailed(ctx, pod))
 	}
 	o.Loaded(pod, time.Since(start))
@@ -160,7 +162,8 @@ func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int6
 }
 
 // errNotAsked says that a pod came up without a word from its shim.
-var errNotAsked = errors.New("the pod was started anew and not restored: does its runtime handler run containerd-shim-diapause-v1?")
+var errNotAsked = errors.New("the pod was started anew and not restored: does its runtime handler run " +
+	"containerd-shim-diapause-v1?")
 
 func (a *Agent) removeFailed(ctx context.Context, pod *cri.Pod) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTime)

@@ -10,7 +10,9 @@ import (
 )
 
 // RotateKeys implements localv1.AgentServer. The spool's keys are rotated even when the store is away.
-func (s *service) RotateKeys(req *localv1.RotateKeysRequest, stream grpc.ServerStreamingServer[localv1.RotateKeysEvent]) error {
+func (s *service) RotateKeys(req *localv1.RotateKeysRequest,
+	stream grpc.ServerStreamingServer[localv1.RotateKeysEvent],
+) error {
 	if s.cfg.Keys == "" {
 		return toStatus(fmt.Errorf("%w: this agent has no keys, see its flag --encryption-keys", storage.ErrKey))
 	}

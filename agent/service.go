@@ -22,7 +22,9 @@ type service struct {
 }
 
 // Checkpoint implements localv1.AgentServer.
-func (s *service) Checkpoint(req *localv1.CheckpointRequest, stream grpc.ServerStreamingServer[localv1.CheckpointEvent]) error {
+func (s *service) Checkpoint(req *localv1.CheckpointRequest,
+	stream grpc.ServerStreamingServer[localv1.CheckpointEvent],
+) error {
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
 	out := newEvents(stream)
@@ -33,7 +35,8 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest, stream grpc.ServerS
 	}
 	f, err := s.Agent.Checkpoint(ctx, s.life, CheckpointOptions{
 		Scope:  scope,
-		Target: req.Target, Name: req.Name, Stop: req.After == localv1.AfterMode_AFTER_MODE_STOP, NoWait: req.NoWaitReplicated,
+		Target: req.Target, Name: req.Name, Stop: req.After == localv1.AfterMode_AFTER_MODE_STOP,
+		NoWait: req.NoWaitReplicated,
 		Progress: func(stage string, done, total int64) {
 			out.progress(stage, &localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Progress{
 				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total},
@@ -115,7 +118,10 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()
-	options := storage.VerifyOptions{ReadData: req.ReadData, Subset: storage.Subset{Part: int(req.Part), Of: int(req.Parts)}}
+	options := storage.VerifyOptions{
+		ReadData: req.ReadData,
+		Subset:   storage.Subset{Part: int(req.Part), Of: int(req.Parts)},
+	}
 	if err := options.Subset.Validate(); err != nil {
 		return toStatus(fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
@@ -137,7 +143,8 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 			return toStatus(err)
 		}
 		out.send(verifyResult(&localv1.VerifyResult{
-			Namespace: k.Namespace, Snapshot: k.Name, Ok: v.err == nil, Problems: problems(v.err), Repaired: v.repaired, AlsoHurt: v.alsoHurt,
+			Namespace: k.Namespace, Snapshot: k.Name, Ok: v.err == nil, Problems: problems(v.err), Repaired: v.repaired,
+			AlsoHurt: v.alsoHurt,
 		}))
 	}
 	return nil
@@ -148,7 +155,9 @@ func verifyResult(r *localv1.VerifyResult) *localv1.VerifyEvent {
 }
 
 // toVerify returns what a request asks to verify.
-func (s *service) toVerify(ctx context.Context, req *localv1.VerifyRequest) (keys []snapshot.Key, damaged []string, err error) {
+func (s *service) toVerify(ctx context.Context,
+	req *localv1.VerifyRequest,
+) (keys []snapshot.Key, damaged []string, err error) {
 	if req.Snapshot != "" {
 		return []snapshot.Key{parseKey(req.Snapshot, req.Namespace)}, nil, nil
 	}

@@ -58,7 +58,8 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 // answer is what the shim is told of a restore that is ready.
 func (r *restore) answer(dir string, choice Choice) *localv1.AskRestoreResponse {
 	resp := &localv1.AskRestoreResponse{
-		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request, EndedContainers: union(choice.Init, r.exitCodes), ExitCodes: r.exitCodes,
+		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: dir, Request: r.Request,
+		EndedContainers: union(choice.Init, r.exitCodes), ExitCodes: r.exitCodes,
 		Containers: int32(r.containers), Snapshot: r.Key.String(), Volumes: r.volumes, Strict: choice.Fail,
 		Terminals: r.terminals,
 	}
@@ -73,7 +74,8 @@ func (r *restore) answer(dir string, choice Choice) *localv1.AskRestoreResponse 
 
 func podRef(annotations map[string]string) PodRef {
 	return PodRef{
-		Namespace: annotations[annotationSandboxNamespace], Name: annotations[annotationSandboxName], UID: annotations[annotationSandboxUID],
+		Namespace: annotations[annotationSandboxNamespace], Name: annotations[annotationSandboxName],
+		UID: annotations[annotationSandboxUID],
 	}
 }
 
@@ -81,7 +83,10 @@ func podRef(annotations map[string]string) PodRef {
 // annotation.
 func (s *shimService) choose(ctx context.Context, pod PodRef, annotations map[string]string) (Choice, error) {
 	if from := annotations[AnnotationRestoreFrom]; from != "" && s.cluster == nil {
-		return Choice{Snapshot: parseKey(from, pod.Namespace), Fail: annotations[AnnotationOnRestoreFailure] == OnFailureFail}, nil
+		return Choice{
+			Snapshot: parseKey(from, pod.Namespace),
+			Fail:     annotations[AnnotationOnRestoreFailure] == OnFailureFail,
+		}, nil
 	}
 	if s.cluster == nil {
 		return Choice{}, nil
@@ -107,7 +112,9 @@ func (a *Agent) tell(ctx context.Context, pod PodRef, key snapshot.Key, err erro
 }
 
 // ReportRestore implements localv1.ShimServer.
-func (s *shimService) ReportRestore(ctx context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
+func (s *shimService) ReportRestore(ctx context.Context,
+	req *localv1.ReportRestoreRequest,
+) (*localv1.ReportRestoreResponse, error) {
 	if req.GivenUp {
 		s.giveUp(req.SandboxId, errors.New(req.Error))
 		return &localv1.ReportRestoreResponse{}, nil

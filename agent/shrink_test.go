@@ -89,7 +89,10 @@ func TestShrinkGoesByUse(t *testing.T) {
 	a.restores.drop(&restore{reader: s})
 	shrink(t, a, 2000)
 	wantSpool(t, a, "a", "c")
-	again := &Agent{log: quiet, life: a.life, journal: a.journal, moving: newTurns(), spool: a.spool, stores: a.stores, cache: &lazyCache{}}
+	again := &Agent{
+		log: quiet, life: a.life, journal: a.journal, moving: newTurns(), spool: a.spool, stores: a.stores,
+		cache: &lazyCache{},
+	}
 	again.restores = newRestores(again)
 	if err := again.uses.open(a.uses.path); err != nil {
 		t.Fatal(err)

@@ -172,7 +172,8 @@ func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if a.restores.using(k) {
-		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k, ErrInUse)
+		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k,
+			ErrInUse)
 	}
 	if a.cluster != nil {
 		if known, err := a.cluster.Remove(ctx, k); known || err != nil {
@@ -207,8 +208,8 @@ func removeFrom(ctx context.Context, k snapshot.Key, uid string, stores []*stora
 	return nil
 }
 
-// removeThe removes the snapshot of a UID from a store, or whichever has the key if that is empty. One that is another's is
-// storage.ErrNotFound; a damaged manifest, which tells no UID, goes.
+// removeThe removes the snapshot of a UID from a store, or whichever has the key if that is empty. One that is
+// another's is storage.ErrNotFound; a damaged manifest, which tells no UID, goes.
 func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string) error {
 	if uid == "" {
 		return s.Remove(ctx, k)
@@ -226,8 +227,8 @@ func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string
 }
 
 // Remove removes the snapshot of a UID from the store at a location, which is where it was to be replicated
-// to, and from the spool. One that is in neither is no error. It waits for a replication under way. An empty UID is that
-// of whichever snapshot has the key.
+// to, and from the spool. One that is in neither is no error. It waits for a replication under way. An empty UID is
+// that of whichever snapshot has the key.
 func (a *Agent) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
 	release, err := a.moving.take(ctx, k.String())
 	if err != nil {

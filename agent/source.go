@@ -82,7 +82,10 @@ func (s *source) read(ctx context.Context, file string, off int64, p []byte) err
 
 // final reports whether trying again cannot help.
 func final(err error) bool {
-	for _, kind := range []error{errEnded, storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound, storage.ErrFormat, storage.ErrInvalidName} {
+	for _, kind := range []error{
+		errEnded, storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound,
+		storage.ErrFormat, storage.ErrInvalidName,
+	} {
 		if errors.Is(err, kind) {
 			return true
 		}

@@ -105,7 +105,8 @@ func (s *service) checkSpool() (string, error) {
 	}
 	free := int64(st.Bavail) * st.Bsize
 	if free < lowSpace {
-		return "", fmt.Errorf("spool %s has only %d MiB free: checkpoints may fail; make room or lower --cache-size", s.spoolDir(), free>>20)
+		return "", fmt.Errorf("spool %s has only %d MiB free: checkpoints may fail; make room or lower --cache-size",
+			s.spoolDir(), free>>20)
 	}
 	return fmt.Sprintf("%s, %d MiB free", s.spoolDir(), free>>20), nil
 }
@@ -126,7 +127,10 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		if p.Runtime != cri.RuntimeType || !p.Ready {
 			continue
 		}
-		u := &localv1.SandboxUse{Id: p.ID, Pod: p.Name, Namespace: p.Namespace, Snapshot: p.Annotations[AnnotationRestoreFrom]}
+		u := &localv1.SandboxUse{
+			Id: p.ID, Pod: p.Name, Namespace: p.Namespace,
+			Snapshot: p.Annotations[AnnotationRestoreFrom],
+		}
 		u.Memory, _ = runsc.MemoryUsage(p.SandboxPID) // 0: it has just ended
 		u.Request = s.underWay(p.ID)
 		resp.Sandboxes = append(resp.Sandboxes, u)

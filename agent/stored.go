@@ -69,7 +69,8 @@ func (a *Agent) SweepStore(ctx context.Context, location string) (storage.SweepR
 
 // diskTypes are file systems that no two nodes have in common.
 var diskTypes = []int64{
-	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, unix.TMPFS_MAGIC,
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
+	unix.TMPFS_MAGIC,
 }
 
 // OwnDisk reports whether the store at a location is surely on a disk of this node, which no other

@@ -12,7 +12,10 @@ import (
 
 // TestStored: what a store holds is listed, and removed only if it is the very snapshot that was meant.
 func TestStored(t *testing.T) {
-	a := &Agent{cfg: Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), moving: newTurns(), wake: make(chan struct{}, 1), cache: &lazyCache{}}
+	a := &Agent{
+		cfg: Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), moving: newTurns(),
+		wake: make(chan struct{}, 1), cache: &lazyCache{},
+	}
 	a.stores, a.restores = newStores("dir:"+madeStore(t), a.openStore), newRestores(a)
 	t.Cleanup(func() {
 		if err := a.stores.close(); err != nil {
@@ -32,7 +35,8 @@ func TestStored(t *testing.T) {
 	if err := w.File("f").Chunk([]byte("data")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Commit(t.Context(), snapshot.Meta{Key: k, UID: "u", Origin: snapshot.Origin{Cluster: "c"}}); err != nil {
+	if _, err := w.Commit(t.Context(),
+		snapshot.Meta{Key: k, UID: "u", Origin: snapshot.Origin{Cluster: "c"}}); err != nil {
 		t.Fatal(err)
 	}
 	count := func(location string) (n int) {

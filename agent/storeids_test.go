@@ -39,7 +39,8 @@ func TestStoreNotMounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := identified(t, c)
-	if !errors.Is(err, storage.ErrIdentity) || !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "mount it") {
+	if !errors.Is(err, storage.ErrIdentity) || !errors.Is(err, storage.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "mount it") {
 		t.Errorf("not mounted: %v", err)
 	}
 	if left, err := os.ReadDir(place); err != nil || len(left) != 0 {

@@ -84,7 +84,8 @@ func openDir(path string, mayMake, acceptNetwork bool) (storage.Backend, error) 
 // ValidateStore returns an error if location is not the name of a store.
 func ValidateStore(location string) error {
 	scheme, rest, ok := strings.Cut(location, ":")
-	if ok && scheme == "dir" && filepath.IsAbs(rest) || ok && scheme == "gs" && len(rest) > 2 && rest[:2] == "//" && rest[2] != '/' {
+	if ok && scheme == "dir" && filepath.IsAbs(rest) || ok && scheme == "gs" && len(rest) > 2 && rest[:2] == "//" &&
+		rest[2] != '/' {
 		return nil
 	}
 	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", ErrInvalid, location)
@@ -191,7 +192,10 @@ func (a *Agent) storeOptions() storage.Options {
 func (a *Agent) openStore(location string) *remote {
 	r := newRemote(location, a.wakeReplicator)
 	r.options, r.mayMake, r.acceptNetwork = a.storeOptions(), a.cfg.mayMake(location), a.cfg.AcceptNetworkDirectory
-	r.ids = &storeIDs{dir: filepath.Join(a.cfg.StateDir, "stores"), configured: map[string]string{a.cfg.Store: a.cfg.StoreID}}
+	r.ids = &storeIDs{
+		dir:        filepath.Join(a.cfg.StateDir, "stores"),
+		configured: map[string]string{a.cfg.Store: a.cfg.StoreID},
+	}
 	if !local(location) {
 		if c := a.cache.get(); c != nil { // not a nil pointer in an interface
 			r.options.Cache = c

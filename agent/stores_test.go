@@ -15,7 +15,8 @@ import (
 func TestValidateStore(t *testing.T) {
 	for location, ok := range map[string]bool{
 		"dir:/a": true, "gs://bucket": true, "gs://bucket/some/prefix": true,
-		"": false, "dir:a": false, "dir:": false, "/a": false, "gs:/bucket": false, "gs://": false, "gs:///prefix": false, "s3://bucket": false,
+		"": false, "dir:a": false, "dir:": false, "/a": false, "gs:/bucket": false, "gs://": false, "gs:///prefix": false,
+		"s3://bucket": false,
 	} {
 		if err := ValidateStore(location); (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", location, err)
@@ -38,7 +39,8 @@ func TestStoreHangs(t *testing.T) {
 		t.Errorf("with little patience: %v", err)
 	}
 	for range 20 { // only the first waits
-		if _, err := r.get(t.Context()); !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "gs://bucket") {
+		if _, err := r.get(t.Context()); !errors.Is(err, storage.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "gs://bucket") {
 			t.Errorf("got %v", err)
 		}
 	}

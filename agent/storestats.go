@@ -8,7 +8,9 @@ import (
 )
 
 // StatStore implements localv1.AgentServer. The spool is told even when the store is away.
-func (s *service) StatStore(req *localv1.StatStoreRequest, stream grpc.ServerStreamingServer[localv1.StatStoreEvent]) error {
+func (s *service) StatStore(req *localv1.StatStoreRequest,
+	stream grpc.ServerStreamingServer[localv1.StatStoreEvent],
+) error {
 	ctx, cancel := s.bound(stream.Context())
 	defer cancel()
 	out := newEvents(stream)
@@ -23,7 +25,8 @@ func (s *service) StatStore(req *localv1.StatStoreRequest, stream grpc.ServerStr
 		if err != nil {
 			return toStatus(err)
 		}
-		out.send(&localv1.StatStoreEvent{Event: &localv1.StatStoreEvent_Result{Result: storeStats(at, st.Identity(), st == s.spool, r)}})
+		out.send(&localv1.StatStoreEvent{Event: &localv1.StatStoreEvent_Result{Result: storeStats(at, st.Identity(),
+			st == s.spool, r)}})
 		return nil
 	}
 	if err := sum(s.spool); err != nil {
@@ -41,8 +44,10 @@ func (s *service) StatStore(req *localv1.StatStoreRequest, stream grpc.ServerStr
 func storeStats(location, identity string, spool bool, r storage.StoreStats) *localv1.StoreStats {
 	return &localv1.StoreStats{
 		Location: location, Spool: spool, Identity: identity,
-		Snapshots: int64(r.Snapshots), Damaged: int64(r.Damaged), RawBytes: r.RawBytes, NamedBytes: r.NamedBytes, ManifestBytes: r.ManifestBytes,
-		Packs: int64(r.Packs), PackBytes: r.PackBytes, UnreferencedPacks: int64(r.Unreferenced), UnreferencedBytes: r.UnrefBytes,
-		MissingPacks: int64(r.Missing), DedupRatio: r.DedupRatio(),
+		Snapshots: int64(r.Snapshots), Damaged: int64(r.Damaged), RawBytes: r.RawBytes, NamedBytes: r.NamedBytes,
+		ManifestBytes: r.ManifestBytes,
+		Packs:         int64(r.Packs), PackBytes: r.PackBytes, UnreferencedPacks: int64(r.Unreferenced),
+		UnreferencedBytes: r.UnrefBytes,
+		MissingPacks:      int64(r.Missing), DedupRatio: r.DedupRatio(),
 	}
 }

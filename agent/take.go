@@ -99,7 +99,10 @@ func (c *checkpoint) order(life context.Context) (*capture.Image, error) {
 		return nil, fmt.Errorf("request directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	opts := sidecar.Options{Socket: c.cfg.SidecarSocket, Request: c.rec.ID, Token: newID(16), Direction: sidecar.Checkpoint}
+	opts := sidecar.Options{
+		Socket: c.cfg.SidecarSocket, Request: c.rec.ID, Token: newID(16),
+		Direction: sidecar.Checkpoint,
+	}
 	if c.o.Scope == snapshot.RootfsOnly {
 		opts.Direction = sidecar.RootfsCheckpoint
 	}

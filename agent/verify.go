@@ -17,7 +17,9 @@ type verified struct {
 }
 
 // verify checks one snapshot wherever it is, and, if asked to, repairs it. An error kept it from looking.
-func (a *Agent) verify(ctx context.Context, k snapshot.Key, o storage.VerifyOptions, repair bool) (v verified, err error) {
+func (a *Agent) verify(ctx context.Context, k snapshot.Key, o storage.VerifyOptions,
+	repair bool,
+) (v verified, err error) {
 	if err := k.Validate(); err != nil {
 		return v, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -54,7 +56,9 @@ func (a *Agent) verify(ctx context.Context, k snapshot.Key, o storage.VerifyOpti
 }
 
 // having returns those of the stores that have a snapshot.
-func (a *Agent) having(ctx context.Context, k snapshot.Key, stores []*storage.Store) (having []*storage.Store, err error) {
+func (a *Agent) having(ctx context.Context, k snapshot.Key,
+	stores []*storage.Store,
+) (having []*storage.Store, err error) {
 	for _, s := range stores {
 		there, err := s.Has(ctx, k)
 		if err != nil {
@@ -82,7 +86,9 @@ func in(s *storage.Store, err error) error {
 }
 
 // repair repairs a snapshot in each place from the others. No replication or removal of it is under way meanwhile.
-func (a *Agent) repair(ctx context.Context, k snapshot.Key, places []*storage.Store, progress func(done, total int64)) (v verified, err error) {
+func (a *Agent) repair(ctx context.Context, k snapshot.Key, places []*storage.Store,
+	progress func(done, total int64),
+) (v verified, err error) {
 	release, err := a.moving.take(ctx, k.String())
 	if err != nil {
 		return v, err
@@ -120,7 +126,8 @@ func (a *Agent) record(ctx context.Context, k snapshot.Key, r storage.RepairResu
 	if len(r.Lost) == 0 {
 		err = errors.Join(a.spool.UnmarkDamaged(ctx, k), a.resumeReplication(ctx, k))
 	} else {
-		err = a.markUsers(ctx, k, fmt.Sprintf("snapshot %s is damaged on this node: %s: %s", k, r.Lost[0].Object, r.Lost[0].Reason), r.Lost)
+		err = a.markUsers(ctx, k, fmt.Sprintf("snapshot %s is damaged on this node: %s: %s", k, r.Lost[0].Object,
+			r.Lost[0].Reason), r.Lost)
 	}
 	if err != nil {
 		a.log.Error("what a repair found is not recorded", "snapshot", k.String(), "error", err)
@@ -133,7 +140,10 @@ func (a *Agent) resumeReplication(ctx context.Context, k snapshot.Key) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range a.journal.where(func(r *record) bool { return r.UID == m.Meta.UID && r.Key == k && r.Stage == StageFailed }) {
+	for _, r := range a.journal.where(func(r *record) bool {
+		return r.UID == m.Meta.UID && r.Key == k &&
+			r.Stage == StageFailed
+	}) {
 		r.Stage, r.Error = StageSpooled, ""
 		if err := a.journal.put(r); err != nil {
 			return err

@@ -10,8 +10,8 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestVerifyRepairs: what the spool or the store has damaged comes back from the other, whichever that is, and the snapshot is
-// restorable on this node again.
+// TestVerifyRepairs: what the spool or the store has damaged comes back from the other, whichever that is, and the
+// snapshot is restorable on this node again.
 func TestVerifyRepairs(t *testing.T) {
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	a, _ := newReplicating(t, k)
@@ -31,7 +31,8 @@ func TestVerifyRepairs(t *testing.T) {
 				t.Errorf("%s in %s is not noticed: %v", object, s.Backend().Location(), err)
 			}
 			v, err := a.verify(t.Context(), k, storage.VerifyOptions{}, true)
-			if err != nil || v.err != nil || len(v.repaired) != 1 || !strings.Contains(v.repaired[0], s.Backend().Location()+": "+object) {
+			if err != nil || v.err != nil || len(v.repaired) != 1 ||
+				!strings.Contains(v.repaired[0], s.Backend().Location()+": "+object) {
 				t.Errorf("%s in %s: %+v, %v", object, s.Backend().Location(), v, err)
 			}
 			if v, err := a.verify(t.Context(), k, storage.VerifyOptions{ReadData: true}, false); err != nil || v.err != nil {
@@ -60,8 +61,8 @@ func TestVerifyResumes(t *testing.T) {
 	}
 }
 
-// TestVerifyMarks: a snapshot that is found to be damaged beyond repair is not restorable on this node, nor is what shares its
-// data; once there is a sound copy both are.
+// TestVerifyMarks: a snapshot that is found to be damaged beyond repair is not restorable on this node, nor is what
+// shares its data; once there is a sound copy both are.
 func TestVerifyMarks(t *testing.T) {
 	one, two := snapshot.Key{Namespace: "n", Name: "a"}, snapshot.Key{Namespace: "n", Name: "b"}
 	a, _ := newReplicating(t, one)
@@ -70,7 +71,8 @@ func TestVerifyMarks(t *testing.T) {
 	pack := packsOf(t, a, one)[0]
 	flip(t, a.path(pack))
 	v, err := a.verify(t.Context(), one, storage.VerifyOptions{}, true)
-	if err != nil || len(problems(v.err)) != 1 || !strings.Contains(problems(v.err)[0], pack) || !slices.Equal(v.alsoHurt, []string{"n/b"}) {
+	if err != nil || len(problems(v.err)) != 1 || !strings.Contains(problems(v.err)[0], pack) ||
+		!slices.Equal(v.alsoHurt, []string{"n/b"}) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	wantLocal := func(want bool) {

@@ -68,7 +68,8 @@ func (c *checkpoint) addVolume(root, name string, m mounted, inside map[string]b
 		return err
 	}
 	if inside[path] && m.part {
-		return fmt.Errorf("pod %s: volume %s: %w: a container mounts a part of it from the node, and what others mount is kept inside the sandbox: take the annotations dev.gvisor.spec.mount.%s.* off the pod",
+		return fmt.Errorf("pod %s: volume %s: %w: a container mounts a part of it from the node, and what others mount is "+
+			"kept inside the sandbox: take the annotations dev.gvisor.spec.mount.%s.* off the pod",
 			c.pod, name, ErrVolume, name)
 	}
 	if inside[path] {

@@ -66,10 +66,12 @@ func (rs *restores) prefetch(s *sharedReader) {
 		list := chunks(ctx)
 		n, err := s.PrefetchChunks(ctx, list)
 		if err != nil {
-			rs.log.Warn("not prefetched; the sandbox waits for each of its reads", "snapshot", s.manifest.Meta.Key.String(), "error", err)
+			rs.log.Warn("not prefetched; the sandbox waits for each of its reads", "snapshot", s.manifest.Meta.Key.String(),
+				"error", err)
 			return
 		}
-		rs.log.Debug("prefetched", "snapshot", s.manifest.Meta.Key.String(), "what", what, "chunks", n, "of", len(list), "took", time.Since(started))
+		rs.log.Debug("prefetched", "snapshot", s.manifest.Meta.Key.String(), "what", what, "chunks", n, "of", len(list),
+			"took", time.Since(started))
 	}
 	rs.beside.Go(func() { fetch("files", s.files) })
 	rs.beside.Go(func() { fetch("memory", s.first) })

@@ -33,9 +33,13 @@ func farSnapshot(t *testing.T) (*restores, *sharedReader, *busy) {
 	t.Helper()
 	b := &busy{Backend: storagetest.NewDir(t).Backend()}
 	far := storagetest.OpenStore(t, b)
-	image := storagetest.Image{checkpointfiles.StateFileName: {storagetest.Bytes(1, 1000)}, checkpointfiles.PagesFileName: nil}
+	image := storagetest.Image{
+		checkpointfiles.StateFileName: {storagetest.Bytes(1, 1000)},
+		checkpointfiles.PagesFileName: nil,
+	}
 	for i := range 40 {
-		image[checkpointfiles.PagesFileName] = append(image[checkpointfiles.PagesFileName], storagetest.Bytes(uint64(i+2), ChunkSize))
+		image[checkpointfiles.PagesFileName] = append(image[checkpointfiles.PagesFileName],
+			storagetest.Bytes(uint64(i+2), ChunkSize))
 	}
 	m := storagetest.Write(t, far, snapshot.Key{Namespace: "ns", Name: "one"}, nil, image)
 	a := &Agent{log: slog.New(slog.NewTextHandler(io.Discard, nil)), life: t.Context(), spool: storagetest.NewDir(t)}
@@ -75,7 +79,10 @@ func TestWorkingSet(t *testing.T) {
 	rs.beside.Wait()
 	before := b.reads.Load()
 	p := make([]byte, ChunkSize)
-	for file, off := range map[string]int64{checkpointfiles.StateFileName: -1, checkpointfiles.PagesFileName: 30 * ChunkSize} {
+	for file, off := range map[string]int64{
+		checkpointfiles.StateFileName: -1,
+		checkpointfiles.PagesFileName: 30 * ChunkSize,
+	} {
 		if off < 0 {
 			off, p = 0, p[:1000]
 		}
@@ -116,7 +123,8 @@ func TestNoWorkingSet(t *testing.T) {
 // was recorded of one all the same is replaced.
 func TestPartialWorkingSet(t *testing.T) {
 	rs, s, _ := farSnapshot(t)
-	rs.metrics, rs.all, rs.readers, rs.cfg.RequestDir = newMetrics(), make(map[string]*restore), make(map[readerID]*sharedReader), t.TempDir()
+	rs.metrics, rs.all, rs.readers, rs.cfg.RequestDir = newMetrics(), make(map[string]*restore),
+		make(map[readerID]*sharedReader), t.TempDir()
 	restored := func(end func(*restore)) []storage.ChunkRef {
 		t.Helper()
 		s.users = 2

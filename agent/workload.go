@@ -33,7 +33,9 @@ type workload struct {
 }
 
 // PrepareWorkload implements localv1.ShimServer.
-func (s *shimService) PrepareWorkload(_ context.Context, req *localv1.PrepareWorkloadRequest) (*localv1.PrepareWorkloadResponse, error) {
+func (s *shimService) PrepareWorkload(_ context.Context,
+	req *localv1.PrepareWorkloadRequest,
+) (*localv1.PrepareWorkloadResponse, error) {
 	request := newID(8)
 	dir := filepath.Join(s.cfg.RequestDir, request)
 	w := workload{Token: newID(16), SandboxID: req.SandboxId}

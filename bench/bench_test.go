@@ -18,8 +18,11 @@ func TestParse(t *testing.T) {
 		last string // mode
 		want string // in the error
 	}{
-		"defaults":          {args: "pause", mem: []int{64, 256, 1024}, n: 10, last: modeStockFlate},
-		"all flags":         {args: "restore --mem 16,32 --n 3 --modes cold-start,diapause-hot", mem: []int{16, 32}, n: 3, last: modeHot},
+		"defaults": {args: "pause", mem: []int{64, 256, 1024}, n: 10, last: modeStockFlate},
+		"all flags": {
+			args: "restore --mem 16,32 --n 3 --modes cold-start,diapause-hot", mem: []int{16, 32}, n: 3,
+			last: modeHot,
+		},
 		"no benchmark":      {args: "", want: "pause, loading or restore"},
 		"another benchmark": {args: "stop", want: "pause, loading or restore"},
 		"mode of another":   {args: "pause --modes diapause-hot", want: "--modes"},
@@ -73,7 +76,11 @@ func TestNewRow(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	var b strings.Builder
-	rows := []row{{modeDiapause, 64, 90, 91, 92, 10}, {modeFloor, 64, 60, 61, 62, 10}, {modeDiapause, 256, 100, 101, 102, 10}}
+	rows := []row{
+		{modeDiapause, 64, 90, 91, 92, 10},
+		{modeFloor, 64, 60, 61, 62, 10},
+		{modeDiapause, 256, 100, 101, 102, 10},
+	}
 	if err := benchmarks["pause"].print(&b, rows); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,9 @@ func run(ctx context.Context, b *benchmark, p plan) (err error) {
 
 // size measures all modes with one size of memory, in turns. The first round is not counted: what
 // happens for the first time takes longer.
-func (b *benchmark) size(ctx context.Context, n *node, p plan, mib int) (samples map[string][]time.Duration, err error) {
+func (b *benchmark) size(ctx context.Context, n *node, p plan,
+	mib int,
+) (samples map[string][]time.Duration, err error) {
 	say("%s: %d MiB: preparing", b.name, mib)
 	s, err := b.prepare(ctx, n, mib)
 	if err != nil {

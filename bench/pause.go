@@ -81,7 +81,8 @@ func (p *pauses) save(ctx context.Context, mode string) (end time.Time, err erro
 	case modeFloor:
 		return p.saveToFloor(ctx)
 	case modeStockNone:
-		return p.saveStock(filepath.Join(runDir, "image"), func(dir string) error { return p.cri.Checkpoint(ctx, p.pod.ID, dir) })
+		return p.saveStock(filepath.Join(runDir, "image"),
+			func(dir string) error { return p.cri.Checkpoint(ctx, p.pod.ID, dir) })
 	case modeStockFlate:
 		return p.saveStock(filepath.Join(p.disk, "image"), func(dir string) error { return p.saveFlate(ctx, p.pod.ID, dir) })
 	}

@@ -129,7 +129,9 @@ func (r *restores) chilled(f func() (time.Duration, error)) (time.Duration, erro
 }
 
 // inSandbox starts a sandbox by runsc alone, and removes it.
-func (r *restores) inSandbox(ctx context.Context, mode string, b *bundle, from imagePath) (took time.Duration, err error) {
+func (r *restores) inSandbox(ctx context.Context, mode string, b *bundle,
+	from imagePath,
+) (took time.Duration, err error) {
 	r.count++
 	s, err := r.newSandbox(b, fmt.Sprintf("bench-%d", r.count))
 	if err != nil {
@@ -149,7 +151,9 @@ func (r *restores) inSandbox(ctx context.Context, mode string, b *bundle, from i
 }
 
 // inPod starts a pod as a kubelet does, and removes it.
-func (r *restores) inPod(ctx context.Context, mode string, annotations map[string]string) (took time.Duration, err error) {
+func (r *restores) inPod(ctx context.Context, mode string,
+	annotations map[string]string,
+) (took time.Duration, err error) {
 	r.count++
 	before, err := r.bed.AgentMemory()
 	if err != nil {
@@ -177,7 +181,9 @@ func (r *restores) inPod(ctx context.Context, mode string, annotations map[strin
 }
 
 // look checks the first pod of a mode, and notes what is charged for it once it has all its memory.
-func (r *restores) look(ctx context.Context, mode string, pod *bed.Pod, before bed.Memory, exec func(command ...string) error) error {
+func (r *restores) look(ctx context.Context, mode string, pod *bed.Pod, before bed.Memory,
+	exec func(command ...string) error,
+) error {
 	if r.checked[mode] {
 		return nil
 	}

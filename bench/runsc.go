@@ -43,5 +43,6 @@ func (n *node) runsc(ctx context.Context, root string, args ...string) error {
 
 // saveFlate has stock runsc save a pod's sandbox, compressed.
 func (n *node) saveFlate(ctx context.Context, sandbox, dir string) error {
-	return n.runsc(ctx, shimRoot, "checkpoint", "--leave-running", "--compression=flate-best-speed", "--image-path="+dir, sandbox)
+	return n.runsc(ctx, shimRoot, "checkpoint", "--leave-running", "--compression=flate-best-speed", "--image-path="+dir,
+		sandbox)
 }

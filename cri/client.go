@@ -83,7 +83,10 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 }
 
 // reconnect keeps the pauses between two attempts short: the socket is local.
-var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
+var reconnect = backoff.Config{
+	BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+	MaxDelay: 2 * time.Second,
+}
 
 func (o Options) withDefaults() Options {
 	if o.Address == "" {

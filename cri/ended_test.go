@@ -27,7 +27,8 @@ func TestLastEnded(t *testing.T) {
 	for i := range 2 * maxContainers {
 		many = append(many, Container{ID: fmt.Sprint(i), Name: fmt.Sprint("c", i), State: StateExited})
 	}
-	if kept := lastEnded(many, []Container{app}); len(kept) != maxContainers-1 || kept[len(kept)-1].ID != many[len(many)-1].ID {
+	if kept := lastEnded(many, []Container{app}); len(kept) != maxContainers-1 ||
+		kept[len(kept)-1].ID != many[len(many)-1].ID {
 		t.Errorf("%d of %d are kept", len(kept), len(many))
 	}
 }

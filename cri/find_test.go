@@ -9,13 +9,22 @@ import (
 
 // pods of this list are ordered newest first, as list orders them.
 var pods = []*Pod{
-	{ID: "aaaa1111", Namespace: "default", Name: "web", Ready: false, Created: time.Unix(9, 0), Containers: []Container{{ID: "cccc0009"}}},
-	{ID: "aaaa2222", Namespace: "default", Name: "web", Ready: true, Created: time.Unix(8, 0), Containers: []Container{{ID: "cccc0008"}, {ID: "cccc1008"}}},
+	{
+		ID: "aaaa1111", Namespace: "default", Name: "web", Ready: false, Created: time.Unix(9, 0),
+		Containers: []Container{{ID: "cccc0009"}},
+	},
+	{
+		ID: "aaaa2222", Namespace: "default", Name: "web", Ready: true, Created: time.Unix(8, 0),
+		Containers: []Container{{ID: "cccc0008"}, {ID: "cccc1008"}},
+	},
 	{ID: "bbbb3333", Namespace: "default", Name: "gone", Created: time.Unix(7, 0)},
 	{ID: "bbbb4444", Namespace: "default", Name: "gone", Created: time.Unix(6, 0)},
 	{ID: "dddd5555", Namespace: "one", Name: "both", Ready: true, Created: time.Unix(5, 0)},
 	{ID: "dddd6666", Namespace: "two", Name: "both", Ready: true, Created: time.Unix(4, 0)},
-	{ID: "eeee7777", Namespace: "default", Name: "bbbb", Ready: true, Created: time.Unix(3, 0), Containers: []Container{{ID: "eeee0000"}}},
+	{
+		ID: "eeee7777", Namespace: "default", Name: "bbbb", Ready: true, Created: time.Unix(3, 0),
+		Containers: []Container{{ID: "eeee0000"}},
+	},
 	{ID: "ffff8888", Namespace: "three", Name: "late", Created: time.Unix(2, 0)},
 	{ID: "ffff9999", Namespace: "four", Name: "late", Created: time.Unix(1, 0)},
 }
@@ -102,12 +111,14 @@ func FuzzChoose(f *testing.F) {
 }
 
 func TestCheckRuntime(t *testing.T) {
-	ours, other := &Pod{Runtime: RuntimeType}, &Pod{Namespace: "default", Name: "x", Runtime: "io.containerd.runc.v2", Handler: "runc"}
+	ours, other := &Pod{Runtime: RuntimeType},
+		&Pod{Namespace: "default", Name: "x", Runtime: "io.containerd.runc.v2", Handler: "runc"}
 	if err := ours.CheckRuntime(); err != nil {
 		t.Error(err)
 	}
 	err := other.CheckRuntime()
-	if !errors.Is(err, ErrOtherRuntime) || !strings.Contains(err.Error(), "io.containerd.runc.v2") || !strings.Contains(err.Error(), "default/x") {
+	if !errors.Is(err, ErrOtherRuntime) || !strings.Contains(err.Error(), "io.containerd.runc.v2") ||
+		!strings.Contains(err.Error(), "default/x") {
 		t.Error(err)
 	}
 }

@@ -6,7 +6,8 @@ func TestParseHandlers(t *testing.T) {
 	got, err := parseHandlers(`{"containerd": {"runtimes": {"diapause": {"runtimeType": "io.containerd.diapause.v1",
 		"runtimePath": "/opt/x", "PodAnnotations": ["dev.gvisor.*"], "options": {"ConfigPath": "/etc/x"}}}}}`)
 	h := got["diapause"]
-	if err != nil || h.Type != RuntimeType || h.Path != "/opt/x" || len(h.PodAnnotations) != 1 || h.Options["ConfigPath"] != "/etc/x" {
+	if err != nil || h.Type != RuntimeType || h.Path != "/opt/x" || len(h.PodAnnotations) != 1 ||
+		h.Options["ConfigPath"] != "/etc/x" {
 		t.Errorf("parseHandlers = %+v, %v", got, err)
 	}
 	for _, config := range []string{"", "{}", `{"containerd": 1}`} {

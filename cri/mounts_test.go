@@ -14,7 +14,8 @@ func TestMounts(t *testing.T) {
 		return snapshot.Container{Name: name, Config: encode(t, &criapi.ContainerConfig{Mounts: mounts})}
 	}
 	p := snapshot.Pod{Containers: []snapshot.Container{
-		container("a", &criapi.Mount{HostPath: "/one", ContainerPath: "/x/"}, &criapi.Mount{HostPath: "/two", ContainerPath: "/y"}),
+		container("a", &criapi.Mount{HostPath: "/one", ContainerPath: "/x/"},
+			&criapi.Mount{HostPath: "/two", ContainerPath: "/y"}),
 		container("b"),
 		container("c", &criapi.Mount{HostPath: "/one", ContainerPath: "/z"}),
 	}}

@@ -52,7 +52,8 @@ func TestKillSandbox(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if err := killSandbox(cmd.Process.Pid, "other"); err == nil || !strings.Contains(err.Error(), "is not the sandbox other") {
+	if err := killSandbox(cmd.Process.Pid, "other"); err == nil ||
+		!strings.Contains(err.Error(), "is not the sandbox other") {
 		t.Errorf("error %v", err)
 	}
 	if err := killSandbox(cmd.Process.Pid, "0123abcd"); err != nil {

@@ -45,7 +45,8 @@ func planOf(rec snapshot.Pod, id identity) (*plan, error) {
 		return nil, fmt.Errorf("recorded pod configuration: %w", err)
 	}
 	if n := len(rec.Containers) + len(rec.Ended); len(rec.Containers) == 0 || n > maxContainers {
-		return nil, fmt.Errorf("recorded pod has %d containers, %d of which run: want 1 to %d", n, len(rec.Containers), maxContainers)
+		return nil, fmt.Errorf("recorded pod has %d containers, %d of which run: want 1 to %d", n, len(rec.Containers),
+			maxContainers)
 	}
 	old := p.sandbox.GetMetadata()
 	if old == nil {
@@ -117,7 +118,10 @@ func (p *plan) add(c snapshot.Container, id identity) error {
 // relabel returns labels with those that name the pod, if there are any, naming the new one.
 func relabel(labels map[string]string, id identity) map[string]string {
 	out := maps.Clone(labels)
-	for label, value := range map[string]string{labelPodName: id.name, labelPodNamespace: id.namespace, labelPodUID: id.uid} {
+	for label, value := range map[string]string{
+		labelPodName: id.name, labelPodNamespace: id.namespace,
+		labelPodUID: id.uid,
+	} {
 		if _, ok := out[label]; ok {
 			out[label] = value
 		}

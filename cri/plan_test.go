@@ -41,7 +41,10 @@ func recorded(t testing.TB) snapshot.Pod {
 }
 
 func TestPlan(t *testing.T) {
-	p, err := planOf(recorded(t), identity{name: "copy", uid: "u2", logRoot: "/logs", annotations: map[string]string{"b": "2", "c": "2"}})
+	p, err := planOf(recorded(t), identity{
+		name: "copy", uid: "u2", logRoot: "/logs",
+		annotations: map[string]string{"b": "2", "c": "2"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,8 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s is %q, want %q", x.what, x.got, x.want)
 		}
 	}
-	if s.Metadata.Attempt != 0 || c.Metadata.Attempt != 0 || s.PortMappings[0].HostPort != 0 || s.PortMappings[0].ContainerPort != 80 {
+	if s.Metadata.Attempt != 0 || c.Metadata.Attempt != 0 || s.PortMappings[0].HostPort != 0 ||
+		s.PortMappings[0].ContainerPort != 80 {
 		t.Errorf("attempts and ports: %v %v", s, c)
 	}
 }
@@ -80,9 +84,15 @@ func TestPlanRefuses(t *testing.T) {
 		{"no json", func(r *snapshot.Pod, _ *identity) { r.Sandbox = []byte("{") }, "recorded pod configuration"},
 		{"no metadata", func(r *snapshot.Pod, _ *identity) { r.Sandbox = []byte("{}") }, "no metadata"},
 		{"no containers", func(r *snapshot.Pod, _ *identity) { r.Containers = nil }, "0 containers"},
-		{"many containers", func(r *snapshot.Pod, _ *identity) { r.Containers = make([]snapshot.Container, 65) }, "65 containers"},
+		{
+			"many containers", func(r *snapshot.Pod, _ *identity) { r.Containers = make([]snapshot.Container, 65) },
+			"65 containers",
+		},
 		{"bad container", func(r *snapshot.Pod, _ *identity) { r.Containers[0].Config = []byte("[]") }, `container "app"`},
-		{"empty container", func(r *snapshot.Pod, _ *identity) { r.Containers[0].Config = []byte("{}") }, "no name or no image"},
+		{
+			"empty container", func(r *snapshot.Pod, _ *identity) { r.Containers[0].Config = []byte("{}") },
+			"no name or no image",
+		},
 		{"log path", func(r *snapshot.Pod, _ *identity) {
 			r.Containers[0].Config = []byte(`{"metadata":{"name":"a"},"image":{"image":"i"},"log_path":"../../x"}`)
 		}, "leaves the pod's log directory"},

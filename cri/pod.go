@@ -77,6 +77,7 @@ func (p *Pod) CheckRuntime() error {
 	if runtime == "" {
 		runtime = "unknown"
 	}
-	return fmt.Errorf("pod %s: %w: %q (handler %q), and only %q can checkpoint: run the pod with the runtime handler (RuntimeClass) of that type",
+	return fmt.Errorf("pod %s: %w: %q (handler %q), and only %q can checkpoint: run the pod with the runtime handler "+
+		"(RuntimeClass) of that type",
 		p, ErrOtherRuntime, runtime, p.Handler, RuntimeType)
 }

@@ -58,7 +58,9 @@ func (c *Client) record(ctx context.Context, podID string) (snapshot.Pod, error)
 }
 
 // recordEnded returns the containers that have ended and are not running again, the last of each name.
-func (c *Client) recordEnded(ctx context.Context, p *Pod, running []Container) (all []snapshot.EndedContainer, err error) {
+func (c *Client) recordEnded(ctx context.Context, p *Pod,
+	running []Container,
+) (all []snapshot.EndedContainer, err error) {
 	for _, x := range lastEnded(p.Containers, running) {
 		config, code, err := c.containerConfig(ctx, x.ID)
 		if isGone(err) {
@@ -67,7 +69,10 @@ func (c *Client) recordEnded(ctx context.Context, p *Pod, running []Container) (
 		if err != nil {
 			return nil, fmt.Errorf("container %s: %w", x.Name, err)
 		}
-		all = append(all, snapshot.EndedContainer{Container: snapshot.Container{Name: x.Name, Config: config}, ExitCode: code})
+		all = append(all, snapshot.EndedContainer{
+			Container: snapshot.Container{Name: x.Name, Config: config},
+			ExitCode:  code,
+		})
 	}
 	return all, nil
 }

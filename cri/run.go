@@ -83,7 +83,8 @@ func (c *Client) run(ctx context.Context, p *plan, progress func(string)) (strin
 	var containers []string
 	for _, config := range p.containers {
 		progress("create " + config.Metadata.Name)
-		r, err := c.runtime.CreateContainer(ctx, &criapi.CreateContainerRequest{PodSandboxId: id, Config: config, SandboxConfig: p.sandbox})
+		r, err := c.runtime.CreateContainer(ctx,
+			&criapi.CreateContainerRequest{PodSandboxId: id, Config: config, SandboxConfig: p.sandbox})
 		if err != nil {
 			return id, fmt.Errorf("create container %s: %w", config.Metadata.Name, native(err))
 		}

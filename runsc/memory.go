@@ -38,8 +38,8 @@ func MemoryFile(pid int) (string, error) {
 // fileStore is how runsc names the file that holds what a container has written to its root file system.
 const fileStore = "/" + fsutil.SelfFilestorePrefix
 
-// PageFiles returns the paths of all files that the sandbox whose sentry is process pid keeps pages of a snapshot in: its main
-// memory file, and one for each root file system that is kept on disk.
+// PageFiles returns the paths of all files that the sandbox whose sentry is process pid keeps pages of a snapshot in:
+// its main memory file, and one for each root file system that is kept on disk.
 func PageFiles(pid int) (paths []string, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)

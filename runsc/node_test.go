@@ -14,7 +14,8 @@ func TestInside(t *testing.T) {
 	all := map[string]string{"other": "x", hintPrefix + "half.type": "tmpfs"}
 	for _, m := range []map[string]string{
 		hint("a", "tmpfs", "pod", "/a"), hint("b", "tmpfs", "container", "/b"),
-		hint("c", "bind", "shared", "/c"), hint("d", "tmpfs", "shared", "/d"), hint("e", "bind", "pod", "/e"), hint("f", "tmpfs", "pod", ""),
+		hint("c", "bind", "shared", "/c"), hint("d", "tmpfs", "shared", "/d"), hint("e", "bind", "pod", "/e"),
+		hint("f", "tmpfs", "pod", ""),
 	} {
 		maps.Copy(all, m)
 	}

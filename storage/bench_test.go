@@ -31,7 +31,9 @@ func heap(chunks int) (list [][]byte, raw int64) {
 	return list, raw
 }
 
-func writeHeap(b *testing.B, s *storage.Store, key storage.Key, parent *storage.Manifest, chunks [][]byte) *storage.Manifest {
+func writeHeap(b *testing.B, s *storage.Store, key storage.Key, parent *storage.Manifest,
+	chunks [][]byte,
+) *storage.Manifest {
 	b.Helper()
 	return storagetest.Write(b, s, key, parent, storagetest.Image{"pages.img": chunks})
 }

@@ -29,7 +29,10 @@ func claimsDir(namespace string) string { return namespace + "/claims/" }
 
 // newClaim returns a claim to objects, which is still to be laid.
 func (s *Store) newClaim(namespace string, objects []string) *claim {
-	return &claim{store: s, name: claimsDir(namespace) + strings.ToLower(rand.Text()), data: encodeNames(namespace, objects)}
+	return &claim{
+		store: s, name: claimsDir(namespace) + strings.ToLower(rand.Text()),
+		data: encodeNames(namespace, objects),
+	}
 }
 
 // lay makes the claim. A sweep that gives notice from now on spares the objects, until the claim is

@@ -52,7 +52,8 @@ func TestDiesWhileSwept(t *testing.T) {
 		}
 		return fault.Fault{}
 	})
-	w, err := victim.NewWriter(t.Context(), storage.Key{Namespace: "ns", Name: "child"}, storage.WriterOptions{Parent: parent})
+	w, err := victim.NewWriter(t.Context(), storage.Key{Namespace: "ns", Name: "child"},
+		storage.WriterOptions{Parent: parent})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,10 @@ var key = storage.Key{Namespace: "ns", Name: "one"}
 
 // tinyImage makes objects of a few hundred bytes.
 func tinyImage() storagetest.Image {
-	return storagetest.Image{"pages.img": {make([]byte, 100), bytes.Repeat([]byte("abc"), 60), storagetest.Bytes(1, 90), storagetest.Bytes(2, 50)}}
+	return storagetest.Image{"pages.img": {
+		make([]byte, 100), bytes.Repeat([]byte("abc"), 60), storagetest.Bytes(1, 90),
+		storagetest.Bytes(2, 50),
+	}}
 }
 
 // objectPath is where the dir backend keeps an object.
@@ -170,7 +173,10 @@ func TestSweepRefuses(t *testing.T) {
 
 func TestHostileKeys(t *testing.T) {
 	s := storagetest.NewDir(t)
-	for _, bad := range []string{"", "..", ".", "a/b", "a\x00b", "A", "ä", "a\u0430", "-a", "a-", "a..b", strings.Repeat("a", 254), strings.Repeat("a", 300), "a\n"} {
+	for _, bad := range []string{
+		"", "..", ".", "a/b", "a\x00b", "A", "ä", "a\u0430", "-a", "a-", "a..b",
+		strings.Repeat("a", 254), strings.Repeat("a", 300), "a\n",
+	} {
 		for _, k := range []storage.Key{{Namespace: "ns", Name: bad}, {Namespace: bad, Name: "one"}} {
 			_, writer := s.NewWriter(t.Context(), k, storage.WriterOptions{})
 			_, manifest := s.Manifest(t.Context(), k)

@@ -94,8 +94,8 @@
 //
 // A Writer's stages overlap: chunks are fingerprinted, digested and compressed by several goroutines,
 // laid into packs in their order, and packs are written several at a time. Its memory is bounded
-// whatever the snapshot's size, except for up to 256 bytes for each chunk. Which codec a chunk gets is decided when its turn comes, by what has
-// been measured so far of codecs and backend: see chooser.
+// whatever the snapshot's size, except for up to 256 bytes for each chunk. Which codec a chunk gets is decided when its
+// turn comes, by what has been measured so far of codecs and backend: see chooser.
 //
 // A fingerprint costs a quarter of a digest and tells which chunks the parent has. Only a chunk that is
 // not known by it is digested, and only one whose digest is not known either is compressed. The first
@@ -200,14 +200,15 @@
 //
 // # Bounds
 //
-// A manifest has at most 256 MiB, with 65 bytes for each chunk if nothing of it compresses. So a snapshot surely has room for
-// MaxChunks chunks: 235 GiB in pieces of 64 KiB. Who knows how many chunks will come asks before (FileWriter.Expect).
+// A manifest has at most 256 MiB, with 65 bytes for each chunk if nothing of it compresses. So a snapshot surely has
+// room for MaxChunks chunks: 235 GiB in pieces of 64 KiB. Who knows how many chunks will come asks before
+// (FileWriter.Expect).
 //
 // # Damage
 //
-// Verify finds it, and names the snapshot and the object. A Replicate whose source is damaged ends with ErrSource. MarkDamaged
-// records it beside the manifest: a Writer takes no chunk over from a parent that is marked, or that has lost a pack. Repair
-// brings back, from another store, what that has sound; nothing else can be brought back.
+// Verify finds it, and names the snapshot and the object. A Replicate whose source is damaged ends with ErrSource.
+// MarkDamaged records it beside the manifest: a Writer takes no chunk over from a parent that is marked, or that has
+// lost a pack. Repair brings back, from another store, what that has sound; nothing else can be brought back.
 //
 // # Errors
 //

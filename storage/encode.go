@@ -57,7 +57,8 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
 	}
 	if len(meta) > maxMeta || len(b)+digestSize > maxManifest || countChunks(m.Files)*chunkRecord > maxTable {
-		return nil, fmt.Errorf("encode manifest of %s: larger than the format allows (%d bytes, %d chunks, of which %d surely fit): %w",
+		return nil, fmt.Errorf("encode manifest of %s: larger than the format allows (%d bytes, %d chunks, of which %d "+
+			"surely fit): %w",
 			m.Meta.Key, len(b), countChunks(m.Files), MaxChunks, ErrTooManyChunks)
 	}
 	digest := blake3.Sum256(b)

@@ -42,7 +42,8 @@ func locked(t *testing.T, s *storage.Store, keys storage.Keyring) *storage.Store
 // secretImage is an image in which a word stands that must not be found in the store.
 func secretImage() storagetest.Image {
 	image := storagetest.SmallImage(1)
-	image["pages.img"] = append(image["pages.img"], append([]byte("xyzzy"), storagetest.Bytes(8, 2000)...), bytes.Repeat([]byte("xyzzy"), 1000))
+	image["pages.img"] = append(image["pages.img"], append([]byte("xyzzy"), storagetest.Bytes(8, 2000)...),
+		bytes.Repeat([]byte("xyzzy"), 1000))
 	return image
 }
 
@@ -98,14 +99,19 @@ func TestKeyErrors(t *testing.T) {
 		key       storage.Key
 		write, ok bool
 	}{
-		"none at all":      {nil, key, true, false},
-		"wrong key":        {keyDir(t, "ns", hexKey(2)), key, true, false},
-		"of another":       {keyDir(t, "other", hexKey(1)), key, false, false},
-		"no directory":     {keyring.Dir("/nonexistent"), key, false, false},
-		"bad file":         {keyDir(t, "ns", "abc"), key, false, false},
-		"empty file":       {keyDir(t, "ns", ""), key, false, false},
-		"must be, is not":  {keyDir(t, "default", hexKey(1)), storage.Key{Namespace: "open", Name: "one"}, true, false},
-		"may be unlocked":  {keyDir(t, "default", hexKey(1)+"\nnone\n"), storage.Key{Namespace: "open", Name: "one"}, true, true},
+		"none at all":     {nil, key, true, false},
+		"wrong key":       {keyDir(t, "ns", hexKey(2)), key, true, false},
+		"of another":      {keyDir(t, "other", hexKey(1)), key, false, false},
+		"no directory":    {keyring.Dir("/nonexistent"), key, false, false},
+		"bad file":        {keyDir(t, "ns", "abc"), key, false, false},
+		"empty file":      {keyDir(t, "ns", ""), key, false, false},
+		"must be, is not": {keyDir(t, "default", hexKey(1)), storage.Key{Namespace: "open", Name: "one"}, true, false},
+		"may be unlocked": {
+			keyDir(t, "default", hexKey(1)+"\nnone\n"),
+			storage.Key{Namespace: "open", Name: "one"},
+			true,
+			true,
+		},
 		"only unlocked":    {keyDir(t, "default", "none"), storage.Key{Namespace: "open", Name: "one"}, true, true},
 		"former key alone": {keyDir(t, "ns", "none\n"+hexKey(1)), key, true, true},
 	} {
@@ -164,14 +170,16 @@ func TestRewrapPartly(t *testing.T) {
 		storagetest.Write(t, locked(t, plain, keyDir(t, ns, hexKey(by))), k, nil, secretImage())
 	}
 	lost := objects(t, plain, "ns/keys/")[0]
-	storagetest.Write(t, locked(t, plain, keyDir(t, "ns", hexKey(1))), storage.Key{Namespace: "ns", Name: "two"}, nil, secretImage())
+	storagetest.Write(t, locked(t, plain, keyDir(t, "ns", hexKey(1))), storage.Key{Namespace: "ns", Name: "two"}, nil,
+		secretImage())
 	overwrite(t, objectPath(plain, lost), []byte("damaged"))
 	s := locked(t, plain, keyDir(t, "ns", hexKey(3)+"\n"+hexKey(1)))
 	r, err := s.Rewrap(t.Context(), storage.RewrapOptions{})
 	if r.Rewrapped != 1 || !errors.Is(err, storage.ErrCorrupt) || !errors.Is(err, storage.ErrKey) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := locked(t, plain, keyDir(t, "ns", hexKey(3))).Manifest(t.Context(), storage.Key{Namespace: "ns", Name: "two"}); err != nil {
+	if _, err := locked(t, plain, keyDir(t, "ns", hexKey(3))).Manifest(t.Context(),
+		storage.Key{Namespace: "ns", Name: "two"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -199,7 +207,10 @@ func TestEncryptedDamage(t *testing.T) {
 	plain := storagetest.NewDir(t)
 	keys := keyDir(t, "default", hexKey(1))
 	s := locked(t, plain, keys)
-	image := storagetest.Image{"pages.img": {storagetest.Bytes(1, 100), storagetest.Bytes(2, 100), bytes.Repeat([]byte("ab"), 100)}}
+	image := storagetest.Image{"pages.img": {
+		storagetest.Bytes(1, 100), storagetest.Bytes(2, 100),
+		bytes.Repeat([]byte("ab"), 100),
+	}}
 	m := storagetest.Write(t, s, key, nil, image)
 	want := bytes.Join(image["pages.img"], nil)
 	for _, name := range objects(t, plain, "ns/") {
@@ -250,7 +261,8 @@ func moveKey(t *testing.T, s *storage.Store) {
 	if err := os.Rename(objectPath(s, objects(t, s, "ns/keys/")[0]), objectPath(s, name)); err != nil {
 		t.Fatal(err)
 	}
-	fresh, err := storage.Open(context.Background(), s.Backend(), storage.Options{Keyring: keyDir(t, "default", hexKey(1))})
+	fresh, err := storage.Open(context.Background(), s.Backend(),
+		storage.Options{Keyring: keyDir(t, "default", hexKey(1))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,8 @@ func TestWriterFaults(t *testing.T) {
 				verifyAll(t, s, 1)
 				return
 			}
-			if want := errors.Join(test.fault.Before, test.fault.During, test.fault.After); !errors.Is(want, errInjected) && !errors.Is(err, storage.ErrNoSpace) ||
+			if want := errors.Join(test.fault.Before, test.fault.During, test.fault.After); !errors.Is(want, errInjected) &&
+				!errors.Is(err, storage.ErrNoSpace) ||
 				errors.Is(want, errInjected) && !errors.Is(err, errInjected) {
 				t.Errorf("commit: %v", err)
 			}

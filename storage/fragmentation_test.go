@@ -85,7 +85,8 @@ func TestFragmentation(t *testing.T) {
 		stored += info.Size
 	}
 	t.Logf("fresh: %d reads of %d bytes in %v; after %d: %d reads of %d bytes in %v, %d packs; %.1f %% stored for each",
-		freshReads, freshBytes, freshTook, snapshots, reads, size200, took, len(m.Packs), float64(stored)/float64(len(want))/snapshots*100)
+		freshReads, freshBytes, freshTook, snapshots, reads, size200, took, len(m.Packs),
+		float64(stored)/float64(len(want))/snapshots*100)
 	if float64(size200) > 1.3*float64(freshBytes) || took > freshTook*13/10 {
 		t.Error("fragmented")
 	}

@@ -15,8 +15,9 @@ type Hold struct {
 // Hold lays a claim to all that a manifest needs. It fails if that is not in the store, or no longer,
 // or is about to go because the snapshot was removed before.
 //
-// A Hold ends by Release. A process that dies leaves it, and so does a context that ends in the middle; sweeps heed it until it is as old as their
-// grace. For the same reason who holds for long calls Refresh, more often than any sweep's grace.
+// A Hold ends by Release. A process that dies leaves it, and so does a context that ends in the middle; sweeps heed it
+// until it is as old as their grace. For the same reason who holds for long calls Refresh, more often than any sweep's
+// grace.
 func (s *Store) Hold(ctx context.Context, m *Manifest) (*Hold, error) {
 	h := &Hold{claim: s.newClaim(m.Meta.Namespace, m.objects()), m: m}
 	err := h.claim.lay(ctx)

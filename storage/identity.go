@@ -65,7 +65,8 @@ func (s *Store) readMarker(ctx context.Context) (id string, err error) {
 
 // makeMarker makes the backend a store, unless somebody else is faster.
 func (s *Store) makeMarker(ctx context.Context) (id string, err error) {
-	if err := s.createOnce(ctx, marker, markerContent{Product: "diapause", Format: Format, ID: newIdentity()}); err != nil {
+	if err := s.createOnce(ctx, marker,
+		markerContent{Product: "diapause", Format: Format, ID: newIdentity()}); err != nil {
 		return "", err
 	}
 	return s.readMarker(ctx)

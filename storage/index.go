@@ -1,7 +1,7 @@
 package storage
 
-// index finds things by what they are known by, given where they stand in a list: it holds 4 bytes for each slot, and nothing
-// of the things themselves, of which a large snapshot has millions. The zero index is empty.
+// index finds things by what they are known by, given where they stand in a list: it holds 4 bytes for each slot, and
+// nothing of the things themselves, of which a large snapshot has millions. The zero index is empty.
 type index struct {
 	slots []uint32 // places in the list, each one more than it is; 0: none. A power of two of them
 	used  int

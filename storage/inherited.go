@@ -5,7 +5,8 @@ import (
 	"sort"
 )
 
-// inherited finds the chunks of a manifest by digest and by fingerprint, without a copy of them. It is not changed once made.
+// inherited finds the chunks of a manifest by digest and by fingerprint, without a copy of them. It is not changed once
+// made.
 type inherited struct {
 	seed    maphash.Seed
 	files   []File

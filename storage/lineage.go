@@ -70,7 +70,8 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 		return nil, fmt.Errorf("look for the parent %s: %w", parent.Meta.Key, err)
 	}
 	if why := s.unusable(ctx, parent); !same || why != "" {
-		s.log.Info("the parent's chunks are stored anew", "snapshot", key.String(), "parent", parent.Meta.Key.String(), "in this store", same, "damage", why)
+		s.log.Info("the parent's chunks are stored anew", "snapshot", key.String(), "parent", parent.Meta.Key.String(),
+			"in this store", same, "damage", why)
 		return l, nil
 	}
 	l.parent = parent
@@ -229,7 +230,8 @@ func (l *lineage) find(digest [32]byte, raw uint32) (c Chunk, ok bool) {
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	place, ok := l.byOwn.find(maphash.Bytes(l.seed, digest[:]), func(place uint32) bool { return l.own[place].Digest == digest })
+	place, ok := l.byOwn.find(maphash.Bytes(l.seed, digest[:]),
+		func(place uint32) bool { return l.own[place].Digest == digest })
 	if ok {
 		c = l.own[place]
 	}

@@ -22,8 +22,8 @@ const (
 	maxPacks    = 1 << 20
 )
 
-// MaxChunks is how many chunks a snapshot may surely have: its manifest has room for them, however little they compress, beside
-// packs of PackTarget and a Meta of the largest size.
+// MaxChunks is how many chunks a snapshot may surely have: its manifest has room for them, however little they
+// compress, beside packs of PackTarget and a Meta of the largest size.
 const MaxChunks = (maxManifest - maxMeta - 1<<20) / (chunkRecord + printSize)
 
 // ErrTooManyChunks: a snapshot would have more than MaxChunks chunks.

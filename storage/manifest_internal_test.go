@@ -98,7 +98,10 @@ func TestManifestSections(t *testing.T) {
 		{"cut", plain[:len(plain)-1], ErrCorrupt},
 		{"rest", append(bytes.Clone(plain), 1, 2, 3), ErrCorrupt},
 		{"other version", otherVersion, ErrFormat},
-		{"huge section", append(append(bytes.Clone(plain), "huge"...), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), ErrCorrupt},
+		{
+			"huge section", append(append(bytes.Clone(plain), "huge"...), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+			ErrCorrupt,
+		},
 	} {
 		_, err := DecodeManifest(seal(test.body))
 		if !errors.Is(err, test.kind) {
@@ -131,7 +134,10 @@ func TestManifestRefused(t *testing.T) {
 		"unknown codec":     func(m *Manifest) { m.Files[1].Chunks[1].Codec = 200 },
 		"few fingerprints":  func(m *Manifest) { m.Files[1].prints = make([][printSize]byte, 2) },
 		"many fingerprints": func(m *Manifest) { m.Files[0].prints = make([][printSize]byte, 1) },
-		"half of the files": func(m *Manifest) { m.Files[0].prints, m.Files[0].Chunks, m.Files[0].Size = nil, []Chunk{{Raw: 1}}, 1 },
+		"half of the files": func(m *Manifest) {
+			m.Files[0].prints, m.Files[0].Chunks, m.Files[0].Size = nil,
+				[]Chunk{{Raw: 1}}, 1
+		},
 	} {
 		m := fingerprinted()
 		change(m)
@@ -301,10 +307,11 @@ func TestSealedManifest(t *testing.T) {
 	}
 	for name, bad := range map[string][]byte{
 		"section behind": appendSection(body(data), "xtra", nil),
-		"meta beside":    append(appendSection(body(data)[:manifestPrefix:manifestPrefix], tagMeta, []byte("{}")), body(data)[manifestPrefix:]...),
-		"other name":     bytes.Replace(body(data), []byte(`"one"`), []byte(`"two"`), 1),
-		"other pack":     bytes.Replace(body(data), []byte{9, 0, 0, 0}, []byte{7, 0, 0, 0}, 1),
-		"other packs":    bytes.Replace(body(data), []byte(tagPacks), []byte("pack"), 1),
+		"meta beside": append(appendSection(body(data)[:manifestPrefix:manifestPrefix], tagMeta, []byte("{}")),
+			body(data)[manifestPrefix:]...),
+		"other name":  bytes.Replace(body(data), []byte(`"one"`), []byte(`"two"`), 1),
+		"other pack":  bytes.Replace(body(data), []byte{9, 0, 0, 0}, []byte{7, 0, 0, 0}, 1),
+		"other packs": bytes.Replace(body(data), []byte(tagPacks), []byte("pack"), 1),
 	} {
 		if _, err := decode(seal(bad), func(string, keyID) (*lock, error) { return l, nil }); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)

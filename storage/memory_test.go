@@ -17,8 +17,8 @@ import (
 )
 
 // TestMemoryOfChunks: what a writer holds for each chunk, beside its fixed memory, while all of a snapshot is in it, is
-// bounded. It was 375 bytes, and the parent's manifest: half a gigabyte for a pod of 64 GiB. The race detector's own memory
-// would count, so there is no such test with it.
+// bounded. It was 375 bytes, and the parent's manifest: half a gigabyte for a pod of 64 GiB. The race detector's own
+// memory would count, so there is no such test with it.
 func TestMemoryOfChunks(t *testing.T) {
 	const chunks, most, mostInCommit = 200_000, 256, 384
 	s := storagetest.NewDir(t)

@@ -105,7 +105,9 @@ func (s *Store) removeNotice(ctx context.Context, name string) error {
 
 // condemned returns which of the objects of a namespace any sweep has given notice of, and those
 // notices.
-func (s *Store) condemned(ctx context.Context, namespace string, objects []string) (found, notices []string, err error) {
+func (s *Store) condemned(ctx context.Context, namespace string,
+	objects []string,
+) (found, notices []string, err error) {
 	needed := map[string]bool{}
 	for _, name := range objects {
 		needed[name] = true

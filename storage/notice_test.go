@@ -43,10 +43,16 @@ func TestSweptAtCommit(t *testing.T) {
 		meanwhile func(*storage.Store)
 		kind      error
 	}{
-		"condemned before":       {fault.Replace, "/claims/", func(s *storage.Store) { giveNotice(t, s) }, storage.ErrUnavailable},
-		"swept before":           {fault.Replace, "/claims/", func(s *storage.Store) { sweepAll(t, s) }, storage.ErrNotFound},
-		"condemned all the same": {fault.Create, "/manifest", func(s *storage.Store) { giveNotice(t, s) }, storage.ErrUnavailable},
-		"swept all the same":     {fault.Create, "/manifest", func(s *storage.Store) { sweepAll(t, s) }, storage.ErrNotFound},
+		"condemned before": {
+			fault.Replace, "/claims/", func(s *storage.Store) { giveNotice(t, s) },
+			storage.ErrUnavailable,
+		},
+		"swept before": {fault.Replace, "/claims/", func(s *storage.Store) { sweepAll(t, s) }, storage.ErrNotFound},
+		"condemned all the same": {
+			fault.Create, "/manifest", func(s *storage.Store) { giveNotice(t, s) },
+			storage.ErrUnavailable,
+		},
+		"swept all the same": {fault.Create, "/manifest", func(s *storage.Store) { sweepAll(t, s) }, storage.ErrNotFound},
 	} {
 		s := storagetest.NewDir(t)
 		f := faulty(t, s, func(op fault.Op, name string) fault.Fault {
@@ -79,7 +85,8 @@ func TestSweptAtReplicate(t *testing.T) {
 	go func() {
 		time.Sleep(100 * time.Millisecond)
 		ctx := context.WithoutCancel(t.Context())
-		swept <- errors.Join(dst.Backend().Delete(ctx, "ns/packs/"+m.Packs[0].ID.String()), dst.Backend().Delete(ctx, "ns/sweeps/other"))
+		swept <- errors.Join(dst.Backend().Delete(ctx, "ns/packs/"+m.Packs[0].ID.String()),
+			dst.Backend().Delete(ctx, "ns/sweeps/other"))
 	}()
 	err := storage.Replicate(t.Context(), dst, src, key, nil)
 	if err := errors.Join(err, <-swept); err != nil {

@@ -106,7 +106,8 @@ func TestWriterSlowBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make([]byte, len(want))
-	if err := storage.NewReader(m, good).ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil || !bytes.Equal(got, want) {
+	if err := storage.NewReader(m, good).ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil ||
+		!bytes.Equal(got, want) {
 		t.Errorf("read back: %v", err)
 	}
 	if len(m.Packs) < 9 {

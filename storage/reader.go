@@ -109,7 +109,8 @@ func (r *Reader) ReadAt(ctx context.Context, file string, off int64, dst [][]byt
 		length += int64(len(b))
 	}
 	if off < 0 || off > x.file.Size || length > x.file.Size-off {
-		return fmt.Errorf("read snapshot %s: file %q: bytes %d+%d of %d: %w", r.m.Meta.Key, file, off, length, x.file.Size, io.ErrUnexpectedEOF)
+		return fmt.Errorf("read snapshot %s: file %q: bytes %d+%d of %d: %w", r.m.Meta.Key, file, off, length, x.file.Size,
+			io.ErrUnexpectedEOF)
 	}
 	if length == 0 {
 		return nil
@@ -138,7 +139,8 @@ func (r *Reader) Prefetch(ctx context.Context, file string, off, n int64) error 
 		return fmt.Errorf("prefetch snapshot %s: file %q: %w", r.m.Meta.Key, file, ErrNotFound)
 	}
 	if off < 0 || n < 0 || off > x.file.Size || n > x.file.Size-off {
-		return fmt.Errorf("prefetch snapshot %s: file %q: bytes %d+%d of %d: %w", r.m.Meta.Key, file, off, n, x.file.Size, io.ErrUnexpectedEOF)
+		return fmt.Errorf("prefetch snapshot %s: file %q: bytes %d+%d of %d: %w", r.m.Meta.Key, file, off, n, x.file.Size,
+			io.ErrUnexpectedEOF)
 	}
 	if n == 0 {
 		return nil

@@ -21,7 +21,13 @@ func TestRemoveBesideReplication(t *testing.T) {
 	for _, at := range []struct {
 		op   fault.Op
 		name string
-	}{{fault.Stat, "/packs/"}, {fault.Replace, "/claims/"}, {fault.List, "/sweeps/"}, {fault.Create, "/manifest"}, {fault.Delete, "/claims/"}} {
+	}{
+		{fault.Stat, "/packs/"},
+		{fault.Replace, "/claims/"},
+		{fault.List, "/sweeps/"},
+		{fault.Create, "/manifest"},
+		{fault.Delete, "/claims/"},
+	} {
 		spool, s := storagetest.NewDir(t), storagetest.NewDir(t)
 		image := tinyImage()
 		parent := storagetest.Write(t, spool, key, nil, image)

@@ -18,13 +18,15 @@ type RepairResult struct {
 	Hurt     []Key           // other snapshots of the store that name an object of Lost
 }
 
-// Repair reads everything that a snapshot needs in dst, and replaces what is damaged there, or gone, by a sound copy from one
-// of the other stores. Nothing else is deleted: what is lost stays as it is. It may be interrupted and repeated, beside
-// readers, writers and sweeps, but not beside the snapshot's removal, which it would undo.
+// Repair reads everything that a snapshot needs in dst, and replaces what is damaged there, or gone, by a sound copy
+// from one of the other stores. Nothing else is deleted: what is lost stays as it is. It may be interrupted and
+// repeated, beside readers, writers and sweeps, but not beside the snapshot's removal, which it would undo.
 //
-// A snapshot that dst does not have is ErrNotFound. Other errors kept it from looking. Progress, if not nil, is called with
-// the bytes of packs dealt with and to be dealt with, one call at a time.
-func Repair(ctx context.Context, key Key, dst *Store, others []*Store, report func(done, total int64)) (RepairResult, error) {
+// A snapshot that dst does not have is ErrNotFound. Other errors kept it from looking. Progress, if not nil, is called
+// with the bytes of packs dealt with and to be dealt with, one call at a time.
+func Repair(ctx context.Context, key Key, dst *Store, others []*Store,
+	report func(done, total int64),
+) (RepairResult, error) {
 	r := &repair{dst: dst, others: others}
 	if err := r.run(ctx, key, report); err != nil {
 		return r.result, fmt.Errorf("repair %s in %s: %w", key, dst.backend.Location(), err)
@@ -66,7 +68,8 @@ func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 		if err != nil {
 			continue // it has none, or none that helps
 		}
-		if err := r.restoreManifest(ctx, &replication{dst: r.dst, src: src, m: m, progress: newProgress(nil, 0)}, data); err != nil {
+		if err := r.restoreManifest(ctx, &replication{dst: r.dst, src: src, m: m, progress: newProgress(nil, 0)},
+			data); err != nil {
 			return nil, fmt.Errorf("from %s: %w", src.backend.Location(), err)
 		}
 		return m, nil
@@ -75,8 +78,8 @@ func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 	return nil, nil
 }
 
-// restoreManifest makes a snapshot of dst what it is elsewhere. Damaged bytes of a manifest are kept beside it: nobody can
-// tell any more whose they were.
+// restoreManifest makes a snapshot of dst what it is elsewhere. Damaged bytes of a manifest are kept beside it: nobody
+// can tell any more whose they were.
 func (r *repair) restoreManifest(ctx context.Context, from *replication, data []byte) error {
 	name := manifestName(from.m.Meta.Key)
 	if err := from.readKey(ctx); err != nil {

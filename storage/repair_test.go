@@ -22,7 +22,10 @@ type pair struct {
 
 func newPair(t *testing.T, o storage.Options) *pair {
 	t.Helper()
-	p := &pair{spool: openDir(t, o), far: openDir(t, o), child: storage.Key{Namespace: "ns", Name: "child"}, image: tinyImage()}
+	p := &pair{
+		spool: openDir(t, o), far: openDir(t, o), child: storage.Key{Namespace: "ns", Name: "child"},
+		image: tinyImage(),
+	}
 	m := storagetest.Write(t, p.spool, key, nil, p.image)
 	storagetest.Write(t, p.spool, p.child, m, p.image)
 	p.pack = objects(t, p.spool, "ns/packs/")[0]
@@ -97,7 +100,8 @@ func TestRepair(t *testing.T) {
 				if !slices.Equal(content(t, path), good) {
 					t.Errorf("%s: %s %s: it is not what it was", name, object, how)
 				}
-				if r, err := storage.Repair(t.Context(), key, spool, []*storage.Store{p.far}, nil); err != nil || len(r.Repaired) != 0 {
+				if r, err := storage.Repair(t.Context(), key, spool, []*storage.Store{p.far}, nil); err != nil ||
+					len(r.Repaired) != 0 {
 					t.Errorf("%s: repaired twice: %+v, %v", name, r, err)
 				}
 				m, err := spool.Manifest(t.Context(), key)
@@ -120,7 +124,8 @@ func TestRepairLost(t *testing.T) {
 		overwrite(t, path, bad)
 	}
 	r, err := storage.Repair(t.Context(), key, p.spool, []*storage.Store{p.far}, nil)
-	if err != nil || len(r.Repaired) != 0 || len(r.Lost) != 1 || r.Lost[0].Object != p.pack || !slices.Equal(r.Hurt, []storage.Key{p.child}) {
+	if err != nil || len(r.Repaired) != 0 || len(r.Lost) != 1 || r.Lost[0].Object != p.pack ||
+		!slices.Equal(r.Hurt, []storage.Key{p.child}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if len(objects(t, p.spool, "ns/packs/")) != 1 {
@@ -130,7 +135,8 @@ func TestRepairLost(t *testing.T) {
 	if r, err := storage.Repair(t.Context(), key, p.spool, nil, nil); err != nil || len(r.Lost) != 1 {
 		t.Errorf("a manifest that is nowhere else: %+v, %v", r, err)
 	}
-	if _, err := storage.Repair(t.Context(), storage.Key{Namespace: "ns", Name: "none"}, p.spool, nil, nil); !errors.Is(err, storage.ErrNotFound) {
+	if _, err := storage.Repair(t.Context(), storage.Key{Namespace: "ns", Name: "none"}, p.spool, nil,
+		nil); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("no such snapshot: %v", err)
 	}
 }

@@ -39,8 +39,8 @@ func (s StoreStats) DedupRatio() float64 {
 
 // Stat goes through a store and sums it up. It reads every manifest, and no pack. What is written or
 // removed meanwhile may be counted or not; so packs of a writer under way count as unreferenced, and those
-// of a snapshot that was just removed may count as missing. While a namespace has damaged manifests, packs that only they name
-// count as unreferenced.
+// of a snapshot that was just removed may count as missing. While a namespace has damaged manifests, packs that only
+// they name count as unreferenced.
 func (s *Store) Stat(ctx context.Context, o StatOptions) (StoreStats, error) {
 	c := census{store: s, have: map[string]int64{}, named: map[string]bool{}}
 	if err := c.list(ctx, o.Namespace); err != nil {

@@ -36,13 +36,15 @@ func TestStat(t *testing.T) {
 		t.Errorf("%+v, ratio %v, %v", got, got.DedupRatio(), err)
 	}
 	overwrite(t, objectPath(s, "ns/snapshots/two/manifest"), []byte("torn"))
-	if got, err = s.Stat(t.Context(), storage.StatOptions{Namespace: "ns"}); err != nil || got.Damaged != 1 || got.Snapshots != 2 {
+	if got, err = s.Stat(t.Context(), storage.StatOptions{Namespace: "ns"}); err != nil || got.Damaged != 1 ||
+		got.Snapshots != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := s.Stat(t.Context(), storage.StatOptions{Namespace: "../x"}); !errors.Is(err, storage.ErrInvalidName) {
 		t.Errorf("hostile namespace: %v", err)
 	}
-	if got, err := storagetest.NewDir(t).Stat(t.Context(), storage.StatOptions{}); err != nil || got != (storage.StoreStats{}) || got.DedupRatio() != 0 {
+	if got, err := storagetest.NewDir(t).Stat(t.Context(), storage.StatOptions{}); err != nil ||
+		got != (storage.StoreStats{}) || got.DedupRatio() != 0 {
 		t.Errorf("empty store: %+v, %v", got, err)
 	}
 }

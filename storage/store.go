@@ -36,7 +36,8 @@ type PackCache interface {
 	// ReadAt fills p with the bytes from off on of an object of size bytes, which never changes. What
 	// it does not have it gets by fetch, which is called any number of times, for any ranges of the
 	// object, while ReadAt runs. An error of fetch is returned as it is.
-	ReadAt(ctx context.Context, object string, size int64, p []byte, off int64, fetch func(ctx context.Context, p []byte, off int64) error) error
+	ReadAt(ctx context.Context, object string, size int64, p []byte, off int64,
+		fetch func(ctx context.Context, p []byte, off int64) error) error
 
 	// Drop forgets a range, which turned out to be wrong or was deleted.
 	Drop(object string, off, n int64)
@@ -66,7 +67,10 @@ type Store struct {
 // there must be one: then another one, or none, is ErrIdentity. A store of another format is refused with
 // ErrFormat. The backend stays the caller's, who closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
-	s := &Store{backend: b, log: o.Logger, codec: o.Codec, spool: o.Spool, cache: o.Cache, keyring: o.Keyring, clock: machineClock}
+	s := &Store{
+		backend: b, log: o.Logger, codec: o.Codec, spool: o.Spool, cache: o.Cache, keyring: o.Keyring,
+		clock: machineClock,
+	}
 	if o.Codec > CodecS2 {
 		return nil, fmt.Errorf("open store %s: %w: %s", b.Location(), ErrFormat, o.Codec)
 	}

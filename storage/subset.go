@@ -13,7 +13,8 @@ type Subset struct{ Part, Of int }
 // ParseSubset reads a subset as a flag names it: "2/5" is the second of five.
 func ParseSubset(s string) (Subset, error) {
 	var b Subset
-	if n, err := fmt.Sscanf(s+"\n", "%d/%d\n", &b.Part, &b.Of); n != 2 || err != nil || b.Validate() != nil || b == (Subset{}) {
+	if n, err := fmt.Sscanf(s+"\n", "%d/%d\n", &b.Part, &b.Of); n != 2 || err != nil || b.Validate() != nil ||
+		b == (Subset{}) {
 		return Subset{}, fmt.Errorf("subset %.40q: want n/t, with n from 1 to t", s)
 	}
 	return b, nil

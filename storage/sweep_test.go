@@ -91,7 +91,8 @@ func TestSweepBesideWriters(t *testing.T) {
 					failed++
 				}
 				mu.Unlock()
-				if ctx.Err() == nil && err != nil && !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, storage.ErrNotFound) {
+				if ctx.Err() == nil && err != nil && !errors.Is(err, storage.ErrUnavailable) &&
+					!errors.Is(err, storage.ErrNotFound) {
 					t.Error(err)
 				}
 				if err != nil {
@@ -130,7 +131,9 @@ func TestSweepBesideWriters(t *testing.T) {
 	}
 }
 
-func writeSlowly(ctx context.Context, s *storage.Store, k storage.Key, parent *storage.Manifest, seed uint64) (*storage.Manifest, error) {
+func writeSlowly(ctx context.Context, s *storage.Store, k storage.Key, parent *storage.Manifest,
+	seed uint64,
+) (*storage.Manifest, error) {
 	w, err := s.NewWriter(ctx, k, storage.WriterOptions{Parent: parent})
 	if err != nil {
 		return nil, err
@@ -164,7 +167,10 @@ func TestSweepKeysAndStrays(t *testing.T) {
 		t.Errorf("%+v, %v", result, err)
 	}
 	left := strings.Join(objects(t, s, "ns/"), " ")
-	for _, want := range []string{"ns/keys/", "ns/packs/", "ns/snapshots/other/manifest", "ns/snapshots/other/workingset"} {
+	for _, want := range []string{
+		"ns/keys/", "ns/packs/", "ns/snapshots/other/manifest",
+		"ns/snapshots/other/workingset",
+	} {
 		if strings.Count(left, want) != 1 {
 			t.Errorf("left: %s", left)
 		}

@@ -12,7 +12,10 @@ import (
 
 func TestWorkingSet(t *testing.T) {
 	plain := storagetest.NewDir(t)
-	for name, s := range map[string]*storage.Store{"plain": plain, "encrypted": locked(t, plain, keyDir(t, "default", hexKey(1)))} {
+	for name, s := range map[string]*storage.Store{
+		"plain":     plain,
+		"encrypted": locked(t, plain, keyDir(t, "default", hexKey(1))),
+	} {
 		k := storage.Key{Namespace: name, Name: "one"}
 		m := storagetest.Write(t, s, k, nil, storagetest.SmallImage(1))
 		if _, err := s.WorkingSet(t.Context(), m); !errors.Is(err, storage.ErrNotFound) {
@@ -57,7 +60,8 @@ func damageSet(t *testing.T, s *storage.Store, m *storage.Manifest) {
 		bad := bytes.Clone(good)
 		bad[i] ^= 1 << (i % 8)
 		overwrite(t, path, bad)
-		if _, err := s.WorkingSet(t.Context(), m); !errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrNotFound) {
+		if _, err := s.WorkingSet(t.Context(), m); !errors.Is(err, storage.ErrCorrupt) &&
+			!errors.Is(err, storage.ErrNotFound) {
 			t.Fatalf("byte %d: %v", i, err)
 		}
 	}
@@ -85,7 +89,8 @@ func TestPrefetch(t *testing.T) {
 		t.Errorf("%d reads", c.reads.Load())
 	}
 	got := make([]byte, 200000)
-	if err := r.ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil || !bytes.Equal(got, bytes.Join(image["pages.img"], nil)[:len(got)]) {
+	if err := r.ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil ||
+		!bytes.Equal(got, bytes.Join(image["pages.img"], nil)[:len(got)]) {
 		t.Errorf("read: %v", err)
 	}
 	if c.reads.Load() != 2 {

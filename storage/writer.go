@@ -21,9 +21,9 @@ import (
 // WriterOptions of a Writer.
 type WriterOptions struct {
 	// Parent is the snapshot before this one in its lineage, of the same namespace. Its digest key
-	// and its data key are inherited, unless one of the two is encrypted and the other is not. If it is in this store, and is what this store has under its key, chunks that
-	// it has are not stored again; it must then stay until Commit has returned, which fails
-	// otherwise.
+	// and its data key are inherited, unless one of the two is encrypted and the other is not. If it is in this store, and
+	// is what this store has under its key, chunks that it has are not stored again; it must then stay until Commit has
+	// returned, which fails otherwise.
 	Parent *Manifest
 
 	// Memory bounds what the writer holds, in bytes, whatever the snapshot's size: what the backend
@@ -198,8 +198,8 @@ func (w *Writer) File(name string) *FileWriter {
 	return f
 }
 
-// Expect makes room for so many chunks more, if the caller knows how many will come: appending them then takes less memory. More
-// than a snapshot may have are ErrTooManyChunks.
+// Expect makes room for so many chunks more, if the caller knows how many will come: appending them then takes less
+// memory. More than a snapshot may have are ErrTooManyChunks.
 func (f *FileWriter) Expect(chunks int) error {
 	f.w.mu.Lock()
 	defer f.w.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 // callers do not disturb each other: the last one wins.
 func Replace(path string, b []byte) error {
 	dir := filepath.Dir(path)
-	if err := renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600)); err != nil {
+	if err := renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(dir),
+		renameio.WithStaticPermissions(0o600)); err != nil {
 		return fmt.Errorf("replace %s: %w", path, err)
 	}
 	if err := syncDir(dir); err != nil {

@@ -32,7 +32,8 @@ var annotations = []string{"dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev
 const optionsType = "io.containerd.runsc.v1.options"
 
 // note stands at the head of every file that is written.
-const note = "# Written by diapause-agent install, which puts back what is changed here.\n# diapause-agent uninstall removes this file.\n"
+const note = "# Written by diapause-agent install, which puts back what is changed here.\n# diapause-agent " +
+	"uninstall removes this file.\n"
 
 // handler is what containerd shall know of each of our runtime handlers.
 func (o Options) handler() cri.Handler {
@@ -72,7 +73,8 @@ func (o Options) dropIn(main mainConfig) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	whole := merge(table{"containerd": table{"runtimes": table{"runc": table{"runtime_type": "io.containerd.runc.v2"}}}}, section)
+	whole := merge(table{"containerd": table{"runtimes": table{"runc": table{"runtime_type": "io.containerd.runc.v2"}}}},
+		section)
 	return encode(table{"version": 2, "plugins": table{pluginV2: merge(whole, o.runtimes())}})
 }
 
@@ -143,19 +145,22 @@ func (o Options) readMain() (mainConfig, error) {
 	c, err := readConfig(o.host(o.Config))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return c, fmt.Errorf("install: %s %w, for it does not exist: create it with the lines `version = 3` (2 for containerd 1.x) and `imports = [%q]`, restart containerd, and install again",
+		return c, fmt.Errorf("install: %s %w, for it does not exist: create it with the lines `version = 3` (2 for "+
+			"containerd 1.x) and `imports = [%q]`, restart containerd, and install again",
 			o.Config, errNoImport, pattern)
 	case err != nil:
 		return c, err
 	case c.Version < 2:
-		return c, fmt.Errorf("install: %s has version %d, which cannot be extended: rewrite it with `containerd config migrate` (`containerd config dump` for containerd 1.x), and install again", o.Config, c.Version)
+		return c, fmt.Errorf("install: %s has version %d, which cannot be extended: rewrite it with `containerd config "+
+			"migrate` (`containerd config dump` for containerd 1.x), and install again", o.Config, c.Version)
 	}
 	for _, p := range c.imports(o.Config) {
 		if ok, err := filepath.Match(p, o.DropIn); err == nil && ok {
 			return c, nil
 		}
 	}
-	return c, fmt.Errorf("install: %s %w %s: write %s above its first [table] and install again; containerd need not be restarted by hand",
+	return c, fmt.Errorf("install: %s %w %s: write %s above its first [table] and install again; containerd need not "+
+		"be restarted by hand",
 		o.Config, errNoImport, o.DropIn, importsLine(c.Imports, pattern))
 }
 

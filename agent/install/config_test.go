@@ -64,7 +64,8 @@ func at(t *testing.T, from table, path ...string) any {
 
 func TestDropInVersion3(t *testing.T) {
 	o := options(t)
-	got := dropIn(t, o, map[string]string{o.Config: "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n[plugins.'io.containerd.cri.v1.runtime']\nx = 1\n"})
+	got := dropIn(t, o, map[string]string{o.Config: "version = 3\nimports = " +
+		"['/etc/containerd/conf.d/*.toml']\n[plugins.'io.containerd.cri.v1.runtime']\nx = 1\n"})
 	for _, h := range o.Handlers {
 		at := func(key ...string) any {
 			return at(t, got, append([]string{"plugins", pluginV3, "containerd", "runtimes", h}, key...)...)
@@ -87,15 +88,21 @@ func TestDropInVersion2(t *testing.T) {
 	const head = "version = 2\nimports = ['conf.d/*.toml']\n"
 	o := options(t)
 	got := dropIn(t, o, map[string]string{
-		o.Config:                            head + "[plugins.'io.containerd.grpc.v1.cri']\nfrom = 'main'\n",
-		"/etc/containerd/conf.d/other.toml": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nfrom = 'other'\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroup = true\n",
-		o.DropIn:                            "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nfrom = 'ours, old'\n",
+		o.Config: head + "[plugins.'io.containerd.grpc.v1.cri']\nfrom = 'main'\n",
+		"/etc/containerd/conf.d/other.toml": "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nfrom = " +
+			"'other'\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroup = true\n",
+		o.DropIn: "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nfrom = 'ours, old'\n",
 	})
 	if from := at(t, got, "plugins", pluginV2, "from"); from != "other" {
 		t.Errorf("the section of %q is repeated, want that of the last file", from)
 	}
 	runtimes := []string{"plugins", pluginV2, "containerd", "runtimes"}
-	for _, path := range [][]string{{"runc", "runtime_type"}, {"runc", "options", "SystemdCgroup"}, {"diapause", "runtime_path"}, {"gvisor", "runtime_path"}} {
+	for _, path := range [][]string{
+		{"runc", "runtime_type"},
+		{"runc", "options", "SystemdCgroup"},
+		{"diapause", "runtime_path"},
+		{"gvisor", "runtime_path"},
+	} {
 		at(t, got, append(runtimes, path...)...)
 	}
 }
@@ -106,11 +113,23 @@ func TestReadMainSaysWhatToWrite(t *testing.T) {
 		kind   error
 		want   []string
 	}{
-		"missing":       {"", errNoImport, []string{"/etc/containerd/config.toml", "does not exist", "version = 3", `imports = ["/etc/containerd/conf.d/*.toml"]`}},
-		"no imports":    {"version = 3\n", errNoImport, []string{`imports = ["/etc/containerd/conf.d/*.toml"]`, "above its first [table]"}},
-		"other imports": {"version = 2\nimports = ['/etc/other/*.toml']\n", errNoImport, []string{`imports = ["/etc/other/*.toml", "/etc/containerd/conf.d/*.toml"]`}},
-		"version 1":     {"[plugins]\n", nil, []string{"version 0", "containerd config migrate"}},
-		"no TOML":       {"version = \n", nil, []string{"/etc/containerd/config.toml"}},
+		"missing": {
+			"", errNoImport,
+			[]string{
+				"/etc/containerd/config.toml", "does not exist", "version = 3",
+				`imports = ["/etc/containerd/conf.d/*.toml"]`,
+			},
+		},
+		"no imports": {
+			"version = 3\n", errNoImport,
+			[]string{`imports = ["/etc/containerd/conf.d/*.toml"]`, "above its first [table]"},
+		},
+		"other imports": {
+			"version = 2\nimports = ['/etc/other/*.toml']\n", errNoImport,
+			[]string{`imports = ["/etc/other/*.toml", "/etc/containerd/conf.d/*.toml"]`},
+		},
+		"version 1": {"[plugins]\n", nil, []string{"version 0", "containerd config migrate"}},
+		"no TOML":   {"version = \n", nil, []string{"/etc/containerd/config.toml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t)

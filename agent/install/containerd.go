@@ -106,7 +106,8 @@ func (o Options) wait(ctx context.Context, well func(map[string]cri.Handler) boo
 		select {
 		case <-ctx.Done():
 			if err == nil {
-				err = fmt.Errorf("its runtime handlers do not follow %s: look for a later import that takes the handlers' place, and into containerd's log", o.DropIn)
+				err = fmt.Errorf("its runtime handlers do not follow %s: look for a later import that takes the handlers' "+
+					"place, and into containerd's log", o.DropIn)
 			}
 			return fmt.Errorf("%w %s after its restart: %w", errNotRead, bound, err)
 		case <-time.After(restartPoll):

@@ -122,7 +122,8 @@ func lock(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("install: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("install: another installation works on %s: wait for its end and try again: %w", dir, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("install: another installation works on %s: wait for its end and try again: %w",
+			dir, err), f.Close())
 	}
 	return f, nil
 }

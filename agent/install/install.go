@@ -111,7 +111,8 @@ func Uninstall(ctx context.Context, o Options, force bool) error {
 		return err
 	}
 	if len(pods) > 0 {
-		o.Logger.Warn("programs are left to the pods that run: uninstall again when they have ended", "dir", o.Dir, "pods", pods)
+		o.Logger.Warn("programs are left to the pods that run: uninstall again when they have ended", "dir", o.Dir, "pods",
+			pods)
 		return nil
 	}
 	return o.removePrograms()

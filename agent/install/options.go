@@ -61,7 +61,8 @@ func (o Options) validate() error {
 		"containerd's configuration": o.Config, "drop-in": o.DropIn, "containerd's socket": o.Socket,
 	} {
 		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
-			return fmt.Errorf("install: %s %q: want an absolute path without '.', '..' and doubled or trailing slashes", what, path)
+			return fmt.Errorf("install: %s %q: want an absolute path without '.', '..' and doubled or trailing slashes", what,
+				path)
 		}
 	}
 	if o.Dir == "/" {

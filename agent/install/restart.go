@@ -35,7 +35,8 @@ func (o Options) Restarter(how string) (func(context.Context) error, error) {
 	case how == RestartSignal:
 		return func(ctx context.Context) error { return terminate(ctx, o.host(o.Socket)) }, nil
 	case len(args) == 0:
-		return nil, fmt.Errorf("way of restarting containerd: want %s, %s or a command of the host, as systemctl restart containerd", RestartNone, RestartSignal)
+		return nil, fmt.Errorf("way of restarting containerd: want %s, %s or a command of the host, as systemctl restart "+
+			"containerd", RestartNone, RestartSignal)
 	}
 	return func(ctx context.Context) error { return runOnHost(ctx, o.Host, args) }, nil
 }
@@ -111,7 +112,10 @@ func listener(ctx context.Context, socket string) (int, error) {
 	}
 	var cred *unix.Ucred
 	var credErr error
-	err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+			unix.SO_PEERCRED)
+	})
 	if err := errors.Join(err, credErr); err != nil {
 		return 0, fmt.Errorf("who listens on %s: %w", socket, err)
 	}

@@ -68,7 +68,8 @@ func (c *Cluster) servePod(ctx context.Context, r reconcile.Request) (reconcile.
 		return reconcile.Result{}, c.close(a)
 	case len(id) > maxID:
 		a.id = id[:maxID]
-		why := fmt.Sprintf("the value of %s has %d bytes: write at most %d", podsnapshotv1.AnnotationCheckpoint, len(id), maxID)
+		why := fmt.Sprintf("the value of %s has %d bytes: write at most %d", podsnapshotv1.AnnotationCheckpoint, len(id),
+			maxID)
 		return retryConflict(client.IgnoreNotFound(a.failed(ctx, id, why)))
 	case s.ID == id:
 		a.uid = string(pod.UID)
@@ -100,7 +101,10 @@ func (a *askedByAnnotation) take(ctx context.Context, _ *corev1.Pod) error {
 }
 
 func (a *askedByAnnotation) complete(ctx context.Context, k snapshot.Key) error {
-	return a.write(ctx, "", Status{ID: a.id, State: StateComplete, Snapshot: k.Name, Message: fmt.Sprintf("PodSnapshot %s was made", k)})
+	return a.write(ctx, "", Status{
+		ID: a.id, State: StateComplete, Snapshot: k.Name,
+		Message: fmt.Sprintf("PodSnapshot %s was made", k),
+	})
 }
 
 func (a *askedByAnnotation) fail(ctx context.Context, why string) error {

@@ -57,7 +57,8 @@ func TestAnnotation(t *testing.T) {
 		if err := api.client.Get(t.Context(), keyOf(s), s); err != nil {
 			t.Fatal(err)
 		}
-		if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
+		if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+			podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
 			t.Error(err)
 		}
 		names = append(names, a.Snapshot)
@@ -114,7 +115,10 @@ func TestAnnotationFailsOnce(t *testing.T) {
 
 // TestAnnotationKilled: the next agent ends what a killed one left.
 func TestAnnotationKilled(t *testing.T) {
-	for at, want := range map[step]kube.State{stepAccept: kube.StateComplete, stepCapture: kube.StateFailed, stepReplicate: kube.StateComplete} {
+	for at, want := range map[step]kube.State{
+		stepAccept: kube.StateComplete, stepCapture: kube.StateFailed,
+		stepReplicate: kube.StateComplete,
+	} {
 		t.Run(string(at), func(t *testing.T) {
 			w := newWorld(t)
 			node := w.node("a")
@@ -156,15 +160,18 @@ func TestLocalDoor(t *testing.T) {
 		"lonely":   {nil, podsnapshotv1.NoPolicy},
 	} {
 		pod := w.pod(node, name, func(p *corev1.Pod) { p.Labels = c.labels })
-		if _, err := r.node.Checkpoint(t.Context(), t.Context(), agent.CheckpointOptions{Target: string(pod.UID), Name: "by-hand-" + name}); err != nil {
+		if _, err := r.node.Checkpoint(t.Context(), t.Context(),
+			agent.CheckpointOptions{Target: string(pod.UID), Name: "by-hand-" + name}); err != nil {
 			t.Fatal(err)
 		}
 		s := w.snapshot("by-hand-" + name)
 		until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
-			return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable)
+			return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+				podsnapshotv1.ReasonAllSnapshotsAvailable)
 		})
 		w.replicated(s)
-		if s.Spec.PolicyName != c.want || s.Annotations[podsnapshotv1.AnnotationOriginPod] != name || s.Annotations[podsnapshotv1.AnnotationSpecHash] == "" {
+		if s.Spec.PolicyName != c.want || s.Annotations[podsnapshotv1.AnnotationOriginPod] != name ||
+			s.Annotations[podsnapshotv1.AnnotationSpecHash] == "" {
 			t.Errorf("PodSnapshot %+v", s)
 		}
 		w.event(pod, corev1.EventTypeNormal, "by-hand-"+name)
@@ -218,7 +225,8 @@ func TestNameTaken(t *testing.T) {
 	d := w.disks[node]
 	key := snapshot.Key{Namespace: w.ns, Name: s.Name}
 	d.journal["r2"] = agent.Request{
-		ID: "r2", SnapshotUID: "another", Key: key, Pod: refOf(pod), Stage: agent.StageFailed, Error: "the agent ended", Created: time.Now(),
+		ID: "r2", SnapshotUID: "another", Key: key, Pod: refOf(pod), Stage: agent.StageFailed, Error: "the agent ended",
+		Created: time.Now(),
 	}
 	d.order = append(d.order, "r2")
 	delete(d.spool, key) // replicated, and evicted
@@ -227,7 +235,8 @@ func TestNameTaken(t *testing.T) {
 	if err := api.client.Get(t.Context(), keyOf(s), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
+	if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+		podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
 		t.Error(err)
 	}
 }

@@ -57,7 +57,8 @@ func TestConflict(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					if conflicts++; conflicts%2 == 1 {
-						patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"`+strings.Repeat("x", conflicts)+`"}}}`))
+						patch := client.RawPatch(types.MergePatchType,
+							[]byte(`{"metadata":{"labels":{"touched":"`+strings.Repeat("x", conflicts)+`"}}}`))
 						if err := api.client.Patch(r.Context(), tr.DeepCopy(), patch); err != nil {
 							return nil, err
 						}

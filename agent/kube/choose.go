@@ -122,7 +122,9 @@ func wanted(pod *corev1.Pod) string {
 }
 
 // namedSnapshot returns the PodSnapshot that a pod names.
-func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start, name string) (*podsnapshotv1.PodSnapshot, error) {
+func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start,
+	name string,
+) (*podsnapshotv1.PodSnapshot, error) {
 	k := snapshot.Key{Namespace: start.Pod.Namespace, Name: name}
 	if k.Validate() != nil {
 		return nil, start.Named(name, nil)
@@ -141,7 +143,9 @@ func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start, name str
 }
 
 // newestSnapshot returns the newest PodSnapshot of a pod's group.
-func (c *Cluster) newestSnapshot(ctx context.Context, start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy) (*podsnapshotv1.PodSnapshot, error) {
+func (c *Cluster) newestSnapshot(ctx context.Context, start rules.Start,
+	policy *podsnapshotv1.PodSnapshotPolicy,
+) (*podsnapshotv1.PodSnapshot, error) {
 	all, err := c.groupOf(ctx, start.Pod, policy)
 	if err != nil {
 		return nil, err
@@ -157,18 +161,23 @@ func (c *Cluster) newestSnapshot(ctx context.Context, start rules.Start, policy 
 }
 
 // tellNearest tells on a pod that starts cold which snapshot there is that is not like it.
-func (c *Cluster) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) {
+func (c *Cluster) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy,
+	all []podsnapshotv1.PodSnapshot,
+) {
 	s, differences := start.Nearest(policy, all)
 	if s == nil {
 		return
 	}
 	c.event(refOf(start.Pod), keyOf(s), corev1.EventTypeNormal, actionRestore, fmt.Sprintf(
-		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most alike, does not fit: %s", policy.Name, keyOf(s), strings.Join(differences, "; ")))
+		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most alike, does not fit: %s",
+		policy.Name, keyOf(s), strings.Join(differences, "; ")))
 }
 
 // available checks that this node can have a snapshot, and that what is stored is what the
 // PodSnapshot says: the manifest is what counts. It returns the UID of what it has looked at.
-func (c *Cluster) available(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, location string) (uid string, err error) {
+func (c *Cluster) available(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot,
+	location string,
+) (uid string, err error) {
 	k := keyOf(s)
 	local, err := c.node.HasLocal(ctx, k)
 	if err != nil {
@@ -199,7 +208,8 @@ func genuine(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest)
 	}
 	for _, x := range facts {
 		if x.stored != x.want {
-			return rules.Refuse("what is stored is not what PodSnapshot %s says: its %s differs (%.80q stored, %.80q here)", keyOf(s), x.what, x.stored, x.want)
+			return rules.Refuse("what is stored is not what PodSnapshot %s says: its %s differs (%.80q stored, %.80q here)",
+				keyOf(s), x.what, x.stored, x.want)
 		}
 	}
 	return nil
@@ -225,7 +235,8 @@ func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Descrip
 		return agent.Description{}, err
 	}
 	if pod.Status.Phase == corev1.PodPending && len(ended(pod)) > 0 {
-		return agent.Description{}, rules.Refuse("pod %s is not running yet, its init containers have not ended: wait until they have", ref)
+		return agent.Description{}, rules.Refuse("pod %s is not running yet, its init containers have not ended: wait "+
+			"until they have", ref)
 	}
 	plan, err := c.prepareLocal(ctx, pod)
 	if err != nil {
@@ -235,7 +246,10 @@ func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Descrip
 }
 
 func (c *Cluster) description(ctx context.Context, p *rules.Plan) agent.Description {
-	return agent.Description{Cluster: c.identityOrNone(ctx), ServiceAccount: p.ServiceAccount, Group: p.Group, SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop}
+	return agent.Description{
+		Cluster: c.identityOrNone(ctx), ServiceAccount: p.ServiceAccount, Group: p.Group,
+		SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop,
+	}
 }
 
 // Changed implements agent.Cluster.

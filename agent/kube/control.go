@@ -37,7 +37,8 @@ func watched() []client.Object {
 
 // control sets up the controllers.
 func (c *Cluster) control() error {
-	err := c.mgr.GetFieldIndexer().IndexField(context.Background(), &podsnapshotv1.PodSnapshotManualTrigger{}, targetIndex, targetOf)
+	err := c.mgr.GetFieldIndexer().IndexField(context.Background(), &podsnapshotv1.PodSnapshotManualTrigger{}, targetIndex,
+		targetOf)
 	if err != nil {
 		return fmt.Errorf("index triggers: %w", err)
 	}
@@ -68,7 +69,10 @@ func (c *Cluster) controller(k *kicker) *builder.Builder {
 
 func (c *Cluster) complete(b *builder.Builder, name string, serve reconcile.Func) error {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryMost)
-	err := b.Named(name).WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: limiter}).Complete(serve)
+	err := b.Named(name).WithOptions(controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             limiter,
+	}).Complete(serve)
 	if err != nil {
 		return fmt.Errorf("controller of %ss: %w", name, err)
 	}

@@ -206,7 +206,8 @@ func TestPodGoneAfterCapture(t *testing.T) {
 	w.start(node)
 	s := w.complete(tr)
 	if s.Spec.PolicyName != "policy" || s.Labels[podsnapshotv1.LabelSandboxNameHash] != "0a0a0a0a" ||
-		s.Annotations[podsnapshotv1.AnnotationServiceAccount] != "default" || s.Annotations[podsnapshotv1.AnnotationStorageConfig] != w.ns {
+		s.Annotations[podsnapshotv1.AnnotationServiceAccount] != "default" ||
+		s.Annotations[podsnapshotv1.AnnotationStorageConfig] != w.ns {
 		t.Errorf("PodSnapshot %+v", s)
 	}
 }

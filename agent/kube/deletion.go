@@ -75,7 +75,8 @@ func (c *Cluster) removeStored(ctx context.Context, k snapshot.Key, uid, locatio
 // deleting says in the status why a PodSnapshot is still there.
 func (c *Cluster) deleting(ctx context.Context, s *podsnapshotv1.PodSnapshot, why error) {
 	before := s.DeepCopy()
-	if !rules.SetReady(&s.Status.Conditions, s.Generation, false, podsnapshotv1.ReasonDeleting, "its data is still stored: "+why.Error()) {
+	if !rules.SetReady(&s.Status.Conditions, s.Generation, false, podsnapshotv1.ReasonDeleting,
+		"its data is still stored: "+why.Error()) {
 		return
 	}
 	if err := c.client.Status().Patch(ctx, s, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {

@@ -28,7 +28,10 @@ func (c *Cluster) controlDuties() error {
 		do   duty
 	}{
 		{c.controller(&c.unanswered).Watches(trigger, each), "unanswered-trigger", c.answerTrigger},
-		{c.controller(&c.keeper).Watches(snapshot, each).Watches(policy, handler.EnqueueRequestsFromMapFunc(c.snapshotsOf)), "kept-snapshot", c.keepSnapshot},
+		{
+			c.controller(&c.keeper).Watches(snapshot, each).Watches(policy, handler.EnqueueRequestsFromMapFunc(c.snapshotsOf)),
+			"kept-snapshot", c.keepSnapshot,
+		},
 		{c.controller(&c.policies).Watches(policy, handler.EnqueueRequestsFromMapFunc(c.policiesBeside)).
 			Watches(config, handler.EnqueueRequestsFromMapFunc(c.policiesWith)).
 			Watches(snapshot, handler.EnqueueRequestsFromMapFunc(policyName)), "policy", c.servePolicy},
@@ -79,7 +82,9 @@ func namesOf(list client.ObjectList) (out []client.ObjectKey) {
 }
 
 // listed returns the objects of a list that match, to be reconciled.
-func (c *Cluster) listed(ctx context.Context, list client.ObjectList, match func(client.Object) bool, in ...client.ListOption) (out []reconcile.Request) {
+func (c *Cluster) listed(ctx context.Context, list client.ObjectList, match func(client.Object) bool,
+	in ...client.ListOption,
+) (out []reconcile.Request) {
 	if err := c.client.List(ctx, list, in...); err != nil {
 		c.log.Warn("objects not read", "error", err)
 		return nil
@@ -102,7 +107,8 @@ func (c *Cluster) snapshotsOf(ctx context.Context, policy client.Object) []recon
 
 // policiesBeside returns the policies of a policy's namespace, itself included.
 func (c *Cluster) policiesBeside(ctx context.Context, policy client.Object) []reconcile.Request {
-	return c.listed(ctx, &podsnapshotv1.PodSnapshotPolicyList{}, func(client.Object) bool { return true }, client.InNamespace(policy.GetNamespace()))
+	return c.listed(ctx, &podsnapshotv1.PodSnapshotPolicyList{}, func(client.Object) bool { return true },
+		client.InNamespace(policy.GetNamespace()))
 }
 
 // policiesWith returns the policies that name a storage config.

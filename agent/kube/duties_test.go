@@ -75,7 +75,8 @@ func TestRetention(t *testing.T) {
 		w.replicated(&s)
 	}
 	for _, name := range made {
-		if w.stored(name) != kept[name] || (w.disks[node].manifest(snapshot.Key{Namespace: w.ns, Name: name}) != nil) != kept[name] {
+		if w.stored(name) != kept[name] ||
+			(w.disks[node].manifest(snapshot.Key{Namespace: w.ns, Name: name}) != nil) != kept[name] {
 			t.Errorf("PodSnapshot %s is there: %v; its data in the store: %v", name, kept[name], w.stored(name))
 		}
 	}
@@ -194,7 +195,8 @@ func TestDeletionOfStorageConfig(t *testing.T) {
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	w.delete(&podsnapshotv1.PodSnapshotStorageConfig{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
 	until(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) error {
-		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionFalse, podsnapshotv1.ReasonStorageConfigNotFound)
+		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionFalse,
+			podsnapshotv1.ReasonStorageConfigNotFound)
 	})
 	w.delete(s)
 	w.gone(s)
@@ -251,9 +253,10 @@ func TestTriggerOfLostNode(t *testing.T) {
 	tr := w.trigger("t", "web")
 	<-ra.boot.Done()
 	ra.kill()
-	edit(w, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: a}}, func(l *coordinationv1.Lease) {
-		l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
-	})
+	edit(w, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: a}},
+		func(l *coordinationv1.Lease) {
+			l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
+		})
 	w.start(b)
 	if got := w.failed(tr); !strings.Contains(got, "node "+a+", which was checkpointing the pod, is gone") {
 		t.Errorf("message %q", got)
@@ -280,7 +283,8 @@ func TestPolicyStatus(t *testing.T) {
 		t.Helper()
 		until(w, w.policy(name), func(p *podsnapshotv1.PodSnapshotPolicy) error {
 			c := meta.FindStatusCondition(p.Status.Conditions, podsnapshotv1.ConditionReady)
-			if c == nil || c.Status != status || c.Reason != reason || !strings.Contains(c.Message, text) || p.Status.ObservedGeneration != p.Generation {
+			if c == nil || c.Status != status || c.Reason != reason || !strings.Contains(c.Message, text) ||
+				p.Status.ObservedGeneration != p.Generation {
 				return fmt.Errorf("condition %+v", c)
 			}
 			return nil
@@ -290,7 +294,8 @@ func TestPolicyStatus(t *testing.T) {
 	storeless := w.policy("storeless")
 	storeless.Spec.StorageConfigName, storeless.Spec.Selector.MatchLabels = w.ns+"-later", map[string]string{"app": "x"}
 	w.create(storeless)
-	ready("storeless", metav1.ConditionFalse, podsnapshotv1.ReasonStorageConfigNotFound, "there is no PodSnapshotStorageConfig")
+	ready("storeless", metav1.ConditionFalse, podsnapshotv1.ReasonStorageConfigNotFound,
+		"there is no PodSnapshotStorageConfig")
 	w.create(&podsnapshotv1.PodSnapshotStorageConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-later"},
 		Spec: podsnapshotv1.PodSnapshotStorageConfigSpec{SnapshotStorageConfig: podsnapshotv1.SnapshotStorageConfig{
@@ -301,7 +306,8 @@ func TestPolicyStatus(t *testing.T) {
 	beside := w.policy("beside")
 	beside.Spec.Selector.MatchLabels = map[string]string{"tier": "y"}
 	w.create(beside)
-	ready("beside", metav1.ConditionTrue, podsnapshotv1.ReasonValid, "a pod that policy, storeless selects too is not checkpointed")
+	ready("beside", metav1.ConditionTrue, podsnapshotv1.ReasonValid,
+		"a pod that policy, storeless selects too is not checkpointed")
 	ready("policy", metav1.ConditionTrue, podsnapshotv1.ReasonValid, "a pod that beside selects too is not checkpointed")
 }
 
@@ -319,7 +325,8 @@ func TestStorageConfigStatus(t *testing.T) {
 		return nil
 	})
 	until(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) error {
-		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionFalse, podsnapshotv1.ReasonStorageConfigNotReady)
+		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionFalse,
+			podsnapshotv1.ReasonStorageConfigNotReady)
 	})
 	r.kill()
 	w.stores.fail(nil)

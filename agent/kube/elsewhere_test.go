@@ -44,7 +44,8 @@ func newUnreplicated(t *testing.T) *unreplicated {
 	u.origin = w.pod(a, "web")
 	u.s = w.complete(w.trigger("t", "web"))
 	u.waits = w.pod(b, "again", name(u.s.Name))
-	if _, err := choose(t, u.b, u.waits, enough/100); err == nil || !strings.Contains(err.Error(), "its replication has not ended") {
+	if _, err := choose(t, u.b, u.waits, enough/100); err == nil ||
+		!strings.Contains(err.Error(), "its replication has not ended") {
 		t.Fatalf("before anything failed: %v", err)
 	}
 	go func() {
@@ -71,7 +72,10 @@ func (u *unreplicated) stays(check func(*podsnapshotv1.PodSnapshot) error) {
 	until(u.world, u.s, check)
 	for i, step := range []func(){
 		func() {
-			edit(u.world, u.s, func(s *podsnapshotv1.PodSnapshot) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, "look", "again") })
+			edit(u.world, u.s, func(s *podsnapshotv1.PodSnapshot) {
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, "look",
+					"again")
+			})
 		},
 		func() {
 			u.a.kill()
@@ -94,19 +98,23 @@ func (u *unreplicated) stays(check func(*podsnapshotv1.PodSnapshot) error) {
 func TestNeverReplicated(t *testing.T) {
 	u := newUnreplicated(t)
 	u.fails("another snapshot has this name in the store", false)
-	if err := <-u.refused; !rules.Refused(err) || !strings.Contains(err.Error(), "another snapshot has this name in the store") {
+	if err := <-u.refused; !rules.Refused(err) ||
+		!strings.Contains(err.Error(), "another snapshot has this name in the store") {
 		t.Errorf("the pod that waits hears %v", err)
 	}
-	u.event(u.origin, corev1.EventTypeWarning, "can be restored on node "+u.a.name+" alone: another snapshot has this name in the store")
+	u.event(u.origin, corev1.EventTypeWarning, "can be restored on node "+u.a.name+
+		" alone: another snapshot has this name in the store")
 	u.stays(func(s *podsnapshotv1.PodSnapshot) error {
 		c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
-		if err := is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonFailed); err != nil {
+		if err := is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse,
+			podsnapshotv1.ReasonFailed); err != nil {
 			return err
 		}
 		if c.Message != "another snapshot has this name in the store" {
 			return fmt.Errorf("message %q", c.Message)
 		}
-		return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable)
+		return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+			podsnapshotv1.ReasonAllSnapshotsAvailable)
 	})
 }
 
@@ -135,7 +143,8 @@ func TestStoreInTheWay(t *testing.T) {
 	u.a.node.advance(q)
 	until(u.world, u.s, func(s *podsnapshotv1.PodSnapshot) error {
 		c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
-		if !strings.HasSuffix(c.Message, "the last attempt failed: 403: may not write") || c.Reason != podsnapshotv1.ReasonAwaitingCheckpoint {
+		if !strings.HasSuffix(c.Message, "the last attempt failed: 403: may not write") ||
+			c.Reason != podsnapshotv1.ReasonAwaitingCheckpoint {
 			return fmt.Errorf("condition %+v", c)
 		}
 		return nil
@@ -159,10 +168,12 @@ func TestNodeLocal(t *testing.T) {
 		if s.Status.StorageStatus == nil || !rules.Ready(s) {
 			return fmt.Errorf("status %+v", s.Status)
 		}
-		return is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonNodeLocal)
+		return is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse,
+			podsnapshotv1.ReasonNodeLocal)
 	}
 	until(w, s, check)
-	if _, err := choose(t, rb, w.pod(b, "other", name(s.Name)), enough); !rules.Refused(err) || !strings.Contains(err.Error(), "a disk of node "+a) {
+	if _, err := choose(t, rb, w.pod(b, "other", name(s.Name)), enough); !rules.Refused(err) ||
+		!strings.Contains(err.Error(), "a disk of node "+a) {
 		t.Errorf("elsewhere: %v", err)
 	}
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
@@ -194,7 +205,8 @@ func TestNodeLocalOnce(t *testing.T) {
 	ownDisks.Store(w.location(), w.disks[a])
 	w.start(a)
 	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
-		return is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonNodeLocal)
+		return is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse,
+			podsnapshotv1.ReasonNodeLocal)
 	})
 }
 

@@ -46,7 +46,8 @@ func TestUnused(t *testing.T) {
 	if err := w.nothingLeft(k(idle), a); err != nil {
 		t.Errorf("the one that nobody used: %v", err)
 	}
-	if err := api.client.Get(t.Context(), keyOf(used), used); err != nil || used.DeletionTimestamp != nil || !w.stored(used.Name) {
+	if err := api.client.Get(t.Context(), keyOf(used), used); err != nil || used.DeletionTimestamp != nil ||
+		!w.stored(used.Name) {
 		t.Errorf("the one that was restored from goes too: %v", err)
 	}
 

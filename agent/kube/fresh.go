@@ -67,7 +67,9 @@ func (c *Cluster) policyFor(ctx context.Context, pod *corev1.Pod) (*podsnapshotv
 }
 
 // groupOf returns the PodSnapshots that have the labels of a pod's group, and perhaps others.
-func (c *Cluster) groupOf(ctx context.Context, pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) ([]podsnapshotv1.PodSnapshot, error) {
+func (c *Cluster) groupOf(ctx context.Context, pod *corev1.Pod,
+	policy *podsnapshotv1.PodSnapshotPolicy,
+) ([]podsnapshotv1.PodSnapshot, error) {
 	labels, missing := rules.Group(policy, pod.Labels)
 	if len(missing) > 0 {
 		return nil, nil

@@ -46,7 +46,9 @@ func (c *Cluster) keepSnapshot(ctx context.Context, name client.ObjectKey) (reco
 }
 
 // policyOf returns the policy of a PodSnapshot, or nil if it is gone.
-func (c *Cluster) policyOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (*podsnapshotv1.PodSnapshotPolicy, error) {
+func (c *Cluster) policyOf(ctx context.Context,
+	s *podsnapshotv1.PodSnapshot,
+) (*podsnapshotv1.PodSnapshotPolicy, error) {
 	policy, name := new(podsnapshotv1.PodSnapshotPolicy), client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.PolicyName}
 	if err := c.client.Get(ctx, name, policy); apierrors.IsNotFound(err) {
 		return nil, nil

@@ -111,8 +111,9 @@ func New(cfg Config, node Node) (*Cluster, error) {
 		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr, stop: stop,
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("diapause"),
 		names: names.NewClock(cfg.Now), arrivals: newArrivals(),
-		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(), removals: make(chan struct{}, maxRemovals),
-		reports: make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
+		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(),
+		removals: make(chan struct{}, maxRemovals),
+		reports:  make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
 	}
 	if err := c.control(); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)

@@ -39,7 +39,8 @@ func (l *latest) newer(k snapshot.Key, cached *podsnapshotv1.PodSnapshot) *podsn
 	if cached == nil {
 		return written.DeepCopy()
 	}
-	if c, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, written.ResourceVersion); err != nil || c >= 0 {
+	if c, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, written.ResourceVersion); err != nil ||
+		c >= 0 {
 		delete(l.all, k)
 		return cached
 	}

@@ -47,8 +47,8 @@ type ledger struct {
 	unread map[string]bool // files that the disk did not give back; they are tried again when they are asked for
 }
 
-// openLedger reads what is there. A file that the disk does not give back stays, and is tried again later; one that holds no
-// entry, as after a crash of the machine, is removed.
+// openLedger reads what is there. A file that the disk does not give back stays, and is tried again later; one that
+// holds no entry, as after a crash of the machine, is removed.
 func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
@@ -60,7 +60,10 @@ func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	l := &ledger{dir: dir, log: log, all: make(map[snapshot.Key]entry), marked: make(map[mark]snapshot.Key), unread: make(map[string]bool)}
+	l := &ledger{
+		dir: dir, log: log, all: make(map[snapshot.Key]entry), marked: make(map[mark]snapshot.Key),
+		unread: make(map[string]bool),
+	}
 	for _, f := range files {
 		l.read(f)
 	}

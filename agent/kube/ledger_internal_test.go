@@ -10,8 +10,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// TestLedgerKeepsWhatCannotBeRead: an entry that the disk does not give back is not lost, and found again once it does. A
-// directory in its place is a file that nobody can read.
+// TestLedgerKeepsWhatCannotBeRead: an entry that the disk does not give back is not lost, and found again once it does.
+// A directory in its place is a file that nobody can read.
 func TestLedgerKeepsWhatCannotBeRead(t *testing.T) {
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	l, err := openLedger(dir, log)

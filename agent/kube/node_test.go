@@ -267,7 +267,10 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	}
 	m := &storage.Manifest{Meta: snapshot.Meta{
 		Key: q.Key, UID: q.SnapshotUID, Scope: q.Scope, Facts: n.factsOf(),
-		Origin: snapshot.Origin{Pod: pod.Name, PodUID: pod.UID, ServiceAccount: d.ServiceAccount, Group: d.Group, SpecHash: d.SpecHash},
+		Origin: snapshot.Origin{
+			Pod: pod.Name, PodUID: pod.UID, ServiceAccount: d.ServiceAccount, Group: d.Group,
+			SpecHash: d.SpecHash,
+		},
 	}}
 	n.disk.mu.Lock()
 	n.disk.spool[q.Key] = m
@@ -341,6 +344,7 @@ func (n *fakeNode) Manifest(_ context.Context, k snapshot.Key, location string) 
 // manifestOf returns the manifest of a request's snapshot.
 func manifestOf(q agent.Request, account, hash string) *storage.Manifest {
 	return &storage.Manifest{Meta: snapshot.Meta{
-		Key: q.Key, UID: q.SnapshotUID, Origin: snapshot.Origin{Pod: q.Pod.Name, PodUID: q.Pod.UID, ServiceAccount: account, SpecHash: hash},
+		Key: q.Key, UID: q.SnapshotUID,
+		Origin: snapshot.Origin{Pod: q.Pod.Name, PodUID: q.Pod.UID, ServiceAccount: account, SpecHash: hash},
 	}}
 }

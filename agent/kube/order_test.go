@@ -74,7 +74,8 @@ func (p *pairs) checkpoint(ctx context.Context, pod, name string) (string, error
 		if err := api.client.Get(ctx, keyOf(s), s); err != nil {
 			return err
 		}
-		return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable)
+		return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+			podsnapshotv1.ReasonAllSnapshotsAvailable)
 	})
 }
 
@@ -123,7 +124,15 @@ func TestSameSecond(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
 	p := &pairs{w: w, r: w.start(a), sdk: newSDK(w)}
-	ways := [][2]maker{{byTrigger, byTrigger}, {byTrigger, byTrigger}, {byTrigger, byTool}, {byTool, byTrigger}, {byAnnotation, byTrigger}, {byTool, byTool}, {byName, byTrigger}}
+	ways := [][2]maker{
+		{byTrigger, byTrigger},
+		{byTrigger, byTrigger},
+		{byTrigger, byTool},
+		{byTool, byTrigger},
+		{byAnnotation, byTrigger},
+		{byTool, byTool},
+		{byName, byTrigger},
+	}
 	newest := make([]string, 50)
 	hashes := make([]string, len(newest))
 	g, ctx := errgroup.WithContext(t.Context())
@@ -166,7 +175,8 @@ func TestSameSecond(t *testing.T) {
 		}
 	}
 	if n := len(newest); listed != n || chosen != n || kept != n {
-		t.Errorf("of %d pairs within one second each the second was listed first in %d, chosen in %d, kept in %d", n, listed, chosen, kept)
+		t.Errorf("of %d pairs within one second each the second was listed first in %d, chosen in %d, kept in %d", n, listed,
+			chosen, kept)
 	}
 }
 

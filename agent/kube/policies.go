@@ -45,7 +45,9 @@ func (c *Cluster) servePolicy(ctx context.Context, name client.ObjectKey) (recon
 }
 
 // setReady writes the condition Ready of a policy or a storage config.
-func (c *Cluster) setReady(ctx context.Context, o client.Object, conditions *[]metav1.Condition, observed *int64, ok bool, reason, message string) error {
+func (c *Cluster) setReady(ctx context.Context, o client.Object, conditions *[]metav1.Condition, observed *int64,
+	ok bool, reason, message string,
+) error {
 	before := o.DeepCopyObject().(client.Object)
 	changed := rules.SetReady(conditions, o.GetGeneration(), ok, reason, message)
 	if !changed && *observed == o.GetGeneration() {
@@ -81,9 +83,11 @@ func (c *Cluster) serveConfig(ctx context.Context, name client.ObjectKey) (recon
 	} else if err := c.reach(ctx, location); err != nil {
 		ok, reason, message = false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
 	} else if c.node.OwnDisk(location) {
-		message = "the store answers; it is a disk of each node's own: a snapshot is restored only on the node where it was made"
+		message = "the store answers; it is a disk of each node's own: a snapshot is restored only on the node where it " +
+			"was made"
 	}
-	if err := c.setReady(ctx, config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok, reason, message); err != nil {
+	if err := c.setReady(ctx, config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok, reason,
+		message); err != nil {
 		return reconcile.Result{}, err
 	}
 	if meta.IsStatusConditionTrue(config.Status.Conditions, podsnapshotv1.ConditionReady) {

@@ -27,7 +27,8 @@ func (c *Cluster) Remove(ctx context.Context, k snapshot.Key) (known bool, err e
 		return false, fmt.Errorf("read PodSnapshot %s: %w: %w", k, agent.ErrClusterAway, err)
 	}
 	if origin := s.Annotations[podsnapshotv1.AnnotationOriginNode]; origin != c.cfg.NodeName {
-		return true, fmt.Errorf("remove snapshot %s: %w: it was made on node %s; remove it there, or by kubectl --namespace=%s delete podsnapshot %s",
+		return true, fmt.Errorf("remove snapshot %s: %w: it was made on node %s; remove it there, or by kubectl "+
+			"--namespace=%s delete podsnapshot %s",
 			k, agent.ErrElsewhere, origin, k.Namespace, k.Name)
 	}
 	if s.DeletionTimestamp == nil {

@@ -76,7 +76,8 @@ func (r *requests) before(q agent.Request, ago time.Duration) (out []snapshot.Ke
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, h := range r.all {
-		if h.Stage != agent.StageFailed && h.turn < r.all[q.Key].turn && h.Pod.String() == q.Pod.String() && time.Since(h.since) < ago {
+		if h.Stage != agent.StageFailed && h.turn < r.all[q.Key].turn && h.Pod.String() == q.Pod.String() &&
+			time.Since(h.since) < ago {
 			out = append(out, k)
 		}
 	}

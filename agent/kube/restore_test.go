@@ -48,7 +48,10 @@ func TestChoose(t *testing.T) {
 	a, b := w.node("a"), w.node("b")
 	ra, rb := w.start(a), w.start(b)
 	w.pod(a, "web", func(p *corev1.Pod) {
-		p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"}, {Name: "side", Image: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+		p.Spec.InitContainers = []corev1.Container{
+			{Name: "init", Image: "i"},
+			{Name: "side", Image: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
+		}
 	})
 	first := w.replicated(w.complete(w.trigger("t1", "web")))
 	newest := w.replicated(w.complete(w.trigger("t2", "web")))
@@ -56,7 +59,10 @@ func TestChoose(t *testing.T) {
 		first, newest = newest, first // the tie goes to the lesser name
 	}
 	like := func(p *corev1.Pod) {
-		p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"}, {Name: "side", Image: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+		p.Spec.InitContainers = []corev1.Container{
+			{Name: "init", Image: "i"},
+			{Name: "side", Image: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
+		}
 	}
 	for i, c := range []struct {
 		node string
@@ -69,12 +75,23 @@ func TestChoose(t *testing.T) {
 		{b, rb, []func(*corev1.Pod){name(first.Name)}, first.Name},
 		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Labels[podsnapshotv1.LabelSandboxNameHash] = "other" }}, ""},
 		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Labels = nil }}, ""},
-		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" }}, "container app: image differs"},
-		{b, rb, []func(*corev1.Pod){name(first.Name), func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }}, "container app: command differs"},
+		{
+			b, rb,
+			[]func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" }},
+			"container app: image differs",
+		},
+		{
+			b, rb,
+			[]func(*corev1.Pod){name(first.Name), func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }},
+			"container app: command differs",
+		},
 		{b, rb, []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" }}, "service account differs"},
 		{b, rb, []func(*corev1.Pod){local(w.ns + "/" + first.Name)}, first.Name},
 		{b, rb, []func(*corev1.Pod){local("elsewhere/" + first.Name)}, "is of another namespace"},
-		{b, rb, []func(*corev1.Pod){local(w.ns + "/" + first.Name), func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" }}, "service account differs"},
+		{b, rb, []func(*corev1.Pod){
+			local(w.ns + "/" + first.Name),
+			func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" },
+		}, "service account differs"},
 		{b, rb, []func(*corev1.Pod){name("absent")}, "there is no PodSnapshot absent"},
 		{b, rb, []func(*corev1.Pod){name("elsewhere/" + first.Name)}, "is of another namespace"},
 		{b, rb, []func(*corev1.Pod){name("../x")}, "is of another namespace"},
@@ -86,7 +103,9 @@ func TestChoose(t *testing.T) {
 			t.Errorf("case %d: refused: %v; want %q", i, err, c.want)
 		case err == nil && got.Snapshot.Name != c.want:
 			t.Errorf("case %d: %+v, want %q", i, got, c.want)
-		case err == nil && c.want != "" && (got.Snapshot.Namespace != w.ns || got.Store != w.location() || got.Fail || len(got.Init) != 1 || got.Init[0] != "init"):
+		case err == nil && c.want != "" &&
+			(got.Snapshot.Namespace != w.ns || got.Store != w.location() || got.Fail || len(got.Init) != 1 ||
+				got.Init[0] != "init"):
 			t.Errorf("case %d: %+v", i, got)
 		}
 	}
@@ -189,7 +208,8 @@ func TestChooseFail(t *testing.T) {
 	a := w.node("a")
 	r := w.start(a)
 	fail := func(p *corev1.Pod) {
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationOnRestoreFailure, podsnapshotv1.OnRestoreFailureFail)
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationOnRestoreFailure,
+			podsnapshotv1.OnRestoreFailureFail)
 	}
 	if got, err := choose(t, r, w.pod(a, "x", name("absent"), fail), enough); err == nil || !got.Fail {
 		t.Errorf("%+v, %v", got, err)
@@ -216,7 +236,8 @@ func TestChooseWaits(t *testing.T) {
 		t.Errorf("on its node: %+v, %v", got, err)
 	}
 	far := w.pod(b, "far", name(s.Name))
-	if _, err := choose(t, rb, far, 300*time.Millisecond); err == nil || !strings.Contains(err.Error(), "is on node "+a+" only") {
+	if _, err := choose(t, rb, far, 300*time.Millisecond); err == nil ||
+		!strings.Contains(err.Error(), "is on node "+a+" only") {
 		t.Errorf("refused: %v", err)
 	}
 	type answer struct {
@@ -242,7 +263,10 @@ func TestChooseUnknownPod(t *testing.T) {
 	r := w.start(a)
 	pod := w.pod(a, "web")
 	w.complete(w.trigger("t", "web"))
-	for _, ref := range []agent.PodRef{{Namespace: w.ns, Name: "absent", UID: "x"}, {Namespace: w.ns, Name: "web", UID: "x"}} {
+	for _, ref := range []agent.PodRef{
+		{Namespace: w.ns, Name: "absent", UID: "x"},
+		{Namespace: w.ns, Name: "web", UID: "x"},
+	} {
 		if got, err := r.Choose(t.Context(), ref); err != nil || got.Snapshot.Name != "" {
 			t.Errorf("%v: %+v, %v", ref, got, err)
 		}
@@ -319,7 +343,8 @@ func TestRestored(t *testing.T) {
 		return restored(pod)
 	}
 	r.NotRestored(t.Context(), refOf(pod), k, errors.New("no memory"))
-	if c := read(); c.Status != corev1.ConditionFalse || c.Reason != podsnapshotv1.ReasonFailedToRestore || c.Message != "no memory" {
+	if c := read(); c.Status != corev1.ConditionFalse || c.Reason != podsnapshotv1.ReasonFailedToRestore ||
+		c.Message != "no memory" {
 		t.Errorf("condition %+v", c)
 	}
 	w.event(pod, corev1.EventTypeWarning, "Failed to restore the pod: no memory")
@@ -327,7 +352,8 @@ func TestRestored(t *testing.T) {
 		t.Error(err)
 	}
 	want := "Successfully restored the pod from PodSnapshot " + w.ns + "/" + s.Name
-	if c := read(); c.Status != corev1.ConditionTrue || c.Reason != podsnapshotv1.ReasonRestored || c.Message != want || c.LastTransitionTime.IsZero() {
+	if c := read(); c.Status != corev1.ConditionTrue || c.Reason != podsnapshotv1.ReasonRestored || c.Message != want ||
+		c.LastTransitionTime.IsZero() {
 		t.Errorf("condition %+v", c)
 	}
 	w.event(pod, corev1.EventTypeNormal, want)
@@ -400,16 +426,19 @@ func TestDescribe(t *testing.T) {
 	a := w.node("a")
 	r := w.start(a)
 	d, err := r.Describe(t.Context(), refOf(w.pod(a, "web")))
-	if err != nil || d.ServiceAccount != "default" || d.Store != w.location() || d.Group[podsnapshotv1.LabelSandboxNameHash] != "0a0a0a0a" || d.SpecHash == "" {
+	if err != nil || d.ServiceAccount != "default" || d.Store != w.location() ||
+		d.Group[podsnapshotv1.LabelSandboxNameHash] != "0a0a0a0a" || d.SpecHash == "" {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if d, err := r.Describe(t.Context(), agent.PodRef{Namespace: w.ns, Name: "unknown", UID: "x"}); err != nil || d.SpecHash != "" || d.Store != "" {
+	if d, err := r.Describe(t.Context(), agent.PodRef{Namespace: w.ns, Name: "unknown", UID: "x"}); err != nil ||
+		d.SpecHash != "" || d.Store != "" {
 		t.Errorf("a pod that the cluster does not know: %+v, %v", d, err)
 	}
 	early := w.pod(a, "early", func(p *corev1.Pod) {
 		p.Spec.InitContainers, p.Status.Phase = []corev1.Container{{Name: "init", Image: "i"}}, corev1.PodPending
 	})
-	if _, err := r.Describe(t.Context(), refOf(early)); err == nil || !strings.Contains(err.Error(), "init containers have not ended") {
+	if _, err := r.Describe(t.Context(), refOf(early)); err == nil ||
+		!strings.Contains(err.Error(), "init containers have not ended") {
 		t.Errorf("a pod that is still initialized: %v", err)
 	}
 }

@@ -24,7 +24,10 @@ func newScheme() *runtime.Scheme {
 
 // mapper knows the resources of these types, so that the API server need not be asked for them.
 func mapper() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion, podsnapshotv1.GroupVersion})
+	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{
+		corev1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
+		podsnapshotv1.GroupVersion,
+	})
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
@@ -32,7 +35,8 @@ func mapper() meta.RESTMapper {
 	m.Add(podsnapshotv1.GroupVersion.WithKind("PodSnapshot"), meta.RESTScopeNamespace)
 	m.Add(podsnapshotv1.GroupVersion.WithKind("PodSnapshotManualTrigger"), meta.RESTScopeNamespace)
 	m.AddSpecific(podsnapshotv1.GroupVersion.WithKind("PodSnapshotPolicy"),
-		podsnapshotv1.GroupVersion.WithResource("podsnapshotpolicies"), podsnapshotv1.GroupVersion.WithResource("podsnapshotpolicy"), meta.RESTScopeNamespace)
+		podsnapshotv1.GroupVersion.WithResource("podsnapshotpolicies"),
+		podsnapshotv1.GroupVersion.WithResource("podsnapshotpolicy"), meta.RESTScopeNamespace)
 	m.Add(podsnapshotv1.GroupVersion.WithKind("PodSnapshotStorageConfig"), meta.RESTScopeRoot)
 	return m
 }

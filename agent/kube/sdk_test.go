@@ -100,7 +100,8 @@ func (s sdk) create(ctx context.Context, name, pod string) (uid, at string, err 
 
 // list is SnapshotEngine.list: names, newest first, in the order in which the SDK has them.
 func (s sdk) list(ctx context.Context, hash string, readyOnly bool) ([]string, error) {
-	all, err := s.in("podsnapshots").List(ctx, metav1.ListOptions{LabelSelector: "agents.x-k8s.io/sandbox-name-hash=" + hash})
+	all, err := s.in("podsnapshots").List(ctx,
+		metav1.ListOptions{LabelSelector: "agents.x-k8s.io/sandbox-name-hash=" + hash})
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +132,8 @@ func (s sdk) list(ctx context.Context, hash string, readyOnly bool) ([]string, e
 // DELETE was answered with until it is gone.
 func (s sdk) remove(ctx context.Context, name string) error {
 	var deleted metav1.PartialObjectMetadata // without a resource version where the answer is a Status
-	answer, err := api.Client.Discovery().RESTClient().Delete().AbsPath("apis", group.Group, group.Version, "namespaces", s.w.ns, "podsnapshots", name).DoRaw(ctx)
+	answer, err := api.Client.Discovery().RESTClient().Delete().AbsPath("apis", group.Group, group.Version, "namespaces",
+		s.w.ns, "podsnapshots", name).DoRaw(ctx)
 	if err == nil {
 		err = json.Unmarshal(answer, &deleted)
 	}

@@ -53,7 +53,8 @@ func (c *Cluster) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 		case !ready:
 			return nil // published has it come back here
 		case out == runsOn:
-			return c.refuse(ctx, a, pod, fmt.Sprintf("PodSnapshot %s was made, but the pod was not stopped and runs on: %s", k, why))
+			return c.refuse(ctx, a, pod, fmt.Sprintf("PodSnapshot %s was made, but the pod was not stopped and runs on: %s", k,
+				why))
 		}
 		return c.answer(a, a.complete(ctx, k))
 	case underWay:
@@ -62,8 +63,8 @@ func (c *Cluster) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 	return c.takeUp(ctx, a, pod)
 }
 
-// published reports whether the PodSnapshot of a checkpoint that has succeeded is Ready, or why it will never be. Else it
-// has the PodSnapshot looked at, after which whoever asked is looked at again.
+// published reports whether the PodSnapshot of a checkpoint that has succeeded is Ready, or why it will never be. Else
+// it has the PodSnapshot looked at, after which whoever asked is looked at again.
 func (c *Cluster) published(ctx context.Context, k snapshot.Key) (ready bool, lost string, err error) {
 	s, err := c.podSnapshot(ctx, k)
 	switch {
@@ -109,7 +110,8 @@ func (c *Cluster) beganFor(ctx context.Context, a asked) (snapshot.Key, error) {
 func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 	switch {
 	case pod == nil && a.taken() != "":
-		return c.refuse(ctx, a, nil, fmt.Sprintf("pod %s/%s was gone before it was checkpointed", a.asker().namespace, a.podName()))
+		return c.refuse(ctx, a, nil, fmt.Sprintf("pod %s/%s was gone before it was checkpointed", a.asker().namespace,
+			a.podName()))
 	case pod == nil:
 		return nil // it is on another node
 	case c.orders.busy(string(pod.UID)):
@@ -140,7 +142,8 @@ func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 func (c *Cluster) refuse(ctx context.Context, a asked, pod *corev1.Pod, why string) error {
 	err := a.fail(ctx, why)
 	if err == nil && pod != nil {
-		c.event(refOf(pod), a.asker().about(), corev1.EventTypeWarning, actionCheckpoint, fmt.Sprintf("Failed to checkpoint the pod: %s", why))
+		c.event(refOf(pod), a.asker().about(), corev1.EventTypeWarning, actionCheckpoint,
+			fmt.Sprintf("Failed to checkpoint the pod: %s", why))
 	}
 	return c.answer(a, err)
 }
@@ -186,7 +189,9 @@ func (c *Cluster) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, er
 type list func(context.Context, client.ObjectList, ...client.ListOption) error
 
 // rulesOf returns the policies of a namespace, and how to find the storage configs that they name.
-func (c *Cluster) rulesOf(ctx context.Context, namespace string, read list) ([]podsnapshotv1.PodSnapshotPolicy, rules.Find, error) {
+func (c *Cluster) rulesOf(ctx context.Context, namespace string,
+	read list,
+) ([]podsnapshotv1.PodSnapshotPolicy, rules.Find, error) {
 	var policies podsnapshotv1.PodSnapshotPolicyList
 	if err := read(ctx, &policies, client.InNamespace(namespace)); err != nil {
 		return nil, nil, fmt.Errorf("read policies of namespace %s: %w", namespace, err)

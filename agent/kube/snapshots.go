@@ -190,7 +190,8 @@ func (c *Cluster) planOf(ctx context.Context, q agent.Request) (*rules.Plan, err
 	}
 	o := m.Meta.Origin
 	return &rules.Plan{
-		Policy: podsnapshotv1.NoPolicy, Store: q.Store, ServiceAccount: o.ServiceAccount, SpecHash: o.SpecHash, Group: o.Group,
+		Policy: podsnapshotv1.NoPolicy, Store: q.Store, ServiceAccount: o.ServiceAccount, SpecHash: o.SpecHash,
+		Group: o.Group,
 	}, nil
 }
 
@@ -233,7 +234,8 @@ func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 	if was || !rules.Ready(s) {
 		return nil
 	}
-	c.event(e.Pod, k, corev1.EventTypeNormal, actionCheckpoint, fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
+	c.event(e.Pod, k, corev1.EventTypeNormal, actionCheckpoint,
+		fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
 	return c.correct(ctx, s, q.Store)
 }
 
@@ -257,9 +259,11 @@ func (c *Cluster) tellBad(s *podsnapshotv1.PodSnapshot) {
 	e, _ := c.ledger.get(keyOf(s))
 	switch why := rules.NotInStore(s); {
 	case rules.Lost(s) && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint):
-		c.event(e.Pod, keyOf(s), corev1.EventTypeWarning, actionCheckpoint, fmt.Sprintf("PodSnapshot %s is lost: %s", keyOf(s), rules.WhyNotReady(s)))
+		c.event(e.Pod, keyOf(s), corev1.EventTypeWarning, actionCheckpoint,
+			fmt.Sprintf("PodSnapshot %s is lost: %s", keyOf(s), rules.WhyNotReady(s)))
 	case !rules.Lost(s) && why != "":
-		c.event(e.Pod, keyOf(s), corev1.EventTypeWarning, actionCheckpoint, fmt.Sprintf("PodSnapshot %s can be restored on node %s alone: %s", keyOf(s), c.cfg.NodeName, why))
+		c.event(e.Pod, keyOf(s), corev1.EventTypeWarning, actionCheckpoint,
+			fmt.Sprintf("PodSnapshot %s can be restored on node %s alone: %s", keyOf(s), c.cfg.NodeName, why))
 	}
 }
 
@@ -284,7 +288,8 @@ func (c *Cluster) correct(ctx context.Context, s *podsnapshotv1.PodSnapshot, loc
 		return fmt.Errorf("manifest of %s: %w", keyOf(s), err)
 	}
 	before, facts := s.DeepCopy(), m.Meta.Facts
-	if s.Annotations[podsnapshotv1.AnnotationRunscVersion] == facts.RunscVersion && s.Annotations[podsnapshotv1.AnnotationArchitecture] == facts.Architecture {
+	if s.Annotations[podsnapshotv1.AnnotationRunscVersion] == facts.RunscVersion &&
+		s.Annotations[podsnapshotv1.AnnotationArchitecture] == facts.Architecture {
 		return nil
 	}
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, podsnapshotv1.AnnotationRunscVersion, facts.RunscVersion)

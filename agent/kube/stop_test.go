@@ -35,13 +35,17 @@ func (w *world) ranOn(message, why string) {
 	if len(all) != 1 {
 		w.t.Fatalf("%d PodSnapshots, message %q", len(all), message)
 	}
-	for _, want := range []string{"PodSnapshot " + w.ns + "/" + all[0].Name + " was made", "was not stopped and runs on", why} {
+	for _, want := range []string{
+		"PodSnapshot " + w.ns + "/" + all[0].Name + " was made", "was not stopped and runs on",
+		why,
+	} {
 		if !strings.Contains(message, want) {
 			w.t.Errorf("message %q, want %q", message, want)
 		}
 	}
 	w.replicated(&all[0])
-	if err := is(all[0].Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
+	if err := is(all[0].Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+		podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
 		w.t.Error(err)
 	}
 }

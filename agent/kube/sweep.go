@@ -155,7 +155,8 @@ func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key,
 		}
 	}
 	r, err := s.node.SweepStore(ctx, s.store)
-	s.log.Info("store swept", "unnamed", len(picked), "removed", s.removed, "failed", s.failed, "more", last != snapshot.Key{},
+	s.log.Info("store swept", "unnamed", len(picked), "removed", s.removed, "failed", s.failed, "more",
+		last != snapshot.Key{},
 		"packs", r.Deleted, "bytes", r.Bytes, "took", time.Since(began))
 	return last, err
 }
@@ -217,7 +218,8 @@ func (s *sweep) look(ctx context.Context, e storage.Entry) error {
 	}
 	s.removed++
 	o := m.Meta.Origin
-	log.Info("snapshot removed that no PodSnapshot names", "uid", m.Meta.UID, "created", m.Meta.Created, "pod", e.Key.Namespace+"/"+o.Pod, "node", o.Node)
+	log.Info("snapshot removed that no PodSnapshot names", "uid", m.Meta.UID, "created", m.Meta.Created, "pod",
+		e.Key.Namespace+"/"+o.Pod, "node", o.Node)
 	return nil
 }
 
@@ -225,7 +227,8 @@ func (s *sweep) look(ctx context.Context, e storage.Entry) error {
 // server.
 func (s *sweep) wanted(ctx context.Context, m *snapshot.Meta) (why string, err error) {
 	var of podsnapshotv1.PodSnapshotList // a Get is answered with NotFound even where the kind is not defined
-	if err := s.live.List(ctx, &of, client.InNamespace(m.Namespace), client.MatchingFields{metav1.ObjectNameField: m.Name}); err != nil {
+	if err := s.live.List(ctx, &of, client.InNamespace(m.Namespace),
+		client.MatchingFields{metav1.ObjectNameField: m.Name}); err != nil {
 		return "", fmt.Errorf("look for PodSnapshot %s: %w", m.Key, err)
 	}
 	if len(of.Items) > 0 {

@@ -152,16 +152,20 @@ func (w *world) leads() {
 func TestSweep(t *testing.T) {
 	w := newWorld(t)
 	a, silent := w.node("a"), w.node("silent")
-	edit(w, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: silent}}, func(l *coordinationv1.Lease) {
-		l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
-	})
+	edit(w, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: silent}},
+		func(l *coordinationv1.Lease) {
+			l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
+		})
 	s, root := w.realStore()
 	w.start(a, func(_ *fakeNode, c *kube.Config) { c.OrphanAge = 200 * time.Millisecond })
 	w.leads()
 
 	id, key := clusterID(t), func(name string) snapshot.Key { return snapshot.Key{Namespace: w.ns, Name: name} }
 	put := func(k snapshot.Key, cluster, node string, made time.Time) {
-		w.store(s, snapshot.Meta{Key: k, UID: k.Name, Created: made, Origin: snapshot.Origin{Pod: "web", Node: node, Cluster: cluster}})
+		w.store(s, snapshot.Meta{
+			Key: k, UID: k.Name, Created: made,
+			Origin: snapshot.Origin{Pod: "web", Node: node, Cluster: cluster},
+		})
 	}
 	named := w.snapshot("b-named")
 	named.Spec.PolicyName = "policy"
@@ -177,7 +181,10 @@ func TestSweep(t *testing.T) {
 	put(key("y-orphan"), id, a, time.Now())
 	put(gone, id, "no-such-node", time.Now()) // the last one that a sweep looks at
 
-	stay := []snapshot.Key{key("b-named"), key("c-foreign"), key("d-of-none"), key("e-left"), key("f-silent"), key("g-damaged")}
+	stay := []snapshot.Key{
+		key("b-named"), key("c-foreign"), key("d-of-none"), key("e-left"), key("f-silent"),
+		key("g-damaged"),
+	}
 	swept := func(want ...snapshot.Key) {
 		t.Helper()
 		if err := w.eventually(func(ctx context.Context) error { return has(ctx, s, want...) }); err != nil {
@@ -214,7 +221,8 @@ func TestSweepNeedsTheAPI(t *testing.T) {
 	w.start(a, func(_ *fakeNode, c *kube.Config) {
 		c.OrphanAge = 200 * time.Millisecond
 		c.RestConfig.Wrap(failing(func(u *url.URL) bool {
-			if !strings.HasSuffix(u.Path, "/namespaces/"+w.ns+"/podsnapshots") || u.Query().Get("fieldSelector") != "metadata.name=orphan" {
+			if !strings.HasSuffix(u.Path, "/namespaces/"+w.ns+"/podsnapshots") ||
+				u.Query().Get("fieldSelector") != "metadata.name=orphan" {
 				return false
 			}
 			select {
@@ -226,7 +234,10 @@ func TestSweepNeedsTheAPI(t *testing.T) {
 	})
 	w.leads()
 	k := snapshot.Key{Namespace: w.ns, Name: "orphan"}
-	w.store(s, snapshot.Meta{Key: k, UID: "u", Created: time.Now(), Origin: snapshot.Origin{Pod: "web", Node: a, Cluster: clusterID(t)}})
+	w.store(s, snapshot.Meta{
+		Key: k, UID: "u", Created: time.Now(),
+		Origin: snapshot.Origin{Pod: "web", Node: a, Cluster: clusterID(t)},
+	})
 	for range 3 { // so that two sweeps have come past it
 		<-asked
 	}
@@ -245,7 +256,10 @@ func TestSweepOwnDisk(t *testing.T) {
 	w.leads()
 	k, made := snapshot.Key{Namespace: w.ns, Name: "orphan"}, time.Now()
 	for _, s := range []*storage.Store{shared, s} {
-		w.store(s, snapshot.Meta{Key: k, UID: "u", Created: made, Origin: snapshot.Origin{Pod: "web", Node: b, Cluster: clusterID(t)}})
+		w.store(s, snapshot.Meta{
+			Key: k, UID: "u", Created: made,
+			Origin: snapshot.Origin{Pod: "web", Node: b, Cluster: clusterID(t)},
+		})
 	}
 	ownDisks.Store("dir:"+root, w.disks[b])
 	w.start(b, func(_ *fakeNode, c *kube.Config) { c.OrphanAge = 200 * time.Millisecond })

@@ -30,29 +30,35 @@ func TestTrigger(t *testing.T) {
 	pod := w.pod(node, "web")
 	tr := w.trigger("t", "web")
 	s := w.complete(tr)
-	if tr.Status.Conditions[0].LastTransitionTime.IsZero() || tr.Status.NodeName != node || tr.Status.PodUID != string(pod.UID) {
+	if tr.Status.Conditions[0].LastTransitionTime.IsZero() || tr.Status.NodeName != node ||
+		tr.Status.PodUID != string(pod.UID) {
 		t.Errorf("status %+v", tr.Status)
 	}
-	if s.Spec.PolicyName != "policy" || s.Labels[podsnapshotv1.LabelSandboxNameHash] != "0a0a0a0a" || len(s.OwnerReferences) > 0 {
+	if s.Spec.PolicyName != "policy" || s.Labels[podsnapshotv1.LabelSandboxNameHash] != "0a0a0a0a" ||
+		len(s.OwnerReferences) > 0 {
 		t.Errorf("PodSnapshot %+v", s)
 	}
 	for k, want := range map[string]string{
-		podsnapshotv1.AnnotationOriginPod: "web", podsnapshotv1.AnnotationOriginNode: node, podsnapshotv1.AnnotationServiceAccount: "default",
-		podsnapshotv1.AnnotationRunscVersion: "r1", podsnapshotv1.AnnotationArchitecture: "amd64", podsnapshotv1.AnnotationTrigger: "t",
+		podsnapshotv1.AnnotationOriginPod: "web", podsnapshotv1.AnnotationOriginNode: node,
+		podsnapshotv1.AnnotationServiceAccount: "default",
+		podsnapshotv1.AnnotationRunscVersion:   "r1", podsnapshotv1.AnnotationArchitecture: "amd64",
+		podsnapshotv1.AnnotationTrigger:       "t",
 		podsnapshotv1.AnnotationStorageConfig: w.ns, podsnapshotv1.AnnotationSnapshotUID: "s-" + s.Name,
 	} {
 		if got := s.Annotations[k]; got != want {
 			t.Errorf("annotation %s is %q, want %q", k, got, want)
 		}
 	}
-	if s.Annotations[podsnapshotv1.AnnotationSpecHash] == "" || s.Annotations[podsnapshotv1.AnnotationDistilledSpec] == "" {
+	if s.Annotations[podsnapshotv1.AnnotationSpecHash] == "" ||
+		s.Annotations[podsnapshotv1.AnnotationDistilledSpec] == "" {
 		t.Errorf("annotations %q", s.Annotations)
 	}
 	w.replicated(s)
 	if got, want := s.Status.StorageStatus.GCS.ObservedGCSPath, w.location()+"/"+w.ns+"/snapshots/"+s.Name; got != want {
 		t.Errorf("stored at %s, want %s", got, want)
 	}
-	if err := is(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded); err != nil {
+	if err := is(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue,
+		podsnapshotv1.ReasonSucceeded); err != nil {
 		t.Error(err)
 	}
 	w.event(pod, corev1.EventTypeNormal, "Successfully checkpointed the pod to PodSnapshot "+w.ns+"/"+s.Name)
@@ -65,7 +71,8 @@ func TestTriggerRefused(t *testing.T) {
 	w.start(node, func(n *fakeNode, _ *kube.Config) {
 		n.at = func(_ context.Context, s step, o agent.CheckpointOptions) error {
 			if s == stepAccept {
-				return fmt.Errorf("pod %s: %w: run it with the runtime handler of that type", podByUID(o.Target), cri.ErrOtherRuntime)
+				return fmt.Errorf("pod %s: %w: run it with the runtime handler of that type", podByUID(o.Target),
+					cri.ErrOtherRuntime)
 			}
 			return nil
 		}
@@ -81,22 +88,37 @@ func TestTriggerRefused(t *testing.T) {
 	w.deletePod("deleted")
 	t.Cleanup(func() {
 		deleted.Finalizers = nil
-		api.client.Patch(context.Background(), deleted, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		api.client.Patch(context.Background(), deleted,
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	})
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
 		want string
 	}{
-		"absent":    {nil, "there is no pod " + w.ns + "/absent: name a pod of namespace " + w.ns + " that runs"},
-		"unplaced":  {w.pod("", "unplaced", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), "pod " + w.ns + "/unplaced is not running, it has no node yet"},
-		"pending":   {w.pod(node, "pending", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), "is not running yet (Pending)"},
-		"ended":     {w.pod(node, "ended", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), "is not running, it has ended (Failed)"},
-		"deleted":   {deleted, "is being deleted"},
-		"runtime":   {w.pod(node, "runtime"), "runs under another runtime: run it with the runtime handler"},
-		"lonely":    {w.pod(node, "lonely", labels(map[string]string{"app": "x"})), "no PodSnapshotPolicy of namespace " + w.ns + " selects pod"},
-		"several":   {w.pod(node, "several", labels(map[string]string{"app": "web", "twice": "yes", hash: "a"})), "several PodSnapshotPolicies select pod " + w.ns + "/several: policy, twice"},
+		"absent": {nil, "there is no pod " + w.ns + "/absent: name a pod of namespace " + w.ns + " that runs"},
+		"unplaced": {w.pod("", "unplaced", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), "pod " + w.ns +
+			"/unplaced is not running, it has no node yet"},
+		"pending": {
+			w.pod(node, "pending", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }),
+			"is not running yet (Pending)",
+		},
+		"ended": {
+			w.pod(node, "ended", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+			"is not running, it has ended (Failed)",
+		},
+		"deleted": {deleted, "is being deleted"},
+		"runtime": {w.pod(node, "runtime"), "runs under another runtime: run it with the runtime handler"},
+		"lonely": {w.pod(node, "lonely", labels(map[string]string{"app": "x"})), "no PodSnapshotPolicy of namespace " +
+			w.ns + " selects pod"},
+		"several": {
+			w.pod(node, "several", labels(map[string]string{"app": "web", "twice": "yes", hash: "a"})),
+			"several PodSnapshotPolicies select pod " + w.ns + "/several: policy, twice",
+		},
 		"ungrouped": {w.pod(node, "ungrouped", labels(map[string]string{"app": "web"})), "lacks the label " + hash},
-		"storeless": {w.pod(node, "storeless", labels(map[string]string{"app": "storeless", hash: "a"})), "names the PodSnapshotStorageConfig gone, which does not exist"},
+		"storeless": {
+			w.pod(node, "storeless", labels(map[string]string{"app": "storeless", hash: "a"})),
+			"names the PodSnapshotStorageConfig gone, which does not exist",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := w.failed(w.trigger(name, name)); !strings.Contains(got, c.want) {
@@ -220,7 +242,8 @@ func TestPodDeletedAtOnce(t *testing.T) {
 	w.start(node, replicate.set)
 	w.pod(node, "web")
 	s := w.complete(w.trigger("t", "web"))
-	if err := is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonAwaitingCheckpoint); err != nil {
+	if err := is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse,
+		podsnapshotv1.ReasonAwaitingCheckpoint); err != nil {
 		t.Error(err)
 	}
 	w.deletePod("web")

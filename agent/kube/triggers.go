@@ -70,7 +70,8 @@ func retryConflict(err error) (reconcile.Result, error) {
 // firstTrigger returns the name of the trigger whose turn it is for a pod; empty: there is none.
 func (c *Cluster) firstTrigger(ctx context.Context, pod agent.PodRef) (string, error) {
 	var all podsnapshotv1.PodSnapshotManualTriggerList
-	if err := c.client.List(ctx, &all, client.InNamespace(pod.Namespace), client.MatchingFields{targetIndex: pod.String()}); err != nil {
+	if err := c.client.List(ctx, &all, client.InNamespace(pod.Namespace),
+		client.MatchingFields{targetIndex: pod.String()}); err != nil {
 		return "", fmt.Errorf("read triggers of pod %s: %w", pod, err)
 	}
 	waiting := all.Items[:0]
@@ -101,7 +102,8 @@ func (c *Cluster) triggersOf(ctx context.Context, o client.Object) []reconcile.R
 		pod = targetOf(t)[0]
 	}
 	var all podsnapshotv1.PodSnapshotManualTriggerList
-	if err := c.client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.MatchingFields{targetIndex: pod}); err != nil {
+	if err := c.client.List(ctx, &all, client.InNamespace(o.GetNamespace()),
+		client.MatchingFields{targetIndex: pod}); err != nil {
 		c.log.Warn("triggers not read", "pod", pod, "error", err)
 		return nil
 	}
@@ -150,7 +152,9 @@ func (a *askedByTrigger) write(ctx context.Context, change func(*podsnapshotv1.P
 	return writeTrigger(ctx, a.c.client, a.t, change)
 }
 
-func writeTrigger(ctx context.Context, c client.Client, t *podsnapshotv1.PodSnapshotManualTrigger, change func(*podsnapshotv1.PodSnapshotManualTrigger)) error {
+func writeTrigger(ctx context.Context, c client.Client, t *podsnapshotv1.PodSnapshotManualTrigger,
+	change func(*podsnapshotv1.PodSnapshotManualTrigger),
+) error {
 	before := t.DeepCopy()
 	change(t)
 	err := c.Status().Patch(ctx, t, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))

@@ -45,20 +45,25 @@ func (c *Cluster) answerTrigger(ctx context.Context, name client.ObjectKey) (rec
 	if err != nil || why == "" {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
-	return retryConflict(client.IgnoreNotFound(writeTrigger(ctx, c.client, t, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Fail(t, why) })))
+	return retryConflict(client.IgnoreNotFound(writeTrigger(ctx, c.client, t,
+		func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Fail(t, why) })))
 }
 
 // unanswerable says why no agent will answer a trigger, or when to look again.
-func (c *Cluster) unanswerable(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (why string, wait time.Duration, err error) {
+func (c *Cluster) unanswerable(ctx context.Context,
+	t *podsnapshotv1.PodSnapshotManualTrigger,
+) (why string, wait time.Duration, err error) {
 	if t.Status.NodeName != "" {
 		silent, err := c.silent(ctx, t.Status.NodeName)
 		switch {
 		case err != nil:
 			return "", 0, err
 		case silent:
-			return fmt.Sprintf("node %s, which was checkpointing the pod, is gone or does not answer: create another trigger when the pod runs again", t.Status.NodeName), 0, nil
+			return fmt.Sprintf("node %s, which was checkpointing the pod, is gone or does not answer: create another trigger "+
+				"when the pod runs again", t.Status.NodeName), 0, nil
 		case rules.TakenFor(t) > workTime:
-			return fmt.Sprintf("the agent of node %s did not finish within %v: look into its log", t.Status.NodeName, workTime), 0, nil
+			return fmt.Sprintf("the agent of node %s did not finish within %v: look into its log", t.Status.NodeName, workTime),
+				0, nil
 		}
 		return "", watchPause, nil
 	}
@@ -78,13 +83,15 @@ func (c *Cluster) unanswerable(ctx context.Context, t *podsnapshotv1.PodSnapshot
 	if waits, err := c.waits(ctx, t); err != nil || waits {
 		return "", watchPause, err
 	}
-	return fmt.Sprintf("no agent runs on node %s, where pod %s is: pods are checkpointed only on nodes where Diapause is installed", pod.Spec.NodeName, name), 0, nil
+	return fmt.Sprintf("no agent runs on node %s, where pod %s is: pods are checkpointed only on nodes where Diapause "+
+		"is installed", pod.Spec.NodeName, name), 0, nil
 }
 
 // waits reports whether a trigger waits for another one of its pod.
 func (c *Cluster) waits(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (bool, error) {
 	var all podsnapshotv1.PodSnapshotManualTriggerList
-	if err := c.client.List(ctx, &all, client.InNamespace(t.Namespace), client.MatchingFields{targetIndex: targetOf(t)[0]}); err != nil {
+	if err := c.client.List(ctx, &all, client.InNamespace(t.Namespace),
+		client.MatchingFields{targetIndex: targetOf(t)[0]}); err != nil {
 		return false, fmt.Errorf("read triggers of pod %s: %w", targetOf(t)[0], err)
 	}
 	first := rules.First(all.Items, t.Spec.TargetPod)

@@ -67,11 +67,15 @@ func serve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.Kubectl(t.Context(), "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"); err != nil {
+	if _, err := a.Kubectl(t.Context(), "wait", "--for=condition=Established", "--timeout=30s", "crd",
+		"--all"); err != nil {
 		t.Fatal(err)
 	}
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, podsnapshotv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, coordinationv1.AddToScheme,
+		podsnapshotv1.AddToScheme,
+	} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -208,9 +212,13 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 func (w *world) pod(node, name string, edit ...func(*corev1.Pod)) *corev1.Pod {
 	w.t.Helper()
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{"app": "web", podsnapshotv1.LabelSandboxNameHash: "0a0a0a0a"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.ns, Name: name,
+			Labels: map[string]string{"app": "web", podsnapshotv1.LabelSandboxNameHash: "0a0a0a0a"},
+		},
 		Spec: corev1.PodSpec{
-			NodeName: node, Containers: []corev1.Container{{Name: "app", Image: "app:1"}}, AutomountServiceAccountToken: new(false),
+			NodeName: node, Containers: []corev1.Container{{Name: "app", Image: "app:1"}},
+			AutomountServiceAccountToken:  new(false),
 			TerminationGracePeriodSeconds: new(int64(0)),
 		},
 	}
@@ -250,7 +258,8 @@ func refOf(p *corev1.Pod) agent.PodRef {
 func (w *world) trigger(name, pod string) *podsnapshotv1.PodSnapshotManualTrigger {
 	w.t.Helper()
 	t := &podsnapshotv1.PodSnapshotManualTrigger{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: podsnapshotv1.PodSnapshotManualTriggerSpec{TargetPod: pod},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
+		Spec:       podsnapshotv1.PodSnapshotManualTriggerSpec{TargetPod: pod},
 	}
 	w.create(t)
 	return t
@@ -291,7 +300,8 @@ func is(conditions []metav1.Condition, kind string, status metav1.ConditionStatu
 func (w *world) complete(t *podsnapshotv1.PodSnapshotManualTrigger) *podsnapshotv1.PodSnapshot {
 	w.t.Helper()
 	until(w, t, func(t *podsnapshotv1.PodSnapshotManualTrigger) error {
-		if c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered); c != nil && c.Status == metav1.ConditionFalse {
+		if c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered); c != nil &&
+			c.Status == metav1.ConditionFalse {
 			w.t.Fatalf("trigger %s failed: %s", t.Name, c.Message)
 		}
 		return is(t.Status.Conditions, podsnapshotv1.ConditionTriggered, metav1.ConditionTrue, podsnapshotv1.ReasonComplete)
@@ -303,7 +313,8 @@ func (w *world) complete(t *podsnapshotv1.PodSnapshotManualTrigger) *podsnapshot
 	if err := api.client.Get(w.t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
+	if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+		podsnapshotv1.ReasonAllSnapshotsAvailable); err != nil {
 		w.t.Errorf("Complete before Ready: %v", err)
 	}
 	return s
@@ -336,7 +347,8 @@ func (w *world) snapshots() []podsnapshotv1.PodSnapshot {
 func (w *world) replicated(s *podsnapshotv1.PodSnapshot) *podsnapshotv1.PodSnapshot {
 	w.t.Helper()
 	return until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
-		return is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded)
+		return is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionTrue,
+			podsnapshotv1.ReasonSucceeded)
 	})
 }
 
@@ -366,7 +378,8 @@ func (w *world) event(pod *corev1.Pod, kind, text string) {
 		var seen []string
 		for _, e := range all.Items {
 			seen = append(seen, e.Type+" "+e.Reason+" "+e.Message)
-			if e.InvolvedObject.UID == pod.UID && e.Type == kind && e.Reason == podsnapshotv1.EventReason && strings.Contains(e.Message, text) {
+			if e.InvolvedObject.UID == pod.UID && e.Type == kind && e.Reason == podsnapshotv1.EventReason &&
+				strings.Contains(e.Message, text) {
 				return nil
 			}
 		}

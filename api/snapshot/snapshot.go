@@ -31,7 +31,8 @@ func ValidName(s string) bool { return len(s) <= 253 && names.MatchString(s) }
 func (k Key) Validate() error {
 	for _, s := range []struct{ what, value string }{{"namespace", k.Namespace}, {"snapshot name", k.Name}} {
 		if !ValidName(s.value) {
-			return fmt.Errorf("%s %.80q: want at most 253 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit", s.what, s.value)
+			return fmt.Errorf("%s %.80q: want at most 253 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit",
+				s.what, s.value)
 		}
 	}
 	return nil

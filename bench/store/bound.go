@@ -95,7 +95,8 @@ var cores = sync.OnceValue(func() []*core {
 func newCore() *core {
 	c := &core{buffer: make([]byte, s2.MaxEncodedLen(storage.MaxChunk))}
 	var err error
-	c.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	c.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(false))
 	if err != nil {
 		panic(err) // the options are constants
 	}

@@ -84,7 +84,8 @@ func (d *drawing) rule(x1, y1, x2, y2 float64, style string) {
 
 // frame draws the title, the axes with their labels, and a mark at the size that is used.
 func (d *drawing) frame(used int) {
-	fmt.Fprintf(&d.b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n", width, height, width, height)
+	fmt.Fprintf(&d.b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "+
+		"font-family=\"sans-serif\" font-size=\"12\">\n", width, height, width, height)
 	fmt.Fprintf(&d.b, "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", width, height)
 	d.text(left, 26, "start", "font-size=\"15\" font-weight=\"bold\"", "Bytes stored against size of chunks")
 	d.text(left, 44, "start", "fill=\"#555555\"", "heap of a Python process in gVisor; packs and manifest")
@@ -102,7 +103,8 @@ func (d *drawing) frame(used int) {
 	}
 	d.rule(left, height-bottom, width-right, height-bottom, "stroke=\"#333333\"")
 	d.text((left+width-right)/2, height-bottom+44, "middle", "fill=\"#333333\"", "size of chunks")
-	fmt.Fprintf(&d.b, "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\" fill=\"#333333\">MB stored</text>\n", (top+height-bottom)/2)
+	fmt.Fprintf(&d.b, "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\" fill=\"#333333\">MB "+
+		"stored</text>\n", (top+height-bottom)/2)
 }
 
 func sizeLabel(n int) string {
@@ -118,7 +120,8 @@ func (d *drawing) line(s series, n int) {
 	for i, p := range d.points {
 		fmt.Fprintf(&path, "%.1f,%.1f ", d.x(i), d.y(float64(s.value(p))/1e6))
 	}
-	fmt.Fprintf(&d.b, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", strings.TrimSpace(path.String()), s.color)
+	fmt.Fprintf(&d.b, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n",
+		strings.TrimSpace(path.String()), s.color)
 	for i, p := range d.points {
 		mb := float64(s.value(p)) / 1e6
 		fmt.Fprintf(&d.b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"%s\"/>\n", d.x(i), d.y(mb), s.color)

@@ -69,7 +69,10 @@ func prepare(ctx context.Context, root string) (*data, error) {
 			return nil, fmt.Errorf("capture test data: %w", err)
 		}
 	}
-	for name, im := range map[string]**image{baseData: &d.base, idleData: &d.idle, dirtyData: &d.dirty, restoredData: &d.restored} {
+	for name, im := range map[string]**image{
+		baseData: &d.base, idleData: &d.idle, dirtyData: &d.dirty,
+		restoredData: &d.restored,
+	} {
 		var err error
 		if *im, err = load(filepath.Join(d.dir, name)); err != nil {
 			return nil, err

@@ -19,7 +19,8 @@ import (
 func main() {
 	captureTo := flag.String("capture", "", "only capture the test data, into this directory (used by the program itself)")
 	only := flag.String("only", "", "run only the scenarios whose name has this in it")
-	scratch := flag.String("scratch", "", "make the stores in this directory (default: .cache of the repository, which is on its disk)")
+	scratch := flag.String("scratch", "",
+		"make the stores in this directory (default: .cache of the repository, which is on its disk)")
 	flag.Parse()
 	if *captureTo != "" {
 		bed.Enter()

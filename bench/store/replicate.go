@@ -26,7 +26,9 @@ type stored struct {
 }
 
 // store writes an image to a fresh store and removes that.
-func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o storage.Options, withWork bool) (s stored, err error) {
+func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o storage.Options,
+	withWork bool,
+) (s stored, err error) {
 	p, err := b.newPlace(ctx, wire, o)
 	if err != nil {
 		return s, err

@@ -18,7 +18,8 @@ func installCommand() *cobra.Command {
 		"containerd only if that runs with another configuration."
 	f := cmd.Flags()
 	f.StringVar(&s.options.Programs, "from", executableDir(), "directory of the programs to install")
-	f.StringToStringVar(&s.flags, "runsc-flag", nil, "a further runsc flag, as name=value, or another value of a usual one")
+	f.StringToStringVar(&s.flags, "runsc-flag", nil,
+		"a further runsc flag, as name=value, or another value of a usual one")
 	cmd.RunE = s.run(func(cmd *cobra.Command, o install.Options) error { return install.Install(cmd.Context(), o) })
 	return cmd
 }
@@ -57,12 +58,14 @@ func (s *installation) command(use, short string) *cobra.Command {
 	o, f := &s.options, cmd.Flags()
 	f.StringVar(&o.Host, "host", "/", "where the host's root directory is mounted; all paths below are the host's")
 	f.StringVar(&o.Dir, "dir", "/opt/diapause", "directory of the host for the programs and runsc's configuration")
-	f.StringVar(&o.Config, "containerd-config", "/etc/containerd/config.toml", "containerd's configuration file, which has to import the drop-in")
+	f.StringVar(&o.Config, "containerd-config", "/etc/containerd/config.toml",
+		"containerd's configuration file, which has to import the drop-in")
 	f.StringVar(&o.DropIn, "drop-in", "/etc/containerd/conf.d/diapause.toml", "file to add to containerd's configuration")
 	f.StringVar(&o.Socket, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
 	f.StringSliceVar(&o.Handlers, "handlers", []string{"diapause", "gvisor"}, "names of the runtime handlers")
-	f.StringVar(&s.restart, "restart", "systemctl restart containerd", "how to restart containerd: a command of the host; "+
-		install.RestartSignal+" (SIGTERM, for its supervisor to start it again); or "+install.RestartNone)
+	f.StringVar(&s.restart, "restart", "systemctl restart containerd",
+		"how to restart containerd: a command of the host; "+
+			install.RestartSignal+" (SIGTERM, for its supervisor to start it again); or "+install.RestartNone)
 	f.StringVar(&s.level, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }

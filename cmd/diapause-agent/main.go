@@ -60,19 +60,37 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Socket, "socket", "/run/diapause/agent.sock", "socket of the local service (root only)")
 	f.StringVar(&cfg.SidecarSocket, "sidecar-socket", "/run/diapause/gofer.sock", "socket for checkpointgofer (root only)")
 	f.StringVar(&cfg.RequestDir, "request-dir", "/run/diapause/requests", "directory for requests under way; a tmpfs")
-	f.StringVar(&cfg.StoppedDir, "stopped-dir", "/run/diapause/stopped", "directory of markers that tell the shim which sandboxes were stopped")
-	f.StringVar(&cfg.StateDir, "state-dir", "/var/lib/diapause", "directory of the journal and the spool; must survive a reboot")
+	f.StringVar(&cfg.StoppedDir, "stopped-dir", "/run/diapause/stopped",
+		"directory of markers that tell the shim which sandboxes were stopped")
+	f.StringVar(&cfg.StateDir, "state-dir", "/var/lib/diapause",
+		"directory of the journal and the spool; must survive a reboot")
 	f.StringVar(&cfg.Store, "store", agent.DefaultStore, "where snapshots live: dir:/path or gs://bucket/prefix")
-	f.StringVar(&cfg.StoreID, "store-id", "", "identity that the store must have, as diapause store stat shows it; no store is made then (default: the one that it had when this node opened it first)")
-	f.BoolVar(&cfg.AcceptNetworkDirectory, "accept-network-directory", false, "use a directory for a store though nodes may see late there what others have done: on NFS with caches, SMB, FUSE, 9p. Snapshots may be lost")
+	f.StringVar(&cfg.StoreID, "store-id", "",
+		"identity that the store must have, as diapause store stat shows it; no store is made then (default: the one that "+
+			"it had when this node opened it first)")
+	f.BoolVar(&cfg.AcceptNetworkDirectory, "accept-network-directory", false,
+		"use a directory for a store though nodes may see late there what others have done: on NFS with caches, SMB, "+
+			"FUSE, 9p. Snapshots may be lost")
 	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
-	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml", "configuration file of the shim (containerd's ConfigPath)")
-	f.Int64Var(&cfg.Arena, "arena", 2<<30, "most bytes of memory for what one checkpoint captures; the rest goes to a file in the spool, which makes the pause longer")
-	f.Int64Var(&cfg.VolumeLimit, "volume-limit", 16<<30, "most bytes of a pod's emptyDir volumes that lie on the node, and not inside the sandbox; a pod with more is neither checkpointed nor restored")
-	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30, "most bytes kept on this node for the next restore: replicated snapshots, and up to half of it for what was read of a store elsewhere")
-	f.StringVar(&cfg.Codec, "codec", "", "compression of chunks: none, s2, zstd, or auto, which is whichever is fastest, measured chunk by chunk (default: auto, but zstd where the store is elsewhere)")
-	f.StringVar(&cfg.Keys, "encryption-keys", "", "directory of keys that snapshots are encrypted with: a file for each namespace, or default (default: nothing is encrypted)")
-	f.DurationVar(&cfg.CaptureTime, "capture-time", 2*time.Minute, "a capture that takes longer is given up; the sandbox runs on")
+	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml",
+		"configuration file of the shim (containerd's ConfigPath)")
+	f.Int64Var(&cfg.Arena, "arena", 2<<30,
+		"most bytes of memory for what one checkpoint captures; the rest goes to a file in the spool, which makes the "+
+			"pause longer")
+	f.Int64Var(&cfg.VolumeLimit, "volume-limit", 16<<30,
+		"most bytes of a pod's emptyDir volumes that lie on the node, and not inside the sandbox; a pod with more is "+
+			"neither checkpointed nor restored")
+	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30,
+		"most bytes kept on this node for the next restore: replicated snapshots, and up to half of it for what was read "+
+			"of a store elsewhere")
+	f.StringVar(&cfg.Codec, "codec", "",
+		"compression of chunks: none, s2, zstd, or auto, which is whichever is fastest, measured chunk by chunk (default: "+
+			"auto, but zstd where the store is elsewhere)")
+	f.StringVar(&cfg.Keys, "encryption-keys", "",
+		"directory of keys that snapshots are encrypted with: a file for each namespace, or default (default: nothing is "+
+			"encrypted)")
+	f.DurationVar(&cfg.CaptureTime, "capture-time", 2*time.Minute,
+		"a capture that takes longer is given up; the sandbox runs on")
 	f.StringVar(&cfg.Node, "node", node, "name of this node")
 	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")

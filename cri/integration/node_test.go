@@ -66,12 +66,14 @@ func TestFind(t *testing.T) {
 			continue
 		}
 		if p.ID != pod.ID || p.UID != pod.UID || p.Name != "web" || p.Namespace != "default" || !p.Ready || p.IP != pod.IP ||
-			p.Runtime != cri.RuntimeType || p.Handler != bed.Diapause || p.SandboxPID == 0 || p.Annotations["diapause.dev/x"] != "y" ||
+			p.Runtime != cri.RuntimeType || p.Handler != bed.Diapause || p.SandboxPID == 0 ||
+			p.Annotations["diapause.dev/x"] != "y" ||
 			len(p.Containers) != 1 || p.Containers[0].State != cri.StateRunning || p.Containers[0].ID != pod.Containers[0].ID {
 			t.Errorf("%s: %+v", target, p)
 		}
 	}
-	if _, err := client.Find(ctx, "web"); !errors.Is(err, cri.ErrAmbiguous) || !strings.Contains(err.Error(), "other/web") {
+	if _, err := client.Find(ctx, "web"); !errors.Is(err, cri.ErrAmbiguous) ||
+		!strings.Contains(err.Error(), "other/web") {
 		t.Errorf("a name twice: %v", err)
 	}
 	if _, err := client.Find(ctx, "nobody"); !errors.Is(err, cri.ErrNotFound) {
@@ -138,7 +140,8 @@ func TestPauseAndExit(t *testing.T) {
 	if _, err := client.Record(ctx, pod.ID); !errors.Is(err, cri.ErrNotRunning) {
 		t.Errorf("record of a killed pod: %v", err)
 	}
-	if p, err := client.Find(ctx, "web"); err != nil || p.Ready || p.SandboxPID != 0 || p.Containers[0].State != cri.StateExited {
+	if p, err := client.Find(ctx, "web"); err != nil || p.Ready || p.SandboxPID != 0 ||
+		p.Containers[0].State != cri.StateExited {
 		t.Errorf("a killed pod: %+v, %v", p, err)
 	}
 }

@@ -53,7 +53,10 @@ func TestJustStarted(t *testing.T) {
 			Metadata: &criapi.ContainerMetadata{Name: "late"}, Image: status.Status.Image,
 			Command: []string{"/bin/sleep", "infinity"}, Linux: &criapi.LinuxContainerConfig{},
 		},
-		SandboxConfig: &criapi.PodSandboxConfig{Metadata: &criapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: pod.UID}},
+		SandboxConfig: &criapi.PodSandboxConfig{Metadata: &criapi.PodSandboxMetadata{
+			Name: pod.Name, Namespace: pod.Namespace,
+			Uid: pod.UID,
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +80,8 @@ func TestJustStarted(t *testing.T) {
 // tasks has containerd do something with a task that the CRI is not told of.
 func tasks(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(limited(t), "ctr", append([]string{"--namespace=k8s.io", "tasks"}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(limited(t), "ctr",
+		append([]string{"--namespace=k8s.io", "tasks"}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("ctr tasks %q: %v\n%s", args, err, out)
 	}
@@ -86,7 +90,8 @@ func tasks(t *testing.T, args ...string) {
 func TestRecordAndRun(t *testing.T) {
 	ctx := limited(t)
 	rec := record(t)
-	if len(rec.Containers) != 2 || rec.Containers[0].Name != "second" || rec.Containers[1].Name != "first" || rec.RuntimeHandler != bed.Diapause {
+	if len(rec.Containers) != 2 || rec.Containers[0].Name != "second" || rec.Containers[1].Name != "first" ||
+		rec.RuntimeHandler != bed.Diapause {
 		t.Fatalf("record %+v", rec)
 	}
 	var stages []string
@@ -98,18 +103,23 @@ func TestRecordAndRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer removePod(t, pod.ID)
-	want := []string{"sandbox", "create over", "create second", "create first", "start over", "start second", "start first"}
+	want := []string{
+		"sandbox", "create over", "create second", "create first", "start over", "start second",
+		"start first",
+	}
 	if !slices.Equal(stages, want) {
 		t.Errorf("stages %q, want %q", stages, want)
 	}
-	if !pod.Ready || pod.Name != "copy" || pod.Namespace != "default" || pod.Annotations["example.com/a"] != "b" || pod.Labels["app"] != "x" {
+	if !pod.Ready || pod.Name != "copy" || pod.Namespace != "default" || pod.Annotations["example.com/a"] != "b" ||
+		pod.Labels["app"] != "x" {
 		t.Errorf("pod %+v", pod)
 	}
 	second := slices.IndexFunc(pod.Containers, func(c cri.Container) bool { return c.Name == "second" })
 	if second < 0 {
 		t.Fatalf("containers %+v", pod.Containers)
 	}
-	out, code, err := node.Exec(ctx, pod.Containers[second].ID, "/bin/sh", "-c", "hostname; tr '\\0' '\\n' < /proc/1/environ")
+	out, code, err := node.Exec(ctx, pod.Containers[second].ID, "/bin/sh", "-c",
+		"hostname; tr '\\0' '\\n' < /proc/1/environ")
 	if err != nil || code != 0 || !strings.HasPrefix(out, "copy\n") || !strings.Contains(out, "A=1") {
 		t.Errorf("in the pod: %q, %d, %v", out, code, err)
 	}
@@ -119,13 +129,15 @@ func TestRecordAndRun(t *testing.T) {
 // logs.
 func TestRunFails(t *testing.T) {
 	rec := record(t)
-	rec.Containers[1].Config = []byte(strings.ReplaceAll(string(rec.Containers[1].Config), "localhost/busybox:1", "localhost/nothing:1"))
+	rec.Containers[1].Config = []byte(strings.ReplaceAll(string(rec.Containers[1].Config), "localhost/busybox:1",
+		"localhost/nothing:1"))
 	before, err := client.Pods(limited(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = client.RunRestored(limited(t), rec, cri.RunOptions{Name: "failing"})
-	if !errors.Is(err, cri.ErrNotFound) || !strings.Contains(err.Error(), "create container first") || !strings.Contains(err.Error(), `"failing"`) {
+	if !errors.Is(err, cri.ErrNotFound) || !strings.Contains(err.Error(), "create container first") ||
+		!strings.Contains(err.Error(), `"failing"`) {
 		t.Errorf("error %v", err)
 	}
 	after, err := client.Pods(limited(t))

@@ -171,8 +171,8 @@ func readFull(fd int, p []byte, off int64) error {
 // Overflow returns how many bytes did not fit into memory.
 func (a *Arena) Overflow() int64 { return a.overflow.end.Load() }
 
-// Slice returns the bytes [off, off+n) of pages.img. Capture must not be called any more. If they last, they stay as they are until Close,
-// otherwise until the next call of Slice, which must come from the same goroutine.
+// Slice returns the bytes [off, off+n) of pages.img. Capture must not be called any more. If they last, they stay as
+// they are until Close, otherwise until the next call of Slice, which must come from the same goroutine.
 func (a *Arena) Slice(off, n int64) (data []byte, lasting bool, err error) {
 	limit := int64(len(a.mem))
 	end := off + n

@@ -62,7 +62,11 @@ func TestMapping(t *testing.T) {
 	if err := a.Register(0, fd, 16*pageSize); err != nil {
 		t.Fatal(err)
 	}
-	ranges := []memmap.FileRange{{Start: pageSize, End: 3 * pageSize}, {Start: 5 * pageSize, End: 6 * pageSize}, {Start: 12 * pageSize, End: 13 * pageSize}}
+	ranges := []memmap.FileRange{
+		{Start: pageSize, End: 3 * pageSize},
+		{Start: 5 * pageSize, End: 6 * pageSize},
+		{Start: 12 * pageSize, End: 13 * pageSize},
+	}
 	if err := a.Capture(0, ranges, 0); err != nil {
 		t.Fatal(err)
 	}

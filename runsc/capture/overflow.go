@@ -67,8 +67,8 @@ func (o *overflow) write(p []byte, off int64) error {
 	}
 }
 
-// read fills p with the bytes from off on. The file is read, not mapped: a disk that fails must not end the agent, which a
-// mapping does by SIGBUS.
+// read fills p with the bytes from off on. The file is read, not mapped: a disk that fails must not end the agent,
+// which a mapping does by SIGBUS.
 func (o *overflow) read(p []byte, off int64) error {
 	if off < 0 || off+int64(len(p)) > o.end.Load() {
 		return fmt.Errorf("bytes %d to %d were not captured", off, off+int64(len(p)))

@@ -77,8 +77,8 @@ func onDisk(t *testing.T, o *overflow) []byte {
 	return b
 }
 
-// TestOverflowUnreadable: a file that the disk does not give back whole fails this one checkpoint, and not the agent: were
-// it mapped, this would be a SIGBUS, as EIO is.
+// TestOverflowUnreadable: a file that the disk does not give back whole fails this one checkpoint, and not the agent:
+// were it mapped, this would be a SIGBUS, as EIO is.
 func TestOverflowUnreadable(t *testing.T) {
 	const size = 1 << 20
 	fd, _ := memoryFile(t, size)

@@ -98,7 +98,9 @@ func (f *pagesFile) MaxParallel() int { return maxWrites }
 func (f *pagesFile) NeedRegisterSourceFD() bool { return true }
 
 // RegisterSourceFD implements stateio.AsyncWriter.RegisterSourceFD.
-func (f *pagesFile) RegisterSourceFD(fd int32, size uint64, _ []stateio.ClientFileRangeSetting) (stateio.SourceFile, error) {
+func (f *pagesFile) RegisterSourceFD(fd int32, size uint64,
+	_ []stateio.ClientFileRangeSetting,
+) (stateio.SourceFile, error) {
 	n, own, err := f.sources.add(fd)
 	if err != nil {
 		return nil, err

@@ -48,7 +48,9 @@ func (f *smallFile) MaxParallel() int { return maxWrites }
 func (f *smallFile) NeedRegisterSourceFD() bool { return true }
 
 // RegisterSourceFD implements stateio.AsyncWriter.RegisterSourceFD.
-func (f *smallFile) RegisterSourceFD(fd int32, _ uint64, _ []stateio.ClientFileRangeSetting) (stateio.SourceFile, error) {
+func (f *smallFile) RegisterSourceFD(fd int32, _ uint64,
+	_ []stateio.ClientFileRangeSetting,
+) (stateio.SourceFile, error) {
 	_, own, err := f.sources.add(fd)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,8 @@ func shared[E kept](entries []E, places []Place) ([]E, error) {
 	}
 	original := entries[at(places[first])]
 	if n := proto.Size(original); n > maxEntry {
-		return nil, fmt.Errorf("the entry of volume %s of container %s has %d bytes, more than %d", places[first].Path, places[first].Container, n, maxEntry)
+		return nil, fmt.Errorf("the entry of volume %s of container %s has %d bytes, more than %d", places[first].Path,
+			places[first].Container, n, maxEntry)
 	}
 	for _, p := range places {
 		if at(p) >= 0 {

@@ -29,7 +29,10 @@ func manifest(t testing.TB, places ...Place) []byte {
 
 func TestShare(t *testing.T) {
 	one := []Place{{"a", "/x"}, {"b", "/y"}, {"b", "/z"}}
-	im := &Image{Small: []Small{{"other", nil}, {checkpointfiles.FSCheckpointManifestFileName, manifest(t, Place{"a", "/"}, Place{"b", "/y"}, Place{"c", "/own"})}}}
+	im := &Image{Small: []Small{
+		{"other", nil},
+		{checkpointfiles.FSCheckpointManifestFileName, manifest(t, Place{"a", "/"}, Place{"b", "/y"}, Place{"c", "/own"})},
+	}}
 	if err := im.Share([][]Place{one, {{"c", "/host"}, {"a", "/host"}}}); err != nil {
 		t.Fatal(err)
 	}

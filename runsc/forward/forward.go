@@ -66,7 +66,10 @@ func Open(ctx context.Context, o Options) (*Forwarder, error) {
 		return nil, errors.Join(err, ns.Close())
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &Forwarder{Options: o, ns: ns, listener: l, inside: newInside(), slots: make(chan struct{}, limit), cancel: cancel}
+	f := &Forwarder{
+		Options: o, ns: ns, listener: l, inside: newInside(), slots: make(chan struct{}, limit),
+		cancel: cancel,
+	}
 	f.serving.Go(func() { f.serve(ctx) })
 	return f, nil
 }
@@ -187,5 +190,6 @@ func (f *Forwarder) dialAddress(ctx context.Context, port int) (*net.TCPConn, er
 // closed reports whether nothing listens, as far as can be told. A listener that does not answer is
 // none: to wait for it by way of gVisor would hold up all else that is asked of the sandbox.
 func closed(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) ||
+		errors.Is(err, syscall.ENETUNREACH)
 }

@@ -76,7 +76,9 @@ func (i *inside) enter() (*epoch, error) {
 
 // do makes a connection and, if that succeeds, uses it. The context of its use ends with ctx, or when
 // connections are forbidden; that of its making with ctx alone, for what gVisor has begun it ends.
-func (i *inside) do(ctx context.Context, dial func(context.Context) (Stream, error), use func(context.Context, *end)) error {
+func (i *inside) do(ctx context.Context, dial func(context.Context) (Stream, error),
+	use func(context.Context, *end),
+) error {
 	e, err := i.enter()
 	if err != nil {
 		return err

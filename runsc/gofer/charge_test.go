@@ -26,13 +26,14 @@ func TestMain(m *testing.M) {
 	if os.Getenv(sidecarVariable) == "" {
 		os.Exit(m.Run())
 	}
-	if sidecar.Run(sidecar.Args{SockFD: 3, OptionsFD: 4, DebugLogFD: -1, Reads: true}, slog.New(slog.DiscardHandler)) != nil {
+	if sidecar.Run(sidecar.Args{SockFD: 3, OptionsFD: 4, DebugLogFD: -1, Reads: true},
+		slog.New(slog.DiscardHandler)) != nil {
 		os.Exit(1)
 	}
 }
 
-// TestLoadIsChargedToTheSidecar runs a sidecar in a cgroup of its own, as runsc does. What is loaded is charged there, and
-// not where the agent is, which writes it and goes away in between.
+// TestLoadIsChargedToTheSidecar runs a sidecar in a cgroup of its own, as runsc does. What is loaded is charged there,
+// and not where the agent is, which writes it and goes away in between.
 func TestLoadIsChargedToTheSidecar(t *testing.T) {
 	const size = 64 << 20
 	path := filepath.Join(t.TempDir(), "s")
@@ -107,7 +108,10 @@ func sentryIn(t *testing.T, in *cgroup.Memory, agentSocket string) (*stateipc.As
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := (sidecar.Options{Socket: agentSocket, Request: "r", Token: "t", Direction: sidecar.Restore}).Write(dir); err != nil {
+	if err := (sidecar.Options{
+		Socket: agentSocket, Request: "r", Token: "t",
+		Direction: sidecar.Restore,
+	}).Write(dir); err != nil {
 		t.Fatal(err)
 	}
 	options, err := os.Open(filepath.Join(dir, sidecar.OptionsFile))

@@ -199,7 +199,10 @@ func TestRootfsCheckpoint(t *testing.T) {
 	if _, err := c.OpenWrite(checkpointfiles.StateFileName); err == nil {
 		t.Error("kernel state is taken")
 	}
-	names := []string{checkpointfiles.FSCheckpointManifestFileName, checkpointfiles.FSCheckpointMultiTarFileName, checkpointfiles.PagesMetadataFileName}
+	names := []string{
+		checkpointfiles.FSCheckpointManifestFileName, checkpointfiles.FSCheckpointMultiTarFileName,
+		checkpointfiles.PagesMetadataFileName,
+	}
 	for i, name := range names {
 		writeAll(t, c, name, fd, []memmap.FileRange{{Start: uint64(i), End: 5000}})
 	}
@@ -658,7 +661,10 @@ func TestHostileSidecar(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := sidecar.Message{Kind: sidecar.KindHello, Text: `{"diapause":1,"socket":"/s","request":"r","token":"t","direction":"restore"}`}
+		m := sidecar.Message{
+			Kind: sidecar.KindHello,
+			Text: `{"diapause":1,"socket":"/s","request":"r","token":"t","direction":"restore"}`,
+		}
 		if err := c.Send(&m, -1); err != nil {
 			t.Fatal(err)
 		}
@@ -669,14 +675,28 @@ func TestHostileSidecar(t *testing.T) {
 	}
 	one := []memmap.FileRange{{Start: 0, End: page}}
 	for name, script := range map[string][]sidecar.Message{
-		"read of what is not open":      {{Kind: sidecar.KindRead, Ranges: one}},
-		"open of an unknown file":       {{Kind: sidecar.KindOpen, Text: "../x"}},
-		"file number out of range":      {{Kind: sidecar.KindOpen, ID: sidecar.MaxFiles, Text: checkpointfiles.PagesFileName}},
-		"register of too much":          {{Kind: sidecar.KindRegister, Size: 1 << 60}},
-		"register twice":                {{Kind: sidecar.KindRegister, Size: page}, {Kind: sidecar.KindRegister, Size: page}},
-		"read into what is not mapped":  {{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName}, {Kind: sidecar.KindRead, Ranges: one}},
-		"read past the memory file":     {{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName}, {Kind: sidecar.KindRegister, Size: page}, {Kind: sidecar.KindRead, Ranges: []memmap.FileRange{{Start: page, End: 2 * page}}}},
-		"read of nothing":               {{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName}, {Kind: sidecar.KindRegister, Size: page}, {Kind: sidecar.KindRead}},
+		"read of what is not open": {{Kind: sidecar.KindRead, Ranges: one}},
+		"open of an unknown file":  {{Kind: sidecar.KindOpen, Text: "../x"}},
+		"file number out of range": {{
+			Kind: sidecar.KindOpen, ID: sidecar.MaxFiles,
+			Text: checkpointfiles.PagesFileName,
+		}},
+		"register of too much": {{Kind: sidecar.KindRegister, Size: 1 << 60}},
+		"register twice":       {{Kind: sidecar.KindRegister, Size: page}, {Kind: sidecar.KindRegister, Size: page}},
+		"read into what is not mapped": {
+			{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName},
+			{Kind: sidecar.KindRead, Ranges: one},
+		},
+		"read past the memory file": {
+			{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName},
+			{Kind: sidecar.KindRegister, Size: page},
+			{Kind: sidecar.KindRead, Ranges: []memmap.FileRange{{Start: page, End: 2 * page}}},
+		},
+		"read of nothing": {
+			{Kind: sidecar.KindOpen, Text: checkpointfiles.PagesFileName},
+			{Kind: sidecar.KindRegister, Size: page},
+			{Kind: sidecar.KindRead},
+		},
 		"an answer instead of question": {{Kind: sidecar.KindCompleted}},
 	} {
 		t.Run(name, func(t *testing.T) {

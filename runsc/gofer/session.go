@@ -108,7 +108,8 @@ func (s *session) run(ctx context.Context) error {
 
 // serve welcomes the sidecar and serves it as long as the connection lasts.
 func (s *session) serve(ctx context.Context) (End, error) {
-	err := errors.Join(s.conn.Send(&sidecar.Message{Kind: sidecar.KindWelcome}, -1), s.conn.Unix().SetReadDeadline(time.Time{}))
+	err := errors.Join(s.conn.Send(&sidecar.Message{Kind: sidecar.KindWelcome}, -1),
+		s.conn.Unix().SetReadDeadline(time.Time{}))
 	if err != nil {
 		return Lost, err
 	}

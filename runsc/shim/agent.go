@@ -89,7 +89,9 @@ func (a agent) patience(p pod) (time.Duration, error) {
 }
 
 // askOnce returns the agent's next answer.
-func (a agent) askOnce(ctx context.Context, wait time.Duration, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+func (a agent) askOnce(ctx context.Context, wait time.Duration,
+	req *localv1.AskRestoreRequest,
+) (*localv1.AskRestoreResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var resp *localv1.AskRestoreResponse

@@ -22,7 +22,8 @@ import (
 
 // Checkpoint refuses: a sandbox is saved as a whole, by the name of its sandbox container.
 func (c *containers) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
-	return nil, fmt.Errorf("container %s: a checkpoint is made of the pod's sandbox container: %w", r.ID, errdefs.ErrNotImplemented)
+	return nil, fmt.Errorf("container %s: a checkpoint is made of the pod's sandbox container: %w", r.ID,
+		errdefs.ErrNotImplemented)
 }
 
 // Checkpoint saves the whole sandbox, or its root file systems alone if that is what the sidecar is
@@ -53,7 +54,8 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	}
 	server := runsc.NewGvisorTaskServer(s.TaskServiceExt)
 	if server == nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: gVisor's task service is %T: %w", r.ID, s.TaskServiceExt, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("checkpoint sandbox %s: gVisor's task service is %T: %w", r.ID, s.TaskServiceExt,
+			errdefs.ErrNotImplemented)
 	}
 	if !rootfs {
 		defer s.ports.hold()()
@@ -78,7 +80,8 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
 	if id := s.endings.first(); id != "" {
-		return nil, fmt.Errorf("checkpoint sandbox %s: container %s was told to end: %w", r.ID, id, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("checkpoint sandbox %s: container %s was told to end: %w", r.ID, id,
+			errdefs.ErrFailedPrecondition)
 	}
 	return &types.Empty{}, nil
 }
@@ -132,7 +135,8 @@ func imagePath(a *anypb.Any) (string, error) {
 		return "", fmt.Errorf("image path %.80q is not absolute: %w", o.ImagePath, errdefs.ErrInvalidArgument)
 	}
 	if o.Exit {
-		return "", fmt.Errorf("a checkpoint always leaves the sandbox running: ask without exit, then kill it: %w", errdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("a checkpoint always leaves the sandbox running: ask without exit, then kill it: %w",
+			errdefs.ErrInvalidArgument)
 	}
 	return o.ImagePath, nil
 }

@@ -160,7 +160,9 @@ func (c *containers) began(ctx context.Context, id string) {
 }
 
 // start runs f, which starts a container; Kill of the container ends the context of f.
-func (c *containers) start(ctx context.Context, r *task.StartRequest, f func(context.Context, *task.StartRequest) (*task.StartResponse, error)) (*task.StartResponse, error) {
+func (c *containers) start(ctx context.Context, r *task.StartRequest,
+	f func(context.Context, *task.StartRequest) (*task.StartResponse, error),
+) (*task.StartResponse, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c.mu.Lock()
@@ -209,7 +211,8 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	if c.status(ctx, r.ID) != tasktypes.Status_PAUSED && !c.unrestored(ctx, r.ID) {
 		return resp, err
 	}
-	log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused or not restored: ending sandbox %s", r.ID, c.bundle.id)
+	log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused or not restored: ending "+
+		"sandbox %s", r.ID, c.bundle.id)
 	if err := c.bundle.kill(); err != nil {
 		return nil, err
 	}
@@ -370,7 +373,8 @@ func (c *containers) lost(ctx context.Context, id string, err error) error {
 // reportOf is what the agent is told: that the pod is restored, or why it is not.
 func (c *containers) reportOf(o order, err error) *localv1.ReportRestoreRequest {
 	req := &localv1.ReportRestoreRequest{
-		Request: o.Request, SandboxId: c.bundle.id, Snapshot: o.Snapshot, Annotations: c.pod.annotations, Complete: err == nil,
+		Request: o.Request, SandboxId: c.bundle.id, Snapshot: o.Snapshot, Annotations: c.pod.annotations,
+		Complete: err == nil,
 	}
 	if err != nil {
 		req.Error = err.Error()

@@ -27,7 +27,8 @@ const dialLimit = 5 * time.Second
 const outputLimit = 4 << 10
 
 // errSaves is the error of a way into a sandbox that would be in the way of a save nobody announces.
-var errSaves = errors.New("processes of the pod may have it saved: only what listens on the pod's address can be reached")
+var errSaves = errors.New("processes of the pod may have it saved: only what listens on the pod's address can be " +
+	"reached")
 
 // dial connects to a port of the loopback inside the sandbox.
 func (s *sandbox) dial(ctx context.Context, port int) (forward.Stream, error) {

@@ -14,7 +14,9 @@ import (
 // shim runs.
 func Register() {
 	a := localAgent()
-	extension.NewExtension = func(ctx context.Context, next extension.TaskServiceExt, req *task.CreateTaskRequest) (extension.TaskServiceExt, error) {
+	extension.NewExtension = func(ctx context.Context, next extension.TaskServiceExt,
+		req *task.CreateTaskRequest,
+	) (extension.TaskServiceExt, error) {
 		return extend(ctx, a, next, req.Bundle)
 	}
 	// With grouping the first container of the process is the pod's sandbox, and the one extension

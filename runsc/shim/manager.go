@@ -131,7 +131,8 @@ func launch(ctx context.Context, id string, opts shim.StartOpts, socket *net.Uni
 		return errors.Join(fmt.Errorf("write shim.pid: %w", err), cmd.Process.Kill(), cmd.Wait())
 	}
 	if err := sys.SetOOMScore(cmd.Process.Pid, oomScore); err != nil {
-		note(fmt.Sprintf("shim of container %s keeps the OOM score of containerd, lowering it to %d failed: %v", id, oomScore, err))
+		note(fmt.Sprintf("shim of container %s keeps the OOM score of containerd, lowering it to %d failed: %v", id, oomScore,
+			err))
 	}
 	// The process outlives this one, which ends once it has answered: nobody waits for it here.
 	return cmd.Process.Release()

@@ -21,16 +21,19 @@ import (
 // createRestored creates the sandbox container of a pod whose root file systems are restored: runsc
 // must know before there is a sandbox. The pod's containers then start as they always do, each with
 // the files that were saved of the one of its name.
-func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest, o order, path string) (*task.CreateTaskResponse, error) {
+func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest, o order,
+	path string,
+) (*task.CreateTaskResponse, error) {
 	log.L.Infof("root file systems of sandbox %s are to be restored, request %q", r.ID, o.Request)
 	if err := s.bundle.order(o); err != nil {
 		return nil, err
 	}
-	created, err := s.create(ctx, r, func(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-		return s.TaskServiceExt.CreateWithFSRestore(ctx, &extension.CreateWithFSRestoreRequest{
-			Create: r, Conf: extension.FSRestoreConfig{ImagePath: path},
+	created, err := s.create(ctx, r,
+		func(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+			return s.TaskServiceExt.CreateWithFSRestore(ctx, &extension.CreateWithFSRestoreRequest{
+				Create: r, Conf: extension.FSRestoreConfig{ImagePath: path},
+			})
 		})
-	})
 	if err != nil {
 		err = s.lost(ctx, r.ID, err)
 		s.reports.Wait() // there is no container whose removal would
@@ -40,7 +43,9 @@ func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest,
 
 // createAgain creates a sandbox anew that was created before the agent answered, from the spec that it
 // had then: gVisor changes that.
-func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, spec []byte, a answer) (*task.CreateTaskResponse, error) {
+func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, spec []byte,
+	a answer,
+) (*task.CreateTaskResponse, error) {
 	s.discard(ctx, r.ID)
 	if err := os.WriteFile(specPath(r.Bundle), spec, 0o600); err != nil {
 		return nil, fmt.Errorf("write OCI spec: %w", err)

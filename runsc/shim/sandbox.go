@@ -116,7 +116,9 @@ func (s *sandbox) createAsking(ctx context.Context, r *task.CreateTaskRequest) (
 }
 
 // createDecided creates the sandbox container once it is known what is to become of it.
-func (s *sandbox) createDecided(ctx context.Context, r *task.CreateTaskRequest, a answer) (*task.CreateTaskResponse, error) {
+func (s *sandbox) createDecided(ctx context.Context, r *task.CreateTaskRequest,
+	a answer,
+) (*task.CreateTaskResponse, error) {
 	if a.rootfs() {
 		return s.createRestored(ctx, r, a.order(), a.resp.GetImagePath())
 	}
@@ -134,15 +136,18 @@ func (a answer) rootfs() bool {
 // order returns the order that the agent gives.
 func (a answer) order() order {
 	return order{
-		Request: a.resp.GetRequest(), ImagePath: a.resp.GetImagePath(), Snapshot: a.resp.GetSnapshot(), Containers: int(a.resp.GetContainers()),
-		Ended: a.resp.GetEndedContainers(), Rootfs: a.rootfs(), Volumes: a.volumes,
+		Request: a.resp.GetRequest(), ImagePath: a.resp.GetImagePath(), Snapshot: a.resp.GetSnapshot(),
+		Containers: int(a.resp.GetContainers()),
+		Ended:      a.resp.GetEndedContainers(), Rootfs: a.rootfs(), Volumes: a.volumes,
 		Terminals: terminalsOf(a.resp), ExitCodes: a.resp.GetExitCodes(),
 	}
 }
 
 // create creates the sandbox container by calling f. If the pod's processes may have it saved, the
 // agent says where to; without an answer they cannot.
-func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest, f func(context.Context, *task.CreateTaskRequest) (*task.CreateTaskResponse, error)) (*task.CreateTaskResponse, error) {
+func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest,
+	f func(context.Context, *task.CreateTaskRequest) (*task.CreateTaskResponse, error),
+) (*task.CreateTaskResponse, error) {
 	annotations := s.onNode()
 	err := errors.Join(
 		s.offer(ctx, annotations, wholePrefix, saveCompression, "none"),

@@ -37,12 +37,16 @@ func TestPodOf(t *testing.T) {
 			want:        pod{sandbox: "x", isSandbox: true},
 		},
 		{name: "restore from", annotations: map[string]string{annotationRestoreFrom: "a/b"}, named: true},
-		{name: "snapshot name", annotations: map[string]string{annotationSnapshot: "b", annotationOnFailure: "Fail"}, named: true, strict: true},
+		{
+			name: "snapshot name", annotations: map[string]string{annotationSnapshot: "b", annotationOnFailure: "Fail"},
+			named: true, strict: true,
+		},
 		{name: "cold start", annotations: map[string]string{annotationOnFailure: "ColdStart"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := podOf(tc.annotations)
-			if p.sandbox != tc.want.sandbox || p.isSandbox != tc.want.isSandbox || p.named() != tc.named || p.strict() != tc.strict {
+			if p.sandbox != tc.want.sandbox || p.isSandbox != tc.want.isSandbox || p.named() != tc.named ||
+				p.strict() != tc.strict {
 				t.Errorf("%+v, named %v, strict %v", p, p.named(), p.strict())
 			}
 		})
@@ -159,7 +163,10 @@ func TestBundle(t *testing.T) {
 	if _, ok := b.ordered(); ok {
 		t.Error("ordered before")
 	}
-	if err := b.order(order{Request: "r1", Containers: 2, Ended: []string{"init", "../x"}, ExitCodes: map[string]int32{"../x": 3}}); err != nil {
+	if err := b.order(order{
+		Request: "r1", Containers: 2, Ended: []string{"init", "../x"},
+		ExitCodes: map[string]int32{"../x": 3},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if o, ok := b.ordered(); !ok || o.Request != "r1" {
@@ -210,7 +217,8 @@ func TestAskNobody(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	p := pod{annotations: map[string]string{annotationRestoreFrom: "a/b"}}
-	if _, err := a.ask(ctx, p, &localv1.AskRestoreRequest{}); err == nil || !strings.Contains(err.Error(), "no answer within") || !strings.Contains(err.Error(), a.socket) {
+	if _, err := a.ask(ctx, p, &localv1.AskRestoreRequest{}); err == nil ||
+		!strings.Contains(err.Error(), "no answer within") || !strings.Contains(err.Error(), a.socket) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -220,7 +228,10 @@ func TestAnnotate(t *testing.T) {
 	for _, tc := range []struct{ name, spec, want string }{
 		{"none", `{"b": [1, 2.50], "a": "x"}`, `{"b": [1, 2.50], "a": "x"}`},
 		{"harmless", `{"annotations": {"x": "y"}, "a": 1}`, `{"annotations": {"x": "y"}, "a": 1}`},
-		{"a place on the node", `{"annotations": {"x": "y", "` + path + `": "/etc"}, "n": 1.50}`, `{"annotations":{"x":"y"},"n":1.50}`},
+		{
+			"a place on the node", `{"annotations": {"x": "y", "` + path + `": "/etc"}, "n": 1.50}`,
+			`{"annotations":{"x":"y"},"n":1.50}`,
+		},
 		{
 			"all that is forbidden", `{"annotations": {"dev.gvisor.internal.fscheckpoint.path": "/", "dev.gvisor.internal.fscheckpoint.paths": "/", "dev.gvisor.internal.fscheckpoint.enable": "true", "dev.gvisor.internal.checkpoint.resume": "", "dev.gvisor.internal.checkpoint.enable": "true"}}`,
 			`{"annotations":{"dev.gvisor.internal.checkpoint.enable":"true","dev.gvisor.internal.fscheckpoint.enable":"true"}}`,

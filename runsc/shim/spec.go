@@ -32,7 +32,8 @@ const (
 // forbidden are annotations that no pod may have, beside all but one of those that begin with
 // filesPrefix.
 var forbidden = []string{
-	wholePrefix + savePath, wholePrefix + saveResume, wholePrefix + saveCompression, wholePrefix + saveDirect, wholePrefix + saveCUDA,
+	wholePrefix + savePath, wholePrefix + saveResume, wholePrefix + saveCompression, wholePrefix + saveDirect,
+	wholePrefix + saveCUDA,
 }
 
 func specPath(bundle string) string { return filepath.Join(bundle, "config.json") }

@@ -41,7 +41,8 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 		if !c.lacking(o, id) {
 			return // it ends by itself
 		}
-		log.L.Warnf("container %s was killed and does not exit, for its sandbox is still loading: ending sandbox %s", id, c.bundle.id)
+		log.L.Warnf("container %s was killed and does not exit, for its sandbox is still loading: ending sandbox %s", id,
+			c.bundle.id)
 		if err := c.bundle.kill(); err != nil {
 			log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
 		}

@@ -47,7 +47,10 @@ func (s *sandbox) fill(ctx context.Context, a answer) answer {
 	}
 	log.L.WithError(err).Errorf("sandbox %s, request %q, is not restored", s.pod.sandbox, a.resp.GetRequest())
 	s.report(ctx, s.pod.sandbox, s.reportOf(a.order(), err))
-	resp := &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Request: a.resp.GetRequest(), Reason: err.Error()}
+	resp := &localv1.AskRestoreResponse{
+		Decision: localv1.AskRestoreResponse_START, Request: a.resp.GetRequest(),
+		Reason: err.Error(),
+	}
 	if a.resp.GetStrict() || s.pod.strict() {
 		resp.Decision = localv1.AskRestoreResponse_FAIL
 		s.reports.Wait() // there is no container whose removal would
@@ -119,7 +122,9 @@ func room(dir string, size int64) error {
 
 // readVolume writes what the agent has of a volume, once its size has been agreed to. An agent that goes
 // away is waited for, and asked for the rest.
-func (a agent) readVolume(ctx context.Context, request, name string, to io.Writer, agreed func(size int64) error) error {
+func (a agent) readVolume(ctx context.Context, request, name string, to io.Writer,
+	agreed func(size int64) error,
+) error {
 	var off, size int64
 	return a.call(ctx, func(c localv1.ShimClient) error {
 		stream, err := c.ReadVolume(ctx, &localv1.ReadVolumeRequest{Request: request, Volume: name, Offset: off})

@@ -120,7 +120,8 @@ func TestAllocateRefusesHostileRanges(t *testing.T) {
 func TestAllocateNeverGrowsAFile(t *testing.T) {
 	d := memoryFile(t, 1)
 	d.size = 8 * page
-	if err := d.allocate([]memmap.FileRange{{Start: 4 * page, End: 5 * page}}, stateio.LocalClientRanges{}, slog.New(slog.DiscardHandler)); err != nil {
+	if err := d.allocate([]memmap.FileRange{{Start: 4 * page, End: 5 * page}}, stateio.LocalClientRanges{},
+		slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	if size, _ := d.sizes(t); size != 1 {
@@ -173,7 +174,8 @@ func (d *dest) mapped(t *testing.T, r memmap.FileRange) stateio.LocalClientRange
 // resident counts the pages of a mapping that are in memory.
 func resident(m []byte) (n int, err error) {
 	stat := make([]byte, len(m)/page)
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), uintptr(unsafe.Pointer(&stat[0])))
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)),
+		uintptr(unsafe.Pointer(&stat[0])))
 	if errno != 0 {
 		return 0, errno
 	}

@@ -43,7 +43,9 @@ const parallel = 4
 func (f *readFile) NeedRegisterDestinationFD() bool { return true }
 
 // RegisterDestinationFD implements stateio.AsyncReader.RegisterDestinationFD.
-func (f *readFile) RegisterDestinationFD(fd int32, size uint64, _ []stateio.ClientFileRangeSetting) (stateio.DestinationFile, error) {
+func (f *readFile) RegisterDestinationFD(fd int32, size uint64,
+	_ []stateio.ClientFileRangeSetting,
+) (stateio.DestinationFile, error) {
 	return f.relayer.register(int(fd), size)
 }
 
@@ -53,12 +55,16 @@ func (f *readFile) AddRead(id int, off int64, df stateio.DestinationFile, fr mem
 }
 
 // AddReadv implements stateio.AsyncReader.AddReadv.
-func (f *readFile) AddReadv(id int, off int64, _ uint64, df stateio.DestinationFile, frs []memmap.FileRange, mapped []unix.Iovec) {
+func (f *readFile) AddReadv(id int, off int64, _ uint64, df stateio.DestinationFile, frs []memmap.FileRange,
+	mapped []unix.Iovec,
+) {
 	f.add(id, off, df, frs, stateio.LocalClientMappings(mapped))
 }
 
 // add allocates the ranges and passes the read on.
-func (f *readFile) add(id int, off int64, df stateio.DestinationFile, frs []memmap.FileRange, mapped stateio.LocalClientRanges) {
+func (f *readFile) add(id int, off int64, df stateio.DestinationFile, frs []memmap.FileRange,
+	mapped stateio.LocalClientRanges,
+) {
 	rd := &read{
 		file: f,
 		slot: id,

@@ -15,7 +15,10 @@ import (
 var messages = []Message{
 	{Kind: KindHello, Text: `{"diapause":1}`},
 	{Kind: KindCompleted, ID: 7, Size: 1 << 40, EOF: true},
-	{Kind: KindRead, ID: 1 << 63, File: 2, Dest: 3, Off: 1 << 50, Ranges: []memmap.FileRange{{Start: 0, End: 4096}, {Start: 8192, End: 12288}}},
+	{
+		Kind: KindRead, ID: 1 << 63, File: 2, Dest: 3, Off: 1 << 50,
+		Ranges: []memmap.FileRange{{Start: 0, End: 4096}, {Start: 8192, End: 12288}},
+	},
 	{Kind: KindOpened, ID: 1, Text: strings.Repeat("é", 100)},
 }
 
@@ -129,7 +132,10 @@ func FuzzOptions(f *testing.F) {
 }
 
 func TestParseArgs(t *testing.T) {
-	a, err := ParseArgs([]string{"--root=/run", "--debug-log-fd=6", "checkpointgofer", "-sock-fd=3", "-gcs-opts-fd=4", "-allow-checkpoint-reads"})
+	a, err := ParseArgs([]string{
+		"--root=/run", "--debug-log-fd=6", "checkpointgofer", "-sock-fd=3", "-gcs-opts-fd=4",
+		"-allow-checkpoint-reads",
+	})
 	if want := (Args{SockFD: 3, OptionsFD: 4, DebugLogFD: 6, Reads: true}); err != nil || a != want {
 		t.Errorf("got %+v, %v, want %+v", a, err, want)
 	}
@@ -143,7 +149,12 @@ func TestParseArgs(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", arg, a, err)
 		}
 	}
-	for _, argv := range [][]string{nil, {"-sock-fd=3"}, {"-sock-fd=x", "-gcs-opts-fd=4"}, {"-sock-fd=-1", "-gcs-opts-fd=4"}} {
+	for _, argv := range [][]string{
+		nil,
+		{"-sock-fd=3"},
+		{"-sock-fd=x", "-gcs-opts-fd=4"},
+		{"-sock-fd=-1", "-gcs-opts-fd=4"},
+	} {
 		if a, err := ParseArgs(argv); err == nil {
 			t.Errorf("%v: taken as %+v", argv, a)
 		}

@@ -89,7 +89,8 @@ func parseOptions(b []byte) (Options, error) {
 		return Options{}, ErrNotOurs
 	}
 	if o.Diapause != optionsFormat {
-		return Options{}, fmt.Errorf("%s has format %d, this sidecar knows %d: install the agent's own sidecar", OptionsFile, o.Diapause, optionsFormat)
+		return Options{}, fmt.Errorf("%s has format %d, this sidecar knows %d: install the agent's own sidecar", OptionsFile,
+			o.Diapause, optionsFormat)
 	}
 	if !o.Direction.known() {
 		return Options{}, fmt.Errorf("%s: unknown direction %q", OptionsFile, o.Direction)

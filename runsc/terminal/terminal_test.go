@@ -60,13 +60,19 @@ func TestSettings(t *testing.T) {
 // TestHostile: settings of a snapshot may hold anything, and a file too.
 func TestHostile(t *testing.T) {
 	f := open(t)
-	if err := Set(f, &snapshot.Terminal{Input: ^uint32(0), Output: ^uint32(0), Control: ^uint32(0), Local: ^uint32(0), Characters: make([]byte, 4096)}); err != nil {
+	if err := Set(f, &snapshot.Terminal{
+		Input: ^uint32(0), Output: ^uint32(0), Control: ^uint32(0), Local: ^uint32(0),
+		Characters: make([]byte, 4096),
+	}); err != nil {
 		t.Error(err)
 	}
 	if err := Set(f, &snapshot.Terminal{}); err != nil {
 		t.Error(err)
 	}
-	for name, text := range map[string]string{"large": `{"a":{"iflag":` + strings.Repeat("1", maxFile) + `}}`, "half": `{"a":`} {
+	for name, text := range map[string]string{
+		"large": `{"a":{"iflag":` + strings.Repeat("1", maxFile) + `}}`,
+		"half":  `{"a":`,
+	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -162,7 +162,8 @@ func split(h *tar.Header) (dir, base string, err error) {
 
 // checkName refuses names that lead anywhere but down from the volume's directory.
 func checkName(name string) error {
-	if name == "." || len(name) > maxName || !filepath.IsLocal(name) || path.Clean(name) != name || strings.Contains(name, "\x00") {
+	if name == "." || len(name) > maxName || !filepath.IsLocal(name) || path.Clean(name) != name ||
+		strings.Contains(name, "\x00") {
 		return errors.New("no name in a volume")
 	}
 	return nil

@@ -31,7 +31,10 @@ const apart = 32 << 10
 // Nothing may change in it meanwhile, but whatever does, nothing else is read.
 func Save(ctx context.Context, dir *os.File, to Sink, limit int64) error {
 	fd := int(dir.Fd())
-	s := &saver{ctx: ctx, sink: &bounded{Sink: to, left: limit, limit: limit}, linked: make(map[inode]string), buf: make([]byte, copySize)}
+	s := &saver{
+		ctx: ctx, sink: &bounded{Sink: to, left: limit, limit: limit}, linked: make(map[inode]string),
+		buf: make([]byte, copySize),
+	}
 	s.tw = tar.NewWriter(s.sink)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

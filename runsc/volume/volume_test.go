@@ -106,7 +106,8 @@ func tree(t testing.TB) string {
 		os.WriteFile(at("plain"), []byte("text"), 0o640), os.WriteFile(at("none"), nil, 0),
 		os.WriteFile(at("sub/large"), bytes.Repeat([]byte("0123456789"), 20_000), 0o600),
 		os.WriteFile(at("with\nnewline and \xff"), []byte("x"), 0o600),
-		os.WriteFile(at("a/setuid"), []byte("program"), 0o755), os.Chown(at("a/setuid"), 12, 34), unix.Chmod(at("a/setuid"), 0o6755),
+		os.WriteFile(at("a/setuid"), []byte("program"), 0o755), os.Chown(at("a/setuid"), 12, 34),
+		unix.Chmod(at("a/setuid"), 0o6755),
 		os.Link(at("plain"), at("sub/hard")), os.Symlink("../plain", at("sub/soft")), os.Symlink("/etc/passwd", at("away")),
 		unix.Mkfifo(at("sub/pipe"), 0o620), os.Lchown(at("sub/soft"), 7, 8),
 		unix.Setxattr(at("plain"), "user.colour=%", []byte("re\x00d"), 0), unix.Setxattr(at("sub"), "user.colour=%", nil, 0),
@@ -210,7 +211,8 @@ func TestMark(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "v")
 	must(t, os.Mkdir(dir, 0o700), unix.Chmod(dir, 0o2770), os.Chown(dir, 3, 4))
 	some := func() {
-		must(t, os.Mkdir(filepath.Join(dir, "d"), 0), os.WriteFile(filepath.Join(dir, "d", "x"), nil, 0), os.Chmod(dir, 0o711))
+		must(t, os.Mkdir(filepath.Join(dir, "d"), 0), os.WriteFile(filepath.Join(dir, "d", "x"), nil, 0),
+			os.Chmod(dir, 0o711))
 	}
 	some()
 	must(t, clean(dir))
@@ -270,23 +272,48 @@ var hostile = map[string][]*tar.Header{
 	"twice":             {{Name: "x", Typeflag: tar.TypeReg}, {Name: "x", Typeflag: tar.TypeReg}},
 	"through a link":    {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "l/x", Typeflag: tar.TypeReg}},
 	"over a link":       {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../x"}, {Name: "l", Typeflag: tar.TypeReg}},
-	"directory at link": {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "l/", Typeflag: tar.TypeDir}, {Name: "l/x", Typeflag: tar.TypeReg}},
+	"directory at link": {
+		{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."},
+		{Name: "l/", Typeflag: tar.TypeDir},
+		{Name: "l/x", Typeflag: tar.TypeReg},
+	},
 	"back in": {
 		{Name: "d/", Typeflag: tar.TypeDir},
 		{Name: "e", Typeflag: tar.TypeReg},
 		{Name: "d/x", Typeflag: tar.TypeReg},
 	},
-	"hard link up":      {{Name: "h", Typeflag: tar.TypeLink, Linkname: "../outside"}},
-	"hard link through": {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "h", Typeflag: tar.TypeLink, Linkname: "l/outside"}},
+	"hard link up": {{Name: "h", Typeflag: tar.TypeLink, Linkname: "../outside"}},
+	"hard link through": {
+		{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."},
+		{Name: "h", Typeflag: tar.TypeLink, Linkname: "l/outside"},
+	},
 	"hard link to none": {{Name: "h", Typeflag: tar.TypeLink, Linkname: "x"}},
 	"device":            {{Name: "c", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
 	"block device":      {{Name: "b", Typeflag: tar.TypeBlock, Devmajor: 8}},
-	"attribute":         {{Name: "x", Typeflag: tar.TypeReg, PAXRecords: map[string]string{attributeRecord + "trusted.x": "eA=="}}},
-	"capability":        {{Name: "x", Typeflag: tar.TypeReg, PAXRecords: map[string]string{attributeRecord + "security.capability": "eA=="}}},
-	"holes back":        {{Name: "x", Typeflag: tar.TypeReg, Size: 2, PAXRecords: map[string]string{holesRecord: "9 5+1 4+1"}}},
-	"holes past":        {{Name: "x", Typeflag: tar.TypeReg, Size: 5, PAXRecords: map[string]string{holesRecord: "9 5+5"}}},
-	"holes less":        {{Name: "x", Typeflag: tar.TypeReg, Size: 5, PAXRecords: map[string]string{holesRecord: "9 1+1"}}},
-	"holes negative":    {{Name: "x", Typeflag: tar.TypeReg, Size: 1, PAXRecords: map[string]string{holesRecord: "9 -1+1"}}},
+	"attribute": {{
+		Name: "x", Typeflag: tar.TypeReg,
+		PAXRecords: map[string]string{attributeRecord + "trusted.x": "eA=="},
+	}},
+	"capability": {{
+		Name: "x", Typeflag: tar.TypeReg,
+		PAXRecords: map[string]string{attributeRecord + "security.capability": "eA=="},
+	}},
+	"holes back": {{
+		Name: "x", Typeflag: tar.TypeReg, Size: 2,
+		PAXRecords: map[string]string{holesRecord: "9 5+1 4+1"},
+	}},
+	"holes past": {{
+		Name: "x", Typeflag: tar.TypeReg, Size: 5,
+		PAXRecords: map[string]string{holesRecord: "9 5+5"},
+	}},
+	"holes less": {{
+		Name: "x", Typeflag: tar.TypeReg, Size: 5,
+		PAXRecords: map[string]string{holesRecord: "9 1+1"},
+	}},
+	"holes negative": {{
+		Name: "x", Typeflag: tar.TypeReg, Size: 1,
+		PAXRecords: map[string]string{holesRecord: "9 -1+1"},
+	}},
 }
 
 func TestFillHostile(t *testing.T) {
@@ -327,7 +354,8 @@ func FuzzFill(f *testing.F) {
 	for _, headers := range hostile {
 		f.Add(archive(f, headers...))
 	}
-	f.Add(archive(f, &tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o1777}, &tar.Header{Name: "d/x", Typeflag: tar.TypeReg, Size: 3},
+	f.Add(archive(f, &tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o1777},
+		&tar.Header{Name: "d/x", Typeflag: tar.TypeReg, Size: 3},
 		&tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "d/x"}, &tar.Header{Name: "p", Typeflag: tar.TypeFifo}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		base := t.TempDir()
@@ -352,7 +380,10 @@ func FuzzFill(f *testing.F) {
 // FuzzExtents parses whatever there is: what is taken lies in the file, in order, and is told in the same
 // words.
 func FuzzExtents(f *testing.F) {
-	for _, s := range []string{"0", "9 0+9", "9 1+1 3+2", "9 1+1 2+2", "x", "9 -1+1", "9223372036854775807 9223372036854775806+1"} {
+	for _, s := range []string{
+		"0", "9 0+9", "9 1+1 3+2", "9 1+1 2+2", "x", "9 -1+1",
+		"9223372036854775807 9223372036854775806+1",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -413,14 +444,24 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]bool{
-		"/data/kubelet/pods/" + pod + "/volume-subpaths/a/b/0": true, "/data/kubelet/pods/" + pod + "/volumes/kubernetes.io~empty-dir/a": true,
-		Kubelet + "/pods/" + pod + "/volume-subpaths/a/b/0": false, Kubelet + "/pods/" + pod + "/volumes/kubernetes.io~secret/a": false,
+		"/data/kubelet/pods/" + pod + "/volume-subpaths/a/b/0": true, "/data/kubelet/pods/" + pod +
+			"/volumes/kubernetes.io~empty-dir/a": true,
+		Kubelet + "/pods/" + pod + "/volume-subpaths/a/b/0": false, Kubelet + "/pods/" + pod +
+			"/volumes/kubernetes.io~secret/a": false,
 	} {
 		if got := Elsewhere(pod, path); got != want {
 			t.Errorf("%s is elsewhere: %v", path, got)
 		}
 	}
-	for _, bad := range [][2]string{{"..", "a"}, {"", "a"}, {pod, ""}, {pod, ".."}, {pod, "a/b"}, {pod, "A"}, {pod, strings.Repeat("a", 64)}} {
+	for _, bad := range [][2]string{
+		{"..", "a"},
+		{"", "a"},
+		{pod, ""},
+		{pod, ".."},
+		{pod, "a/b"},
+		{pod, "A"},
+		{pod, strings.Repeat("a", 64)},
+	} {
 		if dir, err := Dir(bad[0], bad[1]); err == nil {
 			t.Errorf("%q are at %s", bad, dir)
 		}

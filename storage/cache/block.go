@@ -71,7 +71,8 @@ func (c *Cache) read(object string, at id, size int64) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
 	tail := data[size:]
-	if string(tail[:len(magic)]) != magic || binary.LittleEndian.Uint32(tail[len(magic):]) != checksum(object, at, data[:size]) {
+	if string(tail[:len(magic)]) != magic ||
+		binary.LittleEndian.Uint32(tail[len(magic):]) != checksum(object, at, data[:size]) {
 		return nil, fmt.Errorf("read %s: %w", f.Name(), errDamaged)
 	}
 	c.touch(at)

@@ -303,10 +303,11 @@ func poison(t *testing.T, c *cache.Cache, m *storage.Manifest) {
 	t.Helper()
 	name := fmt.Sprintf("ns/packs/%s", m.Packs[0].ID)
 	c.Drop(name, 0, 2<<20)
-	err := c.ReadAt(t.Context(), name, m.Packs[0].Size, make([]byte, 1000), 0, func(_ context.Context, p []byte, _ int64) error {
-		copy(p, storagetest.Bytes(99, len(p)))
-		return nil
-	})
+	err := c.ReadAt(t.Context(), name, m.Packs[0].Size, make([]byte, 1000), 0,
+		func(_ context.Context, p []byte, _ int64) error {
+			copy(p, storagetest.Bytes(99, len(p)))
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +328,8 @@ func TestRetain(t *testing.T) {
 		t.Errorf("%d blocks removed, %d bytes of %d left", n, c.Bytes(), all)
 	}
 	before := f.fetches.Load()
-	if err := c.ReadAt(t.Context(), "ns/packs/b", int64(len(f.data)), make([]byte, len(f.data)), 0, f.fetch); err != nil || f.fetches.Load() != before {
+	if err := c.ReadAt(t.Context(), "ns/packs/b", int64(len(f.data)), make([]byte, len(f.data)), 0, f.fetch); err != nil ||
+		f.fetches.Load() != before {
 		t.Errorf("the one that is retained was fetched again: %v", err)
 	}
 	shut(t, c)

@@ -61,11 +61,13 @@ func existing(path string) (string, error) {
 // checkMount judges a network file system by its options. Of NFS it is known which make it safe.
 func checkMount(path, name string, options []string) error {
 	if name != "NFS" {
-		return fmt.Errorf("%s is on a file system of the kind %s, on which nodes may not see at once what others have written: "+
+		return fmt.Errorf("%s is on a file system of the kind %s, on which nodes may not see at once what others have "+
+			"written: "+
 			"use a bucket, or NFS mounted with lookupcache=none,actimeo=0", path, name)
 	}
 	fresh := slices.Contains(options, "noac") || slices.Contains(options, "actimeo=0") || !slices.ContainsFunc(
-		[]string{"acregmin=0", "acregmax=0", "acdirmin=0", "acdirmax=0"}, func(o string) bool { return !slices.Contains(options, o) })
+		[]string{"acregmin=0", "acregmax=0", "acdirmin=0", "acdirmax=0"},
+		func(o string) bool { return !slices.Contains(options, o) })
 	if fresh && slices.Contains(options, "lookupcache=none") {
 		return nil
 	}

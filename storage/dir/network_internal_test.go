@@ -15,7 +15,8 @@ broken line
 
 func TestMountOptions(t *testing.T) {
 	for path, want := range map[string]string{
-		"/": "relatime", "/mnt": "relatime", "/mnt/overt": "relatime", "/mnt/over/store": "vers=3", "/mnt/two words": "lookupcache=none",
+		"/": "relatime", "/mnt": "relatime", "/mnt/overt": "relatime", "/mnt/over/store": "vers=3",
+		"/mnt/two words": "lookupcache=none",
 	} {
 		if got := mountOptions(mounts, path); !slices.Contains(got, want) {
 			t.Errorf("%s: %q, want %s among them", path, got, want)

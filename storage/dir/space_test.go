@@ -69,7 +69,8 @@ func TestWriterNoSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := w.File("pages.img").Chunk(storagetest.Bytes(uint64(i), storage.MaxChunk)); err != nil && !errors.Is(err, storage.ErrNoSpace) {
+		if err := w.File("pages.img").Chunk(storagetest.Bytes(uint64(i), storage.MaxChunk)); err != nil &&
+			!errors.Is(err, storage.ErrNoSpace) {
 			t.Fatal(err)
 		}
 	}

@@ -50,7 +50,8 @@ const (
 
 // Points are all steps.
 var Points = []Point{
-	PackSealed, ObjectWritten, ObjectLinked, PackCreated, PacksComplete, ObjectsClaimed, ManifestReady, ManifestMade, SnapshotConfirmed, SnapshotBroken,
+	PackSealed, ObjectWritten, ObjectLinked, PackCreated, PacksComplete, ObjectsClaimed, ManifestReady, ManifestMade,
+	SnapshotConfirmed, SnapshotBroken,
 	PackCopied, CopiesComplete, ManifestCopied, CopiesConfirmed, PackToBeRewritten,
 	ManifestRemoved, RestRemoved, PacksListed, ManifestsRead, NoticeGiven, PackSwept,
 }

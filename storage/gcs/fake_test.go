@@ -34,7 +34,8 @@ func withServer(run func() int) (code int, err error) {
 		return 1, err
 	}
 	cmd := exec.Command(binary, "-scheme", "http", "-host", "127.0.0.1", "-port", fmt.Sprint(address.Port),
-		"-backend", "memory", "-log-level", "error", "-public-host", address.String(), "-external-url", "http://"+address.String())
+		"-backend", "memory", "-log-level", "error", "-public-host", address.String(), "-external-url", "http://"+
+			address.String())
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return 1, err

@@ -115,8 +115,8 @@ func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
 	return nil
 }
 
-// upload writes the size bytes of r, or all of them if size is -1. The object is made by Close alone; on any failure before, the
-// writer's context is cancelled, so that Close makes nothing.
+// upload writes the size bytes of r, or all of them if size is -1. The object is made by Close alone; on any failure
+// before, the writer's context is cancelled, so that Close makes nothing.
 func upload(ctx context.Context, o *gcs.ObjectHandle, r io.Reader, size int64, metadata map[string]string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

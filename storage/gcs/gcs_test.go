@@ -259,8 +259,9 @@ func TestDenied(t *testing.T) {
 		_, readAll := b.ReadAll(t.Context(), "one", 10)
 		return map[string]error{
 			"stat": stat, "read all": readAll, "read": b.ReadAt(t.Context(), "one", make([]byte, 1), 0),
-			"create": b.Create(t.Context(), "one", strings.NewReader("x"), 1), "replace": b.Replace(t.Context(), "one", []byte("x")),
-			"delete": b.Delete(t.Context(), "one"),
+			"create":  b.Create(t.Context(), "one", strings.NewReader("x"), 1),
+			"replace": b.Replace(t.Context(), "one", []byte("x")),
+			"delete":  b.Delete(t.Context(), "one"),
 		}
 	}
 	for op, err := range all() {
@@ -291,7 +292,8 @@ func TestNoToken(t *testing.T) {
 		}))
 		defer node.Close()
 		t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(node.URL, "http://"))
-		if _, err := gcs.Open(t.Context(), "bucket", "p", option.WithEndpoint(node.URL+"/storage/v1/")); !errors.Is(err, storage.ErrDenied) {
+		if _, err := gcs.Open(t.Context(), "bucket", "p", option.WithEndpoint(node.URL+"/storage/v1/")); !errors.Is(err,
+			storage.ErrDenied) {
 			t.Errorf("status %d: %v", code, err)
 		}
 	}

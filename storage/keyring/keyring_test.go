@@ -34,7 +34,8 @@ func TestParse(t *testing.T) {
 		{"huge", strings.Repeat(a+"\n", 2000), false, 0, false, false},
 	} {
 		keys, err := keyring.Parse([]byte(test.file))
-		if (err == nil) != test.ok || err != nil && (!errors.Is(err, storage.ErrKey) || strings.Contains(err.Error(), a[2:])) {
+		if (err == nil) != test.ok || err != nil &&
+			(!errors.Is(err, storage.ErrKey) || strings.Contains(err.Error(), a[2:])) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		if (keys.Current != nil) != test.current || len(keys.Former) != test.former || keys.Plain != test.plain {

@@ -257,11 +257,17 @@ func testNames(t *testing.T, b storage.Backend) {
 }
 
 func testList(t *testing.T, b storage.Backend) {
-	all := []string{"a", "a-b/packs/1", "a.json", "b/packs/1", "b/packs/12", "b/packs/2", "b/snapshots/s/manifest", "bb/packs/1"}
+	all := []string{
+		"a", "a-b/packs/1", "a.json", "b/packs/1", "b/packs/12", "b/packs/2", "b/snapshots/s/manifest",
+		"bb/packs/1",
+	}
 	for _, name := range all {
 		create(t, b, name, []byte(name))
 	}
-	for _, prefix := range []string{"", "a", "b", "b/", "b/p", "b/packs/", "b/packs/1", "b/packs/1/", "c", "c/d/", "b/snapshots/s/manifest"} {
+	for _, prefix := range []string{
+		"", "a", "b", "b/", "b/p", "b/packs/", "b/packs/1", "b/packs/1/", "c", "c/d/",
+		"b/snapshots/s/manifest",
+	} {
 		var want []string
 		for _, name := range all {
 			if strings.HasPrefix(name, prefix) {

@@ -63,7 +63,9 @@ func replicate(t *testing.T, dst, src *storage.Store, key storage.Key) {
 	}
 }
 
-func writeChild(t *testing.T, s *storage.Store, key storage.Key, parent *storage.Manifest, image Image) (*storage.Manifest, error) {
+func writeChild(t *testing.T, s *storage.Store, key storage.Key, parent *storage.Manifest,
+	image Image,
+) (*storage.Manifest, error) {
 	t.Helper()
 	w, err := s.NewWriter(t.Context(), key, storage.WriterOptions{Parent: parent})
 	if err != nil {

@@ -155,18 +155,21 @@ func etcdArgs() []string {
 	return []string{
 		"--data-dir=" + etcdData, "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
-		"--listen-peer-urls=" + etcdPeerURL, "--initial-advertise-peer-urls=" + etcdPeerURL, "--initial-cluster=default=" + etcdPeerURL,
+		"--listen-peer-urls=" + etcdPeerURL, "--initial-advertise-peer-urls=" + etcdPeerURL, "--initial-cluster=default=" +
+			etcdPeerURL,
 	}
 }
 
 func serverArgs() []string {
 	return []string{
-		"--etcd-servers=" + etcdURL, "--service-cluster-ip-range=" + serviceRange, "--advertise-address=" + bedIP, "--secure-port=6443",
+		"--etcd-servers=" + etcdURL, "--service-cluster-ip-range=" + serviceRange, "--advertise-address=" + bedIP,
+		"--secure-port=6443",
 		"--client-ca-file=" + caCert, "--tls-cert-file=" + serverCert, "--tls-private-key-file=" + serverKey,
 		"--kubelet-certificate-authority=" + caCert, "--kubelet-preferred-address-types=InternalIP",
 		"--kubelet-client-certificate=" + toKubeletCert, "--kubelet-client-key=" + toKubeletKey,
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + tokenPublicKey, "--service-account-signing-key-file=" + tokenKey,
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true", "--profiling=false",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+		"--profiling=false",
 	}
 }

@@ -41,7 +41,10 @@ func (b *Bed) Attach(ctx context.Context, container string, tty bool) (*Attachme
 
 // ExecTerminal runs a command in the container with that id, at a terminal of its own.
 func (b *Bed) ExecTerminal(ctx context.Context, container string, command ...string) (*Attachment, error) {
-	r, err := b.Runtime.Exec(ctx, &cri.ExecRequest{ContainerId: container, Cmd: command, Stdin: true, Stdout: true, Tty: true})
+	r, err := b.Runtime.Exec(ctx, &cri.ExecRequest{
+		ContainerId: container, Cmd: command, Stdin: true, Stdout: true,
+		Tty: true,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("bed: exec %q in %s: %w", command, container, err)
 	}
@@ -63,7 +66,10 @@ func stream(ctx context.Context, container, address string, tty bool) (*Attachme
 	}
 	keyboard, keys := io.Pipe()
 	ctx, end := context.WithCancel(ctx)
-	a := &Attachment{keys: keys, sizes: sizes{ctx: ctx, next: make(chan remotecommand.TerminalSize)}, end: end, done: make(chan error, 1)}
+	a := &Attachment{
+		keys: keys, sizes: sizes{ctx: ctx, next: make(chan remotecommand.TerminalSize)}, end: end,
+		done: make(chan error, 1),
+	}
 	go func() {
 		o := remotecommand.StreamOptions{Stdin: keyboard, Stdout: a, Tty: tty}
 		if tty {

@@ -56,8 +56,14 @@ func testPod(ctx context.Context, t *testing.T, b *bed.Bed, handler string) {
 		t.Fatal(err)
 	}
 	pod, err := b.RunPod(ctx, bed.PodSpec{Name: "web", Handler: handler, Containers: []bed.Container{
-		{Name: "server", Command: []string{"/bin/httpd", "-f", "-p", "80", "-h", "/srv"}, Mounts: []bed.Mount{{Host: shared, Container: "/srv"}}},
-		{Name: "talker", Command: []string{"/bin/sh", "-c", "echo $GREETING; exec sleep infinity"}, Env: map[string]string{"GREETING": "good day"}},
+		{
+			Name: "server", Command: []string{"/bin/httpd", "-f", "-p", "80", "-h", "/srv"},
+			Mounts: []bed.Mount{{Host: shared, Container: "/srv"}},
+		},
+		{
+			Name: "talker", Command: []string{"/bin/sh", "-c", "echo $GREETING; exec sleep infinity"},
+			Env: map[string]string{"GREETING": "good day"},
+		},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +91,10 @@ func testPod(ctx context.Context, t *testing.T, b *bed.Bed, handler string) {
 
 func TestPodThatFailsToStart(t *testing.T) {
 	ctx, b := start(t)
-	spec := bed.PodSpec{Name: "bad", Handler: bed.Runc, Containers: []bed.Container{{Name: "bad", Command: []string{"/no/such/program"}}}}
+	spec := bed.PodSpec{
+		Name: "bad", Handler: bed.Runc,
+		Containers: []bed.Container{{Name: "bad", Command: []string{"/no/such/program"}}},
+	}
 	if _, err := b.RunPod(ctx, spec); err == nil {
 		t.Fatal("a pod with no program has started")
 	}
@@ -133,7 +142,8 @@ func TestTmpIsPrivate(t *testing.T) {
 	if !strings.HasPrefix(t.TempDir(), "/run/tmp/") {
 		t.Errorf("temporary directories are at %s", t.TempDir())
 	}
-	if out, err := exec.Command("mount").CombinedOutput(); err != nil || !strings.Contains(string(out), " on /run type tmpfs") {
+	if out, err := exec.Command("mount").CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), " on /run type tmpfs") {
 		t.Errorf("mounts: %v\n%s", err, out)
 	}
 }

@@ -165,7 +165,8 @@ func (c *Cluster) Close() error {
 
 func controllerArgs() []string {
 	return []string{
-		"--kubeconfig=" + controllerConfig, "--leader-elect=false", "--use-service-account-credentials=true", "--profiling=false",
+		"--kubeconfig=" + controllerConfig, "--leader-elect=false", "--use-service-account-credentials=true",
+		"--profiling=false",
 		"--service-account-private-key-file=" + tokenKey, "--root-ca-file=" + caCert,
 		"--cluster-signing-cert-file=" + caCert, "--cluster-signing-key-file=" + caKey,
 	}

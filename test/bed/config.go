@@ -30,7 +30,10 @@ const (
 // writeConfig writes the configuration files of containerd, of our handler and
 // of the pod network, in which pods have addresses of that range.
 func writeConfig(s space, o Options, pods string) error {
-	return s.writeFiles(map[string]string{configFile: containerdConfig(o), RunscFile: runscConfig(o), cniFile: cniConfig(pods)})
+	return s.writeFiles(map[string]string{
+		configFile: containerdConfig(o), RunscFile: runscConfig(o),
+		cniFile: cniConfig(pods),
+	})
 }
 
 // containerdConfig keeps the daemon from lowering any oom_score_adj, since root

@@ -15,7 +15,9 @@ import (
 
 // startContainers creates and starts the containers, one after the other, and
 // enters them in the pod.
-func (b *Bed) startContainers(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, containers []Container) error {
+func (b *Bed) startContainers(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig,
+	containers []Container,
+) error {
 	for _, c := range containers {
 		r, err := b.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
 			PodSandboxId: pod.ID, Config: c.config(pod, config), SandboxConfig: config,
@@ -117,7 +119,8 @@ func merge(base, more map[string]string) map[string]string {
 
 // StopContainer asks the container with that id to end, and kills it after so many seconds.
 func (b *Bed) StopContainer(ctx context.Context, container string, timeout int64) error {
-	if _, err := b.Runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: container, Timeout: timeout}); err != nil {
+	if _, err := b.Runtime.StopContainer(ctx,
+		&cri.StopContainerRequest{ContainerId: container, Timeout: timeout}); err != nil {
 		return fmt.Errorf("bed: stop container %s: %w", container, err)
 	}
 	return nil

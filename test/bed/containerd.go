@@ -66,7 +66,8 @@ func writeImages() (string, error) {
 
 // Import gives containerd, for pods, the images of an OCI archive.
 func (c *Containerd) Import(ctx context.Context, archive string) error {
-	args := append([]string{"--address", c.space.path(ContainerdSocket), "--namespace", "k8s.io", "images", "import"}, c.imports...)
+	args := append([]string{"--address", c.space.path(ContainerdSocket), "--namespace", "k8s.io", "images", "import"},
+		c.imports...)
 	out, err := exec.CommandContext(ctx, here.Bin.Path("ctr"), append(args, archive)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("bed: import images: %w\n%s", err, out)

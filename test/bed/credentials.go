@@ -48,7 +48,8 @@ func (a *authority) writeCredentials() error {
 		tokenKey: string(private), tokenPublicKey: string(public),
 	}
 	users := map[string][]string{
-		adminConfig: {"admin", admins}, controllerConfig: {"system:kube-controller-manager"}, schedulerConfig: {"system:kube-scheduler"},
+		adminConfig: {"admin", admins}, controllerConfig: {"system:kube-controller-manager"},
+		schedulerConfig: {"system:kube-scheduler"},
 	}
 	for path, user := range users {
 		config, err := a.kubeconfig(user[0], user[1:]...)

@@ -27,7 +27,8 @@ func (n *Node) prepareKubelet(a *authority) error {
 		return err
 	}
 	n.Kubelet = &Daemon{
-		space: n.space, name: "kubelet", up: answers(http.DefaultClient, fmt.Sprintf("http://%s:%d/healthz", n.IP, kubeletHealthPort)),
+		space: n.space, name: "kubelet",
+		up: answers(http.DefaultClient, fmt.Sprintf("http://%s:%d/healthz", n.IP, kubeletHealthPort)),
 		args: []string{
 			"--config=" + kubeletConfig, "--kubeconfig=" + kubeletKubeconfig,
 			"--hostname-override=" + n.Name, "--node-ip=" + n.IP, "--v=2",

@@ -19,7 +19,8 @@ func Shims(container string) (pids []int, err error) {
 	}
 	for _, path := range cmdlines {
 		cmdline, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(cmdline), "containerd-shim-diapause") || !strings.Contains(string(cmdline), container) {
+		if err != nil || !strings.Contains(string(cmdline), "containerd-shim-diapause") ||
+			!strings.Contains(string(cmdline), container) {
 			continue // or gone meanwhile
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))

@@ -30,14 +30,20 @@ func (n *Node) plug() error {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MasterIndex, attrs.Flags = n.Name, bridge.Attrs().Index, net.FlagUp
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nodeDevice, PeerNamespace: netlink.NsPid(n.pid())}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: attrs, PeerName: nodeDevice,
+		PeerNamespace: netlink.NsPid(n.pid()),
+	}); err != nil {
 		return fmt.Errorf("add a pair of devices: %w", err)
 	}
 	_, pods, err := net.ParseCIDR(n.PodCIDR)
 	if err != nil {
 		return err
 	}
-	route := &netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: pods, Gw: net.ParseIP(n.IP), Flags: int(netlink.FLAG_ONLINK)}
+	route := &netlink.Route{
+		LinkIndex: bridge.Attrs().Index, Dst: pods, Gw: net.ParseIP(n.IP),
+		Flags: int(netlink.FLAG_ONLINK),
+	}
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("add a route to %s: %w", pods, err)
 	}
@@ -79,7 +85,10 @@ func (n *Node) address() error {
 	if err := netlink.LinkSetUp(device); err != nil {
 		return fmt.Errorf("bring up %s: %w", nodeDevice, err)
 	}
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: device.Attrs().Index, Dst: everywhere, Gw: net.ParseIP(bedIP)}); err != nil {
+	if err := netlink.RouteAdd(&netlink.Route{
+		LinkIndex: device.Attrs().Index, Dst: everywhere,
+		Gw: net.ParseIP(bedIP),
+	}); err != nil {
 		return fmt.Errorf("add default route: %w", err)
 	}
 	return forwardPackets()
@@ -89,7 +98,8 @@ func (n *Node) address() error {
 // there of what kube-proxy does.
 func (n *Node) redirectService() error {
 	for _, chain := range []string{"PREROUTING", "OUTPUT"} {
-		rule := fmt.Sprintf("--wait -t nat -A %s -d %s -p tcp --dport 443 -j DNAT --to-destination %s", chain, serviceIP, apiAddress)
+		rule := fmt.Sprintf("--wait -t nat -A %s -d %s -p tcp --dport 443 -j DNAT --to-destination %s", chain, serviceIP,
+			apiAddress)
 		_, err := output(exec.Command("iptables", strings.Fields(rule)...), n.Run)
 		if err != nil {
 			return err

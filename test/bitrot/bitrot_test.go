@@ -74,7 +74,10 @@ func TestFlippedBits(t *testing.T) {
 // newPatient makes a store with a lineage of three snapshots, and one in another namespace.
 func newPatient(t *testing.T, o storage.Options) *patient {
 	t.Helper()
-	p := &patient{path: filepath.Join(t.TempDir(), "store"), options: o, images: map[storage.Key]storagetest.Image{}, users: map[string][]storage.Key{}}
+	p := &patient{
+		path: filepath.Join(t.TempDir(), "store"), options: o, images: map[storage.Key]storagetest.Image{},
+		users: map[string][]storage.Key{},
+	}
 	s, closeStore, err := p.open(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +88,8 @@ func newPatient(t *testing.T, o storage.Options) *patient {
 	for i, name := range []string{"one", "two", "three"} {
 		image = maps.Clone(image)
 		image["pages.img"] = slices.Clone(image["pages.img"])
-		image["pages.img"][2], image["pages.img"][5] = storagetest.Bytes(uint64(100+i), 4096), storagetest.Bytes(uint64(200+i), 3000)
+		image["pages.img"][2], image["pages.img"][5] = storagetest.Bytes(uint64(100+i), 4096),
+			storagetest.Bytes(uint64(200+i), 3000)
 		parent = p.write(t, s, storage.Key{Namespace: "ns", Name: name}, parent, image)
 	}
 	p.write(t, s, storage.Key{Namespace: "other", Name: "one"}, nil, smallImage(2))
@@ -107,11 +111,17 @@ func smallImage(seed uint64) storagetest.Image {
 	noise := storagetest.Bytes(seed, 3000)
 	return storagetest.Image{
 		"checkpoint.img": {noise, bytes.Repeat([]byte("kernel state "), 300)},
-		"pages.img":      {make([]byte, 4096), bytes.Repeat(noise[:64], 64), storagetest.Bytes(seed+1, 4096), {byte(seed) | 1}, noise, storagetest.Bytes(seed+2, 9000)},
+		"pages.img": {
+			make([]byte, 4096), bytes.Repeat(noise[:64], 64), storagetest.Bytes(seed+1, 4096),
+			{byte(seed) | 1},
+			noise, storagetest.Bytes(seed+2, 9000),
+		},
 	}
 }
 
-func (p *patient) write(t *testing.T, s *storage.Store, key storage.Key, parent *storage.Manifest, image storagetest.Image) *storage.Manifest {
+func (p *patient) write(t *testing.T, s *storage.Store, key storage.Key, parent *storage.Manifest,
+	image storagetest.Image,
+) *storage.Manifest {
 	t.Helper()
 	m := storagetest.Write(t, s, key, parent, image)
 	p.images[key] = image
@@ -222,7 +232,9 @@ func wantDamage(err error) error {
 }
 
 // examine reads and verifies one snapshot of a store in which an object is damaged.
-func (p *patient) examine(ctx context.Context, s *storage.Store, object string, key storage.Key, image storagetest.Image) (bool, error) {
+func (p *patient) examine(ctx context.Context, s *storage.Store, object string, key storage.Key,
+	image storagetest.Image,
+) (bool, error) {
 	hurt := slices.Contains(p.users[object], key)
 	m, err := s.Manifest(ctx, key)
 	if err != nil {
@@ -251,7 +263,9 @@ var workingSet = []storage.ChunkRef{{File: 1, Index: 3}, {File: 0, Index: 1}, {F
 
 // examineWorkingSet reads a working set that is damaged: it only says what to fetch first, so one that
 // is not found is as good as one that is found to be damaged.
-func (p *patient) examineWorkingSet(ctx context.Context, s *storage.Store, object string, m *storage.Manifest) (bool, error) {
+func (p *patient) examineWorkingSet(ctx context.Context, s *storage.Store, object string,
+	m *storage.Manifest,
+) (bool, error) {
 	got, err := s.WorkingSet(ctx, m)
 	switch {
 	case err == nil && slices.Equal(got, workingSet):

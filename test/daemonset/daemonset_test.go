@@ -70,7 +70,8 @@ func TestDaemonSet(t *testing.T) {
 // uninstall takes everything away: it waits for the pod that runs, and then leaves nothing.
 func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster) {
 	t.Helper()
-	if out := kubectl(ctx, t, c, "get", "podsnapshots", "--output=name"); !strings.Contains(out, "/s\n") || !strings.Contains(out, "/stopped\n") {
+	if out := kubectl(ctx, t, c, "get", "podsnapshots", "--output=name"); !strings.Contains(out, "/s\n") ||
+		!strings.Contains(out, "/stopped\n") {
 		t.Errorf("of the checkpoints made on the node the cluster shows %q", out)
 	}
 	kubectl(ctx, t, c, "delete", "podsnapshots", "--all", "--all-namespaces", "--wait")
@@ -78,7 +79,8 @@ func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster) {
 	wait := c.Node(0).Containerd.Supervise(ctx)
 	kubectl(ctx, t, c, "apply", "--kustomize=uninstall")
 	must(t, bed.Until(ctx, func() error {
-		out, err := c.Kubectl(ctx, "--namespace=diapause-system", "logs", "daemonset/diapause-uninstall", "--container=uninstall")
+		out, err := c.Kubectl(ctx, "--namespace=diapause-system", "logs", "daemonset/diapause-uninstall",
+			"--container=uninstall")
 		if err == nil && !strings.Contains(out, "delete default/web first") {
 			err = fmt.Errorf("the log says %q", out)
 		}
@@ -101,7 +103,10 @@ func confined(ctx context.Context, t *testing.T, n *bed.Node) {
 	t.Helper()
 	out, err := n.Exec(ctx, "sh", "-c", `cat /proc/$(pidof diapause-agent)/status`)
 	must(t, err)
-	for _, want := range []string{"CapEff:\t0000000000080004", "CapBnd:\t0000000000080004", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, want := range []string{
+		"CapEff:\t0000000000080004", "CapBnd:\t0000000000080004", "NoNewPrivs:\t1",
+		"Seccomp:\t2",
+	} {
 		if !strings.Contains(out, want+"\n") {
 			t.Errorf("the agent's process is not confined: want %q in\n%s", want, out)
 		}
@@ -146,7 +151,10 @@ func explain(ctx context.Context, c *bed.Cluster) string {
 		{"get", "pods,podsnapshots", "--all-namespaces", "--output=wide"},
 		{"get", "events", "--all-namespaces"},
 		{"describe", "pods", "--all-namespaces"},
-		{"--namespace=diapause-system", "logs", "--selector=app.kubernetes.io/part-of=diapause", "--all-containers", "--prefix", "--tail=-1"},
+		{
+			"--namespace=diapause-system", "logs", "--selector=app.kubernetes.io/part-of=diapause", "--all-containers",
+			"--prefix", "--tail=-1",
+		},
 	} {
 		out, err := c.Kubectl(ctx, args...)
 		fmt.Fprintf(&b, "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, out)
@@ -163,7 +171,10 @@ func rollout(ctx context.Context, t *testing.T, c *bed.Cluster, name string) {
 // diapause runs the CLI in the agent's pod.
 func diapause(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) {
 	t.Helper()
-	kubectl(ctx, t, c, append([]string{"--namespace=diapause-system", "exec", "daemonset/diapause-agent", "--", "/usr/local/bin/diapause"}, args...)...)
+	kubectl(ctx, t, c, append([]string{
+		"--namespace=diapause-system", "exec", "daemonset/diapause-agent", "--",
+		"/usr/local/bin/diapause",
+	}, args...)...)
 }
 
 func kubectl(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) string {

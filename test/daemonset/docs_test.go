@@ -54,7 +54,8 @@ func follow(ctx context.Context, t *testing.T, c *bed.Cluster, p page) {
 	kubectl(ctx, t, c, "delete", "pod", "counter", "--wait", "--grace-period=1")
 	must(t, c.Apply(ctx, pod))
 	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/counter", "--timeout=60s")
-	restored := kubectl(ctx, t, c, "get", "pod", "counter", `--output=jsonpath={.status.conditions[?(@.type=="PodRestored")].message}`)
+	restored := kubectl(ctx, t, c, "get", "pod", "counter",
+		`--output=jsonpath={.status.conditions[?(@.type=="PodRestored")].message}`)
 	if want := "Successfully restored the pod from PodSnapshot default/" + name; restored != want {
 		t.Errorf("PodRestored says %q, want %q", restored, want)
 	}

@@ -95,7 +95,8 @@ func (d *demo) freeze(ctx context.Context) error {
 		return err
 	}
 	if d.load.failed > 0 {
-		return fmt.Errorf("%d of %d requests failed during the checkpoint, the first: %w", d.load.failed, d.load.sent, d.load.first)
+		return fmt.Errorf("%d of %d requests failed during the checkpoint, the first: %w", d.load.failed, d.load.sent,
+			d.load.first)
 	}
 	var gaps answers.Gaps
 	if err := d.origin.get(ctx, "/gap", &gaps); err != nil {

@@ -9,7 +9,8 @@ import (
 )
 
 func TestParseRow(t *testing.T) {
-	if b := parseRow("0123456789abc   default/branch-0    10.0.0.7    310.2 ms"); b == nil || b.name != "branch-0" || b.endpoint != "10.0.0.7" {
+	if b := parseRow("0123456789abc   default/branch-0    10.0.0.7    310.2 ms"); b == nil || b.name != "branch-0" ||
+		b.endpoint != "10.0.0.7" {
 		t.Errorf("got %+v", b)
 	}
 	for _, line := range []string{"", "POD ID          POD           IP      TOOK", "a b"} {

@@ -43,7 +43,8 @@ func (r loadReport) around(g answers.Gap) (before, after answers.State, err erro
 		}
 	}
 	if before.Boot == "" || after.Boot == "" {
-		return before, after, fmt.Errorf("no answer before or none after the pause of %.1f ms: %d requests were sent", g.MS, r.sent)
+		return before, after, fmt.Errorf("no answer before or none after the pause of %.1f ms: %d requests were sent", g.MS,
+			r.sent)
 	}
 	return before, after, nil
 }

@@ -93,7 +93,8 @@ func (l *lane) takeStock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(l.saved) > 0 && !slices.ContainsFunc(all, func(s podsnapshotv1.PodSnapshot) bool { return s.Name == l.newest().name }) {
+	if len(l.saved) > 0 && !slices.ContainsFunc(all,
+		func(s podsnapshotv1.PodSnapshot) bool { return s.Name == l.newest().name }) {
 		return fmt.Errorf("snapshot %s was Complete, and is not Ready", l.newest().name)
 	}
 	for _, s := range all {
@@ -231,7 +232,8 @@ func (l *lane) rightAge(ctx context.Context, name, named string, counter int64) 
 	i := slices.IndexFunc(l.saved, func(s saved) bool { return s.name == name })
 	switch {
 	case i >= 0 && counter < l.saved[i].from:
-		return fmt.Errorf("restored from %s: the counter is %d, and was %d when it was asked for", name, counter, l.saved[i].from)
+		return fmt.Errorf("restored from %s: the counter is %d, and was %d when it was asked for", name, counter,
+			l.saved[i].from)
 	case i >= 0 && named == "" && i < len(l.saved)-1:
 		return fmt.Errorf("restored from %s, though %s is newer and was Complete", name, l.newest().name)
 	case i >= 0 || named != "" || len(l.saved) == 0:
@@ -368,7 +370,9 @@ func (l *lane) freeze(ctx context.Context) error {
 }
 
 // answer waits for the answer to a trigger: the snapshot, or why there is none.
-func (l *lane) answer(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (name, failure string, err error) {
+func (l *lane) answer(ctx context.Context,
+	t *podsnapshotv1.PodSnapshotManualTrigger,
+) (name, failure string, err error) {
 	err = l.until(ctx, "answer to "+t.Name, func() error {
 		if err := l.client.Get(ctx, client.ObjectKeyFromObject(t), t); err != nil {
 			return err
@@ -420,7 +424,10 @@ func (l *lane) forget(ctx context.Context) error {
 	if len(l.saved) < 2 {
 		return nil
 	}
-	s := &podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.saved[len(l.saved)-2].name}}
+	s := &podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{
+		Namespace: l.namespace,
+		Name:      l.saved[len(l.saved)-2].name,
+	}}
 	l.count.discarded.Add(1)
 	return l.until(ctx, "deletion of snapshot "+s.Name, func() error {
 		err := l.client.Delete(ctx, s)

@@ -165,6 +165,7 @@ func furnishSystemctl(ctx context.Context, n *bed.Node) error {
 	if _, err := n.Exec(ctx, "mount", "-t", "tmpfs", "tmpfs", dir); err != nil {
 		return err
 	}
-	script := "#!" + tools.Busybox + " sh\ntest \"$*\" = \"restart containerd\" && kill $(" + tools.Busybox + " pidof containerd)\n"
+	script := "#!" + tools.Busybox + " sh\ntest \"$*\" = \"restart containerd\" && kill $(" + tools.Busybox +
+		" pidof containerd)\n"
 	return os.WriteFile(n.Path(filepath.Join(dir, "systemctl")), []byte(script), 0o755)
 }

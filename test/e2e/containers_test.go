@@ -101,7 +101,10 @@ func (w *world) several(colour string) func(*corev1.Pod) {
 			{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}},
 		}
 		shell := func(name, script string) corev1.Container {
-			return corev1.Container{Name: name, Image: images.Busybox, Command: []string{"/bin/sh", "-c", script}, VolumeMounts: []corev1.VolumeMount{shared}}
+			return corev1.Container{
+				Name: name, Image: images.Busybox, Command: []string{"/bin/sh", "-c", script},
+				VolumeMounts: []corev1.VolumeMount{shared},
+			}
 		}
 		sidecar := shell("sidecar", "echo sidecar; sleep 100000")
 		sidecar.RestartPolicy = &always
@@ -111,7 +114,12 @@ func (w *world) several(colour string) func(*corev1.Pod) {
 		app := &p.Spec.Containers[0]
 		app.Env = []corev1.EnvVar{{Name: "WORKLOAD_COLOUR", Value: colour}}
 		app.VolumeMounts = []corev1.VolumeMount{
-			shared, {Name: "memory", MountPath: "/memory"}, {Name: "scratch", MountPath: "/scratch"}, {Name: "claim", MountPath: "/claim"}, {Name: "config", MountPath: "/config"}, {Name: "secret", MountPath: "/secret"},
+			shared,
+			{Name: "memory", MountPath: "/memory"},
+			{Name: "scratch", MountPath: "/scratch"},
+			{Name: "claim", MountPath: "/claim"},
+			{Name: "config", MountPath: "/config"},
+			{Name: "secret", MountPath: "/secret"},
 		}
 		get := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/state", Port: intstr.FromInt32(8080)}}
 		app.ReadinessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1}

@@ -24,7 +24,10 @@ func (w *world) tool(n *bed.Node) func(args ...string) (string, error) {
 	if len(agents.Items) != 1 {
 		w.Fatalf("node %s has %d agents", n.Name, len(agents.Items))
 	}
-	exec := []string{"--namespace=" + system, "exec", agents.Items[0].Name, "--container=agent", "--", "/usr/local/bin/diapause"}
+	exec := []string{
+		"--namespace=" + system, "exec", agents.Items[0].Name, "--container=agent", "--",
+		"/usr/local/bin/diapause",
+	}
 	return func(args ...string) (string, error) { return w.Kubectl(w.ctx, append(exec, args...)...) }
 }
 
@@ -84,7 +87,8 @@ func TestDoors(t *testing.T) {
 		}
 	}
 	for _, name := range []string{made, "by-hand"} {
-		if _, err := there("rm", w.namespace+"/"+name); err == nil || !strings.Contains(err.Error(), "made on node "+w.Node(0).Name) {
+		if _, err := there("rm", w.namespace+"/"+name); err == nil ||
+			!strings.Contains(err.Error(), "made on node "+w.Node(0).Name) {
 			t.Errorf("rm on the other node: %v", err)
 		}
 		s := w.snapshot(name)

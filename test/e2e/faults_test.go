@@ -164,7 +164,8 @@ func TestDrain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w.kubectl("drain", n.Name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector=app=workload", "--timeout=60s")
+	w.kubectl("drain", n.Name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector=app=workload",
+		"--timeout=60s")
 	name, err := w.outcome(w.ctx, trigger, func() {})
 	t.Logf("frozen while its node was drained: %q, %v", name, err)
 	if errors.Is(err, errFailed) {

@@ -19,7 +19,8 @@ const innerPort = 9090
 // withInner gives a pod a container that answers at its loopback alone.
 func withInner(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
-		Name: "inner", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=1", fmt.Sprintf("--listen=127.0.0.1:%d", innerPort)},
+		Name: "inner", Image: images.Workload,
+		Command: []string{"/bin/workload", "serve", "--mib=1", fmt.Sprintf("--listen=127.0.0.1:%d", innerPort)},
 	})
 }
 

@@ -86,7 +86,9 @@ func (w *world) multiply(name string, n int) error {
 }
 
 // another makes the i-th snapshot like a given one.
-func (w *world) another(ctx context.Context, store *storage.Store, m *storage.Manifest, like *podsnapshotv1.PodSnapshot, i int) error {
+func (w *world) another(ctx context.Context, store *storage.Store, m *storage.Manifest, like *podsnapshotv1.PodSnapshot,
+	i int,
+) error {
 	name, uid := fmt.Sprintf("snapshot-%d", i), fmt.Sprintf("%032x", i)
 	writer, err := store.NewWriter(ctx, w.key(name), storage.WriterOptions{})
 	if err != nil {

@@ -122,13 +122,16 @@ var podStages = []struct {
 	condition corev1.PodConditionType
 	name      string
 }{
-	{corev1.PodScheduled, "until it is scheduled"}, {corev1.PodReadyToStartContainers, "until its sandbox runs"}, {podsnapshotv1.ConditionPodRestored, "until it is restored"},
+	{corev1.PodScheduled, "until it is scheduled"},
+	{corev1.PodReadyToStartContainers, "until its sandbox runs"},
+	{podsnapshotv1.ConditionPodRestored, "until it is restored"},
 }
 
 // reached adds the stages that a pod has reached by now to those that it had reached before.
 func reached(stages []stage, p *corev1.Pod, now time.Duration) []stage {
 	for _, x := range podStages {
-		if condition(p, x.condition).Status == corev1.ConditionTrue && !slices.ContainsFunc(stages, func(s stage) bool { return s.name == x.name }) {
+		if condition(p, x.condition).Status == corev1.ConditionTrue &&
+			!slices.ContainsFunc(stages, func(s stage) bool { return s.name == x.name }) {
 			stages = append(stages, stage{x.name, now})
 		}
 	}

@@ -141,7 +141,9 @@ func (w *world) finish(s starting) *ready {
 var errNotYet = errors.New("not yet as it shall be")
 
 // follow calls f with every state of an object from o on, until f does not return errNotYet.
-func (w *world) follow(ctx context.Context, list client.ObjectList, o client.Object, f func(client.Object) error) error {
+func (w *world) follow(ctx context.Context, list client.ObjectList, o client.Object,
+	f func(client.Object) error,
+) error {
 	only := &client.ListOptions{Namespace: o.GetNamespace(), Raw: &metav1.ListOptions{
 		FieldSelector: "metadata.name=" + o.GetName(), ResourceVersion: o.GetResourceVersion(),
 	}}
@@ -221,7 +223,8 @@ func (w *world) whole(p *ready, before answers.State) {
 	w.Helper()
 	now := w.life(p)
 	if now.Boot != before.Boot || now.Counter < before.Counter {
-		w.Errorf("pod %s is at %d of life %s, want %d or later of %s: %v", p.Name, now.Counter, now.Boot, before.Counter, before.Boot,
+		w.Errorf("pod %s is at %d of life %s, want %d or later of %s: %v", p.Name, now.Counter, now.Boot, before.Counter,
+			before.Boot,
 			condition(p.Pod, podsnapshotv1.ConditionPodRestored))
 	}
 	w.sound(p)
@@ -242,7 +245,8 @@ func (w *world) restored(p *ready, snapshot string, before answers.State) {
 	w.Helper()
 	c := condition(p.Pod, podsnapshotv1.ConditionPodRestored)
 	if c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, snapshot) {
-		w.Errorf("pod %s was Ready with PodRestored %q %q %q, want True from %s", p.Name, c.Status, c.Reason, c.Message, snapshot)
+		w.Errorf("pod %s was Ready with PodRestored %q %q %q, want True from %s", p.Name, c.Status, c.Reason, c.Message,
+			snapshot)
 	}
 	w.whole(p, before)
 }
@@ -252,7 +256,8 @@ func (w *world) cold(p *ready, before answers.State, why string) {
 	w.Helper()
 	c := condition(p.Pod, podsnapshotv1.ConditionPodRestored)
 	if c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, why) {
-		w.Errorf("pod %s was Ready with PodRestored %q %q %q, want False because of %q", p.Name, c.Status, c.Reason, c.Message, why)
+		w.Errorf("pod %s was Ready with PodRestored %q %q %q, want False because of %q", p.Name, c.Status, c.Reason,
+			c.Message, why)
 	}
 	if now := w.life(p); now.Boot == before.Boot {
 		w.Errorf("pod %s was restored", p.Name)

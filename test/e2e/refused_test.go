@@ -15,7 +15,10 @@ import (
 // asks for that, and says why.
 func TestRefused(t *testing.T) {
 	w := begin(t)
-	w.must(w.client.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "other"}}))
+	w.must(w.client.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.namespace,
+		Name:      "other",
+	}}))
 	n := w.Node(0)
 	first := w.run(w.pod("web", on(n)))
 	before := w.life(first)
@@ -31,7 +34,8 @@ func TestRefused(t *testing.T) {
 			command("sleep", "1000")(p)
 		}},
 		{"mount", "mount", func(p *corev1.Pod) {
-			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+			p.Spec.Volumes = append(p.Spec.Volumes,
+				corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "more", MountPath: "/more"}}
 		}},
 		{"missing", "no PodSnapshot", from("no-such-snapshot")},
@@ -76,8 +80,10 @@ func orFail(p *corev1.Pod) {
 func (w *world) refuses(p *ready, why string) {
 	w.Helper()
 	c := condition(p.Pod, podsnapshotv1.ConditionPodRestored)
-	if c.Status != corev1.ConditionFalse || c.Reason != podsnapshotv1.ReasonFailedToRestore || !strings.Contains(c.Message, why) {
-		w.Errorf("pod %s was Ready with PodRestored %q %q %q, want False because of %q", p.Name, c.Status, c.Reason, c.Message, why)
+	if c.Status != corev1.ConditionFalse || c.Reason != podsnapshotv1.ReasonFailedToRestore ||
+		!strings.Contains(c.Message, why) {
+		w.Errorf("pod %s was Ready with PodRestored %q %q %q, want False because of %q", p.Name, c.Status, c.Reason,
+			c.Message, why)
 	}
 }
 
@@ -87,10 +93,12 @@ func (w *world) refusal(name, why string) error {
 	if condition(p.Pod, corev1.PodReady).Status == corev1.ConditionTrue {
 		w.Fatalf("pod %s is Ready", name)
 	}
-	if c := condition(p.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, why) {
+	if c := condition(p.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionFalse ||
+		!strings.Contains(c.Message, why) {
 		return errNotYet
 	}
-	events := w.kubectl("get", "events", "--field-selector=reason="+podsnapshotv1.EventReason+",type=Warning,involvedObject.name="+name)
+	events := w.kubectl("get", "events", "--field-selector=reason="+podsnapshotv1.EventReason+
+		",type=Warning,involvedObject.name="+name)
 	if !strings.Contains(events, why) {
 		return errNotYet
 	}

@@ -47,5 +47,6 @@ func TestRootfsOnly(t *testing.T) {
 
 // rootfsPolicy is the policy of a namespace where files alone are frozen.
 func rootfsPolicy(namespace string) string {
-	return strings.Replace(fmt.Sprintf(policy, namespace), "storageConfigName:", "snapshotScope: rootfs-only\n  storageConfigName:", 1)
+	return strings.Replace(fmt.Sprintf(policy, namespace), "storageConfigName:",
+		"snapshotScope: rootfs-only\n  storageConfigName:", 1)
 }

@@ -39,7 +39,8 @@ func TestRootfsVolumes(t *testing.T) {
 	w.remove("web")
 
 	again := w.run(w.pod("web", on(w.Node(1)), w.sharing(), func(p *corev1.Pod) { slices.Reverse(p.Spec.Containers) }))
-	if c := condition(again.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, s.name) {
+	if c := condition(again.Pod, podsnapshotv1.ConditionPodRestored); c.Status != corev1.ConditionTrue ||
+		!strings.Contains(c.Message, s.name) {
 		t.Errorf("Ready with PodRestored %+v, want True from %s", c, s.name)
 	}
 	if got := w.exec("web", "side", look...); got != want {
@@ -81,19 +82,29 @@ func TestRootfsVolumes(t *testing.T) {
 func (w *world) sharing() func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		volume := func(name string, medium corev1.StorageMedium) corev1.Volume {
-			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}
+			return corev1.Volume{
+				Name:         name,
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}},
+			}
 		}
 		p.Annotations["kubectl.kubernetes.io/default-container"] = "app"
-		p.Spec.Volumes = []corev1.Volume{volume("shared", ""), volume("early", ""), volume("memory", corev1.StorageMediumMemory)}
+		p.Spec.Volumes = []corev1.Volume{
+			volume("shared", ""), volume("early", ""),
+			volume("memory", corev1.StorageMediumMemory),
+		}
 		shell := func(name, script string, mounts ...corev1.VolumeMount) corev1.Container {
-			return corev1.Container{Name: name, Image: images.Busybox, Command: []string{"/bin/sh", "-c", script}, VolumeMounts: mounts}
+			return corev1.Container{
+				Name: name, Image: images.Busybox, Command: []string{"/bin/sh", "-c", script},
+				VolumeMounts: mounts,
+			}
 		}
 		early := corev1.VolumeMount{Name: "early", MountPath: "/early"}
 		p.Spec.InitContainers = []corev1.Container{
 			shell("init", `echo -n $(( $(cat /early/init 2>/dev/null || echo 0) + 1 )) > /early/init`, early),
 		}
 		p.Spec.Containers = []corev1.Container{
-			shell("app", ending, early, corev1.VolumeMount{Name: "shared", MountPath: "/shared"}, corev1.VolumeMount{Name: "memory", MountPath: "/memory"}),
+			shell("app", ending, early, corev1.VolumeMount{Name: "shared", MountPath: "/shared"},
+				corev1.VolumeMount{Name: "memory", MountPath: "/memory"}),
 			shell("side", ending, corev1.VolumeMount{Name: "shared", MountPath: "/also"}),
 		}
 	}

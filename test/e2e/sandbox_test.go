@@ -12,11 +12,14 @@ import (
 
 // newSDK returns the SDK for a sandbox whose pod is w.pod of that name.
 func (w *world) newSDK(sandbox string) *sdk {
-	return &sdk{api: w.dynamic, in: w.namespace, sandbox: sandbox, create: func(ctx context.Context, annotations map[string]string) error {
-		p := w.pod(sandbox)
-		p.Annotations = annotations
-		return w.client.Create(ctx, p)
-	}}
+	return &sdk{
+		api: w.dynamic, in: w.namespace, sandbox: sandbox,
+		create: func(ctx context.Context, annotations map[string]string) error {
+			p := w.pod(sandbox)
+			p.Annotations = annotations
+			return w.client.Create(ctx, p)
+		},
+	}
 }
 
 // current is the pod of that name as it is now.

@@ -20,7 +20,10 @@ import (
 
 // The resources that the SDK speaks with, by name: it knows no types of ours.
 var (
-	triggerResource  = schema.GroupVersionResource{Group: "podsnapshot.gke.io", Version: "v1", Resource: "podsnapshotmanualtriggers"}
+	triggerResource = schema.GroupVersionResource{
+		Group: "podsnapshot.gke.io", Version: "v1",
+		Resource: "podsnapshotmanualtriggers",
+	}
 	snapshotResource = schema.GroupVersionResource{Group: "podsnapshot.gke.io", Version: "v1", Resource: "podsnapshots"}
 	podResource      = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
@@ -119,7 +122,9 @@ func created(trigger map[string]any) (uid, timestamp string, err error) {
 }
 
 // watchOne watches one object from its resource version on, as long as the SDK does.
-func watchOne(ctx context.Context, in dynamic.ResourceInterface, o *unstructured.Unstructured) (<-chan watch.Event, func(), error) {
+func watchOne(ctx context.Context, in dynamic.ResourceInterface,
+	o *unstructured.Unstructured,
+) (<-chan watch.Event, func(), error) {
 	seconds := int64(sdkTimeout / time.Second)
 	w, err := in.Watch(ctx, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + o.GetName(), ResourceVersion: o.GetResourceVersion(), TimeoutSeconds: &seconds,
@@ -141,7 +146,8 @@ func conditions(o map[string]any) (out []map[string]any) {
 }
 
 func is(o map[string]any, condition string) bool {
-	return slices.ContainsFunc(conditions(o), func(c map[string]any) bool { return c["type"] == condition && c["status"] == "True" })
+	return slices.ContainsFunc(conditions(o),
+		func(c map[string]any) bool { return c["type"] == condition && c["status"] == "True" })
 }
 
 // filter is the SDK's SnapshotFilter. A zero time is no bound; both are inclusive.
@@ -152,12 +158,16 @@ type filter struct {
 
 // list is snapshots.list: newest first.
 func (s *sdk) list(ctx context.Context, f filter) (out []item, err error) {
-	l, err := s.api.Resource(snapshotResource).Namespace(s.in).List(ctx, metav1.ListOptions{LabelSelector: hashLabel + "=" + nameHash(s.sandbox)})
+	l, err := s.api.Resource(snapshotResource).Namespace(s.in).List(ctx,
+		metav1.ListOptions{LabelSelector: hashLabel + "=" + nameHash(s.sandbox)})
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range l.Items {
-		i := item{uid: o.GetName(), sourcePod: o.GetAnnotations()["podsnapshot.gke.io/origin-pod"], ready: is(o.Object, "Ready")}
+		i := item{
+			uid: o.GetName(), sourcePod: o.GetAnnotations()["podsnapshot.gke.io/origin-pod"],
+			ready: is(o.Object, "Ready"),
+		}
 		i.created, _, _ = unstructured.NestedString(o.Object, "metadata", "creationTimestamp")
 		at := o.GetCreationTimestamp().Time
 		if !f.all && !i.ready || !f.after.IsZero() && at.Before(f.after) || !f.before.IsZero() && at.After(f.before) {
@@ -232,7 +242,8 @@ func (s *sdk) wake(ctx context.Context, uid string, annotations map[string]strin
 		return err
 	}
 	for _, c := range conditions(pod.Object) {
-		if message, _ := c["message"].(string); c["type"] == "PodRestored" && c["status"] == "True" && strings.Contains(message, uid) {
+		if message, _ := c["message"].(string); c["type"] == "PodRestored" && c["status"] == "True" &&
+			strings.Contains(message, uid) {
 			return nil
 		}
 	}

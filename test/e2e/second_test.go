@@ -14,7 +14,8 @@ func TestSameSecond(t *testing.T) {
 	tied, made := 0, []string(nil)
 	add := func(uid string, err error) {
 		w.must(err)
-		if made = append([]string{uid}, made...); len(made) > 1 && w.snapshot(uid).CreationTimestamp.Equal(&w.snapshot(made[1]).CreationTimestamp) {
+		if made = append([]string{uid}, made...); len(made) > 1 &&
+			w.snapshot(uid).CreationTimestamp.Equal(&w.snapshot(made[1]).CreationTimestamp) {
 			tied++
 		}
 		w.lists(s, filter{}, made...)

@@ -39,7 +39,8 @@ func TestOrphan(t *testing.T) {
 		w.change(context.Background(), "rollout", "undo", "daemonset/diapause-agent")
 		w.change(context.Background(), atOnce("10%")...)
 	})
-	w.change(w.ctx, atOnce("100%", `{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--orphan-age=2s"}`)...)
+	w.change(w.ctx, atOnce("100%",
+		`{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--orphan-age=2s"}`)...)
 	w.eventually("the orphan is swept", func() error {
 		ok, err := store.Has(w.ctx, w.key(orphan))
 		if err == nil && ok {

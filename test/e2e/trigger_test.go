@@ -63,7 +63,8 @@ func (w *world) checkpoint(p *ready) snapshotted {
 	began := time.Now()
 	t := w.trigger(fmt.Sprintf("%s-%d", p.Name, began.UnixNano()), p.Name)
 	var stages []stage
-	name, err := w.outcome(w.ctx, t, func() { stages = append(stages, stage{"until an agent has taken it", time.Since(began)}) })
+	name, err := w.outcome(w.ctx, t,
+		func() { stages = append(stages, stage{"until an agent has taken it", time.Since(began)}) })
 	took := time.Since(began)
 	w.must(err)
 	s := w.snapshot(name)

@@ -95,16 +95,21 @@ func (w *world) parted(room string) func(*corev1.Pod) {
 			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &source}}
 		}
 		p.Spec.Volumes = []corev1.Volume{
-			volume("shared", corev1.EmptyDirVolumeSource{}), volume("alone", corev1.EmptyDirVolumeSource{}), volume("plain", corev1.EmptyDirVolumeSource{}),
+			volume("shared", corev1.EmptyDirVolumeSource{}), volume("alone", corev1.EmptyDirVolumeSource{}),
+			volume("plain", corev1.EmptyDirVolumeSource{}),
 			volume("memory", corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &limit}),
 		}
 		p.Annotations["dev.gvisor.spec.mount.plain.type"] = "bind" // and no more: it is left on the node
 		shared := corev1.VolumeMount{Name: "shared", MountPath: "/shared"}
 		shell := func(name, script string, mounts ...corev1.VolumeMount) corev1.Container {
-			return corev1.Container{Name: name, Image: images.Busybox, Command: []string{"/bin/sh", "-c", script}, VolumeMounts: mounts}
+			return corev1.Container{
+				Name: name, Image: images.Busybox, Command: []string{"/bin/sh", "-c", script},
+				VolumeMounts: mounts,
+			}
 		}
 		p.Spec.InitContainers = []corev1.Container{
-			shell("init", `mkdir -p /shared/sub; echo -n $(( $(cat /shared/init 2>/dev/null || echo 0) + 1 )) > /shared/init`, shared),
+			shell("init", `mkdir -p /shared/sub; echo -n $(( $(cat /shared/init 2>/dev/null || echo 0) + 1 )) > /shared/init`,
+				shared),
 		}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{shared, {Name: "plain", MountPath: "/plain"}}
 		p.Spec.Containers = append(p.Spec.Containers, shell("holder", holding, shared), shell("side", "sleep 100000",

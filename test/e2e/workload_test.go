@@ -43,7 +43,8 @@ func TestWorkloadSaves(t *testing.T) {
 	}
 	w.completes(w.pod("first", selfSaver))
 	all := w.snapshots()
-	if len(all) != 1 || all[0].Spec.PolicyName != "policy" || !meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
+	if len(all) != 1 || all[0].Spec.PolicyName != "policy" ||
+		!meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
 		t.Fatalf("PodSnapshots %+v", all)
 	}
 	second := w.run(w.pod("second", selfSaver))
@@ -91,7 +92,8 @@ func TestWorkloadSavesFiles(t *testing.T) {
 		{podsnapshotv1.ScopeWholePod, func(*corev1.Pod) {}, "", "Successfully checkpointed"},
 		{podsnapshotv1.ScopeRootfsOnly, bold, "error\n", "its snapshots are to be rootfs-only"},
 	} {
-		w.apply(strings.Replace(fmt.Sprintf(workloadPolicy, w.namespace), "storageConfigName:", fmt.Sprintf("snapshotScope: %s\n  storageConfigName:", tc.scope), 1))
+		w.apply(strings.Replace(fmt.Sprintf(workloadPolicy, w.namespace), "storageConfigName:",
+			fmt.Sprintf("snapshotScope: %s\n  storageConfigName:", tc.scope), 1))
 		w.completes(w.pod("first-"+string(tc.scope), selfSaver, tc.tries))
 		w.eventually("an event", func() error {
 			events := w.kubectl("get", "events", "--field-selector=involvedObject.name=first-"+string(tc.scope))
@@ -101,7 +103,8 @@ func TestWorkloadSavesFiles(t *testing.T) {
 			return nil
 		})
 		all := w.snapshots()
-		if len(all) != 1 || all[0].Annotations[podsnapshotv1.AnnotationScope] != "rootfs-only" || !meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
+		if len(all) != 1 || all[0].Annotations[podsnapshotv1.AnnotationScope] != "rootfs-only" ||
+			!meta.IsStatusConditionTrue(all[0].Status.Conditions, podsnapshotv1.ConditionReady) {
 			t.Fatalf("PodSnapshots %+v", all)
 		}
 		second := w.run(w.pod("second-"+string(tc.scope), selfSaver))

@@ -111,5 +111,6 @@ func (t target) run(ctx context.Context, root string, each time.Duration) error 
 func onlyLate(out, name string) bool {
 	_, failure, failed := strings.Cut(out, "--- FAIL: "+name+" ")
 	_, reason, _ := strings.Cut(failure, "\n")
-	return failed && strings.HasPrefix(reason, "    context deadline exceeded\nFAIL\n") && !strings.Contains(out, "Failing input written")
+	return failed && strings.HasPrefix(reason, "    context deadline exceeded\nFAIL\n") &&
+		!strings.Contains(out, "Failing input written")
 }

@@ -52,7 +52,10 @@ func Write(w io.Writer, bin tools.Bin) error {
 
 // agentPrograms are the programs of the image [Agent], all in one directory as the Dockerfile puts
 // them.
-var agentPrograms = []string{"containerd-shim-diapause-v1", "diapause", "diapause-agent", "gvisor-bin/checkpointgofer", "runsc"}
+var agentPrograms = []string{
+	"containerd-shim-diapause-v1", "diapause", "diapause-agent", "gvisor-bin/checkpointgofer",
+	"runsc",
+}
 
 // WriteAgent writes an archive with the image [Agent] to w. Unlike the one of the Dockerfile it
 // holds no certificates: it can speak to no store outside.

@@ -49,7 +49,8 @@ func WritePython(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	a := newArchive(w)
-	a.add(Python, ocispec.ImageConfig{Env: []string{"PATH=/usr/bin"}, Cmd: []string{"/usr/bin/python3"}, WorkingDir: "/"}, layer)
+	a.add(Python, ocispec.ImageConfig{Env: []string{"PATH=/usr/bin"}, Cmd: []string{"/usr/bin/python3"}, WorkingDir: "/"},
+		layer)
 	return a.close()
 }
 
@@ -71,7 +72,10 @@ func sharedLibraries(ctx context.Context, program string) ([]string, error) {
 }
 
 // omitted are parts of the standard library that no program on a server needs.
-var omitted = []string{"__pycache__", "test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "pydoc_data", "distutils", "dist-packages", "config-3*"}
+var omitted = []string{
+	"__pycache__", "test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "pydoc_data",
+	"distutils", "dist-packages", "config-3*",
+}
 
 // library lists the files of the standard library that lies at dir.
 func library(dir string) (list []string, err error) {

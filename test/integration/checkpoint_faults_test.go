@@ -56,7 +56,10 @@ func TestCheckpointRefused(t *testing.T) {
 			n.refused(tt.words, append(append([]string{"checkpoint"}, tt.args...), more...)...)
 		}
 	}
-	for _, name := range []string{"..", ".", "a\x00b", "a\nb", "Upper", strings.Repeat("x", 300), "a/../b", "-a", "manifest/"} {
+	for _, name := range []string{
+		"..", ".", "a\x00b", "a\nb", "Upper", strings.Repeat("x", 300), "a/../b", "-a",
+		"manifest/",
+	} {
 		req := request(p, true)
 		req.Name = name
 		stream, err := n.client().Checkpoint(n.ctx, req)
@@ -101,7 +104,8 @@ func TestSandboxExits(t *testing.T) {
 			n.signal(pid, syscall.SIGKILL)
 			n.signal(n.agent.PID(), syscall.SIGCONT)
 		})
-		if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), p.ID) || !strings.Contains(err.Error(), "the sandbox exited") {
+		if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), p.ID) ||
+			!strings.Contains(err.Error(), "the sandbox exited") {
 			t.Errorf("killed in its capture: %v", err)
 		}
 	}
@@ -169,7 +173,8 @@ func TestCaptureTime(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			n.signal(pid, syscall.SIGCONT)
 		})
-		if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), p.ID) || !strings.Contains(err.Error(), "took too long") {
+		if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), p.ID) ||
+			!strings.Contains(err.Error(), "took too long") {
 			t.Errorf("stop=%v: %v", stop, err)
 		}
 		n.alive(p, before)
@@ -237,7 +242,10 @@ func TestContainerdKilled(t *testing.T) {
 func (n *node) pods(specs ...bed.PodSpec) {
 	n.Helper()
 	for _, s := range specs {
-		s.Containers = []bed.Container{{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib", "1"}}}
+		s.Containers = []bed.Container{{
+			Name: "app", Image: images.Workload,
+			Command: []string{"/bin/workload", "serve", "--mib", "1"},
+		}}
 		if _, err := n.bed.RunPod(n.ctx, s); err != nil {
 			n.Fatal(err)
 		}

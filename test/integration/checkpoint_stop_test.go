@@ -55,7 +55,10 @@ func TestNotStopped(t *testing.T) {
 	t.Cleanup(func() { os.Remove(marker) })
 	half := func(args ...string) string {
 		out, err := n.cli(append([]string{"checkpoint", "--stop", "origin"}, args...)...)
-		for _, w := range []string{"exit status 1", `checkpoint "origin"`, "the sandbox was not stopped", marker, "file exists"} {
+		for _, w := range []string{
+			"exit status 1", `checkpoint "origin"`, "the sandbox was not stopped", marker,
+			"file exists",
+		} {
 			if err == nil || !strings.Contains(err.Error(), w) {
 				t.Errorf("%q is not in %v", w, err)
 			}

@@ -20,7 +20,8 @@ func TestObjectStore(t *testing.T) {
 	n := start(t, "--state-dir="+at.state, "--store=gs://bucket/some/prefix")
 	p := n.workload("origin", "serve", "--mib", "16")
 	before := n.serving(p)
-	n.refused([]string{"default/first", "this node only", "gs://bucket/some/prefix"}, "checkpoint", "--name=first", "origin")
+	n.refused([]string{"default/first", "this node only", "gs://bucket/some/prefix"}, "checkpoint", "--name=first",
+		"origin")
 	n.alive(p, before)
 	n.mustCLI("checkpoint", "--no-wait", "--name=second", "origin")
 	n.refused([]string{"list snapshots", "gs://bucket/some/prefix"}, "ls")

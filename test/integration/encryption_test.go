@@ -36,7 +36,8 @@ func TestEncrypted(t *testing.T) {
 	n.checkWhole(n.restore("locked")[0], st.Boot, 8)
 
 	keys.write(t, other)
-	if _, err := n.tryRestore("locked"); err == nil || !strings.Contains(err.Error(), "default/locked") || !strings.Contains(err.Error(), "key") {
+	if _, err := n.tryRestore("locked"); err == nil || !strings.Contains(err.Error(), "default/locked") ||
+		!strings.Contains(err.Error(), "key") {
 		t.Errorf("with another key: %v", err)
 	}
 	if err := os.Remove(string(keys)); err != nil {

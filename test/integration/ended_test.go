@@ -29,7 +29,8 @@ func TestEndedContainer(t *testing.T) {
 	again := n.restore("half", "--name=again")[0]
 	n.endedWith(again, "init", 0)
 	n.endedWith(again, "late", 3)
-	if out, code, err := n.bed.Exec(n.ctx, again.Container("app"), "/bin/ps"); err != nil || code != 0 || !strings.Contains(out, "sleep 100000") {
+	if out, code, err := n.bed.Exec(n.ctx, again.Container("app"), "/bin/ps"); err != nil || code != 0 ||
+		!strings.Contains(out, "sleep 100000") {
 		t.Errorf("%q, exit code %d, %v", out, code, err)
 	}
 

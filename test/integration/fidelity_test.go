@@ -56,7 +56,8 @@ func TestFidelity(t *testing.T) {
 	for _, b := range branches {
 		n.progressed(b, then)
 		var st answers.State
-		if err := n.get(b, "/state", &st); err != nil || st.Boot != before.Boot || fmt.Sprint(st.Env) != fmt.Sprint(before.Env) {
+		if err := n.get(b, "/state", &st); err != nil || st.Boot != before.Boot ||
+			fmt.Sprint(st.Env) != fmt.Sprint(before.Env) {
 			t.Errorf("branch %s: %+v, origin %+v: %v", b.Name, st, before, err)
 		}
 	}

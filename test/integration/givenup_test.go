@@ -129,7 +129,8 @@ func TestNeverStarted(t *testing.T) {
 	t.Cleanup(func() { conn.Close() })
 	ctx, id := namespaces.WithNamespace(n.ctx, cri.DefaultNamespace), "never"
 	containers, tasks := containersapi.NewContainersClient(conn), tasksapi.NewTasksClient(conn)
-	if _, err := containers.Create(ctx, &containersapi.CreateContainerRequest{Container: n.sandboxOf(id, "default/saved")}); err != nil {
+	if _, err := containers.Create(ctx,
+		&containersapi.CreateContainerRequest{Container: n.sandboxOf(id, "default/saved")}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tasks.Create(ctx, &tasksapi.CreateTaskRequest{ContainerID: id}); err != nil {
@@ -154,7 +155,11 @@ func (n *node) sandboxOf(id, key string) *containersapi.Container {
 		Process: &specs.Process{Args: []string{"/none"}, Cwd: "/"},
 		Linux: &specs.Linux{
 			CgroupsPath: filepath.Join(n.bed.CgroupParent, id),
-			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}},
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace},
+				{Type: specs.MountNamespace},
+				{Type: specs.NetworkNamespace},
+			},
 		},
 		Annotations: map[string]string{
 			"io.kubernetes.cri.container-type":    "sandbox",
@@ -168,7 +173,10 @@ func (n *node) sandboxOf(id, key string) *containersapi.Container {
 	if err != nil {
 		n.Fatal(err)
 	}
-	options, err := typeurl.MarshalAnyToProto(&runtimeoptions.Options{TypeUrl: "io.containerd.runsc.v1.options", ConfigPath: bed.RunscFile})
+	options, err := typeurl.MarshalAnyToProto(&runtimeoptions.Options{
+		TypeUrl:    "io.containerd.runsc.v1.options",
+		ConfigPath: bed.RunscFile,
+	})
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -187,8 +187,8 @@ func TestRaisedLimitIsPutBack(t *testing.T) {
 	n.settled(at)
 }
 
-// TestNoRoomToSave asks for checkpoints of a pod among others, in a cgroup that has less left than the save may take: they
-// are refused with the figures, before the pod is paused, and the pod runs on. With more room it is saved.
+// TestNoRoomToSave asks for checkpoints of a pod among others, in a cgroup that has less left than the save may take:
+// they are refused with the figures, before the pod is paused, and the pod runs on. With more room it is saved.
 func TestNoRoomToSave(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
@@ -197,7 +197,10 @@ func TestNoRoomToSave(t *testing.T) {
 	shared := n.sharedLevel(p)
 	limit := (shared.Usage - shared.Reclaimable + tight) / 4096 * 4096
 	n.setLimit(shared.Dir, limit)
-	words := []string{"it may take ", " MiB more memory, and cgroup ", fmt.Sprintf(" of %d left: free memory first", limit>>20), p.ID}
+	words := []string{
+		"it may take ", " MiB more memory, and cgroup ",
+		fmt.Sprintf(" of %d left: free memory first", limit>>20), p.ID,
+	}
 	n.refused(words, "checkpoint", p.ID)
 	n.refused(words, "checkpoint", "--stop", p.ID)
 	n.alive(p, before)

@@ -44,7 +44,8 @@ func TestLeaseRunsOut(t *testing.T) {
 		defer n.signal(n.agent.PID(), syscall.SIGCONT)
 		n.alive(p, before)
 	})
-	if err == nil || !strings.Contains(err.Error(), "the sandbox was not stopped") || !strings.Contains(err.Error(), "runs on") {
+	if err == nil || !strings.Contains(err.Error(), "the sandbox was not stopped") ||
+		!strings.Contains(err.Error(), "runs on") {
 		t.Errorf("the checkpoint says %v, want that the sandbox was not stopped", err)
 	}
 	n.alive(p, before)

@@ -193,7 +193,8 @@ func TestRemovedWithoutAgent(t *testing.T) {
 		return err
 	})
 	_ = bounded("state", func(ctx context.Context) error {
-		_, err := n.bed.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: p.Container("app"), Verbose: true})
+		_, err := n.bed.Runtime.ContainerStatus(ctx,
+			&cri.ContainerStatusRequest{ContainerId: p.Container("app"), Verbose: true})
 		return err
 	})
 	if err := bounded("remove", func(ctx context.Context) error { return n.bed.RemovePod(ctx, p.ID) }); err != nil {

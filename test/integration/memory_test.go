@@ -39,7 +39,8 @@ func TestMemoryIsThePods(t *testing.T) {
 			t.Fatal(err)
 		}
 		grown := n.agentMemory() - before
-		t.Logf("restore %d of %d MiB: %d MiB are the pod's, %d MiB more the agent's", i, s.RawBytes>>20, m.Usage>>20, grown>>20)
+		t.Logf("restore %d of %d MiB: %d MiB are the pod's, %d MiB more the agent's", i, s.RawBytes>>20, m.Usage>>20,
+			grown>>20)
 		if m.Usage < s.RawBytes/100*95 {
 			t.Errorf("restore %d: %d of %d bytes are charged to the pod", i, m.Usage, s.RawBytes)
 		}
@@ -88,7 +89,10 @@ func TestMemoryLimit(t *testing.T) {
 	}
 
 	_, err := limited("small", 64<<20)
-	for _, want := range []string{"restore default/saved: snapshot needs ", "the pod's memory limit is 64 MiB: raise the limit"} {
+	for _, want := range []string{
+		"restore default/saved: snapshot needs ",
+		"the pod's memory limit is 64 MiB: raise the limit",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRepair: what is damaged on the node or in the store comes back from the other. What is damaged in both is named, is not
-// restorable, and the next checkpoint has nothing of it.
+// TestRepair: what is damaged on the node or in the store comes back from the other. What is damaged in both is named,
+// is not restorable, and the next checkpoint has nothing of it.
 func TestRepair(t *testing.T) {
 	n := start(t)
 	p := n.workload("origin", "serve", "--mib=16")
@@ -18,7 +18,8 @@ func TestRepair(t *testing.T) {
 	for _, pack := range packs {
 		undo := n.damage([]string{pack}, flip(0.3))
 		n.refused([]string{"1 of 1 snapshots are damaged", "verify --repair"}, "verify", "--read-data", "sound")
-		if out := n.mustCLI("verify", "--repair", "sound"); !strings.Contains(out, "repaired") || !strings.Contains(out, filepath.Base(pack)) {
+		if out := n.mustCLI("verify", "--repair", "sound"); !strings.Contains(out, "repaired") ||
+			!strings.Contains(out, filepath.Base(pack)) {
 			t.Errorf("repaired: %s", out)
 			undo()
 		}
@@ -42,8 +43,8 @@ func TestRepair(t *testing.T) {
 	n.unharmed(p, before)
 }
 
-// TestDamagedBeforeReplication: a snapshot that is damaged before it is in the store is given up, and says so; the next one is
-// whole.
+// TestDamagedBeforeReplication: a snapshot that is damaged before it is in the store is given up, and says so; the next
+// one is whole.
 func TestDamagedBeforeReplication(t *testing.T) {
 	at := newPlace(t)
 	tmpfs(t, at.store, "size=2m")

@@ -28,7 +28,10 @@ func fromSnapshot(name, key string, args ...string) bed.PodSpec {
 			"diapause.dev/restore-from":       key,
 			"diapause.dev/on-restore-failure": "Fail",
 		},
-		Containers: []bed.Container{{Name: "app", Image: images.Workload, Command: append([]string{"/bin/workload"}, args...)}},
+		Containers: []bed.Container{{
+			Name: "app", Image: images.Workload,
+			Command: append([]string{"/bin/workload"}, args...),
+		}},
 	}
 }
 
@@ -114,7 +117,10 @@ func TestTwoContainers(t *testing.T) {
 	n := start(t)
 	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "pair", Containers: []bed.Container{
 		{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"}},
-		{Name: "side", Command: []string{"/bin/sh", "-c", "i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done"}},
+		{Name: "side", Command: []string{
+			"/bin/sh", "-c",
+			"i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done",
+		}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -276,8 +282,14 @@ func TestOtherNode(t *testing.T) {
 		change func(*snapshot.Facts)
 		want   []string
 	}{
-		{"runsc version", func(f *snapshot.Facts) { f.RunscVersion = "release-19700101.0" }, []string{"runsc version", "release-19700101.0", "v0.0.0-"}},
-		{"CPU feature", func(f *snapshot.Facts) { f.CPUFeatures = append(f.CPUFeatures, "warp_drive") }, []string{"CPU features", "warp_drive"}},
+		{
+			"runsc version", func(f *snapshot.Facts) { f.RunscVersion = "release-19700101.0" },
+			[]string{"runsc version", "release-19700101.0", "v0.0.0-"},
+		},
+		{
+			"CPU feature", func(f *snapshot.Facts) { f.CPUFeatures = append(f.CPUFeatures, "warp_drive") },
+			[]string{"CPU features", "warp_drive"},
+		},
 		{"architecture", func(f *snapshot.Facts) { f.Architecture = "arm64" }, []string{"architecture", "arm64", "amd64"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

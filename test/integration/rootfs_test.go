@@ -56,7 +56,10 @@ stat -c %s /work/sparse; md5sum < /work/random | cmp - /work/sum && echo same`
 // TestRootfsOnly saves root file systems alone: files come back as they were, processes start anew.
 func TestRootfsOnly(t *testing.T) {
 	n := start(t)
-	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "origin", Containers: []bed.Container{scratch("app"), scratch("side")}})
+	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{
+		Name:       "origin",
+		Containers: []bed.Container{scratch("app"), scratch("side")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +211,8 @@ func TestRootfsFacts(t *testing.T) {
 		return n.damage(file, func([]byte) []byte { return b })
 	}
 	undo := with(func(m *snapshot.Meta) { m.Facts.RunscDigest = "00ff" })
-	if _, err := n.tryRestore("foreign"); err == nil || !strings.Contains(err.Error(), "runsc binary differs") || !strings.Contains(err.Error(), "00ff") {
+	if _, err := n.tryRestore("foreign"); err == nil || !strings.Contains(err.Error(), "runsc binary differs") ||
+		!strings.Contains(err.Error(), "00ff") {
 		t.Errorf("another runsc: %v", err)
 	}
 	undo()
@@ -222,7 +226,8 @@ func TestRootfsFacts(t *testing.T) {
 	if got := n.sh(b, "app", "md5sum /bulk"); got != sum {
 		t.Errorf("files are %s, were %s", got, sum)
 	}
-	if out := n.mustCLI("inspect", "foreign"); !strings.Contains(out, "rootfs-only") || !strings.Contains(out, "multitar.img") {
+	if out := n.mustCLI("inspect", "foreign"); !strings.Contains(out, "rootfs-only") ||
+		!strings.Contains(out, "multitar.img") {
 		t.Errorf("inspect prints %s", out)
 	}
 }
@@ -269,15 +274,20 @@ func (n *node) startAgain(p *bed.Pod, attempt uint32) (id string) {
 	made, err := n.bed.Runtime.CreateContainer(n.ctx, &cri.CreateContainerRequest{
 		PodSandboxId: p.ID,
 		Config: &cri.ContainerConfig{
-			Metadata: &cri.ContainerMetadata{Name: "app", Attempt: attempt}, Image: &cri.ImageSpec{Image: c.Image}, Command: c.Command,
-			Linux: &cri.LinuxContainerConfig{},
+			Metadata: &cri.ContainerMetadata{Name: "app", Attempt: attempt}, Image: &cri.ImageSpec{Image: c.Image},
+			Command: c.Command,
+			Linux:   &cri.LinuxContainerConfig{},
 		},
-		SandboxConfig: &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: p.UID}},
+		SandboxConfig: &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{
+			Name: p.Name, Namespace: p.Namespace,
+			Uid: p.UID,
+		}},
 	})
 	if err != nil {
 		n.Fatal(err)
 	}
-	if _, err := n.bed.Runtime.StartContainer(n.ctx, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+	if _, err := n.bed.Runtime.StartContainer(n.ctx,
+		&cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
 		n.Logf("started again: %v", err)
 	}
 	return made.ContainerId

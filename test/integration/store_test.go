@@ -24,7 +24,8 @@ func TestStoreCommands(t *testing.T) {
 	stat := func() {
 		t.Helper()
 		out := strings.ReplaceAll(n.mustCLI("store", "stat", "--output", "json"), "_", "")
-		if err := json.Unmarshal([]byte(out), &stats); err != nil || len(stats.Stores) != 2 || !stats.Stores[0].Spool || stats.Stores[1].Spool {
+		if err := json.Unmarshal([]byte(out), &stats); err != nil || len(stats.Stores) != 2 || !stats.Stores[0].Spool ||
+			stats.Stores[1].Spool {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}

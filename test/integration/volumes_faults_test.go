@@ -16,7 +16,10 @@ import (
 // single is a pod of one container that mounts a whole volume.
 func single(name string, k *kubelet, annotations map[string]string) bed.PodSpec {
 	return bed.PodSpec{Name: name, UID: k.uid, Annotations: annotations, Containers: []bed.Container{
-		{Name: "app", Command: []string{"/bin/sleep", "infinity"}, Mounts: []bed.Mount{{Host: k.dir("data"), Container: "/data"}}},
+		{
+			Name: "app", Command: []string{"/bin/sleep", "infinity"},
+			Mounts: []bed.Mount{{Host: k.dir("data"), Container: "/data"}},
+		},
 	}}
 }
 
@@ -29,7 +32,11 @@ func TestVolumesSpoolFull(t *testing.T) {
 	p, err := n.bed.RunPod(n.ctx, single("origin", k, nil))
 	must(t, err)
 	n.sh(p, "app", "head -c 20000000 /dev/urandom > /data/bulk")
-	for _, args := range [][]string{{"checkpoint", "origin"}, {"checkpoint", "--stop", "origin"}, {"checkpoint", "--rootfs-only", "origin"}} {
+	for _, args := range [][]string{
+		{"checkpoint", "origin"},
+		{"checkpoint", "--stop", "origin"},
+		{"checkpoint", "--rootfs-only", "origin"},
+	} {
 		n.refused([]string{"volume data", "no space left"}, args...)
 		n.unpaused(p)
 		n.sh(p, "app", "date > /data/now")
@@ -167,8 +174,8 @@ func (n *node) shims() map[int]bool {
 	return all
 }
 
-// TestVolumesDamaged damages what is stored, of a volume and of the kernel's state, which comes after it: the restore is refused or fails, and the
-// volume is empty.
+// TestVolumesDamaged damages what is stored, of a volume and of the kernel's state, which comes after it: the restore
+// is refused or fails, and the volume is empty.
 func TestVolumesDamaged(t *testing.T) {
 	n := start(t)
 	s, sum := n.bulkyVolume("4")

@@ -96,7 +96,10 @@ func paired(name string, k *kubelet, annotations map[string]string) bed.PodSpec 
 			return k.mount("alone", "some/where", "side")
 		},
 		Containers: []bed.Container{
-			{Name: "app", Command: []string{"/bin/sh", "-c", holding}, Mounts: []bed.Mount{{Host: k.dir("shared"), Container: "/shared"}}},
+			{
+				Name: "app", Command: []string{"/bin/sh", "-c", holding},
+				Mounts: []bed.Mount{{Host: k.dir("shared"), Container: "/shared"}},
+			},
 			{Name: "side", Image: images.Busybox, Command: []string{"/bin/sleep", "infinity"}, Mounts: []bed.Mount{
 				{Host: k.part("shared", "side"), Container: "/part"}, {Host: k.part("alone", "side"), Container: "/alone"},
 			}},
@@ -177,7 +180,8 @@ func TestVolumesRootfs(t *testing.T) {
 	again := newKubelet(t, "pod-again", "shared")
 	spec := paired("again", again, restoring("default/"+s.Name))
 	spec.Made = func() error { return again.mount("shared", "sub", "side") }
-	spec.Containers[0].Command, spec.Containers[1].Mounts = []string{"/bin/sleep", "infinity"}, spec.Containers[1].Mounts[:1]
+	spec.Containers[0].Command, spec.Containers[1].Mounts = []string{"/bin/sleep", "infinity"},
+		spec.Containers[1].Mounts[:1]
 	p, err := n.bed.RunPod(n.ctx, spec)
 	must(t, err)
 	if got := again.tree("shared"); got != shared {
@@ -218,8 +222,8 @@ func TestVolumesWorkload(t *testing.T) {
 	}
 }
 
-// TestVolumesInherit takes two snapshots of a pod, whose volume has another large file in between: what was there is not
-// stored again.
+// TestVolumesInherit takes two snapshots of a pod, whose volume has another large file in between: what was there is
+// not stored again.
 func TestVolumesInherit(t *testing.T) {
 	n := start(t)
 	k := newKubelet(t, "pod-origin", "data")

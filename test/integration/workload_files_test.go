@@ -77,7 +77,8 @@ func (n *node) filesAuthor(annotations map[string]string, mounts ...bed.Mount) *
 	all := map[string]string{"dev.gvisor.internal.fscheckpoint.enable": "true"}
 	maps.Copy(all, annotations)
 	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{
-		Name: "author", Annotations: all, Containers: []bed.Container{{Name: "app", Command: []string{"/bin/sh", "-c", filesSaving}, Mounts: mounts}},
+		Name: "author", Annotations: all,
+		Containers: []bed.Container{{Name: "app", Command: []string{"/bin/sh", "-c", filesSaving}, Mounts: mounts}},
 	})
 	if err != nil {
 		n.Fatal(err)
@@ -90,7 +91,10 @@ func (n *node) filesAuthor(annotations map[string]string, mounts ...bed.Mount) *
 func TestWorkloadSavesBoth(t *testing.T) {
 	n := start(t)
 	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{
-		Name: "author", Containers: []bed.Container{{Name: "app", Command: []string{"/bin/sh", "-c", "(" + filesSaving + ") & " + selfSaving}}},
+		Name: "author", Containers: []bed.Container{{
+			Name:    "app",
+			Command: []string{"/bin/sh", "-c", "(" + filesSaving + ") & " + selfSaving},
+		}},
 		Annotations: map[string]string{
 			"dev.gvisor.internal.checkpoint.enable": "true", "dev.gvisor.internal.fscheckpoint.enable": "true",
 		},

@@ -141,7 +141,10 @@ func (n *node) author(name string, annotations map[string]string, mounts ...bed.
 	all := map[string]string{"dev.gvisor.internal.checkpoint.enable": "true"}
 	maps.Copy(all, annotations)
 	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{
-		Name: name, Annotations: all, Containers: []bed.Container{{Name: "app", Command: []string{"/bin/sh", "-c", selfSaving}, Mounts: mounts}},
+		Name: name, Annotations: all, Containers: []bed.Container{{
+			Name:    "app",
+			Command: []string{"/bin/sh", "-c", selfSaving}, Mounts: mounts,
+		}},
 	})
 	if err != nil {
 		n.Fatal(err)

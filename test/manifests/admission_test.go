@@ -31,7 +31,8 @@ const (
 func agents(t *testing.T) (onHere, onThere *rest.Config) {
 	t.Helper()
 	for _, node := range []string{here, there} {
-		_, err := api.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+		_, err := api.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
+			metav1.CreateOptions{})
 		must(t, err)
 		makePod(t, system, "agent-"+node, node, "diapause-agent")
 	}
@@ -49,14 +50,18 @@ func agentOf(t *testing.T, node string) *rest.Config {
 	t.Helper()
 	pod, err := api.Client.CoreV1().Pods(system).Get(t.Context(), "agent-"+node, metav1.GetOptions{})
 	must(t, err)
-	return withToken(t, &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID})
+	return withToken(t, &authenticationv1.BoundObjectReference{
+		Kind: "Pod", APIVersion: "v1", Name: pod.Name,
+		UID: pod.UID,
+	})
 }
 
 // withToken returns a configuration for the agents' service account.
 func withToken(t *testing.T, bound *authenticationv1.BoundObjectReference) *rest.Config {
 	t.Helper()
 	token, err := api.Client.CoreV1().ServiceAccounts(system).CreateToken(t.Context(), "diapause-agent",
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}},
+		metav1.CreateOptions{})
 	must(t, err)
 	c := rest.AnonymousClientConfig(api.Config)
 	c.BearerToken = token.Status.Token
@@ -68,8 +73,14 @@ func makePod(t *testing.T, namespace, name, node, account string) {
 	t.Helper()
 	pods := api.Client.CoreV1().Pods(namespace)
 	_, err := pods.Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "a"}, Annotations: map[string]string{"kept": "1"}},
-		Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: account, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"app": "a"},
+			Annotations: map[string]string{"kept": "1"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node, ServiceAccountName: account,
+			Containers: []corev1.Container{{Name: "c", Image: "none"}},
+		},
 	}, metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() {
@@ -104,7 +115,8 @@ func patch(t *testing.T, who *rest.Config, plural, name, body string, subresourc
 	if plural == "podsnapshotstorageconfigs" {
 		namespace = ""
 	}
-	_, err := resource(t, who, namespace, plural).Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresource...)
+	_, err := resource(t, who, namespace, plural).Patch(t.Context(), name, types.MergePatchType, []byte(body),
+		metav1.PatchOptions{}, subresource...)
 	return err
 }
 
@@ -120,7 +132,8 @@ func TestAdmission(t *testing.T) {
 	// The policies and the parameter take effect a little later than they are there.
 	eventually(t, func() error {
 		makeSnapshot := object(t, "{kind: PodSnapshot, metadata: {name: probe}, spec: {policyName: p}}")
-		_, err := resource(t, onHere, "default", "podsnapshots").Create(t.Context(), makeSnapshot, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := resource(t, onHere, "default", "podsnapshots").Create(t.Context(), makeSnapshot,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return denied(err, "origin-node")
 	})
 	t.Run("pods", func(t *testing.T) { admitPods(t, onHere) })
@@ -151,11 +164,21 @@ func admitPods(t *testing.T, agent *rest.Config) {
 		{"another node's pod", "others", restored, []string{"pods of its own node alone"}},
 		{"Ready", "mine", strings.Replace(restored, "PodRestored", "Ready", 1), []string{"the condition PodRestored alone"}},
 		{"the phase", "mine", `{"status": {"phase": "Succeeded"}}`, []string{"the condition PodRestored alone"}},
-		{"another annotation", "mine", `{"metadata": {"annotations": {"podsnapshot.gke.io/ps-name": "x"}}}`, []string{"the annotation diapause.dev/checkpoint-status alone"}},
-		{"an annotation's end", "mine", `{"metadata": {"annotations": {"kept": null}}}`, []string{"the annotation diapause.dev/checkpoint-status alone"}},
-		{"a label", "mine", `{"metadata": {"labels": {"app": "b"}}}`, []string{"the annotation diapause.dev/checkpoint-status alone"}},
+		{
+			"another annotation", "mine", `{"metadata": {"annotations": {"podsnapshot.gke.io/ps-name": "x"}}}`,
+			[]string{"the annotation diapause.dev/checkpoint-status alone"},
+		},
+		{
+			"an annotation's end", "mine", `{"metadata": {"annotations": {"kept": null}}}`,
+			[]string{"the annotation diapause.dev/checkpoint-status alone"},
+		},
+		{
+			"a label", "mine", `{"metadata": {"labels": {"app": "b"}}}`,
+			[]string{"the annotation diapause.dev/checkpoint-status alone"},
+		},
 	} {
-		_, err := pods.Patch(t.Context(), tc.pod, types.StrategicMergePatchType, []byte(tc.patch), metav1.PatchOptions{}, "status")
+		_, err := pods.Patch(t.Context(), tc.pod, types.StrategicMergePatchType, []byte(tc.patch), metav1.PatchOptions{},
+			"status")
 		t.Run(tc.what, func(t *testing.T) { refused(t, err, tc.refused...) })
 	}
 	pod, err := pods.Get(t.Context(), "mine", metav1.GetOptions{})
@@ -163,32 +186,41 @@ func admitPods(t *testing.T, agent *rest.Config) {
 	if pod.Annotations["diapause.dev/checkpoint-status"] != "failed" || len(pod.Status.Conditions) != 1 {
 		t.Errorf("the pod has the annotations %v and conditions %v", pod.Annotations, pod.Status.Conditions)
 	}
-	_, err = pods.Patch(t.Context(), "mine", types.StrategicMergePatchType, []byte(`{"metadata": {"labels": {"app": "b"}}}`), metav1.PatchOptions{})
+	_, err = pods.Patch(t.Context(), "mine", types.StrategicMergePatchType,
+		[]byte(`{"metadata": {"labels": {"app": "b"}}}`), metav1.PatchOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("an agent changes a pod itself: %v", err)
 	}
 }
 
 func admitSnapshots(t *testing.T, onHere, onThere *rest.Config) {
-	made := object(t, "{kind: PodSnapshot, metadata: {name: s, annotations: {diapause.dev/origin-node: node-a}, finalizers: [podsnapshot.gke.io/podsnapshot-finalizer]}, spec: {policyName: p}}")
+	made := object(t, "{kind: PodSnapshot, metadata: {name: s, annotations: {diapause.dev/origin-node: node-a}, "+
+		"finalizers: [podsnapshot.gke.io/podsnapshot-finalizer]}, spec: {policyName: p}}")
 	_, err := resource(t, onThere, "default", "podsnapshots").Create(t.Context(), made, metav1.CreateOptions{})
 	refused(t, err, "whose annotation diapause.dev/origin-node is its own node")
 	_, err = resource(t, onHere, "default", "podsnapshots").Create(t.Context(), made, metav1.CreateOptions{})
 	must(t, err)
 
 	ready := conditions("Ready", "True", "AllSnapshotsAvailable", "")
-	const accessed, finalized = `{"status": {"lastAccessTime": "2026-01-01T00:00:00Z"}}`, `{"metadata": {"finalizers": null}}`
+	const accessed, finalized = `{"status": {"lastAccessTime": "2026-01-01T00:00:00Z"}}`,
+		`{"metadata": {"finalizers": null}}`
 	must(t, patch(t, onHere, "podsnapshots", "s", ready, "status"))
 	must(t, patch(t, onThere, "podsnapshots", "s", accessed, "status"))
-	refused(t, patch(t, onThere, "podsnapshots", "s", conditions("Ready", "False", "Failed", ""), "status"), "lastAccessTime alone")
-	refused(t, patch(t, onThere, "podsnapshots", "s", `{"status": {"storageStatus": {"gcs": {"observedGCSPath": "gs://x"}}}}`, "status"), "lastAccessTime alone")
+	refused(t, patch(t, onThere, "podsnapshots", "s", conditions("Ready", "False", "Failed", ""), "status"),
+		"lastAccessTime alone")
+	refused(t, patch(t, onThere, "podsnapshots", "s",
+		`{"status": {"storageStatus": {"gcs": {"observedGCSPath": "gs://x"}}}}`, "status"), "lastAccessTime alone")
 	refused(t, patch(t, onThere, "podsnapshots", "s", finalized), "diapause.dev/origin-node is its own node")
-	refused(t, patch(t, onHere, "podsnapshots", "s", `{"metadata": {"annotations": {"diapause.dev/origin-node": "node-b"}}}`), "the origin node of a PodSnapshot cannot be changed")
-	refused(t, resource(t, onThere, "default", "podsnapshots").Delete(t.Context(), "s", metav1.DeleteOptions{}), "the agent that holds the Lease diapause-agent")
+	refused(t, patch(t, onHere, "podsnapshots", "s",
+		`{"metadata": {"annotations": {"diapause.dev/origin-node": "node-b"}}}`),
+		"the origin node of a PodSnapshot cannot be changed")
+	refused(t, resource(t, onThere, "default", "podsnapshots").Delete(t.Context(), "s", metav1.DeleteOptions{}),
+		"the agent that holds the Lease diapause-agent")
 
 	elect(t, "agent-node-b_0a1b", onThere)
 	eventually(t, func() error {
-		err := resource(t, onThere, "default", "podsnapshots").Delete(t.Context(), "s", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		err := resource(t, onThere, "default", "podsnapshots").Delete(t.Context(), "s",
+			metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
 	must(t, resource(t, onThere, "default", "podsnapshots").Delete(t.Context(), "s", metav1.DeleteOptions{}))
@@ -203,7 +235,8 @@ func admitTriggers(t *testing.T, onHere, onThere *rest.Config) {
 	elect(t, "nobody", onThere)
 	makePod(t, "default", "mine", here, "default")
 	makePod(t, "default", "others", there, "default")
-	create(t, "default", "podsnapshotmanualtriggers", object(t, "{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: mine}}"))
+	create(t, "default", "podsnapshotmanualtriggers",
+		object(t, "{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: mine}}"))
 	taken := conditions("Triggered", "Unknown", "Checkpointing", `, "nodeName": "node-a"`)
 	write := func(who *rest.Config, body string) error {
 		return patch(t, who, "podsnapshotmanualtriggers", "t", body, "status")
@@ -215,16 +248,20 @@ func admitTriggers(t *testing.T, onHere, onThere *rest.Config) {
 			[]byte(takenThere), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
 		return denied(err, "takes triggers of pods of its own node alone")
 	})
-	refused(t, write(onHere, conditions("Triggered", "True", "Complete", `, "nodeName": "node-a", "snapshotCreated": {"name": "s"}`)), "completes triggers that it has taken before")
+	refused(t, write(onHere, conditions("Triggered", "True", "Complete",
+		`, "nodeName": "node-a", "snapshotCreated": {"name": "s"}`)), "completes triggers that it has taken before")
 	must(t, write(onHere, taken))
 	eventually(t, func() error {
 		return denied(write(onThere, conditions("Triggered", "False", "Failed", "")), "that it has taken")
 	})
 	must(t, write(onHere, conditions("Triggered", "True", "Complete", `, "snapshotCreated": {"name": "s"}`)))
-	refused(t, write(onHere, conditions("Triggered", "False", "Failed", "")), "a trigger that is complete or has failed stays so")
-	refused(t, write(onHere, `{"status": {"snapshotCreated": {"name": "other"}}}`), "a trigger that is complete or has failed stays so")
+	refused(t, write(onHere, conditions("Triggered", "False", "Failed", "")),
+		"a trigger that is complete or has failed stays so")
+	refused(t, write(onHere, `{"status": {"snapshotCreated": {"name": "other"}}}`),
+		"a trigger that is complete or has failed stays so")
 
-	create(t, "default", "podsnapshotmanualtriggers", object(t, "{kind: PodSnapshotManualTrigger, metadata: {name: u}, spec: {targetPod: none}}"))
+	create(t, "default", "podsnapshotmanualtriggers",
+		object(t, "{kind: PodSnapshotManualTrigger, metadata: {name: u}, spec: {targetPod: none}}"))
 	must(t, patch(t, onThere, "podsnapshotmanualtriggers", "u", conditions("Triggered", "False", "Failed", ""), "status"))
 }
 
@@ -235,8 +272,10 @@ func admitConfigs(t *testing.T, onHere, onThere *rest.Config) {
 	ready := conditions("Ready", "True", "Valid", "")
 	eventually(t, func() error { return patch(t, onHere, "podsnapshotpolicies", "p", ready, "status") })
 	must(t, patch(t, onHere, "podsnapshotstorageconfigs", "c", ready, "status"))
-	refused(t, patch(t, onThere, "podsnapshotpolicies", "p", ready, "status"), "only the agent that holds the Lease diapause-agent")
-	refused(t, patch(t, onThere, "podsnapshotstorageconfigs", "c", ready, "status"), "only the agent that holds the Lease diapause-agent")
+	refused(t, patch(t, onThere, "podsnapshotpolicies", "p", ready, "status"),
+		"only the agent that holds the Lease diapause-agent")
+	refused(t, patch(t, onThere, "podsnapshotstorageconfigs", "c", ready, "status"),
+		"only the agent that holds the Lease diapause-agent")
 }
 
 // eventually calls f until it returns nil.

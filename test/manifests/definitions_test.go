@@ -49,66 +49,144 @@ func TestDefinitions(t *testing.T) {
 		manifest string
 		refused  []string // what the error says; none: accepted
 	}{
-		"gcs":                         {config("{gcs: {bucket: my-bucket, path: team-a/snapshots}}"), nil},
-		"gcs as GKE writes it":        {config("{gcs: {bucket: b_1.example.com, path: x/, tokenSource: federatedP4SA, later: {x: 1}}}"), nil},
-		"gcs with an empty path":      {config("{gcs: {bucket: my-bucket, path: ''}}"), nil},
-		"dir":                         {config("{dir: {path: /var/lib/diapause/store}}"), nil},
-		"no backend":                  {config("{}"), []string{"exactly one backend: gcs (with gcs.bucket) or dir (with dir.path)"}},
-		"two backends":                {config("{gcs: {bucket: my-bucket}, dir: {path: /x}}"), []string{"exactly one backend"}},
+		"gcs": {config("{gcs: {bucket: my-bucket, path: team-a/snapshots}}"), nil},
+		"gcs as GKE writes it": {config("{gcs: {bucket: b_1.example.com, path: x/, tokenSource: federatedP4SA, " +
+			"later: {x: 1}}}"), nil},
+		"gcs with an empty path": {config("{gcs: {bucket: my-bucket, path: ''}}"), nil},
+		"dir":                    {config("{dir: {path: /var/lib/diapause/store}}"), nil},
+		"no backend": {
+			config("{}"),
+			[]string{"exactly one backend: gcs (with gcs.bucket) or dir (with dir.path)"},
+		},
+		"two backends": {
+			config("{gcs: {bucket: my-bucket}, dir: {path: /x}}"),
+			[]string{"exactly one backend"},
+		},
 		"a backend that is not there": {config("{s3: {bucket: my-bucket}}"), []string{"exactly one backend"}},
-		"no store":                    {"{kind: PodSnapshotStorageConfig, metadata: {name: c}, spec: {}}", []string{"spec.snapshotStorageConfig: Required value"}},
-		"no bucket":                   {config("{gcs: {path: x}}"), []string{"gcs.bucket: Required value"}},
-		"a bucket as a URL":           {config("{gcs: {bucket: gs://my-bucket/x}}"), []string{"write the bucket's name alone, as in my-bucket", "gcs.path"}},
+		"no store": {
+			"{kind: PodSnapshotStorageConfig, metadata: {name: c}, spec: {}}",
+			[]string{"spec.snapshotStorageConfig: Required value"},
+		},
+		"no bucket": {config("{gcs: {path: x}}"), []string{"gcs.bucket: Required value"}},
+		"a bucket as a URL": {
+			config("{gcs: {bucket: gs://my-bucket/x}}"),
+			[]string{"write the bucket's name alone, as in my-bucket", "gcs.path"},
+		},
 		"a bucket in capitals":        {config("{gcs: {bucket: My-Bucket}}"), []string{"write the bucket's name alone"}},
 		"a bucket of two letters":     {config("{gcs: {bucket: ab}}"), []string{"3 to 222"}},
 		"a path with a leading slash": {config("{gcs: {bucket: my-bucket, path: /x}}"), []string{"without a leading '/'"}},
-		"a path that leads out":       {config("{gcs: {bucket: my-bucket, path: a/../../b}}"), []string{"without '.' and '..'"}},
-		"a path of lines":             {config(`{gcs: {bucket: my-bucket, path: "a\nb"}}`), []string{"write a directory in the bucket"}},
-		"an unknown token source":     {config("{gcs: {bucket: my-bucket, tokenSource: me}}"), []string{`Unsupported value: "me"`, `"podKSA", "federatedP4SA"`}},
-		"a relative dir":              {config("{dir: {path: store}}"), []string{"write an absolute path", "/var/lib/diapause/store"}},
+		"a path that leads out": {
+			config("{gcs: {bucket: my-bucket, path: a/../../b}}"),
+			[]string{"without '.' and '..'"},
+		},
+		"a path of lines": {
+			config(`{gcs: {bucket: my-bucket, path: "a\nb"}}`),
+			[]string{"write a directory in the bucket"},
+		},
+		"an unknown token source": {
+			config("{gcs: {bucket: my-bucket, tokenSource: me}}"),
+			[]string{`Unsupported value: "me"`, `"podKSA", "federatedP4SA"`},
+		},
+		"a relative dir": {
+			config("{dir: {path: store}}"),
+			[]string{"write an absolute path", "/var/lib/diapause/store"},
+		},
 		"an unclean dir":              {config("{dir: {path: /a/../b}}"), []string{"write an absolute path"}},
 		"a dir with a trailing slash": {config("{dir: {path: /a/}}"), []string{"write an absolute path"}},
 		"the root as a dir":           {config("{dir: {path: /}}"), []string{"write an absolute path"}},
 		"a policy":                    {policy(""), nil},
-		"a policy of GKE":             {policy(", snapshotScope: rootfs-only, fromLater: {a: [1]}, retentionConfig: {lastAccessTimeout: 90min, more: 1}"), nil},
-		"a policy for all pods":       {strings.Replace(policy(""), "{matchLabels: {app: a}}", "{}", 1), nil},
-		"expressions":                 {strings.Replace(policy(""), "matchLabels: {app: a}", "matchExpressions: [{key: app, operator: In, values: [a]}]", 1), nil},
-		"an unknown operator":         {strings.Replace(policy(""), "matchLabels: {app: a}", "matchExpressions: [{key: app, operator: Has}]", 1), []string{"In, NotIn, Exists or DoesNotExist"}},
-		"no selector":                 {strings.Replace(policy(""), "selector: {matchLabels: {app: a}}, ", "", 1), []string{"spec.selector: Required value"}},
-		"no storage config":           {strings.Replace(policy(""), "storageConfigName: c, ", "", 1), []string{"spec.storageConfigName: Required value"}},
-		"a storage config's URL":      {strings.Replace(policy(""), "storageConfigName: c", "storageConfigName: gs://x", 1), []string{"metadata.name of a PodSnapshotStorageConfig"}},
-		"no trigger":                  {strings.Replace(policy(""), ", triggerConfig: {type: manual}", "", 1), []string{"spec.triggerConfig: Required value"}},
-		"an unknown trigger":          {strings.Replace(policy(""), "manual", "often", 1), []string{`Unsupported value: "often"`, `"manual", "workload"`}},
-		"stop":                        {strings.Replace(policy(""), "type: manual", "type: workload, postCheckpoint: stop", 1), nil},
-		"an unknown end":              {strings.Replace(policy(""), "type: manual", "type: workload, postCheckpoint: kill", 1), []string{`"resume", "stop"`}},
-		"an unknown scope":            {policy(", snapshotScope: memory"), []string{`"whole-pod", "rootfs-only"`}},
-		"a timeout":                   {policy(", retentionConfig: {lastAccessTimeout: 7d}"), nil},
-		"a timeout of several units":  {policy(", retentionConfig: {lastAccessTimeout: 1y2mo3d4h5min}"), nil},
-		"a timeout in Go's words":     {policy(", retentionConfig: {lastAccessTimeout: 7h30m}"), []string{"units y, mo, d, h and min", "as in 7d, 90min or 1d12h"}},
-		"a timeout of nothing":        {policy(", retentionConfig: {lastAccessTimeout: 0d}"), []string{"more than zero"}},
-		"an empty timeout":            {policy(", retentionConfig: {lastAccessTimeout: ''}"), []string{"write whole numbers with the units"}},
-		"no timeout":                  {policy(", retentionConfig: {}"), []string{"retentionConfig.lastAccessTimeout: Required value"}},
-		"a number as a timeout":       {policy(", retentionConfig: {lastAccessTimeout: 7}"), []string{"must be of type string"}},
-		"groups":                      {grouping(`["agents.x-k8s.io/sandbox-name-hash", app], groupRetentionPolicy: {maxSnapshotCountPerGroup: 3}`), nil},
-		"groups without a limit":      {grouping(`[app], groupRetentionPolicy: {maxSnapshotCountPerGroup: 0}`), nil},
-		"groups by nothing":           {grouping(`[]`), []string{"labels", "at least 1 items"}},
-		"no groups":                   {policy(", snapshotGroupingRules: {}"), []string{"snapshotGroupingRules.groupByLabelValue: Required value"}},
-		"groups by a value":           {grouping(`["app=web"]`), []string{"write the key of a pod's label"}},
-		"groups by one label twice":   {grouping(`[app, app]`), []string{"Duplicate value"}},
-		"fewer than no snapshots":     {grouping(`[app], groupRetentionPolicy: {maxSnapshotCountPerGroup: -1}`), []string{"greater than or equal to 0"}},
-		"no number of snapshots":      {grouping(`[app], groupRetentionPolicy: {}`), []string{"maxSnapshotCountPerGroup: Required value"}},
-		"a trigger":                   {"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: web-0}}", nil},
-		"a trigger for nothing":       {"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {}}", []string{"spec.targetPod: Required value"}},
-		"a trigger of a later GKE":    {"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: web-0, why: x}}", nil},
-		"a trigger across namespaces": {"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: other/web-0}}", []string{"metadata.name of a pod of this namespace"}},
-		"a snapshot":                  {"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: none}}", nil},
-		"a snapshot without a policy": {"{kind: PodSnapshot, metadata: {name: s}, spec: {}}", []string{"spec.policyName: Required value"}},
-		"a snapshot without a spec":   {"{kind: PodSnapshot, metadata: {name: s}}", []string{"spec: Required value"}},
+		"a policy of GKE": {policy(", snapshotScope: rootfs-only, fromLater: {a: [1]}, retentionConfig: " +
+			"{lastAccessTimeout: 90min, more: 1}"), nil},
+		"a policy for all pods": {strings.Replace(policy(""), "{matchLabels: {app: a}}", "{}", 1), nil},
+		"expressions": {strings.Replace(policy(""), "matchLabels: {app: a}",
+			"matchExpressions: [{key: app, operator: In, values: [a]}]", 1), nil},
+		"an unknown operator": {strings.Replace(policy(""), "matchLabels: {app: a}",
+			"matchExpressions: [{key: app, operator: Has}]", 1), []string{"In, NotIn, Exists or DoesNotExist"}},
+		"no selector": {
+			strings.Replace(policy(""), "selector: {matchLabels: {app: a}}, ", "", 1),
+			[]string{"spec.selector: Required value"},
+		},
+		"no storage config": {
+			strings.Replace(policy(""), "storageConfigName: c, ", "", 1),
+			[]string{"spec.storageConfigName: Required value"},
+		},
+		"a storage config's URL": {
+			strings.Replace(policy(""), "storageConfigName: c", "storageConfigName: gs://x", 1),
+			[]string{"metadata.name of a PodSnapshotStorageConfig"},
+		},
+		"no trigger": {
+			strings.Replace(policy(""), ", triggerConfig: {type: manual}", "", 1),
+			[]string{"spec.triggerConfig: Required value"},
+		},
+		"an unknown trigger": {
+			strings.Replace(policy(""), "manual", "often", 1),
+			[]string{`Unsupported value: "often"`, `"manual", "workload"`},
+		},
+		"stop": {strings.Replace(policy(""), "type: manual", "type: workload, postCheckpoint: stop",
+			1), nil},
+		"an unknown end": {strings.Replace(policy(""), "type: manual", "type: workload, postCheckpoint: kill",
+			1), []string{`"resume", "stop"`}},
+		"an unknown scope":           {policy(", snapshotScope: memory"), []string{`"whole-pod", "rootfs-only"`}},
+		"a timeout":                  {policy(", retentionConfig: {lastAccessTimeout: 7d}"), nil},
+		"a timeout of several units": {policy(", retentionConfig: {lastAccessTimeout: 1y2mo3d4h5min}"), nil},
+		"a timeout in Go's words": {
+			policy(", retentionConfig: {lastAccessTimeout: 7h30m}"),
+			[]string{"units y, mo, d, h and min", "as in 7d, 90min or 1d12h"},
+		},
+		"a timeout of nothing": {policy(", retentionConfig: {lastAccessTimeout: 0d}"), []string{"more than zero"}},
+		"an empty timeout": {
+			policy(", retentionConfig: {lastAccessTimeout: ''}"),
+			[]string{"write whole numbers with the units"},
+		},
+		"no timeout": {
+			policy(", retentionConfig: {}"),
+			[]string{"retentionConfig.lastAccessTimeout: Required value"},
+		},
+		"a number as a timeout": {
+			policy(", retentionConfig: {lastAccessTimeout: 7}"),
+			[]string{"must be of type string"},
+		},
+		"groups":                 {grouping(`["agents.x-k8s.io/sandbox-name-hash", app], groupRetentionPolicy: {maxSnapshotCountPerGroup: 3}`), nil},
+		"groups without a limit": {grouping(`[app], groupRetentionPolicy: {maxSnapshotCountPerGroup: 0}`), nil},
+		"groups by nothing":      {grouping(`[]`), []string{"labels", "at least 1 items"}},
+		"no groups": {
+			policy(", snapshotGroupingRules: {}"),
+			[]string{"snapshotGroupingRules.groupByLabelValue: Required value"},
+		},
+		"groups by a value":         {grouping(`["app=web"]`), []string{"write the key of a pod's label"}},
+		"groups by one label twice": {grouping(`[app, app]`), []string{"Duplicate value"}},
+		"fewer than no snapshots": {
+			grouping(`[app], groupRetentionPolicy: {maxSnapshotCountPerGroup: -1}`),
+			[]string{"greater than or equal to 0"},
+		},
+		"no number of snapshots": {
+			grouping(`[app], groupRetentionPolicy: {}`),
+			[]string{"maxSnapshotCountPerGroup: Required value"},
+		},
+		"a trigger": {
+			"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: web-0}}",
+			nil,
+		},
+		"a trigger for nothing": {
+			"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {}}",
+			[]string{"spec.targetPod: Required value"},
+		},
+		"a trigger of a later GKE": {"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: web-0, " +
+			"why: x}}", nil},
+		"a trigger across namespaces": {"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: " +
+			"other/web-0}}", []string{"metadata.name of a pod of this namespace"}},
+		"a snapshot": {"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: none}}", nil},
+		"a snapshot without a policy": {
+			"{kind: PodSnapshot, metadata: {name: s}, spec: {}}",
+			[]string{"spec.policyName: Required value"},
+		},
+		"a snapshot without a spec": {"{kind: PodSnapshot, metadata: {name: s}}", []string{"spec: Required value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := object(t, tc.manifest)
 			r := resource(t, api.Config, namespace(o.GetKind()), plurals[o.GetKind()])
-			_, err := r.Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+			_, err := r.Create(t.Context(), o,
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 			refused(t, err, tc.refused...)
 		})
 	}
@@ -124,18 +202,36 @@ func TestChanges(t *testing.T) {
 			config("{dir: {path: /a}}"), `{"spec": {"snapshotStorageConfig": {"dir": null, "gcs": {"bucket": "abc"}}}}`,
 			[]string{"the kind of backend cannot be changed", "create another PodSnapshotStorageConfig"},
 		},
-		"another place":          {config("{dir: {path: /a}}"), `{"spec": {"snapshotStorageConfig": {"dir": {"path": "/b"}}}}`, nil},
-		"another policy":         {"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}", `{"spec": {"policyName": "q"}}`, []string{"policyName cannot be changed"}},
-		"another label":          {"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}", `{"metadata": {"labels": {"a": "b"}}}`, nil},
-		"another pod":            {"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: a}}", `{"spec": {"targetPod": "b"}}`, []string{"create another PodSnapshotManualTrigger"}},
-		"another field":          {"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: a}}", `{"metadata": {"labels": {"a": "b"}}}`, nil},
+		"another place": {
+			config("{dir: {path: /a}}"),
+			`{"spec": {"snapshotStorageConfig": {"dir": {"path": "/b"}}}}`, nil,
+		},
+		"another policy": {
+			"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}",
+			`{"spec": {"policyName": "q"}}`,
+			[]string{"policyName cannot be changed"},
+		},
+		"another label": {
+			"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}",
+			`{"metadata": {"labels": {"a": "b"}}}`, nil,
+		},
+		"another pod": {
+			"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: a}}",
+			`{"spec": {"targetPod": "b"}}`,
+			[]string{"create another PodSnapshotManualTrigger"},
+		},
+		"another field": {
+			"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: a}}",
+			`{"metadata": {"labels": {"a": "b"}}}`, nil,
+		},
 		"another trigger's type": {policy(""), `{"spec": {"triggerConfig": {"type": "workload"}}}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := object(t, tc.manifest)
 			made := create(t, namespace(o.GetKind()), plurals[o.GetKind()], o)
 			r := resource(t, api.Config, namespace(o.GetKind()), plurals[o.GetKind()])
-			_, err := r.Patch(t.Context(), made.GetName(), "application/merge-patch+json", []byte(tc.patch), metav1.PatchOptions{})
+			_, err := r.Patch(t.Context(), made.GetName(), "application/merge-patch+json", []byte(tc.patch),
+				metav1.PatchOptions{})
 			refused(t, err, tc.refused...)
 		})
 	}
@@ -164,7 +260,8 @@ func TestDefaults(t *testing.T) {
 // TestStatus: the status is written through its subresource alone, which in turn writes nothing
 // else, and holds what the Go types hold.
 func TestStatus(t *testing.T) {
-	made := create(t, "default", "podsnapshots", object(t, "{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}, status: {observedGeneration: 5}}"))
+	made := create(t, "default", "podsnapshots",
+		object(t, "{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}, status: {observedGeneration: 5}}"))
 	if _, ok := made.Object["status"]; ok {
 		t.Error("a status was written without its subresource")
 	}
@@ -173,13 +270,17 @@ func TestStatus(t *testing.T) {
 	now := metav1.Now().Rfc3339Copy()
 	s.Spec.PolicyName = "q"
 	s.Status = podsnapshotv1.PodSnapshotStatus{
-		Conditions:     []metav1.Condition{{Type: podsnapshotv1.ConditionReady, Status: metav1.ConditionTrue, Reason: podsnapshotv1.ReasonAllSnapshotsAvailable, LastTransitionTime: now}},
+		Conditions: []metav1.Condition{{
+			Type: podsnapshotv1.ConditionReady, Status: metav1.ConditionTrue,
+			Reason: podsnapshotv1.ReasonAllSnapshotsAvailable, LastTransitionTime: now,
+		}},
 		LastAccessTime: &now, ObservedCheckpointRetryCount: 1, ObservedGeneration: 1,
 		StorageStatus: &podsnapshotv1.StorageStatus{GCS: &podsnapshotv1.GCSStorageStatus{ObservedGCSPath: "gs://b/default/snapshots/s"}},
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
 	must(t, err)
-	updated, err := resource(t, api.Config, "default", "podsnapshots").UpdateStatus(t.Context(), &unstructured.Unstructured{Object: content}, metav1.UpdateOptions{})
+	updated, err := resource(t, api.Config, "default", "podsnapshots").UpdateStatus(t.Context(),
+		&unstructured.Unstructured{Object: content}, metav1.UpdateOptions{})
 	must(t, err)
 	var got podsnapshotv1.PodSnapshot
 	must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(updated.Object, &got))
@@ -201,7 +302,8 @@ func equalJSON(t *testing.T, v any) string {
 // TestColumns: what kubectl get shows.
 func TestColumns(t *testing.T) {
 	condition := func(kind, reason string) string {
-		return fmt.Sprintf(`{type: %s, status: "True", reason: %s, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`, kind, reason)
+		return fmt.Sprintf(`{type: %s, status: "True", reason: %s, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`,
+			kind, reason)
 	}
 	ready := condition("Ready", "AllSnapshotsAvailable")
 	for _, tc := range []struct{ manifest, status, want string }{
@@ -209,18 +311,21 @@ func TestColumns(t *testing.T) {
 		{policy(""), "conditions: [" + ready + "]", "NAME TRIGGER READY AGE p manual True"},
 		{
 			"{kind: PodSnapshotManualTrigger, metadata: {name: t}, spec: {targetPod: web}}",
-			"snapshotCreated: {name: abc}, conditions: [" + condition("Triggered", "Complete") + "]", "NAME POD STATUS SNAPSHOT AGE t web Complete abc",
+			"snapshotCreated: {name: abc}, conditions: [" + condition("Triggered", "Complete") + "]",
+			"NAME POD STATUS SNAPSHOT AGE t web Complete abc",
 		},
 		{
 			"{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}",
-			"conditions: [" + condition("Checkpoint", "Succeeded") + ", " + ready + "]", "NAME STATUS POLICY AGE s AllSnapshotsAvailable p",
+			"conditions: [" + condition("Checkpoint", "Succeeded") + ", " + ready + "]",
+			"NAME STATUS POLICY AGE s AllSnapshotsAvailable p",
 		},
 	} {
 		o := object(t, tc.manifest)
 		made := create(t, namespace(o.GetKind()), plurals[o.GetKind()], o)
 		made.Object["status"] = object(t, "{"+tc.status+"}").Object
 		delete(made.Object["status"].(map[string]any), "apiVersion")
-		_, err := resource(t, api.Config, namespace(o.GetKind()), plurals[o.GetKind()]).UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
+		_, err := resource(t, api.Config, namespace(o.GetKind()), plurals[o.GetKind()]).UpdateStatus(t.Context(), made,
+			metav1.UpdateOptions{})
 		must(t, err)
 		out, err := api.Kubectl(t.Context(), "get", plurals[o.GetKind()])
 		must(t, err)

@@ -48,13 +48,15 @@ func TestPermissions(t *testing.T) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: "system:serviceaccount:" + system + ":diapause-agent",
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: tc.verb, Group: tc.group, Resource: tc.resource, Subresource: tc.subresource, Namespace: tc.namespace, Name: tc.name,
+				Verb: tc.verb, Group: tc.group, Resource: tc.resource, Subresource: tc.subresource, Namespace: tc.namespace,
+				Name: tc.name,
 			},
 		}}
 		got, err := api.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		must(t, err)
 		if got.Status.Allowed != tc.allowed {
-			t.Errorf("%s %s/%s in %q: allowed %v, want %v", tc.verb, tc.resource, tc.subresource, tc.namespace, got.Status.Allowed, tc.allowed)
+			t.Errorf("%s %s/%s in %q: allowed %v, want %v", tc.verb, tc.resource, tc.subresource, tc.namespace,
+				got.Status.Allowed, tc.allowed)
 		}
 	}
 }
@@ -62,7 +64,8 @@ func TestPermissions(t *testing.T) {
 // TestPoliciesHaveTypes: the API server has checked the expressions of our policies against the
 // types of what they look at, and found nothing.
 func TestPoliciesHaveTypes(t *testing.T) {
-	policies, err := api.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{})
+	policies, err := api.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(),
+		metav1.ListOptions{})
 	must(t, err)
 	for _, p := range policies.Items {
 		if p.Status.TypeChecking != nil {

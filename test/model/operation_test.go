@@ -44,7 +44,10 @@ func (o *operation) contested(rival *process, do func() error) error {
 		return do()
 	}
 	o.contest = &contest{state: state{c.id, slices.Clone(c.content)}, key: at.key}
-	r := &operation{model: o.model, process: rival, cell: c, command: command{Store: at.store, Key: at.key, Timeout: opTime, Grace: grace}}
+	r := &operation{
+		model: o.model, process: rival, cell: c,
+		command: command{Store: at.store, Key: at.key, Timeout: opTime, Grace: grace},
+	}
 	if o.rand.IntN(20) == 0 {
 		r.kill = time.Duration(1 + o.rand.Int64N(int64(5*time.Millisecond)))
 	}
@@ -107,7 +110,8 @@ func (o *operation) settle(possible ...state) error {
 		}
 		errs = append(errs, err)
 	}
-	return fmt.Errorf("%s (faults: %v, killed: %v) left a state that is not possible: %w", o, o.command.Chaos, o.kill > 0, errors.Join(errs...))
+	return fmt.Errorf("%s (faults: %v, killed: %v) left a state that is not possible: %w", o, o.command.Chaos, o.kill > 0,
+		errors.Join(errs...))
 }
 
 // put makes a snapshot, often with a parent, which may be removed meanwhile.
@@ -308,7 +312,8 @@ func (c *counts) add(o *operation, a answer, err error) {
 }
 
 func (c *counts) String() string {
-	return fmt.Sprintf("%d operations %v, of which %d failed; %d faults, %d nodes killed, %d packs swept", c.all, c.by, c.failed, c.faults, c.killed, c.swept)
+	return fmt.Sprintf("%d operations %v, of which %d failed; %d faults, %d nodes killed, %d packs swept", c.all, c.by,
+		c.failed, c.faults, c.killed, c.swept)
 }
 
 // history keeps the last operations, for whoever has to find out what went wrong.

@@ -65,7 +65,8 @@ const kubernetesVersion = "v1.36.3"
 func kubernetesFlags() string {
 	parts := strings.SplitN(strings.TrimPrefix(kubernetesVersion, "v"), ".", 3)
 	const component = " -X k8s.io/component-base/version."
-	return "-s -w" + component + "gitVersion=" + kubernetesVersion + component + "gitMajor=" + parts[0] + component + "gitMinor=" + parts[1] +
+	return "-s -w" + component + "gitVersion=" + kubernetesVersion + component + "gitMajor=" + parts[0] + component +
+		"gitMinor=" + parts[1] +
 		" -X k8s.io/client-go/pkg/version.gitVersion=" + kubernetesVersion
 }
 
@@ -74,7 +75,8 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 	if err != nil {
 		return nil, err
 	}
-	modules, err := goOutput(ctx, b.Root, "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", gvisor+"/runsc")
+	modules, err := goOutput(ctx, b.Root, "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", gvisor+
+		"/runsc")
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +87,9 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 		},
 		{
 			name: "containerd", module: filepath.Join(b.Root, "test/tools/containerd"),
-			ldflags:  "-s -w -X " + containerd + "/version.Version=" + containerdVersion,
-			packages: []string{containerd + "/cmd/containerd", containerd + "/cmd/ctr", containerd + "/cmd/containerd-shim-runc-v2"},
+			ldflags: "-s -w -X " + containerd + "/version.Version=" + containerdVersion,
+			packages: []string{containerd + "/cmd/containerd", containerd + "/cmd/ctr", containerd +
+				"/cmd/containerd-shim-runc-v2"},
 			estimate: "four minutes",
 		},
 		{
@@ -97,7 +100,8 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			estimate: "a minute",
 		},
 		{
-			name: string(Kubernetes), extra: true, module: filepath.Join(b.Root, "test/tools/kubernetes"), ldflags: kubernetesFlags(),
+			name: string(Kubernetes), extra: true, module: filepath.Join(b.Root, "test/tools/kubernetes"),
+			ldflags: kubernetesFlags(),
 			packages: []string{
 				kubernetes + "/cmd/kube-apiserver", kubernetes + "/cmd/kube-controller-manager", kubernetes + "/cmd/kube-scheduler",
 				kubernetes + "/cmd/kubelet", kubernetes + "/cmd/kubectl", "go.etcd.io/etcd/server/v3",
@@ -127,7 +131,8 @@ func (g group) key() (string, error) {
 			source += string(data)
 		}
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s\n%q\n%s", runtime.Version(), runtime.GOARCH, g.ldflags, g.packages, source))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s\n%q\n%s", runtime.Version(), runtime.GOARCH, g.ldflags, g.packages,
+		source))
 	return fmt.Sprintf("%x", sum[:6]), nil
 }
 

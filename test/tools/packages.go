@@ -24,7 +24,10 @@ type need struct {
 
 // needs are the packages without which no test bed can run.
 var needs = []need{
-	{"containernetworking-plugins", func() bool { return isFile(CNIPlugins+"/bridge") && isFile(CNIPlugins+"/host-local") }},
+	{
+		"containernetworking-plugins",
+		func() bool { return isFile(CNIPlugins+"/bridge") && isFile(CNIPlugins+"/host-local") },
+	},
 	{"busybox-static", func() bool { return isStatic(Busybox) }},
 	{"runc", func() bool { _, err := exec.LookPath("runc"); return err == nil }},
 }
@@ -73,7 +76,8 @@ func install(ctx context.Context, needs []need) error {
 	}
 	list := strings.Join(names, " ")
 	if _, err := exec.LookPath("apt-get"); err != nil || os.Geteuid() != 0 {
-		return fmt.Errorf("tools: missing on this machine: %s (as Debian calls them). On Debian, root can install them: apt-get install --no-install-recommends %s", list, list)
+		return fmt.Errorf("tools: missing on this machine: %s (as Debian calls them). On Debian, root can install them: "+
+			"apt-get install --no-install-recommends %s", list, list)
 	}
 	fmt.Fprintf(os.Stderr, "tools: installing %s\n", list)
 	if err := aptGet(ctx, append([]string{"install", "-y", "--no-install-recommends"}, names...)...); err != nil {

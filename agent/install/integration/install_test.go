@@ -79,7 +79,8 @@ func TestInstall(t *testing.T) {
 		t.Error("the upgrade hurt the pod that runs")
 	}
 
-	if err := install.Uninstall(t.Context(), o, false); !errors.Is(err, install.ErrInUse) || !strings.Contains(err.Error(), "default/installed") {
+	if err := install.Uninstall(t.Context(), o, false); !errors.Is(err, install.ErrInUse) ||
+		!strings.Contains(err.Error(), "default/installed") {
 		t.Fatalf("uninstall while a pod runs: %v", err)
 	}
 	must(t, install.Uninstall(t.Context(), o, true))

@@ -19,7 +19,10 @@ func TestFall(t *testing.T) {
 	now := today
 	c := names.NewClock(func() time.Time { return now })
 	last := c.Name(names.Chance())
-	for _, step := range []time.Duration{0, 0, time.Microsecond, time.Nanosecond, -time.Hour, 0, time.Second, -100 * 365 * 24 * time.Hour, time.Hour} {
+	for _, step := range []time.Duration{
+		0, 0, time.Microsecond, time.Nanosecond, -time.Hour, 0, time.Second,
+		-100 * 365 * 24 * time.Hour, time.Hour,
+	} {
 		now = now.Add(step)
 		name := c.Name(names.Chance())
 		if name >= last {
@@ -55,7 +58,10 @@ func TestForm(t *testing.T) {
 	if at, got, ok := names.Parse(name); !ok || !at.Equal(today) || got != tag {
 		t.Errorf("%s says %v, %x; want %v, %x", name, at, got, today, tag)
 	}
-	for _, other := range []string{"", "web", uuid.NewString(), strings.ToUpper(name), "urn:uuid:" + name, strings.ReplaceAll(name, "-", "")} {
+	for _, other := range []string{
+		"", "web", uuid.NewString(), strings.ToUpper(name), "urn:uuid:" + name,
+		strings.ReplaceAll(name, "-", ""),
+	} {
 		if _, _, ok := names.Parse(other); ok {
 			t.Errorf("%q passes for a name of ours", other)
 		}

@@ -40,8 +40,11 @@ func pod() *corev1.Pod {
 			},
 			Containers: []corev1.Container{{
 				Name: "app", Image: "app:1", Command: []string{"/app"}, Args: []string{"-v"}, WorkingDir: "/",
-				Env:   []corev1.EnvVar{{Name: "A", Value: "1"}},
-				Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: "TCP"}, {ContainerPort: 53, Protocol: "UDP"}},
+				Env: []corev1.EnvVar{{Name: "A", Value: "1"}},
+				Ports: []corev1.ContainerPort{
+					{Name: "http", ContainerPort: 80, Protocol: "TCP"},
+					{ContainerPort: 53, Protocol: "UDP"},
+				},
 				VolumeMounts: []corev1.VolumeMount{
 					{Name: "data", MountPath: "/data"},
 					{Name: "conf", MountPath: "/etc/app", ReadOnly: true},
@@ -150,10 +153,17 @@ func TestWhatCounts(t *testing.T) {
 func TestWhatDoesNotCount(t *testing.T) {
 	want := podspec.Distil(pod())
 	for name, change := range map[string]func(*corev1.Pod){
-		"name and uid":       func(p *corev1.Pod) { p.Name, p.UID = "web-2", "u2" },
-		"label":              func(p *corev1.Pod) { p.Labels["app"] = "x"; delete(p.Labels, "agents.x-k8s.io/sandbox-name-hash") },
-		"annotation":         func(p *corev1.Pod) { p.Annotations["podsnapshot.gke.io/ps-name"] = "x" },
-		"node":               func(p *corev1.Pod) { p.Spec.NodeName, p.Spec.NodeSelector = "n2", map[string]string{"a": "b"} },
+		"name and uid": func(p *corev1.Pod) { p.Name, p.UID = "web-2", "u2" },
+		"label": func(p *corev1.Pod) {
+			p.Labels["app"] = "x"
+			delete(p.Labels,
+				"agents.x-k8s.io/sandbox-name-hash")
+		},
+		"annotation": func(p *corev1.Pod) { p.Annotations["podsnapshot.gke.io/ps-name"] = "x" },
+		"node": func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Spec.NodeSelector = "n2",
+				map[string]string{"a": "b"}
+		},
 		"hostname":           func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "web-2", "x" },
 		"environment":        func(p *corev1.Pod) { app(p).Env[0].Value = "2" },
 		"service account":    func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" }, // is compared by itself

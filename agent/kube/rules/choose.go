@@ -49,19 +49,22 @@ func whyNotReplicated(s *podsnapshotv1.PodSnapshot, reason string) string {
 	return c.Message
 }
 
-// Elsewhere checks whether a snapshot can be had on another node than where it was made. It returns a refusal if it never
-// can, and an error of kind ErrPending if it may come to be.
+// Elsewhere checks whether a snapshot can be had on another node than where it was made. It returns a refusal if it
+// never can, and an error of kind ErrPending if it may come to be.
 func Elsewhere(s *podsnapshotv1.PodSnapshot) error {
 	node := s.Annotations[podsnapshotv1.AnnotationOriginNode]
 	switch why := NotInStore(s); {
 	case Replicated(s):
 		return nil
 	case NodeLocal(s):
-		return Refuse("PodSnapshot %s/%s is stored on a disk of node %s: it is restored on that node alone", s.Namespace, s.Name, node)
+		return Refuse("PodSnapshot %s/%s is stored on a disk of node %s: it is restored on that node alone", s.Namespace,
+			s.Name, node)
 	case why != "":
-		return Refuse("PodSnapshot %s/%s is on node %s alone, and will not come to be in the store: %s", s.Namespace, s.Name, node, why)
+		return Refuse("PodSnapshot %s/%s is on node %s alone, and will not come to be in the store: %s", s.Namespace, s.Name,
+			node, why)
 	}
-	return fmt.Errorf("PodSnapshot %s/%s is on node %s only, its replication has not ended: %w", s.Namespace, s.Name, node, ErrPending)
+	return fmt.Errorf("PodSnapshot %s/%s is on node %s only, its replication has not ended: %w", s.Namespace, s.Name, node,
+		ErrPending)
 }
 
 // Lost reports whether there is no snapshot behind a PodSnapshot, or none any more.
@@ -90,7 +93,8 @@ type Start struct {
 func (st Start) Named(name string, s *podsnapshotv1.PodSnapshot) error {
 	namespace := st.Pod.Namespace
 	if other, _, ok := strings.Cut(name, "/"); ok && other != namespace {
-		return Refuse("PodSnapshot %.200s is of another namespace: a pod is restored only from snapshots of its own, %s", name, namespace)
+		return Refuse("PodSnapshot %.200s is of another namespace: a pod is restored only from snapshots of its own, %s",
+			name, namespace)
 	}
 	if s == nil {
 		return Refuse("there is no PodSnapshot %.200s in namespace %s", name, namespace)
@@ -119,7 +123,9 @@ func notReady(s *podsnapshotv1.PodSnapshot) error {
 // NewestOf returns the snapshot from which a pod that policy selects is restored without naming one:
 // the newest that fits. It returns nil if the pod's group has none, and a refusal if it has but none
 // of them fits.
-func (st Start) NewestOf(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) (*podsnapshotv1.PodSnapshot, error) {
+func (st Start) NewestOf(policy *podsnapshotv1.PodSnapshotPolicy,
+	all []podsnapshotv1.PodSnapshot,
+) (*podsnapshotv1.PodSnapshot, error) {
 	var refusal error
 	for _, s := range st.group(policy, all) {
 		reasons := st.misfits(s)
@@ -140,7 +146,9 @@ func Scope(s *podsnapshotv1.PodSnapshot) snapshot.Scope {
 
 // group returns the ready snapshots of the pod's group, newest first. Where labels make no groups,
 // pods of equal specs do; root file systems have none.
-func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
+func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy,
+	all []podsnapshotv1.PodSnapshot,
+) []*podsnapshotv1.PodSnapshot {
 	out := st.labelled(policy, all)
 	if len(GroupKeys(policy)) > 0 {
 		return out
@@ -152,7 +160,9 @@ func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshot
 }
 
 // labelled returns the ready snapshots of a policy that have the labels of the pod's group, newest first.
-func (st Start) labelled(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
+func (st Start) labelled(policy *podsnapshotv1.PodSnapshotPolicy,
+	all []podsnapshotv1.PodSnapshot,
+) []*podsnapshotv1.PodSnapshot {
 	want, missing := Group(policy, st.Pod.Labels)
 	if len(missing) > 0 {
 		return nil
@@ -175,7 +185,9 @@ const maxCompared = 32
 // like the pod, and where their specs differ; nil: there is none. It is for a pod for which NewestOf
 // finds nothing: whether that pod was meant to be restored nobody can tell, since pods of several kinds
 // may share a policy.
-func (st Start) Nearest(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) (nearest *podsnapshotv1.PodSnapshot, differences []string) {
+func (st Start) Nearest(policy *podsnapshotv1.PodSnapshotPolicy,
+	all []podsnapshotv1.PodSnapshot,
+) (nearest *podsnapshotv1.PodSnapshot, differences []string) {
 	if len(GroupKeys(policy)) > 0 {
 		return nil, nil
 	}

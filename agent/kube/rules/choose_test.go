@@ -22,24 +22,84 @@ func TestNewestOf(t *testing.T) {
 		all    snapshots
 		want   string // name of the snapshot, or the refusal
 	}{
-		"none":                   {policy("p"), nil, ""},
-		"newest":                 {policy("p"), snapshots{ready("a", 1), ready("b", 3), ready("c", 2)}, "b"},
-		"tie by name":            {policy("p"), snapshots{ready("c", 1), ready("a", 1), ready("b", 1)}, "a"},
-		"not ready":              {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil })}, "a"},
-		"being deleted":          {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} })}, "a"},
-		"another policy":         {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" })}, "a"},
-		"another group":          {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })}, "a"},
-		"no group":               {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels = nil })}, "a"},
-		"another namespace":      {policy("p"), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Namespace = "other" })}, "a"},
-		"another account":        {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationServiceAccount, "x"))}, "a"},
-		"another runsc":          {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))}, "a"},
-		"another architecture":   {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"))}, "a"},
-		"another spec":           {policy("p"), snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))}, "a"},
-		"without groups":         {policy("p", ungrouped), snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })}, "newest"},
-		"without groups, specs":  {policy("p", ungrouped), snapshots{edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))}, ""},
-		"files of another spec":  {policy("p"), snapshots{ready("a", 1), edited(both(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"), rootfs))}, "newest"},
-		"files without groups":   {policy("p", ungrouped), snapshots{edited(both(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"), rootfs))}, "newest"},
-		"files of another runsc": {policy("p"), snapshots{ready("a", 1), edited(both(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"), rootfs))}, "a"},
+		"none":        {policy("p"), nil, ""},
+		"newest":      {policy("p"), snapshots{ready("a", 1), ready("b", 3), ready("c", 2)}, "b"},
+		"tie by name": {policy("p"), snapshots{ready("c", 1), ready("a", 1), ready("b", 1)}, "a"},
+		"not ready": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil })},
+			"a",
+		},
+		"being deleted": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} })},
+			"a",
+		},
+		"another policy": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" })},
+			"a",
+		},
+		"another group": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })},
+			"a",
+		},
+		"no group": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels = nil })},
+			"a",
+		},
+		"another namespace": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Namespace = "other" })},
+			"a",
+		},
+		"another account": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationServiceAccount, "x"))},
+			"a",
+		},
+		"another runsc": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"))},
+			"a",
+		},
+		"another architecture": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"))},
+			"a",
+		},
+		"another spec": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))},
+			"a",
+		},
+		"without groups": {
+			policy("p", ungrouped),
+			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" })},
+			"newest",
+		},
+		"without groups, specs": {
+			policy("p", ungrouped),
+			snapshots{edited(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"))},
+			"",
+		},
+		"files of another spec": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(both(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"), rootfs))},
+			"newest",
+		},
+		"files without groups": {
+			policy("p", ungrouped),
+			snapshots{edited(both(annotate(podsnapshotv1.AnnotationSpecHash, "v1:0"), rootfs))},
+			"newest",
+		},
+		"files of another runsc": {
+			policy("p"),
+			snapshots{ready("a", 1), edited(both(annotate(podsnapshotv1.AnnotationRunscVersion, "r2"), rootfs))},
+			"a",
+		},
 		"only another account": {
 			policy("p"),
 			snapshots{ready("a", 1, annotate(podsnapshotv1.AnnotationServiceAccount, "x"))},
@@ -73,7 +133,8 @@ func TestNewestOf(t *testing.T) {
 		t.Errorf("refused: %v; want %s", err, want)
 	}
 	lacking := pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) })
-	if got, err := (rules.Start{Pod: lacking, Facts: facts}).NewestOf(&p, snapshots{ready("a", 1)}); got != nil || err != nil {
+	if got, err := (rules.Start{Pod: lacking, Facts: facts}).NewestOf(&p, snapshots{ready("a", 1)}); got != nil ||
+		err != nil {
 		t.Errorf("a pod without the group's label got %v, %v", got, err)
 	}
 }
@@ -101,13 +162,19 @@ func TestNamed(t *testing.T) {
 		named    string
 		want     string
 	}{
-		"fits":              {s(), "a", ""},
-		"any policy":        {s(func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" }), "a", ""},
-		"any group":         {s(func(s *podsnapshotv1.PodSnapshot) { s.Labels = nil }), "a", ""},
-		"own namespace":     {s(), "ns/a", ""},
-		"missing":           {nil, "a", "there is no PodSnapshot a in namespace ns"},
-		"another namespace": {nil, "other/a", "PodSnapshot other/a is of another namespace: a pod is restored only from snapshots of its own, ns"},
-		"being deleted":     {s(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} }), "a", "PodSnapshot ns/a is being deleted"},
+		"fits":          {s(), "a", ""},
+		"any policy":    {s(func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" }), "a", ""},
+		"any group":     {s(func(s *podsnapshotv1.PodSnapshot) { s.Labels = nil }), "a", ""},
+		"own namespace": {s(), "ns/a", ""},
+		"missing":       {nil, "a", "there is no PodSnapshot a in namespace ns"},
+		"another namespace": {
+			nil, "other/a",
+			"PodSnapshot other/a is of another namespace: a pod is restored only from snapshots of its own, ns",
+		},
+		"being deleted": {
+			s(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} }), "a",
+			"PodSnapshot ns/a is being deleted",
+		},
 		"failed": {
 			s(func(s *podsnapshotv1.PodSnapshot) { rules.SetProgress(s, rules.Progress{Failed: "no space"}) }), "a",
 			"PodSnapshot ns/a is not Ready: Failed: no space",
@@ -117,7 +184,8 @@ func TestNamed(t *testing.T) {
 			`PodSnapshot ns/a does not fit: service account differs ("x" in the snapshot, "sa" here)`,
 		},
 		"several reasons": {
-			s(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"), annotate(podsnapshotv1.AnnotationRunscVersion, "r2")), "a",
+			s(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"), annotate(podsnapshotv1.AnnotationRunscVersion, "r2")),
+			"a",
 			`PodSnapshot ns/a does not fit: architecture differs ("arm64" in the snapshot, "amd64" here); runsc version differs ("r2" in the snapshot, "r1" here)`,
 		},
 	} {
@@ -153,7 +221,8 @@ func TestSurplus(t *testing.T) {
 	other := func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" }
 	unready := func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil }
 	all := []podsnapshotv1.PodSnapshot{
-		ready("a", 5), ready("b", 5), ready("c", 1), ready("d", 2), ready("e", 9, unready), ready("f", 0, other), ready("g", 0, unready),
+		ready("a", 5), ready("b", 5), ready("c", 1), ready("d", 2), ready("e", 9, unready), ready("f", 0, other),
+		ready("g", 0, unready),
 	}
 	for n, want := range map[int32]string{0: "", 1: "c d b", 2: "c d", 3: "c", 4: ""} {
 		p := keep(n)

@@ -54,10 +54,12 @@ func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 	switch {
 	case p.Replicated && p.OwnDisk:
 		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonNodeLocal, fmt.Sprintf(
-			"the snapshot is stored on a disk of node %s, so no other node can restore it: to restore it on all, store it in a bucket or a shared file system", p.OriginNode))
+			"the snapshot is stored on a disk of node %s, so no other node can restore it: to restore it on all, store it in "+
+				"a bucket or a shared file system", p.OriginNode))
 		changed = setStored(s, p.StoredAt) || changed
 	case p.Replicated:
-		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, "the snapshot is in the store")
+		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded,
+			"the snapshot is in the store")
 		changed = setStored(s, p.StoredAt) || changed
 	case p.NotInStore != "":
 		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, p.NotInStore)
@@ -68,7 +70,8 @@ func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 		}
 		awaiting(podsnapshotv1.ConditionStorageReplicated, message)
 	}
-	set(podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable, "the snapshot can be restored")
+	set(podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable,
+		"the snapshot can be restored")
 	return changed
 }
 
@@ -81,7 +84,9 @@ func setStored(s *podsnapshotv1.PodSnapshot, location string) bool {
 }
 
 // setCondition sets a condition and reports whether it was another one.
-func setCondition(conditions *[]metav1.Condition, generation int64, kind string, status metav1.ConditionStatus, reason, message string) bool {
+func setCondition(conditions *[]metav1.Condition, generation int64, kind string, status metav1.ConditionStatus, reason,
+	message string,
+) bool {
 	return meta.SetStatusCondition(conditions, metav1.Condition{
 		Type: kind, Status: status, Reason: reason, Message: Message(message), ObservedGeneration: generation,
 	})

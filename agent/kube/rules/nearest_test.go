@@ -14,7 +14,8 @@ import (
 // of makes a snapshot one of another pod.
 func of(p *corev1.Pod) func(*podsnapshotv1.PodSnapshot) {
 	spec := podspec.Distil(p)
-	return both(annotate(podsnapshotv1.AnnotationSpecHash, spec.Hash()), annotate(podsnapshotv1.AnnotationDistilledSpec, string(spec.Encode())))
+	return both(annotate(podsnapshotv1.AnnotationSpecHash, spec.Hash()),
+		annotate(podsnapshotv1.AnnotationDistilledSpec, string(spec.Encode())))
 }
 
 // TestNearest: of the snapshots that are not like a pod the one is told that is most like it, but only
@@ -33,7 +34,8 @@ func TestNearest(t *testing.T) {
 	}
 	p := policy("p", ungrouped)
 	s, differences := start.Nearest(&p, all)
-	if s == nil || s.Name != "new" || !strings.Contains(strings.Join(differences, ";"), `image differs ("app:2" in the snapshot, "app:9" in the pod)`) {
+	if s == nil || s.Name != "new" ||
+		!strings.Contains(strings.Join(differences, ";"), `image differs ("app:2" in the snapshot, "app:9" in the pod)`) {
 		t.Errorf("nearest is %v: %q", s, differences)
 	}
 	if s, _ := start.Nearest(&p, nil); s != nil {

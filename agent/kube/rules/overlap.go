@@ -11,7 +11,9 @@ import (
 )
 
 // Overlapping returns the other policies of a policy's namespace that could select the same pod.
-func Overlapping(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshotPolicy) []*podsnapshotv1.PodSnapshotPolicy {
+func Overlapping(policy *podsnapshotv1.PodSnapshotPolicy,
+	all []podsnapshotv1.PodSnapshotPolicy,
+) []*podsnapshotv1.PodSnapshotPolicy {
 	var out []*podsnapshotv1.PodSnapshotPolicy
 	for i := range all {
 		p := &all[i]

@@ -50,7 +50,8 @@ func Prepare(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find F
 		return nil, err
 	}
 	if policy == nil {
-		return nil, Refuse("no PodSnapshotPolicy of namespace %s selects pod %s: create one whose selector matches the pod's labels", pod.Namespace, PodKey(pod))
+		return nil, Refuse("no PodSnapshotPolicy of namespace %s selects pod %s: create one whose selector matches the "+
+			"pod's labels", pod.Namespace, PodKey(pod))
 	}
 	return prepare(pod, policy, find)
 }
@@ -80,7 +81,8 @@ func describe(pod *corev1.Pod) *Plan {
 func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
 	group, missing := Group(policy, pod.Labels)
 	if len(missing) > 0 {
-		return nil, Refuse("pod %s lacks the label %s, by which PodSnapshotPolicy %s makes groups: give the pod that label", PodKey(pod), strings.Join(missing, ", "), policy.Name)
+		return nil, Refuse("pod %s lacks the label %s, by which PodSnapshotPolicy %s makes groups: give the pod that label",
+			PodKey(pod), strings.Join(missing, ", "), policy.Name)
 	}
 	store, err := StoreOf(policy, find)
 	if err != nil {
@@ -103,7 +105,8 @@ func StoreOf(policy *podsnapshotv1.PodSnapshotPolicy, find Find) (string, error)
 	}
 	config, ok := find(name)
 	if !ok {
-		return "", Refuse("PodSnapshotPolicy %s names the PodSnapshotStorageConfig %s, which does not exist: create it, or name another", policy.Name, name)
+		return "", Refuse("PodSnapshotPolicy %s names the PodSnapshotStorageConfig %s, which does not exist: create it, "+
+			"or name another", policy.Name, name)
 	}
 	return Location(config)
 }

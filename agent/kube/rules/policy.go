@@ -45,7 +45,8 @@ func Only(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) (*podsnap
 	case 1:
 		return selecting[0], nil
 	}
-	return nil, Refuse("several PodSnapshotPolicies select pod %s: %s; change their selectors so that one does", PodKey(pod), Names(selecting))
+	return nil, Refuse("several PodSnapshotPolicies select pod %s: %s; change their selectors so that one does",
+		PodKey(pod), Names(selecting))
 }
 
 // PodKey returns "namespace/name" of a pod.

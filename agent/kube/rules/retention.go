@@ -47,7 +47,8 @@ const failedTime = time.Hour
 // Expiry returns when a snapshot is deleted if nothing happens to it, and why; zero: never. policy
 // is the snapshot's, or nil if it is gone.
 func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapshot) (at time.Time, why string) {
-	if c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady); c != nil && c.Reason == podsnapshotv1.ReasonFailed {
+	if c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady); c != nil &&
+		c.Reason == podsnapshotv1.ReasonFailed {
 		return c.LastTransitionTime.Add(failedTime), "its checkpoint failed"
 	}
 	if policy == nil || !Ready(s) {

@@ -23,9 +23,12 @@ var facts = snapshot.Facts{Architecture: "amd64", RunscVersion: "r1"}
 // pod returns a running pod that policy("p") selects.
 func pod(edit ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u", Labels: map[string]string{"app": "web", hashLabel: "aaaa"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}, ServiceAccountName: "sa"},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "web", UID: "u",
+			Labels: map[string]string{"app": "web", hashLabel: "aaaa"},
+		},
+		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}, ServiceAccountName: "sa"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	for _, e := range edit {
 		e(p)
@@ -97,14 +100,16 @@ func TestPrepare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plan.Policy != "p" || plan.Store != "gs://b/p" || plan.StorageConfig != "store" || plan.Group[hashLabel] != "aaaa" ||
+	if plan.Policy != "p" || plan.Store != "gs://b/p" || plan.StorageConfig != "store" ||
+		plan.Group[hashLabel] != "aaaa" ||
 		plan.ServiceAccount != "sa" || plan.SpecHash != podspec.Distil(pod()).Hash() || plan.Spec == "" || plan.Stop {
 		t.Errorf("plan %+v", plan)
 	}
 	stop := policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
 		p.Spec.TriggerConfig.PostCheckpoint, p.Spec.StorageConfigName = podsnapshotv1.PostCheckpointStop, "dir"
 	})
-	if plan, err = rules.Prepare(pod(), []podsnapshotv1.PodSnapshotPolicy{stop}, find); err != nil || !plan.Stop || plan.Store != "dir:/srv" {
+	if plan, err = rules.Prepare(pod(), []podsnapshotv1.PodSnapshotPolicy{stop}, find); err != nil || !plan.Stop ||
+		plan.Store != "dir:/srv" {
 		t.Errorf("plan %+v, %v", plan, err)
 	}
 }
@@ -158,7 +163,8 @@ func TestPolicyOfAnotherNamespace(t *testing.T) {
 }
 
 func TestPrepareLocal(t *testing.T) {
-	if plan := rules.PrepareLocal(pod(), nil, find); plan.Policy != podsnapshotv1.NoPolicy || plan.Store != "" || plan.SpecHash == "" || plan.ServiceAccount != "sa" {
+	if plan := rules.PrepareLocal(pod(), nil, find); plan.Policy != podsnapshotv1.NoPolicy || plan.Store != "" ||
+		plan.SpecHash == "" || plan.ServiceAccount != "sa" {
 		t.Errorf("plan %+v", plan)
 	}
 	two := []podsnapshotv1.PodSnapshotPolicy{policy("a"), policy("b")}
@@ -172,7 +178,8 @@ func TestPrepareLocal(t *testing.T) {
 		stops := policy("a", func(p *podsnapshotv1.PodSnapshotPolicy) {
 			p.Spec.TriggerConfig = podsnapshotv1.TriggerConfig{Type: trigger, PostCheckpoint: podsnapshotv1.PostCheckpointStop}
 		})
-		if plan := rules.PrepareLocal(pod(), []podsnapshotv1.PodSnapshotPolicy{stops}, find); plan.Stop != (trigger == podsnapshotv1.TriggerWorkload) {
+		if plan := rules.PrepareLocal(pod(), []podsnapshotv1.PodSnapshotPolicy{stops},
+			find); plan.Stop != (trigger == podsnapshotv1.TriggerWorkload) {
 			t.Errorf("%s: stop %v", trigger, plan.Stop)
 		}
 	}

@@ -23,14 +23,16 @@ func states(conditions []metav1.Condition) string {
 
 func TestProgress(t *testing.T) {
 	const (
-		awaiting   = "Checkpoint=False/AwaitingCheckpoint StorageReplicated=False/AwaitingCheckpoint Ready=False/AwaitingCheckpoint"
+		awaiting = "Checkpoint=False/AwaitingCheckpoint StorageReplicated=False/AwaitingCheckpoint " +
+			"Ready=False/AwaitingCheckpoint"
 		spooled    = "Checkpoint=True/Succeeded StorageReplicated=False/AwaitingCheckpoint Ready=True/AllSnapshotsAvailable"
 		replicated = "Checkpoint=True/Succeeded StorageReplicated=True/Succeeded Ready=True/AllSnapshotsAvailable"
 		failed     = "Checkpoint=False/Failed StorageReplicated=False/Failed Ready=False/Failed"
 		local      = "Checkpoint=True/Succeeded StorageReplicated=False/Failed Ready=True/AllSnapshotsAvailable"
 		lost       = "Checkpoint=True/Succeeded StorageReplicated=False/Failed Ready=False/Failed"
 	)
-	begun, done, all := rules.Progress{}, rules.Progress{Spooled: true}, rules.Progress{Spooled: true, Replicated: true, StoredAt: "dir:/srv"}
+	begun, done, all := rules.Progress{}, rules.Progress{Spooled: true},
+		rules.Progress{Spooled: true, Replicated: true, StoredAt: "dir:/srv"}
 	for name, c := range map[string]struct {
 		steps []rules.Progress
 		want  string
@@ -69,10 +71,15 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-func trigger(name string, version string, edit ...func(*podsnapshotv1.PodSnapshotManualTrigger)) podsnapshotv1.PodSnapshotManualTrigger {
+func trigger(name string, version string,
+	edit ...func(*podsnapshotv1.PodSnapshotManualTrigger),
+) podsnapshotv1.PodSnapshotManualTrigger {
 	t := podsnapshotv1.PodSnapshotManualTrigger{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version, CreationTimestamp: metav1.NewTime(epoch), Generation: 1},
-		Spec:       podsnapshotv1.PodSnapshotManualTriggerSpec{TargetPod: "web"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, ResourceVersion: version,
+			CreationTimestamp: metav1.NewTime(epoch), Generation: 1,
+		},
+		Spec: podsnapshotv1.PodSnapshotManualTriggerSpec{TargetPod: "web"},
 	}
 	for _, e := range edit {
 		e(&t)
@@ -91,14 +98,16 @@ func TestTriggerStates(t *testing.T) {
 	}
 	done := *tr.DeepCopy()
 	rules.Complete(&done, "s")
-	if !rules.Ended(&done) || rules.Taken(&done) || states(done.Status.Conditions) != "Triggered=True/Complete" || done.Status.SnapshotCreated.Name != "s" {
+	if !rules.Ended(&done) || rules.Taken(&done) || states(done.Status.Conditions) != "Triggered=True/Complete" ||
+		done.Status.SnapshotCreated.Name != "s" {
 		t.Errorf("complete: %+v", done.Status)
 	}
 	if c := done.Status.Conditions[0]; c.LastTransitionTime.IsZero() || !strings.Contains(c.Message, "ns/s") {
 		t.Errorf("complete: %+v", c)
 	}
 	rules.Fail(&tr, "why")
-	if !rules.Ended(&tr) || states(tr.Status.Conditions) != "Triggered=False/Failed" || tr.Status.Conditions[0].Message != "why" {
+	if !rules.Ended(&tr) || states(tr.Status.Conditions) != "Triggered=False/Failed" ||
+		tr.Status.Conditions[0].Message != "why" {
 		t.Errorf("failed: %+v", tr.Status)
 	}
 }
@@ -163,7 +172,8 @@ func TestMessage(t *testing.T) {
 	if got := rules.Message("a\xffb"); got != "a?b" {
 		t.Errorf("got %q", got)
 	}
-	if got := rules.Message(strings.Repeat("é", 5000)); len(got) > 1000 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+	if got := rules.Message(strings.Repeat("é", 5000)); len(got) > 1000 || !utf8.ValidString(got) ||
+		!strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes", len(got))
 	}
 }

@@ -22,7 +22,8 @@ func Ended(t *podsnapshotv1.PodSnapshotManualTrigger) bool {
 	case c.Status == metav1.ConditionTrue:
 		return c.Reason == podsnapshotv1.ReasonComplete
 	}
-	return c.Status == metav1.ConditionFalse && (c.Reason == podsnapshotv1.ReasonFailed || c.Reason == podsnapshotv1.ReasonError)
+	return c.Status == metav1.ConditionFalse &&
+		(c.Reason == podsnapshotv1.ReasonFailed || c.Reason == podsnapshotv1.ReasonError)
 }
 
 // Taken reports whether an agent works on a trigger.
@@ -50,7 +51,8 @@ func Take(t *podsnapshotv1.PodSnapshotManualTrigger, node, podUID string) {
 func Complete(t *podsnapshotv1.PodSnapshotManualTrigger, name string) {
 	t.Status.SnapshotCreated = &podsnapshotv1.SnapshotCreated{Name: name}
 	t.Status.ObservedGeneration = t.Generation
-	setTriggered(t, metav1.ConditionTrue, podsnapshotv1.ReasonComplete, fmt.Sprintf("PodSnapshot %s/%s was made", t.Namespace, name))
+	setTriggered(t, metav1.ConditionTrue, podsnapshotv1.ReasonComplete,
+		fmt.Sprintf("PodSnapshot %s/%s was made", t.Namespace, name))
 }
 
 // Fail answers a trigger with the reason why there is no snapshot.

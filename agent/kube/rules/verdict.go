@@ -10,7 +10,9 @@ import (
 )
 
 // Verdict says whether a policy can be used, with the reason and the message of its condition Ready.
-func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshotPolicy, find Find) (ok bool, reason, message string) {
+func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshotPolicy,
+	find Find,
+) (ok bool, reason, message string) {
 	if _, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector); err != nil {
 		return false, podsnapshotv1.ReasonInvalid, fmt.Sprintf("spec.selector: %v", err)
 	}
@@ -19,13 +21,16 @@ func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot
 	}
 	config, found := find(p.Spec.StorageConfigName)
 	if !found {
-		return false, podsnapshotv1.ReasonStorageConfigNotFound, fmt.Sprintf("there is no PodSnapshotStorageConfig %s: create it, or name another", p.Spec.StorageConfigName)
+		return false, podsnapshotv1.ReasonStorageConfigNotFound,
+			fmt.Sprintf("there is no PodSnapshotStorageConfig %s: create it, or name another", p.Spec.StorageConfigName)
 	}
 	if _, err := Location(config); err != nil {
 		return false, podsnapshotv1.ReasonStorageConfigNotReady, err.Error()
 	}
-	if c := meta.FindStatusCondition(config.Status.Conditions, podsnapshotv1.ConditionReady); c != nil && c.Status == metav1.ConditionFalse {
-		return false, podsnapshotv1.ReasonStorageConfigNotReady, fmt.Sprintf("PodSnapshotStorageConfig %s is not Ready: %s", config.Name, c.Message)
+	if c := meta.FindStatusCondition(config.Status.Conditions, podsnapshotv1.ConditionReady); c != nil &&
+		c.Status == metav1.ConditionFalse {
+		return false, podsnapshotv1.ReasonStorageConfigNotReady,
+			fmt.Sprintf("PodSnapshotStorageConfig %s is not Ready: %s", config.Name, c.Message)
 	}
 	message = "the policy can be used"
 	if others := Overlapping(p, all); len(others) > 0 {

@@ -8,7 +8,8 @@ import (
 // TestGenerated: the definitions and the deep copies are those that the types give.
 func TestGenerated(t *testing.T) {
 	dir := t.TempDir()
-	run(t, "go", "tool", "controller-gen", "crd", "object", "paths=.", "output:crd:dir="+dir+"/crds", "output:object:dir="+dir)
+	run(t, "go", "tool", "controller-gen", "crd", "object", "paths=.", "output:crd:dir="+dir+"/crds", "output:object:dir="+
+		dir)
 	run(t, "diff", "-r", dir+"/crds", "../../../manifests/crds")
 	run(t, "diff", dir+"/zz_generated.deepcopy.go", "zz_generated.deepcopy.go")
 }

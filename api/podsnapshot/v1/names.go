@@ -98,7 +98,8 @@ const (
 	ReasonAwaitingCheckpoint = "AwaitingCheckpoint"
 	// ReasonSucceeded of ConditionCheckpoint and ConditionStorageReplicated (True).
 	ReasonSucceeded = "Succeeded"
-	// ReasonNodeLocal of ConditionStorageReplicated: the store is a disk of the origin node, which no other node sees (False).
+	// ReasonNodeLocal of ConditionStorageReplicated: the store is a disk of the origin node, which no other node sees
+	// (False).
 	ReasonNodeLocal = "NodeLocal"
 	// ReasonAllSnapshotsAvailable of ConditionReady (True).
 	ReasonAllSnapshotsAvailable = "AllSnapshotsAvailable"

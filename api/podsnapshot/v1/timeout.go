@@ -30,7 +30,8 @@ func ParseTimeout(s string) (time.Duration, error) {
 		total += time.Duration(n) * unit
 	}
 	if total == 0 {
-		return 0, fmt.Errorf("lastAccessTimeout %.40q: want whole numbers with the units y, mo, d, h and min, longest first and more than zero, as in 7d, 90min or 1d12h", s)
+		return 0, fmt.Errorf("lastAccessTimeout %.40q: want whole numbers with the units y, mo, d, h and min, longest "+
+			"first and more than zero, as in 7d, 90min or 1d12h", s)
 	}
 	return total, nil
 }

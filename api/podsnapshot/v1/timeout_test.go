@@ -12,13 +12,17 @@ const day = 24 * time.Hour
 func TestParseTimeout(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"7d": 7 * day, "90min": 90 * time.Minute, "1h": time.Hour, "2mo": 60 * day, "1y": 365 * day,
-		"1d12h": 36 * time.Hour, "0y7d": 7 * day, "99y999mo9999d99999h999999min": 99*365*day + 999*30*day + 9999*day + 99999*time.Hour + 999999*time.Minute,
+		"1d12h": 36 * time.Hour, "0y7d": 7 * day,
+		"99y999mo9999d99999h999999min": 99*365*day + 999*30*day + 9999*day + 99999*time.Hour + 999999*time.Minute,
 	} {
 		if got, err := podsnapshotv1.ParseTimeout(s); got != want || err != nil {
 			t.Errorf("ParseTimeout(%q) = %v, %v; want %v", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"", "0d", "7", "d", "7D", "7 d", "-7d", "1.5d", "7d1y", "7d7d", "100y", "1m", "60s", "7d\n", " 7d", "٧d"} {
+	for _, s := range []string{
+		"", "0d", "7", "d", "7D", "7 d", "-7d", "1.5d", "7d1y", "7d7d", "100y", "1m", "60s", "7d\n",
+		" 7d", "٧d",
+	} {
 		if got, err := podsnapshotv1.ParseTimeout(s); err == nil {
 			t.Errorf("ParseTimeout(%q) = %v; want an error", s, got)
 		}

@@ -139,15 +139,16 @@ func (p *peer) write(ctx context.Context, name string) (w written, id object.ID,
 		return w, id, err
 	}
 	began := time.Now()
-	err = repo.WriteSession(ctx, p.repo, repo.WriteSessionOptions{}, func(ctx context.Context, s repo.RepositoryWriter) error {
-		ow := s.NewObjectWriter(ctx, object.WriterOptions{Compressor: compression, AsyncWrites: runtime.GOMAXPROCS(0)})
-		defer ow.Close()
-		if _, err := io.Copy(ow, f); err != nil {
+	err = repo.WriteSession(ctx, p.repo, repo.WriteSessionOptions{},
+		func(ctx context.Context, s repo.RepositoryWriter) error {
+			ow := s.NewObjectWriter(ctx, object.WriterOptions{Compressor: compression, AsyncWrites: runtime.GOMAXPROCS(0)})
+			defer ow.Close()
+			if _, err := io.Copy(ow, f); err != nil {
+				return err
+			}
+			id, err = ow.Result()
 			return err
-		}
-		id, err = ow.Result()
-		return err
-	})
+		})
 	if err != nil {
 		return w, id, err
 	}

@@ -38,7 +38,10 @@ var (
 
 // TestAsk starts pods before all that an agent may do, and measures what it costs the pod.
 func TestAsk(t *testing.T) {
-	fail := &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Request: "r7", Reason: "no such snapshot"}
+	fail := &localv1.AskRestoreResponse{
+		Decision: localv1.AskRestoreResponse_FAIL, Request: "r7",
+		Reason: "no such snapshot",
+	}
 	for _, tc := range []struct {
 		name        string
 		answer      answer // nil: no agent
@@ -51,11 +54,18 @@ func TestAsk(t *testing.T) {
 		{name: "no agent, strict", annotations: strict, min: 5 * time.Second, want: "no answer within 5s"},
 		{name: "agent hangs", answer: hang, min: 500 * time.Millisecond},
 		{name: "agent hangs, strict", answer: hang, annotations: strict, min: 5 * time.Second, want: "no answer within 5s"},
-		{name: "start", answer: decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}), annotations: strict},
+		{
+			name: "start", answer: decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}),
+			annotations: strict,
+		},
 		{name: "not decided yet", answer: undecided(4, fail), want: "no such snapshot"},
 		{name: "unknown decision", answer: decide(&localv1.AskRestoreResponse{Decision: 77})},
 		{name: "fail", answer: decide(fail), want: "no such snapshot"},
-		{name: "relative path, strict", answer: decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: "x"}), annotations: strict, want: "no absolute path"},
+		{
+			name:        "relative path, strict",
+			answer:      decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: "x"}),
+			annotations: strict, want: "no absolute path",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.answer != nil {
@@ -140,7 +150,8 @@ func processes(t *testing.T) map[string]string {
 		if err != nil {
 			continue
 		}
-		if c := strings.ReplaceAll(string(cmdline), "\x00", " "); strings.Contains(c, "containerd-shim-diapause") || strings.HasPrefix(c, "runsc-") {
+		if c := strings.ReplaceAll(string(cmdline), "\x00", " "); strings.Contains(c, "containerd-shim-diapause") ||
+			strings.HasPrefix(c, "runsc-") {
 			found[e.Name()] = c
 		}
 	}

@@ -127,7 +127,8 @@ func TestNotCreated(t *testing.T) {
 				t.Errorf("error %v does not say why", err)
 			}
 			if tc.told {
-				if r := a.report(t); !r.GivenUp || r.Complete || r.SandboxId == "" || !strings.Contains(r.Error, "dev.gvisor.bundle.none") {
+				if r := a.report(t); !r.GivenUp || r.Complete || r.SandboxId == "" ||
+					!strings.Contains(r.Error, "dev.gvisor.bundle.none") {
 					t.Errorf("the agent was told %v", r)
 				}
 			}

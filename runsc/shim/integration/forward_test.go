@@ -34,14 +34,18 @@ func listening(name string, annotations map[string]string) bed.PodSpec {
 	serve := fmt.Sprintf("mkdir /tmp/www; echo served > /tmp/www/state; exec httpd -f -p %d -h /tmp/www", openPort)
 	return bed.PodSpec{Name: name, Annotations: annotations, Containers: []bed.Container{
 		{Name: "a", Command: []string{"/bin/sh", "-c", serve}},
-		{Name: "b", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=1", fmt.Sprintf("--listen=127.0.0.1:%d", innerPort)}},
+		{
+			Name: "b", Image: images.Workload,
+			Command: []string{"/bin/workload", "serve", "--mib=1", fmt.Sprintf("--listen=127.0.0.1:%d", innerPort)},
+		},
 	}}
 }
 
 // network returns the path of a pod's network namespace.
 func network(t *testing.T, pod *bed.Pod) string {
 	t.Helper()
-	s, err := node.Runtime.PodSandboxStatus(limited(t), &criapi.PodSandboxStatusRequest{PodSandboxId: pod.ID, Verbose: true})
+	s, err := node.Runtime.PodSandboxStatus(limited(t),
+		&criapi.PodSandboxStatusRequest{PodSandboxId: pod.ID, Verbose: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +55,8 @@ func network(t *testing.T, pod *bed.Pod) string {
 	if err := json.Unmarshal([]byte(s.Info["info"]), &info); err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(info.Spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })
+	i := slices.IndexFunc(info.Spec.Linux.Namespaces,
+		func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })
 	if i < 0 {
 		t.Fatal("the pod has no network namespace")
 	}
@@ -99,7 +104,11 @@ func dialHere(ctx context.Context, path string, port int) (net.Conn, error) {
 
 // visitor is a client whose connections all lead to a port of localhost in a network namespace.
 func visitor(t *testing.T, path string, port int) *http.Client {
-	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path, port) }}
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error,
+	) {
+		return dial(ctx, path, port)
+	}}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }
@@ -217,7 +226,10 @@ func established(t *testing.T, c net.Conn) bool {
 		t.Fatal(err)
 	}
 	var info *unix.TCPInfo
-	refused := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	refused := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP,
+			unix.TCP_INFO)
+	})
 	if err := errors.Join(refused, err); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,9 @@ func (a *agent) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) 
 	return a.answer(ctx, req)
 }
 
-func (a *agent) ReportRestore(ctx context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse, error) {
+func (a *agent) ReportRestore(ctx context.Context,
+	req *localv1.ReportRestoreRequest,
+) (*localv1.ReportRestoreResponse, error) {
 	if a.hear != nil {
 		if err := a.hear(req); err != nil {
 			return nil, err
@@ -58,7 +60,9 @@ func (a *agent) ReportRestore(ctx context.Context, req *localv1.ReportRestoreReq
 }
 
 // startAgent serves the shim until the test ends.
-func startAgent(t *testing.T, answer func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error)) *agent {
+func startAgent(t *testing.T, answer func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse,
+	error),
+) *agent {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(bed.AgentSocket), 0o755); err != nil {
 		t.Fatal(err)
@@ -121,7 +125,10 @@ while :; do n=$((n+1)); echo "$boot $n" > /tmp/state.new; mv /tmp/state.new /tmp
 // spec is a pod of two containers that count, each for itself.
 func spec(name string, annotations map[string]string) bed.PodSpec {
 	c := []string{"/bin/sh", "-c", count}
-	return bed.PodSpec{Name: name, Annotations: annotations, Containers: []bed.Container{{Name: "a", Command: c}, {Name: "b", Command: c}}}
+	return bed.PodSpec{
+		Name: name, Annotations: annotations,
+		Containers: []bed.Container{{Name: "a", Command: c}, {Name: "b", Command: c}},
+	}
 }
 
 // runPod runs a pod and removes it when the test ends.

@@ -17,8 +17,9 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 )
 
-// TestReportedAgain: an agent that cannot pass on that a pod is restored is told again, until it can. So the condition of a
-// pod comes to be even if an agent ends meanwhile. The pod starts all the same, and its removal waits for no agent.
+// TestReportedAgain: an agent that cannot pass on that a pod is restored is told again, until it can. So the condition
+// of a pod comes to be even if an agent ends meanwhile. The pod starts all the same, and its removal waits for no
+// agent.
 func TestReportedAgain(t *testing.T) {
 	resp := restoreFrom(checkpoint(t, runPod(t, spec("origin", nil))))
 	t.Run("until it is heard", func(t *testing.T) {
@@ -54,8 +55,8 @@ func TestReportedAgain(t *testing.T) {
 	})
 }
 
-// TestStartUnheard has containerd kill a restored container before the kubelet has heard of its start, as it does when the
-// kubelet ends. The sandbox ends, so that the kubelet makes another one, which is restored again; otherwise the
+// TestStartUnheard has containerd kill a restored container before the kubelet has heard of its start, as it does when
+// the kubelet ends. The sandbox ends, so that the kubelet makes another one, which is restored again; otherwise the
 // container would start anew in this one.
 func TestStartUnheard(t *testing.T) {
 	origin := runPod(t, spec("origin", nil))
@@ -91,7 +92,8 @@ func TestStartUnheard(t *testing.T) {
 // kill has containerd kill the last container of a pod.
 func kill(t *testing.T, sandbox string) {
 	t.Helper()
-	conn, err := grpc.NewClient("unix:///run/containerd/containerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:///run/containerd/containerd.sock",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,8 @@ func kill(t *testing.T, sandbox string) {
 		t.Fatal(err)
 	}
 	ctx := namespaces.WithNamespace(limited(t), "k8s.io")
-	_, err = tasks.NewTasksClient(conn).Kill(ctx, &tasks.KillRequest{ContainerID: p.Container("b"), Signal: uint32(syscall.SIGKILL), All: true})
+	_, err = tasks.NewTasksClient(conn).Kill(ctx,
+		&tasks.KillRequest{ContainerID: p.Container("b"), Signal: uint32(syscall.SIGKILL), All: true})
 	if err != nil {
 		t.Fatal(err)
 	}

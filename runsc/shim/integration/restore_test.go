@@ -40,7 +40,8 @@ func TestRestoreBranches(t *testing.T) {
 		began := time.Now()
 		branch := runPod(t, spec(name, map[string]string{"diapause.dev/restore-from": "default/s"}))
 		t.Logf("%s runs after %v", name, time.Since(began))
-		if r := a.report(t); r.GetError() != "" || !r.GetComplete() || r.GetSandboxId() != branch.ID || r.GetRequest() != "r1" || r.GetSnapshot() != "default/s" {
+		if r := a.report(t); r.GetError() != "" || !r.GetComplete() || r.GetSandboxId() != branch.ID ||
+			r.GetRequest() != "r1" || r.GetSnapshot() != "default/s" {
 			t.Errorf("report: %v", r)
 		}
 		got, n := state(t, branch.Container("a"))
@@ -74,10 +75,11 @@ func TestRestoreFromRecord(t *testing.T) {
 	a := startAgent(t, decide(restoreFrom(checkpoint(t, origin))))
 	for _, name := range []string{"one", "two"} {
 		began, at := time.Now(), ""
-		branch, err := client.RunRestored(ctx, rec, cri.RunOptions{Name: name, Annotations: named, Progress: func(stage string) {
-			t.Logf("%6d ms until %s", time.Since(began).Milliseconds(), stage)
-			at = stage
-		}})
+		branch, err := client.RunRestored(ctx, rec,
+			cri.RunOptions{Name: name, Annotations: named, Progress: func(stage string) {
+				t.Logf("%6d ms until %s", time.Since(began).Milliseconds(), stage)
+				at = stage
+			}})
 		if err != nil {
 			t.Fatalf("at %s: %v", at, err)
 		}
@@ -122,7 +124,8 @@ func TestRestoreEnded(t *testing.T) {
 	if err != nil || string(runs) != "ran\n" {
 		t.Errorf("the init container ran %q, %v", runs, err)
 	}
-	if _, err := node.Runtime.RemoveContainer(limited(t), &criapi.RemoveContainerRequest{ContainerId: branch.Container("init")}); err != nil {
+	if _, err := node.Runtime.RemoveContainer(limited(t),
+		&criapi.RemoveContainerRequest{ContainerId: branch.Container("init")}); err != nil {
 		t.Error(err)
 	}
 }

@@ -45,9 +45,13 @@ func TestRootfs(t *testing.T) {
 	write(origin.Container("a"), "one")
 	write(origin.Container("b"), "two")
 	resp := &localv1.AskRestoreResponse{
-		Decision: localv1.AskRestoreResponse_RESTORE_ROOTFS, ImagePath: saveRootfs(t, origin), Request: "r1", Snapshot: "default/s", Containers: 2,
+		Decision: localv1.AskRestoreResponse_RESTORE_ROOTFS, ImagePath: saveRootfs(t, origin), Request: "r1",
+		Snapshot: "default/s", Containers: 2,
 	}
-	for name, after := range map[string]time.Duration{"at once": 0, "meanwhile": 60 * time.Millisecond, "afterwards": 480 * time.Millisecond} {
+	for name, after := range map[string]time.Duration{
+		"at once": 0, "meanwhile": 60 * time.Millisecond,
+		"afterwards": 480 * time.Millisecond,
+	} {
 		t.Run(name, func(t *testing.T) {
 			a := startAgent(t, later(after, resp))
 			before := processes(t)
@@ -82,7 +86,8 @@ func TestRootfsFails(t *testing.T) {
 	for name, after := range map[string]time.Duration{"at once": 0, "afterwards": 480 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			a := startAgent(t, later(after, &localv1.AskRestoreResponse{
-				Decision: localv1.AskRestoreResponse_RESTORE_ROOTFS, ImagePath: filepath.Join(t.TempDir(), "none"), Request: "r1", Containers: 1,
+				Decision: localv1.AskRestoreResponse_RESTORE_ROOTFS, ImagePath: filepath.Join(t.TempDir(), "none"), Request: "r1",
+				Containers: 1,
 			}))
 			before := processes(t)
 			pod, err := node.RunPod(limited(t), bed.PodSpec{Name: "again", Annotations: named})

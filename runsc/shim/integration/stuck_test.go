@@ -45,7 +45,8 @@ func running(word, other string) error {
 	}
 	for _, f := range files {
 		args, _ := os.ReadFile(f) // it may have ended
-		if line := "\x00" + string(args); strings.Contains(line, "\x00"+word+"\x00") && strings.Contains(line, "\x00"+other+"\x00") {
+		if line := "\x00" + string(args); strings.Contains(line, "\x00"+word+"\x00") &&
+			strings.Contains(line, "\x00"+other+"\x00") {
 			return nil
 		}
 	}

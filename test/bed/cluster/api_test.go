@@ -75,17 +75,20 @@ func authorize(ctx context.Context, t *testing.T, a *bed.API) {
 	if _, err := stranger.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("one without a certificate: %v", err)
 	}
-	token, err := a.Client.CoreV1().ServiceAccounts("default").CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := a.Client.CoreV1().ServiceAccounts("default").CreateToken(ctx, "default",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := rest.AnonymousClientConfig(a.Config)
 	config.BearerToken = token.Status.Token
-	who, err := clientOf(t, config).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	who, err := clientOf(t, config).AuthenticationV1().SelfSubjectReviews().Create(ctx,
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || who.Status.UserInfo.Username != "system:serviceaccount:default:default" {
 		t.Errorf("one with a token is %v, %v", who, err)
 	}
-	if _, err := clientOf(t, config).CoreV1().Secrets("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := clientOf(t, config).CoreV1().Secrets("default").List(ctx,
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("secrets for a service account with no role: %v", err)
 	}
 }

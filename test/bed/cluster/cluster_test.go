@@ -151,7 +151,8 @@ func useKubectl(ctx context.Context, t *testing.T, c *bed.Cluster, pod *corev1.P
 
 // forward reaches a pod by way of the API server and the kubelet.
 func forward(ctx context.Context, t *testing.T, c *bed.Cluster, pod *corev1.Pod) {
-	cmd := exec.CommandContext(ctx, c.Bin.Path("kubectl"), "--kubeconfig="+c.Kubeconfig, "port-forward", "pod/"+pod.Name, ":8080")
+	cmd := exec.CommandContext(ctx, c.Bin.Path("kubectl"), "--kubeconfig="+c.Kubeconfig, "port-forward", "pod/"+pod.Name,
+		":8080")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +183,8 @@ func lookInside(ctx context.Context, t *testing.T, n *bed.Node) {
 	if _, err := os.Stat("/run/mark"); err == nil {
 		t.Error("the node's file is the bed's, too")
 	}
-	if _, err := n.Exec(ctx, "sh", "-c", "echo because >&2; false"); err == nil || !strings.Contains(err.Error(), "because") {
+	if _, err := n.Exec(ctx, "sh", "-c", "echo because >&2; false"); err == nil ||
+		!strings.Contains(err.Error(), "because") {
 		t.Errorf("a command that fails: %v", err)
 	}
 }
@@ -212,7 +214,8 @@ func store(ctx context.Context, t *testing.T, c *bed.Cluster, pod *corev1.Pod) {
 	}
 	defer func() { g.Kill() }()
 	url := "http://" + g.Address
-	r, err := http.Post(url+"/upload/storage/v1/b/bucket/o?uploadType=media&name=a", "text/plain", strings.NewReader("kept"))
+	r, err := http.Post(url+"/upload/storage/v1/b/bucket/o?uploadType=media&name=a", "text/plain",
+		strings.NewReader("kept"))
 	if err != nil || r.Body.Close() != nil || r.StatusCode != http.StatusOK {
 		t.Fatalf("upload: %v, %v", r, err)
 	}

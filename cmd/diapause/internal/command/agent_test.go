@@ -50,7 +50,9 @@ func play[E any](r *recorder, req any, s grpc.ServerStreamingServer[E], events [
 	return r.err
 }
 
-func (r *recorder) Checkpoint(q *localv1.CheckpointRequest, s grpc.ServerStreamingServer[localv1.CheckpointEvent]) error {
+func (r *recorder) Checkpoint(q *localv1.CheckpointRequest,
+	s grpc.ServerStreamingServer[localv1.CheckpointEvent],
+) error {
 	return play(r, q, s, r.checkpoint)
 }
 
@@ -70,7 +72,9 @@ func (r *recorder) StatStore(q *localv1.StatStoreRequest, s grpc.ServerStreaming
 	return play(r, q, s, r.stats)
 }
 
-func (r *recorder) RotateKeys(q *localv1.RotateKeysRequest, s grpc.ServerStreamingServer[localv1.RotateKeysEvent]) error {
+func (r *recorder) RotateKeys(q *localv1.RotateKeysRequest,
+	s grpc.ServerStreamingServer[localv1.RotateKeysEvent],
+) error {
 	return play(r, q, s, r.rotation)
 }
 
@@ -114,9 +118,15 @@ func sample() *localv1.Snapshot {
 			Architecture: "amd64", RunscVersion: "v1", RunscDigest: "abcd", CpuFeatures: []string{"avx2", "sse4_2"},
 			Platform: "systrap", Network: "sandbox", PageSize: 4096,
 		},
-		Files:    []*localv1.ImageFile{{Name: "checkpoint.img", Size: 350 << 10, Chunks: 2}, {Name: "pages.img", Size: 256 << 20, Chunks: 1022}},
-		Timeline: []*localv1.Stage{{Name: "prepare", Took: took(20 * time.Millisecond)}, {Name: "capture", Took: took(80500 * time.Microsecond)}},
-		Parent:   "default/counter-0", OverflowBytes: 1 << 20, Format: 1,
+		Files: []*localv1.ImageFile{
+			{Name: "checkpoint.img", Size: 350 << 10, Chunks: 2},
+			{Name: "pages.img", Size: 256 << 20, Chunks: 1022},
+		},
+		Timeline: []*localv1.Stage{
+			{Name: "prepare", Took: took(20 * time.Millisecond)},
+			{Name: "capture", Took: took(80500 * time.Microsecond)},
+		},
+		Parent: "default/counter-0", OverflowBytes: 1 << 20, Format: 1,
 	}
 }
 

@@ -40,7 +40,8 @@ request called off, unless that has gone too far.`,
 	c.Flags().BoolVar(&f.stop, "stop", false, "stop the pod once its snapshot is safe on this node")
 	c.Flags().BoolVar(&f.rootfs, "rootfs-only", false, "save the files of the containers, no memory and no processes")
 	c.Flags().StringVar(&f.name, "name", "", "`name` of the snapshot (default: made from the pod's name)")
-	c.Flags().BoolVar(&f.noWait, "no-wait", false, "return when the snapshot is restorable on this node; replication goes on")
+	c.Flags().BoolVar(&f.noWait, "no-wait", false,
+		"return when the snapshot is restorable on this node; replication goes on")
 	return c
 }
 
@@ -48,7 +49,10 @@ func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags)
 	if f.name != "" && !snapshot.ValidName(f.name) {
 		return usage.Error{Err: fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", f.name)}
 	}
-	req := &localv1.CheckpointRequest{Target: pod, Name: f.name, NoWaitReplicated: f.noWait, RootfsOnly: f.rootfs, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}
+	req := &localv1.CheckpointRequest{
+		Target: pod, Name: f.name, NoWaitReplicated: f.noWait, RootfsOnly: f.rootfs,
+		After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING,
+	}
 	if f.stop {
 		req.After = localv1.AfterMode_AFTER_MODE_STOP
 	}
@@ -116,12 +120,15 @@ func (r *checkpointRun) explain(pod string, err error) error {
 	wrapped := &callError{doing: "checkpoint", object: pod, hint: hint(err), err: err}
 	switch {
 	case r.snapshot != nil:
-		wrapped.hint = fmt.Sprintf("snapshot %s is restorable on this node, but not said to be replicated", view.NewSnapshot(r.snapshot).Key())
+		wrapped.hint = fmt.Sprintf("snapshot %s is restorable on this node, but not said to be replicated",
+			view.NewSnapshot(r.snapshot).Key())
 	case kind(err) == codes.DeadlineExceeded && r.last.GetStage() == "load":
-		wrapped.hint = fmt.Sprintf("the pod was still loading its memory, %d of %d MiB so far; it runs on and was not saved: try again later, or give it longer with --timeout",
+		wrapped.hint = fmt.Sprintf("the pod was still loading its memory, %d of %d MiB so far; it runs on and was not "+
+			"saved: try again later, or give it longer with --timeout",
 			r.last.GetDone()>>20, r.last.GetTotal()>>20)
 	case r.request != "" && (kind(err) == codes.Canceled || kind(err) == codes.DeadlineExceeded):
-		wrapped.hint = fmt.Sprintf(`request %s may have gone too far to be called off: see "diapause top" and "diapause ls"`, r.request)
+		wrapped.hint = fmt.Sprintf(`request %s may have gone too far to be called off: see "diapause top" and "diapause ls"`,
+			r.request)
 	}
 	return wrapped
 }

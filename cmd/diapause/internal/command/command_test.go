@@ -38,7 +38,10 @@ func checkpointEvents() []*localv1.CheckpointEvent {
 func restoreEvents(names ...string) []*localv1.RestoreEvent {
 	var events []*localv1.RestoreEvent
 	for _, n := range names {
-		p := &localv1.RestoredPod{Id: n + "-0123456789abcdef", Name: n, Namespace: "default", Ip: "10.0.0.7", Took: durationpb.New(300 * time.Millisecond)}
+		p := &localv1.RestoredPod{
+			Id: n + "-0123456789abcdef", Name: n, Namespace: "default", Ip: "10.0.0.7",
+			Took: durationpb.New(300 * time.Millisecond),
+		}
 		events = append(events, &localv1.RestoreEvent{Event: &localv1.RestoreEvent_Restored{Restored: p}},
 			&localv1.RestoreEvent{Event: &localv1.RestoreEvent_Loaded{Loaded: p}})
 	}
@@ -48,7 +51,10 @@ func restoreEvents(names ...string) []*localv1.RestoreEvent {
 func verifyEvents(ok bool, problems ...string) []*localv1.VerifyEvent {
 	return []*localv1.VerifyEvent{
 		{Event: &localv1.VerifyEvent_Progress{Progress: progressOf("read", 1, 2)}},
-		{Event: &localv1.VerifyEvent_Result{Result: &localv1.VerifyResult{Namespace: "default", Snapshot: "counter-1", Ok: ok, Problems: problems}}},
+		{Event: &localv1.VerifyEvent_Result{Result: &localv1.VerifyResult{
+			Namespace: "default", Snapshot: "counter-1", Ok: ok,
+			Problems: problems,
+		}}},
 	}
 }
 
@@ -63,27 +69,46 @@ func full() *recorder {
 	return &recorder{
 		checkpoint: checkpointEvents(),
 		restore:    restoreEvents("a", "b"),
-		list:       &localv1.ListResponse{Snapshots: []*localv1.Snapshot{sample()}, Damaged: []string{"default/torn: digest mismatch"}},
-		verify:     verifyEvents(true),
+		list: &localv1.ListResponse{
+			Snapshots: []*localv1.Snapshot{sample()},
+			Damaged:   []string{"default/torn: digest mismatch"},
+		},
+		verify: verifyEvents(true),
 		sweep: []*localv1.SweepEvent{
 			{Event: &localv1.SweepEvent_Progress{Progress: progressOf("list", 3, 9)}},
-			{Event: &localv1.SweepEvent_Result{Result: &localv1.SweepResult{Packs: 2, Bytes: 3 << 20, Objects: []string{"default/packs/x"}}}},
+			{Event: &localv1.SweepEvent_Result{Result: &localv1.SweepResult{
+				Packs: 2, Bytes: 3 << 20,
+				Objects: []string{"default/packs/x"},
+			}}},
 		},
 		stats: []*localv1.StatStoreEvent{
 			{Event: &localv1.StatStoreEvent_Progress{Progress: progressOf("dir:/spool", 1, 2)}},
-			{Event: &localv1.StatStoreEvent_Result{Result: &localv1.StoreStats{Location: "dir:/spool", Spool: true, Snapshots: 2, Packs: 3}}},
+			{Event: &localv1.StatStoreEvent_Result{Result: &localv1.StoreStats{
+				Location: "dir:/spool", Spool: true, Snapshots: 2,
+				Packs: 3,
+			}}},
 			{Event: &localv1.StatStoreEvent_Result{Result: &localv1.StoreStats{
 				Location: "gs://b/p", Snapshots: 7, Damaged: 1, RawBytes: 2 << 30,
-				NamedBytes: 600 << 20, ManifestBytes: 1 << 20, Packs: 9, PackBytes: 300 << 20, UnreferencedPacks: 2, UnreferencedBytes: 10 << 20, MissingPacks: 1, DedupRatio: 2.07,
+				NamedBytes: 600 << 20, ManifestBytes: 1 << 20, Packs: 9, PackBytes: 300 << 20, UnreferencedPacks: 2,
+				UnreferencedBytes: 10 << 20, MissingPacks: 1, DedupRatio: 2.07,
 			}}},
 		},
 		rotation: []*localv1.RotateKeysEvent{
 			{Event: &localv1.RotateKeysEvent_Progress{Progress: progressOf("dir:/spool", 1, 2)}},
-			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{Location: "dir:/spool", Spool: true, Keys: 2, Rewrapped: 1}}},
-			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{Location: "gs://b/p", Keys: 40, Rewrapped: 33}}},
+			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{
+				Location: "dir:/spool", Spool: true,
+				Keys: 2, Rewrapped: 1,
+			}}},
+			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{
+				Location: "gs://b/p", Keys: 40,
+				Rewrapped: 33,
+			}}},
 		},
 		status: healthy(),
-		top:    &localv1.TopResponse{Sandboxes: []*localv1.SandboxUse{{Id: "0123456789abcdef", Pod: "counter", Namespace: "default", Memory: 5 << 20, Request: "checkpoint: capture"}}},
+		top: &localv1.TopResponse{Sandboxes: []*localv1.SandboxUse{{
+			Id: "0123456789abcdef", Pod: "counter",
+			Namespace: "default", Memory: 5 << 20, Request: "checkpoint: capture",
+		}}},
 	}
 }
 
@@ -104,26 +129,61 @@ func TestForms(t *testing.T) {
 			[]string{"POD ID", "a-0123456789a", "default/a", "10.0.0.7", "300.0 ms", "default/b"},
 			map[string]any{"snapshot": "default/counter-1", "pods.0.name": "a", "pods.1.loaded": true, "pods.1.took_ms": 300.0},
 		},
-		{[]string{"ls"}, []string{"NAMESPACE", "default", "counter-1"}, map[string]any{"snapshots.0.raw_bytes": float64(256 << 20), "damaged.0": "default/torn: digest mismatch"}},
+		{
+			[]string{"ls"},
+			[]string{"NAMESPACE", "default", "counter-1"},
+			map[string]any{"snapshots.0.raw_bytes": float64(256 << 20), "damaged.0": "default/torn: digest mismatch"},
+		},
 		{
 			[]string{"inspect", "counter-1"},
-			[]string{"default/counter-1", "app, side", "default/counter-0", "2.00", "1000 (and 24", "amd64", "systrap", "avx2 sse4_2", "pages.img", "1022 chunks", "capture", "80.5 ms", "whole", "100.5 ms"},
-			map[string]any{"total_ms": 100.5, "timeline.1.took_ms": 80.5, "facts.runsc_version": "v1", "ratio": 2.0, "files.0.name": "checkpoint.img", "created": "2023-11-14T22:13:20Z"},
+			[]string{
+				"default/counter-1", "app, side", "default/counter-0", "2.00", "1000 (and 24", "amd64", "systrap",
+				"avx2 sse4_2", "pages.img", "1022 chunks", "capture", "80.5 ms", "whole", "100.5 ms",
+			},
+			map[string]any{
+				"total_ms": 100.5, "timeline.1.took_ms": 80.5, "facts.runsc_version": "v1", "ratio": 2.0,
+				"files.0.name": "checkpoint.img", "created": "2023-11-14T22:13:20Z",
+			},
 		},
-		{[]string{"rm", "one", "other/two", "one"}, []string{"removed default/one", "removed other/two"}, map[string]any{"removed.0": "default/one", "removed.1": "other/two"}},
-		{[]string{"verify", "--read-data"}, []string{"ok", "default/counter-1"}, map[string]any{"ok": true, "snapshots.0.name": "counter-1"}},
-		{[]string{"gc", "--dry-run"}, []string{"would delete default/packs/x", "would delete 2 packs, 3.0 MiB"}, map[string]any{"dry_run": true, "packs": 2.0, "bytes": float64(3 << 20)}},
+		{
+			[]string{"rm", "one", "other/two", "one"},
+			[]string{"removed default/one", "removed other/two"},
+			map[string]any{"removed.0": "default/one", "removed.1": "other/two"},
+		},
+		{
+			[]string{"verify", "--read-data"},
+			[]string{"ok", "default/counter-1"},
+			map[string]any{"ok": true, "snapshots.0.name": "counter-1"},
+		},
+		{
+			[]string{"gc", "--dry-run"},
+			[]string{"would delete default/packs/x", "would delete 2 packs, 3.0 MiB"},
+			map[string]any{"dry_run": true, "packs": 2.0, "bytes": float64(3 << 20)},
+		},
 		{
 			[]string{"store", "stat"},
-			[]string{"SPOOL", "STORE", "dir:/spool", "gs://b/p", "7 (1 damaged)", "2.0 GiB", "600.0 MiB", "9 (1 missing)", "2, 10.0 MiB", "2.07"},
-			map[string]any{"stores.0.spool": true, "stores.1.unreferenced_packs": 2.0, "stores.1.dedup_ratio": 2.07, "stores.1.pack_bytes": float64(300 << 20)},
+			[]string{
+				"SPOOL", "STORE", "dir:/spool", "gs://b/p", "7 (1 damaged)", "2.0 GiB", "600.0 MiB", "9 (1 missing)",
+				"2, 10.0 MiB", "2.07",
+			},
+			map[string]any{
+				"stores.0.spool": true, "stores.1.unreferenced_packs": 2.0, "stores.1.dedup_ratio": 2.07,
+				"stores.1.pack_bytes": float64(300 << 20),
+			},
 		},
 		{
 			[]string{"key", "rotate"},
 			[]string{"LOCATION", "REWRAPPED", "dir:/spool", "2", "1", "gs://b/p", "40", "33"},
-			map[string]any{"stores.0.spool": true, "stores.0.keys": 2.0, "stores.1.rewrapped": 33.0, "stores.1.location": "gs://b/p"},
+			map[string]any{
+				"stores.0.spool": true, "stores.0.keys": 2.0, "stores.1.rewrapped": 33.0,
+				"stores.1.location": "gs://b/p",
+			},
 		},
-		{[]string{"top"}, []string{"0123456789abc", "default/counter", "5.0 MiB", "checkpoint: capture", "-"}, map[string]any{"sandboxes.0.pod": "counter", "sandboxes.0.memory_bytes": float64(5 << 20)}},
+		{
+			[]string{"top"},
+			[]string{"0123456789abc", "default/counter", "5.0 MiB", "checkpoint: capture", "-"},
+			map[string]any{"sandboxes.0.pod": "counter", "sandboxes.0.memory_bytes": float64(5 << 20)},
+		},
 		{[]string{"doctor"}, []string{"socket", "agent", "containerd"}, map[string]any{"ok": true}},
 		{[]string{"version"}, []string{"diapause", "v0.1", "node0"}, map[string]any{"agent": "v0.1", "runsc": "v1"}},
 	}
@@ -189,10 +249,25 @@ func TestRequests(t *testing.T) {
 		args []string
 		want proto.Message
 	}{
-		{[]string{"checkpoint", "p"}, &localv1.CheckpointRequest{Target: "p", After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}},
-		{[]string{"checkpoint", "--rootfs-only", "p"}, &localv1.CheckpointRequest{Target: "p", RootfsOnly: true, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING}},
-		{[]string{"checkpoint", "--stop", "--name", "n", "--no-wait", "ns/p"}, &localv1.CheckpointRequest{Target: "ns/p", Name: "n", NoWaitReplicated: true, After: localv1.AfterMode_AFTER_MODE_STOP}},
-		{[]string{"restore", "ns/s", "--name", "x", "--count", "2"}, &localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Name: "x", Count: 2}},
+		{[]string{"checkpoint", "p"}, &localv1.CheckpointRequest{
+			Target: "p",
+			After:  localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING,
+		}},
+		{
+			[]string{"checkpoint", "--rootfs-only", "p"},
+			&localv1.CheckpointRequest{Target: "p", RootfsOnly: true, After: localv1.AfterMode_AFTER_MODE_LEAVE_RUNNING},
+		},
+		{
+			[]string{"checkpoint", "--stop", "--name", "n", "--no-wait", "ns/p"},
+			&localv1.CheckpointRequest{
+				Target: "ns/p", Name: "n", NoWaitReplicated: true,
+				After: localv1.AfterMode_AFTER_MODE_STOP,
+			},
+		},
+		{
+			[]string{"restore", "ns/s", "--name", "x", "--count", "2"},
+			&localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Name: "x", Count: 2},
+		},
 		{[]string{"restore", "s", "--namespace", "ns"}, &localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Count: 1}},
 		{[]string{"ls", "-n", "ns"}, &localv1.ListRequest{Namespace: "ns"}},
 		{[]string{"inspect", "s"}, &localv1.InspectRequest{Namespace: "default", Snapshot: "s"}},
@@ -200,8 +275,14 @@ func TestRequests(t *testing.T) {
 		{[]string{"verify"}, &localv1.VerifyRequest{}},
 		{[]string{"verify", "-n", "ns", "--read-data"}, &localv1.VerifyRequest{Namespace: "ns", ReadData: true}},
 		{[]string{"verify", "s"}, &localv1.VerifyRequest{Namespace: "default", Snapshot: "s"}},
-		{[]string{"verify", "--read-data-subset=2/5", "-n", "blue"}, &localv1.VerifyRequest{Namespace: "blue", ReadData: true, Part: 2, Parts: 5}},
-		{[]string{"verify", "--read-data-subset", "1/3", "blue/one"}, &localv1.VerifyRequest{Namespace: "blue", Snapshot: "one", ReadData: true, Part: 1, Parts: 3}},
+		{
+			[]string{"verify", "--read-data-subset=2/5", "-n", "blue"},
+			&localv1.VerifyRequest{Namespace: "blue", ReadData: true, Part: 2, Parts: 5},
+		},
+		{
+			[]string{"verify", "--read-data-subset", "1/3", "blue/one"},
+			&localv1.VerifyRequest{Namespace: "blue", Snapshot: "one", ReadData: true, Part: 1, Parts: 3},
+		},
 		{[]string{"store", "stat"}, &localv1.StatStoreRequest{}},
 		{[]string{"store", "stat", "--namespace", "blue"}, &localv1.StatStoreRequest{Namespace: "blue"}},
 		{[]string{"key", "rotate"}, &localv1.RotateKeysRequest{}},
@@ -245,7 +326,12 @@ func TestErrors(t *testing.T) {
 		{"bad snapshot name", []string{"checkpoint", "p", "--name", "A/B"}, nil, ExitUsage, []string{"--name"}},
 		{"short interval", []string{"top", "--interval", "1ms"}, nil, ExitUsage, []string{"--interval"}},
 		{"not found", []string{"inspect", "missing"}, nil, ExitNotFound, []string{"default/missing", "no such snapshot"}},
-		{"all not found", []string{"rm", "missing", "a/missing"}, nil, ExitNotFound, []string{"default/missing", "a/missing"}},
+		{
+			"all not found",
+			[]string{"rm", "missing", "a/missing"},
+			nil, ExitNotFound,
+			[]string{"default/missing", "a/missing"},
+		},
 		{"pod not found", []string{"checkpoint", "ghost"}, func(r *recorder) {
 			r.checkpoint, r.err = nil, status.Error(codes.NotFound, "no pod or container of this node has this name or id")
 		}, ExitNotFound, []string{"checkpoint ghost", "no pod"}},
@@ -258,19 +344,47 @@ func TestErrors(t *testing.T) {
 		{"after spooling", []string{"checkpoint", "p"}, func(r *recorder) {
 			r.checkpoint, r.err = r.checkpoint[:3], status.Error(codes.Internal, "replicate: disk full")
 		}, ExitFailure, []string{"disk full", "default/counter-1 is restorable on this node"}},
-		{"no snapshot", []string{"checkpoint", "p"}, func(r *recorder) { r.checkpoint = r.checkpoint[:2] }, ExitFailure, []string{"without a snapshot"}},
+		{
+			"no snapshot",
+			[]string{"checkpoint", "p"},
+			func(r *recorder) { r.checkpoint = r.checkpoint[:2] }, ExitFailure,
+			[]string{"without a snapshot"},
+		},
 		{"too few pods", []string{"restore", "s", "--count", "3"}, nil, ExitFailure, []string{"before all pods"}},
 		{"no such part", []string{"verify", "--read-data-subset=6/5"}, nil, ExitUsage, []string{"6/5", "n/t"}},
 		{"too many parts", []string{"verify", "--read-data-subset=1/3000000000"}, nil, ExitUsage, []string{"too many parts"}},
 		{"hostile namespace", []string{"store", "stat", "-n", ".."}, nil, ExitUsage, []string{".."}},
 		{"no result", []string{"gc"}, func(r *recorder) { r.sweep = nil }, ExitFailure, []string{"without a result"}},
-		{"damaged", []string{"verify"}, func(r *recorder) { r.verify = verifyEvents(false, "packs/1: digest mismatch") }, ExitFailure, []string{"1 of 1"}},
+		{
+			"damaged",
+			[]string{"verify"},
+			func(r *recorder) { r.verify = verifyEvents(false, "packs/1: digest mismatch") },
+			ExitFailure,
+			[]string{"1 of 1"},
+		},
 		{"doctor", []string{"doctor"}, func(r *recorder) {
 			r.status.Checks = append(r.status.Checks, &localv1.Check{Name: "runsc", Detail: "not found: install it"})
 		}, ExitFailure, []string{"FAIL"}},
-		{"agent too old", []string{"ls"}, func(r *recorder) { r.err = status.Error(codes.Unimplemented, "unknown method") }, ExitFailure, []string{"diapause version"}},
-		{"hostile text", []string{"inspect", "s"}, func(r *recorder) { r.err = status.Error(codes.Internal, "\x1b[2Jgone") }, ExitFailure, []string{"?[2Jgone"}},
-		{"late", []string{"gc", "--timeout", "50ms"}, func(r *recorder) { r.hang = true }, ExitFailure, []string{"--timeout"}},
+		{
+			"agent too old",
+			[]string{"ls"},
+			func(r *recorder) { r.err = status.Error(codes.Unimplemented, "unknown method") },
+			ExitFailure,
+			[]string{"diapause version"},
+		},
+		{
+			"hostile text",
+			[]string{"inspect", "s"},
+			func(r *recorder) { r.err = status.Error(codes.Internal, "\x1b[2Jgone") },
+			ExitFailure,
+			[]string{"?[2Jgone"},
+		},
+		{
+			"late",
+			[]string{"gc", "--timeout", "50ms"},
+			func(r *recorder) { r.hang = true }, ExitFailure,
+			[]string{"--timeout"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -342,7 +456,10 @@ func TestHalfRestore(t *testing.T) {
 	if got.code != ExitFailure {
 		t.Errorf("exit code %d, want %d", got.code, ExitFailure)
 	}
-	fields(t, got.out, map[string]any{"pods.0.name": "a", "error": "restore default/s: no memory for b", "error_code": "resource_exhausted"})
+	fields(t, got.out, map[string]any{
+		"pods.0.name": "a", "error": "restore default/s: no memory for b",
+		"error_code": "resource_exhausted",
+	})
 }
 
 // TestHalfCheckpoint checks that a snapshot is told, in both forms, that was made before something else
@@ -360,7 +477,8 @@ func TestHalfCheckpoint(t *testing.T) {
 	}
 	fields(t, half("--output", "json"), map[string]any{
 		"request": "r-1", "snapshot.name": "counter-1",
-		"error": "checkpoint counter: not replicated yet: the store is away\nsnapshot default/counter-1 is restorable on this node, but not said to be replicated",
+		"error": "checkpoint counter: not replicated yet: the store is away\nsnapshot default/counter-1 is restorable on " +
+			"this node, but not said to be replicated",
 	})
 	inOrder(t, half(), []string{"SNAPSHOT", "counter-1", "256.0 MiB"})
 }
@@ -422,13 +540,17 @@ func TestAgentAway(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, socket := range map[string]string{"no socket": filepath.Join(t.TempDir(), "none.sock"), "nobody listens": dead} {
+	for name, socket := range map[string]string{
+		"no socket":      filepath.Join(t.TempDir(), "none.sock"),
+		"nobody listens": dead,
+	} {
 		t.Run(name, func(t *testing.T) {
 			got := invoke(t.Context(), socket, "ls")
 			if got.code != ExitFailure || !strings.Contains(got.err, socket) || !strings.Contains(got.err, "diapause-agent") {
 				t.Errorf("exit code %d, said %q", got.code, got.err)
 			}
-			if got = invoke(t.Context(), socket, "version"); got.code != ExitOK || !strings.Contains(got.out, "does not answer") {
+			if got = invoke(t.Context(), socket, "version"); got.code != ExitOK ||
+				!strings.Contains(got.out, "does not answer") {
 				t.Errorf("version: exit code %d, said %q", got.code, got.out)
 			}
 			if got = invoke(t.Context(), socket, "doctor", "-o", "json"); got.code != ExitFailure {
@@ -441,7 +563,10 @@ func TestAgentAway(t *testing.T) {
 
 func TestProgressLines(t *testing.T) {
 	got := invoke(t.Context(), serve(t, full()), "checkpoint", "p")
-	inOrder(t, got.err, []string{"request r-1\n", "capture: 25% (64.0 MiB of 256.0 MiB)\n", "restorable on this node: default/counter-1\n", "replicate\n"})
+	inOrder(t, got.err, []string{
+		"request r-1\n", "capture: 25% (64.0 MiB of 256.0 MiB)\n",
+		"restorable on this node: default/counter-1\n", "replicate\n",
+	})
 }
 
 // TestGroup: a command that only has others below it lists them.
@@ -453,7 +578,8 @@ func TestGroup(t *testing.T) {
 
 func TestPluginName(t *testing.T) {
 	var out, errOut strings.Builder
-	if code := Run(t.Context(), []string{"/usr/local/bin/kubectl-diapause", "restore", "--help"}, &out, &errOut); code != ExitOK {
+	if code := Run(t.Context(), []string{"/usr/local/bin/kubectl-diapause", "restore", "--help"}, &out,
+		&errOut); code != ExitOK {
 		t.Fatalf("exit code %d: %s", code, errOut.String())
 	}
 	if !strings.Contains(out.String(), "kubectl diapause restore") {

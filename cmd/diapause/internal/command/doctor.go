@@ -19,8 +19,9 @@ func (t *tool) doctor() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node: the socket, the agent, containerd, the shim, runsc, the store",
-		Long:  "Check this node, from the socket to the store. Each check that fails says what to do; the exit code is then 1.",
-		Args:  cobra.NoArgs,
+		Long: "Check this node, from the socket to the store. Each check that fails says what to do; the exit code is " +
+			"then 1.",
+		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			h := t.examine(ctx)
 			if err := t.print(h); err != nil {
@@ -65,7 +66,10 @@ func checkAgent(s *localv1.StatusResponse, err error) view.Check {
 	if err != nil {
 		return view.Check{Name: "agent", Detail: strings.ReplaceAll(err.Error(), "\n", ": ")}
 	}
-	return view.Check{Name: "agent", OK: true, Detail: fmt.Sprintf("version %s on %s, store %s", s.GetVersion(), s.GetNode(), s.GetStore())}
+	return view.Check{
+		Name: "agent", OK: true,
+		Detail: fmt.Sprintf("version %s on %s, store %s", s.GetVersion(), s.GetNode(), s.GetStore()),
+	}
 }
 
 // checkSocket looks at the socket's file: it must be a socket that only root can open.
@@ -80,7 +84,8 @@ func checkSocket(path string) view.Check {
 	case i.Mode().Type() != fs.ModeSocket:
 		c.Detail = fmt.Sprintf("%s is no socket (%s): remove it and start the agent again", path, i.Mode())
 	case i.Mode().Perm()&0o077 != 0:
-		c.Detail = fmt.Sprintf("%s has mode %04o, so that others than its owner may open it: chmod 600 it", path, i.Mode().Perm())
+		c.Detail = fmt.Sprintf("%s has mode %04o, so that others than its owner may open it: chmod 600 it", path,
+			i.Mode().Perm())
 	case ownedByOther(i):
 		c.Detail = path + " does not belong to this user: who started the agent?"
 	default:

@@ -115,8 +115,10 @@ func commonCode(errs []error) int {
 // names of kinds of errors, for programs.
 var names = map[codes.Code]string{
 	codes.InvalidArgument: "usage", codes.NotFound: "not_found", codes.AlreadyExists: "already_exists",
-	codes.FailedPrecondition: "failed_precondition", codes.Unavailable: "unavailable", codes.ResourceExhausted: "resource_exhausted",
-	codes.DataLoss: "data_loss", codes.Aborted: "aborted", codes.Canceled: "canceled", codes.DeadlineExceeded: "deadline_exceeded",
+	codes.FailedPrecondition: "failed_precondition", codes.Unavailable: "unavailable",
+	codes.ResourceExhausted: "resource_exhausted",
+	codes.DataLoss:          "data_loss", codes.Aborted: "aborted", codes.Canceled: "canceled",
+	codes.DeadlineExceeded: "deadline_exceeded",
 	codes.PermissionDenied: "permission_denied", codes.Unimplemented: "unimplemented",
 }
 

@@ -60,7 +60,9 @@ func namespaceFlag(c *cobra.Command, ns *string, usage string) {
 }
 
 // completeSnapshots offers the names of snapshots to the shell; nothing when the agent is away.
-func (t *tool) completeSnapshots(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (t *tool) completeSnapshots(c *cobra.Command, _ []string,
+	_ string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := t.within(c.Context(), askTime)
 	defer cancel()
 	var names []cobra.Completion

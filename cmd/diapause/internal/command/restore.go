@@ -54,7 +54,10 @@ func (t *tool) runRestore(ctx context.Context, k snapshot.Key, name string, coun
 	ctx, cancel := t.long(ctx)
 	defer cancel()
 	return t.ask(ctx, func(a localv1.AgentClient) error {
-		run := restoreRun{tool: t, display: progress.New(t.err, progress.Bytes), result: view.Restore{Snapshot: k.String(), Pods: []view.Pod{}}}
+		run := restoreRun{
+			tool: t, display: progress.New(t.err, progress.Bytes),
+			result: view.Restore{Snapshot: k.String(), Pods: []view.Pod{}},
+		}
 		err := run.follow(ctx, a, &localv1.RestoreRequest{Namespace: k.Namespace, Snapshot: k.Name, Name: name, Count: count})
 		run.display.Close()
 		return run.end(failed("restore", k.String(), err))

@@ -64,9 +64,10 @@ func (t *tool) endJSON(args []string, err error) error {
 // wantsJSON reports whether a command line that could not be understood asks for JSON.
 func wantsJSON(args []string) bool {
 	line := " " + strings.Join(args, " ") + " "
-	return slices.ContainsFunc([]string{" -o json ", " -o=json ", " -ojson ", " --output json ", " --output=json "}, func(s string) bool {
-		return strings.Contains(line, s)
-	})
+	return slices.ContainsFunc([]string{" -o json ", " -o=json ", " -ojson ", " --output json ", " --output=json "},
+		func(s string) bool {
+			return strings.Contains(line, s)
+		})
 }
 
 func (t *tool) root(argv0 string) *cobra.Command {
@@ -103,8 +104,10 @@ func (t *tool) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringVar(&t.socket, "socket", socket, "the agent's local `socket` (environment: DIAPAUSE_SOCKET)")
 	f.VarP(&t.format, "output", "o", "how to print the result")
-	f.DurationVar(&t.timeout, "timeout", 0, "give up after this `time` (default 1m for queries, none for checkpoint, restore, verify, gc, store and key)")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	f.DurationVar(&t.timeout, "timeout", 0,
+		"give up after this `time` (default 1m for queries, none for checkpoint, restore, verify, gc, store and key)")
+	_ = root.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // group returns a command that only has others below it.

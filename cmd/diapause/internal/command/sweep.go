@@ -55,7 +55,9 @@ func (t *tool) runSweep(ctx context.Context, req *localv1.SweepRequest) error {
 }
 
 // follow returns the result of a sweep.
-func follow(ctx context.Context, a localv1.AgentClient, req *localv1.SweepRequest, d progress.Display) (*localv1.SweepResult, error) {
+func follow(ctx context.Context, a localv1.AgentClient, req *localv1.SweepRequest,
+	d progress.Display,
+) (*localv1.SweepResult, error) {
 	var result *localv1.SweepResult
 	s, err := a.Sweep(ctx, req)
 	if err == nil {

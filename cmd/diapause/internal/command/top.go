@@ -22,8 +22,9 @@ func (t *tool) top() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top [--interval 1s]",
 		Short: "Show the sandboxes of this node and what is under way in them",
-		Long:  "Show the sandboxes of this node and what is under way in them: live on a terminal, until Ctrl-C; once elsewhere and as JSON.",
-		Args:  cobra.NoArgs,
+		Long: "Show the sandboxes of this node and what is under way in them: live on a terminal, until Ctrl-C; once " +
+			"elsewhere and as JSON.",
+		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			if interval < 100*time.Millisecond {
 				return usage.Error{Err: fmt.Errorf("--interval %s: want at least 100ms", interval)}

@@ -79,7 +79,8 @@ func verifyRequests(args []string, what *localv1.VerifyRequest) ([]*localv1.Veri
 	var requests []*localv1.VerifyRequest
 	for _, k := range keys {
 		requests = append(requests, &localv1.VerifyRequest{
-			Namespace: k.Namespace, Snapshot: k.Name, ReadData: what.ReadData, Part: what.Part, Parts: what.Parts, Repair: what.Repair,
+			Namespace: k.Namespace, Snapshot: k.Name, ReadData: what.ReadData, Part: what.Part, Parts: what.Parts,
+			Repair: what.Repair,
 		})
 	}
 	return requests, err
@@ -112,7 +113,9 @@ func (t *tool) runVerify(ctx context.Context, requests []*localv1.VerifyRequest)
 	return errors.Join(append(errs, damage(result, requests[0].GetRepair()))...)
 }
 
-func verifyOne(ctx context.Context, a localv1.AgentClient, req *localv1.VerifyRequest, d progress.Display, into *view.Verification) error {
+func verifyOne(ctx context.Context, a localv1.AgentClient, req *localv1.VerifyRequest, d progress.Display,
+	into *view.Verification,
+) error {
 	s, err := a.Verify(ctx, req)
 	if err == nil {
 		err = receive(s, func(e *localv1.VerifyEvent) error {

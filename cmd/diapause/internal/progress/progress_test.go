@@ -7,7 +7,10 @@ import (
 )
 
 func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 256 << 20: "256.0 MiB", 1 << 62: "4.0 EiB", -2048: "-2.0 KiB"} {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB",
+		256 << 20: "256.0 MiB", 1 << 62: "4.0 EiB", -2048: "-2.0 KiB",
+	} {
 		if got := Size(n); got != want {
 			t.Errorf("Size(%d) = %q, want %q", n, got, want)
 		}
@@ -31,7 +34,8 @@ func TestLines(t *testing.T) {
 	l.Update("store", 8<<20, 4<<20)
 	l.Update("sweep", 5, 0)
 	l.Note("a\x1bb")
-	want := "capture\nstore: 25% (1.0 MiB of 4.0 MiB)\nload: 0% (0 B of 4.0 MiB)\nload: 100% (4.0 MiB of 4.0 MiB)\nstore: 100% (8.0 MiB of 4.0 MiB)\nsweep: 5 B\na?b\n"
+	want := "capture\nstore: 25% (1.0 MiB of 4.0 MiB)\nload: 0% (0 B of 4.0 MiB)\nload: 100% (4.0 MiB of 4.0 " +
+		"MiB)\nstore: 100% (8.0 MiB of 4.0 MiB)\nsweep: 5 B\na?b\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

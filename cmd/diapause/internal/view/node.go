@@ -27,7 +27,8 @@ type Sandbox struct {
 func NewTop(r *localv1.TopResponse) Top {
 	t := Top{Sandboxes: []Sandbox{}}
 	for _, s := range r.GetSandboxes() {
-		t.Sandboxes = append(t.Sandboxes, Sandbox{s.GetId(), s.GetPod(), s.GetNamespace(), s.GetMemory(), s.GetRequest(), s.GetSnapshot()})
+		t.Sandboxes = append(t.Sandboxes,
+			Sandbox{s.GetId(), s.GetPod(), s.GetNamespace(), s.GetMemory(), s.GetRequest(), s.GetSnapshot()})
 	}
 	return t
 }

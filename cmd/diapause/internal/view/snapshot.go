@@ -63,7 +63,8 @@ type Stage struct {
 // NewSnapshot takes over what the agent said of a snapshot.
 func NewSnapshot(s *localv1.Snapshot) Snapshot {
 	v := Snapshot{
-		Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUid(), Created: timeOf(s.GetCreated()), Scope: cmp.Or(s.GetScope(), snapshot.WholePod.String()),
+		Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUid(), Created: timeOf(s.GetCreated()),
+		Scope:     cmp.Or(s.GetScope(), snapshot.WholePod.String()),
 		OriginPod: s.GetOriginPod(), OriginNode: s.GetOriginNode(), Containers: listOf(s.GetContainers()),
 		RawBytes: s.GetRawBytes(), StoredBytes: s.GetStoredBytes(), Ratio: ratio(s.GetRawBytes(), s.GetStoredBytes()),
 		Chunks: s.GetChunks(), ZeroChunks: s.GetZeroChunks(), Packs: s.GetPacks(),
@@ -86,7 +87,8 @@ func newFacts(f *localv1.Facts) *Facts {
 	}
 	return &Facts{
 		Architecture: f.GetArchitecture(), RunscVersion: f.GetRunscVersion(), RunscDigest: f.GetRunscDigest(),
-		CPUFeatures: listOf(f.GetCpuFeatures()), Platform: f.GetPlatform(), Network: f.GetNetwork(), PageSize: f.GetPageSize(),
+		CPUFeatures: listOf(f.GetCpuFeatures()), Platform: f.GetPlatform(), Network: f.GetNetwork(),
+		PageSize: f.GetPageSize(),
 	}
 }
 

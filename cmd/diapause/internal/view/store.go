@@ -34,7 +34,8 @@ type StoreStat struct {
 // Add takes over one result.
 func (s *StoreStats) Add(r *localv1.StoreStats) {
 	s.Stores = append(s.Stores, StoreStat{
-		Location: r.GetLocation(), Identity: r.GetIdentity(), Spool: r.GetSpool(), Snapshots: r.GetSnapshots(), Damaged: r.GetDamaged(),
+		Location: r.GetLocation(), Identity: r.GetIdentity(), Spool: r.GetSpool(), Snapshots: r.GetSnapshots(),
+		Damaged:  r.GetDamaged(),
 		RawBytes: r.GetRawBytes(), NamedBytes: r.GetNamedBytes(), ManifestBytes: r.GetManifestBytes(),
 		Packs: r.GetPacks(), PackBytes: r.GetPackBytes(), UnreferencedPacks: r.GetUnreferencedPacks(),
 		UnreferencedBytes: r.GetUnreferencedBytes(), MissingPacks: r.GetMissingPacks(), DedupRatio: r.GetDedupRatio(),

@@ -41,7 +41,8 @@ type Verified struct {
 // Add takes over one result.
 func (v *Verification) Add(r *localv1.VerifyResult) {
 	v.OK = v.OK && r.GetOk()
-	v.Snapshots = append(v.Snapshots, Verified{r.GetNamespace(), r.GetSnapshot(), r.GetOk(), listOf(r.GetProblems()), r.GetRepaired(), r.GetAlsoHurt()})
+	v.Snapshots = append(v.Snapshots,
+		Verified{r.GetNamespace(), r.GetSnapshot(), r.GetOk(), listOf(r.GetProblems()), r.GetRepaired(), r.GetAlsoHurt()})
 }
 
 // Table writes a row for each snapshot and under it what is wrong.

@@ -68,7 +68,8 @@ func (p player) await() error {
 		case gone:
 			return errGone
 		default:
-			_, _, e := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&p.b.turn)), futexWait|p.private, uintptr(turn), 0, 0, 0)
+			_, _, e := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&p.b.turn)), futexWait|p.private, uintptr(turn), 0,
+				0, 0)
 			if e != 0 && e != unix.EAGAIN && e != unix.EINTR {
 				return fmt.Errorf("futex wait: %w", e)
 			}

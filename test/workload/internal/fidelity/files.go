@@ -22,7 +22,10 @@ const fileBeat = 10 * time.Millisecond
 // contents are the bytes of one version of a file.
 func contents(seed, version uint64) []byte {
 	b := make([]byte, fileSize)
-	chacha := rand.NewChaCha8([32]byte{byte(seed), byte(version), byte(version >> 8), byte(version >> 16), byte(version >> 24)})
+	chacha := rand.NewChaCha8([32]byte{
+		byte(seed), byte(version), byte(version >> 8), byte(version >> 16),
+		byte(version >> 24),
+	})
 	_, _ = chacha.Read(b) // never fails
 	return b
 }

@@ -37,7 +37,10 @@ func (m *Meter) Run(ctx context.Context) {
 		_ = unix.Nanosleep(&sleep, nil) // a signal only makes it shorter
 		now := time.Now()
 		if d := now.Sub(last); d > floor {
-			m.add(answers.Gap{StartUnixNS: last.UnixNano(), MS: milliseconds(d), WallMS: milliseconds(now.Round(0).Sub(last.Round(0)))})
+			m.add(answers.Gap{
+				StartUnixNS: last.UnixNano(), MS: milliseconds(d),
+				WallMS: milliseconds(now.Round(0).Sub(last.Round(0))),
+			})
 		}
 		last = now
 	}

@@ -39,7 +39,10 @@ func (i *Identity) Run(ctx context.Context) {
 // State returns the state of this moment.
 func (i *Identity) State() answers.State {
 	host, _ := os.Hostname() // empty when the kernel does not say
-	return answers.State{Boot: i.boot, Counter: i.counter.Load(), Host: host, PID: os.Getpid(), Env: sample(os.Environ()), Now: time.Now()}
+	return answers.State{
+		Boot: i.boot, Counter: i.counter.Load(), Host: host, PID: os.Getpid(), Env: sample(os.Environ()),
+		Now: time.Now(),
+	}
 }
 
 func sample(environ []string) map[string]string {
