@@ -43,9 +43,7 @@ type PodSnapshotPolicySpec struct {
 	StorageConfigName string `json:"storageConfigName"`
 	// selector selects the pods, for checkpoint and restore alike.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in
-	// ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or
-	// DoesNotExist"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or DoesNotExist"
 	Selector metav1.LabelSelector `json:"selector"`
 	// triggerConfig says what causes a checkpoint.
 	// +required

@@ -37,8 +37,7 @@ type PodSnapshotSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a snapshot stays with its policy: policyName
-	// cannot be changed"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a snapshot stays with its policy: policyName cannot be changed"
 	PolicyName string `json:"policyName"`
 }
 

@@ -41,10 +41,8 @@ type PodSnapshotStorageConfigSpec struct {
 // SnapshotStorageConfig is a store: exactly one backend.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
-// +kubebuilder:validation:XValidation:rule="has(self.gcs) != has(self.dir)",message="name exactly one backend: gcs
-// (with gcs.bucket) or dir (with dir.path)" +kubebuilder:validation:XValidation:rule="has(self.gcs) == has(oldSelf.gcs)
-// && has(self.dir) == has(oldSelf.dir)",message="the kind of backend cannot be changed, snapshots would be lost in the
-// old one: create another PodSnapshotStorageConfig and name it in the policies"
+// +kubebuilder:validation:XValidation:rule="has(self.gcs) != has(self.dir)",message="name exactly one backend: gcs (with gcs.bucket) or dir (with dir.path)"
+// +kubebuilder:validation:XValidation:rule="has(self.gcs) == has(oldSelf.gcs) && has(self.dir) == has(oldSelf.dir)",message="the kind of backend cannot be changed, snapshots would be lost in the old one: create another PodSnapshotStorageConfig and name it in the policies"
 type SnapshotStorageConfig struct {
 	// gcs stores snapshots in a bucket of Google Cloud Storage.
 	// +optional
@@ -63,16 +61,12 @@ type GCSStorage struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=222
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$')",message="write the
-	// bucket's name alone, as in my-bucket (3 to 222 of a-z, 0-9, '-', '_' and '.', a letter or digit at both ends),
-	// without gs:// and without a path, which goes into gcs.path"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$')",message="write the bucket's name alone, as in my-bucket (3 to 222 of a-z, 0-9, '-', '_' and '.', a letter or digit at both ends), without gs:// and without a path, which goes into gcs.path"
 	Bucket string `json:"bucket"`
 	// path is a directory in the bucket; empty: all of the bucket.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([^/[:cntrl:]]+(/[^/[:cntrl:]]+)*/?)?$') &&
-	// !self.matches('(^|/)[.][.]?(/|$)')",message="write a directory in the bucket without a leading '/', without '.' and
-	// '..', as in team-a/snapshots"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([^/[:cntrl:]]+(/[^/[:cntrl:]]+)*/?)?$') && !self.matches('(^|/)[.][.]?(/|$)')",message="write a directory in the bucket without a leading '/', without '.' and '..', as in team-a/snapshots"
 	Path string `json:"path,omitempty"`
 	// tokenSource says whose identity reads and writes the bucket on GKE. It is accepted so that
 	// objects written for GKE apply; Diapause always uses the agent's own identity.
@@ -98,9 +92,7 @@ type DirStorage struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/[:cntrl:]]+)+$') &&
-	// !self.matches('/[.][.]?(/|$)')",message="write an absolute path without '.', '..', doubled or trailing '/', as in
-	// /var/lib/diapause/store"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/[:cntrl:]]+)+$') && !self.matches('/[.][.]?(/|$)')",message="write an absolute path without '.', '..', doubled or trailing '/', as in /var/lib/diapause/store"
 	Path string `json:"path"`
 }
 

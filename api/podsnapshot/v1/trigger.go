@@ -33,8 +33,7 @@ type PodSnapshotManualTriggerList struct {
 // PodSnapshotManualTriggerSpec is what is wanted.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trigger acts once and cannot be changed: create
-// another PodSnapshotManualTrigger"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trigger acts once and cannot be changed: create another PodSnapshotManualTrigger"
 type PodSnapshotManualTriggerSpec struct {
 	// targetPod is the name of a pod of the trigger's namespace.
 	// +required
