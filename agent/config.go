@@ -13,12 +13,12 @@ type Config struct {
 	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
 	StateDir      string        // journal and spool; must survive a reboot
 	Store         string        // "dir:/path" or "gs://bucket/prefix"
-	StoreID       string        // identity that the store must have; empty: the one that it had before, if it was opened before
+	StoreID       string        // identity that the store must have; empty: the one that it had when it was opened before
 	Containerd    string        // containerd's socket
 	RunscConfig   string        // the shim's configuration file
 	Arena         int64         // bytes of memory for what is captured inside a pause, for each checkpoint
 	VolumeLimit   int64         // most bytes of the volumes of a pod that lie on the node, in one snapshot
-	CacheSize     int64         // bytes kept on the node for the next restore: replicated snapshots, and what was read of a far store
+	CacheSize     int64         // bytes kept on the node for restores: replicated snapshots, and what was read of far stores
 	Codec         string        // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
 	Keys          string        // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
 	CaptureTime   time.Duration // after which a capture is given up and the sandbox runs on

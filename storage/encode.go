@@ -68,7 +68,8 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 // roomFor returns how long an encoded manifest can get, so that it need not be moved while it grows.
 func (m *Manifest) roomFor(meta []byte) int {
 	n := countChunks(m.Files)
-	room := manifestPrefix + digestSize + 8*sectionPrefix + 2*len(meta) + 256 + packRecord*len(m.Packs) + tableHeader + n*chunkRecord
+	room := manifestPrefix + digestSize + 8*sectionPrefix + 2*len(meta) + 256 + packRecord*len(m.Packs) +
+		tableHeader + n*chunkRecord
 	if m.fingerprinted() {
 		room += n * printSize
 	}

@@ -18,7 +18,8 @@ func FuzzParseStatus(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		read := func(v string) kube.Status {
-			return kube.ParseStatus(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{podsnapshotv1.AnnotationCheckpointStatus: v}}})
+			annotations := map[string]string{podsnapshotv1.AnnotationCheckpointStatus: v}
+			return kube.ParseStatus(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})
 		}
 		s := read(value)
 		b, err := json.Marshal(s)

@@ -130,7 +130,8 @@ func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start,
 		return nil, start.Named(name, nil)
 	}
 	s, err := c.podSnapshot(ctx, k)
-	if err == nil && (s == nil || !rules.Ready(s) || !rules.Replicated(s) && !rules.NodeLocal(s)) { // the pod may be quicker than the cache
+	// The pod may be quicker than the cache.
+	if err == nil && (s == nil || !rules.Ready(s) || !rules.Replicated(s) && !rules.NodeLocal(s)) {
 		s = new(podsnapshotv1.PodSnapshot)
 		if err = c.live.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
 			s, err = nil, nil

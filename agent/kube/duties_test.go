@@ -46,7 +46,8 @@ func TestRetention(t *testing.T) {
 	node := w.node("a")
 	w.start(node)
 	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
-		p.Spec.SnapshotGroupingRules.GroupByLabelValue.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: 2}
+		groups := &p.Spec.SnapshotGroupingRules.GroupByLabelValue
+		groups.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: 2}
 	})
 	w.pod(node, "web")
 	w.pod(node, "other", func(p *corev1.Pod) { p.Labels[podsnapshotv1.LabelSandboxNameHash] = "b" })

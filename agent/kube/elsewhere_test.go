@@ -177,7 +177,8 @@ func TestNodeLocal(t *testing.T) {
 		t.Errorf("elsewhere: %v", err)
 	}
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
-	if err := ra.node.Forget(t.Context(), k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); err != nil { // the spool needed room
+	// The spool needed room.
+	if err := ra.node.Forget(t.Context(), k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := choose(t, ra, w.pod(a, "again", name(s.Name)), enough); err != nil || got.Snapshot != k {

@@ -158,7 +158,8 @@ func TestSameSecond(t *testing.T) {
 		}
 	}
 	edit(w, w.policy("policy"), func(o *podsnapshotv1.PodSnapshotPolicy) {
-		o.Spec.SnapshotGroupingRules.GroupByLabelValue.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: 1}
+		groups := &o.Spec.SnapshotGroupingRules.GroupByLabelValue
+		groups.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: 1}
 	})
 	for i, want := range newest {
 		var names []string

@@ -8,11 +8,12 @@ import (
 
 func TestHierarchical(t *testing.T) {
 	for path, want := range map[string]string{
-		"/kubepods/burstable/pod1/abc":                       "/kubepods/burstable/pod1/abc",
-		"kubepods-burstable-pod1_2.slice:cri-containerd:abc": "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/cri-containerd-abc.scope",
-		"system.slice:cri-containerd:abc":                    "system.slice/cri-containerd-abc.scope",
-		"-.slice:x:y":                                        "x-y.scope",
-		"":                                                   "",
+		"/kubepods/burstable/pod1/abc": "/kubepods/burstable/pod1/abc",
+		"kubepods-burstable-pod1_2.slice:cri-containerd:abc": "kubepods.slice/kubepods-burstable.slice/" +
+			"kubepods-burstable-pod1_2.slice/cri-containerd-abc.scope",
+		"system.slice:cri-containerd:abc": "system.slice/cri-containerd-abc.scope",
+		"-.slice:x:y":                     "x-y.scope",
+		"":                                "",
 	} {
 		if got := hierarchical(path); got != want {
 			t.Errorf("%q: got %q, want %q", path, got, want)

@@ -104,6 +104,17 @@ func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 	return nil, fmt.Errorf("create container %s: %w", r.ID, errors.Join(err, c.discard(ctx, r.ID)))
 }
 
+// incomplete reports whether the sandbox is restored as a whole and not all of its containers have been started. What
+// the one had in memory that has just failed to start is lost then, even if the sandbox has loaded it.
+func (c *containers) incomplete() bool {
+	o, ok := c.bundle.ordered()
+	if !ok || o.Rootfs {
+		return false
+	}
+	n, err := c.bundle.noted(startedPrefix)
+	return err != nil || n < o.Containers
+}
+
 // discard removes a created container before anybody learns of it.
 func (c *containers) discard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardLimit)
@@ -131,7 +142,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	defer c.starts.begin(r.ID)()
 	resp, err := c.start(ctx, r, c.begin)
 	if err != nil {
-		if c.unrestored(ctx, r.ID) {
+		if c.incomplete() || c.unrestored(ctx, r.ID) {
 			err = c.lost(ctx, r.ID, err)
 		}
 		c.failed(ctx, r.ID, err)
@@ -173,7 +184,11 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 		defer c.mu.Unlock()
 		delete(c.starting, r.ID)
 	}()
-	return f(ctx, r)
+	resp, err := f(ctx, r)
+	if err == nil && errors.Is(context.Cause(ctx), errKilled) { // too late for f
+		return nil, errKilled
+	}
+	return resp, err
 }
 
 // Kill sends a signal to a container or to a process in it.

@@ -149,7 +149,8 @@ func TestUntraced(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain": "plain",
 		"load: EOF:\ngoroutine 342 [running]:\nmain()": "load: EOF",
-		`load: no host FD available for "app:host:0", map: map[checkpoint.ResourceID]int{checkpoint.ResourceID{ContainerName:"app", Path:"/"}:12}`: `load: no host FD available for "app:host:0"`,
+		`load: no host FD available for "app:host:0", map: map[checkpoint.ResourceID]int{` +
+			`checkpoint.ResourceID{ContainerName:"app", Path:"/"}:12}`: `load: no host FD available for "app:host:0"`,
 		strings.Repeat("a", 400) + strings.Repeat("b", 400): strings.Repeat("a", 300) + " [...] " + strings.Repeat("b", 300),
 	} {
 		if got := untraced(errors.New(in)).Error(); got != want {
@@ -233,7 +234,9 @@ func TestAnnotate(t *testing.T) {
 			`{"annotations":{"x":"y"},"n":1.50}`,
 		},
 		{
-			"all that is forbidden", `{"annotations": {"dev.gvisor.internal.fscheckpoint.path": "/", "dev.gvisor.internal.fscheckpoint.paths": "/", "dev.gvisor.internal.fscheckpoint.enable": "true", "dev.gvisor.internal.checkpoint.resume": "", "dev.gvisor.internal.checkpoint.enable": "true"}}`,
+			"all that is forbidden", `{"annotations": {"dev.gvisor.internal.fscheckpoint.path": "/", ` +
+				`"dev.gvisor.internal.fscheckpoint.paths": "/", "dev.gvisor.internal.fscheckpoint.enable": "true", ` +
+				`"dev.gvisor.internal.checkpoint.resume": "", "dev.gvisor.internal.checkpoint.enable": "true"}}`,
 			`{"annotations":{"dev.gvisor.internal.checkpoint.enable":"true","dev.gvisor.internal.fscheckpoint.enable":"true"}}`,
 		},
 	} {

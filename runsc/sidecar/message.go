@@ -22,7 +22,8 @@ const (
 	KindRegistered                 // ID; Err
 	KindRead                       // ID, File, Dest, Off, Ranges
 	KindCompleted                  // ID; Size: bytes read; EOF; Err
-	KindLoaded                     // the sentry has hung up; Size: reads it did not wait for; Err: why it could not be restored
+	// The sentry has hung up; Size: reads it did not wait for; Err: why it could not be restored.
+	KindLoaded
 	kindEnd
 )
 

@@ -7,7 +7,8 @@ import (
 )
 
 const mounts = `22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-30 22 0:40 / /mnt/two\040words rw,noatime shared:2 - nfs4 host:/a rw,vers=4.2,rsize=1048576,hard,lookupcache=none,acregmin=0,acregmax=0,acdirmin=0,acdirmax=0,addr=10.0.0.1
+30 22 0:40 / /mnt/two\040words rw,noatime shared:2 - nfs4 host:/a rw,vers=4.2,rsize=1048576,hard,lookupcache=none,` +
+	`acregmin=0,acregmax=0,acdirmin=0,acdirmax=0,addr=10.0.0.1
 31 22 0:41 / /mnt/over rw shared:3 - ext4 /dev/vdb rw
 32 31 0:42 / /mnt/over rw shared:4 - nfs host:/b rw,vers=3,noac
 broken line

@@ -17,13 +17,14 @@ type Point string
 
 // The steps of a write, in order.
 const (
-	PackSealed        Point = "pack sealed"        // in memory; the first effect on the store is to come
-	ObjectWritten     Point = "object written"     // dir: the bytes are in a temporary file, which has no name yet
-	ObjectLinked      Point = "object linked"      // dir: the object has its name, which may not survive a power cut
-	PackCreated       Point = "pack created"       // durable; no manifest names it
-	PacksComplete     Point = "packs complete"     // all that the manifest will name is durable
-	ObjectsClaimed    Point = "objects claimed"    // sweeps that give notice from now on spare what the manifest will name
-	ManifestReady     Point = "manifest ready"     // no sweep has condemned what it names; the next step makes the snapshot exist
+	PackSealed     Point = "pack sealed"     // in memory; the first effect on the store is to come
+	ObjectWritten  Point = "object written"  // dir: the bytes are in a temporary file, which has no name yet
+	ObjectLinked   Point = "object linked"   // dir: the object has its name, which may not survive a power cut
+	PackCreated    Point = "pack created"    // durable; no manifest names it
+	PacksComplete  Point = "packs complete"  // all that the manifest will name is durable
+	ObjectsClaimed Point = "objects claimed" // sweeps that give notice from now on spare what the manifest will name
+	// No sweep has condemned what it names; the next step makes the snapshot exist.
+	ManifestReady     Point = "manifest ready"
 	ManifestMade      Point = "manifest made"      // the snapshot exists
 	SnapshotConfirmed Point = "snapshot confirmed" // and no sweep has taken, or is taking, what it names
 	SnapshotBroken    Point = "snapshot broken"    // a writer gives up: its packs are to be removed

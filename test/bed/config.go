@@ -70,7 +70,8 @@ func pluginsV3() string {
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = [%q]
   conf_dir = %q
-%s`, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile), handlers("io.containerd.cri.v1.runtime", "containerd-shim-runc-v2"))
+%s`, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile),
+		handlers("io.containerd.cri.v1.runtime", "containerd-shim-runc-v2"))
 }
 
 // pluginsV2 configures the one plugin that is the CRI of containerd 1.
@@ -82,7 +83,8 @@ func pluginsV2() string {
 [plugins.'io.containerd.grpc.v1.cri'.cni]
   bin_dir = %q
   conf_dir = %q
-%s`, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile), handlers("io.containerd.grpc.v1.cri", tools.Containerd1Shim))
+%s`, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile),
+		handlers("io.containerd.grpc.v1.cri", tools.Containerd1Shim))
 }
 
 // handlers declares the runtime handlers, of which runc has the given shim, to the plugin that starts pods.

@@ -19,24 +19,40 @@ func (b *Bed) startContainers(ctx context.Context, pod *Pod, config *cri.PodSand
 	containers []Container,
 ) error {
 	for _, c := range containers {
-		r, err := b.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
-			PodSandboxId: pod.ID, Config: c.config(pod, config), SandboxConfig: config,
-		})
-		if err != nil {
-			return fmt.Errorf("bed: create container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
+		if err := b.startContainer(ctx, pod, config, c); err != nil {
+			return err
 		}
-		c.ID = r.ContainerId
-		pod.Containers = append(pod.Containers, c)
-		if _, err := b.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ID}); err != nil {
-			return fmt.Errorf("bed: start container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
-		}
+	}
+	return nil
+}
+
+// StartContainer creates and starts one more container in a pod that RunPod has made of spec, or one of the same name
+// once more. If it fails, what containerd has made of it stays, as if the kubelet had ended.
+func (b *Bed) StartContainer(ctx context.Context, pod *Pod, spec PodSpec, c Container) error {
+	spec.UID = pod.UID
+	spec.Containers = []Container{c}
+	spec = spec.withDefaults()
+	return b.startContainer(ctx, pod, b.sandboxConfig(spec), spec.Containers[0])
+}
+
+func (b *Bed) startContainer(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, c Container) error {
+	r, err := b.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
+		PodSandboxId: pod.ID, Config: c.config(pod, config), SandboxConfig: config,
+	})
+	if err != nil {
+		return fmt.Errorf("bed: create container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
+	}
+	c.ID = r.ContainerId
+	pod.Containers = append(pod.Containers, c)
+	if _, err := b.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ID}); err != nil {
+		return fmt.Errorf("bed: start container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
 
 func (c Container) config(pod *Pod, sandbox *cri.PodSandboxConfig) *cri.ContainerConfig {
 	config := &cri.ContainerConfig{
-		Metadata: &cri.ContainerMetadata{Name: c.Name},
+		Metadata: &cri.ContainerMetadata{Name: c.Name, Attempt: pod.starts(c.Name)},
 		Image:    &cri.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image},
 		Command:  c.Command,
 		LogPath:  filepath.Join(c.Name, "0.log"),

@@ -71,6 +71,16 @@ func (p *Pod) Container(name string) string {
 	return ""
 }
 
+// starts is how many containers of that name the pod has had.
+func (p *Pod) starts(name string) (n uint32) {
+	for _, c := range p.Containers {
+		if c.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
 // RunPod starts a pod by the calls that a kubelet makes, and returns when its
 // containers have been started. A pod that fails to start is removed.
 func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {

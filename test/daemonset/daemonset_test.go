@@ -48,8 +48,10 @@ func TestDaemonSet(t *testing.T) {
 
 	// With a grace period of 0 the API server forgets a deleted pod at once, and kubelet may take it,
 	// which it has yet to end, for the next one of its name.
-	pod := `{apiVersion: v1, kind: Pod, metadata: {name: web, annotations: {%s}}, spec: {runtimeClassName: gvisor, terminationGracePeriodSeconds: 1,
-		containers: [{name: c, image: "` + images.Busybox + `", command: [sh, -c, "date +%%N > /tmp/born; exec sleep 1000"]}]}}`
+	pod := `{apiVersion: v1, kind: Pod, metadata: {name: web, annotations: {%s}}, ` +
+		`spec: {runtimeClassName: gvisor, terminationGracePeriodSeconds: 1,
+		containers: [{name: c, image: "` + images.Busybox + `", command: ` +
+		`[sh, -c, "date +%%N > /tmp/born; exec sleep 1000"]}]}}`
 	must(t, c.Apply(ctx, fmt.Sprintf(pod, "")))
 	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
 	born := kubectl(ctx, t, c, "exec", "web", "--", "cat", "/tmp/born")

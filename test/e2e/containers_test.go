@@ -92,12 +92,15 @@ func (w *world) several(colour string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		always := corev1.ContainerRestartPolicyAlways
 		shared := corev1.VolumeMount{Name: "shared", MountPath: "/shared"}
+		memory := &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}
+		claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}
+		config := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config"}}
 		p.Spec.Volumes = []corev1.Volume{
 			{Name: "shared", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-			{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
-			{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}},
-			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config"}}}},
+			{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: memory}},
+			{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}},
+			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: config}},
 			{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}},
 		}
 		shell := func(name, script string) corev1.Container {

@@ -55,7 +55,8 @@ func TestOrphan(t *testing.T) {
 
 // atOnce has kubectl change the DaemonSet, and how many of its agents may be replaced at a time.
 func atOnce(most string, changes ...string) []string {
-	changes = append(changes, fmt.Sprintf(`{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/maxUnavailable", "value": %q}`, most))
+	changes = append(changes, fmt.Sprintf(
+		`{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/maxUnavailable", "value": %q}`, most))
 	return []string{"patch", "daemonset/diapause-agent", "--type=json", "--patch=[" + strings.Join(changes, ",") + "]"}
 }
 

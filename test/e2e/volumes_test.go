@@ -25,7 +25,8 @@ echo alone > /alone/mark; head -c 3000000 /dev/urandom > /memory/bulk; chmod 600
 
 // looking tells of all there is in them.
 const looking = `for d in /part /alone /memory; do cd $d; echo $d
-find . -type d -exec stat -c '%n %a %u:%g %y' {} + | sort; find . ! -type d -exec stat -c '%N %a %u:%g %h %s %y %F' {} + | sort
+find . -type d -exec stat -c '%n %a %u:%g %y' {} + | sort; ` +
+	`find . ! -type d -exec stat -c '%N %a %u:%g %h %s %y %F' {} + | sort
 find . -type f | sort | xargs md5sum; done`
 
 // TestVolumes freezes a pod with volumes that lie on the node, because its containers mount parts of them, or because

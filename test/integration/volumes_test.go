@@ -111,7 +111,9 @@ func paired(name string, k *kubelet, annotations map[string]string) bed.PodSpec 
 // have no name any more anew, and takes their names away.
 func (k *kubelet) tree(name string) string {
 	k.Helper()
-	script := `cd "$0" && find . \( -path . -printf '%p %y %m %U:%G\n' \) -o \( -type d -printf '%p %y %m %U:%G %T@\n' \) -o -printf '%p %y %m %U:%G %n %s %T@ %l\n' | sort; find . -type f | sort | xargs md5sum`
+	script := `cd "$0" && find . \( -path . -printf '%p %y %m %U:%G\n' \) ` +
+		`-o \( -type d -printf '%p %y %m %U:%G %T@\n' \) -o -printf '%p %y %m %U:%G %n %s %T@ %l\n' | sort; ` +
+		`find . -type f | sort | xargs md5sum`
 	out, err := exec.Command("/bin/sh", "-c", script, k.dir(name)).CombinedOutput()
 	if err != nil {
 		k.Fatalf("%v: %s", err, out)

@@ -122,8 +122,8 @@ func patch(t *testing.T, who *rest.Config, plural, name, body string, subresourc
 
 // conditions is a patch of a status's conditions.
 func conditions(kind, status, reason, more string) string {
-	return fmt.Sprintf(`{"status": {"conditions": [{"type": %q, "status": %q, "reason": %q, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]%s}}`,
-		kind, status, reason, more)
+	return fmt.Sprintf(`{"status": {"conditions": [{"type": %q, "status": %q, "reason": %q, "message": "m", `+
+		`"lastTransitionTime": "2026-01-01T00:00:00Z"}]%s}}`, kind, status, reason, more)
 }
 
 // TestAdmission: agents write objects of their own node.
@@ -152,7 +152,8 @@ func admitPods(t *testing.T, agent *rest.Config) {
 	makePod(t, "default", "mine", here, "default")
 	makePod(t, "default", "others", there, "default")
 	pods := clientOf(t, agent).CoreV1().Pods("default")
-	const restored = `{"status": {"conditions": [{"type": "PodRestored", "status": "True", "reason": "Restored", "message": "m"}]}}`
+	const restored = `{"status": {"conditions": [{"type": "PodRestored", "status": "True", "reason": "Restored", ` +
+		`"message": "m"}]}}`
 	for _, tc := range []struct {
 		what, pod, patch string
 		refused          []string

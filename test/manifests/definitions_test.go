@@ -146,7 +146,10 @@ func TestDefinitions(t *testing.T) {
 			policy(", retentionConfig: {lastAccessTimeout: 7}"),
 			[]string{"must be of type string"},
 		},
-		"groups":                 {grouping(`["agents.x-k8s.io/sandbox-name-hash", app], groupRetentionPolicy: {maxSnapshotCountPerGroup: 3}`), nil},
+		"groups": {
+			grouping(`["agents.x-k8s.io/sandbox-name-hash", app], groupRetentionPolicy: {maxSnapshotCountPerGroup: 3}`),
+			nil,
+		},
 		"groups without a limit": {grouping(`[app], groupRetentionPolicy: {maxSnapshotCountPerGroup: 0}`), nil},
 		"groups by nothing":      {grouping(`[]`), []string{"labels", "at least 1 items"}},
 		"no groups": {
@@ -275,7 +278,9 @@ func TestStatus(t *testing.T) {
 			Reason: podsnapshotv1.ReasonAllSnapshotsAvailable, LastTransitionTime: now,
 		}},
 		LastAccessTime: &now, ObservedCheckpointRetryCount: 1, ObservedGeneration: 1,
-		StorageStatus: &podsnapshotv1.StorageStatus{GCS: &podsnapshotv1.GCSStorageStatus{ObservedGCSPath: "gs://b/default/snapshots/s"}},
+		StorageStatus: &podsnapshotv1.StorageStatus{
+			GCS: &podsnapshotv1.GCSStorageStatus{ObservedGCSPath: "gs://b/default/snapshots/s"},
+		},
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
 	must(t, err)

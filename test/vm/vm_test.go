@@ -61,7 +61,8 @@ echo +memory > /sys/fs/cgroup/cgroup.subtree_control
 func build(t *testing.T, ctx context.Context, root, name string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "test")
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", program, name) // as the programs are
+	// Built as the programs are.
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", program, name)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the tests of %s: %v\n%s", name, err, out)

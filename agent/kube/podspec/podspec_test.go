@@ -17,6 +17,9 @@ import (
 
 // pod returns a pod that uses a bit of everything, as the API server admits it.
 func pod() *corev1.Pod {
+	claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}
+	conf := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}
+	stop := &corev1.ExecAction{Command: []string{"stop"}}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web-1", Namespace: "default", UID: "u1",
@@ -27,8 +30,8 @@ func pod() *corev1.Pod {
 			RuntimeClassName: new("diapause"), NodeName: "n1", Hostname: "web-1", ServiceAccountName: "default",
 			SecurityContext: &corev1.PodSecurityContext{},
 			Volumes: []corev1.Volume{
-				{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
-				{Name: "conf", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}}},
+				{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}},
+				{Name: "conf", VolumeSource: corev1.VolumeSource{ConfigMap: conf}},
 				{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}}},
 				{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 				{Name: "key", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "key"}}},
@@ -50,7 +53,7 @@ func pod() *corev1.Pod {
 					{Name: "conf", MountPath: "/etc/app", ReadOnly: true},
 					{Name: "kube-api-access-abcde", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 				},
-				Lifecycle:                &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"stop"}}}},
+				Lifecycle:                &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: stop}},
 				TerminationMessagePath:   "/dev/termination-log",
 				TerminationMessagePolicy: "File",
 				SecurityContext:          &corev1.SecurityContext{RunAsUser: new(int64(7))},
@@ -69,7 +72,9 @@ func TestWhatCounts(t *testing.T) {
 		`jobCompletionIndex differs ("" in the snapshot, "3" in the pod)`: func(p *corev1.Pod) {
 			p.Labels["batch.kubernetes.io/job-completion-index"] = "3"
 		},
-		`runtimeClassName differs ("diapause" in the snapshot, "" in the pod)`: func(p *corev1.Pod) { p.Spec.RuntimeClassName = nil },
+		`runtimeClassName differs ("diapause" in the snapshot, "" in the pod)`: func(p *corev1.Pod) {
+			p.Spec.RuntimeClassName = nil
+		},
 		`securityContext differs`:       func(p *corev1.Pod) { p.Spec.SecurityContext.FSGroup = new(int64(1)) },
 		`hostNetwork differs`:           func(p *corev1.Pod) { p.Spec.HostNetwork = true },
 		`hostPID differs`:               func(p *corev1.Pod) { p.Spec.HostPID = true },
@@ -95,17 +100,28 @@ func TestWhatCounts(t *testing.T) {
 		`container two is not in the snapshot`: func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "two"})
 		},
-		`container app: image differs ("app:1" in the snapshot, "app:2" in the pod)`: func(p *corev1.Pod) { app(p).Image = "app:2" },
-		`container app: command differs`:                                             func(p *corev1.Pod) { app(p).Command = []string{"/bin/sh"} },
-		`container app: args differs`:                                                func(p *corev1.Pod) { app(p).Args = nil },
-		`container app: workingDir differs ("/" in the snapshot, "/w" in the pod)`:   func(p *corev1.Pod) { app(p).WorkingDir = "/w" },
-		`container app: port 81/TCP is not in the snapshot; container app: port 80/TCP is not in the pod`: func(p *corev1.Pod) {
+		`container app: image differs ("app:1" in the snapshot, "app:2" in the pod)`: func(p *corev1.Pod) {
+			app(p).Image = "app:2"
+		},
+		`container app: command differs`: func(p *corev1.Pod) { app(p).Command = []string{"/bin/sh"} },
+		`container app: args differs`:    func(p *corev1.Pod) { app(p).Args = nil },
+		`container app: workingDir differs ("/" in the snapshot, "/w" in the pod)`: func(p *corev1.Pod) {
+			app(p).WorkingDir = "/w"
+		},
+		`container app: port 81/TCP is not in the snapshot; ` +
+			`container app: port 80/TCP is not in the pod`: func(p *corev1.Pod) {
 			app(p).Ports[0].ContainerPort = 81
 		},
-		`container app: port 80/TCP: name differs ("http" in the snapshot, "web" in the pod)`: func(p *corev1.Pod) { app(p).Ports[0].Name = "web" },
-		`container app: mount /data: readOnly differs`:                                        func(p *corev1.Pod) { app(p).VolumeMounts[0].ReadOnly = true },
-		`container app: mount /data: subPath differs ("" in the snapshot, "x" in the pod)`:    func(p *corev1.Pod) { app(p).VolumeMounts[0].SubPath = "x" },
-		`container app: mount /data: name differs ("data" in the snapshot, "tmp" in the pod)`: func(p *corev1.Pod) { app(p).VolumeMounts[0].Name = "tmp" },
+		`container app: port 80/TCP: name differs ("http" in the snapshot, "web" in the pod)`: func(p *corev1.Pod) {
+			app(p).Ports[0].Name = "web"
+		},
+		`container app: mount /data: readOnly differs`: func(p *corev1.Pod) { app(p).VolumeMounts[0].ReadOnly = true },
+		`container app: mount /data: subPath differs ("" in the snapshot, "x" in the pod)`: func(p *corev1.Pod) {
+			app(p).VolumeMounts[0].SubPath = "x"
+		},
+		`container app: mount /data: name differs ("data" in the snapshot, "tmp" in the pod)`: func(p *corev1.Pod) {
+			app(p).VolumeMounts[0].Name = "tmp"
+		},
 		`container app: mount /data: subPathExpr differs ("" in the snapshot, "$(A)" in the pod)`: func(p *corev1.Pod) {
 			app(p).VolumeMounts[0].SubPathExpr = "$(A)"
 		},
@@ -115,15 +131,19 @@ func TestWhatCounts(t *testing.T) {
 		`container app: mount /data: recursiveReadOnly differs`: func(p *corev1.Pod) {
 			app(p).VolumeMounts[0].RecursiveReadOnly = new(corev1.RecursiveReadOnlyEnabled)
 		},
-		`container app: devices differs`: func(p *corev1.Pod) { app(p).VolumeDevices = []corev1.VolumeDevice{{Name: "data"}} },
+		`container app: devices differs`: func(p *corev1.Pod) {
+			app(p).VolumeDevices = []corev1.VolumeDevice{{Name: "data"}}
+		},
 		`container app: postStart differs`: func(p *corev1.Pod) {
 			app(p).Lifecycle.PostStart = &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}
 		},
 		`container app: preStop differs`: func(p *corev1.Pod) { app(p).Lifecycle = nil },
-		`container app: terminationMessagePath differs ("/dev/termination-log" in the snapshot, "/x" in the pod)`: func(p *corev1.Pod) {
+		`container app: terminationMessagePath differs ` +
+			`("/dev/termination-log" in the snapshot, "/x" in the pod)`: func(p *corev1.Pod) {
 			app(p).TerminationMessagePath = "/x"
 		},
-		`container app: terminationMessagePolicy differs ("File" in the snapshot, "FallbackToLogsOnError" in the pod)`: func(p *corev1.Pod) {
+		`container app: terminationMessagePolicy differs ` +
+			`("File" in the snapshot, "FallbackToLogsOnError" in the pod)`: func(p *corev1.Pod) {
 			app(p).TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 		},
 		`container app: securityContext differs`: func(p *corev1.Pod) { app(p).SecurityContext.RunAsUser = new(int64(8)) },
@@ -182,7 +202,8 @@ func TestWhatDoesNotCount(t *testing.T) {
 		"tolerations":        func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "x"}} },
 		"termination period": func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(5)) },
 		"probe": func(p *corev1.Pod) {
-			app(p).ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1)}}}
+			socket := &corev1.TCPSocketAction{Port: intstr.FromInt32(1)}
+			app(p).ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: socket}}
 		},
 		"resources": func(p *corev1.Pod) {
 			app(p).Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
@@ -260,7 +281,8 @@ func TestManyDifferencesAreBounded(t *testing.T) {
 // FuzzDecode: what decodes has the hash that was asked for, and can be compared with any pod.
 func FuzzDecode(f *testing.F) {
 	f.Add(podspec.Distil(pod()).Encode())
-	f.Add([]byte(`{"containers":[{"name":"a","ports":[{"containerPort":1},{"containerPort":1}]},{"name":"a"}],"annotations":{"":"x"}}`))
+	f.Add([]byte(`{"containers":[{"name":"a","ports":[{"containerPort":1},{"containerPort":1}]},{"name":"a"}],` +
+		`"annotations":{"":"x"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if _, err := podspec.Decode(b, "v1:00"); err == nil {
 			t.Fatal("decoded under a hash that it cannot have")

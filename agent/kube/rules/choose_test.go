@@ -32,7 +32,9 @@ func TestNewestOf(t *testing.T) {
 		},
 		"being deleted": {
 			policy("p"),
-			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) { s.DeletionTimestamp = &metav1.Time{Time: epoch} })},
+			snapshots{ready("a", 1), edited(func(s *podsnapshotv1.PodSnapshot) {
+				s.DeletionTimestamp = &metav1.Time{Time: epoch}
+			})},
 			"a",
 		},
 		"another policy": {
@@ -129,7 +131,8 @@ func TestNewestOf(t *testing.T) {
 	changed := pod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" })
 	p := policy("p")
 	_, err := rules.Start{Pod: changed, Facts: facts}.NewestOf(&p, snapshots{ready("a", 1)})
-	if want := `PodSnapshot ns/a does not fit: container app: image differs ("app:1" in the snapshot, "app:2" in the pod)`; err == nil || err.Error() != want {
+	want := `PodSnapshot ns/a does not fit: container app: image differs ("app:1" in the snapshot, "app:2" in the pod)`
+	if err == nil || err.Error() != want {
 		t.Errorf("refused: %v; want %s", err, want)
 	}
 	lacking := pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) })
@@ -186,7 +189,8 @@ func TestNamed(t *testing.T) {
 		"several reasons": {
 			s(annotate(podsnapshotv1.AnnotationArchitecture, "arm64"), annotate(podsnapshotv1.AnnotationRunscVersion, "r2")),
 			"a",
-			`PodSnapshot ns/a does not fit: architecture differs ("arm64" in the snapshot, "amd64" here); runsc version differs ("r2" in the snapshot, "r1" here)`,
+			`PodSnapshot ns/a does not fit: architecture differs ("arm64" in the snapshot, "amd64" here); ` +
+				`runsc version differs ("r2" in the snapshot, "r1" here)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +219,8 @@ func text(err error) string {
 func TestSurplus(t *testing.T) {
 	keep := func(n int32) podsnapshotv1.PodSnapshotPolicy {
 		return policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
-			p.Spec.SnapshotGroupingRules.GroupByLabelValue.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: n}
+			groups := &p.Spec.SnapshotGroupingRules.GroupByLabelValue
+			groups.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: n}
 		})
 	}
 	other := func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" }

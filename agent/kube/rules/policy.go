@@ -88,5 +88,6 @@ func MustRestore(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) bool 
 	if pod.Annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail {
 		return true
 	}
-	return policy != nil && policy.Annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
+	return policy != nil &&
+		policy.Annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
 }

@@ -41,10 +41,12 @@ func policy(name string, edit ...func(*podsnapshotv1.PodSnapshotPolicy)) podsnap
 	p := podsnapshotv1.PodSnapshotPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
 		Spec: podsnapshotv1.PodSnapshotPolicySpec{
-			StorageConfigName:     "store",
-			Selector:              metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-			TriggerConfig:         podsnapshotv1.TriggerConfig{Type: podsnapshotv1.TriggerManual},
-			SnapshotGroupingRules: &podsnapshotv1.SnapshotGroupingRules{GroupByLabelValue: podsnapshotv1.GroupByLabelValue{Labels: []string{hashLabel}}},
+			StorageConfigName: "store",
+			Selector:          metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			TriggerConfig:     podsnapshotv1.TriggerConfig{Type: podsnapshotv1.TriggerManual},
+			SnapshotGroupingRules: &podsnapshotv1.SnapshotGroupingRules{
+				GroupByLabelValue: podsnapshotv1.GroupByLabelValue{Labels: []string{hashLabel}},
+			},
 		},
 	}
 	for _, e := range edit {
@@ -130,7 +132,9 @@ func TestPrepareRefuses(t *testing.T) {
 			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), policies{policy("p")},
 		},
 		"no PodSnapshotPolicy of namespace ns selects pod ns/web: create one whose selector matches the pod's labels": {
-			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.Selector.MatchLabels["app"] = "other" })},
+			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
+				p.Spec.Selector.MatchLabels["app"] = "other"
+			})},
 		},
 		"several PodSnapshotPolicies select pod ns/web: a, b; change their selectors so that one does": {
 			pod(), policies{policy("b"), policy("a")},

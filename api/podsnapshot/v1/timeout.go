@@ -9,7 +9,8 @@ import (
 
 // timeouts is the form of a timeout, with one submatch for the number of each unit. The number of
 // digits is bounded so that no sum overflows a [time.Duration].
-var timeouts = regexp.MustCompile(`^(?:([0-9]{1,2})y)?(?:([0-9]{1,3})mo)?(?:([0-9]{1,4})d)?(?:([0-9]{1,5})h)?(?:([0-9]{1,6})min)?$`)
+var timeouts = regexp.MustCompile(`^(?:([0-9]{1,2})y)?(?:([0-9]{1,3})mo)?(?:([0-9]{1,4})d)?` +
+	`(?:([0-9]{1,5})h)?(?:([0-9]{1,6})min)?$`)
 
 // timeoutUnits are the units of a timeout, longest first.
 var timeoutUnits = [...]time.Duration{365 * 24 * time.Hour, 30 * 24 * time.Hour, 24 * time.Hour, time.Hour, time.Minute}

@@ -86,7 +86,9 @@ func startAgent(t *testing.T, answer func(context.Context, *localv1.AskRestoreRe
 }
 
 // decide is an agent's answer that is always the same.
-func decide(resp *localv1.AskRestoreResponse) func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
+func decide(
+	resp *localv1.AskRestoreResponse,
+) func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 	return func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 		return resp, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/test/bed"
 )
 
 // TestReportedAgain: an agent that cannot pass on that a pod is restored is told again, until it can. So the condition
@@ -87,6 +89,61 @@ func TestStartUnheard(t *testing.T) {
 		t.Error(err)
 	}
 	nothingLeft(t, before)
+}
+
+// TestStartGivenUp ends the request for the start of a restored pod's last container at several instants, as the end of
+// the kubelet does: containerd then kills that container. The kubelet's successor starts it once more if the sandbox is
+// still there, and finds it restored. Never does a container start anew in a pod that is restored.
+func TestStartGivenUp(t *testing.T) {
+	origin := runPod(t, spec("origin", nil))
+	boot, _ := state(t, origin.Container("b"))
+	startAgent(t, decide(restoreFrom(checkpoint(t, origin))))
+	took := givenUp(t, boot, longest)
+	const instants = 12
+	for i := range instants {
+		givenUp(t, boot, took*time.Duration(i)/instants)
+	}
+}
+
+// givenUp gives the start of a pod's last container that much time, and returns what it took. If it has not ended by
+// then, givenUp has the container started once more.
+func givenUp(t *testing.T, boot string, after time.Duration) (took time.Duration) {
+	t.Helper()
+	s := spec("given-up", named)
+	last := s.Containers[1]
+	s.Containers = s.Containers[:1]
+	pod := runPod(t, s)
+	defer removePod(t, pod.ID)
+	ctx, cancel := context.WithTimeout(t.Context(), after)
+	began := time.Now()
+	err := node.StartContainer(ctx, pod, s, last)
+	took = time.Since(began)
+	cancel()
+	if err == nil {
+		return took
+	}
+	err = bed.Until(limited(t), func() error {
+		p, err := client.Get(limited(t), pod.ID)
+		if err != nil || !p.Ready {
+			return err
+		}
+		return node.StartContainer(limited(t), pod, s, last)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := client.Get(limited(t), pod.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("given up after %v; the sandbox lives: %t", after, p.Ready)
+	if !p.Ready {
+		return took
+	}
+	if got, _ := state(t, pod.Containers[len(pod.Containers)-1].ID); got != boot {
+		t.Errorf("given up after %v, the container is %s, it was %s: it has started anew", after, got, boot)
+	}
+	return took
 }
 
 // kill has containerd kill the last container of a pod.

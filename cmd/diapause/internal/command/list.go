@@ -20,8 +20,8 @@ func (t *tool) list() *cobra.Command {
 		Short:   "List the snapshots of this node and of the store",
 		Long: `List the snapshots of this node and of the store, and WHERE each can be restored from: the node,
 with what it has of its own, or any node, from the store. Snapshots that cannot be read are told as
-damaged on standard error, and so is why one is not in the store after an attempt that failed. So is a store that cannot be reached: then the exit code is 1, and the list
-holds what the others have.`,
+damaged on standard error, and so is why one is not in the store after an attempt that failed. So
+is a store that cannot be reached: then the exit code is 1, and the list holds what the others have.`,
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error { return t.runList(ctx, namespace) }),
 	}
