@@ -18,7 +18,7 @@ type Config struct {
 	RunscConfig   string        // the shim's configuration file
 	Arena         int64         // bytes of memory for what is captured inside a pause, for each checkpoint
 	VolumeLimit   int64         // most bytes of the volumes of a pod that lie on the node, in one snapshot
-	CacheSize     int64         // bytes kept on the node for restores: replicated snapshots, and what was read of far stores
+	CacheSize     int64         // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
 	Codec         string        // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
 	Keys          string        // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
 	CaptureTime   time.Duration // after which a capture is given up and the sandbox runs on

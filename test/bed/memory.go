@@ -3,6 +3,7 @@ package bed
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 type Memory struct {
 	Usage int64 // everything
 	Cache int64 // the part of Usage that is page cache of files on disks, which the kernel takes back when it needs it
+	Limit int64 // of Usage; math.MaxInt64, or about that, if there is none
 }
 
 // Held returns what the kernel cannot take back: Usage without Cache.
@@ -20,6 +22,12 @@ func (m Memory) Held() int64 { return m.Usage - m.Cache }
 
 // PodMemory returns what is charged to a pod.
 func (b *Bed) PodMemory(p *Pod) (Memory, error) { return memoryOf(podCgroup(b.CgroupParent, p.UID)) }
+
+// Files with the limit of a cgroup's memory.
+const (
+	limitV1 = "memory.limit_in_bytes"
+	limitV2 = "memory.max"
+)
 
 func podCgroup(parent, uid string) string { return parent + "/pod" + uid }
 
@@ -39,13 +47,12 @@ func memoryTop() (top string, unified bool) {
 
 func memoryOf(path string) (m Memory, err error) {
 	top, unified := memoryTop()
-	usage, cache, shared := "memory.usage_in_bytes", "total_cache", "total_shmem"
+	usage, limit, cache, shared := "memory.usage_in_bytes", limitV1, "total_cache", "total_shmem"
 	if unified {
-		usage, cache, shared = "memory.current", "file", "shmem"
+		usage, limit, cache, shared = "memory.current", limitV2, "file", "shmem"
 	}
-	text, err := os.ReadFile(filepath.Join(top, path, usage))
-	if err == nil {
-		m.Usage, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if m.Usage, err = bytesIn(filepath.Join(top, path, usage)); err == nil {
+		m.Limit, err = bytesIn(filepath.Join(top, path, limit))
 	}
 	if err != nil {
 		return m, fmt.Errorf("bed: memory of cgroup %s: %w", path, err)
@@ -53,6 +60,18 @@ func memoryOf(path string) (m Memory, err error) {
 	stat, err := memoryStat(filepath.Join(top, path, "memory.stat"))
 	m.Cache = stat[cache] - stat[shared]
 	return m, err
+}
+
+// bytesIn reads a file of the kernel that holds a number of bytes, or "max".
+func bytesIn(path string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	if string(text) == "max\n" {
+		return math.MaxInt64, nil
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
 func memoryStat(path string) (map[string]int64, error) {
@@ -80,9 +99,9 @@ func limitMemory(path string, limit int64) error {
 		return fmt.Errorf("bed: %w", err)
 	}
 	top, unified := memoryTop()
-	name := "memory.limit_in_bytes"
+	name := limitV1
 	if unified {
-		name = "memory.max"
+		name = limitV2
 	}
 	if err := os.WriteFile(filepath.Join(top, path, name), fmt.Append(nil, limit), 0); err != nil {
 		return fmt.Errorf("bed: limit memory: %w", err)

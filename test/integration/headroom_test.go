@@ -15,6 +15,7 @@ import (
 
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
 	"diapause.dev/test/workload/answers"
 )
 
@@ -223,4 +224,75 @@ func (n *node) sharedLevel(p *bed.Pod) cgroup.Level {
 	}
 	n.Fatalf("pod %s shares no cgroup: %+v", p.Name, levels)
 	return cgroup.Level{}
+}
+
+// TestRestoreMakesRoom restores pods of two containers under a limit, which is raised while they wait for the second
+// container, and put back: when that has started, even if the agent was killed meanwhile, and when the shim is killed.
+func TestRestoreMakesRoom(t *testing.T) {
+	const limit = 256 << 20
+	n := start(t)
+	serve := []string{"/bin/workload", "serve", "--mib=8"}
+	origin := bed.PodSpec{Name: "pair", Containers: []bed.Container{
+		{Name: "app", Image: images.Workload, Command: serve},
+		{Name: "side", Command: []string{"/bin/sleep", "infinity"}},
+	}}
+	p, err := n.bed.RunPod(n.ctx, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := n.serving(p)
+	n.checkpoint("pair", "--name=saved")
+	for _, name := range []string{"undisturbed", "agent", "shim"} {
+		t.Run(name, func(t *testing.T) {
+			spec := fromSnapshot(name, "default/saved")
+			spec.MemoryLimit, spec.Containers = limit, origin.Containers[:1]
+			pod, err := n.bed.RunPod(n.ctx, spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now := n.podLimit(pod); now <= limit {
+				t.Errorf("limit is %d during the restore", now)
+			}
+			switch name {
+			case "agent":
+				n.agent.Kill()
+				n.startAgent()
+			case "shim":
+				shims, err := bed.Shims(pod.ID)
+				if err != nil || len(shims) == 0 {
+					t.Fatalf("shims %v, %v", shims, err)
+				}
+				for _, shim := range shims {
+					n.signal(shim, syscall.SIGKILL)
+				}
+			}
+			if name != "shim" {
+				if err := n.bed.StartContainer(n.ctx, pod, spec, origin.Containers[1]); err != nil {
+					t.Fatal(err)
+				}
+				if st := n.serving(pod); st.Boot != before.Boot {
+					t.Errorf("it is %+v, the origin was %+v", st, before)
+				}
+			}
+			n.eventually("limit is put back", func() error {
+				if now := n.podLimit(pod); now != limit {
+					return fmt.Errorf("it is %d", now)
+				}
+				return nil
+			})
+			if err := n.bed.RemovePod(n.ctx, pod.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// podLimit is the memory limit of a pod that was made with one.
+func (n *node) podLimit(p *bed.Pod) int64 {
+	n.Helper()
+	m, err := n.bed.PodMemory(p)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return m.Limit
 }
