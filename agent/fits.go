@@ -13,7 +13,7 @@ import (
 // from now on is not counted: if that is too much, the checkpoint fails after the pause.
 func (c *checkpoint) fits() error {
 	if c.o.Scope == snapshot.RootfsOnly {
-		return nil // how much of it is files, the sentry alone knows
+		return c.filesFit()
 	}
 	paths, err := runsc.PageFiles(c.pod.SandboxPID)
 	if err != nil {
@@ -28,6 +28,19 @@ func (c *checkpoint) fits() error {
 		chunks += n
 	}
 	if err := enough(chunks, storage.MaxChunks); err != nil {
+		return fmt.Errorf("pod %s: %w", c.pod, err)
+	}
+	return nil
+}
+
+// filesFit is fits for a snapshot of files alone. Those that the sentry keeps in its memory are not counted, for it alone
+// knows how much they are.
+func (c *checkpoint) filesFit() error {
+	onDisk, err := runsc.FileStoreUsage(c.pod.SandboxPID)
+	if err == nil {
+		err = enough((onDisk+c.volumeSize)/ChunkSize, storage.MaxChunks)
+	}
+	if err != nil {
 		return fmt.Errorf("pod %s: %w", c.pod, err)
 	}
 	return nil

@@ -58,6 +58,24 @@ func PageFiles(pid int) (paths []string, err error) {
 	return paths, nil
 }
 
+// FileStoreUsage returns how many bytes of disk the root file systems of the sandbox whose sentry is process pid take up,
+// as far as they are kept on disk.
+func FileStoreUsage(pid int) (n int64, err error) {
+	paths, err := PageFiles(pid)
+	for _, path := range paths {
+		target, err := os.Readlink(path)
+		if err != nil || !strings.Contains(target, fileStore) {
+			continue // the main memory file, or closed meanwhile
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return 0, fmt.Errorf("disk usage of sandbox process %d: %w", pid, err)
+		}
+		n += st.Blocks * 512
+	}
+	return n, err
+}
+
 // MemoryUsage returns how many bytes are allocated in the main memory file of the sandbox whose
 // sentry is process pid.
 func MemoryUsage(pid int) (int64, error) {

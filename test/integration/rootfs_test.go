@@ -12,6 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
 	"diapause.dev/storage"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
@@ -68,7 +69,14 @@ func TestRootfsOnly(t *testing.T) {
 	want := n.sh(p, "app", look)
 	boot := n.sh(p, "app", "cat /boot")
 
+	onDisk, err := runsc.FileStoreUsage(n.sentry(p))
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := n.checkpoint("--rootfs-only", "origin")
+	if onDisk < s.RawBytes/100*95 || onDisk > 4*s.RawBytes { // the smallest file takes a page
+		t.Errorf("%d bytes were known to be on disk before the checkpoint, it holds %d", onDisk, s.RawBytes)
+	}
 	n.sh(p, "app", "echo later > /work/later") // the origin runs on
 
 	b := n.restore(s.Name, "--name=again")[0]
