@@ -5,14 +5,12 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
-
-	// Registers gVisor's task service, which the extension stands before.
-	_ "gvisor.dev/gvisor/pkg/shim/v1/plugin"
 )
 
-// Register sets the extension of gVisor's shim in this process. It is called once, before the
-// shim runs.
+// Register registers gVisor's task service and the extension that stands before it in this process. It is called once,
+// before the shim runs.
 func Register() {
+	registerService()
 	a := localAgent()
 	extension.NewExtension = func(ctx context.Context, next extension.TaskServiceExt,
 		req *task.CreateTaskRequest,

@@ -19,25 +19,38 @@ func (b *Bed) startContainers(ctx context.Context, pod *Pod, config *cri.PodSand
 	containers []Container,
 ) error {
 	for _, c := range containers {
-		if err := b.startContainer(ctx, pod, config, c); err != nil {
+		if err := b.startContainer(ctx, pod, config, c, 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// StartContainer creates and starts one more container in a pod that RunPod has made of spec, or one of the same name
-// once more. If it fails, what containerd has made of it stays, as if the kubelet had ended.
+// StartContainer creates and starts one more container in a pod that was made of spec, or one of the same name once more.
+// If it fails, what containerd has made of it stays, as if the kubelet had ended.
 func (b *Bed) StartContainer(ctx context.Context, pod *Pod, spec PodSpec, c Container) error {
-	spec.UID = pod.UID
-	spec.Containers = []Container{c}
+	spec.UID, spec.Containers = pod.UID, []Container{c}
 	spec = spec.withDefaults()
-	return b.startContainer(ctx, pod, b.sandboxConfig(spec), spec.Containers[0])
+	now, err := b.Pod(ctx, pod.ID)
+	if err != nil {
+		return err
+	}
+	attempt := uint32(0)
+	for _, x := range now.Containers {
+		if x.Name == c.Name {
+			attempt++
+		}
+	}
+	return b.startContainer(ctx, pod, b.sandboxConfig(spec), spec.Containers[0], attempt)
 }
 
-func (b *Bed) startContainer(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, c Container) error {
+func (b *Bed) startContainer(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, c Container,
+	attempt uint32,
+) error {
+	whole := c.config(pod, config)
+	whole.Metadata.Attempt = attempt
 	r, err := b.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
-		PodSandboxId: pod.ID, Config: c.config(pod, config), SandboxConfig: config,
+		PodSandboxId: pod.ID, Config: whole, SandboxConfig: config,
 	})
 	if err != nil {
 		return fmt.Errorf("bed: create container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
@@ -52,7 +65,7 @@ func (b *Bed) startContainer(ctx context.Context, pod *Pod, config *cri.PodSandb
 
 func (c Container) config(pod *Pod, sandbox *cri.PodSandboxConfig) *cri.ContainerConfig {
 	config := &cri.ContainerConfig{
-		Metadata: &cri.ContainerMetadata{Name: c.Name, Attempt: pod.starts(c.Name)},
+		Metadata: &cri.ContainerMetadata{Name: c.Name},
 		Image:    &cri.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image},
 		Command:  c.Command,
 		LogPath:  filepath.Join(c.Name, "0.log"),

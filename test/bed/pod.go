@@ -71,19 +71,28 @@ func (p *Pod) Container(name string) string {
 	return ""
 }
 
-// starts is how many containers of that name the pod has had.
-func (p *Pod) starts(name string) (n uint32) {
-	for _, c := range p.Containers {
-		if c.Name == name {
-			n++
-		}
-	}
-	return n
-}
-
 // RunPod starts a pod by the calls that a kubelet makes, and returns when its
 // containers have been started. A pod that fails to start is removed.
 func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
+	spec = spec.withDefaults()
+	pod, err := b.RunSandbox(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err = spec.Made(); err == nil {
+		err = b.startContainers(ctx, pod, b.sandboxConfig(spec), spec.Containers)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
+	}
+	if pod.IP, err = b.podIP(ctx, pod.ID); err != nil {
+		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
+	}
+	return pod, nil
+}
+
+// RunSandbox starts a pod without its containers.
+func (b *Bed) RunSandbox(ctx context.Context, spec PodSpec) (*Pod, error) {
 	spec = spec.withDefaults()
 	config := b.sandboxConfig(spec)
 	if err := limitMemory(config.Linux.CgroupParent, spec.MemoryLimit); err != nil {
@@ -93,17 +102,7 @@ func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bed: run pod %s/%s: %w", spec.Namespace, spec.Name, err)
 	}
-	pod := &Pod{ID: r.PodSandboxId, UID: config.Metadata.Uid, Name: spec.Name, Namespace: spec.Namespace}
-	if err = spec.Made(); err == nil {
-		err = b.startContainers(ctx, pod, config, spec.Containers)
-	}
-	if err != nil {
-		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
-	}
-	if pod.IP, err = b.podIP(ctx, pod.ID); err != nil {
-		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
-	}
-	return pod, nil
+	return &Pod{ID: r.PodSandboxId, UID: config.Metadata.Uid, Name: spec.Name, Namespace: spec.Namespace}, nil
 }
 
 // Pod looks up a pod by its id, for instance one that the agent has started.

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cri"
 	"diapause.dev/test/bed"
 )
 
@@ -91,59 +93,99 @@ func TestStartUnheard(t *testing.T) {
 	nothingLeft(t, before)
 }
 
-// TestStartGivenUp ends the request for the start of a restored pod's last container at several instants, as the end of
-// the kubelet does: containerd then kills that container. The kubelet's successor starts it once more if the sandbox is
-// still there, and finds it restored. Never does a container start anew in a pod that is restored.
-func TestStartGivenUp(t *testing.T) {
-	origin := runPod(t, spec("origin", nil))
-	boot, _ := state(t, origin.Container("b"))
-	startAgent(t, decide(restoreFrom(checkpoint(t, origin))))
-	took := givenUp(t, boot, longest)
-	const instants = 12
-	for i := range instants {
-		givenUp(t, boot, took*time.Duration(i)/instants)
+// TestStartCutShort disturbs the start of a restored pod's container at several instants: the request for it ends, as if
+// the kubelet had ended, upon which containerd kills that container; or containerd is killed. Whatever a kubelet does
+// again then, never does a container start anew in a pod that is restored.
+func TestStartCutShort(t *testing.T) {
+	origin := runPod(t, single("origin", nil))
+	boot, _ := state(t, origin.Container("a"))
+	resp := restoreFrom(checkpoint(t, origin))
+	resp.Containers = 1
+	if err := node.RemovePod(limited(t), origin.ID); err != nil {
+		t.Fatal(err)
+	}
+	startAgent(t, decide(resp))
+	took := cutShort(t, boot, 0, nil)
+	const instants = 6
+	for name, how := range map[string]func(t *testing.T, giveUp func()){
+		"request": func(_ *testing.T, giveUp func()) { giveUp() },
+		"containerd": func(t *testing.T, _ func()) {
+			node.Containerd.Kill()
+			if err := node.Containerd.Start(limited(t)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range instants {
+				cutShort(t, boot, took*time.Duration(i)/instants, how)
+			}
+		})
 	}
 }
 
-// givenUp gives the start of a pod's last container that much time, and returns what it took. If it has not ended by
-// then, givenUp has the container started once more.
-func givenUp(t *testing.T, boot string, after time.Duration) (took time.Duration) {
-	t.Helper()
-	s := spec("given-up", named)
-	last := s.Containers[1]
+// single is a pod of one container that counts.
+func single(name string, annotations map[string]string) bed.PodSpec {
+	s := spec(name, annotations)
 	s.Containers = s.Containers[:1]
-	pod := runPod(t, s)
-	defer removePod(t, pod.ID)
-	ctx, cancel := context.WithTimeout(t.Context(), after)
-	began := time.Now()
-	err := node.StartContainer(ctx, pod, s, last)
-	took = time.Since(began)
-	cancel()
-	if err == nil {
-		return took
+	return s
+}
+
+// cutShort disturbs the start of a pod's container after some time, does again what a kubelet would, and returns what
+// the first start took.
+func cutShort(t *testing.T, boot string, after time.Duration, how func(t *testing.T, giveUp func())) time.Duration {
+	t.Helper()
+	s := single("cut-short", named)
+	pod, err := node.RunSandbox(limited(t), s)
+	if err != nil {
+		t.Fatal(err)
 	}
-	err = bed.Until(limited(t), func() error {
-		p, err := client.Get(limited(t), pod.ID)
-		if err != nil || !p.Ready {
-			return err
-		}
-		return node.StartContainer(limited(t), pod, s, last)
+	defer removeAll(t)
+	ctx, giveUp := context.WithCancel(limited(t))
+	defer giveUp()
+	began := time.Now()
+	started := make(chan error, 1)
+	go func() { started <- node.StartContainer(ctx, pod, s, s.Containers[0]) }()
+	if how != nil {
+		time.Sleep(after)
+		how(t, giveUp)
+	}
+	err = <-started
+	took := time.Since(began)
+	t.Logf("disturbed after %v: %v", after, err)
+	var container string
+	err = bed.Until(limited(t), func() (err error) {
+		container, err = startAgain(t, pod, s)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := client.Get(limited(t), pod.ID)
-	if err != nil {
-		t.Fatal(err)
+	if container == "" {
+		return took // the sandbox has ended: the kubelet makes another one, which is restored
 	}
-	t.Logf("given up after %v; the sandbox lives: %t", after, p.Ready)
-	if !p.Ready {
-		return took
-	}
-	if got, _ := state(t, pod.Containers[len(pod.Containers)-1].ID); got != boot {
-		t.Errorf("given up after %v, the container is %s, it was %s: it has started anew", after, got, boot)
+	if got, _ := state(t, container); got != boot {
+		t.Errorf("disturbed after %v, the container is %s, it was %s: it has started anew", after, got, boot)
 	}
 	return took
+}
+
+// startAgain has the container of a pod run, as a kubelet does that does not know what became of it, and returns its id,
+// or "" if the sandbox has ended.
+func startAgain(t *testing.T, pod *bed.Pod, s bed.PodSpec) (id string, err error) {
+	p, err := client.Get(limited(t), pod.ID)
+	if err != nil || !p.Ready {
+		return "", err
+	}
+	for _, x := range p.Containers {
+		if x.State == cri.StateRunning {
+			return x.ID, nil
+		}
+	}
+	if err := node.StartContainer(limited(t), pod, s, s.Containers[0]); err != nil {
+		return "", err
+	}
+	return pod.Containers[len(pod.Containers)-1].ID, nil
 }
 
 // kill has containerd kill the last container of a pod.
@@ -163,6 +205,27 @@ func kill(t *testing.T, sandbox string) {
 	_, err = tasks.NewTasksClient(conn).Kill(ctx,
 		&tasks.KillRequest{ContainerID: p.Container("b"), Signal: uint32(syscall.SIGKILL), All: true})
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEventWhileContainerdIsAway has a shim publish an event while containerd is away. It lives on, unlike gVisor's own,
+// which panics; a start that has just succeeded would be lost with it, and the container start anew.
+func TestEventWhileContainerdIsAway(t *testing.T) {
+	pod := runPod(t, bed.PodSpec{Name: "exits", Containers: []bed.Container{
+		{Name: "a", Command: []string{"/bin/sh", "-c", "sleep 1"}},
+	}})
+	before, err := bed.Shims(pod.Container("a"))
+	if err != nil || len(before) != 1 {
+		t.Fatalf("shims %v, %v", before, err)
+	}
+	node.Containerd.Kill()
+	time.Sleep(4 * time.Second) // the exit is published, and once more
+	after, err := bed.Shims(pod.Container("a"))
+	if err != nil || !slices.Equal(after, before) {
+		t.Errorf("shims %v, %v; they were %v", after, err, before)
+	}
+	if err := node.Containerd.Start(limited(t)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,0 +1,48 @@
+package shim
+
+import (
+	"context"
+
+	"github.com/containerd/containerd/v2/core/events"
+	"github.com/containerd/containerd/v2/pkg/shim"
+	"github.com/containerd/containerd/v2/pkg/shutdown"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/log"
+	"github.com/containerd/plugin"
+	"github.com/containerd/plugin/registry"
+	gvisor "gvisor.dev/gvisor/pkg/shim/v1"
+)
+
+// registerService registers gVisor's task service as gVisor's own package plugin does, but with a publisher of events
+// that does not fail.
+func registerService() {
+	registry.Register(&plugin.Registration{
+		Type:     plugins.TTRPCPlugin,
+		ID:       "task",
+		Requires: []plugin.Type{plugins.EventPlugin, plugins.InternalPlugin},
+		InitFn: func(ic *plugin.InitContext) (any, error) {
+			p, err := ic.GetByID(plugins.EventPlugin, "publisher")
+			if err != nil {
+				return nil, err
+			}
+			s, err := ic.GetByID(plugins.InternalPlugin, "shutdown")
+			if err != nil {
+				return nil, err
+			}
+			return gvisor.NewShimRedirector(ic.Context, patient{p.(shim.Publisher)}, s.(shutdown.Service))
+		},
+	})
+}
+
+// patient publishes events while containerd is away, too. GVisor's shim panics when it cannot publish one, and its
+// container ends with it once containerd is back. Containerd's publisher, which tells of the failure, delivers the event
+// later: it tries five more times, within 15 seconds.
+type patient struct{ shim.Publisher }
+
+// Publish implements events.Publisher. It always succeeds.
+func (p patient) Publish(ctx context.Context, topic string, event events.Event) error {
+	if err := p.Publisher.Publish(ctx, topic, event); err != nil {
+		log.L.WithError(err).Warnf("containerd has not heard of an event yet: %s", topic)
+	}
+	return nil
+}
