@@ -139,9 +139,10 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Start(ctx, r)
 	}
-	defer c.starts.begin(r.ID)()
+	end := c.starts.begin(r.ID)
 	resp, err := c.start(ctx, r, c.begin)
 	if err != nil {
+		c.starts.forget(r.ID)
 		if c.incomplete() || c.unrestored(ctx, r.ID) {
 			err = c.lost(ctx, r.ID, err)
 		}
@@ -149,6 +150,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 		return nil, err
 	}
 	c.began(ctx, r.ID)
+	end()
 	return resp, nil
 }
 

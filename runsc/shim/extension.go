@@ -34,6 +34,7 @@ func extend(ctx context.Context, a agent, next extension.TaskServiceExt, dir str
 	consoles.attend()
 	base := newContainers(a, p, dir, next)
 	if !p.isSandbox {
+		go endForgotten(dir)
 		status, over, err := base.bundle.endedIn(p.container)
 		if over {
 			return newEnded(next, dir, status), nil

@@ -14,7 +14,7 @@ type starts struct {
 	ends map[string]time.Time // by container id; zero: the start is under way
 }
 
-// begin notes a start, until the function that it returns is called, and its end.
+// begin notes a start, and its end when the function that it returns is called. One that fails is to be forgotten.
 func (s *starts) begin(id string) (end func()) {
 	s.set(id, time.Time{})
 	return func() { s.set(id, time.Now()) }
@@ -45,7 +45,7 @@ func (s *starts) recent(id string) bool {
 	return ok && (end.IsZero() || time.Since(end) < hearTime)
 }
 
-// forget notes that a container is deleted.
+// forget notes that a container is deleted, or was not started.
 func (s *starts) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

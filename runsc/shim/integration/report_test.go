@@ -95,7 +95,7 @@ func TestStartUnheard(t *testing.T) {
 
 // TestStartCutShort disturbs the start of a restored pod's container at several instants: the request for it ends, as if
 // the kubelet had ended, upon which containerd kills that container; or containerd is killed. Whatever a kubelet does
-// again then, never does a container start anew in a pod that is restored.
+// again then, never does a container start anew in a pod that is restored, and no process stays.
 func TestStartCutShort(t *testing.T) {
 	origin := runPod(t, single("origin", nil))
 	boot, _ := state(t, origin.Container("a"))
@@ -106,7 +106,7 @@ func TestStartCutShort(t *testing.T) {
 	}
 	startAgent(t, decide(resp))
 	took := cutShort(t, boot, 0, nil)
-	const instants = 6
+	const instants = 10
 	for name, how := range map[string]func(t *testing.T, giveUp func()){
 		"request": func(_ *testing.T, giveUp func()) { giveUp() },
 		"containerd": func(t *testing.T, _ func()) {
@@ -135,11 +135,13 @@ func single(name string, annotations map[string]string) bed.PodSpec {
 // the first start took.
 func cutShort(t *testing.T, boot string, after time.Duration, how func(t *testing.T, giveUp func())) time.Duration {
 	t.Helper()
+	before := processes(t)
 	s := single("cut-short", named)
 	pod, err := node.RunSandbox(limited(t), s)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer nothingLeft(t, before)
 	defer removeAll(t)
 	ctx, giveUp := context.WithCancel(limited(t))
 	defer giveUp()
