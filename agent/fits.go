@@ -33,8 +33,8 @@ func (c *checkpoint) fits() error {
 	return nil
 }
 
-// filesFit is fits for a snapshot of files alone. Those that the sentry keeps in its memory are not counted, for it alone
-// knows how much they are.
+// filesFit is fits for a snapshot of files alone. Those that the sentry keeps in its memory are not counted, for it
+// alone knows how much they are.
 func (c *checkpoint) filesFit() error {
 	onDisk, err := runsc.FileStoreUsage(c.pod.SandboxPID)
 	if err == nil {

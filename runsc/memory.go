@@ -58,8 +58,8 @@ func PageFiles(pid int) (paths []string, err error) {
 	return paths, nil
 }
 
-// FileStoreUsage returns how many bytes of disk the root file systems of the sandbox whose sentry is process pid take up,
-// as far as they are kept on disk.
+// FileStoreUsage returns how many bytes of disk the root file systems of the sandbox whose sentry is process pid take
+// up, as far as they are kept on disk.
 func FileStoreUsage(pid int) (n int64, err error) {
 	paths, err := PageFiles(pid)
 	for _, path := range paths {

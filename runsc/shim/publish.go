@@ -35,8 +35,8 @@ func registerService() {
 }
 
 // patient publishes events while containerd is away, too. GVisor's shim panics when it cannot publish one, and its
-// container ends with it once containerd is back. Containerd's publisher, which tells of the failure, delivers the event
-// later: it tries five more times, within 15 seconds.
+// container ends with it once containerd is back. Containerd's publisher, which tells of the failure, delivers the
+// event later: it tries five more times, within 15 seconds.
 type patient struct{ shim.Publisher }
 
 // Publish implements events.Publisher. It always succeeds.

@@ -26,8 +26,8 @@ func (b *Bed) startContainers(ctx context.Context, pod *Pod, config *cri.PodSand
 	return nil
 }
 
-// StartContainer creates and starts one more container in a pod that was made of spec, or one of the same name once more.
-// If it fails, what containerd has made of it stays, as if the kubelet had ended.
+// StartContainer creates and starts one more container in a pod that was made of spec, or one of the same name once
+// more. If it fails, what containerd has made of it stays, as if the kubelet had ended.
 func (b *Bed) StartContainer(ctx context.Context, pod *Pod, spec PodSpec, c Container) error {
 	spec.UID, spec.Containers = pod.UID, []Container{c}
 	spec = spec.withDefaults()

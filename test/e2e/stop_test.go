@@ -22,8 +22,8 @@ spec:
   triggerConfig: {type: manual, postCheckpoint: stop}
 `
 
-// TestStopFails keeps an agent from stopping a pod after its checkpoint: the directory in which it notes that is a file.
-// The trigger fails, and it and an event name the snapshot, which can be restored; the pod runs on.
+// TestStopFails keeps an agent from stopping a pod after its checkpoint: the directory in which it notes that is a
+// file. The trigger fails, and it and an event name the snapshot, which can be restored; the pod runs on.
 func TestStopFails(t *testing.T) {
 	w := begin(t)
 	w.apply(fmt.Sprintf(stoppingPolicy, w.namespace))

@@ -93,9 +93,9 @@ func TestStartUnheard(t *testing.T) {
 	nothingLeft(t, before)
 }
 
-// TestStartCutShort disturbs the start of a restored pod's container at several instants: the request for it ends, as if
-// the kubelet had ended, upon which containerd kills that container; or containerd is killed. Whatever a kubelet does
-// again then, never does a container start anew in a pod that is restored, and no process stays.
+// TestStartCutShort disturbs the start of a restored pod's container at several instants: the request for it ends, as
+// if the kubelet had ended, upon which containerd kills that container; or containerd is killed. Whatever a kubelet
+// does again then, never does a container start anew in a pod that is restored, and no process stays.
 func TestStartCutShort(t *testing.T) {
 	origin := runPod(t, single("origin", nil))
 	boot, _ := state(t, origin.Container("a"))
@@ -172,8 +172,8 @@ func cutShort(t *testing.T, boot string, after time.Duration, how func(t *testin
 	return took
 }
 
-// startAgain has the container of a pod run, as a kubelet does that does not know what became of it, and returns its id,
-// or "" if the sandbox has ended.
+// startAgain has the container of a pod run, as a kubelet does that does not know what became of it, and returns its
+// id, or "" if the sandbox has ended.
 func startAgain(t *testing.T, pod *bed.Pod, s bed.PodSpec) (id string, err error) {
 	p, err := client.Get(limited(t), pod.ID)
 	if err != nil || !p.Ready {
@@ -211,8 +211,8 @@ func kill(t *testing.T, sandbox string) {
 	}
 }
 
-// TestEventWhileContainerdIsAway has a shim publish an event while containerd is away. It lives on, unlike gVisor's own,
-// which panics; a start that has just succeeded would be lost with it, and the container start anew.
+// TestEventWhileContainerdIsAway has a shim publish an event while containerd is away. It lives on, unlike gVisor's
+// own, which panics; a start that has just succeeded would be lost with it, and the container start anew.
 func TestEventWhileContainerdIsAway(t *testing.T) {
 	pod := runPod(t, bed.PodSpec{Name: "exits", Containers: []bed.Container{
 		{Name: "a", Command: []string{"/bin/sh", "-c", "sleep 1"}},
