@@ -143,6 +143,9 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	resp, err := c.start(ctx, r, c.begin)
 	if err != nil {
 		c.starts.forget(r.ID)
+		if errors.Is(err, errKilled) {
+			announce(r.ID) // whoever has killed it waits for its exit
+		}
 		if c.incomplete() || c.unrestored(ctx, r.ID) {
 			err = c.lost(ctx, r.ID, err)
 		}
@@ -187,8 +190,8 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 		delete(c.starting, r.ID)
 	}()
 	resp, err := f(ctx, r)
-	if err == nil && errors.Is(context.Cause(ctx), errKilled) { // too late for f
-		return nil, errKilled
+	if errors.Is(context.Cause(ctx), errKilled) { // perhaps too late for f
+		return nil, errors.Join(errKilled, err)
 	}
 	return resp, err
 }
@@ -278,6 +281,9 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	if err == nil {
 		c.endings.forget(r.ID)
 		c.starts.forget(r.ID)
+		if errors.Is(err, errKilled) {
+			announce(r.ID) // whoever has killed it waits for its exit
+		}
 		c.forgetTerminal(r.ID)
 	}
 	return resp, err
