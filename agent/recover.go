@@ -99,7 +99,10 @@ func (a *Agent) settleStop(ctx context.Context, r *record) error {
 	}
 	err = a.stop(pod, r, newStopwatch(), a.killPaused(r))
 	if errors.Is(err, lease.ErrRanOut) {
-		err = a.resumeIfPaused(ctx, r.SandboxID) // it has run, or an agent has paused it that knew no leases
+		// It has run, or has ended meanwhile, or an agent has paused it that knew no leases.
+		if err = a.resumeIfPaused(ctx, r.SandboxID); err == nil {
+			err = a.noteEnd(ctx, r)
+		}
 	}
 	if err != nil {
 		return err
@@ -111,7 +114,7 @@ func (a *Agent) settleStop(ctx context.Context, r *record) error {
 func (a *Agent) noteEnd(ctx context.Context, r *record) error {
 	pod, err := a.cri.Get(ctx, r.SandboxID)
 	switch {
-	case errors.Is(err, cri.ErrNotFound), err == nil && !pod.Ready:
+	case errors.Is(err, cri.ErrNotFound), err == nil && !(pod.Ready && pod.Alive()): // containerd hears of its end later
 		r.Stopped = true
 	case err != nil:
 		return err
