@@ -417,8 +417,8 @@ type watchedPod struct {
 	restore *restore
 }
 
-// watch tells of the restore of a pod that is about to be made from the snapshot of that UID. forget
-// ends that.
+// watch follows the restore of a pod that is about to be made from the snapshot of that UID, until
+// forget is called.
 func (rs *restores) watch(pod, uid string) *watchedPod {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

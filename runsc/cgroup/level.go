@@ -17,7 +17,7 @@ import (
 // Unlimited is the limit, in bytes, where there is none.
 const Unlimited = math.MaxInt64
 
-// unlimited1 is the least that cgroup v1 tells of a limit that was never set: the greatest number of
+// unlimited1 is the least that cgroup v1 shows for a limit that was never set: the greatest number of
 // whole pages, whose size differs.
 const unlimited1 = math.MaxInt64 - 1<<20
 

@@ -14,7 +14,7 @@ import (
 	"github.com/containerd/log"
 )
 
-// raisedFile is the file in a sandbox's bundle that tells of limits that are raised. It outlives the shim:
+// raisedFile is the file in a sandbox's bundle that records which limits are raised. It outlives the shim:
 // containerd has whatever is left of the sandbox removed from there, and the limits are put back then.
 const raisedFile = "diapause-raised"
 

@@ -35,7 +35,7 @@ func registerService() {
 }
 
 // patient publishes events while containerd is away, too. GVisor's shim panics when it cannot publish one, and its
-// container ends with it once containerd is back. Containerd's publisher, which tells of the failure, delivers the
+// container ends with it once containerd is back. Containerd's publisher returns the failure and still delivers the
 // event later: it tries five more times, within 15 seconds.
 type patient struct{ shim.Publisher }
 

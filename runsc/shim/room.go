@@ -95,7 +95,7 @@ func (s *sandbox) complete(ctx context.Context) bool {
 	return !s.unrestored(namespaces.WithNamespace(ctx, s.namespace), s.pod.sandbox)
 }
 
-// anonymousBelow reports whether a process has no more memory of its own than that, or is gone.
+// anonymousBelow reports whether a process has at most that much memory of its own, or is gone.
 func anonymousBelow(pid int, bytes int64) bool {
 	now, err := cgroup.Anonymous(pid)
 	return err != nil || now <= bytes

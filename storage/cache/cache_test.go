@@ -313,7 +313,7 @@ func poison(t *testing.T, c *cache.Cache, m *storage.Manifest) {
 	}
 }
 
-// TestRetain: what was read of objects that are no more goes, and nothing else.
+// TestRetain: what was read of objects that no longer exist goes, and nothing else.
 func TestRetain(t *testing.T) {
 	path := t.TempDir()
 	c := open(t, path, 1<<30)
