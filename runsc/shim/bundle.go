@@ -20,8 +20,10 @@ const (
 	// restored rather than started. The shims of the pod's other containers read it: containerd
 	// keeps all bundles of a namespace in one directory.
 	orderFile = "diapause-restore"
-	// startedPrefix begins the names of files in that bundle, one for each container of the pod
-	// that was started in the sandbox that is restored.
+	// triedPrefix begins the names of files in that bundle, one for each container of the pod whose start was tried
+	// before the pod was restored.
+	triedPrefix = "diapause-tried-"
+	// startedPrefix begins the names of those of containers that were started in the sandbox that is restored.
 	startedPrefix = "diapause-started-"
 	// endedPrefix begins the names of those of containers that had ended in the snapshot, and have again.
 	endedPrefix = "diapause-ended-"

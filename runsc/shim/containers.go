@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -42,9 +41,6 @@ const (
 	deletePause   = 50 * time.Millisecond
 )
 
-// leaveAfter is how long a shim goes on whose sandbox was ended, so that it answers before it leaves.
-const leaveAfter = 50 * time.Millisecond
-
 // errKilled is the cause of a start that was given up because its container is to be killed.
 var errKilled = errors.New("the container was killed while it started")
 
@@ -72,17 +68,23 @@ type containers struct {
 	resizes resizes
 
 	mu       sync.Mutex
-	starting map[string]context.CancelCauseFunc // by container id
-	loading  map[string]context.CancelFunc      // likewise; of those whose files are waited for
-	telling  map[string]context.CancelFunc      // likewise; of those with whose start the pod was restored
-	leaving  map[string]bool                    // likewise; of those that are seen out
+	starting map[string]*starting          // by container id
+	loading  map[string]context.CancelFunc // likewise; of those whose files are waited for
+	telling  map[string]context.CancelFunc // likewise; of those with whose start the pod was restored
+	leaving  map[string]bool               // likewise; of those that are seen out
+}
+
+// starting is a start under way.
+type starting struct {
+	cancel context.CancelCauseFunc
+	killed bool // the container was killed meanwhile
 }
 
 func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *containers {
 	b := bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}
 	return &containers{
 		TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
-		starting: make(map[string]context.CancelCauseFunc), leaving: make(map[string]bool),
+		starting: make(map[string]*starting), leaving: make(map[string]bool),
 		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
 	}
 }
@@ -115,6 +117,45 @@ func (c *containers) incomplete() bool {
 	return err != nil || n < o.Containers
 }
 
+// try notes that a container is about to be started in a sandbox that is restored as a whole. It is an error if that
+// was tried before and the pod is not restored: that start was given up, and the sandbox is about to be ended. It may
+// have loaded its memory, so that the container would start anew in it.
+func (c *containers) try(id string) error {
+	if !c.incomplete() {
+		return nil
+	}
+	name := c.pod.container
+	if name == "" {
+		name = id
+	}
+	n, err := c.bundle.note(triedPrefix, name)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("container %s: it was given up as it started before", id)
+	}
+	return err
+}
+
+// abandon ends a container that was created and not started, and reports whether it is one. GVisor's shim knows no end
+// of such a container, and holds its output open: a restarted containerd would wait for either without a limit, and so
+// would a removal. A start that fails is what makes it let go (pkg/shim/v1/proc, createdState); this one does not come
+// to run anything.
+func (c *containers) abandon(id string) bool {
+	if c.bundle.id == "" || id == c.bundle.id || c.starts.known(id) {
+		return false
+	}
+	c.letGo(id)
+	return true
+}
+
+// letGo has gVisor's shim take a container that was not started for ended, see abandon. It does nothing if gVisor has
+// learned that the sandbox is gone, see endForgotten.
+func (c *containers) letGo(id string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := c.TaskServiceExt.Start(ctx, &task.StartRequest{ID: id})
+	log.L.WithError(err).Infof("container %s is not started any more", id)
+}
+
 // discard removes a created container before anybody learns of it.
 func (c *containers) discard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardLimit)
@@ -139,10 +180,8 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Start(ctx, r)
 	}
-	end := c.starts.begin(r.ID)
 	resp, err := c.start(ctx, r, c.begin)
 	if err != nil {
-		c.starts.forget(r.ID)
 		if errors.Is(err, errKilled) {
 			announce(r.ID) // whoever has killed it waits for its exit
 		}
@@ -153,7 +192,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 		return nil, err
 	}
 	c.began(ctx, r.ID)
-	end()
+	c.starts.end(r.ID)
 	return resp, nil
 }
 
@@ -181,19 +220,35 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 ) (*task.StartResponse, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	s := &starting{cancel: cancel}
 	c.mu.Lock()
-	c.starting[r.ID] = cancel
+	c.starting[r.ID] = s
+	c.starts.begin(r.ID)
 	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.starting, r.ID)
-	}()
 	resp, err := f(ctx, r)
-	if errors.Is(context.Cause(ctx), errKilled) { // perhaps too late for f
-		return nil, errors.Join(errKilled, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.killed { // perhaps too late for f
+		resp, err = nil, errors.Join(errKilled, err)
 	}
+	if err != nil {
+		c.starts.forget(r.ID) // before a kill may find that it is no longer under way
+	}
+	delete(c.starting, r.ID)
 	return resp, err
+}
+
+// interrupt has a container's start given up, and reports whether it is under way.
+func (c *containers) interrupt(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.starting[id]
+	if s == nil {
+		return false
+	}
+	s.killed = true
+	s.cancel(errKilled)
+	return true
 }
 
 // Kill sends a signal to a container or to a process in it.
@@ -205,26 +260,17 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	if unix.Signal(r.Signal) == unix.SIGKILL {
 		c.seeOut(ctx, r.ID)
 	}
-	c.mu.Lock()
-	cancel := c.starting[r.ID]
-	if cancel != nil {
-		cancel(errKilled)
-	}
-	c.mu.Unlock()
-	if first && cancel == nil && unix.Signal(r.Signal) == unix.SIGKILL && c.unheard(r.ID) {
+	interrupted := c.interrupt(r.ID)
+	if first && !interrupted && unix.Signal(r.Signal) == unix.SIGKILL && c.unheard(r.ID) {
 		log.L.Warnf("container %s was killed before anyone heard of its start: ending restored sandbox %s", r.ID, c.bundle.id)
 		return &types.Empty{}, c.bundle.kill()
 	}
-	resp, err := c.TaskServiceExt.Kill(ctx, r)
-	if r.ID != c.bundle.id && unix.Signal(r.Signal) == unix.SIGKILL && !c.starts.known(r.ID) {
-		// A restarted containerd waits without a limit for the container's exit and for the end of its output. gVisor's
-		// shim reports no exit of what has not started, and holds its output open.
-		if doomed, err := c.doom(ctx, r.ID); doomed {
-			time.AfterFunc(leaveAfter, func() { os.Exit(1) })
-			return &types.Empty{}, err
-		}
+	if unix.Signal(r.Signal) == unix.SIGKILL && c.abandon(r.ID) {
+		_, err := c.doom(ctx, r.ID)
 		announce(r.ID)
+		return &types.Empty{}, err
 	}
+	resp, err := c.TaskServiceExt.Kill(ctx, r)
 	if err == nil || errdefs.IsNotFound(err) || unix.Signal(r.Signal) != unix.SIGKILL {
 		return resp, err
 	}
@@ -263,6 +309,7 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	if _, err := c.doom(ctx, r.ID); err != nil {
 		return nil, err
 	}
+	c.abandon(r.ID)
 	resp, err := c.TaskServiceExt.Delete(ctx, r)
 	for range deleteRetries {
 		if err == nil || c.status(ctx, r.ID) != tasktypes.Status_STOPPED {
@@ -281,9 +328,6 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	if err == nil {
 		c.endings.forget(r.ID)
 		c.starts.forget(r.ID)
-		if errors.Is(err, errKilled) {
-			announce(r.ID) // whoever has killed it waits for its exit
-		}
 		c.forgetTerminal(r.ID)
 	}
 	return resp, err

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"path/filepath"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
@@ -33,13 +34,16 @@ func extend(ctx context.Context, a agent, next extension.TaskServiceExt, dir str
 	}
 	consoles.attend()
 	base := newContainers(a, p, dir, next)
-	if !p.isSandbox {
-		go endForgotten(dir)
-		status, over, err := base.bundle.endedIn(p.container)
-		if over {
-			return newEnded(next, dir, status), nil
-		}
-		return base, err
+	if p.isSandbox {
+		ofSandbox.Store(true)
+		return newSandbox(ctx, base), nil
 	}
-	return newSandbox(ctx, base), nil
+	status, over, err := base.bundle.endedIn(p.container)
+	if over {
+		return newEnded(next, dir, status), nil
+	}
+	if p.sandbox != "" {
+		go base.endUnstarted(filepath.Base(dir))
+	}
+	return base, err
 }

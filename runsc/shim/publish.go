@@ -14,7 +14,7 @@ import (
 )
 
 // registerService registers gVisor's task service as gVisor's own package plugin does, but with a publisher of events
-// that does not fail.
+// that does not fail, and in a process that does not outlive its container. It runs in the bundle's directory.
 func registerService() {
 	registry.Register(&plugin.Registration{
 		Type:     plugins.TTRPCPlugin,
@@ -29,6 +29,7 @@ func registerService() {
 			if err != nil {
 				return nil, err
 			}
+			go endForgotten(".")
 			return gvisor.NewShimRedirector(ic.Context, patient{p.(shim.Publisher)}, s.(shutdown.Service))
 		},
 	})

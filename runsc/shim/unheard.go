@@ -14,11 +14,11 @@ type starts struct {
 	ends map[string]time.Time // by container id; zero: the start is under way
 }
 
-// begin notes a start, and its end when the function that it returns is called. One that fails is to be forgotten.
-func (s *starts) begin(id string) (end func()) {
-	s.set(id, time.Time{})
-	return func() { s.set(id, time.Now()) }
-}
+// begin notes that a container is being started. A start that fails is to be forgotten.
+func (s *starts) begin(id string) { s.set(id, time.Time{}) }
+
+// end notes that a container has been started.
+func (s *starts) end(id string) { s.set(id, time.Now()) }
 
 func (s *starts) set(id string, end time.Time) {
 	s.mu.Lock()

@@ -199,7 +199,12 @@ func (c *containers) emptyVolumes(o order) {
 
 // begin starts a container that is to have volumes that were put in place.
 func (c *containers) begin(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-	if err := c.settleVolumes(); err != nil {
+	err := c.try(r.ID)
+	if err == nil {
+		err = c.settleVolumes()
+	}
+	if err != nil {
+		c.letGo(r.ID)
 		return nil, err
 	}
 	return c.TaskServiceExt.Start(ctx, r)

@@ -19,7 +19,7 @@ func (b *Bed) startContainers(ctx context.Context, pod *Pod, config *cri.PodSand
 	containers []Container,
 ) error {
 	for _, c := range containers {
-		if err := b.startContainer(ctx, pod, config, c, 0); err != nil {
+		if err := b.startContainer(ctx, pod, config, c); err != nil {
 			return err
 		}
 	}
@@ -29,11 +29,21 @@ func (b *Bed) startContainers(ctx context.Context, pod *Pod, config *cri.PodSand
 // StartContainer creates and starts one more container in a pod that was made of spec, or one of the same name once
 // more. If it fails, what containerd has made of it stays, as if the kubelet had ended.
 func (b *Bed) StartContainer(ctx context.Context, pod *Pod, spec PodSpec, c Container) error {
+	c, err := b.CreateContainer(ctx, pod, spec, c)
+	if err != nil {
+		return err
+	}
+	return b.start(ctx, pod, c)
+}
+
+// CreateContainer creates one more container in a pod that was made of spec, or one of the same name once more, and
+// returns it.
+func (b *Bed) CreateContainer(ctx context.Context, pod *Pod, spec PodSpec, c Container) (Container, error) {
 	spec.UID, spec.Containers = pod.UID, []Container{c}
 	spec = spec.withDefaults()
 	now, err := b.Pod(ctx, pod.ID)
 	if err != nil {
-		return err
+		return Container{}, err
 	}
 	attempt := uint32(0)
 	for _, x := range now.Containers {
@@ -41,22 +51,34 @@ func (b *Bed) StartContainer(ctx context.Context, pod *Pod, spec PodSpec, c Cont
 			attempt++
 		}
 	}
-	return b.startContainer(ctx, pod, b.sandboxConfig(spec), spec.Containers[0], attempt)
+	return b.create(ctx, pod, b.sandboxConfig(spec), spec.Containers[0], attempt)
 }
 
-func (b *Bed) startContainer(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, c Container,
+func (b *Bed) startContainer(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, c Container) error {
+	c, err := b.create(ctx, pod, config, c, 0)
+	if err != nil {
+		return err
+	}
+	return b.start(ctx, pod, c)
+}
+
+func (b *Bed) create(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, c Container,
 	attempt uint32,
-) error {
+) (Container, error) {
 	whole := c.config(pod, config)
 	whole.Metadata.Attempt = attempt
 	r, err := b.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
 		PodSandboxId: pod.ID, Config: whole, SandboxConfig: config,
 	})
 	if err != nil {
-		return fmt.Errorf("bed: create container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
+		return Container{}, fmt.Errorf("bed: create container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
 	}
 	c.ID = r.ContainerId
 	pod.Containers = append(pod.Containers, c)
+	return c, nil
+}
+
+func (b *Bed) start(ctx context.Context, pod *Pod, c Container) error {
 	if _, err := b.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ID}); err != nil {
 		return fmt.Errorf("bed: start container %s of pod %s/%s: %w", c.Name, pod.Namespace, pod.Name, err)
 	}

@@ -175,22 +175,28 @@ func startAgain(t *testing.T, pod *bed.Pod, s bed.PodSpec) (id string, err error
 // kill has containerd kill the last container of a pod.
 func kill(t *testing.T, sandbox string) {
 	t.Helper()
-	conn, err := grpc.NewClient("unix:///run/containerd/containerd.sock",
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
 	p, err := node.Pod(limited(t), sandbox)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := namespaces.WithNamespace(limited(t), "k8s.io")
-	_, err = tasks.NewTasksClient(conn).Kill(ctx,
+	_, err = tasks.NewTasksClient(containerd(t)).Kill(ctx,
 		&tasks.KillRequest{ContainerID: p.Container("b"), Signal: uint32(syscall.SIGKILL), All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// containerd returns a connection to the node's containerd.
+func containerd(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:///run/containerd/containerd.sock",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
 // TestEventWhileContainerdIsAway has a shim publish an event while containerd is away. It lives on, unlike gVisor's
