@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -41,6 +42,10 @@ const (
 	deletePause   = 50 * time.Millisecond
 )
 
+// abandonLimit is how long the removal of a container that was not started may take. Its shim ends then, which has
+// containerd remove it by force.
+const abandonLimit = 5 * time.Second
+
 // errKilled is the cause of a start that was given up because its container is to be killed.
 var errKilled = errors.New("the container was killed while it started")
 
@@ -64,6 +69,7 @@ type containers struct {
 	starts  starts
 
 	restored atomic.Bool // the sandbox is not being restored, or no longer
+	asked    atomic.Bool // to start a container
 
 	resizes resizes
 
@@ -148,7 +154,7 @@ func (c *containers) abandon(id string) bool {
 }
 
 // letGo has gVisor's shim take a container that was not started for ended, see abandon. It does nothing if gVisor has
-// learned that the sandbox is gone, see endForgotten.
+// learned that the sandbox is gone, see abandonLimit.
 func (c *containers) letGo(id string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -221,6 +227,7 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &starting{cancel: cancel}
+	c.asked.Store(true)
 	c.mu.Lock()
 	c.starting[r.ID] = s
 	c.starts.begin(r.ID)
@@ -309,7 +316,12 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	if _, err := c.doom(ctx, r.ID); err != nil {
 		return nil, err
 	}
-	c.abandon(r.ID)
+	if c.abandon(r.ID) {
+		defer time.AfterFunc(abandonLimit, func() {
+			log.L.Errorf("container %s, which was not started, is not let go: its shim ends", r.ID)
+			os.Exit(1)
+		}).Stop()
+	}
 	resp, err := c.TaskServiceExt.Delete(ctx, r)
 	for range deleteRetries {
 		if err == nil || c.status(ctx, r.ID) != tasktypes.Status_STOPPED {

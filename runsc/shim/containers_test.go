@@ -48,6 +48,9 @@ func TestInterruptLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	failing := errors.New("failing")
+	if !c.unstartable() {
+		t.Error("a container whose sandbox is gone may be started")
+	}
 	_, err := c.start(ctx, &task.StartRequest{ID: "a"},
 		func(context.Context, *task.StartRequest) (*task.StartResponse, error) {
 			if !c.interrupt("a") || !c.starts.known("a") {
@@ -60,5 +63,8 @@ func TestInterruptLate(t *testing.T) {
 	}
 	if c.interrupt("a") || c.starts.known("a") {
 		t.Error("a start is known that has failed")
+	}
+	if c.unstartable() {
+		t.Error("a restarted containerd would not learn that the container has ended")
 	}
 }

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"path/filepath"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
@@ -43,7 +42,7 @@ func extend(ctx context.Context, a agent, next extension.TaskServiceExt, dir str
 		return newEnded(next, dir, status), nil
 	}
 	if p.sandbox != "" {
-		go base.endUnstarted(filepath.Base(dir))
+		go base.endUnstarted()
 	}
 	return base, err
 }

@@ -28,17 +28,21 @@ func endForgotten(bundle string) {
 	}
 }
 
-// endUnstarted ends the process once the sandbox of its container is gone that has not been started, and cannot be any
-// more. Containerd takes the container for running until then, if the request that created it was given up in time, and
-// does not remove it; or it asks for its removal, for which gVisor waits without an end (see letGo).
-func (c *containers) endUnstarted(id string) {
+// endUnstarted ends the process once the sandbox of its container is gone that nobody has asked to start. Containerd
+// takes the container for running until then, if the request that created it was given up in time, and does not remove
+// it. One whose start was tried has ended; a restarted containerd takes it for created if it finds it no more, and the
+// kubelet starts no pod again whose containers it takes for that, if its policy is never to restart them.
+func (c *containers) endUnstarted() {
 	for was := false; ; {
 		time.Sleep(watchTime)
-		is := !c.starts.known(id) && c.bundle.gone()
+		is := c.unstartable()
 		if was && is { // if it was only one of the two, containerd may be removing it
-			log.L.Warnf("container %s was not started, and its sandbox %s is gone: its shim ends", id, c.bundle.id)
+			log.L.Warnf("nobody has started the container, and its sandbox %s is gone: its shim ends", c.bundle.id)
 			os.Exit(1)
 		}
 		was = is
 	}
 }
+
+// unstartable reports whether nobody has asked to start the container, and nobody can.
+func (c *containers) unstartable() bool { return !c.asked.Load() && c.bundle.gone() }

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -156,21 +157,26 @@ func removePod(t *testing.T, id string) {
 // state reads a container's identity and number.
 func state(t *testing.T, container string) (boot string, n int) {
 	t.Helper()
+	boot, n, err := readState(t, container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return boot, n
+}
+
+func readState(t *testing.T, container string) (boot string, n int, err error) {
+	t.Helper()
 	ctx := limited(t)
 	for ctx.Err() == nil {
 		out, _, err := node.Exec(ctx, container, "cat", "/tmp/state")
 		if err != nil {
-			t.Fatal(err)
+			return "", 0, err
 		}
 		if f := strings.Fields(out); len(f) == 2 {
 			n, err := strconv.Atoi(f[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return f[0], n
+			return f[0], n, err
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatal("the container shows no state")
-	return "", 0
+	return "", 0, errors.New("the container shows no state")
 }
