@@ -28,10 +28,12 @@ func endForgotten(bundle string) {
 	}
 }
 
-// endUnstarted ends the process once the sandbox of its container is gone that nobody has asked to start. Containerd
-// takes the container for running until then, if the request that created it was given up in time, and does not remove
-// it. One whose start was tried has ended; a restarted containerd takes it for created if it finds it no more, and the
-// kubelet starts no pod again whose containers it takes for that, if its policy is never to restart them.
+// endUnstarted ends the process if its container has not been asked to start, and its sandbox is gone. Containerd takes
+// such a container for running, and does not remove it, if the request that created it was given up in time.
+//
+// If a start was tried, the process stays until containerd knows that the container has ended. A containerd that starts
+// again would call the container created otherwise, and the kubelet would wait for it for ever in a pod that never
+// restarts its containers.
 func (c *containers) endUnstarted() {
 	for was := false; ; {
 		time.Sleep(watchTime)
