@@ -13,6 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/rootsocket"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
@@ -33,19 +37,18 @@ type Agent struct {
 	spool   *storage.Store
 	stores  *stores
 	cache   *lazyCache
-	cluster Cluster        // or nil
-	beside  sync.WaitGroup // what is done beside the answers to shims
-	journal *journal
+	cluster Cluster // or nil
+	journal *journal.Journal
 	metrics *metrics
 	node    *nodeFacts
 
-	captures *captures
-	restores *restores
-	podNames podNames
-	turns    *turns // one checkpoint at a time for each sandbox
-	moving   *turns // one replication at a time for each snapshot
-	debts    *debts
-	lagging  *lagging
+	captures  *captures
+	restores  *restores
+	podNames  podNames
+	turns     *keylock.Locks // one checkpoint at a time for each sandbox
+	moving    *keylock.Locks // one replication at a time for each snapshot
+	unsettled *journal.Unsettled
+	lagging   *lagging
 
 	decisions *decisions
 
@@ -57,8 +60,7 @@ type Agent struct {
 
 	wake chan struct{} // there is something to replicate
 
-	life context.Context // done when the agent is to stop
-	end  context.CancelCauseFunc
+	life *lifetime.Life
 }
 
 // containerdTime bounds the wait for containerd at start.
@@ -68,15 +70,14 @@ const containerdTime = 30 * time.Second
 // state directory, or when containerd does not answer; nothing is open then.
 func New(ctx context.Context, cfg Config) (*Agent, error) {
 	a := &Agent{
-		cfg: cfg, log: cfg.Logger, started: time.Now(),
+		cfg: cfg, log: cfg.Logger, started: time.Now(), life: lifetime.New(ctx),
 		metrics:  newMetrics(),
 		node:     &nodeFacts{config: cfg.RunscConfig},
 		captures: &captures{expected: make(map[string]*expectedCapture)},
-		turns:    newTurns(), moving: newTurns(), debts: newDebts(), decisions: newDecisions(),
+		turns:    keylock.New(), moving: keylock.New(), unsettled: journal.NewUnsettled(), decisions: newDecisions(),
 		lineage: make(map[descent]storage.Key),
 		wake:    make(chan struct{}, 1),
 	}
-	a.life, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.lagging = newLagging(a.metrics)
 	a.restores = newRestores(a)
 	if err := a.open(ctx); err != nil {
@@ -91,9 +92,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	if _, err := a.cfg.codec(""); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
-	if a.journal, err = openJournal(filepath.Join(a.cfg.StateDir, "journal"), a.log); err != nil {
+	if a.journal, err = journal.Open(filepath.Join(a.cfg.StateDir, "journal"), a.log); err != nil {
 		return err
 	}
 	if err := a.uses.open(filepath.Join(a.cfg.StateDir, "uses.json")); err != nil {
@@ -176,8 +177,8 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // Close gives everything back that New opened, the state directory last.
 func (a *Agent) Close() (err error) {
-	a.end(ErrStopping)
-	a.beside.Wait()
+	a.life.End(errkind.ErrStopping)
+	a.life.Wait()
 	if a.cri != nil {
 		err = a.cri.Close()
 	}
@@ -193,35 +194,6 @@ func (a *Agent) Close() (err error) {
 	return err
 }
 
-// bound returns ctx, ended by the end of the agent's life too.
-func (a *Agent) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(a.life, func() { cancel(context.Cause(a.life)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
-// outliving returns a context for what goes on once the RPC that began it has been answered. It has the
-// values of ctx, and ends after d or, if that is earlier, some time after the agent was told to stop.
-func (a *Agent) outliving(ctx context.Context, d, after time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
-	ctx, end := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(a.life, func() {
-		select {
-		case <-time.After(after):
-			end(context.Cause(a.life))
-		case <-ctx.Done():
-		}
-	})
-	return ctx, func() {
-		stop()
-		end(nil)
-		cancel()
-	}
-}
-
 // Bounds of an agent's end: together they are less than the grace period of the DaemonSet's pods.
 const (
 	// stopTime is how long requests under way may take to end after the agent was told to stop; their
@@ -233,7 +205,7 @@ const (
 
 // serveLocal serves the local service until ctx is done.
 func (a *Agent) serveLocal(ctx context.Context, l *rootsocket.Listener) error {
-	defer context.AfterFunc(ctx, func() { a.end(ErrStopping) })()
+	defer context.AfterFunc(ctx, func() { a.life.End(errkind.ErrStopping) })()
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(1 << 20))
 	localv1.RegisterAgentServer(s, &service{Agent: a})
 	localv1.RegisterShimServer(s, &shimService{Agent: a})

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal/journaltest"
 )
 
 // open returns what this process has open below a directory.
@@ -27,7 +30,7 @@ func openBelow(t *testing.T, dir string) (names []string) {
 func newConfig(dir string) Config {
 	return Config{
 		RequestDir: dir + "/requests", StoppedDir: dir + "/stopped", StateDir: dir + "/state",
-		Store: "dir:" + dir + "/state/store", Containerd: dir + "/containerd.sock", CacheSize: 1 << 20, Logger: quiet,
+		Store: "dir:" + dir + "/state/store", Containerd: dir + "/containerd.sock", CacheSize: 1 << 20, Logger: journaltest.Quiet,
 	}
 }
 
@@ -47,7 +50,7 @@ func TestNewFails(t *testing.T) {
 		kind    error
 	}{
 		"containerd": {newConfig(dir), func() error { return nil }, context.Canceled},
-		"codec":      {badCodec, func() error { return nil }, ErrInvalid},
+		"codec":      {badCodec, func() error { return nil }, errkind.ErrInvalid},
 		"spool":      {badSpool, func() error { return os.WriteFile(dir+"/state/spool", nil, 0o600) }, nil},
 	} {
 		if err := errors.Join(os.RemoveAll(dir+"/state/spool"), c.prepare()); err != nil {

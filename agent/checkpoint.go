@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
@@ -44,7 +46,7 @@ type checkpoint struct {
 	*Agent
 	o           CheckpointOptions
 	log         *slog.Logger
-	rec         *record
+	rec         *journal.Record
 	pod         *cri.Pod
 	description Description // what the cluster says of the pod
 	watch       *stopwatch
@@ -126,16 +128,16 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 // enter journals the request before whoever asked hears that it is accepted. If the agent dies while
 // the request waits for its turn, the next one ends it as failed.
 func (c *checkpoint) enter(pod *cri.Pod) error {
-	c.rec = &record{
+	c.rec = &journal.Record{
 		ID: newID(8), UID: newID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
-		Stage: StageAccepted, Created: time.Now(),
+		Stage: journal.StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
 		Completed: c.o.Completed, Scope: c.o.Scope,
 	}
 	if err := c.called(pod.Name); err != nil {
 		return err
 	}
-	if err := c.journal.put(c.rec); err != nil {
+	if err := c.journal.Put(c.rec); err != nil {
 		return err
 	}
 	if c.o.Accepted != nil {
@@ -146,9 +148,9 @@ func (c *checkpoint) enter(pod *cri.Pod) error {
 
 // begin journals what the cluster says of the pod, and tells the cluster of the request.
 func (c *checkpoint) begin() error {
-	was := c.journal.get(c.rec.ID)
+	was := c.journal.Get(c.rec.ID)
 	if was == nil || was.Key != c.rec.Key || was.Store != c.rec.Store || was.Scope != c.rec.Scope {
-		if err := c.journal.put(c.rec); err != nil {
+		if err := c.journal.Put(c.rec); err != nil {
 			return err
 		}
 	}
@@ -159,7 +161,7 @@ func (c *checkpoint) begin() error {
 // refused forgets a request that nothing was done for: its caller gets err, and the snapshot that it
 // names may be that of another request.
 func (c *checkpoint) refused(err error) error {
-	return errors.Join(err, c.journal.drop(c.rec.ID))
+	return errors.Join(err, c.journal.Drop(c.rec.ID))
 }
 
 // called gives the snapshot the name that was asked for. In a cluster one that was not has no name until
@@ -176,7 +178,7 @@ func (c *checkpoint) call(name string) error {
 	c.rec.Key.Name = name
 	c.log = c.log.With("snapshot", c.rec.Key.String())
 	if err := c.rec.Key.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
 	return nil
 }
@@ -184,7 +186,7 @@ func (c *checkpoint) call(name string) error {
 // name gives the snapshot a name if it has none yet.
 func (c *checkpoint) name() error {
 	switch {
-	case c.rec.named():
+	case c.rec.Named():
 		return nil
 	case c.o.Named == nil:
 		return c.call(c.cluster.Name())
@@ -200,10 +202,10 @@ func (c *checkpoint) name() error {
 func (c *checkpoint) turn(ctx context.Context) (release func(), err error) {
 	c.o.Progress("queue", 0, 0)
 	if c.o.sentry == nil {
-		return c.turns.take(ctx, c.rec.SandboxID)
+		return c.turns.Lock(ctx, c.rec.SandboxID)
 	}
-	if release = c.turns.try(c.rec.SandboxID); release == nil {
-		return nil, fmt.Errorf("pod %s: %w: it is being checkpointed", c.rec.Pod, ErrInvalid)
+	if release = c.turns.TryLock(c.rec.SandboxID); release == nil {
+		return nil, fmt.Errorf("pod %s: %w: it is being checkpointed", c.rec.Pod, errkind.ErrInvalid)
 	}
 	return release, nil
 }
@@ -234,7 +236,7 @@ func (c *checkpoint) describe(ctx context.Context) error {
 	if c.cluster == nil {
 		return nil
 	}
-	d, err := c.cluster.Describe(ctx, PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID})
+	d, err := c.cluster.Describe(ctx, snapshot.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID})
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", c.pod, err)
 	}
@@ -246,7 +248,7 @@ func (c *checkpoint) describe(ctx context.Context) error {
 		return nil
 	}
 	if c.o.sentry != nil && d.Scope != snapshot.WholePod {
-		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod, ErrInvalid,
+		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod, errkind.ErrInvalid,
 			d.Scope)
 	}
 	c.o.Scope, c.rec.Scope = d.Scope, d.Scope
@@ -369,21 +371,21 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if err := c.Agent.stop(c.pod, c.rec, c.watch, c.cri.Kill); err != nil {
 		return err
 	}
-	c.note(StageSpooled)
+	c.note(journal.StageSpooled)
 	return nil
 }
 
 // advance journals a stage.
-func (c *checkpoint) advance(s Stage) error {
+func (c *checkpoint) advance(s journal.Stage) error {
 	c.rec.Stage, c.rec.Timeline = s, c.watch.stages
-	err := c.journal.put(c.rec)
+	err := c.journal.Put(c.rec)
 	c.changed(c.rec)
 	return err
 }
 
 // note journals how far the request has come where it goes on all the same: what the journal lacks
 // is made good later.
-func (c *checkpoint) note(s Stage) {
+func (c *checkpoint) note(s journal.Stage) {
 	err := c.advance(s)
 	c.owing = err != nil
 	if err != nil {
@@ -394,18 +396,18 @@ func (c *checkpoint) note(s Stage) {
 // fail journals why the request ended.
 func (c *checkpoint) fail(err error) error {
 	c.log.Error("checkpoint failed", "error", err)
-	if c.rec.Stage == StageSpooled {
+	if c.rec.Stage == journal.StageSpooled {
 		// The snapshot is safe, only the sandbox was not stopped: it is replicated all the same.
 		if !c.owing { // else it may yet be stopped
 			c.rec.RunsOn = err.Error()
-			c.note(StageSpooled)
+			c.note(journal.StageSpooled)
 		}
 		c.wakeReplicator()
 		return fmt.Errorf("snapshot %s was made, but the sandbox was not stopped: %w", c.rec.Key, err)
 	}
 	c.rec.Error = err.Error()
 	if !c.owing { // else the journal keeps what is owed
-		c.note(StageFailed)
+		c.note(journal.StageFailed)
 	}
 	return err
 }
@@ -413,7 +415,7 @@ func (c *checkpoint) fail(err error) error {
 // cleanUp hands on what the request still owes.
 func (c *checkpoint) cleanUp() {
 	if c.owing {
-		c.debts.add(c.rec)
+		c.unsettled.Add(c.rec)
 	}
 }
 
@@ -430,7 +432,7 @@ func (c *checkpoint) closeArena() {
 
 // tellSpooled tells of a snapshot that is safe, be it that its sandbox was not stopped.
 func (c *checkpoint) tellSpooled(life context.Context) {
-	if c.o.Spooled == nil || c.rec.Stage != StageSpooled {
+	if c.o.Spooled == nil || c.rec.Stage != journal.StageSpooled {
 		return
 	}
 	f, err := c.find(life, c.rec.Key)
@@ -448,7 +450,7 @@ func (c *checkpoint) replicated(life context.Context) error {
 		return nil
 	}
 	err := c.replicate(life, c.rec, func(done, total int64) { c.o.Progress("replicate", done, total) })
-	if errors.Is(err, ErrNeverReplicated) {
+	if errors.Is(err, errkind.ErrNeverReplicated) {
 		c.log.Error("a snapshot stays out of the store", "error", err)
 		c.owing = false
 		return fmt.Errorf("snapshot %s: %w", c.rec.Key, err)
@@ -457,7 +459,7 @@ func (c *checkpoint) replicated(life context.Context) error {
 		c.log.Warn("not replicated yet", "error", err)
 		c.wakeReplicator()
 		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is tried again until it succeeds: %w",
-			ErrNotReplicated, c.rec.Key, err)
+			errkind.ErrNotReplicated, c.rec.Key, err)
 	}
 	c.owing = false // the journal has the end of the request
 	return nil

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"diapause.dev/agent/durable"
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -19,33 +19,27 @@ import (
 type Cluster interface {
 	// Choose decides for a pod whose sandbox is being created, AnnotationRestoreFrom included. An error says why a restore
 	// that was wanted is refused; the choice's Fail counts all the same.
-	Choose(ctx context.Context, pod PodRef) (Choice, error)
+	Choose(ctx context.Context, pod snapshot.PodRef) (Choice, error)
 	// Describe returns what a snapshot of a pod carries and where it is stored, through whichever
 	// door it was asked for. An error refuses the checkpoint.
-	Describe(ctx context.Context, pod PodRef) (Description, error)
+	Describe(ctx context.Context, pod snapshot.PodRef) (Description, error)
 	// Name returns a name for a snapshot that is being taken and was given none.
 	Name() string
 	// Restored is told that a pod is restored: all its containers have been started. The runtime hears of the
 	// last only after Restored has returned or ctx is done. After an error it must be told again.
-	Restored(ctx context.Context, pod PodRef, key snapshot.Key) error
+	Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
 	// NotRestored is told why a pod could not be restored.
-	NotRestored(ctx context.Context, pod PodRef, key snapshot.Key, err error)
+	NotRestored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error)
 	// Unsaved is told why a pod was not saved whose own workload had begun that. It must not block.
-	Unsaved(pod PodRef, err error)
+	Unsaved(pod snapshot.PodRef, err error)
 	// Stores returns the locations of the stores that the cluster names.
 	Stores(ctx context.Context) ([]string, error)
 	// Remove deletes what the cluster has of a snapshot, and returns once all that is stored of it is
 	// gone. False: the cluster does not know it.
 	Remove(ctx context.Context, key snapshot.Key) (known bool, err error)
 	// Changed is told of the steps of every request, in order. It must not block.
-	Changed(r Request)
+	Changed(r journal.Request)
 }
-
-// PodRef names a pod as the annotations of its sandbox do.
-type PodRef struct{ Namespace, Name, UID string }
-
-// String returns "namespace/name".
-func (p PodRef) String() string { return p.Namespace + "/" + p.Name }
 
 // Choice is what becomes of a pod whose sandbox is being created.
 type Choice struct {
@@ -75,28 +69,6 @@ type Description struct {
 	Stop bool
 }
 
-// Request is a checkpoint as the agent's journal knows it.
-type Request struct {
-	ID          string
-	SnapshotUID string
-	Key         snapshot.Key
-	Scope       snapshot.Scope
-	Pod         PodRef
-	SandboxID   string
-	Stage       Stage
-	Error       string // why it failed
-	// Stop: the sandbox is to end once its snapshot is spooled. Until Stopped says that it has, or RunsOn why it will
-	// not, that is still to come.
-	Stop    bool
-	Stopped bool
-	RunsOn  string
-	// Waiting is why a snapshot that is spooled is not in its store yet, after an attempt that failed; it is told when the
-	// kind of reason changes. Empty: no attempt has failed since the agent started.
-	Waiting string
-	Store   string // location; empty: the agent's own
-	Created time.Time
-}
-
 // Join makes the agent one of a cluster. It is called before Run, at most once.
 func (a *Agent) Join(c Cluster) { a.cluster = c }
 
@@ -120,23 +92,23 @@ func (a *Agent) mark() error {
 }
 
 // changed tells the cluster of a step. Of a request that never came to have a name there is nothing to tell.
-func (a *Agent) changed(r *record) {
-	if a.cluster != nil && r.named() {
+func (a *Agent) changed(r *journal.Record) {
+	if a.cluster != nil && r.Named() {
 		a.cluster.Changed(a.request(r))
 	}
 }
 
 // Requests returns all checkpoints that the journal remembers and that have a name, oldest first.
-func (a *Agent) Requests() (out []Request, err error) {
-	for _, r := range a.journal.where((*record).named) {
+func (a *Agent) Requests() (out []journal.Request, err error) {
+	for _, r := range a.journal.Where((*journal.Record).Named) {
 		out = append(out, a.request(r))
 	}
 	return out, nil
 }
 
 // request returns a record as others see it.
-func (a *Agent) request(r *record) Request {
-	q := r.request()
+func (a *Agent) request(r *journal.Record) journal.Request {
+	q := r.Request()
 	q.Waiting = a.lagging.reason(r.ID)
 	return q
 }

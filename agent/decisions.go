@@ -72,7 +72,7 @@ func (s *shimService) giveUp(sandbox string, reason error) {
 		s.restores.giveUp(sandbox, reason)
 		return
 	}
-	s.beside.Go(func() {
+	s.life.Go(func() {
 		<-d.made
 		s.restores.giveUp(sandbox, reason)
 	})
@@ -84,8 +84,8 @@ func (s *shimService) AskRestore(ctx context.Context,
 ) (*localv1.AskRestoreResponse, error) {
 	d, isNew := s.decisions.about(req.SandboxId)
 	if isNew {
-		s.beside.Go(func() {
-			ctx, cancel := s.outliving(ctx, decideTime, 0)
+		s.life.Go(func() {
+			ctx, cancel := s.life.Outliving(ctx, decideTime, 0)
 			defer cancel()
 			d.resp = s.decide(ctx, req)
 			close(d.made)

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/lifetime"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -18,14 +19,14 @@ type slow struct {
 	told  bool
 }
 
-func (s *slow) Choose(ctx context.Context, _ PodRef) (Choice, error) {
+func (s *slow) Choose(ctx context.Context, _ snapshot.PodRef) (Choice, error) {
 	close(s.asked)
 	<-ctx.Done()
 	s.cause = context.Cause(ctx)
 	return Choice{Fail: true}, ctx.Err()
 }
 
-func (s *slow) NotRestored(context.Context, PodRef, snapshot.Key, error) { s.told = true }
+func (s *slow) NotRestored(context.Context, snapshot.PodRef, snapshot.Key, error) { s.told = true }
 
 // TestDecisionEndsWithTheAgent: an agent that is to stop does not finish its decisions, and does not
 // have a pod start anew, or fail, for that. The next agent decides.
@@ -33,7 +34,7 @@ func TestDecisionEndsWithTheAgent(t *testing.T) {
 	cluster := &slow{asked: make(chan struct{})}
 	a := newStoring(t, cluster)
 	a.decisions, a.metrics = newDecisions(), newMetrics()
-	a.life, a.end = context.WithCancelCause(t.Context())
+	a.life = lifetime.New(t.Context())
 	s := &shimService{Agent: a}
 	ask := func() localv1.AskRestoreResponse_Decision {
 		t.Helper()
@@ -47,26 +48,9 @@ func TestDecisionEndsWithTheAgent(t *testing.T) {
 		t.Fatalf("decided %v", d)
 	}
 	<-cluster.asked
-	a.end(ErrStopping)
-	a.beside.Wait()
-	if d := ask(); d != localv1.AskRestoreResponse_WAIT || !errors.Is(cluster.cause, ErrStopping) || cluster.told {
+	a.life.End(errkind.ErrStopping)
+	a.life.Wait()
+	if d := ask(); d != localv1.AskRestoreResponse_WAIT || !errors.Is(cluster.cause, errkind.ErrStopping) || cluster.told {
 		t.Errorf("decided %v; it ended because of %v; the cluster was told: %v", d, cluster.cause, cluster.told)
-	}
-}
-
-// TestOutliving: the cluster hears of what has come to pass while the agent ends, but not for long.
-func TestOutliving(t *testing.T) {
-	a := &Agent{}
-	a.life, a.end = context.WithCancelCause(t.Context())
-	rpc, done := context.WithCancel(t.Context())
-	ctx, cancel := a.outliving(rpc, time.Hour, 10*time.Millisecond)
-	defer cancel()
-	if done(); ctx.Err() != nil {
-		t.Error("it ended with the RPC")
-	}
-	a.end(ErrStopping)
-	<-ctx.Done()
-	if !errors.Is(context.Cause(ctx), ErrStopping) {
-		t.Error(context.Cause(ctx))
 	}
 }

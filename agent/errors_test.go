@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/storage"
@@ -23,7 +24,7 @@ func TestToStatus(t *testing.T) {
 		err  error
 		want codes.Code
 	}{
-		{ErrInvalid, codes.InvalidArgument},
+		{errkind.ErrInvalid, codes.InvalidArgument},
 		{storage.ErrInvalidName, codes.InvalidArgument},
 		{cri.ErrAmbiguous, codes.InvalidArgument},
 		{cri.ErrNotFound, codes.NotFound},
@@ -37,18 +38,18 @@ func TestToStatus(t *testing.T) {
 		{&runsc.IncompatibleError{}, codes.FailedPrecondition},
 		{cri.ErrOtherRuntime, codes.FailedPrecondition},
 		{cri.ErrNotRunning, codes.FailedPrecondition},
-		{ErrKubelet, codes.FailedPrecondition},
-		{ErrInUse, codes.FailedPrecondition},
+		{errkind.ErrKubelet, codes.FailedPrecondition},
+		{errkind.ErrInUse, codes.FailedPrecondition},
 		{storage.ErrUnavailable, codes.Unavailable},
-		{ErrStopping, codes.Unavailable},
-		{ErrSandboxExited, codes.Aborted},
-		{ErrCaptureTime, codes.Aborted},
+		{errkind.ErrStopping, codes.Unavailable},
+		{errkind.ErrSandboxExited, codes.Aborted},
+		{errkind.ErrCaptureTime, codes.Aborted},
 		{context.Canceled, codes.Canceled},
 		{context.DeadlineExceeded, codes.DeadlineExceeded},
 		{errors.New("anything"), codes.Internal},
 		// What it means for the caller goes before what was underneath.
-		{fmt.Errorf("%w: %w", ErrNotReplicated, storage.ErrNoSpace), codes.Unavailable},
-		{fmt.Errorf("%w: %w", ErrStopping, context.Canceled), codes.Unavailable},
+		{fmt.Errorf("%w: %w", errkind.ErrNotReplicated, storage.ErrNoSpace), codes.Unavailable},
+		{fmt.Errorf("%w: %w", errkind.ErrStopping, context.Canceled), codes.Unavailable},
 		{errors.Join(errors.New("first"), storage.ErrExists), codes.AlreadyExists},
 	} {
 		wrapped := fmt.Errorf("checkpoint %q: %w", "pod", tt.err)

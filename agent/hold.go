@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/storage"
 )
 
@@ -25,9 +26,9 @@ func (rs *restores) hold(s *sharedReader) {
 	if at == nil {
 		return
 	}
-	rs.beside.Go(func() {
+	rs.life.Go(func() {
 		err := rs.holdAt(at, s.manifest, s.released)
-		if err != nil && !errors.Is(err, ErrStopping) {
+		if err != nil && !errors.Is(err, errkind.ErrStopping) {
 			rs.log.Warn("snapshot not held", "snapshot", s.manifest.Meta.Key.String(), "store", at.Backend().Location(), "error",
 				err)
 		}
@@ -35,7 +36,7 @@ func (rs *restores) hold(s *sharedReader) {
 }
 
 func (rs *restores) holdAt(at *storage.Store, m *storage.Manifest, released <-chan struct{}) error {
-	h, err := within(rs.life, func(ctx context.Context) (*storage.Hold, error) { return at.Hold(ctx, m) })
+	h, err := within(rs.life.Context(), func(ctx context.Context) (*storage.Hold, error) { return at.Hold(ctx, m) })
 	if err != nil {
 		return err
 	}
@@ -43,14 +44,14 @@ func (rs *restores) holdAt(at *storage.Store, m *storage.Manifest, released <-ch
 	defer tick.Stop()
 	for {
 		select {
-		case <-rs.life.Done():
-			return context.Cause(rs.life)
+		case <-rs.life.Context().Done():
+			return context.Cause(rs.life.Context())
 		case <-released:
-			_, err := within(rs.life, func(ctx context.Context) (any, error) { return nil, h.Release(ctx) })
+			_, err := within(rs.life.Context(), func(ctx context.Context) (any, error) { return nil, h.Release(ctx) })
 			return err
 		case <-tick.C:
 		}
-		if _, err := within(rs.life, func(ctx context.Context) (any, error) { return nil, h.Refresh(ctx) }); err != nil {
+		if _, err := within(rs.life.Context(), func(ctx context.Context) (any, error) { return nil, h.Refresh(ctx) }); err != nil {
 			rs.log.Warn("hold not refreshed; it is tried again", "snapshot", m.Meta.Key.String(), "error", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/cache"
@@ -40,7 +41,6 @@ func await(t *testing.T, s *storage.Store, prefix string, want int) {
 // to its end, and its packs go then.
 func TestRemovedWhileLoading(t *testing.T) {
 	a := newStoring(t, nil)
-	a.life = t.Context()
 	k, image := snapshot.Key{Namespace: "n", Name: "s"}, storagetest.SmallImage(1)
 	for _, s := range []func() *storage.Store{
 		func() *storage.Store { return a.spool },
@@ -72,7 +72,7 @@ func TestRemovedWhileLoading(t *testing.T) {
 			rs.releaseLocked(r)
 			rs.mu.Unlock()
 		}
-		a.beside.Wait()
+		a.life.Wait()
 		await(t, at, "n/", 0)
 	}
 }
@@ -81,16 +81,14 @@ func TestRemovedWhileLoading(t *testing.T) {
 // next one begins.
 func TestHoldOutlivesTheAgent(t *testing.T) {
 	a := newStoring(t, nil)
-	life, end := context.WithCancelCause(t.Context())
-	a.life = life
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	storagetest.Write(t, a.spool, k, nil, storagetest.SmallImage(1))
 	if _, err := a.restores.open(t.Context(), readerID{key: k}, ""); err != nil {
 		t.Fatal(err)
 	}
 	await(t, a.spool, "n/claims/", 1)
-	end(ErrStopping)
-	a.beside.Wait()
+	a.life.End(errkind.ErrStopping)
+	a.life.Wait()
 	await(t, a.spool, "n/claims/", 1)
 }
 
@@ -130,7 +128,7 @@ func TestForgetDeleted(t *testing.T) {
 	}
 	a.cache.tidied = time.Time{}
 	a.cluster = &removals{store: "gs://"}
-	if err := a.forgetDeleted(t.Context()); !errors.Is(err, ErrInvalid) || c.Bytes() != want {
+	if err := a.forgetDeleted(t.Context()); !errors.Is(err, errkind.ErrInvalid) || c.Bytes() != want {
 		t.Errorf("with a store that cannot be listed: %v, %d bytes", err, c.Bytes())
 	}
 }

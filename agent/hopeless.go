@@ -5,26 +5,28 @@ import (
 	"errors"
 	"fmt"
 
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
 
 // endIfHopeless ends a request whose replication failed with err, and would again each time, and tells the cluster. The
 // error is then ErrNeverReplicated; otherwise it is err.
-func (a *Agent) endIfHopeless(ctx context.Context, rec *record, err error) error {
+func (a *Agent) endIfHopeless(ctx context.Context, rec *journal.Record, err error) error {
 	why := a.hopeless(ctx, rec.Key, err)
 	if why == "" {
 		return err
 	}
-	rec.Stage, rec.Error = StageFailed, why
-	if err := a.journal.put(rec); err != nil {
+	rec.Stage, rec.Error = journal.StageFailed, why
+	if err := a.journal.Put(rec); err != nil {
 		a.log.Error("the journal could not be written; it is tried again", "request", rec.ID, "error", err)
-		rec.Stage = StageSpooled // the next attempt ends as this one did
+		rec.Stage = journal.StageSpooled // the next attempt ends as this one did
 		return err
 	}
 	a.lagging.ended(rec)
 	a.changed(rec)
-	return fmt.Errorf("%w: %w", ErrNeverReplicated, err)
+	return fmt.Errorf("%w: %w", errkind.ErrNeverReplicated, err)
 }
 
 // hopeless returns why a replication that failed with err would fail again each time; "" if it may succeed.

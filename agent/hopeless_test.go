@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/keylock"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/storagetest"
@@ -18,17 +21,17 @@ import (
 type listener struct {
 	Cluster
 	mu   sync.Mutex
-	told []Request
+	told []journal.Request
 }
 
-func (l *listener) Changed(r Request) {
+func (l *listener) Changed(r journal.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told = append(l.told, r)
 }
 
 // last returns what it was told last of a snapshot.
-func (l *listener) last(k snapshot.Key) (last Request) {
+func (l *listener) last(k snapshot.Key) (last journal.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.told {
@@ -58,11 +61,11 @@ func newReplicating(t *testing.T, keys ...snapshot.Key) (*Agent, *listener) {
 	t.Helper()
 	l := &listener{}
 	a := newStoring(t, l)
-	a.turns, a.debts = newTurns(), newDebts()
+	a.turns, a.unsettled = keylock.New(), journal.NewUnsettled()
 	for i, k := range keys {
-		r := recordOf(i, StageSpooled)
+		r := journaltest.Record(i, journal.StageSpooled)
 		r.Key, r.UID = k, "u-"+k.Name
-		mustPut(t, a.journal, r)
+		journaltest.Put(t, a.journal, r)
 	}
 	return a, l
 }
@@ -126,11 +129,11 @@ func TestReplicationEnds(t *testing.T) {
 			if !a.replicateAll(t.Context()) {
 				t.Error("it is to be tried again")
 			}
-			r := mustRead(t, a.journal)[0]
-			if r.Stage != StageFailed || !strings.Contains(r.Error, c.want) {
+			r := journaltest.Read(t, a.journal, a.cfg.StateDir+"/journal")[0]
+			if r.Stage != journal.StageFailed || !strings.Contains(r.Error, c.want) {
 				t.Errorf("the journal says %s: %q", r.Stage, r.Error)
 			}
-			if told := cluster.last(k); told.Stage != StageFailed || told.Error != r.Error {
+			if told := cluster.last(k); told.Stage != journal.StageFailed || told.Error != r.Error {
 				t.Errorf("the cluster was told %+v", told)
 			}
 			if local, err := a.HasLocal(t.Context(), k); err != nil || local != c.local {
@@ -169,17 +172,17 @@ func TestDamageEndsWithItsLineage(t *testing.T) {
 	a.replicateAll(t.Context())
 	storagetest.Write(t, a.spool, three, child, image)
 	for i, k := range []snapshot.Key{two, three} {
-		r := recordOf(i+1, StageSpooled)
+		r := journaltest.Record(i+1, journal.StageSpooled)
 		r.Key = k
-		mustPut(t, a.journal, r)
+		journaltest.Put(t, a.journal, r)
 	}
 	if !a.replicateAll(t.Context()) {
 		t.Error("something is to be tried again")
 	}
-	if s := cluster.last(two).Stage; s != StageFailed {
+	if s := cluster.last(two).Stage; s != journal.StageFailed {
 		t.Errorf("the child is %s", s)
 	}
-	if r := cluster.last(three); r.Stage != StageReplicated {
+	if r := cluster.last(three); r.Stage != journal.StageReplicated {
 		t.Errorf("the next one is %s: %s", r.Stage, r.Error)
 	}
 }
@@ -192,7 +195,7 @@ func TestDamageThatPasses(t *testing.T) {
 	if why := a.hopeless(t.Context(), k, errors.Join(storage.ErrSource, storage.ErrCorrupt)); why != "" {
 		t.Errorf("it is over: %s", why)
 	}
-	if !a.replicateAll(t.Context()) || cluster.last(k).Stage != StageReplicated {
+	if !a.replicateAll(t.Context()) || cluster.last(k).Stage != journal.StageReplicated {
 		t.Errorf("it is %+v", cluster.last(k))
 	}
 }
@@ -203,11 +206,11 @@ func TestSettleDamaged(t *testing.T) {
 	a, cluster := newReplicating(t, k)
 	storagetest.Write(t, a.spool, k, nil, storagetest.SmallImage(1))
 	flip(t, a.path("n/snapshots/s/manifest"))
-	r := mustRead(t, a.journal)[0]
+	r := journaltest.Read(t, a.journal, a.cfg.StateDir+"/journal")[0]
 	if !a.settle(t.Context(), r) {
 		t.Error("it is tried again")
 	}
-	if told := cluster.last(k); told.Stage != StageFailed || !strings.Contains(told.Error, "manifest") {
+	if told := cluster.last(k); told.Stage != journal.StageFailed || !strings.Contains(told.Error, "manifest") {
 		t.Errorf("the cluster was told %+v", told)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -77,7 +78,7 @@ type lag struct {
 func newLagging(m *metrics) *lagging { return &lagging{metrics: m, all: make(map[string]lag)} }
 
 // failed notes a failed attempt, and reports whether that is news: the first one, or another kind than before.
-func (w *lagging) failed(r *record, err error) (news bool) {
+func (w *lagging) failed(r *journal.Record, err error) (news bool) {
 	now := lag{key: r.Key, uid: r.UID, kind: waitKind(err)}
 	now.reason = fmt.Sprintf("%v: %s", err, advice(now.kind))
 	w.mu.Lock()
@@ -89,7 +90,7 @@ func (w *lagging) failed(r *record, err error) (news bool) {
 }
 
 // ended notes that a request waits no longer.
-func (w *lagging) ended(r *record) {
+func (w *lagging) ended(r *journal.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.all, r.ID)

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
@@ -37,7 +39,7 @@ func TestReplicationDenied(t *testing.T) {
 	}
 	for _, k := range keys {
 		r := cluster.last(k)
-		if r.Stage != StageSpooled || !strings.Contains(r.Waiting, "access denied") || cluster.count(k) != 1 {
+		if r.Stage != journal.StageSpooled || !strings.Contains(r.Waiting, "access denied") || cluster.count(k) != 1 {
 			t.Errorf("the cluster was told %d times, and last %+v", cluster.count(k), r)
 		}
 		f, err := a.find(t.Context(), k)
@@ -54,7 +56,7 @@ func TestReplicationDenied(t *testing.T) {
 		t.Error("something is left")
 	}
 	for _, k := range keys {
-		if r := cluster.last(k); r.Stage != StageReplicated || r.Waiting != "" {
+		if r := cluster.last(k); r.Stage != journal.StageReplicated || r.Waiting != "" {
 			t.Errorf("the cluster was told %+v", r)
 		}
 	}
@@ -76,7 +78,7 @@ func (a *Agent) refuse(t *testing.T, refused func() bool) {
 		}
 		return f
 	})
-	if a.stores.own.store, err = storage.Open(t.Context(), faulty, storage.Options{Logger: quiet}); err != nil {
+	if a.stores.own.store, err = storage.Open(t.Context(), faulty, storage.Options{Logger: journaltest.Quiet}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"diapause.dev/agent/journal"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
 )
@@ -66,6 +67,6 @@ func (c *checkpoint) renew(ctx context.Context) error {
 type killer func(context.Context, *cri.Pod) error
 
 // killPaused is the killer of a sandbox that was paused for a request, and must not have run since.
-func (a *Agent) killPaused(r *record) killer {
+func (a *Agent) killPaused(r *journal.Record) killer {
 	return func(ctx context.Context, pod *cri.Pod) error { return a.cri.KillPaused(ctx, pod, r.ID) }
 }

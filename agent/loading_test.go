@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
@@ -89,10 +90,10 @@ func TestLoadingFailed(t *testing.T) {
 	r := a.mustPrepare(t, "sandbox")
 	waited, err := a.restores.await(t.Context(), "sandbox", func(_, total int64) {
 		if total > 0 {
-			a.restores.reported(r.Request, ErrSandboxExited)
+			a.restores.reported(r.Request, errkind.ErrSandboxExited)
 		}
 	})
-	if !waited || !errors.Is(err, ErrSandboxExited) {
+	if !waited || !errors.Is(err, errkind.ErrSandboxExited) {
 		t.Errorf("waited %v, %v", waited, err)
 	}
 }

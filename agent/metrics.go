@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 )
 
@@ -111,7 +112,7 @@ func (m *metrics) serve(ctx context.Context, addr string) error {
 		return fmt.Errorf("metrics address %q: %w", addr, err)
 	}
 	if !a.IP.IsLoopback() {
-		return fmt.Errorf("metrics address %q: %w: only loopback addresses are served", addr, ErrInvalid)
+		return fmt.Errorf("metrics address %q: %w: only loopback addresses are served", addr, errkind.ErrInvalid)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))

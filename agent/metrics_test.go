@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 )
 
@@ -21,7 +22,7 @@ func TestMetricsAddress(t *testing.T) {
 			t.Errorf("address %q is served", address)
 		}
 	}
-	if err := newMetrics().serve(t.Context(), "0.0.0.0:9"); !errors.Is(err, ErrInvalid) ||
+	if err := newMetrics().serve(t.Context(), "0.0.0.0:9"); !errors.Is(err, errkind.ErrInvalid) ||
 		!strings.Contains(err.Error(), "0.0.0.0:9") {
 		t.Errorf("got %v", err)
 	}
@@ -36,7 +37,7 @@ func TestMetricsServed(t *testing.T) {
 	l.Close()
 	m := newMetrics()
 	m.checkpoint(nil, time.Second, []snapshot.Stage{{Name: "capture", Took: time.Millisecond}})
-	m.checkpoint(ErrStopping, time.Second, nil)
+	m.checkpoint(errkind.ErrStopping, time.Second, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.serve(ctx, address) }()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"diapause.dev/agent/errkind"
 )
 
 // podNames are the names of pods that requests of this agent are about to make. The zero value has none.
@@ -47,13 +49,13 @@ func (a *Agent) claimNames(ctx context.Context, namespace string, names []string
 		full[i] = namespace + "/" + name
 	}
 	if name, ok := a.podNames.take(full); !ok {
-		return nil, fmt.Errorf("pod %s: %w: another request restores it: choose another --name", name, ErrNameTaken)
+		return nil, fmt.Errorf("pod %s: %w: another request restores it: choose another --name", name, errkind.ErrNameTaken)
 	}
 	release = func() { a.podNames.release(full) }
 	pod, err := a.cri.Taken(ctx, full)
 	if err == nil && pod != nil {
 		err = fmt.Errorf("pod %s: %w: it runs already, with id %.13s: choose another --name, or remove it first", pod,
-			ErrNameTaken, pod.ID)
+			errkind.ErrNameTaken, pod.ID)
 	}
 	if err != nil {
 		release()

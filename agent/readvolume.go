@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"diapause.dev/agent/errkind"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/runsc/volume"
 	"diapause.dev/storage"
@@ -33,7 +34,7 @@ func (rs *restores) volumesOf(m *storage.Manifest) (names []string, err error) {
 	for i := range m.Files {
 		name, ok, err := volume.OfPart(m.Files[i].Name)
 		if err != nil {
-			return nil, fmt.Errorf("snapshot %s: %w: %w", m.Meta.Key, ErrInvalid, err)
+			return nil, fmt.Errorf("snapshot %s: %w: %w", m.Meta.Key, errkind.ErrInvalid, err)
 		}
 		if !ok {
 			continue
@@ -57,7 +58,7 @@ func (s *shimService) ReadVolume(req *localv1.ReadVolumeRequest,
 		return toStatus(err)
 	}
 	if !slices.Contains(r.volumes, req.Volume) {
-		return toStatus(fmt.Errorf("%w: snapshot %s has no volume %.80q", ErrInvalid, r.Key, req.Volume))
+		return toStatus(fmt.Errorf("%w: snapshot %s has no volume %.80q", errkind.ErrInvalid, r.Key, req.Volume))
 	}
 	src, part := &source{rs: s.restores, restore: r}, volume.Part(req.Volume)
 	size, err := src.Size(part)
@@ -65,7 +66,7 @@ func (s *shimService) ReadVolume(req *localv1.ReadVolumeRequest,
 		return toStatus(err)
 	}
 	if req.Offset < 0 || req.Offset > size {
-		return toStatus(fmt.Errorf("%w: byte %d of %d", ErrInvalid, req.Offset, size))
+		return toStatus(fmt.Errorf("%w: byte %d of %d", errkind.ErrInvalid, req.Offset, size))
 	}
 	return toStatus(src.send(stream, part, req.Offset, size))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"diapause.dev/agent/journal"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
 	"diapause.dev/storage"
@@ -18,9 +19,9 @@ import (
 // requests that were cut short. It runs before the local service answers. What cannot be settled
 // now is tried again by settleLoop.
 func (a *Agent) recover(ctx context.Context) {
-	for _, r := range a.journal.where(func(r *record) bool { return !r.ended() }) {
+	for _, r := range a.journal.Where(func(r *journal.Record) bool { return !r.Ended() }) {
 		if !a.settle(ctx, r) {
-			a.debts.add(r)
+			a.unsettled.Add(r)
 		}
 	}
 	a.resumeLost(ctx)
@@ -29,7 +30,7 @@ func (a *Agent) recover(ctx context.Context) {
 }
 
 // settle does what a request that is over still asks for, and reports whether that is done.
-func (a *Agent) settle(ctx context.Context, r *record) bool {
+func (a *Agent) settle(ctx context.Context, r *journal.Record) bool {
 	ctx, cancel := context.WithTimeout(ctx, resumeTime)
 	defer cancel()
 	log := a.log.With("request", r.ID, "pod", r.Pod, "snapshot", r.Key.String())
@@ -42,7 +43,7 @@ func (a *Agent) settle(ctx context.Context, r *record) bool {
 	return true
 }
 
-func (a *Agent) settleOne(ctx context.Context, r *record) error {
+func (a *Agent) settleOne(ctx context.Context, r *journal.Record) error {
 	safe, err := a.safe(ctx, r)
 	switch {
 	case err != nil:
@@ -50,22 +51,22 @@ func (a *Agent) settleOne(ctx context.Context, r *record) error {
 	case safe && r.Stop && !r.Stopped:
 		return a.settleStop(ctx, r)
 	case safe:
-		r.Stage = StageSpooled
-		return a.journal.put(r)
+		r.Stage = journal.StageSpooled
+		return a.journal.Put(r)
 	}
-	if r.Stage == StagePaused || r.Stage == StageSpooled && r.Stop && !r.Stopped {
+	if r.Stage == journal.StagePaused || r.Stage == journal.StageSpooled && r.Stop && !r.Stopped {
 		if err := a.unpause(ctx, r.SandboxID, r.ID); err != nil {
 			return err
 		}
 	}
-	r.Stage, r.Error = StageFailed, cmp.Or(r.Error, "the agent ended before the snapshot was complete")
-	return a.journal.put(r)
+	r.Stage, r.Error = journal.StageFailed, cmp.Or(r.Error, "the agent ended before the snapshot was complete")
+	return a.journal.Put(r)
 }
 
 // safe reports whether the snapshot of a request, and not another one of that name, is in the
 // spool. One whose manifest is damaged is not.
-func (a *Agent) safe(ctx context.Context, r *record) (bool, error) {
-	if !r.named() {
+func (a *Agent) safe(ctx context.Context, r *journal.Record) (bool, error) {
+	if !r.Named() {
 		return false, nil
 	}
 	m, err := a.spool.Manifest(ctx, r.Key)
@@ -81,17 +82,17 @@ func (a *Agent) safe(ctx context.Context, r *record) (bool, error) {
 
 // settleStop ends a sandbox whose snapshot is safe if nothing has run in it since, that is, if it
 // is still paused.
-func (a *Agent) settleStop(ctx context.Context, r *record) error {
+func (a *Agent) settleStop(ctx context.Context, r *journal.Record) error {
 	paused, err := a.cri.Paused(ctx, r.SandboxID)
 	if err != nil && !errors.Is(err, cri.ErrNotFound) {
 		return err
 	}
-	r.Stage = StageSpooled
+	r.Stage = journal.StageSpooled
 	if !paused {
 		if err := a.noteEnd(ctx, r); err != nil {
 			return err
 		}
-		return a.journal.put(r)
+		return a.journal.Put(r)
 	}
 	pod, err := a.cri.Get(ctx, r.SandboxID)
 	if err != nil {
@@ -107,11 +108,11 @@ func (a *Agent) settleStop(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	return a.journal.put(r)
+	return a.journal.Put(r)
 }
 
 // noteEnd notes what became of a sandbox that was to be stopped and is not paused.
-func (a *Agent) noteEnd(ctx context.Context, r *record) error {
+func (a *Agent) noteEnd(ctx context.Context, r *journal.Record) error {
 	pod, err := a.cri.Get(ctx, r.SandboxID)
 	switch {
 	case errors.Is(err, cri.ErrNotFound), err == nil && !(pod.Ready && pod.Alive()): // containerd hears of its end later

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"testing"
 
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
@@ -30,14 +34,16 @@ func (r *removals) Stores(context.Context) ([]string, error) { return []string{r
 func newStoring(t *testing.T, cluster Cluster) *Agent {
 	t.Helper()
 	a := &Agent{
-		cfg: Config{StateDir: t.TempDir(), Store: "dir:" + madeStore(t)}, log: quiet, journal: newJournal(t),
-		moving: newTurns(), wake: make(chan struct{}, 1),
+		cfg: Config{StateDir: t.TempDir(), Store: "dir:" + madeStore(t)}, log: journaltest.Quiet,
+		moving: keylock.New(), wake: make(chan struct{}, 1),
 		cache: &lazyCache{}, cluster: cluster,
 	}
-	a.lagging, a.life = newLagging(newMetrics()), t.Context()
+	a.journal = journaltest.Open(t, a.cfg.StateDir+"/journal")
+	a.lagging, a.life = newLagging(newMetrics()), lifetime.New(t.Context())
 	a.stores, a.restores = newStores(a.cfg.Store, a.openStore), newRestores(a)
 	t.Cleanup(func() {
-		a.beside.Wait()
+		a.life.End(errkind.ErrStopping)
+		a.life.Wait()
 		if err := a.stores.close(); err != nil {
 			t.Error(err)
 		}
@@ -77,8 +83,8 @@ func TestRemoveAsksTheCluster(t *testing.T) {
 		err   error
 		there bool // afterwards
 	}{
-		{false, ErrClusterAway, true},
-		{true, ErrElsewhere, true},
+		{false, errkind.ErrClusterAway, true},
+		{true, errkind.ErrElsewhere, true},
 		{true, nil, true}, // the cluster sees to it
 		{false, nil, false},
 	} {

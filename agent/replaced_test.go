@@ -8,6 +8,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -18,7 +19,7 @@ var saved = snapshot.Key{Namespace: "n", Name: "s"}
 func newRestoring(t *testing.T) *Agent {
 	t.Helper()
 	a := newStoring(t, nil)
-	a.life, a.metrics, a.lineage = t.Context(), newMetrics(), make(map[descent]storage.Key)
+	a.metrics, a.lineage = newMetrics(), make(map[descent]storage.Key)
 	a.cfg.RequestDir, a.cfg.RunscConfig = t.TempDir(), filepath.Join(t.TempDir(), "runsc.toml")
 	a.node = &nodeFacts{config: a.cfg.RunscConfig}
 	runsc := filepath.Join(t.TempDir(), "runsc")
@@ -65,7 +66,7 @@ func (r *restore) first(t *testing.T, rs *restores) (string, error) {
 
 func (a *Agent) mustPrepare(t *testing.T, sandbox string) *restore {
 	t.Helper()
-	r, _, err := a.restores.prepare(t.Context(), Choice{Snapshot: saved}, PodRef{Namespace: "n", Name: sandbox}, sandbox,
+	r, _, err := a.restores.prepare(t.Context(), Choice{Snapshot: saved}, snapshot.PodRef{Namespace: "n", Name: sandbox}, sandbox,
 		0)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +102,7 @@ func TestReplacedAfterLoading(t *testing.T) {
 		t.Errorf("the sandbox reads %q, %v", got, err)
 	}
 	a.make(t, "two", "new!", snapshot.RootfsOnly)
-	if got, err := r.first(t, a.restores); !errors.Is(err, ErrReplaced) || !final(err) {
+	if got, err := r.first(t, a.restores); !errors.Is(err, errkind.ErrReplaced) || !final(err) {
 		t.Errorf("the sandbox reads %q, %v", got, err)
 	}
 }
@@ -123,7 +124,7 @@ func TestReplacedWithoutAgent(t *testing.T) {
 		if err == nil {
 			_, err = revived.first(t, a.restores)
 		}
-		if !errors.Is(err, ErrReplaced) {
+		if !errors.Is(err, errkind.ErrReplaced) {
 			t.Errorf("loaded %v: %v", loaded, err)
 		}
 	}
@@ -133,14 +134,14 @@ func TestReplacedWithoutAgent(t *testing.T) {
 func TestReplacedSinceChosen(t *testing.T) {
 	a := newRestoring(t)
 	a.make(t, "two", "new!", snapshot.WholePod)
-	pod := PodRef{Namespace: "n", Name: "p"}
+	pod := snapshot.PodRef{Namespace: "n", Name: "p"}
 	_, _, err := a.restores.prepare(t.Context(), Choice{Snapshot: saved, UID: "one"}, pod, "sandbox", 0)
-	if !errors.Is(err, ErrReplaced) || !errors.Is(err, storage.ErrNotFound) {
+	if !errors.Is(err, errkind.ErrReplaced) || !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("chosen by the cluster: %v", err)
 	}
 	defer a.restores.watch(pod.String(), "one").forget()
 	if _, _, err = a.restores.prepare(t.Context(), Choice{Snapshot: saved}, pod, "sandbox", 0); !errors.Is(err,
-		ErrReplaced) {
+		errkind.ErrReplaced) {
 		t.Errorf("chosen by a request of this node: %v", err)
 	}
 	if _, _, err = a.restores.prepare(t.Context(), Choice{Snapshot: saved, UID: "two"}, pod, "sandbox", 0); err != nil {

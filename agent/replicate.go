@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -19,13 +21,13 @@ const (
 
 // replicate uploads a snapshot from the spool to the store and ends its request. It may be called
 // again after a failure, unless that is ErrNeverReplicated: then the request has ended too.
-func (a *Agent) replicate(ctx context.Context, rec *record, progress func(done, total int64)) error {
-	release, err := a.moving.take(ctx, rec.Key.String())
+func (a *Agent) replicate(ctx context.Context, rec *journal.Record, progress func(done, total int64)) error {
+	release, err := a.moving.Lock(ctx, rec.Key.String())
 	if err != nil {
 		return err
 	}
 	defer release()
-	if now := a.journal.get(rec.ID); now != nil && now.Stage == StageReplicated {
+	if now := a.journal.Get(rec.ID); now != nil && now.Stage == journal.StageReplicated {
 		rec.Stage, rec.Timeline = now.Stage, now.Timeline // somebody else was first
 		return nil
 	}
@@ -34,19 +36,19 @@ func (a *Agent) replicate(ctx context.Context, rec *record, progress func(done, 
 		return err
 	}
 	rec.Timeline = append(rec.Timeline, snapshot.Stage{Name: "replicate", Took: time.Since(started)})
-	rec.Stage = StageReplicated
+	rec.Stage = journal.StageReplicated
 	a.lagging.ended(rec)
-	err = a.journal.put(rec)
+	err = a.journal.Put(rec)
 	a.changed(rec)
 	if err != nil {
 		a.log.Error("the journal could not be written; it is tried again", "request", rec.ID, "error", err)
-		a.debts.add(rec)
+		a.unsettled.Add(rec)
 	}
 	return nil
 }
 
 // copyToStore copies a snapshot from the spool to its store. It tells the cluster why that fails, if that is news.
-func (a *Agent) copyToStore(ctx context.Context, rec *record, progress func(done, total int64)) error {
+func (a *Agent) copyToStore(ctx context.Context, rec *journal.Record, progress func(done, total int64)) error {
 	dst, err := a.stores.get(ctx, rec.Store)
 	if err == nil {
 		err = storage.Replicate(ctx, dst, a.spool, rec.Key, progress)
@@ -54,14 +56,14 @@ func (a *Agent) copyToStore(ctx context.Context, rec *record, progress func(done
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if err = a.endIfHopeless(ctx, rec, err); !errors.Is(err, ErrNeverReplicated) {
+	if err = a.endIfHopeless(ctx, rec, err); !errors.Is(err, errkind.ErrNeverReplicated) {
 		a.waits(rec, err)
 	}
 	return err
 }
 
 // waits notes why a snapshot is not in its store yet, and tells the cluster if that is news.
-func (a *Agent) waits(rec *record, err error) {
+func (a *Agent) waits(rec *journal.Record, err error) {
 	if a.lagging.failed(rec, err) {
 		a.changed(rec)
 	}
@@ -98,7 +100,7 @@ func (a *Agent) replicateLoop(ctx context.Context) error {
 func (a *Agent) replicateAll(ctx context.Context) (done bool) {
 	done = true
 	denied := make(map[string]error) // by location
-	for _, r := range a.journal.where(func(r *record) bool { return r.Stage == StageSpooled }) {
+	for _, r := range a.journal.Where(func(r *journal.Record) bool { return r.Stage == journal.StageSpooled }) {
 		if ctx.Err() != nil {
 			return false
 		}
@@ -111,7 +113,7 @@ func (a *Agent) replicateAll(ctx context.Context) (done bool) {
 		switch {
 		case err == nil:
 			log.Info("replicated")
-		case errors.Is(err, ErrNeverReplicated):
+		case errors.Is(err, errkind.ErrNeverReplicated):
 			log.Error("a snapshot stays out of the store", "error", err)
 		default:
 			done = false
@@ -126,17 +128,17 @@ func (a *Agent) replicateAll(ctx context.Context) (done bool) {
 
 // replicateLeft replicates a snapshot unless its own request is still about to, or owes more than
 // that: then the end of the replication is not that of the request.
-func (a *Agent) replicateLeft(ctx context.Context, r *record) error {
-	release, err := a.turns.take(ctx, r.SandboxID)
+func (a *Agent) replicateLeft(ctx context.Context, r *journal.Record) error {
+	release, err := a.turns.Lock(ctx, r.SandboxID)
 	if err != nil {
 		return err
 	}
 	release()
-	if a.debts.has(r.ID) {
+	if a.unsettled.Has(r.ID) {
 		return nil
 	}
-	now := a.journal.get(r.ID)
-	if now == nil || now.Stage != StageSpooled {
+	now := a.journal.Get(r.ID)
+	if now == nil || now.Stage != journal.StageSpooled {
 		return nil
 	}
 	return a.replicate(ctx, now, func(int64, int64) {})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"diapause.dev/agent/durable"
+	"diapause.dev/agent/errkind"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
@@ -27,16 +28,16 @@ const restoreFile = "restore.json"
 
 // restore is one sandbox being restored.
 type restore struct {
-	Request   string         `json:"request"`
-	Token     string         `json:"token"`
-	Key       snapshot.Key   `json:"key"`
-	UID       string         `json:"uid,omitempty"` // of the snapshot: another one may come to have its key
-	Scope     snapshot.Scope `json:"scope,omitempty"`
-	Store     string         `json:"store,omitempty"` // location; empty: any
-	SandboxID string         `json:"sandboxID"`
-	Loaded    bool           `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
-	Pod       PodRef         `json:"pod"`
-	Limit     int64          `json:"limit,omitempty"` // of the pod's memory, in bytes; 0: not known
+	Request   string          `json:"request"`
+	Token     string          `json:"token"`
+	Key       snapshot.Key    `json:"key"`
+	UID       string          `json:"uid,omitempty"` // of the snapshot: another one may come to have its key
+	Scope     snapshot.Scope  `json:"scope,omitempty"`
+	Store     string          `json:"store,omitempty"` // location; empty: any
+	SandboxID string          `json:"sandboxID"`
+	Loaded    bool            `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
+	Pod       snapshot.PodRef `json:"pod"`
+	Limit     int64           `json:"limit,omitempty"` // of the pod's memory, in bytes; 0: not known
 
 	reader     *sharedReader
 	containers int      // of the snapshot
@@ -79,16 +80,16 @@ func newRestores(a *Agent) *restores {
 // prepare makes everything ready for a sandbox to be restored, and returns the image path that
 // runsc is to be given. It fails if the restore cannot succeed as far as can be known beforehand. limit is that of the
 // pod's memory in bytes; 0: not known.
-func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID string,
+func (rs *restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, sandboxID string,
 	limit int64,
 ) (*restore, string, error) {
 	key := c.Snapshot
 	if err := key.Validate(); err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, "", fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
 	if pod.Namespace != key.Namespace {
 		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q",
-			ErrInvalid, pod.Namespace, key.Namespace)
+			errkind.ErrInvalid, pod.Namespace, key.Namespace)
 	}
 	r := &restore{
 		Request: newID(8), Token: newID(16), Key: key, UID: rs.expected(c, pod), Store: c.Store, SandboxID: sandboxID,
@@ -119,7 +120,7 @@ func (rs *restores) prepare(ctx context.Context, c Choice, pod PodRef, sandboxID
 
 // expected returns the UID of the snapshot that was chosen for a pod, or that the pod was made for;
 // empty: nobody has looked at it yet.
-func (rs *restores) expected(c Choice, pod PodRef) string {
+func (rs *restores) expected(c Choice, pod snapshot.PodRef) string {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if w := rs.watched[pod.String()]; w != nil && c.UID == "" {
@@ -216,7 +217,7 @@ func (rs *restores) remember(r *restore) error {
 
 // source returns the restore that a sidecar belongs to.
 func (rs *restores) source(o sidecar.Options) (gofer.Source, error) {
-	r, err := rs.find(rs.life, o.Request)
+	r, err := rs.find(rs.life.Context(), o.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +316,7 @@ func localName(request string) bool {
 // recall reads what an earlier agent wrote down of a restore.
 func (rs *restores) recall(request string) (*restore, error) {
 	if !localName(request) {
-		return nil, fmt.Errorf("%w: request %.40q", ErrInvalid, request)
+		return nil, fmt.Errorf("%w: request %.40q", errkind.ErrInvalid, request)
 	}
 	b, err := os.ReadFile(filepath.Join(rs.cfg.RequestDir, request, restoreFile))
 	if err != nil {
@@ -356,7 +357,7 @@ func (rs *restores) abandon(request string) {
 	r := rs.all[request]
 	rs.mu.Unlock()
 	if r != nil {
-		rs.finish(r, fmt.Errorf("restore of %s: %w", r.Key, ErrSandboxExited))
+		rs.finish(r, fmt.Errorf("restore of %s: %w", r.Key, errkind.ErrSandboxExited))
 	}
 }
 
@@ -589,7 +590,7 @@ func (rs *restores) look(ctx context.Context, id readerID, location string) (hel
 func (id readerID) of(ctx context.Context, s *storage.Store) (*storage.Manifest, error) {
 	m, err := s.Manifest(ctx, id.key)
 	if err == nil && id.uid != "" && m.Meta.UID != id.uid {
-		return nil, fmt.Errorf("%w: %w", ErrReplaced, storage.ErrNotFound)
+		return nil, fmt.Errorf("%w: %w", errkind.ErrReplaced, storage.ErrNotFound)
 	}
 	return m, err
 }
@@ -611,7 +612,7 @@ func notOnNode(k snapshot.Key, errs []error) error {
 		}
 	}
 	for _, err := range errs {
-		if errors.Is(err, ErrReplaced) {
+		if errors.Is(err, errkind.ErrReplaced) {
 			return fmt.Errorf("snapshot %s: %w", k, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 )
@@ -89,16 +90,16 @@ func (o *RestoreOptions) names() []string {
 
 func (o *RestoreOptions) check() error {
 	if err := o.Key.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
 	if o.Count == 0 {
 		o.Count = 1
 	}
 	if o.Count < 0 || o.Count > maxCount {
-		return fmt.Errorf("%w: count %d: want 1 to %d", ErrInvalid, o.Count, maxCount)
+		return fmt.Errorf("%w: count %d: want 1 to %d", errkind.ErrInvalid, o.Count, maxCount)
 	}
 	if o.Name != "" && !snapshot.ValidName(o.Name) {
-		return fmt.Errorf("%w: pod name %.80q: want at most 253 of a-z, 0-9, '-' and '.'", ErrInvalid, o.Name)
+		return fmt.Errorf("%w: pod name %.80q: want at most 253 of a-z, 0-9, '-' and '.'", errkind.ErrInvalid, o.Name)
 	}
 	return nil
 }
@@ -106,7 +107,7 @@ func (o *RestoreOptions) check() error {
 func kubeletError(pid int, k snapshot.Key) error {
 	return fmt.Errorf("%w (process %d) and would remove a pod that the API server does not know: create a Pod with the "+
 		"annotation %s: %q instead",
-		ErrKubelet, pid, AnnotationRestoreFrom, k)
+		errkind.ErrKubelet, pid, AnnotationRestoreFrom, k)
 }
 
 // restorePod starts one pod and waits until it has all its memory.

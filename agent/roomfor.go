@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 )
 
@@ -18,5 +19,5 @@ func roomFor(meta *snapshot.Meta, limit int64) error {
 		return nil
 	}
 	return fmt.Errorf("restore %s: snapshot needs %d MiB, the pod's memory limit is %d MiB: %w",
-		meta.Key, need>>20, limit>>20, ErrMemoryLimit)
+		meta.Key, need>>20, limit>>20, errkind.ErrMemoryLimit)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 )
 
@@ -22,7 +23,7 @@ func TestRoomFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			meta := &snapshot.Meta{Key: snapshot.Key{Namespace: "default", Name: "counter"}, Memory: c.memory}
-			if err := roomFor(meta, c.limit); errors.Is(err, ErrMemoryLimit) != c.refused {
+			if err := roomFor(meta, c.limit); errors.Is(err, errkind.ErrMemoryLimit) != c.refused {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -18,7 +18,7 @@ var errEnded = errors.New("the restore has ended")
 // loaded takes the shim's word that all containers of a sandbox have all their files. The snapshot
 // is let go: it may be removed.
 func (rs *restores) loaded(request string) error {
-	r, err := rs.find(rs.life, request)
+	r, err := rs.find(rs.life.Context(), request)
 	if err != nil {
 		return err
 	}
@@ -71,9 +71,9 @@ func (rs *restores) spoilt(r *restore, cause error) {
 	}
 	log := rs.log.With("request", r.Request, "pod", r.Pod.String(), "snapshot", r.Key.String())
 	log.Error("sandbox is ended: its files cannot be had", "error", cause)
-	rs.tell(rs.life, r.Pod, r.Key, cause)
-	rs.beside.Go(func() {
-		ctx, cancel := context.WithTimeout(rs.life, resumeTime) // it asks the next agent too
+	rs.tell(rs.life.Context(), r.Pod, r.Key, cause)
+	rs.life.Go(func() {
+		ctx, cancel := context.WithTimeout(rs.life.Context(), resumeTime) // it asks the next agent too
 		defer cancel()
 		pod, err := rs.cri.Get(ctx, r.SandboxID)
 		if err == nil {

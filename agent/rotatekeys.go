@@ -16,7 +16,7 @@ func (s *service) RotateKeys(req *localv1.RotateKeysRequest,
 	if s.cfg.Keys == "" {
 		return toStatus(fmt.Errorf("%w: this agent has no keys, see its flag --encryption-keys", storage.ErrKey))
 	}
-	ctx, cancel := s.bound(stream.Context())
+	ctx, cancel := s.life.Bound(stream.Context())
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()

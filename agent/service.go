@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"diapause.dev/agent/errkind"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
@@ -25,7 +26,7 @@ type service struct {
 func (s *service) Checkpoint(req *localv1.CheckpointRequest,
 	stream grpc.ServerStreamingServer[localv1.CheckpointEvent],
 ) error {
-	ctx, cancel := s.bound(stream.Context())
+	ctx, cancel := s.life.Bound(stream.Context())
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()
@@ -33,7 +34,7 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest,
 	if req.RootfsOnly {
 		scope = snapshot.RootfsOnly
 	}
-	f, err := s.Agent.Checkpoint(ctx, s.life, CheckpointOptions{
+	f, err := s.Agent.Checkpoint(ctx, s.life.Context(), CheckpointOptions{
 		Scope:  scope,
 		Target: req.Target, Name: req.Name, Stop: req.After == localv1.AfterMode_AFTER_MODE_STOP,
 		NoWait: req.NoWaitReplicated,
@@ -58,7 +59,7 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest,
 
 // Restore implements localv1.AgentServer.
 func (s *service) Restore(req *localv1.RestoreRequest, stream grpc.ServerStreamingServer[localv1.RestoreEvent]) error {
-	ctx, cancel := s.bound(stream.Context())
+	ctx, cancel := s.life.Bound(stream.Context())
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()
@@ -114,7 +115,7 @@ func (s *service) Remove(ctx context.Context, req *localv1.RemoveRequest) (*loca
 
 // Verify implements localv1.AgentServer.
 func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreamingServer[localv1.VerifyEvent]) error {
-	ctx, cancel := s.bound(stream.Context())
+	ctx, cancel := s.life.Bound(stream.Context())
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()
@@ -123,7 +124,7 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 		Subset:   storage.Subset{Part: int(req.Part), Of: int(req.Parts)},
 	}
 	if err := options.Subset.Validate(); err != nil {
-		return toStatus(fmt.Errorf("%w: %w", ErrInvalid, err))
+		return toStatus(fmt.Errorf("%w: %w", errkind.ErrInvalid, err))
 	}
 	keys, damaged, err := s.toVerify(ctx, req)
 	if err != nil {
@@ -173,7 +174,7 @@ const maxSwept = 10_000
 
 // Sweep implements localv1.AgentServer.
 func (s *service) Sweep(req *localv1.SweepRequest, stream grpc.ServerStreamingServer[localv1.SweepEvent]) error {
-	ctx, cancel := s.bound(stream.Context())
+	ctx, cancel := s.life.Bound(stream.Context())
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()

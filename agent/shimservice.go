@@ -72,8 +72,8 @@ func (r *restore) answer(dir string, choice Choice) *localv1.AskRestoreResponse 
 	return resp
 }
 
-func podRef(annotations map[string]string) PodRef {
-	return PodRef{
+func podRef(annotations map[string]string) snapshot.PodRef {
+	return snapshot.PodRef{
 		Namespace: annotations[annotationSandboxNamespace], Name: annotations[annotationSandboxName],
 		UID: annotations[annotationSandboxUID],
 	}
@@ -81,7 +81,7 @@ func podRef(annotations map[string]string) PodRef {
 
 // choose decides what becomes of a pod: where there is a cluster, it decides, or else the pod's own
 // annotation.
-func (s *shimService) choose(ctx context.Context, pod PodRef, annotations map[string]string) (Choice, error) {
+func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, annotations map[string]string) (Choice, error) {
 	if from := annotations[AnnotationRestoreFrom]; from != "" && s.cluster == nil {
 		return Choice{
 			Snapshot: parseKey(from, pod.Namespace),
@@ -100,12 +100,12 @@ func (s *shimService) choose(ctx context.Context, pod PodRef, annotations map[st
 const tellTime = 10 * time.Second
 
 // tell tells the cluster how a restore failed, without keeping the caller waiting.
-func (a *Agent) tell(ctx context.Context, pod PodRef, key snapshot.Key, err error) {
+func (a *Agent) tell(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error) {
 	if a.cluster == nil {
 		return
 	}
-	a.beside.Go(func() {
-		ctx, cancel := a.outliving(ctx, tellTime, lastWords)
+	a.life.Go(func() {
+		ctx, cancel := a.life.Outliving(ctx, tellTime, lastWords)
 		defer cancel()
 		a.cluster.NotRestored(ctx, pod, key, err)
 	})

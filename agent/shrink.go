@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"diapause.dev/agent/journal"
 	"diapause.dev/storage"
 )
 
@@ -90,7 +91,7 @@ func (a *Agent) readKept(ctx context.Context, e storage.Entry) kept {
 // does not wait for whoever is replicating or removing it. Meanwhile nobody can remove it and make
 // another one of its name: what is removed is the very snapshot that was looked at.
 func (a *Agent) evict(ctx context.Context, k kept) (bool, error) {
-	release := a.moving.try(k.entry.Key.String())
+	release := a.moving.TryLock(k.entry.Key.String())
 	if release == nil {
 		return false, nil
 	}
@@ -111,9 +112,9 @@ func (a *Agent) evict(ctx context.Context, k kept) (bool, error) {
 // elsewhere reports whether a store has a snapshot of the spool, and not another one of its name. The
 // journal knows it of recent ones; of the others the stores are asked.
 func (a *Agent) elsewhere(ctx context.Context, m *storage.Manifest) (bool, error) {
-	for _, r := range a.journal.where(func(r *record) bool { return r.UID == m.Meta.UID }) {
-		if r.Stage == StageReplicated || !r.ended() {
-			return r.ended(), nil
+	for _, r := range a.journal.Where(func(r *journal.Record) bool { return r.UID == m.Meta.UID }) {
+		if r.Stage == journal.StageReplicated || !r.Ended() {
+			return r.Ended(), nil
 		}
 	}
 	stores, away := a.openStores(ctx)

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/keylock"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/storagetest"
@@ -29,9 +32,9 @@ func putData(t *testing.T, s *storage.Store, name, uid string) {
 // replicated journals a snapshot that was replicated.
 func replicated(t *testing.T, a *Agent, i int, name, uid string) {
 	t.Helper()
-	r := recordOf(i, StageReplicated)
+	r := journaltest.Record(i, journal.StageReplicated)
 	r.Key, r.UID = snapshot.Key{Namespace: "n", Name: name}, uid
-	mustPut(t, a.journal, r)
+	journaltest.Put(t, a.journal, r)
 }
 
 func wantSpool(t *testing.T, a *Agent, want ...string) {
@@ -62,9 +65,9 @@ func shrink(t *testing.T, a *Agent, size int64) {
 func TestShrinkKeepsANewSnapshotOfAnOldName(t *testing.T) {
 	a := newStoring(t, nil)
 	replicated(t, a, 1, "x", "old")
-	fresh := recordOf(2, StageSpooled)
+	fresh := journaltest.Record(2, journal.StageSpooled)
 	fresh.Key, fresh.UID = snapshot.Key{Namespace: "n", Name: "x"}, "new"
-	mustPut(t, a.journal, fresh)
+	journaltest.Put(t, a.journal, fresh)
 	putData(t, a.spool, "x", "new")
 	shrink(t, a, 0)
 	wantSpool(t, a, "x")
@@ -90,7 +93,7 @@ func TestShrinkGoesByUse(t *testing.T) {
 	shrink(t, a, 2000)
 	wantSpool(t, a, "a", "c")
 	again := &Agent{
-		log: quiet, life: a.life, journal: a.journal, moving: newTurns(), spool: a.spool, stores: a.stores,
+		log: journaltest.Quiet, life: a.life, journal: a.journal, moving: keylock.New(), spool: a.spool, stores: a.stores,
 		cache: &lazyCache{},
 	}
 	again.restores = newRestores(again)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -43,7 +44,7 @@ func (a *Agent) findWith(ctx context.Context, k snapshot.Key, far []*storage.Sto
 	if err != nil {
 		return nil, err
 	}
-	f.remember(a.journal.timeline(f.Manifest.Meta.UID))
+	f.remember(a.journal.Timeline(f.Manifest.Meta.UID))
 	return f, nil
 }
 
@@ -149,7 +150,7 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 	sorted := slices.SortedFunc(maps.Keys(keys), func(x, y snapshot.Key) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
-	timelines := a.journal.timelines()
+	timelines := a.journal.Timelines()
 	for _, k := range sorted {
 		f, err := a.findIn(ctx, k, far, nil)
 		switch {
@@ -169,18 +170,18 @@ func (a *Agent) list(ctx context.Context, namespace string) (found []*Found, dam
 // it. Packs that it alone used go with it.
 func (a *Agent) remove(ctx context.Context, k snapshot.Key) error {
 	if err := k.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
 	if a.restores.using(k) {
 		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k,
-			ErrInUse)
+			errkind.ErrInUse)
 	}
 	if a.cluster != nil {
 		if known, err := a.cluster.Remove(ctx, k); known || err != nil {
 			return err
 		}
 	}
-	release, err := a.moving.take(ctx, k.String())
+	release, err := a.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string
 // to, and from the spool. One that is in neither is no error. It waits for a replication under way. An empty UID is
 // that of whichever snapshot has the key.
 func (a *Agent) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
-	release, err := a.moving.take(ctx, k.String())
+	release, err := a.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err
 	}
@@ -252,9 +253,9 @@ func (a *Agent) Forget(ctx context.Context, k snapshot.Key, uid string) error {
 		return err
 	}
 	if a.restores.using(k) {
-		return fmt.Errorf("forget snapshot %s: %w", k, ErrInUse)
+		return fmt.Errorf("forget snapshot %s: %w", k, errkind.ErrInUse)
 	}
-	release, err := a.moving.take(ctx, k.String())
+	release, err := a.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err
 	}

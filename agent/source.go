@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/storage"
@@ -19,7 +20,7 @@ type source struct {
 
 // Size implements gofer.Source.
 func (s *source) Size(file string) (int64, error) {
-	ctx, cancel := context.WithTimeout(s.rs.life, reviveTime)
+	ctx, cancel := context.WithTimeout(s.rs.life.Context(), reviveTime)
 	defer cancel()
 	r, release, err := s.rs.borrow(ctx, s.restore)
 	if err != nil {
@@ -123,7 +124,7 @@ func (r *restore) gone() error {
 	if r.Limit > 0 {
 		limit = fmt.Sprintf(", under a memory limit of %d MiB: if it was killed for that, raise the limit", r.Limit>>20)
 	}
-	return fmt.Errorf("restore of %s: %w before it had all its memory%s", r.Key, ErrSandboxExited, limit)
+	return fmt.Errorf("restore of %s: %w before it had all its memory%s", r.Key, errkind.ErrSandboxExited, limit)
 }
 
 // add counts bytes handed to the sandbox.

@@ -7,6 +7,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 
+	"diapause.dev/agent/journal"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/storage"
 )
@@ -41,7 +42,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	c.o.Progress("spool", total, total)
 	c.watch.lap("spool")
 	c.setLineage(c.pod.ID, c.o.Scope, c.rec.Key)
-	c.note(StageSpooled)
+	c.note(journal.StageSpooled)
 	return nil
 }
 

@@ -141,7 +141,7 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 // underWay says what is being done to a sandbox.
 func (s *service) underWay(sandbox string) string {
 	done, total, loading := s.restores.loading(sandbox)
-	waiting := s.turns.taken(sandbox)
+	waiting := s.turns.Locked(sandbox)
 	switch {
 	case loading && waiting:
 		return fmt.Sprintf("load before checkpoint: %d of %d MiB", done>>20, total>>20)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"diapause.dev/agent/durable"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
 	"diapause.dev/cri"
 )
 
@@ -22,7 +24,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if paused, err := c.cri.Paused(life, c.pod.ID); err != nil || paused {
 		return errors.Join(err, notPaused(c.pod, paused))
 	}
-	if err := c.advance(StagePaused); err != nil {
+	if err := c.advance(journal.StagePaused); err != nil {
 		return err
 	}
 	defer func() {
@@ -51,7 +53,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if err := c.Agent.stop(c.pod, c.rec, c.watch, c.killPaused(c.rec)); err != nil {
 		return err
 	}
-	c.note(StageSpooled)
+	c.note(journal.StageSpooled)
 	return nil
 }
 
@@ -60,7 +62,7 @@ func notPaused(pod *cri.Pod, paused bool) error {
 	if !paused {
 		return nil
 	}
-	return fmt.Errorf("pod %s: %w: it is paused, and not by the agent: resume it first", pod, ErrInvalid)
+	return fmt.Errorf("pod %s: %w: it is paused, and not by the agent: resume it first", pod, errkind.ErrInvalid)
 }
 
 // resume undoes a pause. A sandbox that is gone, or was not paused, needs none.
@@ -92,7 +94,7 @@ func (a *Agent) resumeIfPaused(ctx context.Context, id string) error {
 
 // exitStatus is what the marker says of the exit status of containers; nothing means that of a
 // process ended by SIGKILL.
-func (r *record) exitStatus() []byte {
+func exitStatus(r *journal.Record) []byte {
 	if r.Completed {
 		return []byte("0")
 	}
@@ -101,11 +103,11 @@ func (r *record) exitStatus() []byte {
 
 // stop ends a sandbox whose snapshot is safe. Nothing in it runs again. The marker tells the shim that
 // the exit was wanted.
-func (a *Agent) stop(pod *cri.Pod, rec *record, watch *stopwatch, kill killer) error {
+func (a *Agent) stop(pod *cri.Pod, rec *journal.Record, watch *stopwatch, kill killer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
 	defer cancel()
 	marker := filepath.Join(a.cfg.StoppedDir, pod.ID)
-	if err := durable.Replace(marker, rec.exitStatus()); err != nil {
+	if err := durable.Replace(marker, exitStatus(rec)); err != nil {
 		return fmt.Errorf("mark sandbox %s as stopped: %w", pod.ID, err)
 	}
 	if err := kill(ctx, pod); err != nil {

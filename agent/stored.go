@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -36,9 +37,9 @@ func (a *Agent) StoredManifest(ctx context.Context, k snapshot.Key, location str
 // and nothing on this node is being restored from it. One that is not there is no error.
 func (a *Agent) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
 	if a.restores.using(k) {
-		return fmt.Errorf("remove snapshot %s: %w", k, ErrInUse)
+		return fmt.Errorf("remove snapshot %s: %w", k, errkind.ErrInUse)
 	}
-	release, err := a.moving.take(ctx, k.String())
+	release, err := a.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"diapause.dev/agent/keylock"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/storagetest"
@@ -13,7 +14,7 @@ import (
 // TestStored: what a store holds is listed, and removed only if it is the very snapshot that was meant.
 func TestStored(t *testing.T) {
 	a := &Agent{
-		cfg: Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), moving: newTurns(),
+		cfg: Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), moving: keylock.New(),
 		wake: make(chan struct{}, 1), cache: &lazyCache{},
 	}
 	a.stores, a.restores = newStores("dir:"+madeStore(t), a.openStore), newRestores(a)

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/storage"
 )
 
 // identified returns an agent of a state directory that has opened no store yet, and opens its own store.
 func identified(t *testing.T, c Config) error {
 	t.Helper()
-	a := &Agent{log: quiet, cfg: c, wake: make(chan struct{}, 1), cache: &lazyCache{}}
+	a := &Agent{log: journaltest.Quiet, cfg: c, wake: make(chan struct{}, 1), cache: &lazyCache{}}
 	s := newStores(c.Store, a.openStore)
 	_, err := s.get(t.Context(), "")
 	if err := s.close(); err != nil {

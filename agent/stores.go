@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/storage"
 	"diapause.dev/storage/cache"
 	"diapause.dev/storage/dir"
@@ -62,7 +63,7 @@ func openBackend(ctx context.Context, location string, mayMake, acceptNetwork bo
 		bucket, prefix, _ := strings.Cut(rest[2:], "/")
 		return gcs.Open(ctx, bucket, prefix)
 	}
-	return nil, fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", ErrInvalid, location)
+	return nil, fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", errkind.ErrInvalid, location)
 }
 
 func openDir(path string, mayMake, acceptNetwork bool) (storage.Backend, error) {
@@ -88,7 +89,7 @@ func ValidateStore(location string) error {
 		rest[2] != '/' {
 		return nil
 	}
-	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", ErrInvalid, location)
+	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", errkind.ErrInvalid, location)
 }
 
 // stores are the stores that an agent works with: its own, and those that a cluster names. Its

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/storage"
 )
 
@@ -18,7 +19,7 @@ func TestValidateStore(t *testing.T) {
 		"": false, "dir:a": false, "dir:": false, "/a": false, "gs:/bucket": false, "gs://": false, "gs:///prefix": false,
 		"s3://bucket": false,
 	} {
-		if err := ValidateStore(location); (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalid) {
+		if err := ValidateStore(location); (err == nil) != ok || err != nil && !errors.Is(err, errkind.ErrInvalid) {
 			t.Errorf("%q: %v", location, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func (s *service) StatStore(req *localv1.StatStoreRequest,
 	stream grpc.ServerStreamingServer[localv1.StatStoreEvent],
 ) error {
-	ctx, cancel := s.bound(stream.Context())
+	ctx, cancel := s.life.Bound(stream.Context())
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
@@ -78,7 +79,7 @@ func (c *checkpoint) whole(ctx context.Context) error {
 
 // receive captures what a sentry sends that has begun by itself.
 func (c *checkpoint) receive(life context.Context) (*capture.Image, error) {
-	ctx, cancel := context.WithTimeoutCause(life, c.cfg.CaptureTime, ErrCaptureTime)
+	ctx, cancel := context.WithTimeoutCause(life, c.cfg.CaptureTime, errkind.ErrCaptureTime)
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.capture.Abort)
 	defer stop()
@@ -118,7 +119,7 @@ func (c *checkpoint) order(life context.Context) (*capture.Image, error) {
 // ends or the time is over it hangs up on the sentry, which makes the save fail and the sandbox run
 // on, and waits for that.
 func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, error) {
-	ctx, cancel := context.WithTimeoutCause(life, c.cfg.CaptureTime, ErrCaptureTime)
+	ctx, cancel := context.WithTimeoutCause(life, c.cfg.CaptureTime, errkind.ErrCaptureTime)
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.capture.Abort)
 	defer stop()
@@ -148,7 +149,7 @@ func (c *checkpoint) why(ctx context.Context, err error) error {
 		return cause
 	}
 	if !c.pod.Alive() {
-		return fmt.Errorf("%w: %w", ErrSandboxExited, err)
+		return fmt.Errorf("%w: %w", errkind.ErrSandboxExited, err)
 	}
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -21,7 +23,7 @@ func (a *Agent) verify(ctx context.Context, k snapshot.Key, o storage.VerifyOpti
 	repair bool,
 ) (v verified, err error) {
 	if err := k.Validate(); err != nil {
-		return v, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return v, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
 	far, err := a.openStores(ctx)
 	if err != nil {
@@ -89,7 +91,7 @@ func in(s *storage.Store, err error) error {
 func (a *Agent) repair(ctx context.Context, k snapshot.Key, places []*storage.Store,
 	progress func(done, total int64),
 ) (v verified, err error) {
-	release, err := a.moving.take(ctx, k.String())
+	release, err := a.moving.Lock(ctx, k.String())
 	if err != nil {
 		return v, err
 	}
@@ -140,12 +142,12 @@ func (a *Agent) resumeReplication(ctx context.Context, k snapshot.Key) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range a.journal.where(func(r *record) bool {
+	for _, r := range a.journal.Where(func(r *journal.Record) bool {
 		return r.UID == m.Meta.UID && r.Key == k &&
-			r.Stage == StageFailed
+			r.Stage == journal.StageFailed
 	}) {
-		r.Stage, r.Error = StageSpooled, ""
-		if err := a.journal.put(r); err != nil {
+		r.Stage, r.Error = journal.StageSpooled, ""
+		if err := a.journal.Put(r); err != nil {
 			return err
 		}
 		a.changed(r)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/storagetest"
@@ -49,14 +50,14 @@ func TestVerifyResumes(t *testing.T) {
 	storagetest.Write(t, a.spool, k, nil, storagetest.SmallImage(1))
 	pack := a.path(packsOf(t, a, k)[0])
 	flip(t, pack)
-	if a.replicateAll(t.Context()); cluster.last(k).Stage != StageFailed {
+	if a.replicateAll(t.Context()); cluster.last(k).Stage != journal.StageFailed {
 		t.Fatalf("it is %+v", cluster.last(k))
 	}
 	flip(t, pack) // back
 	if v, err := a.verify(t.Context(), k, storage.VerifyOptions{}, true); err != nil || v.err != nil {
 		t.Fatal(v.err, err)
 	}
-	if a.replicateAll(t.Context()); cluster.last(k).Stage != StageReplicated {
+	if a.replicateAll(t.Context()); cluster.last(k).Stage != journal.StageReplicated {
 		t.Errorf("it is %+v", cluster.last(k))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/capture"
@@ -70,7 +71,7 @@ func (c *checkpoint) addVolume(root, name string, m mounted, inside map[string]b
 	if inside[path] && m.part {
 		return fmt.Errorf("pod %s: volume %s: %w: a container mounts a part of it from the node, and what others mount is "+
 			"kept inside the sandbox: take the annotations dev.gvisor.spec.mount.%s.* off the pod",
-			c.pod, name, ErrVolume, name)
+			c.pod, name, errkind.ErrVolume, name)
 	}
 	if inside[path] {
 		return nil

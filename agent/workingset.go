@@ -60,7 +60,7 @@ func (rs *restores) prefetch(s *sharedReader) {
 		return
 	}
 	fetch := func(what string, chunks func(context.Context) []storage.ChunkRef) {
-		ctx, cancel := context.WithTimeout(rs.life, prefetchTime)
+		ctx, cancel := context.WithTimeout(rs.life.Context(), prefetchTime)
 		defer cancel()
 		started := time.Now()
 		list := chunks(ctx)
@@ -73,8 +73,8 @@ func (rs *restores) prefetch(s *sharedReader) {
 		rs.log.Debug("prefetched", "snapshot", s.manifest.Meta.Key.String(), "what", what, "chunks", n, "of", len(list),
 			"took", time.Since(started))
 	}
-	rs.beside.Go(func() { fetch("files", s.files) })
-	rs.beside.Go(func() { fetch("memory", s.first) })
+	rs.life.Go(func() { fetch("files", s.files) })
+	rs.life.Go(func() { fetch("memory", s.first) })
 }
 
 // files returns the chunks of all files but the memory: the image's first, whatever volumes there are.
@@ -110,8 +110,8 @@ func (rs *restores) record(s *sharedReader, chunks []storage.ChunkRef) {
 	if s.far == nil || len(chunks) == 0 {
 		return
 	}
-	rs.beside.Go(func() {
-		ctx, cancel := context.WithTimeout(rs.life, recordTime)
+	rs.life.Go(func() {
+		ctx, cancel := context.WithTimeout(rs.life.Context(), recordTime)
 		defer cancel()
 		if err := s.putWorkingSet(ctx, chunks); err != nil {
 			rs.log.Warn("working set not recorded", "snapshot", s.manifest.Meta.Key.String(), "error", err)

@@ -11,6 +11,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/storage"
@@ -42,7 +43,7 @@ func farSnapshot(t *testing.T) (*restores, *sharedReader, *busy) {
 			storagetest.Bytes(uint64(i+2), ChunkSize))
 	}
 	m := storagetest.Write(t, far, snapshot.Key{Namespace: "ns", Name: "one"}, nil, image)
-	a := &Agent{log: slog.New(slog.NewTextHandler(io.Discard, nil)), life: t.Context(), spool: storagetest.NewDir(t)}
+	a := &Agent{log: slog.New(slog.NewTextHandler(io.Discard, nil)), life: lifetime.New(t.Context()), spool: storagetest.NewDir(t)}
 	s := &sharedReader{Reader: storage.NewReader(m, a.spool, far), manifest: m, far: far}
 	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
@@ -68,15 +69,15 @@ func TestWorkingSet(t *testing.T) {
 		t.Fatalf("asked for %v", got)
 	}
 	rs.record(s, a.chunks())
-	rs.beside.Wait()
+	rs.life.Wait()
 	rs.record(s, a.chunks()[:1]) // by another restore
-	rs.beside.Wait()
+	rs.life.Wait()
 	if got := s.first(t.Context()); !slices.Equal(got, a.chunks()) {
 		t.Errorf("recorded: %v", got)
 	}
 
 	rs.prefetch(s)
-	rs.beside.Wait()
+	rs.life.Wait()
 	before := b.reads.Load()
 	p := make([]byte, ChunkSize)
 	for file, off := range map[string]int64{
@@ -106,14 +107,14 @@ func TestNoWorkingSet(t *testing.T) {
 	s.onNode = true
 	before := b.reads.Load()
 	rs.prefetch(s)
-	rs.beside.Wait()
+	rs.life.Wait()
 	if n := b.reads.Load() - before; n != 0 {
 		t.Errorf("%d reads of what is on the node", n)
 	}
 	other := storagetest.NewDir(t)
 	s.far = other
 	rs.record(s, s.files(t.Context()))
-	rs.beside.Wait()
+	rs.life.Wait()
 	if _, err := other.WorkingSet(t.Context(), s.manifest); err == nil {
 		t.Error("recorded beside no snapshot")
 	}
@@ -132,7 +133,7 @@ func TestPartialWorkingSet(t *testing.T) {
 		r.asked.add(s.Reader, checkpointfiles.PagesFileName, 0, 3*ChunkSize)
 		rs.all[r.Request] = r
 		end(r)
-		rs.beside.Wait()
+		rs.life.Wait()
 		<-r.ended
 		set, err := s.far.WorkingSet(t.Context(), s.manifest)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {

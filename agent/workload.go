@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"diapause.dev/agent/durable"
+	"diapause.dev/agent/errkind"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
@@ -66,7 +67,7 @@ func (w workload) write(dir string, o sidecar.Options) error {
 // readWorkload reads what PrepareWorkload wrote down.
 func (a *Agent) readWorkload(request string) (w workload, err error) {
 	if !localName(request) {
-		return w, fmt.Errorf("%w: request %.40q", ErrInvalid, request)
+		return w, fmt.Errorf("%w: request %.40q", errkind.ErrInvalid, request)
 	}
 	b, err := os.ReadFile(filepath.Join(a.cfg.RequestDir, request, workloadFile))
 	if err == nil {
@@ -83,11 +84,11 @@ func (a *Agent) saved(o sidecar.Options, sock int) error {
 		return fmt.Errorf("request %s: %w", o.Request, errUnknownRequest)
 	}
 	if a.life.Err() != nil {
-		return ErrStopping
+		return errkind.ErrStopping
 	}
-	a.beside.Go(func() {
+	a.life.Go(func() {
 		s := &sentry{sock: sock}
-		_, err := a.Checkpoint(a.life, a.life, CheckpointOptions{Target: w.SandboxID, Scope: w.Scope, sentry: s})
+		_, err := a.Checkpoint(a.life.Context(), a.life.Context(), CheckpointOptions{Target: w.SandboxID, Scope: w.Scope, sentry: s})
 		s.refuse(w.Scope, err)
 		if err != nil {
 			a.unsaved(w.SandboxID, err)
@@ -99,15 +100,15 @@ func (a *Agent) saved(o sidecar.Options, sock int) error {
 // unsaved tells why a sandbox was not saved whose workload had begun that.
 func (a *Agent) unsaved(sandbox string, cause error) {
 	a.log.Error("a workload's own checkpoint", "sandbox", sandbox, "error", cause)
-	if a.cluster == nil || a.life.Err() != nil || errors.Is(cause, ErrNotReplicated) {
+	if a.cluster == nil || a.life.Err() != nil || errors.Is(cause, errkind.ErrNotReplicated) {
 		return
 	}
-	pod, err := a.cri.Get(a.life, sandbox)
+	pod, err := a.cri.Get(a.life.Context(), sandbox)
 	if err != nil {
 		a.log.Warn("its pod is not told", "sandbox", sandbox, "error", err)
 		return
 	}
-	a.cluster.Unsaved(PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
+	a.cluster.Unsaved(snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
 }
 
 // sentry is the socket of a sentry that has begun a save and waits for its gofer.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -186,14 +187,14 @@ func TestLocalDoorWhileAway(t *testing.T) {
 	pod := w.pod(node, "web")
 	w.complete(w.trigger("warm", "web")) // the agent knows the pod
 	r.kill()
-	q := agent.Request{
-		ID: "r1", SnapshotUID: "s1", Pod: refOf(pod), Stage: agent.StageReplicated, Store: "dir:/own",
+	q := journal.Request{
+		ID: "r1", SnapshotUID: "s1", Pod: refOf(pod), Stage: journal.StageReplicated, Store: "dir:/own",
 	}
 	q.Key.Namespace, q.Key.Name = w.ns, "away"
 	lost := q
 	lost.ID, lost.Key.Name = "r2", "lost" // removed again before the cluster heard of it
 	d := w.disks[node]
-	for _, q := range []agent.Request{q, lost} {
+	for _, q := range []journal.Request{q, lost} {
 		d.journal[q.ID] = q
 		d.order = append(d.order, q.ID)
 	}
@@ -224,8 +225,8 @@ func TestNameTaken(t *testing.T) {
 	r.kill()
 	d := w.disks[node]
 	key := snapshot.Key{Namespace: w.ns, Name: s.Name}
-	d.journal["r2"] = agent.Request{
-		ID: "r2", SnapshotUID: "another", Key: key, Pod: refOf(pod), Stage: agent.StageFailed, Error: "the agent ended",
+	d.journal["r2"] = journal.Request{
+		ID: "r2", SnapshotUID: "another", Key: key, Pod: refOf(pod), Stage: journal.StageFailed, Error: "the agent ended",
 		Created: time.Now(),
 	}
 	d.order = append(d.order, "r2")

@@ -3,8 +3,8 @@ package kube
 import (
 	"sync"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/api/snapshot"
 )
 
 const (
@@ -29,7 +29,7 @@ type failure struct {
 func newAttempts() *attempts { return &attempts{failed: make(map[string]failure)} }
 
 // note notes how a restore ended.
-func (a *attempts) note(pod agent.PodRef, err error) {
+func (a *attempts) note(pod snapshot.PodRef, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err == nil || pod.UID == "" {
@@ -43,7 +43,7 @@ func (a *attempts) note(pod agent.PodRef, err error) {
 }
 
 // spent returns a refusal if the restore of a pod has failed too often.
-func (a *attempts) spent(pod agent.PodRef) error {
+func (a *attempts) spent(pod snapshot.PodRef) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f := a.failed[pod.UID]

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/api/snapshot"
 )
 
 func TestAttempts(t *testing.T) {
-	a, pod := newAttempts(), agent.PodRef{Namespace: "n", Name: "p", UID: "u"}
+	a, pod := newAttempts(), snapshot.PodRef{Namespace: "n", Name: "p", UID: "u"}
 	for i := range maxAttempts {
 		if err := a.spent(pod); err != nil {
 			t.Fatalf("after %d failures: %v", i, err)
@@ -26,7 +26,7 @@ func TestAttempts(t *testing.T) {
 		t.Errorf("after a restore: %v", err)
 	}
 	for i := range maxFailures + 1 {
-		a.note(agent.PodRef{UID: fmt.Sprint(i)}, errors.New("no luck"))
+		a.note(snapshot.PodRef{UID: fmt.Sprint(i)}, errors.New("no luck"))
 	}
 	if len(a.failed) > maxFailures {
 		t.Errorf("%d pods are remembered", len(a.failed))

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -57,7 +59,7 @@ func (c *Cluster) checkpoint(o *order) {
 		Progress: c.tellLoading(o),
 		Spooled:  func(f *agent.Found) { c.captured(f.Manifest.Meta.Key) },
 	})
-	if errors.Is(err, agent.ErrNotReplicated) || errors.Is(err, agent.ErrNeverReplicated) {
+	if errors.Is(err, errkind.ErrNotReplicated) || errors.Is(err, errkind.ErrNeverReplicated) {
 		log.Warn("the snapshot is on this node only", "error", err)
 		err = nil
 	} else if err != nil {
@@ -114,7 +116,7 @@ func (c *Cluster) outcome(ctx context.Context, a asker, k snapshot.Key) (outcome
 		return underWay, ""
 	case ordered && o.spooled, known && spooled(q):
 		return safe, ""
-	case known && q.Stage == agent.StageFailed:
+	case known && q.Stage == journal.StageFailed:
 		switch local, err := c.node.HasLocal(ctx, k); {
 		case err != nil:
 			return underWay, ""

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/podspec"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -25,7 +26,7 @@ const answerTime = 50 * time.Millisecond
 
 // Choose implements agent.Cluster. It waits, as long as ctx lasts, for a snapshot that is still being
 // made or replicated.
-func (c *Cluster) Choose(ctx context.Context, ref agent.PodRef) (agent.Choice, error) {
+func (c *Cluster) Choose(ctx context.Context, ref snapshot.PodRef) (agent.Choice, error) {
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end.Add(-answerTime))
@@ -52,7 +53,7 @@ func (c *Cluster) Choose(ctx context.Context, ref agent.PodRef) (agent.Choice, e
 
 // podOf returns a pod whose sandbox is on this node; nil: the API server does not know it, so that
 // it is none of the cluster's concern. The pod may be too new for the cache.
-func (c *Cluster) podOf(ctx context.Context, ref agent.PodRef) (*corev1.Pod, error) {
+func (c *Cluster) podOf(ctx context.Context, ref snapshot.PodRef) (*corev1.Pod, error) {
 	select {
 	case <-c.synced:
 	case <-ctx.Done():
@@ -227,7 +228,7 @@ func ended(pod *corev1.Pod) (names []string) {
 }
 
 // Describe implements agent.Cluster.
-func (c *Cluster) Describe(ctx context.Context, ref agent.PodRef) (agent.Description, error) {
+func (c *Cluster) Describe(ctx context.Context, ref snapshot.PodRef) (agent.Description, error) {
 	if plan := c.orders.plan(ref.UID); plan != nil {
 		return c.description(ctx, plan), nil
 	}
@@ -254,7 +255,7 @@ func (c *Cluster) description(ctx context.Context, p *rules.Plan) agent.Descript
 }
 
 // Changed implements agent.Cluster.
-func (c *Cluster) Changed(q agent.Request) {
+func (c *Cluster) Changed(q journal.Request) {
 	c.requests.put(q)
 	c.progressed(q.Key)
 	if spooled(q) {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -59,7 +60,7 @@ func newUnreplicated(t *testing.T) *unreplicated {
 func (u *unreplicated) fails(why string, damaged bool) {
 	all, _ := u.a.node.Requests() // does not fail
 	q := all[0]
-	q.Stage, q.Error = agent.StageFailed, why
+	q.Stage, q.Error = journal.StageFailed, why
 	if damaged { // so that the spool says that it does not have it
 		u.a.node.Forget(u.t.Context(), q.Key, q.SnapshotUID)
 	}

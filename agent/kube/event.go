@@ -5,7 +5,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -19,7 +18,7 @@ const (
 
 // event makes an event of some type on a pod, without waiting for the API server. The PodSnapshot
 // concerned, which need not exist, keeps events apart that the API server would take for one.
-func (c *Cluster) event(ref agent.PodRef, k snapshot.Key, kind, action, message string) {
+func (c *Cluster) event(ref snapshot.PodRef, k snapshot.Key, kind, action, message string) {
 	if ref.Name == "" {
 		return
 	}

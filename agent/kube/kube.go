@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/api/snapshot"
 )
@@ -176,7 +176,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	defer context.AfterFunc(ctx, func() { end(agent.ErrStopping) })()
+	defer context.AfterFunc(ctx, func() { end(errkind.ErrStopping) })()
 	defer context.AfterFunc(ctx, c.stop)()
 	c.life = life
 	ctx, cancel := context.WithCancel(ctx)
@@ -189,7 +189,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		err = nil // what fails then fails because of that
 	}
 	cancel()
-	end(agent.ErrStopping)
+	end(errkind.ErrStopping)
 	c.work.Wait()
 	if err != nil {
 		return fmt.Errorf("kubernetes: %w", err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/api/snapshot"
@@ -21,11 +20,11 @@ import (
 // entry is what is known of a snapshot on this node beside what the agent's journal and the API
 // server know.
 type entry struct {
-	Key     snapshot.Key `json:"key"`
-	UID     string       `json:"uid,omitempty"` // of the snapshot; empty: it is not known
-	Pod     agent.PodRef `json:"pod"`
-	Plan    *rules.Plan  `json:"plan,omitempty"`    // nil: it was not the cluster that asked
-	Trigger string       `json:"trigger,omitempty"` // the name of the trigger that asked
+	Key     snapshot.Key    `json:"key"`
+	UID     string          `json:"uid,omitempty"` // of the snapshot; empty: it is not known
+	Pod     snapshot.PodRef `json:"pod"`
+	Plan    *rules.Plan     `json:"plan,omitempty"`    // nil: it was not the cluster that asked
+	Trigger string          `json:"trigger,omitempty"` // the name of the trigger that asked
 	// Published is the UID of the PodSnapshot; empty: there was none yet. Once there was one, its
 	// absence means that it was deleted.
 	Published string `json:"published,omitempty"`

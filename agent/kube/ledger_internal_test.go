@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"diapause.dev/agent"
 	"diapause.dev/api/snapshot"
 )
 
@@ -19,7 +18,7 @@ func TestLedgerKeepsWhatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := snapshot.Key{Namespace: "n", Name: "s"}
-	if err := l.put(entry{Key: k, Pod: agent.PodRef{Name: "p"}, Published: "u"}); err != nil {
+	if err := l.put(entry{Key: k, Pod: snapshot.PodRef{Name: "p"}, Published: "u"}); err != nil {
 		t.Fatal(err)
 	}
 	path, aside := l.path(k), filepath.Join(dir, "aside")

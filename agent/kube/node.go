@@ -4,17 +4,18 @@ import (
 	"context"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
 
 // Node is what is asked of the agent. *agent.Agent is one.
 type Node interface {
-	// Checkpoint saves a pod. Errors of kind agent.ErrNotReplicated mean that the snapshot is safe
+	// Checkpoint saves a pod. Errors of kind errkind.ErrNotReplicated mean that the snapshot is safe
 	// on this node and that replication goes on.
 	Checkpoint(ctx, life context.Context, o agent.CheckpointOptions) (*agent.Found, error)
 	// Requests returns the checkpoints that the journal remembers, oldest first.
-	Requests() ([]agent.Request, error)
+	Requests() ([]journal.Request, error)
 	// Remove removes the snapshot of that UID from this node and from the store at a location; one of an empty UID is
 	// whichever has the key.
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error

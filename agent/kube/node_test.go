@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -16,8 +18,8 @@ import (
 // disk is what a node keeps across restarts of its agent, and the stores of all nodes.
 type disk struct {
 	mu       sync.Mutex
-	journal  map[string]agent.Request // by request
-	order    []string                 // of the requests
+	journal  map[string]journal.Request // by request
+	order    []string                   // of the requests
 	spool    map[snapshot.Key]*storage.Manifest
 	captures map[snapshot.Key]int // that came as far as the spool
 	stores   *stores
@@ -25,7 +27,7 @@ type disk struct {
 
 func newDisk(s *stores) *disk {
 	return &disk{
-		journal: make(map[string]agent.Request), spool: make(map[snapshot.Key]*storage.Manifest),
+		journal: make(map[string]journal.Request), spool: make(map[snapshot.Key]*storage.Manifest),
 		captures: make(map[snapshot.Key]int), stores: s,
 	}
 }
@@ -147,10 +149,10 @@ func (n *fakeNode) factsOf() snapshot.Facts {
 
 func (n *fakeNode) Facts(context.Context) (snapshot.Facts, error) { return n.facts, nil }
 
-func (n *fakeNode) Requests() ([]agent.Request, error) {
+func (n *fakeNode) Requests() ([]journal.Request, error) {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
-	var out []agent.Request
+	var out []journal.Request
 	for _, id := range n.disk.order {
 		out = append(out, n.disk.journal[id])
 	}
@@ -162,18 +164,18 @@ func (n *fakeNode) recover() {
 	all, _ := n.Requests() // does not fail
 	for _, q := range all {
 		switch {
-		case q.Stage == agent.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == "":
+		case q.Stage == journal.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == "":
 			q.RunsOn = "the agent ended before the sandbox was stopped"
 			n.advance(q)
 			n.replicate(q)
-		case q.Stage == agent.StageSpooled:
+		case q.Stage == journal.StageSpooled:
 			n.replicate(q)
-		case q.Stage == agent.StageAccepted && n.disk.manifest(q.Key) != nil:
-			q.Stage = agent.StageSpooled
+		case q.Stage == journal.StageAccepted && n.disk.manifest(q.Key) != nil:
+			q.Stage = journal.StageSpooled
 			n.advance(q)
 			n.replicate(q)
-		case q.Stage == agent.StageAccepted:
-			q.Stage, q.Error = agent.StageFailed, "the agent ended before the snapshot was complete"
+		case q.Stage == journal.StageAccepted:
+			q.Stage, q.Error = journal.StageFailed, "the agent ended before the snapshot was complete"
 			n.advance(q)
 		}
 	}
@@ -186,7 +188,7 @@ func (d *disk) manifest(k snapshot.Key) *storage.Manifest {
 }
 
 // advance journals a request and tells the cluster, unless the agent has been killed.
-func (n *fakeNode) advance(q agent.Request) {
+func (n *fakeNode) advance(q journal.Request) {
 	if n.boot.Err() != nil {
 		return
 	}
@@ -199,15 +201,15 @@ func (n *fakeNode) advance(q agent.Request) {
 	n.cluster.Changed(q)
 }
 
-func (n *fakeNode) replicate(q agent.Request) error {
+func (n *fakeNode) replicate(q journal.Request) error {
 	m := n.disk.manifest(q.Key)
 	if m == nil || n.boot.Err() != nil {
 		return errKilled
 	}
 	if err := n.disk.stores.put(q.Store, m); err != nil {
-		return fmt.Errorf("%w: %w", agent.ErrNotReplicated, err)
+		return fmt.Errorf("%w: %w", errkind.ErrNotReplicated, err)
 	}
-	q.Stage = agent.StageReplicated
+	q.Stage = journal.StageReplicated
 	n.advance(q)
 	return nil
 }
@@ -255,13 +257,13 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	if err != nil {
 		return nil, err
 	}
-	q := agent.Request{
+	q := journal.Request{
 		ID: "r-" + o.Name, SnapshotUID: "s-" + o.Name, Key: snapshot.Key{Namespace: pod.Namespace, Name: o.Name}, Pod: pod,
-		Stage: agent.StageAccepted, Store: d.Store, Scope: d.Scope, Created: time.Now(), Stop: o.Stop,
+		Stage: journal.StageAccepted, Store: d.Store, Scope: d.Scope, Created: time.Now(), Stop: o.Stop,
 	}
 	n.advance(q)
 	if err := n.step(ctx, stepCapture, o); err != nil {
-		q.Stage, q.Error = agent.StageFailed, err.Error()
+		q.Stage, q.Error = journal.StageFailed, err.Error()
 		n.advance(q)
 		return nil, err
 	}
@@ -276,7 +278,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	n.disk.spool[q.Key] = m
 	n.disk.captures[q.Key]++
 	n.disk.mu.Unlock()
-	q.Stage = agent.StageSpooled
+	q.Stage = journal.StageSpooled
 	n.advance(q)
 	stopErr := n.stop(life, &q, o)
 	captured()
@@ -287,7 +289,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 		return nil, errors.Join(stopErr, n.replicate(q)) // that goes on by itself
 	}
 	if err := n.step(life, stepReplicate, o); err != nil {
-		return nil, fmt.Errorf("%w: %w", agent.ErrNotReplicated, err)
+		return nil, fmt.Errorf("%w: %w", errkind.ErrNotReplicated, err)
 	}
 	if err := n.replicate(q); err != nil {
 		return nil, err
@@ -296,7 +298,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 }
 
 // stop ends a pod whose checkpoint asks for that.
-func (n *fakeNode) stop(ctx context.Context, q *agent.Request, o agent.CheckpointOptions) error {
+func (n *fakeNode) stop(ctx context.Context, q *journal.Request, o agent.CheckpointOptions) error {
 	if !q.Stop {
 		return nil
 	}
@@ -342,7 +344,7 @@ func (n *fakeNode) Manifest(_ context.Context, k snapshot.Key, location string) 
 }
 
 // manifestOf returns the manifest of a request's snapshot.
-func manifestOf(q agent.Request, account, hash string) *storage.Manifest {
+func manifestOf(q journal.Request, account, hash string) *storage.Manifest {
 	return &storage.Manifest{Meta: snapshot.Meta{
 		Key: q.Key, UID: q.SnapshotUID,
 		Origin: snapshot.Origin{Pod: q.Pod.Name, PodUID: q.Pod.UID, ServiceAccount: account, SpecHash: hash},

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/names"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -29,7 +29,7 @@ const (
 )
 
 // early reports whether the PodSnapshot of a request has to wait.
-func (c *Cluster) early(q agent.Request) bool {
+func (c *Cluster) early(q journal.Request) bool {
 	return slices.ContainsFunc(c.requests.before(q, orderTime), func(k snapshot.Key) bool {
 		e, _ := c.ledger.get(k)
 		return e.Published == ""

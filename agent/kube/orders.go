@@ -5,7 +5,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/api/snapshot"
 )
@@ -13,7 +12,7 @@ import (
 // order is a checkpoint that was asked for in the cluster and is under way in this process.
 type order struct {
 	asker asker
-	pod   agent.PodRef
+	pod   snapshot.PodRef
 	plan  *rules.Plan
 	door  door
 

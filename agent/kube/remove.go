@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -24,12 +24,12 @@ func (c *Cluster) Remove(ctx context.Context, k snapshot.Key) (known bool, err e
 	if err := c.live.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
 		return false, nil
 	} else if err != nil {
-		return false, fmt.Errorf("read PodSnapshot %s: %w: %w", k, agent.ErrClusterAway, err)
+		return false, fmt.Errorf("read PodSnapshot %s: %w: %w", k, errkind.ErrClusterAway, err)
 	}
 	if origin := s.Annotations[podsnapshotv1.AnnotationOriginNode]; origin != c.cfg.NodeName {
 		return true, fmt.Errorf("remove snapshot %s: %w: it was made on node %s; remove it there, or by kubectl "+
 			"--namespace=%s delete podsnapshot %s",
-			k, agent.ErrElsewhere, origin, k.Namespace, k.Name)
+			k, errkind.ErrElsewhere, origin, k.Namespace, k.Name)
 	}
 	if s.DeletionTimestamp == nil {
 		c.log.Info("snapshot is deleted", "snapshot", k.String(), "reason", "it is removed on its node")

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -38,7 +38,7 @@ func TestRemove(t *testing.T) {
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
 	known, err := rb.Remove(t.Context(), k)
-	if !known || !errors.Is(err, agent.ErrElsewhere) || !strings.Contains(err.Error(), "made on node "+a) ||
+	if !known || !errors.Is(err, errkind.ErrElsewhere) || !strings.Contains(err.Error(), "made on node "+a) ||
 		!strings.Contains(err.Error(), "kubectl --namespace="+w.ns+" delete podsnapshot "+s.Name) {
 		t.Errorf("on another node: %v, %v", known, err)
 	}
@@ -69,7 +69,7 @@ func TestRemoveWhileAway(t *testing.T) {
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
 	away.Store(true)
-	if known, err := r.Remove(t.Context(), k); known || !errors.Is(err, agent.ErrClusterAway) {
+	if known, err := r.Remove(t.Context(), k); known || !errors.Is(err, errkind.ErrClusterAway) {
 		t.Errorf("the API server is away: %v, %v", known, err)
 	}
 	away.Store(false)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -21,7 +20,7 @@ import (
 
 // report is what the cluster is still to be told of a restore.
 type report struct {
-	pod      agent.PodRef
+	pod      snapshot.PodRef
 	key      snapshot.Key
 	restored bool   // its time of use is to be written
 	patch    []byte // of the pod's status; nil: it is written
@@ -42,7 +41,7 @@ const (
 // Restored implements agent.Cluster: it writes the condition PodRestored before it returns. An error says that the API
 // server did not answer in time. Nothing of the report is kept then, for this process may end before the API server
 // is back; the pod's shim lives as long as the pod.
-func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.Key) error {
+func (c *Cluster) Restored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key) error {
 	c.attempts.note(ref, nil)
 	condition := corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
@@ -59,7 +58,7 @@ func (c *Cluster) Restored(ctx context.Context, ref agent.PodRef, key snapshot.K
 
 // NotRestored implements agent.Cluster: it writes the condition PodRestored before it returns, if the API server
 // answers in time, and else goes on trying by itself.
-func (c *Cluster) NotRestored(ctx context.Context, ref agent.PodRef, key snapshot.Key, failure error) {
+func (c *Cluster) NotRestored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key, failure error) {
 	c.attempts.note(ref, failure)
 	r := report{pod: ref, key: key, patch: conditionPatch(ref, corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
@@ -97,7 +96,7 @@ func (c *Cluster) reportLater(r report) {
 }
 
 // conditionPatch is a strategic merge patch that sets a condition of the very pod that has a UID.
-func conditionPatch(ref agent.PodRef, condition corev1.PodCondition) []byte {
+func conditionPatch(ref snapshot.PodRef, condition corev1.PodCondition) []byte {
 	type condensed struct {
 		Type               corev1.PodConditionType `json:"type"`
 		Status             corev1.ConditionStatus  `json:"status"`

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 )
 
@@ -19,7 +19,7 @@ type requests struct {
 
 // heard is a request that was heard of.
 type heard struct {
-	agent.Request
+	journal.Request
 	turn  int // the how manieth it was
 	since time.Time
 }
@@ -29,14 +29,14 @@ func newRequests() *requests {
 }
 
 // put takes the word of the agent for a request's next step.
-func (r *requests) put(q agent.Request) {
+func (r *requests) put(q journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.keep(q)
 }
 
 // keep is put; r.mu is held.
-func (r *requests) keep(q agent.Request) {
+func (r *requests) keep(q journal.Request) {
 	h, ok := r.all[q.Key]
 	if !ok || h.ID != q.ID {
 		r.turns++
@@ -47,7 +47,7 @@ func (r *requests) keep(q agent.Request) {
 }
 
 // load takes what the journal holds, oldest first, unless something newer has been told meanwhile.
-func (r *requests) load(all []agent.Request) {
+func (r *requests) load(all []journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range all {
@@ -55,7 +55,7 @@ func (r *requests) load(all []agent.Request) {
 			continue
 		}
 		r.keep(q)
-		if h := r.all[q.Key]; q.Stage == agent.StageReplicated || q.Stage == agent.StageFailed { // long ago
+		if h := r.all[q.Key]; q.Stage == journal.StageReplicated || q.Stage == journal.StageFailed { // long ago
 			h.since = time.Time{}
 			r.all[q.Key] = h
 		}
@@ -72,11 +72,11 @@ func (r *requests) find(m mark) (snapshot.Key, bool) {
 
 // before returns the snapshots of a pod's requests that were heard of before another one, though not
 // longer ago than some time, and that have not failed.
-func (r *requests) before(q agent.Request, ago time.Duration) (out []snapshot.Key) {
+func (r *requests) before(q journal.Request, ago time.Duration) (out []snapshot.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, h := range r.all {
-		if h.Stage != agent.StageFailed && h.turn < r.all[q.Key].turn && h.Pod.String() == q.Pod.String() &&
+		if h.Stage != journal.StageFailed && h.turn < r.all[q.Key].turn && h.Pod.String() == q.Pod.String() &&
 			time.Since(h.since) < ago {
 			out = append(out, k)
 		}
@@ -84,7 +84,7 @@ func (r *requests) before(q agent.Request, ago time.Duration) (out []snapshot.Ke
 	return out
 }
 
-func (r *requests) get(k snapshot.Key) (agent.Request, bool) {
+func (r *requests) get(k snapshot.Key) (journal.Request, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h, ok := r.all[k]
@@ -92,7 +92,7 @@ func (r *requests) get(k snapshot.Key) (agent.Request, bool) {
 }
 
 // drop forgets a request of which nothing more is to be told, unless there is a newer one.
-func (r *requests) drop(q agent.Request) {
+func (r *requests) drop(q journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all[q.Key].ID == q.ID {
@@ -114,11 +114,11 @@ func (r *requests) keys() (out []snapshot.Key) {
 }
 
 // stopping reports whether a pod is still to be stopped whose snapshot was made.
-func stopping(q agent.Request) bool {
-	return q.Stage == agent.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == ""
+func stopping(q journal.Request) bool {
+	return q.Stage == journal.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == ""
 }
 
 // spooled reports whether a request's snapshot was restorable on its node at some time.
-func spooled(q agent.Request) bool {
-	return q.Stage == agent.StageSpooled || q.Stage == agent.StageReplicated
+func spooled(q journal.Request) bool {
+	return q.Stage == journal.StageSpooled || q.Stage == journal.StageReplicated
 }

@@ -263,7 +263,7 @@ func TestChooseUnknownPod(t *testing.T) {
 	r := w.start(a)
 	pod := w.pod(a, "web")
 	w.complete(w.trigger("t", "web"))
-	for _, ref := range []agent.PodRef{
+	for _, ref := range []snapshot.PodRef{
 		{Namespace: w.ns, Name: "absent", UID: "x"},
 		{Namespace: w.ns, Name: "web", UID: "x"},
 	} {
@@ -430,7 +430,7 @@ func TestDescribe(t *testing.T) {
 		d.Group[podsnapshotv1.LabelSandboxNameHash] != "0a0a0a0a" || d.SpecHash == "" {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if d, err := r.Describe(t.Context(), agent.PodRef{Namespace: w.ns, Name: "unknown", UID: "x"}); err != nil ||
+	if d, err := r.Describe(t.Context(), snapshot.PodRef{Namespace: w.ns, Name: "unknown", UID: "x"}); err != nil ||
 		d.SpecHash != "" || d.Store != "" {
 		t.Errorf("a pod that the cluster does not know: %+v, %v", d, err)
 	}

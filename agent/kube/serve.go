@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -221,6 +220,6 @@ func (c *Cluster) onNode(ctx context.Context, name client.ObjectKey) (*corev1.Po
 	return pod, nil
 }
 
-func refOf(pod *corev1.Pod) agent.PodRef {
-	return agent.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+func refOf(pod *corev1.Pod) snapshot.PodRef {
+	return snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -58,7 +58,7 @@ func (c *Cluster) publishIfDue(ctx context.Context, k snapshot.Key, e entry) (*p
 	if c.early(q) {
 		return nil, errEarly
 	}
-	if q.Stage == agent.StageFailed || spooled(q) {
+	if q.Stage == journal.StageFailed || spooled(q) {
 		there, err := c.stored(ctx, q)
 		if err != nil {
 			return nil, fmt.Errorf("look for %s: %w", k, err)
@@ -71,9 +71,9 @@ func (c *Cluster) publishIfDue(ctx context.Context, k snapshot.Key, e entry) (*p
 }
 
 // stored reports whether there is a snapshot of a request that has ended, or nearly so.
-func (c *Cluster) stored(ctx context.Context, q agent.Request) (bool, error) {
-	if q.Stage != agent.StageReplicated {
-		if local, err := c.node.HasLocal(ctx, q.Key); err != nil || local || q.Stage == agent.StageFailed {
+func (c *Cluster) stored(ctx context.Context, q journal.Request) (bool, error) {
+	if q.Stage != journal.StageReplicated {
+		if local, err := c.node.HasLocal(ctx, q.Key); err != nil || local || q.Stage == journal.StageFailed {
 			return local, err
 		}
 	}
@@ -86,7 +86,7 @@ func (c *Cluster) stored(ctx context.Context, q agent.Request) (bool, error) {
 
 // unpublished forgets a request of which there is nothing to publish, once whoever asked has been
 // told.
-func (c *Cluster) unpublished(ctx context.Context, q agent.Request, e entry) error {
+func (c *Cluster) unpublished(ctx context.Context, q journal.Request, e entry) error {
 	if d, open := c.doorOf(ctx, e); open {
 		d.kick(c)
 		return nil
@@ -114,7 +114,7 @@ func (c *Cluster) doorOf(ctx context.Context, e entry) (d door, open bool) {
 }
 
 // publish creates the PodSnapshot of a request. It returns nil if its namespace is gone or going.
-func (c *Cluster) publish(ctx context.Context, q agent.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
+func (c *Cluster) publish(ctx context.Context, q journal.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
 	if e.Plan == nil {
 		plan, err := c.planOf(ctx, q)
 		if err != nil {
@@ -145,7 +145,7 @@ func (c *Cluster) publish(ctx context.Context, q agent.Request, e entry) (*podsn
 }
 
 // newSnapshot returns the PodSnapshot of a request, to be created.
-func (c *Cluster) newSnapshot(ctx context.Context, q agent.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
+func (c *Cluster) newSnapshot(ctx context.Context, q journal.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
 	plan := e.Plan
 	facts, err := c.node.Facts(ctx)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *Cluster) newSnapshot(ctx context.Context, q agent.Request, e entry) (*p
 
 // planOf finds out what a snapshot carries that was asked for through the node's own door: from the
 // pod, or, if that is gone, from the manifest.
-func (c *Cluster) planOf(ctx context.Context, q agent.Request) (*rules.Plan, error) {
+func (c *Cluster) planOf(ctx context.Context, q journal.Request) (*rules.Plan, error) {
 	pod, err := c.onNode(ctx, client.ObjectKey{Namespace: q.Pod.Namespace, Name: q.Pod.Name})
 	if err != nil {
 		return nil, err
@@ -241,10 +241,10 @@ func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 
 // requestOf returns the request that made a PodSnapshot's snapshot. Another one of the same name, which failed because
 // the name was taken or before that was found out, says nothing of it.
-func (c *Cluster) requestOf(s *podsnapshotv1.PodSnapshot) (agent.Request, bool) {
+func (c *Cluster) requestOf(s *podsnapshotv1.PodSnapshot) (journal.Request, bool) {
 	q, known := c.requests.get(keyOf(s))
 	if !known || q.SnapshotUID != s.Annotations[podsnapshotv1.AnnotationSnapshotUID] {
-		return agent.Request{}, false
+		return journal.Request{}, false
 	}
 	return q, true
 }
@@ -269,7 +269,7 @@ func (c *Cluster) tellBad(s *podsnapshotv1.PodSnapshot) {
 
 // release forgets a request of which nothing more is to be told, except what its asker may still have to be
 // told.
-func (c *Cluster) release(q agent.Request) error {
+func (c *Cluster) release(q journal.Request) error {
 	if e, ok := c.ledger.get(q.Key); ok && q.RunsOn != "" {
 		e.RunsOn = q.RunsOn
 		if err := c.ledger.put(e); err != nil {
@@ -326,10 +326,10 @@ func (c *Cluster) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) 
 	case !known && rules.StoredAt(s) != "":
 		p.Spooled, p.Replicated = true, true
 		return p, nil
-	case known && q.Stage == agent.StageReplicated:
+	case known && q.Stage == journal.StageReplicated:
 		p.Spooled, p.Replicated = true, true
 		return p, nil
-	case known && q.Stage != agent.StageFailed, ordered && !known && !o.ended:
+	case known && q.Stage != journal.StageFailed, ordered && !known && !o.ended:
 		p.Spooled = known && spooled(q) || ordered && o.spooled
 		p.Waiting = q.Waiting
 		return p, nil

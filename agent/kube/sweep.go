@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -88,7 +89,7 @@ func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
 	select {
 	case <-c.synced:
 	default:
-		return nil, fmt.Errorf("storage configs: %w", agent.ErrClusterAway)
+		return nil, fmt.Errorf("storage configs: %w", errkind.ErrClusterAway)
 	}
 	var configs podsnapshotv1.PodSnapshotStorageConfigList
 	if err := c.client.List(ctx, &configs); err != nil {

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -35,7 +34,7 @@ func (c *Cluster) serveTrigger(ctx context.Context, r reconcile.Request) (reconc
 	}
 	a := &askedByTrigger{c: c, t: t}
 	if rules.Ended(t) {
-		c.nextTurn(agent.PodRef{Namespace: t.Namespace, Name: t.Spec.TargetPod})
+		c.nextTurn(snapshot.PodRef{Namespace: t.Namespace, Name: t.Spec.TargetPod})
 		return reconcile.Result{}, c.close(a)
 	}
 	if t.Status.NodeName != "" && t.Status.NodeName != c.cfg.NodeName {
@@ -68,7 +67,7 @@ func retryConflict(err error) (reconcile.Result, error) {
 }
 
 // firstTrigger returns the name of the trigger whose turn it is for a pod; empty: there is none.
-func (c *Cluster) firstTrigger(ctx context.Context, pod agent.PodRef) (string, error) {
+func (c *Cluster) firstTrigger(ctx context.Context, pod snapshot.PodRef) (string, error) {
 	var all podsnapshotv1.PodSnapshotManualTriggerList
 	if err := c.client.List(ctx, &all, client.InNamespace(pod.Namespace),
 		client.MatchingFields{targetIndex: pod.String()}); err != nil {
@@ -87,7 +86,7 @@ func (c *Cluster) firstTrigger(ctx context.Context, pod agent.PodRef) (string, e
 }
 
 // nextTurn has those looked at who wait for a pod.
-func (c *Cluster) nextTurn(pod agent.PodRef) {
+func (c *Cluster) nextTurn(pod snapshot.PodRef) {
 	if t, err := c.firstTrigger(c.life, pod); err == nil && t != "" {
 		c.triggers.kick(client.ObjectKey{Namespace: pod.Namespace, Name: t})
 	}

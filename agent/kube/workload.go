@@ -3,11 +3,10 @@ package kube
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"diapause.dev/agent"
 	"diapause.dev/api/snapshot"
 )
 
 // Unsaved implements agent.Cluster: the pod says why.
-func (c *Cluster) Unsaved(ref agent.PodRef, err error) {
+func (c *Cluster) Unsaved(ref snapshot.PodRef, err error) {
 	c.event(ref, snapshot.Key{}, corev1.EventTypeWarning, actionCheckpoint, "Failed to checkpoint the pod: "+err.Error())
 }

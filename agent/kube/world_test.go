@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -89,9 +88,9 @@ func serve(t *testing.T) {
 // podUIDs are the pods that tests have made.
 var podUIDs sync.Map
 
-func podByUID(uid string) agent.PodRef {
+func podByUID(uid string) snapshot.PodRef {
 	v, _ := podUIDs.Load(uid)
-	ref, _ := v.(agent.PodRef)
+	ref, _ := v.(snapshot.PodRef)
 	return ref
 }
 
@@ -227,7 +226,7 @@ func (w *world) pod(node, name string, edit ...func(*corev1.Pod)) *corev1.Pod {
 	}
 	phase := p.Status.Phase
 	w.create(p)
-	podUIDs.Store(string(p.UID), agent.PodRef{Namespace: w.ns, Name: name, UID: string(p.UID)})
+	podUIDs.Store(string(p.UID), snapshot.PodRef{Namespace: w.ns, Name: name, UID: string(p.UID)})
 	p.Status.Phase = corev1.PodRunning
 	if phase != "" {
 		p.Status.Phase = phase
@@ -250,8 +249,8 @@ func (w *world) delete(o client.Object, opts ...client.DeleteOption) {
 	}
 }
 
-func refOf(p *corev1.Pod) agent.PodRef {
-	return agent.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
+func refOf(p *corev1.Pod) snapshot.PodRef {
+	return snapshot.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
 }
 
 // trigger makes a trigger.

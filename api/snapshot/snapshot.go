@@ -38,6 +38,12 @@ func (k Key) Validate() error {
 	return nil
 }
 
+// PodRef names a pod as the annotations of its sandbox do.
+type PodRef struct{ Namespace, Name, UID string }
+
+// String returns "namespace/name".
+func (p PodRef) String() string { return p.Namespace + "/" + p.Name }
+
 // Meta is everything a manifest says besides its chunk table.
 type Meta struct {
 	Key

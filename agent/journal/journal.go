@@ -1,4 +1,6 @@
-package agent
+// Package journal keeps what a node must remember of its checkpoint requests, so that the next agent can
+// go on with them after a crash.
+package journal
 
 import (
 	"cmp"
@@ -29,8 +31,8 @@ const (
 	StageFailed     Stage = "failed"     // the request has ended; Error says why
 )
 
-// record is a checkpoint request as the journal keeps it.
-type record struct {
+// Record is a checkpoint request as the journal keeps it.
+type Record struct {
 	ID        string           `json:"id"`
 	UID       string           `json:"uid"` // of the snapshot
 	Key       snapshot.Key     `json:"key"`
@@ -49,27 +51,49 @@ type record struct {
 	Timeline  []snapshot.Stage `json:"timeline,omitempty"`
 }
 
-// journal keeps records on disk, one file each, and in memory, so that nobody who looks at them reads a
+// Request is a checkpoint as the journal knows it.
+type Request struct {
+	ID          string
+	SnapshotUID string
+	Key         snapshot.Key
+	Scope       snapshot.Scope
+	Pod         snapshot.PodRef
+	SandboxID   string
+	Stage       Stage
+	Error       string // why it failed
+	// Stop: the sandbox is to end once its snapshot is spooled. Until Stopped says that it has, or RunsOn why it will
+	// not, that is still to come.
+	Stop    bool
+	Stopped bool
+	RunsOn  string
+	// Waiting is why a snapshot that is spooled is not in its store yet, after an attempt that failed; it is told when the
+	// kind of reason changes. Empty: no attempt has failed since the agent started.
+	Waiting string
+	Store   string // location; empty: the agent's own
+	Created time.Time
+}
+
+// Journal keeps records on disk, one file each, and in memory, so that nobody who looks at them reads a
 // file. It remembers all requests that have not ended and the newest of the others. Its methods may be
 // called concurrently; a record belongs to one goroutine at a time.
-type journal struct {
+type Journal struct {
 	dir string
 	log *slog.Logger
 	// lost are the requests whose records could not be read when the journal was opened.
 	lost []string
 
 	mu  sync.Mutex
-	all map[string]*record // as they are on disk: replaced as a whole, never changed
+	all map[string]*Record // as they are on disk: replaced as a whole, never changed
 }
 
 // keptRecords is how many ended requests the journal remembers.
 const keptRecords = 1000
 
-// openJournal reads the journal in a directory, which is made if it does not exist. A record that cannot
+// Open reads the journal in a directory, which is made if it does not exist. A record that cannot
 // be read is logged, and its request is lost: put replaces files whole, so it was damaged later. One
 // that is no record is set aside.
-func openJournal(dir string, log *slog.Logger) (*journal, error) {
-	j := &journal{dir: dir, log: log, all: make(map[string]*record)}
+func Open(dir string, log *slog.Logger) (*Journal, error) {
+	j := &Journal{dir: dir, log: log, all: make(map[string]*Record)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
@@ -83,7 +107,7 @@ func openJournal(dir string, log *slog.Logger) (*journal, error) {
 	return j, nil
 }
 
-func (j *journal) load() error {
+func (j *Journal) load() error {
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {
 		return err
@@ -106,23 +130,26 @@ func (j *journal) load() error {
 	return nil
 }
 
-func readRecord(path string) (*record, error) {
+func readRecord(path string) (*Record, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	r := new(record)
+	r := new(Record)
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoRecord, err)
 	}
 	return r, nil
 }
 
-func (j *journal) path(id string) string { return filepath.Join(j.dir, id+".json") }
+// Lost returns the requests whose records could not be read when the journal was opened. Nobody may change it.
+func (j *Journal) Lost() []string { return j.lost }
 
-// put makes a record durable: when it returns nil, a power cut does not lose it. Once a request has
+func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+".json") }
+
+// Put makes a record durable: when it returns nil, a power cut does not lose it. Once a request has
 // ended, the oldest ended ones beyond keptRecords are forgotten.
-func (j *journal) put(r *record) error {
+func (j *Journal) Put(r *Record) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("journal request %s: %w", r.ID, err)
@@ -131,44 +158,44 @@ func (j *journal) put(r *record) error {
 		return fmt.Errorf("journal request %s: %w", r.ID, err)
 	}
 	j.mu.Lock()
-	j.all[r.ID] = r.clone()
+	j.all[r.ID] = r.Clone()
 	j.mu.Unlock()
-	if r.ended() {
+	if r.Ended() {
 		j.prune(r.ID)
 	}
 	return nil
 }
 
-// get returns a record as it was last put, or nil.
-func (j *journal) get(id string) *record {
+// Get returns a record as it was last put, or nil.
+func (j *Journal) Get(id string) *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if r := j.all[id]; r != nil {
-		return r.clone()
+		return r.Clone()
 	}
 	return nil
 }
 
-// records returns all records as they were last put, oldest first.
-func (j *journal) records() []*record { return j.where(func(*record) bool { return true }) }
+// Records returns all records as they were last put, oldest first.
+func (j *Journal) Records() []*Record { return j.Where(func(*Record) bool { return true }) }
 
-// where returns the records of which keep says true, as they were last put, oldest first. keep must
+// Where returns the records of which keep says true, as they were last put, oldest first. keep must
 // not change them.
-func (j *journal) where(keep func(*record) bool) []*record {
+func (j *Journal) Where(keep func(*Record) bool) []*Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var out []*record
+	var out []*Record
 	for _, r := range j.all {
 		if keep(r) {
-			out = append(out, r.clone())
+			out = append(out, r.Clone())
 		}
 	}
-	slices.SortFunc(out, func(a, b *record) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out, func(a, b *Record) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
 	return out
 }
 
-// drop forgets a request durably.
-func (j *journal) drop(id string) error {
+// Drop forgets a request durably.
+func (j *Journal) Drop(id string) error {
 	j.forget(id)
 	if err := durable.Remove(j.path(id)); err != nil {
 		return fmt.Errorf("forget request %s: %w", id, err)
@@ -176,7 +203,7 @@ func (j *journal) drop(id string) error {
 	return nil
 }
 
-func (j *journal) forget(id string) {
+func (j *Journal) forget(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.all, id)
@@ -184,7 +211,7 @@ func (j *journal) forget(id string) {
 
 // prune forgets the oldest ended requests beyond keptRecords, except the one whose end has just been
 // written. What is still there when the next agent reads it is removed then.
-func (j *journal) prune(but string) {
+func (j *Journal) prune(but string) {
 	for _, id := range j.surplus(but) {
 		j.forget(id)
 		if err := os.Remove(j.path(id)); err != nil {
@@ -193,8 +220,8 @@ func (j *journal) prune(but string) {
 	}
 }
 
-func (j *journal) surplus(but string) (ids []string) {
-	ended := j.where((*record).ended)
+func (j *Journal) surplus(but string) (ids []string) {
+	ended := j.Where((*Record).Ended)
 	surplus := len(ended) - keptRecords
 	for _, r := range ended {
 		if len(ids) < surplus && r.ID != but {
@@ -204,32 +231,32 @@ func (j *journal) surplus(but string) (ids []string) {
 	return ids
 }
 
-// request returns the record as others see it.
-func (r *record) request() Request {
+// Request returns the record as others see it.
+func (r *Record) Request() Request {
 	namespace, name, _ := strings.Cut(r.Pod, "/")
 	return Request{
 		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Scope: r.Scope,
-		Pod: PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
+		Pod: snapshot.PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
 		Stage: r.Stage, Error: r.Error, Store: r.Store, Created: r.Created, Stop: r.Stop, Stopped: r.Stopped,
 		RunsOn: r.RunsOn,
 	}
 }
 
-// named reports whether the snapshot has been given its name: it may get that only when it is the sandbox's turn.
-func (r *record) named() bool { return r.Key.Name != "" }
+// Named reports whether the snapshot has been given its name: it may get that only when it is the sandbox's turn.
+func (r *Record) Named() bool { return r.Key.Name != "" }
 
-// ended reports whether nothing is owed for the request any more.
-func (r *record) ended() bool { return r.Stage == StageReplicated || r.Stage == StageFailed }
+// Ended reports whether nothing is owed for the request any more.
+func (r *Record) Ended() bool { return r.Stage == StageReplicated || r.Stage == StageFailed }
 
-// clone returns a copy that shares nothing with r.
-func (r *record) clone() *record {
+// Clone returns a copy that shares nothing with r.
+func (r *Record) Clone() *Record {
 	c := *r
 	c.Timeline = slices.Clone(r.Timeline)
 	return &c
 }
 
-// timeline returns how the checkpoint went that made the snapshot with this UID, if the node remembers.
-func (j *journal) timeline(uid string) []snapshot.Stage {
+// Timeline returns how the checkpoint went that made the snapshot with this UID, if the node remembers.
+func (j *Journal) Timeline(uid string) []snapshot.Stage {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, r := range j.all {
@@ -240,8 +267,8 @@ func (j *journal) timeline(uid string) []snapshot.Stage {
 	return nil
 }
 
-// timelines returns how the checkpoints that this node remembers went, by the UID of the snapshot.
-func (j *journal) timelines() map[string][]snapshot.Stage {
+// Timelines returns how the checkpoints that this node remembers went, by the UID of the snapshot.
+func (j *Journal) Timelines() map[string][]snapshot.Stage {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	out := make(map[string][]snapshot.Stage, len(j.all))

@@ -1,0 +1,7 @@
+package journal
+
+// For tests of package journal_test.
+const (
+	KeptRecords      = keptRecords
+	UnreadableSuffix = unreadableSuffix
+)
