@@ -7,60 +7,52 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/local"
+	"diapause.dev/agent/requests"
+	"diapause.dev/agent/restore"
 	"diapause.dev/agent/rootsocket"
-	localv1 "diapause.dev/api/local/v1"
-	"diapause.dev/api/snapshot"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/cri"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/gofer"
-	"diapause.dev/storage"
-	"diapause.dev/storage/dir"
+	"diapause.dev/runsc/sidecar"
 )
 
-// Agent is the daemon of one node.
+// Agent is the daemon of one node. It makes the parts of which the work is done, and runs them.
 type Agent struct {
 	cfg     Config
 	log     *slog.Logger
-	started time.Time
 	locked  *os.File // keeps other agents from the state directory
-
-	cri     *cri.Client
-	spool   *storage.Store
-	stores  *stores
-	cache   *lazyCache
-	cluster Cluster // or nil
-	journal *journal.Journal
+	life    *lifetime.Life
 	metrics *metrics
-	node    *nodeFacts
+	node    *runsc.Node
+	cluster Cluster // or nil
+	bell    snapshots.Bell
+	started time.Time
 
-	captures  *captures
-	restores  *restores
-	podNames  podNames
-	turns     *keylock.Locks // one checkpoint at a time for each sandbox
-	moving    *keylock.Locks // one replication at a time for each snapshot
+	requests  requests.Dir
+	journal   *journal.Journal
 	unsettled *journal.Unsettled
-	lagging   *lagging
+	sandboxes *keylock.Locks // one checkpoint at a time for each sandbox
+	lineage   *snapshots.Lineage
+	backlog   *snapshots.Backlog
+	stores    *snapshots.Stores
+	cri       *cri.Client
 
-	decisions *decisions
-
-	uses    uses                 // of snapshots in the spool
-	spooled map[storage.Key]kept // what upkeep has read of the spool; its own
-
-	lineageMu sync.Mutex
-	lineage   map[descent]storage.Key // a sandbox's newest snapshot of a scope, or the one it came from
-
-	wake chan struct{} // there is something to replicate
-
-	life *lifetime.Life
+	catalog     *snapshots.Catalog
+	replicator  *snapshots.Replicator
+	evictor     *snapshots.Evictor
+	restores    *restore.Restores
+	checkpoints *checkpoint.Checkpoints
 }
 
 // containerdTime bounds the wait for containerd at start.
@@ -70,19 +62,15 @@ const containerdTime = 30 * time.Second
 // state directory, or when containerd does not answer; nothing is open then.
 func New(ctx context.Context, cfg Config) (*Agent, error) {
 	a := &Agent{
-		cfg: cfg, log: cfg.Logger, started: time.Now(), life: lifetime.New(ctx),
-		metrics:  newMetrics(),
-		node:     &nodeFacts{config: cfg.RunscConfig},
-		captures: &captures{expected: make(map[string]*expectedCapture)},
-		turns:    keylock.New(), moving: keylock.New(), unsettled: journal.NewUnsettled(), decisions: newDecisions(),
-		lineage: make(map[descent]storage.Key),
-		wake:    make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Logger, started: time.Now(), life: lifetime.New(ctx), metrics: newMetrics(),
+		node: runsc.NewNode(cfg.RunscConfig), bell: snapshots.NewBell(), requests: requests.Dir(cfg.RequestDir),
+		unsettled: journal.NewUnsettled(), sandboxes: keylock.New(), lineage: snapshots.NewLineage(),
 	}
-	a.lagging = newLagging(a.metrics)
-	a.restores = newRestores(a)
+	a.backlog = snapshots.NewBacklog(a.metrics.Waiting)
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
+	a.assemble()
 	return a, nil
 }
 
@@ -91,27 +79,39 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.lockDirs(); err != nil {
 		return err
 	}
-	if _, err := a.cfg.codec(""); err != nil {
-		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
-	}
 	if a.journal, err = journal.Open(filepath.Join(a.cfg.StateDir, "journal"), a.log); err != nil {
 		return err
 	}
-	if err := a.uses.open(filepath.Join(a.cfg.StateDir, "uses.json")); err != nil {
-		a.log.Warn("snapshots are evicted in the order in which they were made", "error", err)
-	}
-	if a.spool, err = a.openSpool(ctx); err != nil {
-		return fmt.Errorf("open spool: %w", err)
-	}
-	a.cache = &lazyCache{dir: filepath.Join(a.cfg.StateDir, "cache"), maxBytes: a.cfg.CacheSize / 2, log: a.log}
-	a.stores = newStores(a.cfg.Store, a.openStore)
-	if _, err := a.stores.own.get(ctx); err != nil {
-		a.log.Warn("the store cannot be reached; checkpoints stay in the spool until it can", "error", err)
+	a.stores, err = snapshots.Open(ctx, snapshots.Options{
+		StateDir: a.cfg.StateDir, Store: a.cfg.Store, StoreID: a.cfg.StoreID, Codec: a.cfg.Codec, Keys: a.cfg.Keys,
+		CacheSize: a.cfg.CacheSize, AcceptNetworkDirectory: a.cfg.AcceptNetworkDirectory, Opened: a.bell.Ring, Logger: a.log,
+	})
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, containerdTime)
 	defer cancel()
 	a.cri, err = cri.Dial(ctx, cri.Options{Address: a.cfg.Containerd})
 	return err
+}
+
+// assemble makes the parts from what open has opened.
+func (a *Agent) assemble() {
+	readers := snapshots.OpenReaders(a.stores, a.life)
+	a.catalog = snapshots.NewCatalog(a.stores, readers, a.journal, a.backlog, a.changed, a.bell.Ring)
+	a.replicator = snapshots.NewReplicator(a.catalog, a.unsettled, a.sandboxes, a.bell)
+	a.evictor = snapshots.NewEvictor(a.catalog)
+	a.restores = restore.New(restore.Config{
+		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
+		Readers: readers, Lineage: a.lineage, Facts: a.node.Facts, Life: a.life, Metrics: a.metrics, Logger: a.log,
+	})
+	a.checkpoints = checkpoint.New(checkpoint.Config{
+		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
+		VolumeLimit: a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, Node: a.cfg.Node, Runtime: a.cri,
+		Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes, Stores: a.stores, Catalog: a.catalog,
+		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await, Changed: a.changed,
+		Life: a.life, Metrics: a.metrics, Logger: a.log,
+	})
 }
 
 // lockDirs makes the agent's directories, and keeps other agents from the state directory.
@@ -125,22 +125,6 @@ func (a *Agent) lockDirs() (err error) {
 	return err
 }
 
-func (a *Agent) openSpool(ctx context.Context) (*storage.Store, error) {
-	b, err := dir.Open(a.spoolDir())
-	if err != nil {
-		return nil, err
-	}
-	o := a.storeOptions()
-	o.Spool = true
-	s, err := storage.Open(ctx, b, o)
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	return s, nil
-}
-
-func (a *Agent) spoolDir() string { return filepath.Join(a.cfg.StateDir, "spool") }
-
 // Run recovers what an earlier agent owed, then serves until ctx is done. It returns when all that
 // it started has ended.
 func (a *Agent) Run(ctx context.Context) error {
@@ -148,31 +132,55 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	local, err := rootsocket.Listen("unix", a.cfg.Socket, a.log)
+	socket, err := rootsocket.Listen("unix", a.cfg.Socket, a.log)
 	if err != nil {
 		return errors.Join(err, sidecars.Close())
 	}
 	if err := a.mark(); err != nil {
-		return errors.Join(err, sidecars.Close(), local.Close())
+		return errors.Join(err, sidecars.Close(), socket.Close())
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return gofer.New(sidecars, sidecarHandler{a}, a.log).Serve(ctx) })
-	a.recover(ctx) // before the local service answers: nothing new is under way
-	g.Go(func() error { return a.serveLocal(ctx, local) })
-	g.Go(func() error { return a.settleLoop(ctx) })
-	g.Go(func() error { return a.replicateLoop(ctx) })
+	a.checkpoints.Recover(ctx) // before the local service answers: nothing new is under way
+	a.clean(ctx)
+	g.Go(func() error { return local.Serve(ctx, socket, a.local()) })
+	g.Go(func() error { return a.checkpoints.SettleLoop(ctx) })
+	g.Go(func() error { return a.replicator.Run(ctx) })
 	g.Go(func() error { return a.upkeepLoop(ctx) })
 	if a.cfg.MetricsAddr != "" {
 		g.Go(func() error { return a.metrics.serve(ctx, a.cfg.MetricsAddr) })
 	}
 	g.Go(func() error {
-		if _, err := a.node.get(ctx); err != nil { // known before the first request asks
+		if _, err := a.node.Facts(ctx); err != nil { // known before the first request asks
 			a.log.Error("this node cannot checkpoint or restore yet", "error", err)
 		}
 		return nil
 	})
 	a.log.Info("agent started", "version", a.cfg.Version, "socket", a.cfg.Socket, "store", a.cfg.Store)
 	return g.Wait()
+}
+
+// local returns what the local service works on.
+func (a *Agent) local() local.Config {
+	return local.Config{
+		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
+		Containerd: a.cfg.Containerd, RunscConfig: a.cfg.RunscConfig, Runtime: a.cri, Facts: a.node.Facts,
+		Checkpoints: a.checkpoints, Restores: a.restores, Stores: a.stores, Catalog: a.catalog, Backlog: a.backlog,
+		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
+	}
+}
+
+// sidecarHandler implements gofer.Handler.
+type sidecarHandler struct{ a *Agent }
+
+// Checkpoint implements gofer.Handler.
+func (h sidecarHandler) Checkpoint(o sidecar.Options, sock int) error {
+	return h.a.checkpoints.Sidecar(o, sock)
+}
+
+// Restore implements gofer.Handler.
+func (h sidecarHandler) Restore(o sidecar.Options) (gofer.Source, error) {
+	return h.a.restores.Source(o)
 }
 
 // Close gives everything back that New opened, the state directory last.
@@ -183,60 +191,10 @@ func (a *Agent) Close() (err error) {
 		err = a.cri.Close()
 	}
 	if a.stores != nil {
-		err = errors.Join(err, a.stores.close(), a.cache.close())
-	}
-	if a.spool != nil {
-		err = errors.Join(err, a.spool.Backend().Close())
+		err = errors.Join(err, a.stores.Close())
 	}
 	if a.locked != nil {
 		err = errors.Join(err, a.locked.Close())
 	}
 	return err
-}
-
-// Bounds of an agent's end: together they are less than the grace period of the DaemonSet's pods.
-const (
-	// stopTime is how long requests under way may take to end after the agent was told to stop; their
-	// contexts are done by then.
-	stopTime = 20 * time.Second
-	// lastWords is how much longer the cluster may take to hear of what has come to pass.
-	lastWords = 3 * time.Second
-)
-
-// serveLocal serves the local service until ctx is done.
-func (a *Agent) serveLocal(ctx context.Context, l *rootsocket.Listener) error {
-	defer context.AfterFunc(ctx, func() { a.life.End(errkind.ErrStopping) })()
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(1 << 20))
-	localv1.RegisterAgentServer(s, &service{Agent: a})
-	localv1.RegisterShimServer(s, &shimService{Agent: a})
-	stop := context.AfterFunc(ctx, func() {
-		kill := time.AfterFunc(stopTime, s.Stop)
-		s.GracefulStop()
-		kill.Stop()
-	})
-	defer stop()
-	if err := s.Serve(l); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("local service: %w", err)
-	}
-	s.GracefulStop() // waits for the one above
-	return nil
-}
-
-// descent is what a snapshot descends from. Those of different scopes have nothing in common.
-type descent struct {
-	sandbox string
-	scope   snapshot.Scope
-}
-
-func (a *Agent) setLineage(sandbox string, scope snapshot.Scope, k storage.Key) {
-	a.lineageMu.Lock()
-	defer a.lineageMu.Unlock()
-	a.lineage[descent{sandbox, scope}] = k
-}
-
-func (a *Agent) lineageOf(sandbox string, scope snapshot.Scope) (storage.Key, bool) {
-	a.lineageMu.Lock()
-	defer a.lineageMu.Unlock()
-	k, ok := a.lineage[descent{sandbox, scope}]
-	return k, ok
 }

@@ -31,20 +31,3 @@ type Config struct {
 	// what another one has done. A sweep of one may then delete what another has just named.
 	AcceptNetworkDirectory bool
 }
-
-// Annotations of pods.
-const (
-	// AnnotationRestoreFrom names the snapshot, as namespace/name, that a pod is restored from.
-	AnnotationRestoreFrom = "diapause.dev/restore-from"
-	// AnnotationOnRestoreFailure says what happens when it cannot be: "Fail" or "ColdStart".
-	AnnotationOnRestoreFailure = "diapause.dev/on-restore-failure"
-	// OnFailureFail is the value of AnnotationOnRestoreFailure that rules out a cold start.
-	OnFailureFail = "Fail"
-)
-
-// ChunkSize is the size of the windows in a memory file at which pages are cut into chunks, in
-// bytes. It is chosen by measurement (bench/store, dedup/dirty5): with 5 % of a Python heap's pages
-// rewritten at random, the next snapshot stores 0.59 of a whole one, against 0.98 with windows of
-// 256 KiB; writing and reading are no slower, a whole snapshot is 0.6 % larger, and its chunk table
-// has about 0.6 MiB for each GiB of memory.
-const ChunkSize = 64 << 10

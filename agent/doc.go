@@ -1,11 +1,12 @@
-// Package agent is the daemon of a node: it takes requests to checkpoint and to restore, sees them
-// through, and answers for them after a crash.
+// Package agent is the daemon of a node. It makes the parts of which the work is done, connects them, and runs them:
 //
-// A checkpoint (checkpoint.go) is a request in the journal that goes from stage to stage; its image
-// is captured by runsc/capture, written to the spool, and replicated to the store. A restore
-// (restore.go) is a decision that the shim asks for, and a source of bytes that the sandbox then
-// reads. The local service (service.go, shimservice.go) is the door to both.
+//   - journal: checkpoint requests, as the next agent must know them
+//   - snapshots: which snapshots there are and where; replication; the node's disk as a cache
+//   - checkpoint: the life of a checkpoint, and what it owes after a crash
+//   - restore: the life of a restore, and the bytes that its sandbox reads
+//   - local: the services for operators and for shims, on a socket of this node
+//   - kube: the cluster, if there is one. It asks a Node, and implements Cluster
 //
-// An agent may be killed at any moment. What it owes afterwards is in the journal: recover.go pays
-// it before anything new is taken.
+// An agent may be killed at any moment. What it owes afterwards is in the journal: checkpoint.Recover pays it before
+// anything new is taken.
 package agent

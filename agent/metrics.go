@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 )
 
@@ -68,7 +69,7 @@ func newMetrics() *metrics {
 			Help: "Snapshots on this node whose replication has failed and is tried again, by the reason.",
 		}, []string{"reason"}),
 	}
-	m.wait(nil)
+	m.Waiting(nil)
 	m.registry.MustRegister(m.checkpoints, m.stages, m.whole, m.restores, m.loading, m.loaded, m.refusals, m.waiting,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -81,7 +82,8 @@ func result(err error) string {
 	return "ok"
 }
 
-func (m *metrics) checkpoint(err error, took time.Duration, stages []snapshot.Stage) {
+// Checkpoint implements checkpoint.Metrics.
+func (m *metrics) Checkpoint(err error, took time.Duration, stages []snapshot.Stage) {
 	m.checkpoints.WithLabelValues(result(err)).Inc()
 	m.whole.Observe(took.Seconds())
 	for _, s := range stages {
@@ -89,17 +91,19 @@ func (m *metrics) checkpoint(err error, took time.Duration, stages []snapshot.St
 	}
 }
 
-func (m *metrics) restore(err error, took time.Duration, bytes int64) {
+// Restore implements restore.Metrics.
+func (m *metrics) Restore(err error, took time.Duration, bytes int64) {
 	m.restores.WithLabelValues(result(err)).Inc()
 	m.loading.Observe(took.Seconds())
 	m.loaded.Add(float64(bytes))
 }
 
-func (m *metrics) refused() { m.refusals.Inc() }
+// Refused implements local.Metrics.
+func (m *metrics) Refused() { m.refusals.Inc() }
 
-// wait tells how many snapshots wait for their store, by reason.
-func (m *metrics) wait(n map[string]int) {
-	for _, kind := range waitKinds {
+// Waiting tells how many snapshots wait for their store, by reason.
+func (m *metrics) Waiting(n map[string]int) {
+	for _, kind := range snapshots.Reasons {
 		m.waiting.WithLabelValues(kind).Set(float64(n[kind]))
 	}
 }

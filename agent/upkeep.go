@@ -2,18 +2,15 @@ package agent
 
 import (
 	"context"
-	"maps"
 	"time"
-
-	"diapause.dev/storage"
 )
 
 const (
 	// upkeepEvery is how often the node's disk is tidied.
 	upkeepEvery = 10 * time.Minute
-	// sweepGrace is how old a pack must be before a sweep may delete it: a checkpoint or a
-	// replication writes its packs first and names them later.
-	sweepGrace = time.Hour
+	// requestGrace is how long a request's directory is kept in any case: containerd tells of a sandbox
+	// only once it has started.
+	requestGrace = 10 * time.Minute
 )
 
 // upkeepLoop keeps the node's disk within its bounds until ctx is done.
@@ -26,17 +23,8 @@ func (a *Agent) upkeepLoop(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := a.shrinkCache(ctx); err != nil {
-			a.log.Warn("cache not shrunk", "error", err)
-		}
-		if _, err := a.spool.Sweep(ctx, storage.SweepOptions{Grace: sweepGrace}); err != nil {
-			a.log.Warn("spool not swept", "error", err)
-		}
-		if err := a.forgetDeleted(ctx); err != nil {
-			a.log.Warn("the cache may hold blocks of deleted snapshots", "error", err)
-		}
-		a.cleanRequests(ctx)
-		a.cleanMarkers(ctx)
+		a.evictor.Tidy(ctx)
+		a.clean(ctx)
 		if err := a.forgetLineage(ctx); err != nil {
 			a.log.Warn("lineage not tidied", "error", err)
 		}
@@ -46,11 +34,41 @@ func (a *Agent) upkeepLoop(ctx context.Context) error {
 // forgetLineage forgets sandboxes that containerd knows no more.
 func (a *Agent) forgetLineage(ctx context.Context) error {
 	here, err := a.cri.IDs(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		a.lineage.Keep(here)
 	}
-	a.lineageMu.Lock()
-	defer a.lineageMu.Unlock()
-	maps.DeleteFunc(a.lineage, func(d descent, _ storage.Key) bool { return !here[d.sandbox] })
-	return nil
+	return err
+}
+
+// clean removes what requests have left in directories that must not survive a reboot.
+func (a *Agent) clean(ctx context.Context) {
+	a.cleanRequests(ctx)
+	a.checkpoints.CleanMarkers(ctx)
+}
+
+// cleanRequests removes directories of requests that nobody waits for any more.
+func (a *Agent) cleanRequests(ctx context.Context) {
+	old, err := a.requests.OlderThan(requestGrace)
+	if err != nil {
+		a.log.Warn("request directories unreadable", "error", err)
+		return
+	}
+	for _, request := range old {
+		if a.wanted(ctx, request) {
+			continue
+		}
+		a.restores.Abandon(request)
+		if err := a.requests.Remove(request); err != nil {
+			a.log.Warn("request directory not removed", "request", request, "error", err)
+		}
+	}
+}
+
+// wanted reports whether a request's directory must stay.
+func (a *Agent) wanted(ctx context.Context, request string) bool {
+	wanted, known := a.restores.Wanted(ctx, request)
+	if !known {
+		return a.checkpoints.Wanted(ctx, request)
+	}
+	return wanted
 }

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"diapause.dev/agent"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/workload/answers"
 )
@@ -108,8 +108,8 @@ func (l *loadings) measure(ctx context.Context, mode string) (took time.Duration
 		return 0, err
 	}
 	pod, err := l.bed.RunPod(ctx, serving(fmt.Sprintf("loading-%d", l.count), l.mib, map[string]string{
-		agent.AnnotationRestoreFrom:      namespace + "/saved",
-		agent.AnnotationOnRestoreFailure: agent.OnFailureFail,
+		podsnapshotv1.AnnotationRestoreFrom:      namespace + "/saved",
+		podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
 	}))
 	if err != nil {
 		return 0, err

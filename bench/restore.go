@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"diapause.dev/agent"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/bed"
 )
 
@@ -109,8 +109,8 @@ func (r *restores) measure(ctx context.Context, mode string) (time.Duration, err
 		return r.inSandbox(ctx, mode, r.idle, nil)
 	case modeHotPod:
 		return r.inPod(ctx, mode, map[string]string{
-			agent.AnnotationRestoreFrom:      namespace + "/" + r.snapshot,
-			agent.AnnotationOnRestoreFailure: agent.OnFailureFail,
+			podsnapshotv1.AnnotationRestoreFrom:      namespace + "/" + r.snapshot,
+			podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
 		})
 	case modeColdPod:
 		return r.inPod(ctx, mode, nil)

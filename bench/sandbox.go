@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"diapause.dev/agent"
 	localv1 "diapause.dev/api/local/v1"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
 // imagePath finds out where a sandbox is restored from, while runsc creates it.
@@ -24,10 +24,10 @@ func (r *restores) fromAgent(ctx context.Context) (string, error) {
 		SandboxId:           r.witness.ID,
 		ContainerdNamespace: "k8s.io",
 		Annotations: map[string]string{
-			agent.AnnotationRestoreFrom:           namespace + "/" + r.snapshot,
-			agent.AnnotationOnRestoreFailure:      agent.OnFailureFail,
-			"io.kubernetes.cri.sandbox-namespace": namespace,
-			"io.kubernetes.cri.sandbox-name":      r.witness.Name,
+			podsnapshotv1.AnnotationRestoreFrom:      namespace + "/" + r.snapshot,
+			podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
+			"io.kubernetes.cri.sandbox-namespace":    namespace,
+			"io.kubernetes.cri.sandbox-name":         r.witness.Name,
 		},
 	})
 	if err != nil {

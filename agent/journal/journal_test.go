@@ -85,10 +85,12 @@ func TestJournalPrunes(t *testing.T) {
 	for i := range 5 { // a long life: without a restart
 		journaltest.Put(t, j, journaltest.Record(journal.KeptRecords+10+i, journal.StageReplicated))
 	}
-	if left = journaltest.Read(t, j, dir); len(left) != journal.KeptRecords+1 || left[0].ID != owed.ID || left[1].ID != "0009" {
+	if left = journaltest.Read(t, j, dir); len(left) != journal.KeptRecords+1 || left[0].ID != owed.ID ||
+		left[1].ID != "0009" {
 		t.Errorf("%d records left, the first are %+v, %+v", len(left), left[0], left[1])
 	}
-	journaltest.Put(t, j, journaltest.Record(0, journal.StageReplicated)) // the oldest, but whoever asked for it has not heard yet
+	// The oldest, but whoever asked for it has not heard yet.
+	journaltest.Put(t, j, journaltest.Record(0, journal.StageReplicated))
 	if left = journaltest.Read(t, j, dir); len(left) != journal.KeptRecords || left[0].ID != owed.ID {
 		t.Errorf("%d records left, the first is %+v", len(left), left[0])
 	}
@@ -97,7 +99,7 @@ func TestJournalPrunes(t *testing.T) {
 // TestJournalOfALongLife: after 10,000 snapshots the journal is as large as after 1,000, and whoever
 // looks at it every few seconds reads no file.
 func TestJournalOfALongLife(t *testing.T) {
-	j, dir := journaltest.New(t)
+	_, dir := journaltest.New(t)
 	for i := range 10_000 { // as put does, without its syncs
 		b, err := json.Marshal(journaltest.Record(i, journal.StageReplicated))
 		if err != nil {
@@ -107,7 +109,7 @@ func TestJournalOfALongLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j = journaltest.Open(t, dir)
+	j := journaltest.Open(t, dir)
 	files, err := os.ReadDir(dir)
 	if err != nil || len(files) != journal.KeptRecords {
 		t.Errorf("%d files, %v", len(files), err)
@@ -177,7 +179,9 @@ func FuzzRecord(f *testing.F) {
 // TestJournalLosesNoRequestInSilence damages records: their requests are known as lost, and the files kept.
 func TestJournalLosesNoRequestInSilence(t *testing.T) {
 	j, dir := journaltest.New(t)
-	journaltest.Put(t, j, journaltest.Record(1, journal.StagePaused), journaltest.Record(2, journal.StagePaused), journaltest.Record(3, journal.StagePaused))
+	for i := range 3 {
+		journaltest.Put(t, j, journaltest.Record(i+1, journal.StagePaused))
+	}
 	for id, content := range map[string]string{"0001": "", "0002": `{"id": "0003"}`} {
 		if err := os.WriteFile(path(dir, id), []byte(content), 0o600); err != nil {
 			t.Fatal(err)

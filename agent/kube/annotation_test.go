@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -97,7 +97,7 @@ func TestAnnotationFailsOnce(t *testing.T) {
 	node := w.node("a")
 	tries := make(chan string, 10)
 	w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, _ step, o agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, _ step, o checkpoint.Options) error {
 			tries <- o.Name
 			return errors.New("no")
 		}
@@ -124,7 +124,7 @@ func TestAnnotationKilled(t *testing.T) {
 			w := newWorld(t)
 			node := w.node("a")
 			r := w.start(node, func(f *fakeNode, _ *kube.Config) {
-				f.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+				f.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 					if s == at {
 						f.die()
 					}
@@ -162,7 +162,7 @@ func TestLocalDoor(t *testing.T) {
 	} {
 		pod := w.pod(node, name, func(p *corev1.Pod) { p.Labels = c.labels })
 		if _, err := r.node.Checkpoint(t.Context(), t.Context(),
-			agent.CheckpointOptions{Target: string(pod.UID), Name: "by-hand-" + name}); err != nil {
+			checkpoint.Options{Target: string(pod.UID), Name: "by-hand-" + name}); err != nil {
 			t.Fatal(err)
 		}
 		s := w.snapshot("by-hand-" + name)

@@ -12,9 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -54,10 +55,10 @@ func (c *Cluster) checkpoint(o *order) {
 	log := c.log.With("pod", o.pod.String())
 	ctx, cancel := context.WithTimeoutCause(c.life, beginTime, errNotBegun)
 	defer cancel()
-	_, err := c.node.Checkpoint(ctx, c.life, agent.CheckpointOptions{
+	_, err := c.node.Checkpoint(ctx, c.life, checkpoint.Options{
 		Target: o.pod.UID, Named: func() (string, error) { return c.name(o) }, Stop: o.plan.Stop, Completed: o.plan.Stop,
 		Progress: c.tellLoading(o),
-		Spooled:  func(f *agent.Found) { c.captured(f.Manifest.Meta.Key) },
+		Spooled:  func(f *snapshots.Found) { c.captured(f.Manifest.Meta.Key) },
 	})
 	if errors.Is(err, errkind.ErrNotReplicated) || errors.Is(err, errkind.ErrNeverReplicated) {
 		log.Warn("the snapshot is on this node only", "error", err)

@@ -11,10 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/podspec"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/restore"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -26,7 +27,7 @@ const answerTime = 50 * time.Millisecond
 
 // Choose implements agent.Cluster. It waits, as long as ctx lasts, for a snapshot that is still being
 // made or replicated.
-func (c *Cluster) Choose(ctx context.Context, ref snapshot.PodRef) (agent.Choice, error) {
+func (c *Cluster) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choice, error) {
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end.Add(-answerTime))
@@ -34,7 +35,7 @@ func (c *Cluster) Choose(ctx context.Context, ref snapshot.PodRef) (agent.Choice
 	}
 	pod, err := c.podOf(ctx, ref)
 	if err != nil || pod == nil {
-		return agent.Choice{}, err
+		return restore.Choice{}, err
 	}
 	for {
 		news := c.news.listen()
@@ -74,8 +75,8 @@ func (c *Cluster) podOf(ctx context.Context, ref snapshot.PodRef) (*corev1.Pod, 
 }
 
 // choose is Choose as things are now.
-func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (agent.Choice, error) {
-	var choice agent.Choice
+func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, error) {
+	var choice restore.Choice
 	policy, several := c.policyFor(ctx, pod)
 	if several != nil && !rules.Refused(several) {
 		return choice, several
@@ -119,7 +120,7 @@ func wanted(pod *corev1.Pod) string {
 	if name := pod.Annotations[podsnapshotv1.AnnotationSnapshotName]; name != "" {
 		return name
 	}
-	return strings.TrimPrefix(pod.Annotations[agent.AnnotationRestoreFrom], pod.Namespace+"/")
+	return strings.TrimPrefix(pod.Annotations[podsnapshotv1.AnnotationRestoreFrom], pod.Namespace+"/")
 }
 
 // namedSnapshot returns the PodSnapshot that a pod names.
@@ -228,27 +229,27 @@ func ended(pod *corev1.Pod) (names []string) {
 }
 
 // Describe implements agent.Cluster.
-func (c *Cluster) Describe(ctx context.Context, ref snapshot.PodRef) (agent.Description, error) {
+func (c *Cluster) Describe(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
 	if plan := c.orders.plan(ref.UID); plan != nil {
 		return c.description(ctx, plan), nil
 	}
 	pod, err := c.podOf(ctx, ref)
 	if err != nil || pod == nil {
-		return agent.Description{}, err
+		return checkpoint.Description{}, err
 	}
 	if pod.Status.Phase == corev1.PodPending && len(ended(pod)) > 0 {
-		return agent.Description{}, rules.Refuse("pod %s is not running yet, its init containers have not ended: wait "+
+		return checkpoint.Description{}, rules.Refuse("pod %s is not running yet, its init containers have not ended: wait "+
 			"until they have", ref)
 	}
 	plan, err := c.prepareLocal(ctx, pod)
 	if err != nil {
-		return agent.Description{}, err
+		return checkpoint.Description{}, err
 	}
 	return c.description(ctx, plan), nil
 }
 
-func (c *Cluster) description(ctx context.Context, p *rules.Plan) agent.Description {
-	return agent.Description{
+func (c *Cluster) description(ctx context.Context, p *rules.Plan) checkpoint.Description {
+	return checkpoint.Description{
 		Cluster: c.identityOrNone(ctx), ServiceAccount: p.ServiceAccount, Group: p.Group,
 		SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop,
 	}

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -134,7 +134,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			node := w.node("a")
 			w.pod(node, "web")
 			r := w.start(node, func(f *fakeNode, _ *kube.Config) {
-				f.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+				f.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 					if s == at {
 						f.die()
 					}
@@ -162,7 +162,7 @@ func TestKilledThenPodGone(t *testing.T) {
 			node := w.node("a")
 			w.pod(node, "web")
 			r := w.start(node, func(f *fakeNode, _ *kube.Config) {
-				f.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+				f.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 					f.die()
 					return nil
 				}
@@ -192,7 +192,7 @@ func TestPodGoneAfterCapture(t *testing.T) {
 		c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return refused{next: next, method: http.MethodPost, path: "/podsnapshots"}
 		})
-		f.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+		f.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 			if s == stepReplicate {
 				f.die()
 			}

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -245,7 +245,7 @@ func TestTriggerOfLostNode(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
 	ra := w.start(a, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 			n.die()
 			return nil
 		}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
@@ -35,7 +35,7 @@ func newUnreplicated(t *testing.T) *unreplicated {
 	a, b := w.node("a"), w.node("b")
 	u := &unreplicated{world: w, b: w.start(b), refused: make(chan error, 1)}
 	u.a = w.start(a, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 			if s == stepReplicate {
 				return errors.New("the store is away")
 			}

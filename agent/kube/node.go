@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -13,7 +15,7 @@ import (
 type Node interface {
 	// Checkpoint saves a pod. Errors of kind errkind.ErrNotReplicated mean that the snapshot is safe
 	// on this node and that replication goes on.
-	Checkpoint(ctx, life context.Context, o agent.CheckpointOptions) (*agent.Found, error)
+	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
 	// Requests returns the checkpoints that the journal remembers, oldest first.
 	Requests() ([]journal.Request, error)
 	// Remove removes the snapshot of that UID from this node and from the store at a location; one of an empty UID is
@@ -39,6 +41,6 @@ type Node interface {
 	Facts(ctx context.Context) (snapshot.Facts, error)
 }
 
-var _ Node = (*agent.Agent)(nil)
+var _ Node = agent.Node{}
 
 var _ agent.Cluster = (*Cluster)(nil)

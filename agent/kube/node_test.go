@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -112,7 +114,7 @@ type fakeNode struct {
 	running map[string]int // checkpoints by pod
 	most    int            // checkpoints of one pod at once
 	// at, if set, is called at each step; what it returns fails the checkpoint.
-	at func(ctx context.Context, s step, o agent.CheckpointOptions) error
+	at func(ctx context.Context, s step, o checkpoint.Options) error
 }
 
 // holdup has every checkpoint of a node wait at a step until release is closed.
@@ -128,7 +130,7 @@ func holdAt(s step) *holdup {
 
 // set is for world.start.
 func (h *holdup) set(n *fakeNode, _ *kube.Config) {
-	n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+	n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 		if s == h.step {
 			h.once.Do(func() { close(h.reached) })
 			<-h.release
@@ -214,7 +216,7 @@ func (n *fakeNode) replicate(q journal.Request) error {
 	return nil
 }
 
-func (n *fakeNode) step(ctx context.Context, s step, o agent.CheckpointOptions) error {
+func (n *fakeNode) step(ctx context.Context, s step, o checkpoint.Options) error {
 	if n.boot.Err() != nil {
 		return errKilled
 	}
@@ -236,7 +238,7 @@ func (n *fakeNode) count(pod string, by int) {
 	n.most = max(n.most, n.running[pod])
 }
 
-func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptions) (*agent.Found, error) {
+func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
 	if err := n.step(ctx, stepAccept, o); err != nil {
 		return nil, err
 	}
@@ -283,7 +285,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	stopErr := n.stop(life, &q, o)
 	captured()
 	if n.boot.Err() == nil && o.Spooled != nil {
-		o.Spooled(&agent.Found{Manifest: m, OnNode: true})
+		o.Spooled(&snapshots.Found{Manifest: m, OnNode: true})
 	}
 	if stopErr != nil {
 		return nil, errors.Join(stopErr, n.replicate(q)) // that goes on by itself
@@ -294,11 +296,11 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o agent.CheckpointOptio
 	if err := n.replicate(q); err != nil {
 		return nil, err
 	}
-	return &agent.Found{Manifest: m, OnNode: true, Replicated: true}, nil
+	return &snapshots.Found{Manifest: m, OnNode: true, Replicated: true}, nil
 }
 
 // stop ends a pod whose checkpoint asks for that.
-func (n *fakeNode) stop(ctx context.Context, q *journal.Request, o agent.CheckpointOptions) error {
+func (n *fakeNode) stop(ctx context.Context, q *journal.Request, o checkpoint.Options) error {
 	if !q.Stop {
 		return nil
 	}

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
@@ -65,7 +65,7 @@ func (p *pairs) checkpoint(ctx context.Context, pod, name string) (string, error
 	if err := api.client.Get(ctx, keyOf(o), o); err != nil {
 		return "", err
 	}
-	f, err := p.r.node.Checkpoint(ctx, ctx, agent.CheckpointOptions{Target: string(o.UID), Name: name})
+	f, err := p.r.node.Checkpoint(ctx, ctx, checkpoint.Options{Target: string(o.UID), Name: name})
 	if err != nil {
 		return "", err
 	}
@@ -244,7 +244,7 @@ func TestOrderOfCreation(t *testing.T) {
 	spooled := 0
 	r := w.start(a, func(n *fakeNode, c *kube.Config) {
 		c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper { return lag{next, over, &first} })
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 			if s == stepReplicate {
 				if spooled++; spooled == 2 {
 					end()

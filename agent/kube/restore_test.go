@@ -14,14 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/restore"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
 
 // choose asks for a pod as the shim does: with little time.
-func choose(t *testing.T, r *running, pod *corev1.Pod, limit time.Duration) (agent.Choice, error) {
+func choose(t *testing.T, r *running, pod *corev1.Pod, limit time.Duration) (restore.Choice, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -39,7 +39,9 @@ func name(n string) func(*corev1.Pod) {
 
 // local is the annotation that counts where there is no cluster.
 func local(from string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, agent.AnnotationRestoreFrom, from) }
+	return func(p *corev1.Pod) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationRestoreFrom, from)
+	}
 }
 
 // TestChoose: a pod gets the newest snapshot of its group, or the one it names, on either node.
@@ -241,7 +243,7 @@ func TestChooseWaits(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	}
 	type answer struct {
-		agent.Choice
+		restore.Choice
 		error
 	}
 	got := make(chan answer)

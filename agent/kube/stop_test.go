@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -68,7 +68,7 @@ func TestStopFails(t *testing.T) {
 			node := w.node("a")
 			w.start(node, func(n *fakeNode, c *kube.Config) {
 				c.RestConfig.Wrap(latePodSnapshots)
-				n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+				n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 					if s == stepStop {
 						return errors.New("containerd does not answer")
 					}
@@ -94,7 +94,7 @@ func TestKilledBeforeStop(t *testing.T) {
 	node := w.node("a")
 	w.pod(node, "web")
 	r := w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, _ agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 			if s == stepStop {
 				n.die()
 			}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -69,7 +69,7 @@ func TestTriggerRefused(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
 	w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, o agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, s step, o checkpoint.Options) error {
 			if s == stepAccept {
 				return fmt.Errorf("pod %s: %w: run it with the runtime handler of that type", podByUID(o.Target),
 					cri.ErrOtherRuntime)
@@ -139,7 +139,7 @@ func TestTriggerFails(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
 	w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, o agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, s step, o checkpoint.Options) error {
 			if s != stepCapture {
 				return nil
 			}
@@ -176,7 +176,7 @@ func TestTriggersInTurn(t *testing.T) {
 	hold := make(chan struct{})
 	var order []string
 	r := w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, s step, o agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, s step, o checkpoint.Options) error {
 			if pod := podByUID(o.Target); s == stepCapture && pod.Name == "web" {
 				<-hold
 				n.mu.Lock()
@@ -297,7 +297,7 @@ func TestStop(t *testing.T) {
 	node := w.node("a")
 	var stopped atomic.Bool
 	w.start(node, func(n *fakeNode, _ *kube.Config) {
-		n.at = func(_ context.Context, _ step, o agent.CheckpointOptions) error {
+		n.at = func(_ context.Context, _ step, o checkpoint.Options) error {
 			stopped.Store(o.Stop && o.Completed)
 			return nil
 		}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/test/tools"
 )
 
@@ -86,7 +86,7 @@ func (d *data) path(name string) string { return filepath.Join(d.dir, name+rawSu
 
 // dataKey changes with what the data depend on.
 func dataKey() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "2 %d %s", agent.ChunkSize, heap))
+	sum := sha256.Sum256(fmt.Appendf(nil, "2 %d %s", snapshots.ChunkSize, heap))
 	return hex.EncodeToString(sum[:6])
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/storage"
 )
 
@@ -107,7 +107,7 @@ func (b *bench) curve(ctx context.Context) error {
 			return err
 		}
 	}
-	return drawCurve(b.root, points, agent.ChunkSize)
+	return drawCurve(b.root, points, snapshots.ChunkSize)
 }
 
 // speed measures what a size of chunks costs in time: a first snapshot, and its restore.

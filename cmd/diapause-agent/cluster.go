@@ -47,7 +47,7 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	k, err := kube.New(kube.Config{
 		RestConfig: rc, NodeName: cfg.Node, Namespace: c.ofAgents(), Store: cfg.Store, StateDir: cfg.StateDir,
 		OrphanAge: c.orphanAge, Logger: cfg.Logger,
-	}, a)
+	}, a.Node())
 	if err != nil {
 		return nil, err
 	}

@@ -11,12 +11,12 @@ import (
 	"syscall"
 	"time"
 
-	gvisorlog "gvisor.dev/gvisor/pkg/log"
-
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
 )
@@ -64,7 +64,7 @@ func command() *cobra.Command {
 		"directory of markers that tell the shim which sandboxes were stopped")
 	f.StringVar(&cfg.StateDir, "state-dir", "/var/lib/diapause",
 		"directory of the journal and the spool; must survive a reboot")
-	f.StringVar(&cfg.Store, "store", agent.DefaultStore, "where snapshots live: dir:/path or gs://bucket/prefix")
+	f.StringVar(&cfg.Store, "store", snapshots.DefaultStore, "where snapshots live: dir:/path or gs://bucket/prefix")
 	f.StringVar(&cfg.StoreID, "store-id", "",
 		"identity that the store must have, as diapause store stat shows it; no store is made then (default: the one that "+
 			"it had when this node opened it first)")
@@ -131,7 +131,7 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 
 // check returns an error that names the flag whose value nobody can mean.
 func check(cfg agent.Config) error {
-	if err := agent.ValidateStore(cfg.Store); err != nil {
+	if err := snapshots.ValidateStore(cfg.Store); err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}
 	switch {

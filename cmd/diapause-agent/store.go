@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"diapause.dev/agent"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/cmd/internal/usage"
 )
 
@@ -27,10 +27,10 @@ func makeStoreCommand() *cobra.Command {
 	f.BoolVar(&acceptNetwork, "accept-network-directory", false,
 		"make it though nodes may see late there what others have done")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := agent.ValidateStore(location); err != nil {
+		if err := snapshots.ValidateStore(location); err != nil {
 			return usage.Error{Err: fmt.Errorf("--store: %w", err)}
 		}
-		identity, made, err := agent.MakeStore(cmd.Context(), location, acceptNetwork)
+		identity, made, err := snapshots.MakeStore(cmd.Context(), location, acceptNetwork)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"diapause.dev/agent"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/bed"
 )
 
@@ -60,7 +60,7 @@ func TestWorkloadSavesWhileLoading(t *testing.T) {
 	sum := n.sh(p, "app", "head -c 64m /dev/urandom > /dev/shm/bulk; md5sum < /dev/shm/bulk")
 	n.checkpoint("--name=begun", p.ID)
 	n.restartAgent("--state-dir="+t.TempDir(), "--store=gs://bucket") // which has nothing of it on the node
-	b := n.author("branch", map[string]string{agent.AnnotationRestoreFrom: "default/begun"})
+	b := n.author("branch", map[string]string{podsnapshotv1.AnnotationRestoreFrom: "default/begun"})
 	if !n.isLoading(b) {
 		t.Fatal("it has been loaded")
 	}

@@ -12,6 +12,9 @@ const (
 	// AnnotationSnapshotName names the PodSnapshot, of the pod's namespace, from which the pod is
 	// to be restored. Only what it says when the pod starts counts.
 	AnnotationSnapshotName = "podsnapshot.gke.io/ps-name"
+	// AnnotationRestoreFrom names the snapshot, as namespace/name, that a pod is restored from. In a cluster it is
+	// a PodSnapshot of the pod's own namespace.
+	AnnotationRestoreFrom = "diapause.dev/restore-from"
 	// AnnotationCheckpoint asks for a checkpoint of the pod; its value is any name for the request.
 	// Another value is another request.
 	AnnotationCheckpoint = "diapause.dev/checkpoint"

@@ -1,0 +1,539 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/requests"
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/capture"
+	"diapause.dev/storage"
+)
+
+// Config says what checkpoints work on.
+type Config struct {
+	Requests      requests.Dir
+	SidecarSocket string        // that sidecars are to call
+	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
+	Arena         int64         // bytes of memory for what is captured inside a pause, for each checkpoint
+	VolumeLimit   int64         // most bytes of the volumes of a pod that lie on the node, in one snapshot
+	CaptureTime   time.Duration // after which a capture is given up and the sandbox runs on
+	Node          string        // name of this node
+	Runtime       Runtime
+	Journal       *journal.Journal
+	Unsettled     *journal.Unsettled
+	Sandboxes     *keylock.Locks // one checkpoint at a time for each sandbox
+	Stores        *snapshots.Stores
+	Catalog       *snapshots.Catalog
+	Replicator    *snapshots.Replicator
+	Lineage       *snapshots.Lineage
+	Facts         func(ctx context.Context, sandboxPID int) (snapshot.Facts, error) // of a running sandbox
+	// Load waits until a sandbox has all its memory, if it is being restored.
+	Load    func(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error)
+	Changed func(*journal.Record) // is told of each step of a request, in order
+	Life    *lifetime.Life
+	Metrics Metrics
+	Logger  *slog.Logger
+}
+
+// Runtime is what is asked of containerd. *cri.Client is one.
+type Runtime interface {
+	Find(ctx context.Context, target string) (*cri.Pod, error)
+	Get(ctx context.Context, id string) (*cri.Pod, error)
+	Pods(ctx context.Context) ([]*cri.Pod, error)
+	Running(ctx context.Context, id string) ([]string, error)
+	Record(ctx context.Context, id string) (snapshot.Pod, error)
+	Checkpoint(ctx context.Context, id, dir string) error
+	Paused(ctx context.Context, id string) (bool, error)
+	Resume(ctx context.Context, id string) error
+	PauseFor(ctx context.Context, id, request string, d time.Duration) (leased bool, err error)
+	RenewPause(ctx context.Context, id, request string, d time.Duration) error
+	EndPause(ctx context.Context, id, request string) error
+	Kill(ctx context.Context, pod *cri.Pod) error
+	KillPaused(ctx context.Context, pod *cri.Pod, request string) error
+}
+
+// Metrics count checkpoints.
+type Metrics interface {
+	Checkpoint(err error, took time.Duration, stages []snapshot.Stage)
+}
+
+// Cluster is what is asked of the cluster that a node belongs to.
+type Cluster interface {
+	// Describe returns what a snapshot of a pod carries and where it is stored, through whichever
+	// door it was asked for. An error refuses the checkpoint.
+	Describe(ctx context.Context, pod snapshot.PodRef) (Description, error)
+	// Name returns a name for a snapshot that is being taken and was given none.
+	Name() string
+	// Unsaved is told why a pod was not saved whose own workload had begun that. It must not block.
+	Unsaved(pod snapshot.PodRef, err error)
+}
+
+// Description is what a cluster knows of a pod that is checkpointed.
+type Description struct {
+	Cluster        string // its identity, as snapshots bear it; empty: not known
+	ServiceAccount string
+	Group          map[string]string
+	SpecHash       string
+	Store          string // location; empty: the agent's own
+	// Scope is how much of the pod its snapshots keep, unless less is asked for.
+	Scope snapshot.Scope
+	// Stop ends a sandbox whose own workload has had it saved, once its snapshot is safe.
+	Stop bool
+}
+
+// Checkpoints are the checkpoints under way on this node. Its methods may be called concurrently.
+type Checkpoints struct {
+	Config
+	log      *slog.Logger
+	captures *captures
+	cluster  Cluster // or nil
+}
+
+// New returns the checkpoints of a node, of which none is under way.
+func New(c Config) *Checkpoints {
+	return &Checkpoints{Config: c, log: c.Logger, captures: &captures{expected: make(map[string]*expectedCapture)}}
+}
+
+// Join has a cluster asked for what it knows of pods. It is called before anything is checkpointed, at most once.
+func (cs *Checkpoints) Join(c Cluster) { cs.cluster = c }
+
+// Options say what to checkpoint and what to do with the sandbox afterwards.
+type Options struct {
+	Target string // as cri.Client.Find takes it
+	Name   string // of the snapshot; empty: one is made when the sandbox's turn has come
+	Stop   bool   // stop the sandbox once the snapshot is safe on this node
+	// Scope is how much of the pod is kept. A whole pod is the default, unless the cluster asks for less.
+	Scope snapshot.Scope
+	// Completed has the containers of a sandbox that is stopped report exit status 0, rather than
+	// that of a process ended by SIGKILL.
+	Completed bool
+	// NoWait returns once the snapshot is restorable on this node.
+	NoWait bool
+	// Progress, if set, is told how far a stage is, in bytes of raw image; total is 0 while
+	// unknown. It is called from several goroutines.
+	Progress func(stage string, done, total int64)
+	// Named, if set, makes the snapshot's name: names may say the order in which snapshots were taken.
+	Named func() (string, error)
+	// sentry, if set, has begun the save by itself.
+	sentry *sentry
+	// Accepted and Spooled, if set, are called once each when the request has come that far.
+	Accepted func(request string)
+	Spooled  func(*snapshots.Found)
+}
+
+// checkpoint is a request on its way.
+type checkpoint struct {
+	cs          *Checkpoints
+	o           Options
+	log         *slog.Logger
+	rec         *journal.Record
+	pod         *cri.Pod
+	description Description // what the cluster says of the pod
+	watch       *stopwatch
+	meta        snapshot.Meta
+	running     []string // ids of the containers that are recorded
+	arena       *capture.Arena
+	capture     *capture.Capture
+	volumes     []onNode // that lie on the node, by name
+	volumeSize  int64    // of them, in bytes, shortly before the pause
+	owing       bool     // the journal, or the sandbox, is not as the request's end asks for
+}
+
+// slack is how many bytes beyond the memory in use an arena is warmed for: what the sandbox
+// allocates until it is paused, and its file systems' own memory.
+const slack = 16 << 20
+
+// Checkpoint saves a sandbox as a snapshot. Until the sandbox is being saved the request ends with
+// ctx; from then on it is seen through as long as life lasts, so that no pause is left half-way.
+func (cs *Checkpoints) Checkpoint(ctx, life context.Context, o Options) (*snapshots.Found, error) {
+	if o.Progress == nil {
+		o.Progress = func(string, int64, int64) {}
+	}
+	c := &checkpoint{cs: cs, o: o, watch: newStopwatch()}
+	started := time.Now()
+	err := c.run(ctx, life)
+	cs.Metrics.Checkpoint(err, time.Since(started), c.watch.stages)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint %.80q: %w", o.Target, err)
+	}
+	return cs.Catalog.FindAt(life, c.rec.Key, c.rec.Store)
+}
+
+func (c *checkpoint) run(ctx, life context.Context) error {
+	release, err := c.accept(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.cleanUp()
+	err = c.save(ctx, life)
+	if err != nil {
+		err = c.fail(err)
+	}
+	c.closeArena() // neither its memory nor the next checkpoint is to wait for the store
+	release()
+	c.tellSpooled(life)
+	if err != nil {
+		return err
+	}
+	return c.replicated(life)
+}
+
+// accept resolves the target, journals the request, and waits for the sandbox's turn. A request that
+// does not get it, or that is refused then, leaves nothing in the journal.
+func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
+	pod, err := c.cs.Runtime.Find(ctx, c.o.Target)
+	if err != nil {
+		return nil, err
+	}
+	if err := pod.CheckRuntime(); err != nil {
+		return nil, err
+	}
+	if err := c.enter(pod); err != nil {
+		return nil, err
+	}
+	if release, err = c.turn(ctx); err != nil {
+		return nil, c.refused(err)
+	}
+	if err = c.ready(ctx); err == nil {
+		c.watch.lap("queue")
+		err = c.begin()
+	}
+	if err != nil {
+		release()
+		return nil, c.refused(err)
+	}
+	return release, nil
+}
+
+// enter journals the request before whoever asked hears that it is accepted. If the agent dies while
+// the request waits for its turn, the next one ends it as failed.
+func (c *checkpoint) enter(pod *cri.Pod) error {
+	c.rec = &journal.Record{
+		ID: requests.NewID(8), UID: requests.NewID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
+		Stage: journal.StageAccepted, Created: time.Now(),
+		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
+		Completed: c.o.Completed, Scope: c.o.Scope,
+	}
+	if err := c.called(pod.Name); err != nil {
+		return err
+	}
+	if err := c.cs.Journal.Put(c.rec); err != nil {
+		return err
+	}
+	if c.o.Accepted != nil {
+		c.o.Accepted(c.rec.ID)
+	}
+	return nil
+}
+
+// begin journals what the cluster says of the pod, and tells the cluster of the request.
+func (c *checkpoint) begin() error {
+	was := c.cs.Journal.Get(c.rec.ID)
+	if was == nil || was.Key != c.rec.Key || was.Store != c.rec.Store || was.Scope != c.rec.Scope {
+		if err := c.cs.Journal.Put(c.rec); err != nil {
+			return err
+		}
+	}
+	c.cs.Changed(c.rec)
+	return nil
+}
+
+// refused forgets a request that nothing was done for: its caller gets err, and the snapshot that it
+// names may be that of another request.
+func (c *checkpoint) refused(err error) error {
+	return errors.Join(err, c.cs.Journal.Drop(c.rec.ID))
+}
+
+// called gives the snapshot the name that was asked for. In a cluster one that was not has no name until
+// the sandbox's turn has come, so that names are in the order of the checkpoints.
+func (c *checkpoint) called(pod string) error {
+	c.log = c.cs.log.With("request", c.rec.ID, "pod", c.rec.Pod)
+	if c.o.Name == "" && (c.o.Named != nil || c.cs.cluster != nil) {
+		return nil
+	}
+	return c.call(cmp.Or(c.o.Name, snapshotName(pod, c.rec.Created)))
+}
+
+func (c *checkpoint) call(name string) error {
+	c.rec.Key.Name = name
+	c.log = c.log.With("snapshot", c.rec.Key.String())
+	if err := c.rec.Key.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+	}
+	return nil
+}
+
+// name gives the snapshot a name if it has none yet.
+func (c *checkpoint) name() error {
+	switch {
+	case c.rec.Named():
+		return nil
+	case c.o.Named == nil:
+		return c.call(c.cs.cluster.Name())
+	}
+	name, err := c.o.Named()
+	if err != nil {
+		return err
+	}
+	return c.call(name)
+}
+
+// turn waits for the sandbox's turn. A sandbox that has begun a save by itself is not kept waiting.
+func (c *checkpoint) turn(ctx context.Context) (release func(), err error) {
+	c.o.Progress("queue", 0, 0)
+	if c.o.sentry == nil {
+		return c.cs.Sandboxes.Lock(ctx, c.rec.SandboxID)
+	}
+	if release = c.cs.Sandboxes.TryLock(c.rec.SandboxID); release == nil {
+		return nil, fmt.Errorf("pod %s: %w: it is being checkpointed", c.rec.Pod, errkind.ErrInvalid)
+	}
+	return release, nil
+}
+
+// ready looks at the pod again now that its turn has come.
+func (c *checkpoint) ready(ctx context.Context) (err error) {
+	if c.pod, err = c.cs.Runtime.Get(ctx, c.rec.SandboxID); err != nil {
+		return err
+	}
+	if !c.pod.Ready || c.pod.SandboxPID == 0 {
+		return fmt.Errorf("pod %s: %w", c.pod, cri.ErrNotRunning)
+	}
+	if err := c.name(); err != nil {
+		return err
+	}
+	if err := c.describe(ctx); err != nil {
+		return err
+	}
+	taken, err := c.cs.Catalog.Exists(ctx, c.rec.Key, c.rec.Store)
+	if err == nil && taken {
+		err = fmt.Errorf("snapshot %s: %w: choose another name or remove it first", c.rec.Key, storage.ErrExists)
+	}
+	return err
+}
+
+// describe asks the cluster what it knows of the pod.
+func (c *checkpoint) describe(ctx context.Context) error {
+	if c.cs.cluster == nil {
+		return nil
+	}
+	d, err := c.cs.cluster.Describe(ctx, snapshot.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID})
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", c.pod, err)
+	}
+	if _, err := c.cs.Stores.At(d.Store); err != nil {
+		return err
+	}
+	c.description, c.rec.Store = d, d.Store
+	if c.o.Scope != snapshot.WholePod {
+		return nil
+	}
+	if c.o.sentry != nil && d.Scope != snapshot.WholePod {
+		return fmt.Errorf("pod %s: %w: it has itself saved as a whole, and its snapshots are to be %s", c.pod,
+			errkind.ErrInvalid, d.Scope)
+	}
+	c.o.Scope, c.rec.Scope = d.Scope, d.Scope
+	return nil
+}
+
+// save takes the snapshot into the spool and carries out the after-mode.
+func (c *checkpoint) save(ctx, life context.Context) error {
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if !c.o.Stop {
+		return c.saveRunning(life)
+	}
+	return c.saveAndStop(life)
+}
+
+// prepare does everything that can be done before the pause.
+func (c *checkpoint) prepare(ctx context.Context) (err error) {
+	facts, err := c.cs.Facts(ctx, c.pod.SandboxPID)
+	if err != nil {
+		return err
+	}
+	if c.running, err = c.cs.Runtime.Running(ctx, c.pod.ID); err != nil {
+		return err
+	}
+	rec, err := c.cs.Runtime.Record(ctx, c.pod.ID)
+	if err != nil {
+		return err
+	}
+	c.meta = snapshot.Meta{
+		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Facts: facts, Pod: rec,
+		Origin: snapshot.Origin{
+			Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cs.Node,
+			ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,
+			Cluster: c.description.Cluster,
+		},
+	}
+	if err := c.findVolumes(); err != nil {
+		return err
+	}
+	if err := c.warmVolumes(ctx); err != nil {
+		return err
+	}
+	if err := c.fits(); err != nil {
+		return err
+	}
+	if err := c.warm(); err != nil {
+		return err
+	}
+	c.watch.lap("prepare")
+	return nil
+}
+
+// warm makes the arena, and the sandbox's memory as far as it is allocated now, ready to be copied
+// without a page fault. Files lie elsewhere: how much of them there is, the sentry alone knows.
+func (c *checkpoint) warm() (err error) {
+	if c.o.Scope == snapshot.RootfsOnly {
+		c.arena, err = capture.NewArena(slack, c.cs.Arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), nil)
+		return err
+	}
+	path, err := runsc.MemoryFile(c.pod.SandboxPID)
+	if err != nil {
+		return err
+	}
+	used, err := runsc.MemoryUsage(c.pod.SandboxPID)
+	if err != nil {
+		return err
+	}
+	c.o.Progress("prepare", 0, used)
+	mapping, err := capture.Map(path)
+	if err != nil {
+		return err
+	}
+	c.arena, err = capture.NewArena(used+slack, c.cs.Arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
+	if err == nil {
+		c.o.Progress("prepare", used, used)
+	}
+	return err
+}
+
+func (c *checkpoint) saveRunning(life context.Context) error {
+	im, err := c.take(life)
+	if err != nil {
+		return err
+	}
+	if err := c.toSpool(life, im); err != nil {
+		return err
+	}
+	if c.o.sentry == nil || !c.description.Stop {
+		return nil
+	}
+	// The sentry has let the sandbox run on by itself; what it has done since is given up.
+	c.rec.Completed = true
+	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.Runtime.Kill); err != nil {
+		return err
+	}
+	c.note(journal.StageSpooled)
+	return nil
+}
+
+// advance journals a stage.
+func (c *checkpoint) advance(s journal.Stage) error {
+	c.rec.Stage, c.rec.Timeline = s, c.watch.stages
+	err := c.cs.Journal.Put(c.rec)
+	c.cs.Changed(c.rec)
+	return err
+}
+
+// note journals how far the request has come where it goes on all the same: what the journal lacks
+// is made good later.
+func (c *checkpoint) note(s journal.Stage) {
+	err := c.advance(s)
+	c.owing = err != nil
+	if err != nil {
+		c.log.Error("the journal could not be written; it is tried again", "error", err)
+	}
+}
+
+// fail journals why the request ended.
+func (c *checkpoint) fail(err error) error {
+	c.log.Error("checkpoint failed", "error", err)
+	if c.rec.Stage == journal.StageSpooled {
+		// The snapshot is safe, only the sandbox was not stopped: it is replicated all the same.
+		if !c.owing { // else it may yet be stopped
+			c.rec.RunsOn = err.Error()
+			c.note(journal.StageSpooled)
+		}
+		c.cs.Replicator.Wake()
+		return fmt.Errorf("snapshot %s was made, but the sandbox was not stopped: %w", c.rec.Key, err)
+	}
+	c.rec.Error = err.Error()
+	if !c.owing { // else the journal keeps what is owed
+		c.note(journal.StageFailed)
+	}
+	return err
+}
+
+// cleanUp hands on what the request still owes.
+func (c *checkpoint) cleanUp() {
+	if c.owing {
+		c.cs.Unsettled.Add(c.rec)
+	}
+}
+
+// closeArena gives the memory of what was captured back.
+func (c *checkpoint) closeArena() {
+	c.closeVolumes()
+	if c.arena == nil {
+		return
+	}
+	if err := c.arena.Close(); err != nil {
+		c.log.Warn("arena not closed", "error", err)
+	}
+}
+
+// tellSpooled tells of a snapshot that is safe, be it that its sandbox was not stopped.
+func (c *checkpoint) tellSpooled(life context.Context) {
+	if c.o.Spooled == nil || c.rec.Stage != journal.StageSpooled {
+		return
+	}
+	f, err := c.cs.Catalog.Find(life, c.rec.Key)
+	if err != nil {
+		c.log.Warn("whoever asked is not told of the snapshot yet", "error", err)
+		return
+	}
+	c.o.Spooled(f)
+}
+
+// replicated sees the snapshot into the store.
+func (c *checkpoint) replicated(life context.Context) error {
+	if c.o.NoWait {
+		c.cs.Replicator.Wake()
+		return nil
+	}
+	err := c.cs.Replicator.Replicate(life, c.rec, func(done, total int64) { c.o.Progress("replicate", done, total) })
+	if errors.Is(err, errkind.ErrNeverReplicated) {
+		c.log.Error("a snapshot stays out of the store", "error", err)
+		c.owing = false
+		return fmt.Errorf("snapshot %s: %w", c.rec.Key, err)
+	}
+	if err != nil {
+		c.log.Warn("not replicated yet", "error", err)
+		c.cs.Replicator.Wake()
+		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is tried again until it succeeds: %w",
+			errkind.ErrNotReplicated, c.rec.Key, err)
+	}
+	c.owing = false // the journal has the end of the request
+	return nil
+}

@@ -1,0 +1,60 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/capture"
+	"diapause.dev/storage"
+)
+
+// fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. What it allocates
+// from now on is not counted: if that is too much, the checkpoint fails after the pause.
+func (c *checkpoint) fits() error {
+	if c.o.Scope == snapshot.RootfsOnly {
+		return c.filesFit()
+	}
+	paths, err := runsc.PageFiles(c.pod.SandboxPID)
+	if err != nil {
+		return err
+	}
+	chunks := c.volumeSize / snapshots.ChunkSize
+	for _, path := range paths {
+		n, err := capture.Windows(path, snapshots.ChunkSize)
+		if err != nil {
+			return fmt.Errorf("pod %s: %w", c.pod, err)
+		}
+		chunks += n
+	}
+	if err := enough(chunks, storage.MaxChunks); err != nil {
+		return fmt.Errorf("pod %s: %w", c.pod, err)
+	}
+	return nil
+}
+
+// filesFit is fits for a snapshot of files alone. Those that the sentry keeps in its memory are not counted, for it
+// alone knows how much they are.
+func (c *checkpoint) filesFit() error {
+	onDisk, err := runsc.FileStoreUsage(c.pod.SandboxPID)
+	if err == nil {
+		err = enough((onDisk+c.volumeSize)/snapshots.ChunkSize, storage.MaxChunks)
+	}
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", c.pod, err)
+	}
+	return nil
+}
+
+// enough returns an error with the figures if there are more chunks than a snapshot may have.
+func enough(chunks, most int64) error {
+	if chunks <= most {
+		return nil
+	}
+	const perGiB = 1 << 30 / snapshots.ChunkSize
+	return fmt.Errorf("%w: its memory and files take %d pieces of %d KiB (%d GiB if they are full), and a snapshot "+
+		"holds %d (%d GiB): "+
+		"have it use less memory", storage.ErrTooManyChunks, chunks, snapshots.ChunkSize>>10, (chunks+perGiB-1)/perGiB, most,
+		most/perGiB)
+}

@@ -1,0 +1,72 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/lease"
+)
+
+// How long a sandbox stays paused without the agent, and how often the agent asks for more: an agent
+// that is restarted, or a containerd, is back in time as a rule, and takes up what it had begun.
+const (
+	pauseLease = 15 * time.Second
+	renewPause = pauseLease / 5
+)
+
+// pause pauses the sandbox, and keeps it so until release is called or the process ends.
+func (c *checkpoint) pause(life context.Context) (release func(), err error) {
+	leased, err := c.cs.Runtime.PauseFor(life, c.pod.ID, c.rec.ID, pauseLease)
+	if err != nil || !leased {
+		return func() {}, err
+	}
+	ctx, cancel := context.WithCancel(life)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.keepPaused(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}, nil
+}
+
+// keepPaused renews the lease of the pause until ctx is done, or the lease has run out: then the sandbox
+// runs, and cannot be stopped by this request.
+func (c *checkpoint) keepPaused(ctx context.Context) {
+	tick := time.NewTicker(renewPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := c.renew(ctx)
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("the pause of the sandbox was not renewed", "error", err)
+		}
+		if errors.Is(err, lease.ErrRanOut) {
+			return
+		}
+	}
+}
+
+// renew does not wait for longer than until the next one: what is late may come too late.
+func (c *checkpoint) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, renewPause)
+	defer cancel()
+	return c.cs.Runtime.RenewPause(ctx, c.pod.ID, c.rec.ID, pauseLease)
+}
+
+// killer ends a sandbox.
+type killer func(context.Context, *cri.Pod) error
+
+// killPaused is the killer of a sandbox that was paused for a request, and must not have run since.
+func (cs *Checkpoints) killPaused(r *journal.Record) killer {
+	return func(ctx context.Context, pod *cri.Pod) error { return cs.Runtime.KillPaused(ctx, pod, r.ID) }
+}

@@ -1,0 +1,136 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/lease"
+	"diapause.dev/storage"
+)
+
+// Recover pays what an earlier agent owed: it resumes or ends what that one had paused, and ends
+// requests that were cut short. It runs before the local service answers. What cannot be settled
+// now is tried again by SettleLoop.
+func (cs *Checkpoints) Recover(ctx context.Context) {
+	for _, r := range cs.Journal.Where(func(r *journal.Record) bool { return !r.Ended() }) {
+		if !cs.settle(ctx, r) {
+			cs.Unsettled.Add(r)
+		}
+	}
+	cs.resumeLost(ctx)
+}
+
+// settle does what a request that is over still asks for, and reports whether that is done.
+func (cs *Checkpoints) settle(ctx context.Context, r *journal.Record) bool {
+	ctx, cancel := context.WithTimeout(ctx, resumeTime)
+	defer cancel()
+	log := cs.log.With("request", r.ID, "pod", r.Pod, "snapshot", r.Key.String())
+	if err := cs.settleOne(ctx, r); err != nil {
+		log.Error("request not settled; it is tried again", "error", err)
+		return false
+	}
+	cs.Changed(r)
+	log.Info("settled a request that was left", "stage", r.Stage, "reason", r.Error)
+	return true
+}
+
+func (cs *Checkpoints) settleOne(ctx context.Context, r *journal.Record) error {
+	safe, err := cs.safe(ctx, r)
+	switch {
+	case err != nil:
+		return err
+	case safe && r.Stop && !r.Stopped:
+		return cs.settleStop(ctx, r)
+	case safe:
+		r.Stage = journal.StageSpooled
+		return cs.Journal.Put(r)
+	}
+	if r.Stage == journal.StagePaused || r.Stage == journal.StageSpooled && r.Stop && !r.Stopped {
+		if err := cs.unpause(ctx, r.SandboxID, r.ID); err != nil {
+			return err
+		}
+	}
+	r.Stage, r.Error = journal.StageFailed, cmp.Or(r.Error, "the agent ended before the snapshot was complete")
+	return cs.Journal.Put(r)
+}
+
+// safe reports whether the snapshot of a request, and not another one of that name, is in the
+// spool. One whose manifest is damaged is not.
+func (cs *Checkpoints) safe(ctx context.Context, r *journal.Record) (bool, error) {
+	if !r.Named() {
+		return false, nil
+	}
+	m, err := cs.Stores.Spool().Manifest(ctx, r.Key)
+	switch {
+	case errors.Is(err, storage.ErrCorrupt):
+		r.Error = cmp.Or(r.Error, err.Error())
+		return false, nil
+	case errors.Is(err, storage.ErrNotFound):
+		return false, nil
+	}
+	return err == nil && m.Meta.UID == r.UID, err
+}
+
+// settleStop ends a sandbox whose snapshot is safe if nothing has run in it since, that is, if it
+// is still paused.
+func (cs *Checkpoints) settleStop(ctx context.Context, r *journal.Record) error {
+	paused, err := cs.Runtime.Paused(ctx, r.SandboxID)
+	if err != nil && !errors.Is(err, cri.ErrNotFound) {
+		return err
+	}
+	r.Stage = journal.StageSpooled
+	if !paused {
+		if err := cs.noteEnd(ctx, r); err != nil {
+			return err
+		}
+		return cs.Journal.Put(r)
+	}
+	pod, err := cs.Runtime.Get(ctx, r.SandboxID)
+	if err != nil {
+		return err
+	}
+	err = cs.stop(pod, r, newStopwatch(), cs.killPaused(r))
+	if errors.Is(err, lease.ErrRanOut) {
+		// It has run, or has ended meanwhile, or an agent has paused it that knew no leases.
+		if err = cs.resumeIfPaused(ctx, r.SandboxID); err == nil {
+			err = cs.noteEnd(ctx, r)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return cs.Journal.Put(r)
+}
+
+// noteEnd notes what became of a sandbox that was to be stopped and is not paused.
+func (cs *Checkpoints) noteEnd(ctx context.Context, r *journal.Record) error {
+	pod, err := cs.Runtime.Get(ctx, r.SandboxID)
+	switch {
+	case errors.Is(err, cri.ErrNotFound), err == nil && !(pod.Ready && pod.Alive()): // containerd hears of its end later
+		r.Stopped = true
+	case err != nil:
+		return err
+	default:
+		r.RunsOn = cmp.Or(r.RunsOn, "the agent ended before the sandbox was stopped")
+	}
+	return nil
+}
+
+// CleanMarkers removes markers of sandboxes that containerd knows no more.
+func (cs *Checkpoints) CleanMarkers(ctx context.Context) {
+	entries, err := os.ReadDir(cs.StoppedDir)
+	if err != nil {
+		cs.log.Warn("markers unreadable", "error", err)
+		return
+	}
+	for _, e := range entries {
+		if _, err := cs.Runtime.Get(ctx, e.Name()); errors.Is(err, cri.ErrNotFound) {
+			os.Remove(filepath.Join(cs.StoppedDir, e.Name())) // tried again next time
+		}
+	}
+}

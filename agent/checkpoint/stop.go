@@ -1,0 +1,119 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"diapause.dev/agent/durable"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
+	"diapause.dev/cri"
+)
+
+// resumeTime bounds undoing a pause, and killing a sandbox whose snapshot is safe. Neither is cut
+// short by the end of the request or of the agent.
+const resumeTime = time.Minute
+
+// saveAndStop pauses the sandbox and ends it once its snapshot is safe. Whatever fails before that,
+// the sandbox runs on.
+func (c *checkpoint) saveAndStop(life context.Context) (err error) {
+	if paused, err := c.cs.Runtime.Paused(life, c.pod.ID); err != nil || paused {
+		return errors.Join(err, notPaused(c.pod, paused))
+	}
+	if err := c.advance(journal.StagePaused); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if failure := c.resume(); failure != nil {
+			c.owing = true
+			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is tried again: %w", err, c.pod.ID, failure)
+		}
+	}()
+	release, err := c.pause(life)
+	defer release()
+	if err != nil {
+		return err
+	}
+	c.watch.lap("pause")
+	im, err := c.take(life)
+	if err != nil {
+		return err
+	}
+	if err := c.toSpool(life, im); err != nil {
+		return err
+	}
+	release() // the lease lasts for longer than it takes to stop
+	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.killPaused(c.rec)); err != nil {
+		return err
+	}
+	c.note(journal.StageSpooled)
+	return nil
+}
+
+// notPaused refuses a sandbox that somebody else has paused: it would not be the agent's to resume.
+func notPaused(pod *cri.Pod, paused bool) error {
+	if !paused {
+		return nil
+	}
+	return fmt.Errorf("pod %s: %w: it is paused, and not by the agent: resume it first", pod, errkind.ErrInvalid)
+}
+
+// resume undoes a pause. A sandbox that is gone, or was not paused, needs none.
+func (c *checkpoint) resume() error {
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+	defer cancel()
+	return c.cs.unpause(ctx, c.pod.ID, c.rec.ID)
+}
+
+// unpause resumes a sandbox that was paused for a request, and gives the lease of its pause back. A shim
+// that has no such lease resumes it all the same if it is paused.
+func (cs *Checkpoints) unpause(ctx context.Context, id, request string) error {
+	if cs.Runtime.EndPause(ctx, id, request) == nil {
+		return nil
+	}
+	return cs.resumeIfPaused(ctx, id)
+}
+
+func (cs *Checkpoints) resumeIfPaused(ctx context.Context, id string) error {
+	paused, err := cs.Runtime.Paused(ctx, id)
+	if errors.Is(err, cri.ErrNotFound) {
+		return nil
+	}
+	if err != nil || !paused {
+		return err
+	}
+	return cs.Runtime.Resume(ctx, id)
+}
+
+// exitStatus is what the marker says of the exit status of containers; nothing means that of a
+// process ended by SIGKILL.
+func exitStatus(r *journal.Record) []byte {
+	if r.Completed {
+		return []byte("0")
+	}
+	return nil
+}
+
+// stop ends a sandbox whose snapshot is safe. Nothing in it runs again. The marker tells the shim that
+// the exit was wanted.
+func (cs *Checkpoints) stop(pod *cri.Pod, rec *journal.Record, watch *stopwatch, kill killer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+	defer cancel()
+	marker := filepath.Join(cs.StoppedDir, pod.ID)
+	if err := durable.Replace(marker, exitStatus(rec)); err != nil {
+		return fmt.Errorf("mark sandbox %s as stopped: %w", pod.ID, err)
+	}
+	if err := kill(ctx, pod); err != nil {
+		return errors.Join(err, os.Remove(marker))
+	}
+	watch.lap("stop")
+	rec.Stopped = true
+	return nil
+}

@@ -1,0 +1,156 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/requests"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/sidecar"
+)
+
+// take captures the image: what happens here is the pause.
+func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
+	c.o.Progress("capture", 0, 0)
+	c.capture = capture.New(c.o.Scope, c.arena)
+	if len(c.volumes) > 0 {
+		c.capture.Meanwhile(c.captureVolumes)
+	}
+	var im *capture.Image
+	var err error
+	if c.o.sentry != nil {
+		im, err = c.receive(life)
+	} else {
+		im, err = c.order(life)
+	}
+	resumed := time.Now()
+	opened, closed := c.capture.Span()
+	c.watch.lapAt("ask", opened)
+	c.watch.lapAt("capture", closed)
+	c.watch.lapAt("resume", resumed)
+	if err == nil {
+		err = c.share(im)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return im, c.whole(life)
+}
+
+// share has the files of volumes come back wherever the containers mount these.
+func (c *checkpoint) share(im *capture.Image) error {
+	if c.o.Scope != snapshot.RootfsOnly {
+		return nil
+	}
+	mounts, err := cri.Mounts(c.meta.Pod)
+	if err != nil {
+		return err
+	}
+	var volumes [][]capture.Place
+	for _, places := range mounts {
+		var v []capture.Place
+		for _, m := range places {
+			v = append(v, capture.Place(m))
+		}
+		volumes = append(volumes, v)
+	}
+	return im.Share(volumes)
+}
+
+// whole returns an error unless the containers that were recorded are those that were captured: one
+// that has ended meanwhile would be missing from the image, and start anew in a restore.
+func (c *checkpoint) whole(ctx context.Context) error {
+	now, err := c.cs.Runtime.Running(ctx, c.pod.ID)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(now, c.running) || len(now) != len(c.meta.Pod.Containers) {
+		return fmt.Errorf("pod %s: %w: a container ended or was started while it was checkpointed", c.pod, cri.ErrNotRunning)
+	}
+	return nil
+}
+
+// receive captures what a sentry sends that has begun by itself.
+func (c *checkpoint) receive(life context.Context) (*capture.Image, error) {
+	ctx, cancel := context.WithTimeoutCause(life, c.cs.CaptureTime, errkind.ErrCaptureTime)
+	defer cancel()
+	stop := context.AfterFunc(ctx, c.capture.Abort)
+	defer stop()
+	if err := c.capture.Serve(c.o.sentry.take()); err != nil {
+		return nil, err
+	}
+	im, err := c.capture.Image(ctx)
+	if err != nil {
+		return nil, c.why(ctx, err)
+	}
+	return im, nil
+}
+
+// order has the shim save the sandbox, by a sidecar that is expected.
+func (c *checkpoint) order(life context.Context) (*capture.Image, error) {
+	dir := c.cs.Requests.Path(c.rec.ID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("request directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	opts := sidecar.Options{
+		Socket: c.cs.SidecarSocket, Request: c.rec.ID, Token: requests.NewID(16),
+		Direction: sidecar.Checkpoint,
+	}
+	if c.o.Scope == snapshot.RootfsOnly {
+		opts.Direction = sidecar.RootfsCheckpoint
+	}
+	forget := c.cs.captures.expect(opts, c.capture)
+	defer forget()
+	if err := opts.Write(dir); err != nil {
+		return nil, err
+	}
+	return c.ask(life, dir)
+}
+
+// ask makes the shim save the sandbox, and waits until it has and the sandbox runs on. When life
+// ends or the time is over it hangs up on the sentry, which makes the save fail and the sandbox run
+// on, and waits for that.
+func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, error) {
+	ctx, cancel := context.WithTimeoutCause(life, c.cs.CaptureTime, errkind.ErrCaptureTime)
+	defer cancel()
+	stop := context.AfterFunc(ctx, c.capture.Abort)
+	defer stop()
+	rpc, cancelRPC := context.WithTimeout(context.WithoutCancel(life), c.cs.CaptureTime+resumeTime)
+	defer cancelRPC()
+	if err := c.cs.Runtime.Checkpoint(rpc, c.pod.ID, dir); err != nil {
+		c.capture.Abort()
+		return nil, c.why(ctx, err)
+	}
+	c.noteTerminals(dir)
+	im, err := c.capture.Image(ctx)
+	if err != nil {
+		return nil, c.why(ctx, err)
+	}
+	return im, nil
+}
+
+// why finds the reason behind a save that failed: the sentry says only that it did.
+func (c *checkpoint) why(ctx context.Context, err error) error {
+	if cause := c.arena.Err(); cause != nil {
+		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.cs.Arena, c.cs.Stores.SpoolDir(),
+			cause)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	if cause := c.capture.MeanwhileErr(); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if !c.pod.Alive() {
+		return fmt.Errorf("%w: %w", errkind.ErrSandboxExited, err)
+	}
+	return err
+}

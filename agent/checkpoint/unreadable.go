@@ -1,0 +1,53 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/containerd/errdefs"
+
+	"diapause.dev/cri"
+	"diapause.dev/runsc/lease"
+)
+
+// resumeLost resumes sandboxes that were paused for requests whose records cannot be read: nobody knows
+// any more what they are to wait for. What such a request has saved stays in the spool.
+func (cs *Checkpoints) resumeLost(ctx context.Context) {
+	if len(cs.Journal.Lost()) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, resumeTime)
+	defer cancel()
+	pods, err := cs.Runtime.Pods(ctx)
+	if err != nil {
+		cs.log.Error("pods paused for requests whose records are unreadable go on when their lease runs out", "error", err)
+		return
+	}
+	for _, pod := range pods {
+		if !pod.Ready || pod.CheckRuntime() != nil {
+			continue
+		}
+		for _, id := range cs.Journal.Lost() {
+			cs.endLost(ctx, pod, id)
+		}
+	}
+}
+
+// endLost resumes a pod if it was paused for a request. A shim that knows no leases cannot tell for
+// which: there the pod is resumed if it is paused at all.
+func (cs *Checkpoints) endLost(ctx context.Context, pod *cri.Pod, id string) {
+	err := cs.Runtime.EndPause(ctx, pod.ID, id)
+	if errors.Is(err, lease.ErrRanOut) {
+		return
+	}
+	if errdefs.IsInvalidArgument(err) {
+		err = cs.resumeIfPaused(ctx, pod.ID)
+	}
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelError
+	}
+	cs.log.Log(ctx, level, "resume a pod, in case it is paused for a request whose record is unreadable",
+		"pod", pod.String(), "request", id, "error", err)
+}

@@ -1,0 +1,146 @@
+package checkpoint
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"diapause.dev/agent/durable"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/requests"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/sidecar"
+)
+
+// workloadFile holds what the agent, this one or a later one, must know when a workload has its own
+// sandbox saved, in the directory of the request.
+const workloadFile = "workload.json"
+
+// workload is a sandbox whose processes may have it saved, by writing to /proc/gvisor/checkpoint or,
+// its files alone, to /proc/gvisor/fscheckpoint. GVisor lets them do each once in the life of a
+// sandbox.
+type workload struct {
+	Token     string         `json:"token"`
+	SandboxID string         `json:"sandboxID"`
+	Scope     snapshot.Scope `json:"scope,omitempty"`
+}
+
+// PrepareWorkload has the processes of a sandbox be able to save it. It returns the image path that runsc is to be
+// given for that.
+func (cs *Checkpoints) PrepareWorkload(sandbox string, scope snapshot.Scope) (dir string, err error) {
+	request := requests.NewID(8)
+	dir = cs.Requests.Path(request)
+	w := workload{Token: requests.NewID(16), SandboxID: sandbox, Scope: scope}
+	o := sidecar.Options{Socket: cs.SidecarSocket, Request: request, Token: w.Token, Direction: sidecar.Workload}
+	if scope == snapshot.RootfsOnly {
+		o.Direction = sidecar.RootfsWorkload
+	}
+	if err := w.write(dir, o); err != nil {
+		return "", errors.Join(fmt.Errorf("request directory: %w", err), os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+func (w workload) write(dir string, o sidecar.Options) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(w)
+	if err == nil {
+		err = durable.Replace(filepath.Join(dir, workloadFile), b)
+	}
+	if err == nil {
+		err = o.Write(dir)
+	}
+	return err
+}
+
+// readWorkload reads what PrepareWorkload wrote down.
+func (cs *Checkpoints) readWorkload(request string) (w workload, err error) {
+	path, err := cs.Requests.File(request, workloadFile)
+	if err != nil {
+		return w, err
+	}
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &w)
+	}
+	return w, err
+}
+
+// saved takes a checkpoint that a workload has begun: its sentry waits at sock, and pauses the sandbox
+// once its files are open there. Saved takes sock over if it returns no error.
+func (cs *Checkpoints) saved(o sidecar.Options, sock int) error {
+	w, err := cs.readWorkload(o.Request)
+	if err != nil || subtle.ConstantTimeCompare([]byte(w.Token), []byte(o.Token)) != 1 {
+		return fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
+	}
+	if cs.Life.Err() != nil {
+		return errkind.ErrStopping
+	}
+	cs.Life.Go(func() {
+		s := &sentry{sock: sock}
+		_, err := cs.Checkpoint(cs.Life.Context(), cs.Life.Context(), Options{Target: w.SandboxID, Scope: w.Scope, sentry: s})
+		s.refuse(w.Scope, err)
+		if err != nil {
+			cs.unsaved(w.SandboxID, err)
+		}
+	})
+	return nil
+}
+
+// unsaved tells why a sandbox was not saved whose workload had begun that.
+func (cs *Checkpoints) unsaved(sandbox string, cause error) {
+	cs.log.Error("a workload's own checkpoint", "sandbox", sandbox, "error", cause)
+	if cs.cluster == nil || cs.Life.Err() != nil || errors.Is(cause, errkind.ErrNotReplicated) {
+		return
+	}
+	pod, err := cs.Runtime.Get(cs.Life.Context(), sandbox)
+	if err != nil {
+		cs.log.Warn("its pod is not told", "sandbox", sandbox, "error", err)
+		return
+	}
+	cs.cluster.Unsaved(snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
+}
+
+// sentry is the socket of a sentry that has begun a save and waits for its gofer.
+type sentry struct{ sock int }
+
+// take hands the socket over.
+func (s *sentry) take() int {
+	sock := s.sock
+	s.sock = -1
+	return sock
+}
+
+// refuse has the save fail if nobody has taken the socket. The sandbox runs on, and the workload is
+// told. To one that saves files it is enough to hang up.
+func (s *sentry) refuse(scope snapshot.Scope, err error) {
+	if s.sock < 0 {
+		return
+	}
+	if scope == snapshot.RootfsOnly {
+		unix.Close(s.take())
+		return
+	}
+	refusal := capture.New(scope, capture.Refuse{Err: err})
+	_ = refusal.Serve(s.take()) // one that cannot be served fails all the same
+}
+
+// waiting reports whether a request's directory is that of a sandbox that may still save itself.
+func (cs *Checkpoints) waiting(ctx context.Context, request string) bool {
+	w, err := cs.readWorkload(request)
+	if err != nil {
+		return false
+	}
+	_, err = cs.Runtime.Get(ctx, w.SandboxID)
+	return !errors.Is(err, cri.ErrNotFound)
+}

@@ -1,0 +1,60 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/restore"
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// slow is a cluster that does not come to a decision.
+type slow struct {
+	Cluster
+	asked chan struct{}
+	cause error // why it gave up
+	told  bool
+}
+
+func (s *slow) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Choice, error) {
+	close(s.asked)
+	<-ctx.Done()
+	s.cause = context.Cause(ctx)
+	return restore.Choice{Fail: true}, ctx.Err()
+}
+
+func (s *slow) NotRestored(context.Context, snapshot.PodRef, snapshot.Key, error) { s.told = true }
+
+// TestDecisionEndsWithTheAgent: an agent that is to stop does not finish its decisions, and does not
+// have a pod start anew, or fail, for that. The next agent decides.
+func TestDecisionEndsWithTheAgent(t *testing.T) {
+	cluster := &slow{asked: make(chan struct{})}
+	life := lifetime.New(t.Context())
+	restores := restore.New(restore.Config{Life: life, Logger: journaltest.Quiet})
+	restores.Join(cluster)
+	s := &shimService{Config: Config{
+		Cluster: cluster, Restores: restores, Life: life, Logger: journaltest.Quiet,
+	}, decisions: newDecisions()}
+	ask := func() localv1.AskRestoreResponse_Decision {
+		t.Helper()
+		resp, err := s.AskRestore(t.Context(), &localv1.AskRestoreRequest{SandboxId: "sandbox"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Decision
+	}
+	if d := ask(); d != localv1.AskRestoreResponse_WAIT {
+		t.Fatalf("decided %v", d)
+	}
+	<-cluster.asked
+	life.End(errkind.ErrStopping)
+	life.Wait()
+	if d := ask(); d != localv1.AskRestoreResponse_WAIT || !errors.Is(cluster.cause, errkind.ErrStopping) || cluster.told {
+		t.Errorf("decided %v; it ended because of %v; the cluster was told: %v", d, cluster.cause, cluster.told)
+	}
+}

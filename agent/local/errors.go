@@ -1,0 +1,70 @@
+package local
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/cri"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/volume"
+	"diapause.dev/storage"
+)
+
+// codesOf maps kinds of errors to gRPC codes; the first that matches counts.
+var codesOf = []struct {
+	kind error
+	code codes.Code
+}{
+	{errkind.ErrInvalid, codes.InvalidArgument},
+	{errkind.ErrNameTaken, codes.AlreadyExists},
+	{storage.ErrInvalidName, codes.InvalidArgument},
+	{cri.ErrAmbiguous, codes.InvalidArgument},
+	{errkind.ErrNotReplicated, codes.Unavailable},
+	{storage.ErrCorrupt, codes.DataLoss},
+	{storage.ErrTruncated, codes.DataLoss},
+	{cri.ErrNotFound, codes.NotFound},
+	{storage.ErrNotFound, codes.NotFound},
+	{storage.ErrExists, codes.AlreadyExists},
+	{storage.ErrNoSpace, codes.ResourceExhausted},
+	{unix.ENOSPC, codes.ResourceExhausted},
+	{volume.ErrLimit, codes.ResourceExhausted},
+	{storage.ErrTooManyChunks, codes.ResourceExhausted},
+	{errkind.ErrVolume, codes.FailedPrecondition},
+	{errkind.ErrMemoryLimit, codes.FailedPrecondition},
+	{storage.ErrFormat, codes.FailedPrecondition},
+	{storage.ErrKey, codes.FailedPrecondition},
+	{storage.ErrDenied, codes.PermissionDenied},
+	{storage.ErrUnavailable, codes.Unavailable},
+	{cri.ErrOtherRuntime, codes.FailedPrecondition},
+	{cri.ErrNotRunning, codes.FailedPrecondition},
+	{errkind.ErrKubelet, codes.FailedPrecondition},
+	{errkind.ErrInUse, codes.FailedPrecondition},
+	{errkind.ErrElsewhere, codes.FailedPrecondition},
+	{errkind.ErrClusterAway, codes.Unavailable},
+	{errkind.ErrSandboxExited, codes.Aborted},
+	{errkind.ErrCaptureTime, codes.Aborted},
+	{errkind.ErrStopping, codes.Unavailable},
+	{context.Canceled, codes.Canceled},
+	{context.DeadlineExceeded, codes.DeadlineExceeded},
+}
+
+// toStatus turns an error into one that gRPC sends with a code that callers can act on.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if incompatible := new(runsc.IncompatibleError); errors.As(err, &incompatible) {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	for _, c := range codesOf {
+		if errors.Is(err, c.kind) {
+			return status.Error(c.code, err.Error())
+		}
+	}
+	return status.Error(codes.Internal, err.Error())
+}

@@ -1,0 +1,87 @@
+// Package local serves the agent's two gRPC services on a socket that only root may use: that of operators, behind
+// the command line (service.go), and that of the shims (shimservice.go). It knows which errors get which status code
+// (errors.go).
+package local
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/restore"
+	"diapause.dev/agent/snapshots"
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+)
+
+// Config says what the services work on, and what they tell of the agent.
+type Config struct {
+	Version, Node, Store, StateDir string // as agent.Config has them
+	Containerd                     string // containerd's socket
+	RunscConfig                    string // the shim's configuration file
+	Started                        time.Time
+	Runtime                        Runtime
+	Facts                          func(context.Context) (snapshot.Facts, error) // of this node
+	Checkpoints                    *checkpoint.Checkpoints
+	Restores                       *restore.Restores
+	Stores                         *snapshots.Stores
+	Catalog                        *snapshots.Catalog
+	Backlog                        *snapshots.Backlog
+	Sandboxes                      *keylock.Locks // taken by checkpoints
+	Cluster                        Cluster        // or nil
+	Metrics                        Metrics
+	Life                           *lifetime.Life
+	Logger                         *slog.Logger
+}
+
+// Runtime is what is asked of containerd. *cri.Client is one.
+type Runtime interface {
+	Version(ctx context.Context) (string, error)
+	IDs(ctx context.Context) (map[string]bool, error)
+	Pods(ctx context.Context) ([]*cri.Pod, error)
+}
+
+// Metrics count restores that are refused.
+type Metrics interface{ Refused() }
+
+// Cluster decides about pods, where there is a cluster.
+type Cluster interface {
+	// Choose decides for a pod whose sandbox is being created, podsnapshotv1.AnnotationRestoreFrom included. An error says
+	// why a restore that was wanted is refused; the choice's Fail counts all the same.
+	Choose(ctx context.Context, pod snapshot.PodRef) (restore.Choice, error)
+	// Restored is told that a pod is restored: all its containers have been started. The runtime hears of the
+	// last only after Restored has returned or ctx is done. After an error it must be told again.
+	Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
+}
+
+// StopTime is how long requests under way may take to end after the agent was told to stop; their contexts are done
+// by then. It is less than the grace period of the DaemonSet's pods.
+const StopTime = 20 * time.Second
+
+// Serve serves both services until ctx is done. Then it ends c.Life, and returns when all requests have ended.
+func Serve(ctx context.Context, l net.Listener, c Config) error {
+	defer context.AfterFunc(ctx, func() { c.Life.End(errkind.ErrStopping) })()
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(1 << 20))
+	localv1.RegisterAgentServer(s, &service{Config: c})
+	localv1.RegisterShimServer(s, &shimService{Config: c, decisions: newDecisions()})
+	stop := context.AfterFunc(ctx, func() {
+		kill := time.AfterFunc(StopTime, s.Stop)
+		s.GracefulStop()
+		kill.Stop()
+	})
+	defer stop()
+	if err := s.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("local service: %w", err)
+	}
+	s.GracefulStop() // waits for the one above
+	return nil
+}

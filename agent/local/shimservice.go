@@ -1,0 +1,154 @@
+package local
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"diapause.dev/agent/restore"
+	localv1 "diapause.dev/api/local/v1"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// shimService implements localv1.ShimServer.
+type shimService struct {
+	localv1.UnimplementedShimServer
+	Config
+	decisions *decisions
+}
+
+// Annotations that containerd puts into the spec of a sandbox container
+// (internal/cri/annotations).
+const (
+	annotationSandboxNamespace = "io.kubernetes.Runtime.sandbox-namespace"
+	annotationSandboxName      = "io.kubernetes.Runtime.sandbox-name"
+	annotationSandboxUID       = "io.kubernetes.Runtime.sandbox-uid"
+)
+
+// decide decides what becomes of a sandbox, and prepares its restore if it is restored.
+func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
+	pod := podRef(req.Annotations)
+	choice, err := s.choose(ctx, pod, req.Annotations)
+	if err == nil && choice.Snapshot == (snapshot.Key{}) {
+		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}
+	}
+	log := s.Logger.With("pod", pod.String(), "snapshot", choice.Snapshot.String())
+	if err == nil {
+		var r restore.Prepared
+		if r, err = s.Restores.Prepare(ctx, choice, pod, req.SandboxId, req.MemoryLimit); err == nil {
+			log.Info("pod is to be restored", "request", r.Request, "scope", r.Scope.String())
+			return answer(r, choice)
+		}
+	}
+	if s.Life.Err() != nil { // perhaps the failure is only that; the shim asks the next agent
+		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_WAIT}
+	}
+	s.Metrics.Refused()
+	s.Restores.Tell(ctx, pod, choice.Snapshot, err)
+	if choice.Fail {
+		log.Error("pod cannot be restored and is refused", "error", err)
+		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}
+	}
+	log.Error("pod cannot be restored and starts anew", "error", err)
+	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Reason: err.Error()}
+}
+
+// answer is what the shim is told of a restore that is ready.
+func answer(r restore.Prepared, choice restore.Choice) *localv1.AskRestoreResponse {
+	resp := &localv1.AskRestoreResponse{
+		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: r.Dir, Request: r.Request,
+		EndedContainers: union(choice.Init, r.ExitCodes), ExitCodes: r.ExitCodes,
+		Containers: int32(r.Containers), Snapshot: r.Key.String(), Volumes: r.Volumes, Strict: choice.Fail,
+		Terminals: terminalsProto(r.Terminals),
+	}
+	if r.Scope == snapshot.RootfsOnly { // all containers start anew, those that had ended too
+		resp.Decision, resp.EndedContainers, resp.ExitCodes = localv1.AskRestoreResponse_RESTORE_ROOTFS, nil, nil
+		if choice.Containers > 0 {
+			resp.Containers = int32(choice.Containers)
+		}
+	}
+	return resp
+}
+
+func podRef(annotations map[string]string) snapshot.PodRef {
+	return snapshot.PodRef{
+		Namespace: annotations[annotationSandboxNamespace], Name: annotations[annotationSandboxName],
+		UID: annotations[annotationSandboxUID],
+	}
+}
+
+// choose decides what becomes of a pod: where there is a cluster, it decides, or else the pod's own
+// annotation.
+func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, annotations map[string]string,
+) (restore.Choice, error) {
+	if from := annotations[podsnapshotv1.AnnotationRestoreFrom]; from != "" && s.Cluster == nil {
+		return restore.Choice{
+			Snapshot: parseKey(from, pod.Namespace),
+			Fail:     annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail,
+		}, nil
+	}
+	if s.Cluster == nil {
+		return restore.Choice{}, nil
+	}
+	c, err := s.Cluster.Choose(ctx, pod)
+	c.Fail = c.Fail || annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
+	return c, err
+}
+
+// ReportRestore implements localv1.ShimServer.
+func (s *shimService) ReportRestore(ctx context.Context,
+	req *localv1.ReportRestoreRequest,
+) (*localv1.ReportRestoreResponse, error) {
+	if req.GivenUp {
+		s.giveUp(req.SandboxId, errors.New(req.Error))
+		return &localv1.ReportRestoreResponse{}, nil
+	}
+	pod := podRef(req.Annotations)
+	key := parseKey(req.Snapshot, pod.Namespace)
+	if req.Error != "" {
+		s.Logger.Error("restore failed in the shim", "request", req.Request, "sandbox", req.SandboxId, "error", req.Error)
+		failure := errors.New(req.Error)
+		s.Restores.Reported(req.Request, failure)
+		s.Restores.Tell(ctx, pod, key, failure)
+	}
+	if req.Loaded {
+		if err := s.Restores.Loaded(req.Request); err != nil {
+			return nil, toStatus(err)
+		}
+	}
+	if req.Complete && s.Cluster != nil {
+		if err := s.Cluster.Restored(ctx, pod, key); err != nil {
+			return nil, status.Error(codes.Aborted, err.Error()) // the shim tells it again
+		}
+	}
+	return &localv1.ReportRestoreResponse{}, nil
+}
+
+// PrepareWorkload implements localv1.ShimServer.
+func (s *shimService) PrepareWorkload(_ context.Context, req *localv1.PrepareWorkloadRequest,
+) (*localv1.PrepareWorkloadResponse, error) {
+	scope := snapshot.WholePod
+	if req.RootfsOnly {
+		scope = snapshot.RootfsOnly
+	}
+	dir, err := s.Checkpoints.PrepareWorkload(req.SandboxId, scope)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &localv1.PrepareWorkloadResponse{ImagePath: dir}, nil
+}
+
+// ReadVolume implements localv1.ShimServer. It waits out a store that is away as long as the caller
+// does.
+func (s *shimService) ReadVolume(req *localv1.ReadVolumeRequest,
+	stream grpc.ServerStreamingServer[localv1.ReadVolumeResponse],
+) error {
+	return toStatus(s.Restores.Volume(stream.Context(), req.Request, req.Volume, req.Offset,
+		func(size int64, data []byte) error {
+			return stream.Send(&localv1.ReadVolumeResponse{Size: size, Data: data})
+		}))
+}

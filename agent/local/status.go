@@ -1,0 +1,155 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	localv1 "diapause.dev/api/local/v1"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/cri"
+	"diapause.dev/runsc"
+)
+
+// Status implements localv1.AgentServer. It is what the readiness probe asks for every few seconds, so it
+// asks no sandbox, and starts no process for any.
+func (s *service) Status(ctx context.Context, _ *localv1.StatusRequest) (*localv1.StatusResponse, error) {
+	resp := &localv1.StatusResponse{
+		Version: s.Version, Node: s.Node, Store: s.Store, StateDir: s.StateDir,
+		Started: timestamppb.New(s.Started), Checks: s.checks(ctx),
+	}
+	if f, err := s.Facts(ctx); err == nil {
+		resp.Facts = factsProto(f)
+	}
+	_, resp.Kubelet, _ = cri.KubeletRunning() // not knowing is told by a check
+	return resp, nil
+}
+
+// lowSpace is how much free space a spool should have, in bytes.
+const lowSpace = 1 << 30
+
+// checks looks at everything that the agent needs to do its work.
+func (s *service) checks(ctx context.Context) []*localv1.Check {
+	var out []*localv1.Check
+	add := func(name, detail string, err error) {
+		if err != nil {
+			detail = err.Error()
+		}
+		out = append(out, &localv1.Check{Name: name, Ok: err == nil, Detail: detail})
+	}
+	detail, err := s.checkContainerd(ctx)
+	add("containerd", detail, err)
+	f, err := s.Facts(ctx)
+	add("runsc", f.RunscVersion+" on "+f.Platform, err)
+	detail, err = s.checkSidecar()
+	add("sidecar", detail, err)
+	for _, r := range s.Stores.All() {
+		detail := r.Location()
+		st, err := r.Get(ctx)
+		if err == nil {
+			detail += ", store " + st.Identity()
+		}
+		add("store", detail, err)
+	}
+	detail, err = s.Backlog.Check()
+	add("replication", detail, err)
+	detail, err = s.checkSpool()
+	add("spool", detail, err)
+	pid, ok, err := cri.KubeletRunning()
+	detail = "no kubelet: pods are restored by diapause restore"
+	if ok {
+		detail = fmt.Sprintf("kubelet is process %d: pods are restored by annotation", pid)
+	}
+	add("kubelet", detail, err)
+	return out
+}
+
+func (s *service) checkContainerd(ctx context.Context) (string, error) {
+	version, err := s.Runtime.Version(ctx)
+	if err != nil {
+		return "", err
+	}
+	pods, err := s.Runtime.IDs(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s: %s, %d pods", s.Containerd, version, len(pods)), nil
+}
+
+func (s *service) checkSidecar() (string, error) {
+	c, err := runsc.ReadConfig(s.RunscConfig)
+	if err != nil {
+		return "", err
+	}
+	path, err := c.SidecarPath()
+	if err != nil {
+		return "", err
+	}
+	fi, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: install checkpointgofer there, next to runsc", err)
+	}
+	if !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0 {
+		return "", fmt.Errorf("%s: not an executable regular file (runsc takes no other)", path)
+	}
+	return path, nil
+}
+
+func (s *service) checkSpool() (string, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.Stores.SpoolDir(), &st); err != nil {
+		return "", fmt.Errorf("spool %s: %w", s.Stores.SpoolDir(), err)
+	}
+	free := int64(st.Bavail) * st.Bsize
+	if free < lowSpace {
+		return "", fmt.Errorf("spool %s has only %d MiB free: checkpoints may fail; make room or lower --cache-size",
+			s.Stores.SpoolDir(), free>>20)
+	}
+	return fmt.Sprintf("%s, %d MiB free", s.Stores.SpoolDir(), free>>20), nil
+}
+
+// topTime bounds how long a sandbox may take to tell its memory use.
+const topTime = 5 * time.Second
+
+// Top implements localv1.AgentServer.
+func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, topTime)
+	defer cancel()
+	pods, err := s.Runtime.Pods(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	resp := &localv1.TopResponse{}
+	for _, p := range pods {
+		if p.Runtime != cri.RuntimeType || !p.Ready {
+			continue
+		}
+		u := &localv1.SandboxUse{
+			Id: p.ID, Pod: p.Name, Namespace: p.Namespace,
+			Snapshot: p.Annotations[podsnapshotv1.AnnotationRestoreFrom],
+		}
+		u.Memory, _ = runsc.MemoryUsage(p.SandboxPID) // 0: it has just ended
+		u.Request = s.underWay(p.ID)
+		resp.Sandboxes = append(resp.Sandboxes, u)
+	}
+	return resp, nil
+}
+
+// underWay says what is being done to a sandbox.
+func (s *service) underWay(sandbox string) string {
+	done, total, loading := s.Restores.Loading(sandbox)
+	waiting := s.Sandboxes.Locked(sandbox)
+	switch {
+	case loading && waiting:
+		return fmt.Sprintf("load before checkpoint: %d of %d MiB", done>>20, total>>20)
+	case loading:
+		return fmt.Sprintf("load: %d of %d MiB", done>>20, total>>20)
+	case waiting:
+		return "checkpoint"
+	}
+	return ""
+}

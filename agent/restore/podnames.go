@@ -1,0 +1,65 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"diapause.dev/agent/errkind"
+)
+
+// podNames are the names of pods that requests of this agent are about to make. The zero value has none.
+type podNames struct {
+	mu    sync.Mutex
+	taken map[string]bool // namespace/name
+}
+
+// take takes all the names, or none and returns the one that is taken.
+func (n *podNames) take(names []string) (taken string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, name := range names {
+		if n.taken[name] {
+			return name, false
+		}
+	}
+	if n.taken == nil {
+		n.taken = make(map[string]bool)
+	}
+	for _, name := range names {
+		n.taken[name] = true
+	}
+	return "", true
+}
+
+func (n *podNames) release(names []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, name := range names {
+		delete(n.taken, name)
+	}
+}
+
+// claimNames sees to it that no other pod of the node has one of the names that new pods are to have:
+// containerd would make a second one, and neither could be named any more. Release ends the claim, once
+// the pods are there. The error is of kind ErrNameTaken.
+func (rs *Restores) claimNames(ctx context.Context, namespace string, names []string) (release func(), err error) {
+	full := make([]string, len(names))
+	for i, name := range names {
+		full[i] = namespace + "/" + name
+	}
+	if name, ok := rs.podNames.take(full); !ok {
+		return nil, fmt.Errorf("pod %s: %w: another request restores it: choose another --name", name, errkind.ErrNameTaken)
+	}
+	release = func() { rs.podNames.release(full) }
+	pod, err := rs.Runtime.Taken(ctx, full)
+	if err == nil && pod != nil {
+		err = fmt.Errorf("pod %s: %w: it runs already, with id %.13s: choose another --name, or remove it first", pod,
+			errkind.ErrNameTaken, pod.ID)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}

@@ -1,0 +1,78 @@
+package restore
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"diapause.dev/agent/requests"
+	"diapause.dev/api/snapshot"
+)
+
+// victimDir names, to the process that TestRememberedIsWhole kills, the directory of requests.
+const victimDir = "DIAPAUSE_TEST_REQUESTS"
+
+// TestRememberedIsWhole kills, at random instants, a process that notes again and again how far a
+// restore has come. The next agent must be able to take the restore up whenever that was.
+func TestRememberedIsWhole(t *testing.T) {
+	dir := os.Getenv(victimDir)
+	if dir != "" {
+		rememberForever(t, dir)
+	}
+	dir = t.TempDir()
+	rs := New(Config{Requests: requests.Dir(dir)})
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for i := range 40 {
+		request := fmt.Sprint("request", i)
+		if err := os.Mkdir(filepath.Join(dir, request), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		killWhileRemembering(t, dir, request, time.Duration(random.Int64N(int64(3*time.Millisecond))))
+		if r, err := rs.recall(request); err != nil || r.Request != request {
+			t.Errorf("kill %d: %+v, %v", i, r, err)
+		}
+	}
+}
+
+// killWhileRemembering kills a process some time after it has begun to note things of a request.
+func killWhileRemembering(t *testing.T, dir, request string, after time.Duration) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRememberedIsWhole$")
+	cmd.Env = append(os.Environ(), victimDir+"="+filepath.Join(dir, request))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil { // it has noted something
+		t.Error(err)
+	}
+	time.Sleep(after)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // it was killed
+}
+
+// rememberForever notes things of a request until it is killed.
+func rememberForever(t *testing.T, dir string) {
+	rs := New(Config{Requests: requests.Dir(filepath.Dir(dir))})
+	r := &restore{Request: filepath.Base(dir), Key: snapshot.Key{Namespace: "n", Name: "s"}}
+	for first := true; ; first = false {
+		if r.Loaded = !r.Loaded; rs.remember(r) != nil {
+			t.Fatal("not remembered")
+		}
+		if first {
+			fmt.Print("+")
+		}
+	}
+}

@@ -1,0 +1,556 @@
+package restore
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"diapause.dev/agent/durable"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/requests"
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/gofer"
+	"diapause.dev/runsc/sidecar"
+)
+
+// restoreFile holds what the next agent must know to go on with a restore, in its request's
+// directory.
+const restoreFile = "restore.json"
+
+// restore is one sandbox being restored.
+type restore struct {
+	Request   string          `json:"request"`
+	Token     string          `json:"token"`
+	Key       snapshot.Key    `json:"key"`
+	UID       string          `json:"uid,omitempty"` // of the snapshot: another one may come to have its key
+	Scope     snapshot.Scope  `json:"scope,omitempty"`
+	Store     string          `json:"store,omitempty"` // location; empty: any
+	SandboxID string          `json:"sandboxID"`
+	Loaded    bool            `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
+	Pod       snapshot.PodRef `json:"pod"`
+	Limit     int64           `json:"limit,omitempty"` // of the pod's memory, in bytes; 0: not known
+
+	reader  *snapshots.Reader // guarded by Restores.mu; nil: the snapshot was let go
+	volumes []string          // names of those that the snapshot holds
+
+	ended chan struct{} // closed when the sandbox has everything, or has failed or gone
+	start time.Time
+
+	mu      sync.Mutex
+	err     error
+	done    bool
+	told    bool // ended is closed
+	revived bool // an earlier agent has prepared it
+	spoilt  bool // the sandbox is ended, for its files cannot be had
+	serving int  // connections of its sidecar
+	failed  bool // the shim says that it has: the last connection's end is the restore's
+	asked   asked
+	read    int64 // bytes handed to the sandbox
+	total   int64 // bytes of all image files
+}
+
+// Config say what restores work on.
+type Config struct {
+	Requests      requests.Dir
+	SidecarSocket string // that sidecars are to call
+	VolumeLimit   int64  // most bytes of the volumes of a pod, in one snapshot
+	Runtime       Runtime
+	Readers       *snapshots.Readers
+	Lineage       *snapshots.Lineage
+	Facts         func(context.Context) (snapshot.Facts, error) // of this node
+	Life          *lifetime.Life
+	Metrics       Metrics
+	Logger        *slog.Logger
+}
+
+// Runtime is what is asked of containerd. *cri.Client is one.
+type Runtime interface {
+	Get(ctx context.Context, id string) (*cri.Pod, error)
+	Kill(ctx context.Context, pod *cri.Pod) error
+	RunRestored(ctx context.Context, rec snapshot.Pod, o cri.RunOptions) (*cri.Pod, error)
+	RemovePod(ctx context.Context, id string) error
+	Taken(ctx context.Context, names []string) (*cri.Pod, error)
+}
+
+// Metrics count restores.
+type Metrics interface {
+	Restore(err error, took time.Duration, bytes int64)
+}
+
+// Cluster is what is told to the cluster that a node belongs to.
+type Cluster interface {
+	// NotRestored is told why a pod could not be restored.
+	NotRestored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error)
+}
+
+// Restores are the restores under way on this node. Its methods may be called concurrently.
+type Restores struct {
+	Config
+	log      *slog.Logger
+	podNames podNames
+	cluster  Cluster // or nil
+
+	mu      sync.Mutex
+	all     map[string]*restore    // by request
+	watched map[string]*watchedPod // by namespace/name
+}
+
+// New returns the restores of a node, of which none is under way.
+func New(o Config) *Restores {
+	return &Restores{
+		Config: o, log: o.Logger, all: make(map[string]*restore), watched: make(map[string]*watchedPod),
+	}
+}
+
+// Join has a cluster told of restores that fail. It is called before anything is restored, at most once.
+func (rs *Restores) Join(c Cluster) { rs.cluster = c }
+
+// Choice is what becomes of a pod whose sandbox is being created.
+type Choice struct {
+	Snapshot snapshot.Key // zero: an ordinary start
+	// UID is that of the snapshot that was looked at: if another one has come to have its key, the
+	// restore is refused (errkind.ErrReplaced). Empty: whichever has the key.
+	UID   string
+	Store string // the location of its store, as agent.Config.Store has it; empty: the agent's own
+	Fail  bool   // a pod that cannot be restored is refused instead of started anew
+	// Init are the names of containers that have ended in the snapshot: they are not run again.
+	Init []string
+	// Containers is how many of the pod's containers start if only root file systems are restored:
+	// with the last of them the pod is restored. 0: as many as the snapshot was taken of.
+	Containers int
+}
+
+// Prepared is a restore that is ready for its sandbox.
+type Prepared struct {
+	Request    string
+	Dir        string // the image path that runsc is to be given
+	Key        snapshot.Key
+	Scope      snapshot.Scope
+	Containers int                           // of the snapshot
+	Volumes    []string                      // names of those that it holds
+	Terminals  map[string]*snapshot.Terminal // of its containers, by their names
+	ExitCodes  map[string]int32              // of containers that had ended, by their names
+}
+
+// Prepare makes everything ready for a sandbox to be restored. It fails if the restore cannot succeed, as far as can be
+// known beforehand. limit is that of the pod's memory in bytes; 0: not known.
+func (rs *Restores) Prepare(ctx context.Context, c Choice, pod snapshot.PodRef, sandboxID string, limit int64,
+) (Prepared, error) {
+	r, dir, err := rs.prepare(ctx, c, pod, sandboxID, limit)
+	if err != nil {
+		return Prepared{}, err
+	}
+	meta := &r.reader.Manifest.Meta
+	return Prepared{
+		Request: r.Request, Dir: dir, Key: r.Key, Scope: r.Scope, Containers: len(meta.Pod.Containers), Volumes: r.volumes,
+		Terminals: terminalsOf(meta.Pod), ExitCodes: exitCodesOf(meta.Pod),
+	}, nil
+}
+
+func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, sandboxID string, limit int64,
+) (*restore, string, error) {
+	key := c.Snapshot
+	if err := key.Validate(); err != nil {
+		return nil, "", fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+	}
+	if pod.Namespace != key.Namespace {
+		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q",
+			errkind.ErrInvalid, pod.Namespace, key.Namespace)
+	}
+	r := &restore{
+		Request: requests.NewID(8), Token: requests.NewID(16), Key: key, UID: rs.expected(c, pod), Store: c.Store,
+		SandboxID: sandboxID,
+		Pod:       pod, Limit: limit,
+		ended: make(chan struct{}), start: time.Now(),
+	}
+	if err := rs.attach(ctx, r); err != nil {
+		return nil, "", err
+	}
+	if err := roomFor(&r.reader.Manifest.Meta, limit); err != nil {
+		rs.drop(r)
+		return nil, "", err
+	}
+	dir, err := rs.write(r)
+	if err != nil {
+		rs.drop(r)
+		return nil, "", err
+	}
+	rs.mu.Lock()
+	rs.all[r.Request] = r
+	if w := rs.watched[r.Pod.String()]; w != nil {
+		w.restore = r
+	}
+	rs.mu.Unlock()
+	rs.Lineage.Set(sandboxID, r.Scope, key)
+	return r, dir, nil
+}
+
+// expected returns the UID of the snapshot that was chosen for a pod, or that the pod was made for;
+// empty: nobody has looked at it yet.
+func (rs *Restores) expected(c Choice, pod snapshot.PodRef) string {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if w := rs.watched[pod.String()]; w != nil && c.UID == "" {
+		return w.uid
+	}
+	return c.UID
+}
+
+// attach opens the snapshot for a restore, which from then on is of that one and no other.
+func (rs *Restores) attach(ctx context.Context, r *restore) error {
+	reader, err := rs.Readers.Open(ctx, snapshots.ID{Key: r.Key, UID: r.UID}, r.Store)
+	if err != nil {
+		return err
+	}
+	r.reader, r.UID = reader, reader.ID.UID
+	r.Scope = reader.Manifest.Meta.Scope
+	r.total = reader.Manifest.Stats().RawBytes
+	r.volumes, err = rs.volumesOf(reader.Manifest)
+	if err == nil {
+		err = rs.check(ctx, r, reader)
+	}
+	if err != nil {
+		rs.drop(r)
+		return err
+	}
+	reader.PrefetchOnce(func() { rs.prefetch(reader) }) // it is known by now where the packs are
+	return nil
+}
+
+// check returns why a snapshot cannot be restored, as far as can be known without reading it all. A
+// sandbox that an earlier agent began to restore waits for the answer, and is on a node that fits.
+func (rs *Restores) check(ctx context.Context, r *restore, s *snapshots.Reader) error {
+	if !r.revived {
+		return rs.fit(ctx, s)
+	}
+	if err := s.Check(ctx); err != nil {
+		return fmt.Errorf("snapshot %s: %w", r.Key, err)
+	}
+	return nil
+}
+
+// fit returns why a snapshot cannot be restored on this node, as far as can be known without
+// reading it all.
+func (rs *Restores) fit(ctx context.Context, s *snapshots.Reader) error {
+	meta := &s.Manifest.Meta
+	node, err := rs.Facts(ctx)
+	if err == nil {
+		err = meta.Scope.Validate()
+	}
+	if err == nil && meta.Scope == snapshot.RootfsOnly {
+		err = runsc.CompatibleRootfs(meta.Facts, node)
+	} else if err == nil {
+		err = runsc.Compatible(meta.Facts, node)
+	}
+	if err == nil {
+		err = s.Check(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w", meta.Key, err)
+	}
+	return nil
+}
+
+// write puts the request's directory in place.
+func (rs *Restores) write(r *restore) (string, error) {
+	dir := rs.Requests.Path(r.Request)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("request directory: %w", err)
+	}
+	err := rs.remember(r)
+	if err == nil {
+		o := sidecar.Options{Socket: rs.SidecarSocket, Request: r.Request, Token: r.Token, Direction: sidecar.Restore}
+		if r.Scope == snapshot.RootfsOnly {
+			o.Direction = sidecar.RootfsRestore
+		}
+		err = o.Write(dir)
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("request directory: %w", err), os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// remember writes down what the next agent must know.
+func (rs *Restores) remember(r *restore) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(filepath.Join(rs.Requests.Path(r.Request), restoreFile), b)
+}
+
+// Source returns the image of the restore that a sidecar belongs to.
+func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
+	r, err := rs.find(rs.Life.Context(), o.Request)
+	if err != nil {
+		return nil, err
+	}
+	if subtle.ConstantTimeCompare([]byte(r.Token), []byte(o.Token)) != 1 {
+		return nil, fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return nil, fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
+	}
+	r.serving++
+	return &source{rs: rs, restore: r}, nil
+}
+
+// find returns a restore. After a restart of the agent it is made again from what the earlier one wrote
+// down.
+func (rs *Restores) find(ctx context.Context, request string) (*restore, error) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r != nil {
+		return r, nil
+	}
+	r, err := rs.revive(ctx, request)
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w: %w", request, requests.ErrUnknown, err)
+	}
+	return r, nil
+}
+
+// Reported takes the shim's word that a restore has failed. While its sidecar is there, that one's
+// end is waited for.
+func (rs *Restores) Reported(request string, failure error) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r == nil || failure == nil {
+		return
+	}
+	r.note(toldByShim{failure})
+	r.mu.Lock()
+	r.failed = true
+	over := r.serving == 0
+	r.mu.Unlock()
+	if over {
+		rs.finish(r, failure)
+	}
+}
+
+// GiveUp ends what was prepared for a sandbox that does not come to be restored.
+func (rs *Restores) GiveUp(sandbox string, reason error) {
+	rs.mu.Lock()
+	var given []*restore
+	for _, r := range rs.all {
+		if r.SandboxID == sandbox {
+			given = append(given, r)
+		}
+	}
+	rs.mu.Unlock()
+	for _, r := range given {
+		rs.Reported(r.Request, fmt.Errorf("restore of %s was given up: %w", r.Key, reason))
+	}
+}
+
+// reviveTime bounds reading a snapshot's manifest for a sidecar that has come back.
+const reviveTime = 30 * time.Second
+
+func (rs *Restores) revive(ctx context.Context, request string) (*restore, error) {
+	r, err := rs.recall(request)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Loaded {
+		ctx, cancel := context.WithTimeout(ctx, reviveTime)
+		defer cancel()
+		if err := rs.attach(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if other := rs.all[request]; other != nil {
+		rs.dropLocked(r)
+		return other, nil
+	}
+	rs.all[request] = r
+	return r, nil
+}
+
+// recall reads what an earlier agent wrote down of a restore.
+func (rs *Restores) recall(request string) (*restore, error) {
+	path, err := rs.Requests.File(request, restoreFile)
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &restore{ended: make(chan struct{}), start: time.Now(), revived: true}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, err
+	}
+	if r.Loaded {
+		r.told = true
+		close(r.ended)
+	}
+	return r, r.Key.Validate()
+}
+
+// Wanted reports whether the directory of a request must stay. It does as long as its sandbox exists: its
+// sidecar may come back. Known is false of a request that is no restore.
+func (rs *Restores) Wanted(ctx context.Context, request string) (wanted, known bool) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r == nil {
+		var err error
+		if r, err = rs.recall(request); err != nil {
+			return false, false
+		}
+	}
+	if rs.orphan(r) {
+		return false, true
+	}
+	_, err := rs.Runtime.Get(ctx, r.SandboxID)
+	return !errors.Is(err, cri.ErrNotFound), true
+}
+
+// Abandon ends a restore whose sandbox is gone without a word from its sidecar.
+func (rs *Restores) Abandon(request string) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r != nil {
+		rs.finish(r, fmt.Errorf("restore of %s: %w", r.Key, errkind.ErrSandboxExited))
+	}
+}
+
+// finish ends a restore: err is why it failed, or nil if the sandbox has everything.
+func (rs *Restores) finish(r *restore, err error) {
+	r.mu.Lock()
+	first := !r.done
+	r.done = true
+	r.mu.Unlock()
+	if !first {
+		return
+	}
+	rs.mu.Lock()
+	delete(rs.all, r.Request)
+	if err == nil && r.reader != nil && r.seenThrough() {
+		rs.record(r.reader, r.asked.chunks())
+	}
+	rs.mu.Unlock()
+	rs.drop(r)
+	if err := rs.Requests.Remove(r.Request); err != nil {
+		rs.log.Warn("request directory not removed", "request", r.Request, "error", err)
+	}
+	rs.conclude(r, err)
+}
+
+// seenThrough reports whether this agent has seen all that the sandbox asked for, without a failure.
+func (r *restore) seenThrough() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err == nil && !r.revived
+}
+
+// conclude tells who waits for a restore that the sandbox has everything, or why not.
+func (rs *Restores) conclude(r *restore, err error) {
+	r.mu.Lock()
+	first := !r.told
+	r.told = true
+	if first && !errors.Is(r.err, err) { // else it was noted before
+		r.err = errors.Join(r.err, err)
+	}
+	err = r.err
+	read := r.read
+	r.mu.Unlock()
+	if !first {
+		return
+	}
+	rs.Metrics.Restore(err, time.Since(r.start), read)
+	rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", time.Since(r.start), "error",
+		err)
+	close(r.ended)
+}
+
+// watchedPod is a pod whose restore somebody waits for.
+type watchedPod struct {
+	rs      *Restores
+	pod     string
+	uid     string // of the snapshot that it is made for
+	restore *restore
+}
+
+// watch follows the restore of a pod that is about to be made from the snapshot of that UID, until
+// forget is called.
+func (rs *Restores) watch(pod, uid string) *watchedPod {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	w := &watchedPod{rs: rs, pod: pod, uid: uid}
+	rs.watched[pod] = w
+	return w
+}
+
+func (w *watchedPod) forget() {
+	w.rs.mu.Lock()
+	defer w.rs.mu.Unlock()
+	if w.rs.watched[w.pod] == w {
+		delete(w.rs.watched, w.pod)
+	}
+}
+
+// get returns the pod's restore, or nil if the shim has not asked for one.
+func (w *watchedPod) get() *restore {
+	w.rs.mu.Lock()
+	defer w.rs.mu.Unlock()
+	return w.restore
+}
+
+// failure returns why the restore failed, as far as the agent knows, or nil.
+func (w *watchedPod) failure() error {
+	if r := w.get(); r != nil {
+		return r.failure()
+	}
+	return nil
+}
+
+// cause returns why the restore failed if the agent knows that by itself: what the shim has told it has told
+// containerd too.
+func (w *watchedPod) cause() error {
+	err := w.failure()
+	if errors.As(err, new(toldByShim)) {
+		return nil
+	}
+	return err
+}
+
+// toldByShim is the shim's word on why a restore failed.
+type toldByShim struct{ error }
+
+// Unwrap returns what the shim said.
+func (e toldByShim) Unwrap() error { return e.error }
+
+func (rs *Restores) drop(r *restore) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.dropLocked(r)
+}
+
+func (rs *Restores) dropLocked(r *restore) {
+	s := r.reader
+	if s == nil {
+		return
+	}
+	r.reader = nil
+	rs.Readers.Release(s)
+}

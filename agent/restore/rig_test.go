@@ -1,0 +1,121 @@
+package restore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/requests"
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
+	"diapause.dev/storage"
+)
+
+var saved = snapshot.Key{Namespace: "n", Name: "s"}
+
+// rig is a node that can prepare restores, without containerd.
+type rig struct {
+	*Restores
+	config Config
+	stores *snapshots.Stores
+}
+
+// newRig returns a rig whose runsc is a script.
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	binary, config := filepath.Join(dir, "runsc"), filepath.Join(dir, "runsc.toml")
+	for path, text := range map[string]string{
+		binary: "#!/bin/sh\necho runsc version test\n",
+		config: "binary_name = \"" + binary + "\"\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stores, err := snapshots.Open(t.Context(), snapshots.Options{
+		StateDir: dir, Store: "dir:" + dir + "/store", Opened: func() {}, Logger: journaltest.Quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{stores: stores, config: Config{
+		Requests: requests.Dir(t.TempDir()), VolumeLimit: 1 << 30, Lineage: snapshots.NewLineage(),
+		Facts: runsc.NewNode(config).Facts, Metrics: counted{}, Logger: journaltest.Quiet,
+	}}
+	r.next(t)
+	t.Cleanup(func() {
+		r.end()
+		if err := stores.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// next makes what the next agent has: the one before it has ended.
+func (r *rig) next(t *testing.T) {
+	t.Helper()
+	if r.Restores != nil {
+		r.end()
+	}
+	r.config.Life = lifetime.New(t.Context())
+	r.config.Readers = snapshots.OpenReaders(r.stores, r.config.Life)
+	r.Restores = New(r.config)
+}
+
+func (r *rig) end() {
+	r.Life.End(errkind.ErrStopping)
+	r.Life.Wait()
+}
+
+// counted are metrics that nobody reads.
+type counted struct{}
+
+func (counted) Restore(error, time.Duration, int64) {}
+
+// make puts a snapshot with a file of some text in the place of the one that has that name.
+func (a *rig) make(t *testing.T, uid, text string, scope snapshot.Scope) {
+	t.Helper()
+	if err := a.stores.Spool().Remove(t.Context(), saved); err != nil && !errors.Is(err, storage.ErrNotFound) {
+		t.Fatal(err)
+	}
+	facts, err := a.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := a.stores.Spool().NewWriter(t.Context(), saved, storage.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.File(runsc.StateFile).Chunk([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Commit(t.Context(), snapshot.Meta{Key: saved, UID: uid, Facts: facts, Scope: scope}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// first returns the first four bytes that a restore's sandbox would read.
+func (r *restore) first(t *testing.T, rs *Restores) (string, error) {
+	t.Helper()
+	p := make([]byte, 4)
+	err := (&source{rs: rs, restore: r}).read(t.Context(), runsc.StateFile, 0, p)
+	return string(p), err
+}
+
+func (a *rig) mustPrepare(t *testing.T, sandbox string) *restore {
+	t.Helper()
+	r, _, err := a.prepare(t.Context(), Choice{Snapshot: saved}, snapshot.PodRef{Namespace: "n", Name: sandbox}, sandbox,
+		0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

@@ -1,0 +1,198 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/gofer"
+	"diapause.dev/storage"
+)
+
+// source is where one sandbox reads its image from. It implements gofer.Source.
+type source struct {
+	rs      *Restores
+	restore *restore
+}
+
+// Size implements gofer.Source.
+func (s *source) Size(file string) (int64, error) {
+	ctx, cancel := context.WithTimeout(s.rs.Life.Context(), reviveTime)
+	defer cancel()
+	r, release, err := s.rs.borrow(ctx, s.restore)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	f, ok := r.Manifest.File(file)
+	if !ok {
+		return 0, fmt.Errorf("snapshot %s has no file %q: %w", s.restore.Key, file, storage.ErrNotFound)
+	}
+	return f.Size, nil
+}
+
+const (
+	readRetryFirst = 50 * time.Millisecond
+	readRetryMost  = 5 * time.Second
+)
+
+// ReadAt implements gofer.Source. The sandbox cannot live without its memory.
+func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) error {
+	err := s.readPatiently(ctx, file, off, p)
+	if err != nil && ctx.Err() == nil {
+		s.restore.note(err)
+		s.rs.spoilt(s.restore, err)
+	}
+	return err
+}
+
+// readPatiently waits out a store that is away, and gives up what cannot get better.
+func (s *source) readPatiently(ctx context.Context, file string, off int64, p []byte) error {
+	for pause := readRetryFirst; ; pause = min(2*pause, readRetryMost) {
+		err := s.read(ctx, file, off, p)
+		if err == nil {
+			s.restore.add(int64(len(p)))
+			return nil
+		}
+		if ctx.Err() != nil || final(err) {
+			return err
+		}
+		s.rs.log.Warn("read is tried again", "snapshot", s.restore.Key.String(), "file", file, "offset", off, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *source) read(ctx context.Context, file string, off int64, p []byte) error {
+	r, release, err := s.rs.borrow(ctx, s.restore)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !isVolume(file) { // which is read from its beginning to its end
+		s.restore.asked.add(r.Reader, file, off, int64(len(p)))
+	}
+	return r.ReadAt(ctx, file, off, [][]byte{p})
+}
+
+// final reports whether trying again cannot help.
+func final(err error) bool {
+	for _, kind := range []error{
+		errEnded, storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound,
+		storage.ErrFormat, storage.ErrInvalidName,
+	} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// Ended implements gofer.Source.
+func (s *source) Ended(end gofer.End, reason error) {
+	r := s.restore
+	if reason != nil {
+		r.note(reason)
+	}
+	if end == gofer.Loaded && r.Scope == snapshot.RootfsOnly {
+		end = gofer.Gone // its sidecar stays as long as the sandbox: see loaded
+	}
+	r.mu.Lock()
+	r.serving--
+	failed := r.failed && r.serving == 0
+	r.mu.Unlock()
+	switch {
+	case end == gofer.Loaded:
+		s.rs.finish(r, nil)
+	case end == gofer.Gone:
+		s.rs.finish(r, r.gone())
+	case failed:
+		s.rs.finish(r, r.failure())
+	}
+}
+
+// gone returns why a restore has failed whose sandbox has ended. Whether the kernel ended it for its limit is not
+// known for sure: the sandbox's cgroup may have gone with it.
+func (r *restore) gone() error {
+	var limit string
+	if r.Limit > 0 {
+		limit = fmt.Sprintf(", under a memory limit of %d MiB: if it was killed for that, raise the limit", r.Limit>>20)
+	}
+	return fmt.Errorf("restore of %s: %w before it had all its memory%s", r.Key, errkind.ErrSandboxExited, limit)
+}
+
+// add counts bytes handed to the sandbox.
+func (r *restore) add(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read += n
+}
+
+// progress returns the bytes handed to the sandbox and those of the image.
+func (r *restore) progress() (done, total int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return min(r.read, r.total), r.total
+}
+
+// hasAll reports whether the sandbox has had everything, though it may ask again.
+func (r *restore) hasAll() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Loaded
+}
+
+// note keeps the first reason why the restore must fail.
+func (r *restore) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// failure returns the reason noted, or nil.
+func (r *restore) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// Loading returns how far a sandbox has loaded its memory, if it is still at it.
+func (rs *Restores) Loading(sandbox string) (done, total int64, ok bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.all {
+		if r.SandboxID == sandbox {
+			done, total = r.progress()
+			return done, total, !r.hasAll()
+		}
+	}
+	return 0, 0, false
+}
+
+// borrow returns the reader of a restore's snapshot until release is called. One that was let go is
+// opened again; if another snapshot has come to have its key, the error is of kind ErrReplaced.
+func (rs *Restores) borrow(ctx context.Context, r *restore) (s *snapshots.Reader, release func(), err error) {
+	rs.mu.Lock()
+	if s = r.reader; s != nil {
+		rs.Readers.Retain(s)
+	}
+	rs.mu.Unlock()
+	if s == nil && r.Scope != snapshot.RootfsOnly {
+		return nil, nil, fmt.Errorf("request %s: %w", r.Request, errEnded)
+	}
+	if s == nil {
+		if s, err = rs.Readers.Open(ctx, snapshots.ID{Key: r.Key, UID: r.UID}, r.Store); err != nil {
+			return nil, nil, err
+		}
+	}
+	return s, func() { rs.Readers.Release(s) }, nil
+}

@@ -1,0 +1,116 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/runsc/volume"
+	"diapause.dev/storage"
+)
+
+// The sizes, in bytes, of what is read of a volume at a time, and of what is sent; and how many reads are begun
+// before one is sent.
+const (
+	volumeRead  = 4 << 20
+	volumeSend  = 1 << 20
+	volumeAhead = 3
+)
+
+// isVolume reports whether a part of a snapshot holds a volume.
+func isVolume(part string) bool {
+	_, ok, err := volume.OfPart(part)
+	return ok && err == nil
+}
+
+// volumesOf returns the names of the volumes that a snapshot holds, none of which is larger than all
+// that are allowed.
+func (rs *Restores) volumesOf(m *storage.Manifest) (names []string, err error) {
+	left := rs.VolumeLimit
+	for i := range m.Files {
+		name, ok, err := volume.OfPart(m.Files[i].Name)
+		if err != nil {
+			return nil, fmt.Errorf("snapshot %s: %w: %w", m.Meta.Key, errkind.ErrInvalid, err)
+		}
+		if !ok {
+			continue
+		}
+		if left -= m.Files[i].Size; left < 0 {
+			return nil, fmt.Errorf("snapshot %s: volume %s: %w: more than %d bytes", m.Meta.Key, name, volume.ErrLimit,
+				rs.VolumeLimit)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// Volume calls send with the bytes of a volume of a restore's snapshot, from offset off on, and with the size of the
+// whole. It waits out a store that is away as long as ctx lasts.
+func (rs *Restores) Volume(ctx context.Context, request, name string, off int64,
+	send func(size int64, data []byte) error,
+) error {
+	r, err := rs.find(ctx, request)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(r.volumes, name) {
+		return fmt.Errorf("%w: snapshot %s has no volume %.80q", errkind.ErrInvalid, r.Key, name)
+	}
+	src, part := &source{rs: rs, restore: r}, volume.Part(name)
+	size, err := src.Size(part)
+	if err != nil {
+		return err
+	}
+	if off < 0 || off > size {
+		return fmt.Errorf("%w: byte %d of %d", errkind.ErrInvalid, off, size)
+	}
+	return src.send(ctx, part, off, size, send)
+}
+
+// piece is a part of a volume that is being read.
+type piece struct {
+	data []byte
+	read chan error // holds one once it has been
+}
+
+// send sends a volume from off on, and reads ahead of what is being sent.
+func (s *source) send(ctx context.Context, part string, off, size int64,
+	send func(size int64, data []byte) error,
+) error {
+	g, ctx := errgroup.WithContext(ctx)
+	pieces := make(chan piece, volumeAhead)
+	g.Go(func() error {
+		defer close(pieces)
+		for ; off < size; off += volumeRead {
+			p, at := piece{make([]byte, min(volumeRead, size-off)), make(chan error, 1)}, off
+			select {
+			case pieces <- p:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			g.Go(func() error {
+				err := s.readPatiently(ctx, part, at, p.data)
+				p.read <- err
+				return err
+			})
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for p := range pieces {
+			if err := <-p.read; err != nil {
+				return err
+			}
+			for data := range slices.Chunk(p.data, volumeSend) {
+				if err := send(size, data); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}

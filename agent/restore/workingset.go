@@ -1,0 +1,138 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/runsc"
+	"diapause.dev/storage"
+)
+
+// maxAsked bounds the chunks of a working set: half a GiB of memory.
+const maxAsked = 512 << 20 / snapshots.ChunkSize
+
+// asked is what a sandbox has asked for, in order.
+type asked struct {
+	mu   sync.Mutex
+	seen map[storage.ChunkRef]bool
+	list []storage.ChunkRef
+}
+
+// add notes that a range of a file was asked for.
+func (a *asked) add(r *storage.Reader, file string, off, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seen == nil {
+		a.seen = make(map[storage.ChunkRef]bool)
+	}
+	if len(a.list) >= maxAsked {
+		return
+	}
+	for _, c := range r.Locate(file, off, n) {
+		if !a.seen[c] {
+			a.seen[c] = true
+			a.list = append(a.list, c)
+		}
+	}
+}
+
+// chunks returns what was asked for.
+func (a *asked) chunks() []storage.ChunkRef {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.list[:min(len(a.list), maxAsked)]
+}
+
+// Bounds of what is done with a working set beside a restore.
+const (
+	prefetchTime = 30 * time.Second
+	recordTime   = 30 * time.Second
+)
+
+// prefetch fetches what a sandbox will ask for first, while it is still being made: the small files of
+// the image, then what it asked for when it was last restored from this snapshot, or else the beginning
+// of its memory. A snapshot that is on the node is at hand as it is.
+func (rs *Restores) prefetch(s *snapshots.Reader) {
+	if s.OnNode {
+		return
+	}
+	fetch := func(what string, chunks func(context.Context, *snapshots.Reader) []storage.ChunkRef) {
+		ctx, cancel := context.WithTimeout(rs.Life.Context(), prefetchTime)
+		defer cancel()
+		started := time.Now()
+		list := chunks(ctx, s)
+		n, err := s.PrefetchChunks(ctx, list)
+		if err != nil {
+			rs.log.Warn("not prefetched; the sandbox waits for each of its reads", "snapshot", s.Manifest.Meta.Key.String(),
+				"error", err)
+			return
+		}
+		rs.log.Debug("prefetched", "snapshot", s.Manifest.Meta.Key.String(), "what", what, "chunks", n, "of", len(list),
+			"took", time.Since(started))
+	}
+	rs.Life.Go(func() { fetch("files", files) })
+	rs.Life.Go(func() { fetch("memory", first) })
+}
+
+// files returns the chunks of all files but the memory: the image's first, whatever volumes there are.
+func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
+	var volumes []storage.ChunkRef
+	for _, f := range s.Manifest.Files {
+		switch {
+		case isVolume(f.Name):
+			volumes = append(volumes, s.Locate(f.Name, 0, f.Size)...)
+		case f.Name != runsc.PagesFile:
+			chunks = append(chunks, s.Locate(f.Name, 0, f.Size)...)
+		}
+	}
+	return append(chunks, volumes...)
+}
+
+// first returns the working set, or chunks of the memory from its beginning on if there is none.
+func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
+	if chunks, err := s.Far.WorkingSet(ctx, s.Manifest); err == nil {
+		return chunks
+	}
+	f, _ := s.Manifest.File(runsc.PagesFile)
+	if f == nil {
+		return nil
+	}
+	chunks := s.Locate(f.Name, 0, f.Size)
+	return chunks[:min(len(chunks), maxAsked)]
+}
+
+// record keeps what a sandbox asked for first beside its snapshot in the store, for the next restore,
+// unless that has been done before. The restore must have been seen through.
+func (rs *Restores) record(s *snapshots.Reader, chunks []storage.ChunkRef) {
+	if s.Far == nil || len(chunks) == 0 {
+		return
+	}
+	rs.Life.Go(func() {
+		ctx, cancel := context.WithTimeout(rs.Life.Context(), recordTime)
+		defer cancel()
+		if err := putWorkingSet(ctx, s, chunks); err != nil {
+			rs.log.Warn("working set not recorded", "snapshot", s.Manifest.Meta.Key.String(), "error", err)
+		}
+	})
+}
+
+// putWorkingSet writes a working set if the store has the snapshot, and no working set of it that is as
+// long: what the sandbox of a restore that was seen through asked for is all that it can ask for.
+func putWorkingSet(ctx context.Context, s *snapshots.Reader, chunks []storage.ChunkRef) error {
+	m, err := s.Far.Manifest(ctx, s.Manifest.Meta.Key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	if err != nil || m.Digest != s.Manifest.Digest { // another snapshot of that name
+		return err
+	}
+	known, err := s.Far.WorkingSet(ctx, s.Manifest)
+	missing := errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrCorrupt)
+	if missing || err == nil && len(known) < len(chunks) {
+		return s.Far.PutWorkingSet(ctx, s.Manifest, chunks)
+	}
+	return err
+}

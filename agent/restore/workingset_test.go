@@ -1,0 +1,157 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/gofer"
+	"diapause.dev/storage"
+	"diapause.dev/storage/storagetest"
+)
+
+// busy counts what is read of packs.
+type busy struct {
+	storage.Backend
+	reads atomic.Int64
+}
+
+func (b *busy) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
+	b.reads.Add(1)
+	return b.Backend.ReadAt(ctx, name, p, off)
+}
+
+// farSnapshot returns a rig, and the reader of a snapshot that is in a store alone.
+func farSnapshot(t *testing.T) (*rig, *snapshots.Reader, *busy) {
+	t.Helper()
+	b := &busy{Backend: storagetest.NewDir(t).Backend()}
+	far := storagetest.OpenStore(t, b)
+	image := storagetest.Image{
+		runsc.StateFile: {storagetest.Bytes(1, 1000)},
+		runsc.PagesFile: nil,
+	}
+	for i := range 40 {
+		image[runsc.PagesFile] = append(image[runsc.PagesFile], storagetest.Bytes(uint64(i+2), snapshots.ChunkSize))
+	}
+	m := storagetest.Write(t, far, snapshot.Key{Namespace: "ns", Name: "one"}, nil, image)
+	rs := newRig(t)
+	s := &snapshots.Reader{Reader: storage.NewReader(m, rs.stores.Spool(), far), Manifest: m, Far: far}
+	if err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return rs, s, b
+}
+
+// TestWorkingSet: what a sandbox asked for is recorded once, and fetched before the next one asks.
+func TestWorkingSet(t *testing.T) {
+	rs, s, b := farSnapshot(t)
+	var a asked
+	for _, i := range []int64{30, 7, 30, 31} {
+		a.add(s.Reader, runsc.PagesFile, i*snapshots.ChunkSize+10, snapshots.ChunkSize/2)
+	}
+	a.add(s.Reader, runsc.PagesFile, 6*snapshots.ChunkSize, 2*snapshots.ChunkSize)
+	index := func() (list []uint32) {
+		for _, c := range a.chunks() {
+			list = append(list, c.Index)
+		}
+		return list
+	}
+	if got := index(); !slices.Equal(got, []uint32{30, 7, 31, 6}) {
+		t.Fatalf("asked for %v", got)
+	}
+	rs.record(s, a.chunks())
+	rs.Life.Wait()
+	rs.record(s, a.chunks()[:1]) // by another restore
+	rs.Life.Wait()
+	if got := first(t.Context(), s); !slices.Equal(got, a.chunks()) {
+		t.Errorf("recorded: %v", got)
+	}
+
+	rs.prefetch(s)
+	rs.Life.Wait()
+	before := b.reads.Load()
+	p := make([]byte, snapshots.ChunkSize)
+	for file, off := range map[string]int64{
+		runsc.StateFile: -1,
+		runsc.PagesFile: 30 * snapshots.ChunkSize,
+	} {
+		if off < 0 {
+			off, p = 0, p[:1000]
+		}
+		if err := s.ReadAt(t.Context(), file, off, [][]byte{p}); err != nil {
+			t.Fatal(err)
+		}
+		p = p[:snapshots.ChunkSize]
+	}
+	if n := b.reads.Load() - before; n != 0 {
+		t.Errorf("%d reads of what had been prefetched", n)
+	}
+}
+
+// TestNoWorkingSet: without one the memory is fetched from its beginning on; of a snapshot that is not in
+// the store nothing is recorded, and of one that is on the node nothing is fetched.
+func TestNoWorkingSet(t *testing.T) {
+	rs, s, b := farSnapshot(t)
+	if got := first(t.Context(), s); len(got) != 40 || got[0].Index != 0 {
+		t.Errorf("%v", got)
+	}
+	s.OnNode = true
+	before := b.reads.Load()
+	rs.prefetch(s)
+	rs.Life.Wait()
+	if n := b.reads.Load() - before; n != 0 {
+		t.Errorf("%d reads of what is on the node", n)
+	}
+	other := storagetest.NewDir(t)
+	s.Far = other
+	rs.record(s, files(t.Context(), s))
+	rs.Life.Wait()
+	if _, err := other.WorkingSet(t.Context(), s.Manifest); err == nil {
+		t.Error("recorded beside no snapshot")
+	}
+}
+
+// TestPartialWorkingSet: of a restore that failed, or that another agent began, nothing is recorded; what
+// was recorded of one all the same is replaced.
+func TestPartialWorkingSet(t *testing.T) {
+	rs, s, _ := farSnapshot(t)
+	restored := func(end func(*restore)) []storage.ChunkRef {
+		t.Helper()
+		rs.Readers.Retain(s) // one more than the restore
+		rs.Readers.Retain(s)
+		r := &restore{Request: "r", Key: s.Manifest.Meta.Key, reader: s, ended: make(chan struct{}), serving: 1}
+		r.asked.add(s.Reader, runsc.PagesFile, 0, 3*snapshots.ChunkSize)
+		rs.all[r.Request] = r
+		end(r)
+		rs.Life.Wait()
+		<-r.ended
+		set, err := s.Far.WorkingSet(t.Context(), s.Manifest)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return set
+	}
+	failure := errors.New("it failed")
+	ended := func(r *restore, end gofer.End) { (&source{rs: rs.Restores, restore: r}).Ended(end, nil) }
+	for name, end := range map[string]func(*restore){
+		"a read failed":         func(r *restore) { r.note(failure); ended(r, gofer.Loaded) },
+		"the shim says so":      func(r *restore) { rs.Reported(r.Request, failure); ended(r, gofer.Lost) },
+		"so, without a sidecar": func(r *restore) { r.serving = 0; rs.Reported(r.Request, failure) },
+		"another agent began":   func(r *restore) { r.revived = true; ended(r, gofer.Loaded) },
+	} {
+		if set := restored(end); len(set) > 0 {
+			t.Errorf("%s: recorded %v", name, set)
+		}
+	}
+	if err := s.Far.PutWorkingSet(t.Context(), s.Manifest, s.Locate(runsc.PagesFile, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if set := restored(func(r *restore) { ended(r, gofer.Loaded) }); len(set) != 3 {
+		t.Errorf("recorded: %v", set)
+	}
+}

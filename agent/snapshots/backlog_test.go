@@ -1,0 +1,85 @@
+package snapshots
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+	"diapause.dev/storage/dir"
+	"diapause.dev/storage/fault"
+	"diapause.dev/storage/storagetest"
+)
+
+// TestReplicationDenied: a store that refuses the credentials is asked once for all that waits, seldom, and not in
+// silence; once it accepts them everything goes on.
+func TestReplicationDenied(t *testing.T) {
+	keys := []snapshot.Key{{Namespace: "n", Name: "a"}, {Namespace: "n", Name: "b"}}
+	a := newReplicating(t, keys...)
+	for i, k := range keys {
+		storagetest.Write(t, a.stores.spool, k, nil, storagetest.SmallImage(uint64(i+1)))
+	}
+	var refusing atomic.Bool
+	var refused atomic.Int32
+	a.refuse(t, func() bool {
+		if refusing.Load() {
+			refused.Add(1)
+		}
+		return refusing.Load()
+	})
+	refusing.Store(true)
+	for range 2 {
+		before := refused.Load()
+		if a.replicator.replicateAll(t.Context()) || refused.Load() == before {
+			t.Error("nothing is left")
+		}
+	}
+	for _, k := range keys {
+		r := a.last(k)
+		if r.Stage != journal.StageSpooled || !strings.Contains(r.Waiting, "access denied") || a.count(k) != 1 {
+			t.Errorf("the cluster was told %d times, and last %+v", a.count(k), r)
+		}
+		f, err := a.catalog.Find(t.Context(), k)
+		if err != nil || !f.OnNode || !strings.Contains(f.Problem, "access denied") {
+			t.Errorf("%s is shown as %+v, %v", k, f, err)
+		}
+	}
+	if _, err := a.backlog.Check(); err == nil || !strings.Contains(err.Error(), "2 on this node only (denied)") ||
+		!a.backlog.denied() {
+		t.Errorf("doctor says %v", err)
+	}
+	refusing.Store(false)
+	if !a.replicator.replicateAll(t.Context()) {
+		t.Error("something is left")
+	}
+	for _, k := range keys {
+		if r := a.last(k); r.Stage != journal.StageReplicated || r.Waiting != "" {
+			t.Errorf("the cluster was told %+v", r)
+		}
+	}
+	if detail, err := a.backlog.Check(); err != nil || detail == "" || a.backlog.denied() {
+		t.Errorf("doctor says %q, %v", detail, err)
+	}
+}
+
+// refuse has the agent's own store deny every creation while refused says so.
+func (a *rig) refuse(t *testing.T, refused func() bool) {
+	t.Helper()
+	b, err := dir.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulty := fault.New(b, func(op fault.Op, _ string) (f fault.Fault) {
+		if op == fault.Create && refused() {
+			f.Before = storage.ErrDenied
+		}
+		return f
+	})
+	a.stores.own.store, err = storage.Open(t.Context(), faulty, storage.Options{Logger: journaltest.Quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,110 @@
+package snapshots
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"diapause.dev/storage"
+	"diapause.dev/storage/cache"
+)
+
+// tidyEvery is how often the cache is compared with the stores, each of which is listed for that.
+const tidyEvery = time.Hour
+
+// forgetDeleted removes from this node's cache what was read of objects that are in no store any more:
+// other nodes delete snapshots, too. If any store cannot be listed, everything stays.
+func (s *Stores) forgetDeleted(ctx context.Context) error {
+	c := s.cache.due()
+	if c == nil {
+		return nil
+	}
+	far, err := s.Everywhere(ctx)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, st := range far {
+		err := st.Backend().List(ctx, "", func(o storage.ObjectInfo) error {
+			there[o.Name] = true
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("list %s: %w", st.Backend().Location(), err)
+		}
+	}
+	if n := c.Retain(maps.Keys(there)); n > 0 {
+		s.log.Info("removed from the cache what was deleted in the store", "blocks", n)
+	}
+	s.cache.tidy()
+	return nil
+}
+
+// blockCache is what stands between restores and the stores that are not on this node, opened when
+// the first of them is.
+type blockCache struct {
+	dir      string
+	maxBytes int64
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	cache  *cache.Cache
+	failed bool
+	tidied time.Time // when blocks of deleted objects were removed last
+}
+
+// get returns the cache, or nil if there is none: then restores are slower, and nothing else.
+func (l *blockCache) get() *cache.Cache {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cache != nil || l.failed || l.maxBytes <= 0 {
+		return l.cache
+	}
+	c, err := cache.Open(l.dir, cache.Options{MaxBytes: l.maxBytes, Logger: l.log})
+	if err != nil {
+		l.log.Warn("no cache", "error", err)
+		l.failed = true
+		return nil
+	}
+	l.cache = c
+	return c
+}
+
+// due returns the cache if it is open and was not compared with the stores of late, or else nil.
+func (l *blockCache) due() *cache.Cache {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.tidied) < tidyEvery {
+		return nil
+	}
+	return l.cache
+}
+
+// tidy notes that the cache holds nothing now that was deleted.
+func (l *blockCache) tidy() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tidied = time.Now()
+}
+
+// bytes is how many bytes the cache holds.
+func (l *blockCache) bytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cache == nil {
+		return 0
+	}
+	return l.cache.Bytes()
+}
+
+func (l *blockCache) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cache == nil {
+		return nil
+	}
+	return l.cache.Close()
+}

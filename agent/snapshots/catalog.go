@@ -1,0 +1,206 @@
+package snapshots
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// Found is a snapshot and where it is.
+type Found struct {
+	Manifest   *storage.Manifest
+	OnNode     bool             // in the spool, and not known to be damaged there
+	Replicated bool             // in a store
+	Store      string           // the location of that store
+	Timeline   []snapshot.Stage // of its checkpoint, as far as this node knows it
+	Problem    string           // why it is not in a store, or damaged on this node; empty: nothing is known to be wrong
+}
+
+// Catalog knows which snapshots there are, and where. Its methods may be called concurrently.
+type Catalog struct {
+	stores  *Stores
+	readers *Readers
+	journal *journal.Journal
+	backlog *Backlog
+	changed func(*journal.Record)
+	wake    func() // the replicator
+	log     *slog.Logger
+}
+
+// NewCatalog returns the catalog of a node's stores. It calls changed with each record that it changes in
+// the journal, and wake when something may be replicated again.
+func NewCatalog(s *Stores, readers *Readers, j *journal.Journal, b *Backlog, changed func(*journal.Record),
+	wake func(),
+) *Catalog {
+	return &Catalog{stores: s, readers: readers, journal: j, backlog: b, changed: changed, wake: wake, log: s.log}
+}
+
+// Find returns one snapshot.
+func (c *Catalog) Find(ctx context.Context, k snapshot.Key) (*Found, error) {
+	far, err := c.stores.Everywhere(ctx)
+	return c.findWith(ctx, k, far, err)
+}
+
+// FindAt is Find for a snapshot whose store is known.
+func (c *Catalog) FindAt(ctx context.Context, k snapshot.Key, location string) (*Found, error) {
+	s, err := c.stores.Get(ctx, location)
+	if err != nil {
+		return c.findWith(ctx, k, nil, err)
+	}
+	return c.findWith(ctx, k, []*storage.Store{s}, nil)
+}
+
+func (c *Catalog) findWith(ctx context.Context, k snapshot.Key, far []*storage.Store, farErr error) (*Found, error) {
+	f, err := c.findIn(ctx, k, far, farErr)
+	if err != nil {
+		return nil, err
+	}
+	f.remember(c.journal.Timeline(f.Manifest.Meta.UID))
+	return f, nil
+}
+
+// remember takes the timeline that this node knows: a manifest holds only what came before it.
+func (f *Found) remember(t []snapshot.Stage) {
+	if len(t) > 0 {
+		f.Timeline = t
+	}
+}
+
+// findIn is Find in the spool and in the stores given; farErr is why others could not be had.
+func (c *Catalog) findIn(ctx context.Context, k snapshot.Key, far []*storage.Store, farErr error) (*Found, error) {
+	f := &Found{}
+	m, err := c.stores.spool.Manifest(ctx, k)
+	if err == nil {
+		f.Manifest, f.OnNode = m, true
+	}
+	errs := []error{err, farErr}
+	for _, s := range far {
+		m, err := farManifest(ctx, s, k, f.OnNode)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case f.Manifest == nil:
+			f.Manifest, f.Replicated, f.Store = m, true, s.Backend().Location()
+		case m.Meta.UID == f.Manifest.Meta.UID: // another one may have that name there
+			f.Replicated, f.Store = true, s.Backend().Location()
+		}
+	}
+	if f.Manifest == nil {
+		return nil, notOnNode(k, errs)
+	}
+	f.Timeline = f.Manifest.Meta.Timeline
+	if f.OnNode {
+		c.examine(ctx, f)
+	}
+	return f, nil
+}
+
+// examine finds out what is wrong with a snapshot in the spool.
+func (c *Catalog) examine(ctx context.Context, f *Found) {
+	reason, err := c.stores.spool.Damaged(ctx, f.Manifest.Meta.Key)
+	if err != nil {
+		reason = err.Error()
+	}
+	f.OnNode, f.Problem = reason == "", reason
+	if reason == "" && !f.Replicated {
+		f.Problem = c.backlog.of(f.Manifest.Meta.UID)
+	}
+}
+
+// farManifest returns the manifest in the store. For a snapshot that is on the node anyway it does
+// not wait long.
+func farManifest(ctx context.Context, far *storage.Store, k snapshot.Key, onNode bool) (*storage.Manifest, error) {
+	if onNode {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lookTime)
+		defer cancel()
+	}
+	return far.Manifest(ctx, k)
+}
+
+// listTime bounds how long a list waits for the store: what is on the node is told all the same.
+const listTime = 20 * time.Second
+
+// List returns all snapshots of a namespace (empty: all), in the spool and in the stores, sorted by
+// key, and what is wrong with those that cannot be read. That a store is away, which is named, is an
+// error beside what the others hold.
+func (c *Catalog) List(ctx context.Context, namespace string) (found []*Found, damaged []string, err error) {
+	keys := make(map[snapshot.Key]bool)
+	collect := func(e storage.Entry) error {
+		keys[e.Key] = true
+		return nil
+	}
+	open, away := c.stores.Everywhere(ctx)
+	var far []*storage.Store
+	for _, s := range append(open, c.stores.spool) {
+		look, cancel := context.WithTimeout(ctx, listTime)
+		err := s.List(look, namespace, collect)
+		cancel()
+		if err != nil {
+			away = errors.Join(away, fmt.Errorf("list %s: %w", s.Backend().Location(), err))
+		} else if s != c.stores.spool {
+			far = append(far, s)
+		}
+	}
+	sorted := slices.SortedFunc(maps.Keys(keys), func(x, y snapshot.Key) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	timelines := c.journal.Timelines()
+	for _, k := range sorted {
+		f, err := c.findIn(ctx, k, far, nil)
+		switch {
+		case err == nil:
+			f.remember(timelines[f.Manifest.Meta.UID])
+			found = append(found, f)
+		case errors.Is(err, storage.ErrUnavailable):
+			away = errors.Join(away, err)
+		case !errors.Is(err, storage.ErrNotFound): // else it was removed meanwhile
+			damaged = append(damaged, fmt.Sprintf("%s: %v", k, err))
+		}
+	}
+	return found, damaged, away
+}
+
+// HasLocal reports whether a snapshot is restorable on this node without a store: one that was found to be damaged
+// is not.
+func (c *Catalog) HasLocal(ctx context.Context, k snapshot.Key) (bool, error) {
+	if ok, err := c.stores.spool.Has(ctx, k); !ok || err != nil {
+		return false, err
+	}
+	reason, err := c.stores.spool.Damaged(ctx, k)
+	return err == nil && reason == "", err
+}
+
+// Manifest returns the manifest of a snapshot, from the spool or the store at the given location.
+func (c *Catalog) Manifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
+	h, err := c.readers.look(ctx, ID{Key: k}, location)
+	return h.manifest, err
+}
+
+// lookTime bounds how long a request waits for the store to say whether it has a snapshot.
+const lookTime = 5 * time.Second
+
+// Exists reports whether a snapshot of this key is in the spool or, if it can be reached, in the
+// store.
+func (c *Catalog) Exists(ctx context.Context, k snapshot.Key, location string) (bool, error) {
+	if ok, err := c.stores.spool.Has(ctx, k); ok || err != nil {
+		return ok, err
+	}
+	s, err := c.stores.Get(ctx, location)
+	if err != nil {
+		return false, nil // it is refused when it comes to replication
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	ok, err := s.Has(ctx, k)
+	return ok && err == nil, nil
+}

@@ -1,0 +1,67 @@
+package snapshots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// hopeless returns why a replication that failed with err would fail again each time; "" if it may succeed.
+func (c *Catalog) hopeless(ctx context.Context, k snapshot.Key, err error) (why string) {
+	switch {
+	case errors.Is(err, storage.ErrExists):
+		return err.Error()
+	case !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrSource):
+		return ""
+	}
+	there, err := c.stores.spool.Has(ctx, k)
+	switch {
+	case err != nil:
+		return ""
+	case !there:
+		return "removed from the spool before it was replicated"
+	}
+	return c.distrust(ctx, k)
+}
+
+// distrust reads a snapshot in the spool whole. If that finds damage it marks all snapshots that this hurts, so that no
+// checkpoint takes over what is damaged, and returns a description. A disk that does not answer is no damage.
+func (c *Catalog) distrust(ctx context.Context, k snapshot.Key) (reason string) {
+	m, err := c.stores.spool.Manifest(ctx, k)
+	if err == nil {
+		err = c.stores.spool.Verify(ctx, m, storage.VerifyOptions{ReadData: true})
+	}
+	found := storage.CorruptErrors(err)
+	if len(found) == 0 {
+		return ""
+	}
+	reason = fmt.Sprintf("snapshot %s was damaged on this node before it was in the store: %s: %s", k, found[0].Object,
+		found[0].Reason)
+	if len(found) > 1 {
+		reason += fmt.Sprintf(", and %d more", len(found)-1)
+	}
+	if err := c.markUsers(ctx, k, reason, found); err != nil {
+		c.log.Error("damaged snapshots are not marked as such", "snapshot", k.String(), "error", err)
+	}
+	return reason
+}
+
+// markUsers marks a snapshot in the spool, and all others that name the same damaged objects.
+func (c *Catalog) markUsers(ctx context.Context, k snapshot.Key, reason string, damaged []*storage.CorruptError) error {
+	objects := make([]string, len(damaged))
+	for i, d := range damaged {
+		objects[i] = d.Object
+	}
+	users, err := c.stores.spool.Users(ctx, k.Namespace, objects...)
+	errs := []error{err, c.stores.spool.MarkDamaged(ctx, k, reason)}
+	for _, u := range users {
+		if u != k {
+			c.log.Error("a snapshot on this node shares what is damaged of another", "snapshot", u.String(), "other", k.String())
+			errs = append(errs, c.stores.spool.MarkDamaged(ctx, u, "it has data in common with another one: "+reason))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,163 @@
+package snapshots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/storage"
+)
+
+// SweepGrace is how old a pack must be before a sweep of a node may delete it: a checkpoint or a replication
+// writes its packs first and names them later.
+const SweepGrace = time.Hour
+
+// Evictor keeps what a node has on its disk for restores within its bound. It belongs to one goroutine.
+type Evictor struct {
+	stores  *Stores
+	readers *Readers
+	journal *journal.Journal
+	known   map[storage.Key]kept // what was read of the spool
+	log     *slog.Logger
+}
+
+// NewEvictor returns the evictor of what a catalog knows.
+func NewEvictor(c *Catalog) *Evictor {
+	return &Evictor{stores: c.stores, readers: c.readers, journal: c.journal, log: c.log}
+}
+
+// Tidy removes from this node what is too much, what nothing names, and what was deleted elsewhere.
+func (v *Evictor) Tidy(ctx context.Context) {
+	if err := v.shrinkCache(ctx); err != nil {
+		v.log.Warn("cache not shrunk", "error", err)
+	}
+	if _, err := v.stores.spool.Sweep(ctx, storage.SweepOptions{Grace: SweepGrace}); err != nil {
+		v.log.Warn("spool not swept", "error", err)
+	}
+	if err := v.stores.forgetDeleted(ctx); err != nil {
+		v.log.Warn("the cache may hold blocks of deleted snapshots", "error", err)
+	}
+}
+
+// kept is a snapshot in the spool.
+type kept struct {
+	entry  storage.Entry
+	uid    string
+	stored int64 // bytes of packs that it names
+	used   time.Time
+}
+
+// shrinkCache evicts snapshots from the spool, the least recently used first, until the rest is within
+// the bound. Only those go that a store has too, and that nothing is being restored from. One that
+// cannot be evicted does not keep the others.
+func (v *Evictor) shrinkCache(ctx context.Context) error {
+	all, err := v.inSpool(ctx)
+	if err != nil {
+		return err
+	}
+	excess := v.stores.cache.bytes() - v.stores.o.CacheSize
+	for _, k := range all {
+		excess += k.stored
+	}
+	var errs []error
+	for _, k := range all {
+		if excess <= 0 {
+			break
+		}
+		evicted, err := v.evict(ctx, k)
+		if evicted {
+			excess -= k.stored
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("evict snapshot %s: %w", k.entry.Key, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inSpool returns the snapshots in the spool, the least recently used first. It reads only manifests
+// that are new since it was called last.
+func (v *Evictor) inSpool(ctx context.Context) ([]kept, error) {
+	before := v.known
+	v.known = make(map[storage.Key]kept)
+	here := make(map[string]bool)
+	err := v.stores.spool.List(ctx, "", func(e storage.Entry) error {
+		k, known := before[e.Key]
+		if !known || k.entry != e {
+			k = v.readKept(ctx, e)
+		}
+		if k.uid != "" {
+			k.used = v.readers.uses.last(k.uid, e.Modified)
+			v.known[e.Key], here[k.uid] = k, true
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []kept
+	for _, k := range v.known {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, func(x, y kept) int { return x.used.Compare(y.used) })
+	return out, v.readers.uses.keep(here)
+}
+
+// readKept reads what a snapshot in the spool is; without a UID: it cannot be read.
+func (v *Evictor) readKept(ctx context.Context, e storage.Entry) kept {
+	m, err := v.stores.spool.Manifest(ctx, e.Key)
+	if err != nil {
+		if !errors.Is(err, storage.ErrNotFound) { // else it was removed meanwhile
+			v.log.Warn("manifest in the spool unreadable", "snapshot", e.Key.String(), "error", err)
+		}
+		return kept{}
+	}
+	return kept{entry: e, uid: m.Meta.UID, stored: m.Stats().StoredBytes}
+}
+
+// evict removes a snapshot from the spool, if a store has it and nothing is being restored from it. It
+// does not wait for whoever is replicating or removing it. Meanwhile nobody can remove it and make
+// another one of its name: what is removed is the very snapshot that was looked at.
+func (v *Evictor) evict(ctx context.Context, k kept) (bool, error) {
+	release := v.stores.moving.TryLock(k.entry.Key.String())
+	if release == nil {
+		return false, nil
+	}
+	defer release()
+	m, err := v.stores.spool.Manifest(ctx, k.entry.Key)
+	if err != nil || m.Meta.UID != k.uid || v.readers.Using(k.entry.Key) {
+		return false, err
+	}
+	if safe, err := v.elsewhere(ctx, m); err != nil || !safe {
+		return false, err
+	}
+	if err := v.stores.spool.Remove(ctx, k.entry.Key); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// elsewhere reports whether a store has a snapshot of the spool, and not another one of its name. The
+// journal knows it of recent ones; of the others the stores are asked.
+func (v *Evictor) elsewhere(ctx context.Context, m *storage.Manifest) (bool, error) {
+	for _, r := range v.journal.Where(func(r *journal.Record) bool { return r.UID == m.Meta.UID }) {
+		if r.Stage == journal.StageReplicated || !r.Ended() {
+			return r.Ended(), nil
+		}
+	}
+	stores, away := v.stores.Everywhere(ctx)
+	for _, s := range stores {
+		far, err := s.Manifest(ctx, m.Meta.Key)
+		switch {
+		case err == nil && far.Meta.UID == m.Meta.UID:
+			return true, nil
+		case err != nil && !errors.Is(err, storage.ErrNotFound):
+			away = errors.Join(away, err)
+		}
+	}
+	return false, away
+}

@@ -1,0 +1,220 @@
+package snapshots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// Readers are the readers of snapshots that sandboxes are being restored from. Restores of one snapshot share
+// one. Its methods may be called concurrently.
+type Readers struct {
+	stores *Stores
+	uses   uses // of snapshots in the spool
+	life   *lifetime.Life
+	log    *slog.Logger
+
+	mu  sync.Mutex
+	all map[ID]*Reader
+}
+
+// OpenReaders returns the readers of a node that end with life. When snapshots were used before is read from the
+// state directory.
+func OpenReaders(s *Stores, life *lifetime.Life) *Readers {
+	rs := &Readers{stores: s, life: life, log: s.log, all: make(map[ID]*Reader)}
+	if err := rs.uses.open(filepath.Join(s.o.StateDir, "uses.json")); err != nil {
+		s.log.Warn("snapshots are evicted in the order in which they were made", "error", err)
+	}
+	return rs
+}
+
+// Retain counts one more user of a reader that has one.
+func (rs *Readers) Retain(s *Reader) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	s.users++
+}
+
+// Release counts one user of a snapshot's reader less, and closes it after the last.
+func (rs *Readers) Release(s *Reader) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.releaseLocked(s)
+}
+
+// PrefetchOnce calls f if nobody has called it with a reader before.
+func (s *Reader) PrefetchOnce(f func()) { s.prefetched.Do(f) }
+
+// Using reports whether a snapshot of that key is being restored from.
+func (rs *Readers) Using(k snapshot.Key) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for id := range rs.all {
+		if id.Key == k {
+			return true
+		}
+	}
+	return false
+}
+
+// ID names one snapshot. A key alone does not: once its snapshot is removed, another one may be
+// made under it.
+type ID struct {
+	Key snapshot.Key
+	UID string // empty: whichever has the key now
+}
+
+// Reader is a reader that all restores of one snapshot share, and with it what it has
+// decoded.
+type Reader struct {
+	*storage.Reader
+	ID       ID
+	Manifest *storage.Manifest
+	OnNode   bool           // the spool has it
+	Far      *storage.Store // that has it too, or nil
+	users    int
+	released chan struct{} // closed when nobody uses it any more
+
+	prefetched sync.Once
+}
+
+// Open returns the reader of a snapshot. It holds no lock while it reads.
+func (rs *Readers) Open(ctx context.Context, id ID, location string) (*Reader, error) {
+	if s := rs.share(id); s != nil {
+		rs.uses.note(s.ID.UID)
+		return s, nil
+	}
+	h, err := rs.look(ctx, id, location)
+	if err != nil {
+		return nil, err
+	}
+	id.UID = h.manifest.Meta.UID
+	rs.uses.note(id.UID)
+	s := &Reader{
+		Reader: storage.NewReader(h.manifest, h.stores...), ID: id, Manifest: h.manifest, OnNode: h.onNode,
+		released: make(chan struct{}),
+	}
+	if len(h.stores) > 1 {
+		s.Far = h.stores[1]
+	}
+	return rs.publish(s)
+}
+
+// share counts one more user of a snapshot's reader; nil: there is none.
+func (rs *Readers) share(id ID) *Reader {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	s := rs.all[id]
+	if s != nil {
+		s.users++
+	}
+	return s
+}
+
+// publish shares a fresh reader, unless another one of its snapshot has been shared meanwhile.
+func (rs *Readers) publish(fresh *Reader) (*Reader, error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	s := rs.all[fresh.ID]
+	if s == nil {
+		s, rs.all[fresh.ID] = fresh, fresh
+		rs.hold(s)
+	} else if err := fresh.Close(); err != nil {
+		return nil, fmt.Errorf("snapshot %s: %w", fresh.ID.Key, err)
+	}
+	s.users++
+	return s, nil
+}
+
+// held is a snapshot and the stores that its bytes can be read from, the best first.
+type held struct {
+	manifest *storage.Manifest
+	stores   []*storage.Store
+	onNode   bool // the spool has it
+}
+
+// look finds a snapshot: what the node holds before the store at a location, or any store if that is
+// empty. A store that is away is waited for only by what the node does not hold.
+func (rs *Readers) look(ctx context.Context, id ID, location string) (held, error) {
+	candidates, err := rs.candidates(location)
+	if err != nil {
+		return held{}, err
+	}
+	m, err := id.of(ctx, rs.stores.spool)
+	if err == nil {
+		stores := []*storage.Store{rs.stores.spool}
+		for _, r := range candidates {
+			if far := r.ready(); far != nil {
+				stores = append(stores, far)
+			}
+		}
+		return held{m, stores, true}, nil
+	}
+	errs := []error{err}
+	for _, r := range candidates {
+		far, err := r.Get(ctx)
+		if err == nil {
+			if m, err = id.of(ctx, far); err == nil {
+				return held{m, []*storage.Store{rs.stores.spool, far}, false}, nil
+			}
+		}
+		errs = append(errs, err)
+	}
+	return held{}, notOnNode(id.Key, errs)
+}
+
+// of returns the snapshot's manifest in a store. If another snapshot has its key there, the error is
+// of kind ErrReplaced.
+func (id ID) of(ctx context.Context, s *storage.Store) (*storage.Manifest, error) {
+	m, err := s.Manifest(ctx, id.Key)
+	if err == nil && id.UID != "" && m.Meta.UID != id.UID {
+		return nil, fmt.Errorf("%w: %w", errkind.ErrReplaced, storage.ErrNotFound)
+	}
+	return m, err
+}
+
+// candidates returns the stores that may hold a snapshot.
+func (rs *Readers) candidates(location string) ([]*Remote, error) {
+	if location == "" {
+		return rs.stores.All(), nil
+	}
+	r, err := rs.stores.At(location)
+	return []*Remote{r}, err
+}
+
+// notOnNode says why a snapshot cannot be had: the reason that weighs most.
+func notOnNode(k snapshot.Key, errs []error) error {
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			return fmt.Errorf("snapshot %s: %w", k, err)
+		}
+	}
+	for _, err := range errs {
+		if errors.Is(err, errkind.ErrReplaced) {
+			return fmt.Errorf("snapshot %s: %w", k, err)
+		}
+	}
+	return fmt.Errorf("snapshot %s: %w, neither on this node nor in the store", k, storage.ErrNotFound)
+}
+
+// releaseLocked is Release for a caller that holds rs.mu.
+func (rs *Readers) releaseLocked(s *Reader) {
+	if s.users--; s.users > 0 {
+		return
+	}
+	if rs.all[s.ID] == s {
+		delete(rs.all, s.ID)
+	}
+	close(s.released)
+	if err := s.Close(); err != nil {
+		rs.log.Warn("snapshot not closed", "snapshot", s.ID.Key.String(), "error", err)
+	}
+}

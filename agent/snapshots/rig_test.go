@@ -1,0 +1,132 @@
+package snapshots
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// rig is a node with a spool and a store of its own, that does nothing by itself.
+type rig struct {
+	stores     *Stores
+	readers    *Readers
+	journal    *journal.Journal
+	journalDir string
+	backlog    *Backlog
+	unsettled  *journal.Unsettled
+	catalog    *Catalog
+	replicator *Replicator
+	evictor    *Evictor
+	life       *lifetime.Life
+
+	mu   sync.Mutex
+	told []journal.Request // what the cluster was told of requests
+}
+
+// newRig returns a rig in a cluster, or nil.
+func newRig(t *testing.T, cluster Cluster) *rig {
+	t.Helper()
+	bell := NewBell()
+	stores, err := Open(t.Context(), Options{
+		StateDir: t.TempDir(), Store: "dir:" + madeStore(t), Opened: bell.Ring, Logger: journaltest.Quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &rig{
+		stores: stores, backlog: NewBacklog(func(map[string]int) {}), unsettled: journal.NewUnsettled(),
+		life: lifetime.New(t.Context()),
+	}
+	a.journal, a.journalDir = journaltest.New(t)
+	if cluster != nil {
+		stores.Join(cluster)
+	}
+	a.begin(bell)
+	t.Cleanup(func() {
+		a.life.End(errkind.ErrStopping)
+		a.life.Wait()
+		if err := stores.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// begin makes what an agent forgets when it ends.
+func (a *rig) begin(bell Bell) {
+	a.readers = OpenReaders(a.stores, a.life)
+	a.catalog = NewCatalog(a.stores, a.readers, a.journal, a.backlog, a.changed, bell.Ring)
+	a.replicator = NewReplicator(a.catalog, a.unsettled, keylock.New(), bell)
+	a.evictor = NewEvictor(a.catalog)
+}
+
+func (a *rig) changed(r *journal.Record) {
+	q := r.Request()
+	q.Waiting = a.backlog.Reason(r.ID)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told = append(a.told, q)
+}
+
+// last returns what the cluster was told last of a snapshot.
+func (a *rig) last(k snapshot.Key) (last journal.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.told {
+		if r.Key == k {
+			last = r
+		}
+	}
+	return last
+}
+
+// count returns how often the cluster was told of a snapshot.
+func (a *rig) count(k snapshot.Key) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.told {
+		if r.Key == k {
+			n++
+		}
+	}
+	return n
+}
+
+// newReplicating returns a rig with a request for each key, whose snapshot is in the spool.
+func newReplicating(t *testing.T, keys ...snapshot.Key) *rig {
+	t.Helper()
+	a := newRig(t, nil)
+	for i, k := range keys {
+		r := journaltest.Record(i, journal.StageSpooled)
+		r.Key, r.UID = k, "u-"+k.Name
+		journaltest.Put(t, a.journal, r)
+	}
+	return a
+}
+
+// own returns the rig's own store.
+func (a *rig) own(t *testing.T) *storage.Store {
+	t.Helper()
+	s, err := a.stores.own.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// spoolKeys returns the snapshots in the spool.
+func (a *rig) spoolKeys(ctx context.Context) (keys []storage.Key, err error) {
+	err = a.stores.spool.List(ctx, "", func(e storage.Entry) error {
+		keys = append(keys, e.Key)
+		return nil
+	})
+	return keys, err
+}

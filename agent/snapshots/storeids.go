@@ -1,0 +1,115 @@
+package snapshots
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"diapause.dev/agent/durable"
+	"diapause.dev/storage"
+)
+
+// storeIDs remember, across restarts, which store was found at each location, so that another one, or a
+// new one in a place that is only not mounted, is not taken for it. A nil *storeIDs remembers nothing.
+type storeIDs struct {
+	dir        string // one file for each location
+	configured map[string]string
+}
+
+// storeID is what a file says.
+type storeID struct {
+	Location string `json:"location"`
+	ID       string `json:"id"`
+}
+
+func (s *storeIDs) path(location string) string {
+	digest := sha256.Sum256([]byte(location))
+	return filepath.Join(s.dir, hex.EncodeToString(digest[:8])+".json")
+}
+
+// expected returns the identity that the store at a location must have; "": any, or none yet.
+func (s *storeIDs) expected(location string) (string, error) {
+	if s == nil {
+		return "", nil
+	}
+	if id := s.configured[location]; id != "" {
+		return id, nil
+	}
+	b, err := os.ReadFile(s.path(location))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var known storeID
+	if err == nil {
+		err = json.Unmarshal(b, &known)
+	}
+	if err == nil && (known.Location != location || known.ID == "") {
+		err = errors.New("it is damaged")
+	}
+	if err != nil {
+		return "", fmt.Errorf("read which store is there, in %s: %w", s.path(location), err)
+	}
+	return known.ID, nil
+}
+
+// record writes down which store is at a location.
+func (s *storeIDs) record(location, id string) error {
+	if s == nil {
+		return nil
+	}
+	b, err := json.Marshal(storeID{Location: location, ID: id})
+	if err == nil {
+		err = os.MkdirAll(s.dir, 0o700)
+	}
+	if err == nil {
+		err = durable.Replace(s.path(location), append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write down which store is there: %w", err)
+	}
+	return nil
+}
+
+// advise adds to an error of opening a store what is to be done.
+func (s *storeIDs) advise(location string, err error) error {
+	if errors.Is(err, errNoStore) && !errors.Is(err, storage.ErrIdentity) {
+		return fmt.Errorf("%w: mount it, or make one with diapause-agent make-store --store=%s", err, location)
+	}
+	if s == nil || !errors.Is(err, storage.ErrIdentity) {
+		return err
+	}
+	if s.configured[location] != "" {
+		return fmt.Errorf("%w: mount it, or correct --store-id", err)
+	}
+	return fmt.Errorf("%w: mount it; if that store was given up on purpose, delete %s", err, s.path(location))
+}
+
+// openExpected opens the store at a location, which must be the one that was there before.
+func (r *Remote) openExpected() (*storage.Store, error) {
+	id, err := r.ids.expected(r.location)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openBackend(r.life, r.location, r.mayMake && id == "", r.acceptNetwork)
+	if errors.Is(err, errNoStore) && id != "" {
+		return nil, fmt.Errorf("%w: %w, and store %s was expected", storage.ErrIdentity, err, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := r.options
+	o.Identity = id
+	s, err := storage.Open(r.life, b, o)
+	if err == nil && id == "" {
+		err = r.ids.record(r.location, s.Identity())
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return s, nil
+}

@@ -1,0 +1,133 @@
+package snapshots
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/storage"
+)
+
+// identified opens the stores of a state directory, and returns why its own store cannot be opened.
+func identified(t *testing.T, o Options) error {
+	t.Helper()
+	o.Opened, o.Logger = func() {}, journaltest.Quiet
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Get(t.Context(), "")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	return err
+}
+
+// TestStoreNotMounted: a store that was there before is not made anew where it is not mounted, nor is
+// another one taken for it.
+func TestStoreNotMounted(t *testing.T) {
+	place, away := madeStore(t), filepath.Join(t.TempDir(), "away")
+	c := Options{Store: "dir:" + place, StateDir: t.TempDir()}
+	for range 2 { // the first time it is noted
+		if err := identified(t, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(place, away); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err := identified(t, c)
+	if !errors.Is(err, storage.ErrIdentity) || !errors.Is(err, storage.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "mount it") {
+		t.Errorf("not mounted: %v", err)
+	}
+	if left, err := os.ReadDir(place); err != nil || len(left) != 0 {
+		t.Errorf("made at the mount point: %v, %v", left, err)
+	}
+	if _, made, err := MakeStore(t.Context(), c.Store, false); err != nil || !made { // another one
+		t.Fatal(made, err)
+	}
+	err = identified(t, c)
+	if !errors.Is(err, storage.ErrIdentity) {
+		t.Errorf("another store: %v", err)
+	}
+	files, _ := filepath.Glob(filepath.Join(c.StateDir, "stores", "*"))
+	if len(files) != 1 || !strings.Contains(err.Error(), files[0]) {
+		t.Fatalf("the error does not say what to do: %v, files %q", err, files)
+	}
+	if err := os.Remove(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := identified(t, c); err != nil {
+		t.Errorf("as the error says: %v", err)
+	}
+}
+
+// madeStore returns a directory with a store.
+func madeStore(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if _, made, err := MakeStore(t.Context(), "dir:"+dir, false); err != nil || !made {
+		t.Fatal(made, err)
+	}
+	return dir
+}
+
+// TestStoreNotMade: no store is made by itself where one may be mounted, nor a second one where there is one.
+func TestStoreNotMade(t *testing.T) {
+	place, state := t.TempDir(), t.TempDir()
+	c := Options{Store: "dir:" + place, StateDir: state}
+	want := "mount it, or make one with diapause-agent make-store --store=" + c.Store
+	if err := identified(t, c); !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	if left, err := os.ReadDir(place); err != nil || len(left) != 0 {
+		t.Errorf("made at the mount point: %v, %v", left, err)
+	}
+	first, made, err := MakeStore(t.Context(), c.Store, false)
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	if again, made, err := MakeStore(t.Context(), c.Store, false); err != nil || made || again != first {
+		t.Errorf("made %t again: %s, it was %s, %v", made, again, first, err)
+	}
+	if err := identified(t, c); err != nil {
+		t.Errorf("when it was made: %v", err)
+	}
+	if err := identified(t, Options{Store: "dir:" + state + "/own", StateDir: state}); err != nil {
+		t.Errorf("beside its own state: %v", err)
+	}
+}
+
+// TestStoreConfigured: an identity that is configured counts from the first start on.
+func TestStoreConfigured(t *testing.T) {
+	place := filepath.Join(t.TempDir(), "store")
+	c := Options{Store: "dir:" + place, StateDir: t.TempDir(), StoreID: "expected"}
+	if err := identified(t, c); !errors.Is(err, storage.ErrIdentity) || !strings.Contains(err.Error(), "--store-id") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(place); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something was made: %v", err)
+	}
+}
+
+// TestStoreRecordDamaged: a record that cannot be read keeps the store closed.
+func TestStoreRecordDamaged(t *testing.T) {
+	c := Options{Store: "dir:" + madeStore(t), StateDir: t.TempDir()}
+	ids := &storeIDs{dir: filepath.Join(c.StateDir, "stores")}
+	if err := ids.record(c.Store, "one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(ids.path(c.Store), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := identified(t, c); err == nil || !strings.Contains(err.Error(), ids.path(c.Store)) {
+		t.Errorf("got %v", err)
+	}
+}

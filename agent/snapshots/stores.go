@@ -1,0 +1,217 @@
+package snapshots
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/keylock"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+	"diapause.dev/storage/dir"
+	"diapause.dev/storage/keyring"
+)
+
+// Options say where the snapshots of a node are.
+type Options struct {
+	StateDir  string // the spool, the cache, and what was found at each location; must survive a reboot
+	Store     string // location of the agent's own store
+	StoreID   string // identity that it must have; empty: the one that it had when it was opened before
+	Codec     string // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
+	Keys      string // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
+	CacheSize int64  // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
+	// AcceptNetworkDirectory opens stores in directories of network file systems that may show a node late
+	// what another one has done. A sweep of one may then delete what another has just named.
+	AcceptNetworkDirectory bool
+	Opened                 func() // called when a store has been opened
+	Logger                 *slog.Logger
+}
+
+// Stores are the places where snapshots are: the spool on this node, the agent's own store, and the
+// stores that a cluster names. Its methods may be called concurrently.
+type Stores struct {
+	o     Options
+	log   *slog.Logger
+	spool *storage.Store
+	cache *blockCache
+	own   *Remote
+	// moving keeps a snapshot to one replication, removal, eviction or repair at a time.
+	moving  *keylock.Locks
+	cluster Cluster // or nil
+
+	mu    sync.Mutex
+	named map[string]*Remote // by location
+}
+
+// Cluster is what is asked of the cluster that a node belongs to.
+type Cluster interface {
+	// Stores returns the locations of the stores that the cluster names.
+	Stores(ctx context.Context) ([]string, error)
+	// Remove deletes what the cluster has of a snapshot, and returns once all that is stored of it is
+	// gone. False: the cluster does not know it.
+	Remove(ctx context.Context, key snapshot.Key) (known bool, err error)
+}
+
+// Open opens the spool, and tries to open the agent's own store: while that cannot be reached,
+// checkpoints stay in the spool. After an error nothing is open.
+func Open(ctx context.Context, o Options) (*Stores, error) {
+	s := &Stores{o: o, log: o.Logger, moving: keylock.New(), named: make(map[string]*Remote)}
+	if _, err := s.Codec(""); err != nil {
+		return nil, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+	}
+	var err error
+	if s.spool, err = s.openSpool(ctx); err != nil {
+		return nil, fmt.Errorf("open spool: %w", err)
+	}
+	s.cache = &blockCache{dir: filepath.Join(o.StateDir, "cache"), maxBytes: o.CacheSize / 2, log: s.log}
+	s.own = s.prepare(o.Store)
+	if _, err := s.own.Get(ctx); err != nil {
+		s.log.Warn("the store cannot be reached; checkpoints stay in the spool until it can", "error", err)
+	}
+	return s, nil
+}
+
+// Join has the stores count that a cluster names. It is called before anything else is asked for, at most once.
+func (s *Stores) Join(c Cluster) { s.cluster = c }
+
+func (s *Stores) openSpool(ctx context.Context) (*storage.Store, error) {
+	b, err := dir.Open(s.SpoolDir())
+	if err != nil {
+		return nil, err
+	}
+	o := s.storeOptions()
+	o.Spool = true
+	spool, err := storage.Open(ctx, b, o)
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return spool, nil
+}
+
+// Spool returns the store on this node that every snapshot is written to first.
+func (s *Stores) Spool() *storage.Store { return s.spool }
+
+// SpoolDir returns the directory of the spool.
+func (s *Stores) SpoolDir() string { return filepath.Join(s.o.StateDir, "spool") }
+
+// Encrypted reports whether what is written to a disk of this node must be encrypted.
+func (s *Stores) Encrypted() bool { return s.o.Keys != "" }
+
+// At returns the store at a location; the empty one is the agent's own.
+func (s *Stores) At(location string) (*Remote, error) {
+	if location == "" || location == s.own.location {
+		return s.own, nil
+	}
+	if err := ValidateStore(location); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.named[location]
+	if r == nil {
+		r = s.prepare(location)
+		s.named[location] = r
+	}
+	return r, nil
+}
+
+// Get returns the open store at a location, or an error of kind storage.ErrUnavailable.
+func (s *Stores) Get(ctx context.Context, location string) (*storage.Store, error) {
+	r, err := s.At(location)
+	if err != nil {
+		return nil, err
+	}
+	return r.Get(ctx)
+}
+
+// All returns every store, the agent's own first.
+func (s *Stores) All() []*Remote {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []*Remote{s.own}
+	for _, location := range slices.Sorted(maps.Keys(s.named)) {
+		out = append(out, s.named[location])
+	}
+	return out
+}
+
+// Open returns every store that can be had, and why others cannot.
+func (s *Stores) Open(ctx context.Context) (open []*storage.Store, err error) {
+	for _, r := range s.All() {
+		st, openErr := r.Get(ctx)
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			continue
+		}
+		open = append(open, st)
+	}
+	return open, err
+}
+
+// Close closes the spool and all stores; none must be asked for any more.
+func (s *Stores) Close() (err error) {
+	for _, r := range s.All() {
+		err = errors.Join(err, r.close())
+	}
+	return errors.Join(err, s.cache.close(), s.spool.Backend().Close())
+}
+
+// Codec returns what chunks for a store are compressed with. Replication copies packs as the spool
+// has them, so the spool's own speed decides only where the store is no slower.
+func (s *Stores) Codec(location string) (storage.Codec, error) {
+	switch {
+	case s.o.Codec != "":
+		return storage.ParseCodec(s.o.Codec)
+	case local(cmp.Or(location, s.o.Store)):
+		return storage.CodecAuto, nil
+	}
+	return storage.CodecZstd, nil
+}
+
+// storeOptions are those of every store of the agent.
+func (s *Stores) storeOptions() storage.Options {
+	o := storage.Options{Logger: s.log}
+	if s.o.Keys != "" {
+		o.Keyring = keyring.Dir(s.o.Keys)
+	}
+	return o
+}
+
+// prepare prepares the store at a location. One that is not on this node has a cache before it.
+func (s *Stores) prepare(location string) *Remote {
+	r := newRemote(location, s.o.Opened)
+	r.options, r.mayMake, r.acceptNetwork = s.storeOptions(), s.o.mayMake(location), s.o.AcceptNetworkDirectory
+	r.ids = &storeIDs{
+		dir:        filepath.Join(s.o.StateDir, "stores"),
+		configured: map[string]string{s.o.Store: s.o.StoreID},
+	}
+	if !local(location) {
+		if c := s.cache.get(); c != nil { // not a nil pointer in an interface
+			r.options.Cache = c
+		}
+	}
+	return r
+}
+
+// Everywhere returns every store that can be had, those that the cluster names included, and why others
+// cannot.
+func (s *Stores) Everywhere(ctx context.Context) ([]*storage.Store, error) {
+	var errs []error
+	if s.cluster != nil {
+		locations, err := s.cluster.Stores(ctx)
+		errs = append(errs, err)
+		for _, location := range locations {
+			_, err := s.At(location)
+			errs = append(errs, err)
+		}
+	}
+	open, err := s.Open(ctx)
+	return open, errors.Join(append(errs, err)...)
+}

@@ -1,0 +1,74 @@
+package snapshots
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/storage"
+)
+
+func TestValidateStore(t *testing.T) {
+	for location, ok := range map[string]bool{
+		"dir:/a": true, "gs://bucket": true, "gs://bucket/some/prefix": true,
+		"": false, "dir:a": false, "dir:": false, "/a": false, "gs:/bucket": false, "gs://": false, "gs:///prefix": false,
+		"s3://bucket": false,
+	} {
+		if err := ValidateStore(location); (err == nil) != ok || err != nil && !errors.Is(err, errkind.ErrInvalid) {
+			t.Errorf("%q: %v", location, err)
+		}
+	}
+}
+
+// TestStoreHangs needs a store that takes connections and never answers.
+func TestStoreHangs(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("STORAGE_EMULATOR_HOST", l.Addr().String())
+	r := newRemote("gs://bucket", func() { t.Error("opened") })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := r.Get(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with little patience: %v", err)
+	}
+	for range 20 { // only the first waits
+		if _, err := r.Get(t.Context()); !errors.Is(err, storage.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "gs://bucket") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStoreComes wants a store that cannot be opened to be tried again.
+func TestStoreComes(t *testing.T) {
+	opened := 0
+	dir := t.TempDir()
+	r := newRemote("dir:"+dir+"/file/store", func() { opened++ })
+	r.mayMake = true
+	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Get(t.Context()); !errors.Is(err, storage.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	r.location = "dir:" + dir + "/store"
+	for range 2 {
+		if s, err := r.Get(t.Context()); err != nil || s == nil {
+			t.Errorf("got %v, %v", s, err)
+		}
+	}
+	if err := r.close(); err != nil || opened != 1 {
+		t.Errorf("opened %d times; %v", opened, err)
+	}
+}

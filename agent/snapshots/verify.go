@@ -1,0 +1,171 @@
+package snapshots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// Verified is what was found of a snapshot.
+type Verified struct {
+	Err      error    // names every damaged object; nil: it is whole
+	Repaired []string // objects, each after the place that it is in
+	AlsoHurt []string // other snapshots that need something damaged that could not be repaired
+}
+
+// Verify checks one snapshot wherever it is, and, if asked to, repairs it. An error kept it from looking.
+func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOptions,
+	repair bool,
+) (v Verified, err error) {
+	if err := k.Validate(); err != nil {
+		return v, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+	}
+	far, err := c.stores.Everywhere(ctx)
+	if err != nil {
+		return v, err
+	}
+	places, err := c.having(ctx, k, append([]*storage.Store{c.stores.spool}, far...))
+	if err != nil {
+		return v, err
+	}
+	if len(places) == 0 {
+		return v, notOnNode(k, nil)
+	}
+	if repair {
+		return c.repair(ctx, k, places, o.Progress)
+	}
+	var errs []error
+	for _, s := range places {
+		m, err := s.Manifest(ctx, k)
+		if err == nil {
+			err = s.Verify(ctx, m, o)
+		}
+		if err != nil && removedMeanwhile(ctx, s, k) {
+			continue
+		}
+		errs = append(errs, in(s, err))
+	}
+	v.Err = errors.Join(errs...)
+	if !damage(v.Err) {
+		return v, v.Err
+	}
+	return v, nil
+}
+
+// having returns those of the stores that have a snapshot.
+func (c *Catalog) having(ctx context.Context, k snapshot.Key,
+	stores []*storage.Store,
+) (having []*storage.Store, err error) {
+	for _, s := range stores {
+		there, err := s.Has(ctx, k)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Backend().Location(), err)
+		}
+		if there {
+			having = append(having, s)
+		}
+	}
+	return having, nil
+}
+
+// damage reports whether an error is of what is stored, and not of looking at it.
+func damage(err error) bool {
+	return err == nil || errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrTruncated)
+}
+
+// in says of each part of an error where it was.
+func in(s *storage.Store, err error) error {
+	var errs []error
+	for _, p := range Parts(err) {
+		errs = append(errs, fmt.Errorf("%s: %w", s.Backend().Location(), p))
+	}
+	return errors.Join(errs...)
+}
+
+// repair repairs a snapshot in each place from the others. No replication or removal of it is under way meanwhile.
+func (c *Catalog) repair(ctx context.Context, k snapshot.Key, places []*storage.Store,
+	progress func(done, total int64),
+) (v Verified, err error) {
+	release, err := c.stores.moving.Lock(ctx, k.String())
+	if err != nil {
+		return v, err
+	}
+	defer release()
+	var lost []error
+	for i, s := range places {
+		others := append(append([]*storage.Store{}, places[:i]...), places[i+1:]...)
+		r, err := storage.Repair(ctx, k, s, others, progress)
+		for _, object := range r.Repaired {
+			v.Repaired = append(v.Repaired, s.Backend().Location()+": "+object)
+			c.log.Info("repaired", "snapshot", k.String(), "store", s.Backend().Location(), "object", object)
+		}
+		if err != nil {
+			return v, err
+		}
+		for _, l := range r.Lost {
+			lost = append(lost, in(s, l))
+		}
+		for _, hurt := range r.Hurt {
+			v.AlsoHurt = append(v.AlsoHurt, hurt.String())
+		}
+		if s == c.stores.spool {
+			c.noteRepair(ctx, k, r)
+		}
+	}
+	c.wake() // which may have waited for this
+	v.Err = errors.Join(lost...)
+	return v, nil
+}
+
+// noteRepair notes in the spool what a repair has found: a snapshot that is whole again is restorable here.
+func (c *Catalog) noteRepair(ctx context.Context, k snapshot.Key, r storage.RepairResult) {
+	var err error
+	if len(r.Lost) == 0 {
+		err = errors.Join(c.stores.spool.UnmarkDamaged(ctx, k), c.resumeReplication(ctx, k))
+	} else {
+		err = c.markUsers(ctx, k, fmt.Sprintf("snapshot %s is damaged on this node: %s: %s", k, r.Lost[0].Object,
+			r.Lost[0].Reason), r.Lost)
+	}
+	if err != nil {
+		c.log.Error("what a repair found is not recorded", "snapshot", k.String(), "error", err)
+	}
+}
+
+// resumeReplication has a snapshot of the spool replicated that was given up: what made that hopeless may be over.
+func (c *Catalog) resumeReplication(ctx context.Context, k snapshot.Key) error {
+	m, err := c.stores.spool.Manifest(ctx, k)
+	if err != nil {
+		return err
+	}
+	for _, r := range c.journal.Where(func(r *journal.Record) bool {
+		return r.UID == m.Meta.UID && r.Key == k &&
+			r.Stage == journal.StageFailed
+	}) {
+		r.Stage, r.Error = journal.StageSpooled, ""
+		if err := c.journal.Put(r); err != nil {
+			return err
+		}
+		c.changed(r)
+	}
+	return nil
+}
+
+// Parts returns the errors that were joined to one, which are a line each.
+func Parts(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || errors.Join(joined.Unwrap()...).Error() != err.Error() {
+		return []error{err}
+	}
+	for _, e := range joined.Unwrap() {
+		all = append(all, Parts(e)...)
+	}
+	return all
+}

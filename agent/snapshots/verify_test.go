@@ -1,0 +1,98 @@
+package snapshots
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+	"diapause.dev/storage/storagetest"
+)
+
+// TestVerifyRepairs: what the spool or the store has damaged comes back from the other, whichever that is, and the
+// snapshot is restorable on this node again.
+func TestVerifyRepairs(t *testing.T) {
+	k := snapshot.Key{Namespace: "n", Name: "s"}
+	a := newReplicating(t, k)
+	storagetest.Write(t, a.stores.spool, k, nil, storagetest.SmallImage(1))
+	if !a.replicator.replicateAll(t.Context()) {
+		t.Fatal("not replicated")
+	}
+	far, err := a.stores.own.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pack, readAll := packsOf(t, a, k)[0], storage.VerifyOptions{ReadData: true}
+	for _, object := range []string{pack, "n/snapshots/s/manifest"} {
+		for _, s := range []*storage.Store{a.stores.spool, far} {
+			flip(t, pathIn(s, object))
+			if v, err := a.catalog.Verify(t.Context(), k, readAll, false); err != nil || v.Err == nil {
+				t.Errorf("%s in %s is not noticed: %v", object, s.Backend().Location(), err)
+			}
+			v, err := a.catalog.Verify(t.Context(), k, storage.VerifyOptions{}, true)
+			if err != nil || v.Err != nil || len(v.Repaired) != 1 ||
+				!strings.Contains(v.Repaired[0], s.Backend().Location()+": "+object) {
+				t.Errorf("%s in %s: %+v, %v", object, s.Backend().Location(), v, err)
+			}
+			if v, err := a.catalog.Verify(t.Context(), k, readAll, false); err != nil || v.Err != nil {
+				t.Errorf("%s in %s is still damaged: %v, %v", object, s.Backend().Location(), v.Err, err)
+			}
+		}
+	}
+}
+
+// TestVerifyResumes: what was given up because it was damaged is replicated once it is whole again.
+func TestVerifyResumes(t *testing.T) {
+	k := snapshot.Key{Namespace: "n", Name: "s"}
+	a := newReplicating(t, k)
+	storagetest.Write(t, a.stores.spool, k, nil, storagetest.SmallImage(1))
+	pack := a.path(packsOf(t, a, k)[0])
+	flip(t, pack)
+	if a.replicator.replicateAll(t.Context()); a.last(k).Stage != journal.StageFailed {
+		t.Fatalf("it is %+v", a.last(k))
+	}
+	flip(t, pack) // back
+	if v, err := a.catalog.Verify(t.Context(), k, storage.VerifyOptions{}, true); err != nil || v.Err != nil {
+		t.Fatal(v.Err, err)
+	}
+	if a.replicator.replicateAll(t.Context()); a.last(k).Stage != journal.StageReplicated {
+		t.Errorf("it is %+v", a.last(k))
+	}
+}
+
+// TestVerifyMarks: a snapshot that is found to be damaged beyond repair is not restorable on this node, nor is what
+// shares its data; once there is a sound copy both are.
+func TestVerifyMarks(t *testing.T) {
+	one, two := snapshot.Key{Namespace: "n", Name: "a"}, snapshot.Key{Namespace: "n", Name: "b"}
+	a := newReplicating(t, one)
+	m := storagetest.Write(t, a.stores.spool, one, nil, storagetest.SmallImage(1))
+	storagetest.Write(t, a.stores.spool, two, m, storagetest.SmallImage(1))
+	pack := packsOf(t, a, one)[0]
+	flip(t, a.path(pack))
+	v, err := a.catalog.Verify(t.Context(), one, storage.VerifyOptions{}, true)
+	if err != nil || len(Parts(v.Err)) != 1 || !strings.Contains(Parts(v.Err)[0].Error(), pack) ||
+		!slices.Equal(v.AlsoHurt, []string{"n/b"}) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	wantLocal := func(want bool) {
+		t.Helper()
+		for _, k := range []snapshot.Key{one, two} {
+			if local, err := a.catalog.HasLocal(t.Context(), k); err != nil || local != want {
+				t.Errorf("%s is restorable here: %v, %v", k, local, err)
+			}
+			if f, err := a.catalog.Find(t.Context(), k); err != nil || f.OnNode != want || (f.Problem == "") != want {
+				t.Errorf("%s is shown as %+v, %v", k, f, err)
+			}
+		}
+	}
+	wantLocal(false)
+	flip(t, a.path(pack)) // back
+	for _, k := range []snapshot.Key{one, two} {
+		if v, err := a.catalog.Verify(t.Context(), k, storage.VerifyOptions{}, true); err != nil || v.Err != nil {
+			t.Errorf("%s: %v, %v", k, v.Err, err)
+		}
+	}
+	wantLocal(true)
+}
