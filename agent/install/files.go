@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 )
 
 // placeProgram makes dst a copy of src that can be executed, and reports whether it was none.
@@ -109,21 +109,20 @@ func replace(path string, r io.Reader, perm os.FileMode) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// lock keeps other installations away from dir, which it makes if need be, until what it returns is
-// closed. It does not
-// wait: there is one at a time by the order in which the kubelet starts containers, and a second
-// one is a mistake that its user should hear of.
-func lock(dir string) (*os.File, error) {
+// lock keeps other installations away from dir until the caller closes the lock. It makes dir if need
+// be. It does not wait: the kubelet starts one container after the other, so a second installation is
+// a mistake that its user should hear of.
+func lock(dir string) (*flock.Flock, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("install: %w", err)
 	}
-	f, err := os.Open(dir)
+	l := flock.New(dir, flock.SetFlag(os.O_RDONLY)) // a directory cannot be opened with O_CREATE
+	locked, err := l.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("install: %w", err)
+		return nil, fmt.Errorf("install: lock %s: %w", dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("install: another installation works on %s: wait for its end and try again: %w",
-			dir, err), f.Close())
+	if !locked {
+		return nil, fmt.Errorf("install: another installation works on %s: wait for its end and try again", dir)
 	}
-	return f, nil
+	return l, nil
 }

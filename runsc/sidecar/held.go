@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
 )
 
-// hold keeps the options file, which is open at fd, locked until this process ends: see Held.
+// hold keeps the options file, which is open at fd, locked until this process ends: see Held. It calls
+// flock itself since package flock opens files by their path, and a sidecar has no path to this one.
 func hold(fd int) error {
 	own, err := dup(fd)
 	if err != nil {
@@ -25,20 +27,13 @@ func hold(fd int) error {
 // Held reports whether the sidecar of the restore in a request's directory is running, whether or not it
 // is connected to an agent.
 func Held(dir string) (bool, error) {
-	f, err := os.Open(filepath.Join(dir, OptionsFile))
+	l := flock.New(filepath.Join(dir, OptionsFile), flock.SetFlag(os.O_RDONLY))
+	free, err := l.TryLock()
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("look for a sidecar: %w", err)
 	}
-	defer f.Close()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look for a sidecar: %w", err)
-	}
-	return false, nil
+	return !free, l.Close()
 }

@@ -14,9 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/zeebo/blake3"
 
 	"diapause.dev/storage"
@@ -36,7 +36,7 @@ type Cache struct {
 	dir  string
 	max  int64
 	log  *slog.Logger
-	lock *os.File
+	lock *flock.Flock
 
 	mu      sync.Mutex
 	bytes   int64
@@ -77,15 +77,17 @@ func Open(dir string, o Options) (*Cache, error) {
 	return c, nil
 }
 
-func (c *Cache) open() (err error) {
+func (c *Cache) open() error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err
 	}
-	if c.lock, err = os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return err
+	c.lock = flock.New(filepath.Join(c.dir, "lock"))
+	locked, err := c.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
 	}
-	if err := syscall.Flock(int(c.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("%w: %w", ErrLocked, err), c.lock.Close())
+	if !locked {
+		return ErrLocked
 	}
 	if err := c.scan(); err != nil {
 		return errors.Join(err, c.lock.Close())

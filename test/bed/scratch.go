@@ -8,7 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"github.com/gofrs/flock"
 
 	"diapause.dev/test/tools"
 )
@@ -22,7 +23,7 @@ const prefix = "diapause-bed-"
 type scratch struct {
 	name string
 	dir  string
-	lock *os.File
+	lock *flock.Flock
 }
 
 // newScratch makes a scratch directory below the module's root, and removes
@@ -32,9 +33,9 @@ func newScratch(root string) (*scratch, error) {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return nil, err
 	}
-	all, err := lockFile(filepath.Join(run, "lock"), syscall.LOCK_EX)
-	if err != nil {
-		return nil, err
+	all := newLock(run)
+	if err := all.Lock(); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", all, err)
 	}
 	defer all.Close()
 	if err := sweep(run); err != nil {
@@ -45,8 +46,11 @@ func newScratch(root string) (*scratch, error) {
 	if err := makeDisks(s.dir); err != nil {
 		return nil, err
 	}
-	s.lock, err = lockFile(filepath.Join(s.dir, "lock"), syscall.LOCK_EX)
-	return s, err
+	s.lock = newLock(s.dir)
+	if err := s.lock.Lock(); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", s.lock, err)
+	}
+	return s, nil
 }
 
 // makeDisks makes the directories below dir that a node sees of the real disk.
@@ -79,12 +83,13 @@ func sweep(run string) error {
 		return err
 	}
 	for _, dir := range dirs {
-		lock, err := lockFile(filepath.Join(dir, "lock"), syscall.LOCK_EX|syscall.LOCK_NB)
-		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
+		lock := newLock(dir)
+		locked, err := lock.TryLock()
+		if err == nil && !locked || errors.Is(err, os.ErrNotExist) {
 			continue // in use, or just now removed
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("lock %s: %w", lock, err)
 		}
 		s := &scratch{name: filepath.Base(dir), dir: dir, lock: lock}
 		if err := s.remove(); err != nil {
@@ -94,14 +99,7 @@ func sweep(run string) error {
 	return nil
 }
 
-func lockFile(path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), how); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return f, nil
+// newLock returns the lock of a directory, unlocked.
+func newLock(dir string) *flock.Flock {
+	return flock.New(filepath.Join(dir, "lock"), flock.SetPermissions(0o644))
 }

@@ -8,8 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 // linkAll makes every file below from appear below to.
@@ -81,23 +82,10 @@ func (b Bin) locked(ctx context.Context, f func() error) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return fmt.Errorf("tools: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return fmt.Errorf("tools: %w", err)
+	lock := flock.New(filepath.Join(cache, "lock"), flock.SetPermissions(0o644))
+	if _, err := lock.TryLockContext(ctx, 50*time.Millisecond); err != nil {
+		return fmt.Errorf("tools: wait for another build to release %s: %w", lock, err)
 	}
 	defer lock.Close()
-	for {
-		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return f()
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return fmt.Errorf("tools: lock %s: %w", lock.Name(), err)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("tools: wait for another build: %w", ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	return f()
 }
