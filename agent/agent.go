@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gofrs/flock"
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent/checkpoint"
@@ -31,7 +32,7 @@ import (
 type Agent struct {
 	cfg     Config
 	log     *slog.Logger
-	locked  *os.File // keeps other agents from the state directory
+	locked  *flock.Flock // keeps other agents from the state directory
 	life    *lifetime.Life
 	metrics *metrics
 	node    *runsc.Node

@@ -1,30 +1,22 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 )
 
-// lock makes sure that one agent at a time works on a state directory, until the file that it returns
-// is closed.
-func lock(stateDir string) (*os.File, error) {
-	path := filepath.Join(stateDir, "lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// lock makes sure that one agent at a time works on a state directory, until the caller closes the
+// lock.
+func lock(stateDir string) (*flock.Flock, error) {
+	l := flock.New(filepath.Join(stateDir, "lock"))
+	locked, err := l.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("lock state directory: %w", err)
+		return nil, fmt.Errorf("lock %s: %w", l, err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		return f, nil
+	if !locked {
+		return nil, fmt.Errorf("another agent works on %s: stop it first, or give this one another --state-dir", stateDir)
 	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("another agent works on %s: stop it first, or give this one another --state-dir", stateDir)
-	} else {
-		err = fmt.Errorf("lock %s: %w", path, err)
-	}
-	return nil, errors.Join(err, f.Close())
+	return l, nil
 }
