@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/runsc/peercred"
 )
 
 // Ways of a restart that are no command.
@@ -106,17 +108,8 @@ func listener(ctx context.Context, socket string) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	cred, err := peercred.Of(conn.(*net.UnixConn))
 	if err != nil {
-		return 0, fmt.Errorf("who listens on %s: %w", socket, err)
-	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
-			unix.SO_PEERCRED)
-	})
-	if err := errors.Join(err, credErr); err != nil {
 		return 0, fmt.Errorf("who listens on %s: %w", socket, err)
 	}
 	if cred.Pid <= 1 {

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"diapause.dev/runsc/peercred"
 )
 
 // Listener accepts connections of root's processes and closes all others.
@@ -65,17 +65,9 @@ func (l *Listener) AcceptUnix() (*net.UnixConn, error) {
 }
 
 func checkPeer(uc *net.UnixConn) error {
-	raw, err := uc.SyscallConn()
+	cred, err := peercred.Of(uc)
 	if err != nil {
 		return err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err := errors.Join(err, credErr); err != nil {
-		return fmt.Errorf("peer credentials: %w", err)
 	}
 	if cred.Uid != 0 {
 		return fmt.Errorf("process %d of user %d is not root", cred.Pid, cred.Uid)

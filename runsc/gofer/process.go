@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/runsc/peercred"
 )
 
 // process is the process of a sidecar.
@@ -16,16 +18,9 @@ type process struct{ fd *os.File } // nil: it has exited
 
 // peer returns the process at the other end of a connection.
 func peer(c *net.UnixConn) (*process, error) {
-	raw, err := c.SyscallConn()
+	cred, err := peercred.Of(c)
 	if err != nil {
 		return nil, err
-	}
-	var cred *unix.Ucred
-	refused := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err := errors.Join(refused, err); err != nil {
-		return nil, fmt.Errorf("peer credentials: %w", err)
 	}
 	fd, err := unix.PidfdOpen(int(cred.Pid), unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
