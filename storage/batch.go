@@ -49,7 +49,7 @@ func (b *batch) add(i int, from, n int64) {
 		b.out.zero(n)
 		return
 	}
-	id := identity{c.Digest, c.Raw}
+	id := chunkID{c.Digest, c.Raw}
 	e, there := b.r.cache.peek(id)
 	if !there && n == int64(c.Raw) {
 		if dst, ok := b.out.straight(int(n)); ok {
@@ -70,13 +70,13 @@ func (b *batch) add(i int, from, n int64) {
 // prefetch has a chunk loaded into the reader's memory.
 func (b *batch) prefetch(i int) {
 	c := &b.file.file.Chunks[i]
-	id := identity{c.Digest, c.Raw}
+	id := chunkID{c.Digest, c.Raw}
 	if _, there := b.r.cache.peek(id); c.Codec != CodecZero && !there {
 		b.claim(id, c, i, part{})
 	}
 }
 
-func (b *batch) claim(id identity, c *Chunk, i int, p part) {
+func (b *batch) claim(id chunkID, c *Chunk, i int, p part) {
 	if e, mine := b.r.cache.claim(id); mine {
 		b.wants = append(b.wants, want{chunk: c, index: i, dst: make([]byte, c.Raw), entry: e, part: p})
 	} else if p.n > 0 {
@@ -92,7 +92,7 @@ func (b *batch) finish(ctx context.Context) error {
 	}
 	for i := range b.waits {
 		w := &b.waits[i]
-		data, err := b.r.cache.get(ctx, identity{w.chunk.Digest, w.chunk.Raw}, func() ([]byte, error) {
+		data, err := b.r.cache.get(ctx, chunkID{w.chunk.Digest, w.chunk.Raw}, func() ([]byte, error) {
 			data := make([]byte, w.chunk.Raw)
 			return data, b.r.load(ctx, w.chunk, data)
 		})
@@ -155,7 +155,7 @@ func (b *batch) runs() (list []run) {
 			}
 		}
 		if i == 0 || order[i-1].chunk.Pack != w.chunk.Pack {
-			gap, most = b.r.link(w.chunk.Pack).bounds()
+			gap, most = b.r.speed(w.chunk.Pack).bounds()
 		}
 		list = append(list, run{w.chunk.Pack, from, to, order[i : i+1 : len(order)]})
 	}

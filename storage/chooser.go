@@ -13,7 +13,7 @@ import (
 type chooser struct {
 	fixed Codec // CodecAuto: choose
 	small bool  // S2 at least
-	wire  *wire
+	speed *writeSpeed
 
 	mu   sync.Mutex
 	n    int
@@ -43,9 +43,9 @@ const sampleEvery = 256
 // margin is how many seconds of work the backend must have for the others to take their time.
 const margin = 0.01
 
-func newChooser(fixed Codec, small bool, w *wire) *chooser {
+func newChooser(fixed Codec, small bool, w *writeSpeed) *chooser {
 	return &chooser{
-		fixed: fixed, small: small, wire: w,
+		fixed: fixed, small: small, speed: w,
 		zstd: cost{zstdPerByte, zstdRatio}, s2: cost{s2PerByte, s2Ratio},
 	}
 }
@@ -55,7 +55,7 @@ func (c *chooser) choose() Codec {
 	if c.fixed != CodecAuto {
 		return c.fixed
 	}
-	rate, left := c.wire.state()
+	rate, left := c.speed.state()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	strong := CodecZstd

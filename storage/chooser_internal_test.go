@@ -13,10 +13,10 @@ func TestChooser(t *testing.T) {
 		rate     float64 // bytes per second
 		zstd, s2 int     // at least so many of 100
 	}{
-		{"slow wire", 20e6, 90, 0},
+		{"slow backend", 20e6, 90, 0},
 		{"fast disk", 1e9, 0, 90},
 	} {
-		w := &wire{taken: test.rate, spent: 1}
+		w := &writeSpeed{taken: test.rate, spent: 1}
 		w.begin().add(1 << 20)
 		c := newChooser(CodecAuto, false, w)
 		count := map[Codec]int{}
@@ -30,15 +30,15 @@ func TestChooser(t *testing.T) {
 }
 
 func TestChooserLearns(t *testing.T) {
-	c := newChooser(CodecAuto, false, &wire{taken: 20e6, spent: 1, left: 8 << 20})
+	c := newChooser(CodecAuto, false, &writeSpeed{taken: 20e6, spent: 1, left: 8 << 20})
 	for range 50 { // noise: zstd gains nothing
 		c.learn(CodecZstd, 100000, 100000, 100*time.Microsecond)
 		c.learn(CodecS2, 100000, 100000, 10*time.Microsecond)
 	}
 	if got := c.choose(); got != CodecS2 {
-		t.Errorf("noise on a slow wire: %s", got)
+		t.Errorf("noise on a slow backend: %s", got)
 	}
-	c = newChooser(CodecAuto, false, &wire{taken: 1e12, spent: 1})
+	c = newChooser(CodecAuto, false, &writeSpeed{taken: 1e12, spent: 1})
 	for range 50 {
 		c.learn(CodecS2, 100000, 90000, 300*time.Microsecond)
 	}
@@ -49,7 +49,7 @@ func TestChooserLearns(t *testing.T) {
 	if got := c.choose(); got != CodecS2 {
 		t.Errorf("on memory, for a spool: %s", got)
 	}
-	fixed := newChooser(CodecZstd, false, &wire{})
+	fixed := newChooser(CodecZstd, false, &writeSpeed{})
 	if got := fixed.choose(); got != CodecZstd {
 		t.Errorf("asked for zstd: %s", got)
 	}

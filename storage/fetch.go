@@ -19,7 +19,7 @@ func (b *batch) fetch(ctx context.Context) error {
 	runs := b.runs()
 	group, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int32
-	for range b.r.link(runs[0].pack).inFlight(runs) {
+	for range b.r.speed(runs[0].pack).inFlight(runs) {
 		group.Go(func() error {
 			for i := next.Add(1) - 1; int(i) < len(runs); i = next.Add(1) - 1 {
 				if err := b.fetchRun(ctx, &runs[i]); err != nil {
@@ -98,10 +98,10 @@ func (r *Reader) preferredStore(pack uint32) *Store {
 	return r.stores[r.good[pack].Load()]
 }
 
-// link is that of the store which a pack is read from.
-func (r *Reader) link(pack uint32) *link {
+// speed returns the read speed of the store that a pack is read from.
+func (r *Reader) speed(pack uint32) *readSpeed {
 	if s := r.preferredStore(pack); s != nil {
-		return &s.link
+		return &s.reads
 	}
-	return &link{}
+	return &readSpeed{}
 }

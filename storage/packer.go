@@ -155,7 +155,7 @@ func (p *packer) free(pieces []piece) {
 
 // newPack opens a pack and has the backend begin with it.
 func (p *packer) newPack() {
-	o := &openPack{p: p, id: newPackID(), number: len(p.packs), passage: p.w.store.wire.begin()}
+	o := &openPack{p: p, id: newPackID(), number: len(p.packs), upload: p.w.store.writes.begin()}
 	p.packs = append(p.packs, o)
 	p.open = o
 	o.append(piece{data: packHeader(o.id)})
@@ -185,7 +185,7 @@ func (p *packer) close() {
 
 // upload writes a pack, as it is filled.
 func (p *packer) upload(o *openPack) error {
-	defer o.passage.end()
+	defer o.upload.end()
 	err := p.w.store.backend.Create(p.w.ctx, packName(p.w.key.Namespace, o.id), o, -1)
 	if err == nil && o.pack.Size == 0 {
 		err = fmt.Errorf("create %s: %w: not read to its end", packName(p.w.key.Namespace, o.id), ErrTruncated)

@@ -26,7 +26,7 @@ type Reader struct {
 	stores []*Store
 	files  map[string]*fileIndex
 	*opener
-	cache *cache
+	cache *chunkCache
 	runs  *semaphore.Weighted // bytes of runs under way
 	good  []atomic.Int32      // by pack: the store that served it last
 }
@@ -51,7 +51,7 @@ func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
 		stores: stores,
 		files:  make(map[string]*fileIndex, len(m.Files)),
 		opener: newOpener(m),
-		cache:  newCache(o.CacheBytes),
+		cache:  newChunkCache(o.CacheBytes),
 		runs:   semaphore.NewWeighted(runMemory),
 		good:   make([]atomic.Int32, len(m.Packs)),
 	}
@@ -253,7 +253,7 @@ func (s *Store) readPackUncached(ctx context.Context, m *Manifest, i uint32, p [
 
 // readObject reads from the backend, and measures how long that takes.
 func (s *Store) readObject(ctx context.Context, name string, p []byte, off int64) error {
-	return s.link.read(len(p), func() error { return s.backend.ReadAt(ctx, name, p, off) })
+	return s.reads.read(len(p), func() error { return s.backend.ReadAt(ctx, name, p, off) })
 }
 
 func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {

@@ -56,8 +56,8 @@ type Store struct {
 
 	identity string
 
-	wire     wire
-	link     link
+	writes   writeSpeed
+	reads    readSpeed
 	unlocked unlocked
 	names    names
 	clock    clock
@@ -85,9 +85,9 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 
 // readAll reads a whole object, which must not be longer than max bytes.
 func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, error) {
-	began := s.link.begin()
+	began := s.reads.begin()
 	data, err := s.backend.ReadAll(ctx, name, max)
-	s.link.end(began, len(data), err)
+	s.reads.end(began, len(data), err)
 	if errors.Is(err, ErrTooLarge) {
 		return nil, &CorruptError{Object: name, Reason: "not of this store", Err: err}
 	}

@@ -12,11 +12,11 @@ import (
 // openPack is a pack on its way: chunks are appended to it while the backend reads it. The packer's
 // lock guards what both need. It implements io.Reader and io.WriterTo for the backend.
 type openPack struct {
-	p       *packer
-	id      PackID
-	number  int // in packer.packs
-	passage *passage
-	damage  digest.Damage
+	p      *packer
+	id     PackID
+	number int // in packer.packs
+	upload *upload
+	damage digest.Damage
 
 	size    int     // bytes appended
 	pieces  []piece // not taken yet
@@ -51,7 +51,7 @@ func (o *openPack) append(c piece) {
 	o.size += len(c.data)
 	o.untaken += len(c.data)
 	o.p.held += c.held
-	o.passage.add(len(c.data))
+	o.upload.add(len(c.data))
 	if o.waiting && o.ready() {
 		o.p.wake.Broadcast()
 	}
@@ -104,25 +104,25 @@ func (o *openPack) next() error {
 			return nil
 		case o.closed:
 			failpoint.PackSealed.Hit()
-			o.passage.whole()
+			o.upload.whole()
 			o.pack = Pack{ID: o.id, Size: int64(o.size), Digest: o.damage.Sum()}
 			return io.EOF
 		}
 		o.waiting = true
-		o.passage.wait()
+		o.upload.wait()
 		o.p.wake.Wait()
 	}
 }
 
 // takeSome gives the backend what it is woken for, and no more: what it has been given counts as read
-// (see wire), and a slow one would seem to have nothing left.
+// (see writeSpeed), and a slow one would seem to have nothing left.
 func (o *openPack) takeSome() {
 	size, n := 0, 0
 	for size < leastPiece && n < len(o.pieces) {
 		size += len(o.pieces[n].data)
 		n++
 	}
-	o.passage.take(size)
+	o.upload.take(size)
 	o.taken = append(o.taken, o.pieces[:n]...)
 	clear(o.pieces[:n])
 	o.pieces = o.pieces[n:]

@@ -127,7 +127,7 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 	}
 	o = o.withDefaults()
 	w := &Writer{store: s, key: key, options: o, lineage: l, digests: digest.New(l.digestKey)}
-	w.chooser = newChooser(cmp.Or(o.Codec, s.codec), s.spool, &s.wire)
+	w.chooser = newChooser(cmp.Or(o.Codec, s.codec), s.spool, &s.writes)
 	w.share = max(o.Memory/16, MaxChunk)
 	w.wake.L = &w.mu
 	w.start(ctx)

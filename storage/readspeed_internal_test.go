@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestLinkBounds: what is read together depends on how a backend answers.
-func TestLinkBounds(t *testing.T) {
+// TestReadSpeedBounds: what is read together depends on how a backend answers.
+func TestReadSpeedBounds(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		latency, rate float64
@@ -20,36 +20,36 @@ func TestLinkBounds(t *testing.T) {
 		{"network", 20e-3, 100e6, 2000000 / 64, 2000000, 64},
 		{"far away", 200e-3, 1e9, mostGap, mostRun, 64},
 	} {
-		l := &link{latency: test.latency, rate: test.rate}
-		if gap, run := l.bounds(); gap != test.gap || run != test.run {
+		s := &readSpeed{latency: test.latency, rate: test.rate}
+		if gap, run := s.bounds(); gap != test.gap || run != test.run {
 			t.Errorf("%s: gaps of %d and runs of %d, want %d and %d", test.name, gap, run, test.gap, test.run)
 		}
 		runs := make([]run, 200)
 		for i := range runs {
 			runs[i] = run{from: int64(i) << 20, to: int64(i)<<20 + 64<<10}
 		}
-		if got := l.inFlight(runs); got != test.reads {
+		if got := s.inFlight(runs); got != test.reads {
 			t.Errorf("%s: %d reads at a time, want %d", test.name, got, test.reads)
 		}
 	}
 }
 
-// TestLinkMeasures: a link knows its latency by the shortest read and its rate by large bursts, and
+// TestReadSpeedMeasures: a readSpeed knows its latency by the shortest read and its rate by large bursts, and
 // learns nothing from reads that failed.
-func TestLinkMeasures(t *testing.T) {
-	l := &link{}
+func TestReadSpeedMeasures(t *testing.T) {
+	s := &readSpeed{}
 	ago := func(d time.Duration, n int, err error) {
-		l.begin()
-		l.began = time.Now().Add(-d)
-		l.end(l.began, n, err)
+		s.begin()
+		s.began = time.Now().Add(-d)
+		s.end(s.began, n, err)
 	}
 	ago(time.Second, 8<<20, errors.New("away"))
-	if latency, rate := l.state(); latency != 0 || rate != usualRate {
+	if latency, rate := s.state(); latency != 0 || rate != usualRate {
 		t.Errorf("by a failure: %v s, %v bytes/s", latency, rate)
 	}
 	ago(20*time.Millisecond, 100, nil)
 	ago(time.Second, 98<<20, nil)
-	latency, rate := l.state()
+	latency, rate := s.state()
 	if latency < 0.02 || latency > 0.5 {
 		t.Errorf("latency of %v s", latency)
 	}

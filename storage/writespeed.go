@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// wire measures how fast a backend takes packs: by all that it took while there was something for
-// it to take. Safe for concurrent use; the zero value has measured nothing.
-type wire struct {
+// writeSpeed measures how fast a backend takes packs: by all that it took while there was something for
+// it to take. It is safe for concurrent use. The zero value has measured nothing.
+type writeSpeed struct {
 	mu     sync.Mutex
 	busy   int       // packs that the backend is at: reading what is there, or making it durable
 	left   float64   // bytes that are there for it and that it has not read yet
@@ -17,24 +17,24 @@ type wire struct {
 	taken  float64   // bytes that it has read in them
 }
 
-// wireMemory is how many seconds of work count.
-const wireMemory = 4.0
+// speedWindow is for how many seconds of work a measurement counts.
+const speedWindow = 4.0
 
-// passage is a pack on its way to the backend. Its methods are called one at a time, but for add.
-type passage struct {
-	wire *wire
-	idle bool // the backend waits for more
-	left float64
-	size float64
-	read bool // whole
+// upload is a pack on its way to the backend. Its methods except add are called one at a time.
+type upload struct {
+	speed *writeSpeed
+	idle  bool // the backend waits for more
+	left  float64
+	size  float64
+	read  bool // whole
 }
 
-// begin returns the passage of a pack that the backend will ask for more of than there is.
-func (w *wire) begin() *passage { return &passage{wire: w, idle: true} }
+// begin starts the upload of a pack that the backend will ask for more of than there is.
+func (w *writeSpeed) begin() *upload { return &upload{speed: w, idle: true} }
 
 // add notes bytes that are there to be read.
-func (p *passage) add(n int) {
-	w := p.wire
+func (p *upload) add(n int) {
+	w := p.speed
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.left += float64(n)
@@ -43,8 +43,8 @@ func (p *passage) add(n int) {
 }
 
 // take notes that bytes are being read: the backend is at work until it waits.
-func (p *passage) take(n int) {
-	w := p.wire
+func (p *upload) take(n int) {
+	w := p.speed
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advance()
@@ -55,8 +55,8 @@ func (p *passage) take(n int) {
 }
 
 // wait notes that the backend is done with all that there was.
-func (p *passage) wait() {
-	w := p.wire
+func (p *upload) wait() {
+	w := p.speed
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advance()
@@ -64,8 +64,8 @@ func (p *passage) wait() {
 }
 
 // whole notes that the backend has read all.
-func (p *passage) whole() {
-	w := p.wire
+func (p *upload) whole() {
+	w := p.speed
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advance()
@@ -75,8 +75,8 @@ func (p *passage) whole() {
 }
 
 // end notes that the backend is done, or has failed.
-func (p *passage) end() {
-	w := p.wire
+func (p *upload) end() {
+	w := p.speed
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advance()
@@ -87,29 +87,29 @@ func (p *passage) end() {
 	}
 }
 
-func (p *passage) work() {
+func (p *upload) work() {
 	if p.idle {
 		p.idle = false
-		p.wire.busy++
+		p.speed.busy++
 	}
 }
 
-func (p *passage) rest() {
+func (p *upload) rest() {
 	if !p.idle {
 		p.idle = true
-		p.wire.busy--
+		p.speed.busy--
 	}
 }
 
 // advance accounts for the time since the last event.
-func (w *wire) advance() {
+func (w *writeSpeed) advance() {
 	now := time.Now()
 	if w.busy > 0 {
 		w.spent += now.Sub(w.at).Seconds()
 	}
-	if w.spent > wireMemory {
-		w.taken *= wireMemory / w.spent
-		w.spent = wireMemory
+	if w.spent > speedWindow {
+		w.taken *= speedWindow / w.spent
+		w.spent = speedWindow
 	}
 	w.at = now
 }
@@ -121,7 +121,7 @@ const doubt = 0.002
 // state returns the rate in bytes per second (0: nothing is known) and how many bytes the backend
 // still has to do with. Some backends read a pack at once and are busy with it for long: until it
 // is done, a quarter of it is taken to be left.
-func (w *wire) state() (rate, left float64) {
+func (w *writeSpeed) state() (rate, left float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advance()

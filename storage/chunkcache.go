@@ -7,39 +7,40 @@ import (
 	"sync"
 )
 
-// identity tells chunks apart by what they hold, which has been checked, and not by where a
+// chunkID tells chunks apart by what they hold, which has been checked, and not by where a
 // manifest claims them to be.
-type identity struct {
+type chunkID struct {
 	digest [32]byte
 	raw    uint32
 }
 
-// cache keeps decoded chunks, the least recently used of which go first, and lets concurrent
-// readers of one chunk share the load. What it holds is never changed.
-type cache struct {
+// chunkCache keeps decoded chunks in memory for one Reader, and evicts the least recently used first.
+// Concurrent readers of one chunk share the load. What it holds is never changed. Package storage/cache
+// keeps undecoded blocks of packs, on disk.
+type chunkCache struct {
 	max int64
 
 	mu      sync.Mutex
 	bytes   int64
-	entries map[identity]*entry
+	entries map[chunkID]*entry
 	recent  *list.List // of loaded *entry, the latest in front
 }
 
 // entry is a chunk that is there, or on its way.
 type entry struct {
-	at      identity
+	at      chunkID
 	done    chan struct{} // closed when data and err are set
 	data    []byte
 	err     error
 	element *list.Element // in recent, once loaded
 }
 
-func newCache(max int64) *cache {
-	return &cache{max: max, entries: map[identity]*entry{}, recent: list.New()}
+func newChunkCache(max int64) *chunkCache {
+	return &chunkCache{max: max, entries: map[chunkID]*entry{}, recent: list.New()}
 }
 
 // peek returns a chunk's entry if it is there, or on its way.
-func (c *cache) peek(at identity) (*entry, bool) {
+func (c *chunkCache) peek(at chunkID) (*entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries[at]
@@ -61,7 +62,7 @@ func (e *entry) loaded() ([]byte, bool) {
 
 // get returns a chunk, which load brings if need be. Of concurrent callers one loads, the others
 // wait for it; when it gave up because its context ended, one of them takes over.
-func (c *cache) get(ctx context.Context, at identity, load func() ([]byte, error)) ([]byte, error) {
+func (c *chunkCache) get(ctx context.Context, at chunkID, load func() ([]byte, error)) ([]byte, error) {
 	for {
 		e, mine := c.claim(at)
 		if mine {
@@ -84,7 +85,7 @@ func (c *cache) get(ctx context.Context, at identity, load func() ([]byte, error
 }
 
 // claim finds a chunk's entry, or makes one that the caller has to fill.
-func (c *cache) claim(at identity) (e *entry, mine bool) {
+func (c *chunkCache) claim(at chunkID) (e *entry, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.entries[at]; ok {
@@ -99,7 +100,7 @@ func (c *cache) claim(at identity) (e *entry, mine bool) {
 }
 
 // fill completes a claimed entry. One that failed is forgotten, so that the next reader tries again.
-func (c *cache) fill(e *entry, data []byte, err error) {
+func (c *chunkCache) fill(e *entry, data []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.data, e.err = data, err
@@ -115,13 +116,13 @@ func (c *cache) fill(e *entry, data []byte, err error) {
 	}
 }
 
-func (c *cache) drop(e *entry) {
+func (c *chunkCache) drop(e *entry) {
 	c.recent.Remove(e.element)
 	delete(c.entries, e.at)
 	c.bytes -= int64(len(e.data))
 }
 
-func (c *cache) clear() {
+func (c *chunkCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.recent.Len() > 0 {
