@@ -49,6 +49,16 @@ func write(t *testing.T, s *storage.Store, k storage.Key) error {
 	return err
 }
 
+// TestProbeFaults: a store that cannot be read fails the probe, with the backend's error.
+func TestProbeFaults(t *testing.T) {
+	for _, injected := range []error{errInjected, storage.ErrUnavailable, storage.ErrDenied} {
+		f := faulty(t, storagetest.NewDir(t), func(fault.Op, string) fault.Fault { return fault.Fault{Before: injected} })
+		if err := f.Probe(t.Context()); !errors.Is(err, injected) {
+			t.Errorf("error %v, want one that is %q", err, injected)
+		}
+	}
+}
+
 // TestWriterFaults: a writer whose backend fails leaves either the whole snapshot or none, and no
 // pack when it is certain that none is needed.
 func TestWriterFaults(t *testing.T) {

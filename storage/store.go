@@ -94,6 +94,15 @@ func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, er
 	return data, err
 }
 
+// Probe returns why the store cannot be read now, or nil if it answers. It reads one small object, and makes
+// nothing. It does not ask which store answers: that an object is not there is an answer, too.
+func (s *Store) Probe(ctx context.Context) error {
+	if _, err := s.readAll(ctx, marker, maxMarker); err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("probe store %s: %w", s.backend.Location(), err)
+	}
+	return nil
+}
+
 // Backend returns the backend that the store was opened with.
 func (s *Store) Backend() Backend { return s.backend }
 

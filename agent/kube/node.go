@@ -25,6 +25,8 @@ type Node interface {
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	// HasLocal reports whether a snapshot is restorable on this node without a store.
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
+	// ProbeStore returns why the store at a location does not answer, or nil.
+	ProbeStore(ctx context.Context, location string) error
 	// Manifest returns a snapshot's manifest, from this node or the store at a location.
 	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	// Stored calls fn for each snapshot in the store at a location.

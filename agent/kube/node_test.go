@@ -49,6 +49,13 @@ func (s *stores) fail(err error) {
 	s.err = err
 }
 
+// reachable returns why no store can be reached, or nil.
+func (s *stores) reachable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
 func (s *stores) put(location string, m *storage.Manifest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -337,6 +344,8 @@ func (n *fakeNode) Forget(_ context.Context, k snapshot.Key, uid string) error {
 func (n *fakeNode) HasLocal(_ context.Context, k snapshot.Key) (bool, error) {
 	return n.disk.manifest(k) != nil, nil
 }
+
+func (n *fakeNode) ProbeStore(_ context.Context, _ string) error { return n.disk.stores.reachable() }
 
 func (n *fakeNode) Manifest(_ context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
 	if m := n.disk.manifest(k); m != nil {

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,8 +12,6 @@ import (
 
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
-	"diapause.dev/api/snapshot"
-	"diapause.dev/storage"
 )
 
 // servePolicy says in a policy's status whether it can be used, and deletes what its groups have too
@@ -67,9 +64,6 @@ const (
 	storeTime  = 20 * time.Second
 )
 
-// absent is a snapshot that no store has, to see whether a store answers.
-var absent = snapshot.Key{Namespace: "diapause", Name: "does-not-exist"}
-
 // serveConfig says in a storage config's status whether its store can be used.
 func (c *Cluster) serveConfig(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	config := new(podsnapshotv1.PodSnapshotStorageConfig)
@@ -100,7 +94,7 @@ func (c *Cluster) serveConfig(ctx context.Context, name client.ObjectKey) (recon
 func (c *Cluster) reach(ctx context.Context, location string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	if _, err := c.node.Manifest(ctx, absent, location); err != nil && !errors.Is(err, storage.ErrNotFound) {
+	if err := c.node.ProbeStore(ctx, location); err != nil {
 		return fmt.Errorf("store %s: %w", location, err)
 	}
 	return nil

@@ -34,6 +34,7 @@ func Run(t *testing.T, open Open) {
 		{"ListDelete", testListDelete},
 		{"Cancelled", testCancelled},
 		{"Store/Identity", testIdentity},
+		{"Store/Probe", testProbe},
 		{"Store/RoundTrip", testRoundTrip},
 		{"Store/Lineage", testLineage},
 		{"Store/SameKey", testSameKey},

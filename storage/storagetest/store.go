@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -23,6 +24,22 @@ func OpenStore(t testing.TB, b storage.Backend) *storage.Store {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// testProbe probes a store that is there, one whose objects are gone, and one with a context that has ended.
+func testProbe(t *testing.T, b storage.Backend) {
+	s := OpenStore(t, b)
+	wantKind(t, "probe a store", s.Probe(t.Context()), nil)
+	if err := b.Delete(t.Context(), storage.Marker); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "probe an empty store", s.Probe(t.Context()), nil)
+	if left := names(t, b, ""); len(left) != 0 {
+		t.Errorf("made: %q", left)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantKind(t, "probe with a context that has ended", s.Probe(ctx), context.Canceled)
 }
 
 // NewDir returns a store over an empty directory that goes away with the test.
