@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/docker/go-units"
 	"golang.org/x/term"
 )
 
@@ -44,16 +45,15 @@ func Terminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Size formats bytes with binary units, e.g. "256.0 MiB".
+// binary are the units of sizes. Each is 1024 times the one before.
+var binary = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+
+// Size formats bytes with binary units, e.g. "256.0 MiB". n must not be negative.
 func Size(n int64) string {
-	if n < 1024 && n > -1024 {
+	if n < 1024 {
 		return fmt.Sprintf("%d B", n)
 	}
-	v, i := float64(n)/1024, 0
-	for ; (v >= 1024 || v <= -1024) && i < 5; i++ {
-		v /= 1024
-	}
-	return fmt.Sprintf("%.1f %ciB", v, "KMGTPE"[i])
+	return units.CustomSize("%.1f %s", float64(n), 1024, binary)
 }
 
 // Clean replaces what could move a terminal's cursor or change its state: names and messages come

@@ -9,7 +9,7 @@ import (
 func TestSize(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB",
-		256 << 20: "256.0 MiB", 1 << 62: "4.0 EiB", -2048: "-2.0 KiB",
+		1<<20 - 1: "1024.0 KiB", 256 << 20: "256.0 MiB", 1 << 62: "4.0 EiB",
 	} {
 		if got := Size(n); got != want {
 			t.Errorf("Size(%d) = %q, want %q", n, got, want)
