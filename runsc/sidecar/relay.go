@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
@@ -18,7 +19,8 @@ import (
 )
 
 const (
-	// retryFirst and retryMost bound the wait between two attempts to reach the agent.
+	// retryFirst and retryMost are the first and the longest pause between two attempts to reach the agent,
+	// give or take a quarter.
 	retryFirst = 5 * time.Millisecond
 	retryMost  = time.Second
 	// stateTime bounds how long the sentry waits without an agent for anything but its pages.
@@ -65,12 +67,19 @@ func (r *relayer) ending() *Message {
 // first connects to the agent that ordered the restore, or to the next one if that has just gone.
 func first(opts Options) (*Conn, error) {
 	deadline := time.Now().Add(answerTime)
-	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+	for pauses := retries(); ; time.Sleep(pauses.NextBackOff()) {
 		c, err := greet(opts)
 		if refused := new(RefusedError); err == nil || errors.As(err, &refused) || time.Now().After(deadline) {
 			return c, err
 		}
-		time.Sleep(pause)
+	}
+}
+
+// retries returns the pauses between attempts to reach the agent. They are random, so that the sidecars of
+// a node do not all come to a new agent at once.
+func retries() *backoff.ExponentialBackOff {
+	return &backoff.ExponentialBackOff{
+		InitialInterval: retryFirst, MaxInterval: retryMost, Multiplier: 2, RandomizationFactor: 0.25,
 	}
 }
 
@@ -281,7 +290,7 @@ func answer(ch chan error, err error) {
 // reconnect returns a connection to the next agent, which has been told everything. Meanwhile it
 // gives up reads that may not wait.
 func (r *relayer) reconnect() *Conn {
-	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+	for pauses := retries(); ; time.Sleep(pauses.NextBackOff()) {
 		c, err := greet(r.opts)
 		if err == nil {
 			if err = r.resume(c); err == nil {
@@ -291,7 +300,6 @@ func (r *relayer) reconnect() *Conn {
 		}
 		r.log.Info("agent not back yet", "error", err)
 		r.giveUp()
-		time.Sleep(pause)
 	}
 }
 
