@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"diapause.dev/agent/snapshots"
 	"diapause.dev/storage"
 )
 
@@ -102,12 +101,12 @@ func (b *bench) curve(ctx context.Context) error {
 			return err
 		}
 		b.bounded("dedup/dirty5", fmt.Sprintf("%s_%dKiB", storedBytes, size>>10), float64(added), byteUnit, float64(full))
-		points = append(points, point{size, full, added})
+		points = append(points, newPoint(size, full, added))
 		if err := b.speed(ctx, size); err != nil {
 			return err
 		}
 	}
-	return drawCurve(b.root, points, snapshots.ChunkSize)
+	return b.drawCurve(ctx, points)
 }
 
 // speed measures what a size of chunks costs in time: a first snapshot, and its restore.
