@@ -24,6 +24,15 @@ func (c *Catalog) Stored(ctx context.Context, location string, fn func(storage.E
 	return s.List(ctx, "", fn)
 }
 
+// ProbeStore returns why the store at a location does not answer, or nil if it does.
+func (c *Catalog) ProbeStore(ctx context.Context, location string) error {
+	s, err := c.stores.Get(ctx, location)
+	if err != nil {
+		return err
+	}
+	return s.Probe(ctx)
+}
+
 // StoredManifest returns the manifest of a snapshot as the store at a location has it.
 func (c *Catalog) StoredManifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
 	s, err := c.stores.Get(ctx, location)
