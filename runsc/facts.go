@@ -44,8 +44,8 @@ func (c Config) flag(name, otherwise string) string {
 	return otherwise
 }
 
-// Facts finds out what this node offers with the runsc at a path, be it the configured one or that of
-// a running sandbox. It runs "runsc --version" and reads the whole binary: call it once for each.
+// Facts returns what this node offers with the runsc at path: the configured one, or the one that a running
+// sandbox uses. It runs "runsc --version" and reads the whole binary: call it once for each.
 func (c Config) Facts(ctx context.Context, path string) (snapshot.Facts, error) {
 	version, err := version(ctx, path)
 	if err != nil {
@@ -66,7 +66,7 @@ func (c Config) Facts(ctx context.Context, path string) (snapshot.Facts, error) 
 	}, nil
 }
 
-// Path returns where the configured runsc binary really is.
+// Path returns the path of the configured runsc binary, with symbolic links resolved.
 func (c Config) Path() (string, error) {
 	p, err := exec.LookPath(c.Binary)
 	if err != nil {
@@ -120,18 +120,18 @@ func cpuFeatures() []string {
 	return slices.Compact(f)
 }
 
-// IncompatibleError says why a snapshot cannot be restored on a node, naming both sides.
+// IncompatibleError says why a snapshot cannot be restored on a node. It names what both sides have.
 type IncompatibleError struct{ What, Snapshot, Node string }
 
 func (e *IncompatibleError) Error() string {
 	return fmt.Sprintf("%s differs: the snapshot has %s, this node %s", e.What, e.Snapshot, e.Node)
 }
 
-// unstamped is the version of a runsc that was built without one: it says nothing.
+// unstamped is the version that a runsc reports if it was built without one. It identifies nothing.
 const unstamped = "VERSION_MISSING"
 
-// Compatible returns nil if what was checkpointed with facts s can be restored on a node with
-// facts n, else one *IncompatibleError for each reason, joined.
+// Compatible returns nil if a snapshot taken with facts s can be restored on a node with facts n. Otherwise it
+// returns one *IncompatibleError for each reason, joined.
 func Compatible(s, n snapshot.Facts) error {
 	var errs []error
 	equal := func(what, sv, nv string) {
@@ -157,8 +157,8 @@ func Compatible(s, n snapshot.Facts) error {
 	return errors.Join(errs...)
 }
 
-// CompatibleRootfs is Compatible for root file systems alone, which ask for the very same runsc and
-// nothing of the processor.
+// CompatibleRootfs is Compatible for snapshots of root file systems alone. They need exactly the same runsc
+// binary, and no particular CPU.
 func CompatibleRootfs(s, n snapshot.Facts) error {
 	var errs []error
 	if s.RunscDigest != n.RunscDigest {

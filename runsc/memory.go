@@ -14,12 +14,11 @@ import (
 // createMemoryFile).
 const memoryName = "/memfd:runsc-memory"
 
-// Executable returns a path to the runsc binary that the sandbox whose sentry is process pid runs, which
-// may have been replaced on disk since.
+// Executable returns a path to the runsc binary of the sandbox with sentry process pid. It is the binary that the
+// sandbox runs, even if the file on disk has been replaced since.
 func Executable(pid int) string { return fmt.Sprintf("/proc/%d/exe", pid) }
 
-// MemoryFile returns the path under which the main memory file of the sandbox whose sentry is
-// process pid can be opened.
+// MemoryFile returns a path at which the sandbox's main memory file can be opened. Pid is its sentry process.
 func MemoryFile(pid int) (string, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
@@ -38,8 +37,8 @@ func MemoryFile(pid int) (string, error) {
 // fileStore is how runsc names the file that holds what a container has written to its root file system.
 const fileStore = "/" + fsutil.SelfFilestorePrefix
 
-// PageFiles returns the paths of all files that the sandbox whose sentry is process pid keeps pages of a snapshot in:
-// its main memory file, and one for each root file system that is kept on disk.
+// PageFiles returns the paths of all files in which a sandbox keeps the pages of a snapshot: its main memory
+// file, and one for each root file system that is kept on disk. Pid is its sentry process.
 func PageFiles(pid int) (paths []string, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
@@ -58,8 +57,8 @@ func PageFiles(pid int) (paths []string, err error) {
 	return paths, nil
 }
 
-// FileStoreUsage returns how many bytes of disk the root file systems of the sandbox whose sentry is process pid take
-// up, as far as they are kept on disk.
+// FileStoreUsage returns how many bytes of disk a sandbox's root file systems occupy. Those kept in memory do not
+// count. Pid is the sandbox's sentry process.
 func FileStoreUsage(pid int) (n int64, err error) {
 	paths, err := PageFiles(pid)
 	for _, path := range paths {
@@ -76,8 +75,7 @@ func FileStoreUsage(pid int) (n int64, err error) {
 	return n, err
 }
 
-// MemoryUsage returns how many bytes are allocated in the main memory file of the sandbox whose
-// sentry is process pid.
+// MemoryUsage returns how many bytes are allocated in a sandbox's main memory file. Pid is its sentry process.
 func MemoryUsage(pid int) (int64, error) {
 	path, err := MemoryFile(pid)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// shim returns the process that the sandbox whose sentry is process pid is a child of: its shim, which
-// adopts what runsc starts.
+// shim returns the process id of a sandbox's shim. The shim is the parent of the sentry process pid: it adopts
+// what runsc starts.
 func shim(pid int) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -25,8 +25,8 @@ func shim(pid int) (int, error) {
 	return n, nil
 }
 
-// NodeRoot returns a path of the root of the node's file system, as the shim of the sandbox has it whose
-// sentry is process pid.
+// NodeRoot returns a path to the root of the node's file system, as the sandbox's shim sees it. Pid is the
+// sandbox's sentry process.
 func NodeRoot(pid int) (string, error) {
 	n, err := shim(pid)
 	if err != nil {
@@ -35,16 +35,17 @@ func NodeRoot(pid int) (string, error) {
 	return fmt.Sprintf("/proc/%d/root", n), nil
 }
 
-// Annotations by which gVisor's shim tells runsc that it keeps a volume inside the sandbox
-// (runsc/boot/mount_hints.go), and in which containerd names the sandbox.
+// Prefix and key of annotations in a sandbox's spec. By those with hintPrefix, gVisor's shim tells runsc that it
+// keeps a volume inside the sandbox (runsc/boot/mount_hints.go). In annotationSandbox, containerd names the
+// sandbox.
 const (
 	hintPrefix        = "dev.gvisor.spec.mount."
 	annotationSandbox = "io.kubernetes.cri.sandbox-id"
 )
 
-// Inside returns the paths on the node of the volumes that a sandbox, whose sentry is process pid, keeps inside
-// instead of there. That is what its shim has made of the pod's annotations: it takes back what they ask
-// for where there were files already.
+// Inside returns the volumes that a sandbox keeps inside and not on the node, by their paths on the node. Pid is
+// its sentry process. Inside reads what the shim has made of the pod's annotations, not these themselves: the
+// shim drops a request for a volume that held files already.
 func Inside(pid int, sandbox string) (map[string]bool, error) {
 	n, err := shim(pid)
 	if err != nil {

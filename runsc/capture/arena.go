@@ -11,14 +11,14 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// Arena is a Pages that copies every range: into memory that was populated before the pause, and
-// past its limit into a file.
+// Arena is a Pages that copies every range: into memory that was populated before the pause and, beyond its
+// limit, into a file.
 type Arena struct {
 	mem      []byte    // bytes [0, len(mem)) of pages.img
 	overflow *overflow // the rest
-	scratch  []byte    // what Slice returned last, unless it is of mem
+	scratch  []byte    // what Slice returned last, unless that was part of mem
 
-	mapping *Mapping // of the memory file that most pages are in; nil: none
+	mapping *Mapping // of the memory file that holds most pages; nil: none
 
 	mu    sync.RWMutex
 	files map[int]source // by memory file
@@ -33,10 +33,9 @@ type source struct {
 	mapping *Mapping // nil: it is read through fd
 }
 
-// NewArena returns an arena with room for limit bytes, of which the first warm bytes are populated
-// now: they cost no page fault inside the pause. What does not fit goes to a nameless file in dir,
-// encrypted if so asked for.
-// The memory file that mapping is of is copied from there; the arena owns it. It may be nil.
+// NewArena returns an arena with room for limit bytes. It populates the first warm bytes now, so that they cost
+// no page fault during the pause. What does not fit goes to a nameless file in dir, encrypted if encrypt is set.
+// The arena copies the memory file of mapping from the mapping, and closes it. Mapping may be nil.
 func NewArena(warm, limit int64, dir string, encrypt bool, mapping *Mapping) (*Arena, error) {
 	a := &Arena{files: make(map[int]source), mapping: mapping}
 	if limit > 0 {
@@ -55,8 +54,8 @@ func NewArena(warm, limit int64, dir string, encrypt bool, mapping *Mapping) (*A
 	return a, nil
 }
 
-// warm populates the first n bytes. Huge pages make it (and the copy) cheaper where the kernel has
-// any. Failure costs only time: the pages fault in later.
+// warm populates the first n bytes, with huge pages if the kernel has any: they make this and the copy cheaper. A
+// failure costs only time: the pages fault in later.
 func (a *Arena) warm(n int64) {
 	const huge = 2 << 20
 	n = min((n+huge-1)/huge*huge, int64(len(a.mem)))
@@ -100,7 +99,7 @@ func (a *Arena) Capture(file int, ranges []memmap.FileRange, off int64) error {
 	return err
 }
 
-// Err returns the first error that any Capture met: the sentry passes on only an errno.
+// Err returns the first error of any Capture. The sentry passes on only an errno.
 func (a *Arena) Err() error {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -132,7 +131,7 @@ func (a *Arena) capture(file int, ranges []memmap.FileRange, off int64) error {
 	return nil
 }
 
-// spill copies n bytes from src of a memory file to dst of the overflow file.
+// spill copies n bytes, from offset src of a memory file to offset dst of the overflow file.
 func (a *Arena) spill(from source, src, n, dst int64) error {
 	buf := spillBuffers.Get().(*[]byte)
 	defer spillBuffers.Put(buf)
@@ -171,8 +170,9 @@ func readFull(fd int, p []byte, off int64) error {
 // Overflow returns how many bytes did not fit into memory.
 func (a *Arena) Overflow() int64 { return a.overflow.end.Load() }
 
-// Slice returns the bytes [off, off+n) of pages.img. Capture must not be called any more. If they last, they stay as
-// they are until Close, otherwise until the next call of Slice, which must come from the same goroutine.
+// Slice returns the bytes [off, off+n) of pages.img. It must not be called before the last Capture has returned.
+// If lasting is true, the bytes stay valid until Close. Otherwise they stay valid until the next call of Slice,
+// which must come from the same goroutine.
 func (a *Arena) Slice(off, n int64) (data []byte, lasting bool, err error) {
 	limit := int64(len(a.mem))
 	end := off + n
@@ -190,7 +190,7 @@ func (a *Arena) Slice(off, n int64) (data []byte, lasting bool, err error) {
 	return a.scratch, false, nil
 }
 
-// Close gives the memory back. No slice may be used after it.
+// Close frees the memory. No slice may be used after it.
 func (a *Arena) Close() error {
 	errs := []error{a.mapping.Close()}
 	if a.mem != nil {

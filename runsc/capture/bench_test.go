@@ -9,7 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// BenchmarkArena captures 64 MiB by two workers, as inside a pause, in both ways of reading.
+// BenchmarkArena captures 64 MiB with two workers, as during a pause, in both ways of reading.
 func BenchmarkArena(b *testing.B) {
 	const size = 64 << 20
 	fd, err := unix.MemfdCreate("bench", unix.MFD_CLOEXEC)

@@ -19,12 +19,12 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Image is what a capture yields: the small files whole, and the layout of pages.img.
+// Image is the result of a capture: the small files whole, and the layout of pages.img.
 type Image struct {
 	Small     []Small  // in the order in which a restore reads them
 	Extents   []Extent // where the bytes of pages.img came from, in order
 	PagesSize int64    // bytes of pages.img
-	Memory    int64    // bytes of pages.img that were in memory, and not in a file on a disk
+	Memory    int64    // bytes of pages.img that were in memory and not in a file on disk
 }
 
 // Small is an image file that is kept whole.
@@ -53,7 +53,7 @@ type Capture struct {
 	pages Pages
 	small []string // names of the image files that are kept whole
 
-	meanwhile *meanwhile // nil: there is nothing to do beside
+	meanwhile *meanwhile // nil: there is no other work during the pause
 
 	mu      sync.Mutex
 	files   map[string]finalizer
@@ -68,13 +68,12 @@ type Capture struct {
 // finalizer is a file being written.
 type finalizer interface{ finalized() bool }
 
-// New returns a capture of an image of that scope, whose pages go to pages.
+// New returns a capture of an image with the given scope. Its pages go to pages.
 func New(scope snapshot.Scope, pages Pages) *Capture {
 	return &Capture{pages: pages, small: smallFiles(scope), files: make(map[string]finalizer), done: make(chan struct{})}
 }
 
-// Serve serves the sentry on sock, which it takes over, until the sentry hangs up. It is called
-// once.
+// Serve serves the sentry on sock until the sentry hangs up. It owns sock. Call it once.
 func (c *Capture) Serve(sock int) error {
 	defer close(c.done)
 	defer c.meanwhile.stop()
@@ -102,8 +101,8 @@ func (c *Capture) Serve(sock int) error {
 	return nil
 }
 
-// Abort hangs up on the sentry: its save fails, and the sandbox runs on. It may be called at any
-// time and more than once; after the sentry is done it has no effect.
+// Abort hangs up on the sentry: its save fails, and the sandbox runs on. It may be called at any time and more
+// than once. Once the sentry is done it has no effect.
 func (c *Capture) Abort() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,8 +115,8 @@ func (c *Capture) Abort() {
 // Wait waits until Serve has returned.
 func (c *Capture) Wait() { <-c.done }
 
-// Image waits until the sentry has hung up and returns what it wrote. It is an error if any file
-// was not finished.
+// Image waits until the sentry has hung up, and returns what the sentry wrote. If any file is unfinished, it
+// returns an error.
 func (c *Capture) Image(ctx context.Context) (*Image, error) {
 	select {
 	case <-c.done:
@@ -148,19 +147,18 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 	return im, nil
 }
 
-// Span returns when the sentry opened its first file and when it finished its last: the part of
-// the pause in which the sandbox was being saved.
+// Span returns when the sentry opened its first file and when it finished its last one. In this part of the pause
+// the sandbox was being saved.
 func (c *Capture) Span() (opened, closed time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.opened, c.closed
 }
 
-// ErrIncomplete says that a sandbox hung up before its image was complete.
+// ErrIncomplete means that a sandbox hung up before its image was complete.
 var ErrIncomplete = errors.New("image is incomplete")
 
-// smallFiles returns the names of the image files that stand beside pages.img
-// (pkg/sentry/state/checkpointfiles).
+// smallFiles returns the names of all image files except pages.img (pkg/sentry/state/checkpointfiles).
 func smallFiles(scope snapshot.Scope) []string {
 	if scope == snapshot.RootfsOnly {
 		return []string{

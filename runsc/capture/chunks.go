@@ -5,9 +5,9 @@ import "iter"
 // Run is a run of bytes of pages.img.
 type Run struct{ Off, Len int64 }
 
-// Chunks cuts pages.img where its pages cross a multiple of size bytes in their memory file. Cut
-// so, a page keeps its chunk from one checkpoint to the next, wherever it comes to lie in pages.img.
-// No run is longer than size.
+// Chunks cuts pages.img where its pages cross a multiple of size bytes in their memory file. So a page stays in
+// the same chunk from one checkpoint to the next, even if its place in pages.img changes. No run is longer than
+// size.
 func (im *Image) Chunks(size int64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		c := cutter{size: uint64(size)}

@@ -1,10 +1,10 @@
 // Package capture takes the image files of a checkpoint from the sentry.
 //
-// It is the server side of a stateipc connection: the sentry opens its image files for
-// writing, registers its memory files, and names the ranges that make up pages.img; Pages copies
-// them straight out of the memory files while the sandbox is paused. Nothing else happens inside
-// the pause: no compression, no digest, no disk, no network.
+// It is the server side of a stateipc connection. The sentry opens its image files for writing, registers its
+// memory files, and names the ranges that make up pages.img. Pages copies these ranges straight out of the memory
+// files while the sandbox is paused. Nothing is compressed, digested or sent during the pause. Only pages that do
+// not fit into memory are written to disk.
 //
-// The capture of pages stands behind an interface (Pages). Arena copies every range into warm
-// memory; Discard copies nothing and shows the floor under any capture.
+// How pages are captured is behind the interface Pages. Arena copies every range into warm memory. Discard copies
+// nothing, which shows the shortest pause that any capture can have.
 package capture

@@ -10,16 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapping is a memory file mapped and populated before the pause: copying out of it inside the
-// pause costs no page fault, and half the time of reading it through its descriptor.
+// Mapping is a memory file that is mapped and populated before the pause. To copy from it during the pause costs
+// no page fault, and half the time of reading through the file's descriptor.
 type Mapping struct {
 	data []byte
 	file unix.Stat_t
 }
 
-// Map maps the memory file at path as it is now and populates what is allocated of it. Nothing is
-// allocated by that: holes are left alone. What the sandbox allocates later faults in when it is
-// copied.
+// Map maps the memory file at path at its present size, and populates what is allocated. It allocates nothing:
+// holes stay holes. What the sandbox allocates later faults in when it is copied.
 func Map(path string) (*Mapping, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -65,14 +64,14 @@ func (m *Mapping) populate(fd int) error {
 	return nil
 }
 
-// of reports whether the mapping is that of the memory file open as fd.
+// of reports whether fd is the memory file that is mapped.
 func (m *Mapping) of(fd int) bool {
 	var st unix.Stat_t
 	return m != nil && unix.Fstat(fd, &st) == nil && st.Dev == m.file.Dev && st.Ino == m.file.Ino
 }
 
-// copy fills p from off on. A sandbox that truncates its own memory file meanwhile gets an error
-// and the agent no SIGBUS.
+// copy fills p from off on. If the sandbox truncates its own memory file meanwhile, copy returns an error, and
+// the agent gets no SIGBUS.
 func (m *Mapping) copy(p []byte, off int64) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

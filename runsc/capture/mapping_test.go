@@ -9,7 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// memfd returns a memory file of the given pages, of which only those in data are allocated.
+// memfd returns a memory file with the given number of pages. Only the pages in data are allocated.
 func memfd(t *testing.T, pages int, data ...int) (fd int) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
@@ -37,7 +37,7 @@ func blocks(t *testing.T, fd int) int64 {
 	return st.Blocks
 }
 
-// TestMapping captures through a mapping, past its end too, and leaves holes alone.
+// TestMapping captures through a mapping and beyond its end. Holes stay holes.
 func TestMapping(t *testing.T) {
 	fd := memfd(t, 8, 1, 2, 5)
 	before := blocks(t, fd)
@@ -81,7 +81,7 @@ func TestMapping(t *testing.T) {
 	}
 }
 
-// TestTruncatedMemoryFile is a sandbox that truncates its memory under the agent's hands.
+// TestTruncatedMemoryFile has a sandbox truncate its memory while the agent copies it.
 func TestTruncatedMemoryFile(t *testing.T) {
 	for _, mapped := range []bool{true, false} {
 		fd := memfd(t, 4, 0, 1, 2, 3)

@@ -5,26 +5,26 @@ import (
 	"sync"
 )
 
-// meanwhile is work that is done while the sandbox is paused, beside the capture of its pages.
+// meanwhile is work to be done while the sandbox is paused, in parallel with the capture of its pages.
 type meanwhile struct {
 	work  func(context.Context) error
 	begun sync.Once
 	done  chan struct{} // closed when the work has ended
-	err   error         // how, once done is closed
+	err   error         // its result, once done is closed
 	ctx   context.Context
 	end   context.CancelFunc
 }
 
-// Meanwhile has f called once the sandbox is paused and has written to its files what it held back, and
-// keeps the sandbox paused until f has returned. An error of f makes the save fail, and the sandbox runs on. The
-// context ends when the sentry hangs up. Meanwhile is called before Serve, at most once.
+// Meanwhile has f called once the sandbox is paused and has flushed to its files what it held back. The sandbox
+// stays paused until f returns. If f fails, the save fails and the sandbox runs on. The context of f ends when
+// the sentry hangs up. Call Meanwhile before Serve, and at most once.
 func (c *Capture) Meanwhile(f func(context.Context) error) {
 	m := &meanwhile{work: f, done: make(chan struct{})}
 	m.ctx, m.end = context.WithCancel(context.Background())
 	c.meanwhile = m
 }
 
-// begin begins the work. It is called when the sentry saves its memory, which it does last.
+// begin starts the work. It is called when the sentry begins to save its memory, its last step.
 func (m *meanwhile) begin() {
 	if m == nil {
 		return
@@ -37,7 +37,7 @@ func (m *meanwhile) begin() {
 	})
 }
 
-// wait waits for the work, which it begins if need be.
+// wait starts the work if it has not begun, and waits for it.
 func (m *meanwhile) wait() error {
 	if m == nil {
 		return nil
@@ -47,7 +47,7 @@ func (m *meanwhile) wait() error {
 	return m.err
 }
 
-// stop ends the work, and waits for it. If it has not begun, it never does.
+// stop cancels the work and waits for it. Work that has not begun never does.
 func (m *meanwhile) stop() {
 	if m == nil {
 		return
@@ -57,8 +57,7 @@ func (m *meanwhile) stop() {
 	<-m.done
 }
 
-// MeanwhileErr returns why what was to be done while the sandbox was paused was not, as far as that is
-// known.
+// MeanwhileErr returns the error of the work that Meanwhile was given. While the work is running it returns nil.
 func (c *Capture) MeanwhileErr() error {
 	if c.meanwhile == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overflow is a nameless file for what does not fit into memory. It may be encrypted under a key that
-// is never written down: what a disk keeps of it, nobody reads.
+// overflow is a nameless file for what does not fit into memory. It may be encrypted, under a key that is never
+// written down: nobody can read what a disk keeps of it.
 type overflow struct {
 	file  *os.File
 	block cipher.Block // nil: not encrypted
@@ -38,8 +38,8 @@ func newOverflow(dir string, encrypt bool) (*overflow, error) {
 	return o, nil
 }
 
-// crypt encrypts, or decrypts, the bytes from off on: AES-CTR, whose counter is the place in the file.
-// No place is written twice.
+// crypt encrypts or decrypts the bytes from off on, by AES-CTR. The counter is the place in the file, and no
+// place is written twice.
 func (o *overflow) crypt(dst, src []byte, off int64) {
 	var iv, skipped [aes.BlockSize]byte
 	binary.BigEndian.PutUint64(iv[8:], uint64(off/aes.BlockSize))
@@ -49,8 +49,7 @@ func (o *overflow) crypt(dst, src []byte, off int64) {
 	stream.XORKeyStream(dst, src)
 }
 
-// write writes p, which it may encrypt in place, at off. It is called concurrently for bytes that do not
-// overlap.
+// write writes p at off. It may encrypt p in place. It may be called concurrently for bytes that do not overlap.
 func (o *overflow) write(p []byte, off int64) error {
 	if o.block != nil {
 		o.crypt(p, p, off)
@@ -67,8 +66,8 @@ func (o *overflow) write(p []byte, off int64) error {
 	}
 }
 
-// read fills p with the bytes from off on. The file is read, not mapped: a disk that fails must not end the agent,
-// which a mapping does by SIGBUS.
+// read fills p with the bytes from off on. It does not map the file: with a mapping, a failing disk would end the
+// agent by SIGBUS.
 func (o *overflow) read(p []byte, off int64) error {
 	if off < 0 || off+int64(len(p)) > o.end.Load() {
 		return fmt.Errorf("bytes %d to %d were not captured", off, off+int64(len(p)))
@@ -82,7 +81,7 @@ func (o *overflow) read(p []byte, off int64) error {
 	return nil
 }
 
-// noEOF has a file that is shorter than what was written to it not look like the end of anything.
+// noEOF replaces io.EOF: a file that has become too short must not look like a regular end.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

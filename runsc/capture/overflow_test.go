@@ -13,7 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// memoryFile returns a descriptor of a memory file and what is in it.
+// memoryFile returns a descriptor of a memory file, and its content.
 func memoryFile(t testing.TB, size int) (fd int, content []byte) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
@@ -31,8 +31,8 @@ func memoryFile(t testing.TB, size int) (fd int, content []byte) {
 	return fd, content
 }
 
-// TestOverflow: what does not fit into memory comes back as it was, in whatever pieces it is asked
-// for, and if it is encrypted stands in the file so that nobody can read it.
+// TestOverflow: what does not fit into memory reads back unchanged, in pieces of any size. If it is encrypted,
+// the file does not show it.
 func TestOverflow(t *testing.T) {
 	const size = 4 << 20
 	fd, content := memoryFile(t, size)
@@ -67,7 +67,7 @@ func captured(t *testing.T, fd int, size, limit int64, encrypt bool) *Arena {
 	return a
 }
 
-// onDisk returns what stands in an overflow's file.
+// onDisk returns the content of an overflow's file.
 func onDisk(t *testing.T, o *overflow) []byte {
 	t.Helper()
 	b := make([]byte, o.end.Load())
@@ -77,8 +77,8 @@ func onDisk(t *testing.T, o *overflow) []byte {
 	return b
 }
 
-// TestOverflowUnreadable: a file that the disk does not give back whole fails this one checkpoint, and not the agent:
-// were it mapped, this would be a SIGBUS, as EIO is.
+// TestOverflowUnreadable: a file that the disk does not return whole fails only this checkpoint, not the agent.
+// If the file were mapped, this would be a SIGBUS, as EIO would be.
 func TestOverflowUnreadable(t *testing.T) {
 	const size = 1 << 20
 	fd, _ := memoryFile(t, size)
@@ -145,7 +145,7 @@ func captureParts(t testing.TB, a *Arena, size uint64) {
 	group.Wait()
 }
 
-// BenchmarkOverflow captures 64 MiB of which nothing fits.
+// BenchmarkOverflow captures 64 MiB, none of which fits into memory.
 func BenchmarkOverflow(b *testing.B) {
 	const size = 64 << 20
 	fd, _ := memoryFile(b, size)
@@ -169,7 +169,7 @@ func BenchmarkOverflow(b *testing.B) {
 	}
 }
 
-// BenchmarkOverflowRead reads 64 MiB of which nothing fits into memory, in chunks of 64 KiB.
+// BenchmarkOverflowRead reads 64 MiB, none of which fits into memory, in chunks of 64 KiB.
 func BenchmarkOverflowRead(b *testing.B) {
 	const size, chunk = 64 << 20, 64 << 10
 	fd, _ := memoryFile(b, size)

@@ -4,19 +4,17 @@ import "gvisor.dev/gvisor/pkg/sentry/memmap"
 
 // Pages takes the pages of a paused sandbox.
 type Pages interface {
-	// Register announces a memory file by its number and a descriptor of it that stays valid
-	// until Capture is called no more. It is called before the first Capture of that file, by one
-	// goroutine at a time.
+	// Register announces a memory file by its number and a descriptor. The descriptor stays valid until the last
+	// Capture. Register is called before the first Capture of that file, by one goroutine at a time.
 	Register(file int, fd int, size uint64) error
 
-	// Capture takes the given ranges of a registered memory file, in order, as the bytes of
-	// pages.img from off on. It returns when they may change. Ranges are checked to lie within the
-	// registered size. It is called concurrently for bytes that do not overlap.
+	// Capture takes the given ranges of a registered memory file, in order, as the bytes of pages.img from off on.
+	// Once it has returned, the ranges may change. The caller has checked that they lie within the registered size.
+	// Capture is called concurrently for bytes that do not overlap.
 	Capture(file int, ranges []memmap.FileRange, off int64) error
 }
 
-// Discard is a Pages that acknowledges everything and takes nothing: the floor under the pause
-// that any other Pages can reach.
+// Discard is a Pages that accepts everything and copies nothing. No other Pages can have a shorter pause.
 type Discard struct{}
 
 // Register implements Pages.
@@ -25,9 +23,9 @@ func (Discard) Register(int, int, uint64) error { return nil }
 // Capture implements Pages.
 func (Discard) Capture(int, []memmap.FileRange, int64) error { return nil }
 
-// Refuse is a Pages that takes nothing and fails with its error: the save fails, and the sandbox
-// runs on. A workload that has its own sandbox saved learns of it so; of a gofer that hangs up
-// before the save has begun gVisor does not tell it.
+// Refuse is a Pages that takes nothing and fails with its error: the save fails, and the sandbox runs on. This
+// way a workload that saves its own sandbox learns of the failure. If instead the gofer hung up before the save
+// began, gVisor would not tell the workload.
 type Refuse struct{ Err error }
 
 // Register implements Pages.

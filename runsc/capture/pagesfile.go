@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	// maxWrite is how many bytes the sentry sends as one write, and maxWrites how many of them at
-	// once: small enough that all workers have something to do, large enough that the exchange
-	// with the sentry costs little.
+	// maxWrite is how many bytes the sentry sends in one write, and maxWrites how many writes it sends at once. They
+	// are small enough to keep all workers busy, and large enough to make the exchange with the sentry cheap.
 	maxWrite  = 1 << 20
 	maxWrites = 64
 	maxRanges = maxWrite / pageSize
-	// pageSize is what the sentry saves pages in, in bytes.
+	// pageSize is the size, in bytes, of the pages that the sentry saves.
 	pageSize = 4096
 	// maxPagesSize bounds pages.img, in bytes.
 	maxPagesSize = 1 << 42
@@ -29,7 +28,7 @@ type pagesFile struct {
 	pages   Pages
 	sources sources
 
-	limit   atomic.Uint64 // bytes of all registered memory files: each page is saved once at most
+	limit   atomic.Uint64 // bytes of all registered memory files: each page is saved at most once
 	extents []Extent
 	size    uint64
 	memory  uint64 // bytes of size that come from sources in memory
@@ -143,7 +142,7 @@ func (f *pagesFile) add(w write, frs []memmap.FileRange) {
 	f.writes <- w
 }
 
-// addExtent notes where bytes came from. Neighbours are one extent: memory that is not in pieces takes few of them.
+// addExtent notes where bytes came from. It joins neighbours, so that unfragmented memory takes few extents.
 func (f *pagesFile) addExtent(e Extent) {
 	if n := len(f.extents); n > 0 && f.extents[n-1].File == e.File && f.extents[n-1].Range.End == e.Range.Start {
 		f.extents[n-1].Range.End = e.Range.End

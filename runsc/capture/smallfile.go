@@ -8,8 +8,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
 )
 
-// maxSmall bounds each image file but pages.img, in bytes. They are 0.2 to 0.5 MB as a rule and grow
-// with the number of tasks and files; multitar.img has at least 512 bytes for each file.
+// maxSmall bounds the size in bytes of each image file except pages.img. They usually have 0.2 to 0.5 MB, and
+// grow with the number of tasks and files. A multitar.img has at least 512 bytes for each file.
 const maxSmall = 512 << 20
 
 // smallFile is an image file that is kept whole in memory. It implements stateio.AsyncWriter; a

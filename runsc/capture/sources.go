@@ -9,12 +9,12 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// maxMemoryFiles bounds how many memory files a sandbox may register for one image file: the main
-// one and one for each file system overlay.
+// maxMemoryFiles bounds how many memory files a sandbox may register for one image file. There is the main one,
+// and one for each file system overlay.
 const maxMemoryFiles = 1 << 12
 
-// sources are the memory files registered for one image file. A sentry that breaks the protocol can
-// make registration and closing meet.
+// sources are the memory files registered for one image file. If a sentry breaks the protocol, registration and
+// closing can happen at once.
 type sources struct {
 	mu     sync.Mutex
 	fds    []int
@@ -22,8 +22,7 @@ type sources struct {
 	closed bool
 }
 
-// add duplicates fd, and returns the number of the memory file and the descriptor, which stays
-// valid until close.
+// add duplicates fd. It returns the memory file's number, and the duplicate, which stays valid until close.
 func (s *sources) add(fd int32) (number, own int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +37,7 @@ func (s *sources) add(fd int32) (number, own int, err error) {
 	return len(s.fds) - 1, own, nil
 }
 
-// inMemory reports whether a memory file takes up memory for as long as it has pages.
+// inMemory reports whether the memory file's pages are in memory and not on a disk.
 func (s *sources) inMemory(number int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

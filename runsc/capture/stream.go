@@ -2,19 +2,19 @@ package capture
 
 import "iter"
 
-// Stream is a part of a snapshot that is written in order while the sandbox is paused, and waits in a
-// nameless file to be stored. It is used by one goroutine at a time.
+// Stream is a part of a snapshot that is written in order while the sandbox is paused. It is kept in a nameless
+// file until it is stored. Only one goroutine at a time may use it.
 type Stream struct {
 	file *overflow
 	size int64   // bytes written
-	cuts []int64 // where it is to be cut, in order
-	buf  []byte  // the last bytes written, not in the file yet
+	cuts []int64 // where to cut it, in order
+	buf  []byte  // the last bytes written, not yet in the file
 }
 
 // streamBuffer is how many bytes of a stream are written to its file at a time.
 const streamBuffer = 256 << 10
 
-// NewStream returns an empty stream whose file is in dir, encrypted if so asked for.
+// NewStream returns an empty stream whose file is in dir, encrypted if encrypt is set.
 func NewStream(dir string, encrypt bool) (*Stream, error) {
 	f, err := newOverflow(dir, encrypt)
 	if err != nil {
@@ -48,15 +48,15 @@ func (s *Stream) flush() error {
 	return err
 }
 
-// Cut has a chunk begin with what is written next: it stays the same chunk in the next checkpoint, wherever
-// it comes to lie in the stream.
+// Cut makes a new chunk begin with what is written next. So the same content stays the same chunk in the next
+// checkpoint, even if its place in the stream changes.
 func (s *Stream) Cut() {
 	if n := len(s.cuts); n == 0 || s.cuts[n-1] < s.size {
 		s.cuts = append(s.cuts, s.size)
 	}
 }
 
-// Seal makes what was written readable. Nothing is written after it.
+// Seal makes what was written readable. Nothing may be written after it.
 func (s *Stream) Seal() error {
 	err := s.flush()
 	s.buf = nil
@@ -86,5 +86,5 @@ func (s *Stream) Chunks(size int64) iter.Seq[Run] {
 	}
 }
 
-// Close gives the file back.
+// Close closes the file, and so deletes it.
 func (s *Stream) Close() error { return s.file.close() }

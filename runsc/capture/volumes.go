@@ -13,17 +13,17 @@ import (
 // Place is where a container mounts a volume.
 type Place struct{ Container, Path string }
 
-// maxManifest bounds the manifest of saved files in bytes, of which it has some hundreds for each
-// volume and container.
+// maxManifest bounds the manifest of saved files, in bytes. It has a few hundred bytes for each volume and
+// container.
 const maxManifest = 1 << 20
 
-// maxEntry bounds an entry that is copied.
+// maxEntry bounds the size, in bytes, of an entry that is copied.
 const maxEntry = 64 << 10
 
-// Share has the files of volumes that were saved without memory come back wherever these are mounted;
-// each volume is given by its places. GVisor notes down by which place a volume was mounted first, and
-// in a restore looks for its files by the place that is first then, which is another one if the
-// containers start in another order.
+// Share makes the files of volumes that were saved without memory come back wherever the volumes are mounted.
+// Each volume is given by its places. GVisor records only the place at which a volume was mounted first. In a
+// restore it looks the files up by the place that is mounted first then. If the containers start in another
+// order, that is another place.
 func (im *Image) Share(volumes [][]Place) error {
 	i := slices.IndexFunc(im.Small, func(f Small) bool { return f.Name == checkpointfiles.FSCheckpointManifestFileName })
 	if i < 0 {
@@ -57,7 +57,7 @@ type kept interface {
 	GetResourceId() *pb.ResourceID
 }
 
-// shared returns entries with one for each of the places, if there is one for any of them.
+// shared adds an entry for each of the places that has none, if there is one for any of them.
 func shared[E kept](entries []E, places []Place) ([]E, error) {
 	at := func(p Place) int {
 		return slices.IndexFunc(entries, func(e E) bool {

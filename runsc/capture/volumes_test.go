@@ -11,7 +11,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 )
 
-// manifest is one in which gVisor has saved a tmpfs for each place, its files from offset i on.
+// manifest returns a manifest in which gVisor has saved a tmpfs for each place, with its files from offset i on.
 func manifest(t testing.TB, places ...Place) []byte {
 	t.Helper()
 	m := &pb.Manifest{Version: 1}
@@ -67,7 +67,7 @@ func TestShareRefuses(t *testing.T) {
 	}
 }
 
-// FuzzShare gives a manifest as no sandbox would write it.
+// FuzzShare shares volumes of manifests that no sandbox would write.
 func FuzzShare(f *testing.F) {
 	f.Add(manifest(f, Place{"a", "/"}, Place{"a", "/x"}))
 	f.Add([]byte{})

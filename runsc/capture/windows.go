@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Windows returns how many windows of size bytes have anything allocated in the file at path. Its pages are cut into at
-// most as many chunks. Holes are not read.
+// Windows returns how many windows of size bytes have anything allocated in the file at path. That is an upper
+// bound for the number of chunks of its pages. It does not read holes.
 func Windows(path string, size int64) (n int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {

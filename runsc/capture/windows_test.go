@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWindows counts what is allocated of a sparse file: neighbours in one window are one, whatever lies between them.
+// TestWindows counts the allocated windows of a sparse file. What is allocated in one window counts once.
 func TestWindows(t *testing.T) {
 	const window = 64 << 10
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// child makes a cgroup below that of this process, removed at the end.
+// child makes a cgroup below that of this process. It is removed when the test ends.
 func child(t *testing.T) *Memory {
 	own, err := MemoryOf(os.Getpid())
 	if err != nil {
@@ -28,7 +28,7 @@ func child(t *testing.T) *Memory {
 	return m
 }
 
-// home is where a test can make cgroups: a cgroup with processes has no controllers below it in v2.
+// home is where a test can make cgroups. In v2 a cgroup with processes has no controllers below it.
 func (f *files) home(group string) string {
 	if f == &v2 {
 		return "."
@@ -186,7 +186,7 @@ func TestLimitOfOthersWins(t *testing.T) {
 	m := child(t)
 	m.set(t, 64<<20)
 	changes := raise(t, m, 100<<20)
-	m.set(t, 80<<20) // as a kubelet does that resizes the pod
+	m.set(t, 80<<20) // as a kubelet does when it resizes the pod
 	if left, err := Undo(changes); err != nil || len(left) > 0 {
 		t.Errorf("left %+v, %v", left, err)
 	}
@@ -195,7 +195,7 @@ func TestLimitOfOthersWins(t *testing.T) {
 	}
 }
 
-// TestLimitInUseIsLeft has a process in the cgroup that uses more than the limit was.
+// TestLimitInUseIsLeft runs a process in the cgroup that uses more than the old limit.
 func TestLimitInUseIsLeft(t *testing.T) {
 	m := child(t)
 	m.set(t, 8<<20)
@@ -251,7 +251,7 @@ func TestGoneCgroupNeedsNoUndo(t *testing.T) {
 	}
 }
 
-// TestChangeCutShort takes changes back that were on record and not made yet, the first and a second one.
+// TestChangeCutShort undoes changes that are recorded and not made yet: a first one, and a second one.
 func TestChangeCutShort(t *testing.T) {
 	m := child(t)
 	m.set(t, 64<<20)
@@ -278,7 +278,7 @@ func TestChangeCutShort(t *testing.T) {
 	}
 }
 
-// TestLimitOfOthersIsNotRaised has the limit above the cgroup, which is somebody else's, in the way.
+// TestLimitOfOthersIsNotRaised needs room that a limit of somebody else prevents.
 func TestLimitOfOthersIsNotRaised(t *testing.T) {
 	m := child(t)
 	m.set(t, 64<<20)

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// LimitAbove returns the tightest memory limit that a container will have whose OCI spec has that cgroupsPath
-// (Linux.CgroupsPath, either for cgroupfs or for systemd), and which need not have been created: that of the cgroups
-// which are there already. A kubelet makes the pod's before it has containers made. Unlimited if there is none.
+// LimitAbove returns the tightest memory limit that will bind a container with this cgroupsPath; Unlimited if
+// there is none. The path is Linux.CgroupsPath of the container's OCI spec, for cgroupfs or for systemd. The
+// container's cgroup need not exist yet: LimitAbove reads the cgroups on the path that do. A kubelet creates the
+// pod's cgroup before it has containers made.
 func LimitAbove(cgroupsPath string) (int64, error) {
 	own, err := MemoryOf(os.Getpid())
 	if err != nil {
@@ -26,8 +27,8 @@ func LimitAbove(cgroupsPath string) (int64, error) {
 	return Unlimited, nil
 }
 
-// hierarchical returns the path of a cgroup below the root of its hierarchy. For systemd an OCI spec has
-// "slice:prefix:name", and the slice's name has those of the slices above it.
+// hierarchical returns the path of a cgroup below the root of its hierarchy. For systemd the OCI spec has
+// "slice:prefix:name", and a slice's name contains the names of the slices above it.
 func hierarchical(cgroupsPath string) string {
 	slice, rest, ok := strings.Cut(cgroupsPath, ":")
 	if !ok {

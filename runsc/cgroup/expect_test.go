@@ -21,7 +21,7 @@ func TestHierarchical(t *testing.T) {
 	}
 }
 
-// TestLimitAbove asks for a container that has not been created, and whose pod has.
+// TestLimitAbove asks for containers that do not exist yet. Their pod's cgroup does, except in the last case.
 func TestLimitAbove(t *testing.T) {
 	m := child(t)
 	if err := os.WriteFile(filepath.Join(m.Dir(), m.files.limit), []byte("67108864"), 0); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// ErrNotVisible is the kind of error of a process whose cgroup no mount shows.
+// ErrNotVisible is the kind of error for a process whose cgroup is visible through no mount.
 var ErrNotVisible = errors.New("no mount shows its memory cgroup")
 
 // Memory is the memory cgroup of a process. Its methods may be called concurrently.
@@ -21,9 +21,9 @@ type Memory struct {
 	files *files
 }
 
-// MemoryOf returns the memory cgroup that process pid is in now. It looks at the mounts of the calling
-// process, and then at those of the processes in others, which the caller must be allowed to trace: a
-// container often sees no cgroup but its own.
+// MemoryOf returns the memory cgroup that process pid is in now. It looks through the mounts of the calling
+// process first, because a container often sees only its own cgroup, then through those of the processes in
+// others. The caller must be allowed to trace these.
 func MemoryOf(pid int, others ...int) (*Memory, error) {
 	controllers, unified, err := cgroups.ParseCgroupFileUnified(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -44,7 +44,7 @@ func MemoryOf(pid int, others ...int) (*Memory, error) {
 	return nil, errors.Join(errs...)
 }
 
-// MemoryAt returns the memory cgroup whose directory is dir, as it lies below a mount at top.
+// MemoryAt returns the memory cgroup with the directory dir, which lies below a mount at top.
 func MemoryAt(top, dir string) (*Memory, error) {
 	group, err := filepath.Rel(top, dir)
 	if err != nil || !filepath.IsLocal(group) {
@@ -66,7 +66,7 @@ type place struct {
 	files *files
 }
 
-// seenBy returns the cgroup as a process sees it, nil if it does not.
+// seenBy returns the cgroup as the process viewer sees it, or nil if that process does not see it.
 func (p place) seenBy(viewer string) (*Memory, error) {
 	mounts, err := mountsOf(viewer, p.files.isMount)
 	if err != nil {
@@ -89,8 +89,8 @@ func (p place) seenBy(viewer string) (*Memory, error) {
 	return nil, nil
 }
 
-// below returns a cgroup's path relative to that of a mount's root. Both are relative to the root of the
-// caller's cgroup namespace, and begin with "/.." where they lie outside of it.
+// below returns a cgroup's path relative to a mount's root. Both arguments are relative to the root of the
+// caller's cgroup namespace. Outside of that namespace they begin with "/..".
 func below(root, path string) (string, error) {
 	rel, err := filepath.Rel(relative(root), relative(path))
 	if err == nil && !filepath.IsLocal(rel) {
@@ -104,7 +104,7 @@ func relative(path string) string { return strings.TrimPrefix(path, "/") }
 // Dir returns the directory of the cgroup.
 func (m *Memory) Dir() string { return filepath.Join(m.top, m.group) }
 
-// isMount reports whether a mount is one of the hierarchy with these files.
+// isMount reports whether a mount shows the hierarchy that has these files.
 func (f *files) isMount(m *mountinfo.Info) bool {
 	if f == &v2 {
 		return m.FSType == "cgroup2"

@@ -14,20 +14,20 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// Unlimited is the limit, in bytes, where there is none.
+// Unlimited stands for no limit, in bytes.
 const Unlimited = math.MaxInt64
 
-// unlimited1 is the least that cgroup v1 shows for a limit that was never set: the greatest number of
-// whole pages, whose size differs.
+// unlimited1 is the lowest value that cgroup v1 shows for a limit that was never set. The kernel shows the
+// greatest number of whole pages, and the page size differs.
 const unlimited1 = math.MaxInt64 - 1<<20
 
 // files are the names of the files of a memory cgroup, by version.
 type files struct {
-	limit string // more memory than that is not to be had: the kernel kills
+	limit string // the hard limit: beyond it the kernel kills
 	usage string
 	stat  string
-	lids  []string  // others that a limit must not pass, if there are any
-	cache [2]string // lines of stat: pages of files, which the kernel takes back when a limit is reached
+	lids  []string  // other limits that the limit must not exceed, where they exist
+	cache [2]string // lines of stat: pages of files, which the kernel reclaims when a limit is reached
 }
 
 var (
@@ -38,20 +38,22 @@ var (
 	}
 	v2 = files{
 		limit: "memory.max", usage: "memory.current", stat: "memory.stat",
-		lids:  []string{"memory.high"}, // slows down what passes it
+		lids:  []string{"memory.high"}, // slows down what exceeds it
 		cache: [2]string{"inactive_file", "active_file"},
 	}
 )
 
-// Level is what one cgroup of a hierarchy says of memory, in bytes. What is below it counts.
+// Level is the memory limit and usage of one cgroup of a hierarchy, in bytes. The usage includes the cgroups
+// below it.
 type Level struct {
 	Dir         string
 	Limit       int64 // Unlimited if there is none
 	Usage       int64
-	Reclaimable int64 // part of Usage: pages of files on disk, which make room for others
+	Reclaimable int64 // part of Usage: pages of files on disk, which can make room for others
 }
 
-// Free returns how much more memory can be allocated before something is killed; Unlimited if there is no limit.
+// Free returns how much more memory can be allocated before the kernel kills something; Unlimited if there is no
+// limit.
 func (l Level) Free() int64 {
 	if l.Limit == Unlimited {
 		return Unlimited
@@ -59,8 +61,8 @@ func (l Level) Free() int64 {
 	return max(0, l.Limit-l.Usage+l.Reclaimable)
 }
 
-// Levels returns the cgroup and those above it that have a limit of their own, from the inside out.
-// The root cgroup of the hierarchy has none and is left out.
+// Levels returns the cgroup and those above it, from the inside out. It skips cgroups above it that have no
+// memory controller. The root cgroup of the hierarchy has no limit and is left out.
 func (m *Memory) Levels() (levels []Level, err error) {
 	for group := m.group; group != "."; group = filepath.Dir(group) {
 		l, err := m.files.level(filepath.Join(m.top, group))
@@ -85,14 +87,14 @@ func (m *Memory) Limit() (int64, error) {
 	return limit, err
 }
 
-// Usage returns what the cgroup uses, and how much of that the kernel takes back by itself before it
-// kills.
+// Usage returns how much memory the cgroup uses, and how much of that the kernel reclaims before it kills.
 func (m *Memory) Usage() (used, reclaimable int64, err error) {
 	l, err := m.files.level(m.Dir())
 	return l.Usage, l.Reclaimable, err
 }
 
-// Tightest returns the level that leaves the least to be allocated. Without a limit it is one whose Limit is Unlimited.
+// Tightest returns the level with the least free memory. If no level has a limit, the result's Limit is
+// Unlimited.
 func (m *Memory) Tightest() (Level, error) {
 	levels, err := m.Levels()
 	tightest := Level{Dir: m.Dir(), Limit: Unlimited}
@@ -161,7 +163,7 @@ func has(path string) bool {
 	return err == nil
 }
 
-// mountsOf returns the mounts that a process sees and that match.
+// mountsOf returns the mounts that a process sees and that match accepts.
 func mountsOf(viewer string, match func(*mountinfo.Info) bool) ([]*mountinfo.Info, error) {
 	f, err := os.Open(filepath.Join("/proc", viewer, "mountinfo"))
 	if err != nil {

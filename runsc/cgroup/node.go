@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Available returns how much memory the node can give without swapping, in bytes, as the kernel estimates.
+// Available returns how much memory the node can give without swapping, in bytes, as the kernel estimates it.
 func Available() (int64, error) { return kilobytes("/proc/meminfo", "MemAvailable:") }
 
-// Anonymous returns how much memory of its own process pid has: without what it maps of files and of
-// shared memory.
+// Anonymous returns how much memory process pid has of its own, in bytes. Mapped files and shared memory do not
+// count.
 func Anonymous(pid int) (int64, error) {
 	return kilobytes(fmt.Sprintf("/proc/%d/status", pid), "RssAnon:")
 }

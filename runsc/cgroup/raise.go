@@ -10,27 +10,27 @@ import (
 	"strings"
 )
 
-// ErrInUse is the kind of error of a limit that cannot be put back yet: more than that is in use.
+// ErrInUse is the kind of error for a limit that cannot be put back yet: more memory than that is in use.
 var ErrInUse = errors.New("more than that is in use")
 
-// Change is one limit that is raised for a while. It is a record: whoever has it can take the change
-// back, also if the process that made it died in the middle.
+// Change is one limit that is raised for a while. It is a record: any process that has it can undo the change,
+// even if the process that made it died halfway.
 type Change struct {
 	File  string `json:"file"`
-	Was   string `json:"was"`             // to be put back
-	From  string `json:"from"`            // what it is before the change
-	Is    string `json:"is"`              // and after it
-	Usage string `json:"usage,omitempty"` // directory of the memory cgroup that must use less than Was first
+	Was   string `json:"was"`             // the value to put back
+	From  string `json:"from"`            // the value before the change
+	Is    string `json:"is"`              // the value after it
+	Usage string `json:"usage,omitempty"` // directory of the memory cgroup whose usage must first fall to Was
 }
 
-// Raise returns the changes that let those of the cgroup and the ones above it that own reports to be the
-// pod's take need more bytes than they use now. A level that has the room, or no limit, needs none. Nothing
-// is changed yet.
+// Raise returns the changes that make room for need bytes more than are used now. It raises limits of the cgroup
+// and of those above it, but only where own reports that the level is the pod's. A level that has the room, or
+// has no limit, needs no change. Raise changes nothing yet: see [Apply].
 func (m *Memory) Raise(need int64, own func(dir string) bool) (changes []Change, err error) {
 	return m.change(own, func(l Level) int64 { return l.Usage - l.Reclaimable + need })
 }
 
-// RaiseBy is Raise by a number of bytes, whatever is used now.
+// RaiseBy is Raise by a number of bytes above the present limit, regardless of what is used.
 func (m *Memory) RaiseBy(more int64, own func(dir string) bool) (changes []Change, err error) {
 	return m.change(own, func(l Level) int64 { return l.Limit + more })
 }
@@ -53,8 +53,8 @@ func (m *Memory) change(own func(dir string) bool, want func(Level) int64) (chan
 	return changes, nil
 }
 
-// raise returns the changes that raise a level's limit to a number of bytes, those that would hold the
-// limit down first.
+// raise returns the changes that raise a level's limit to a number of bytes. Limits that the new one must not
+// exceed come first.
 func (f *files) raise(l Level, bytes int64) (changes []Change, err error) {
 	bytes = whole(bytes)
 	for _, name := range append(slices.Clone(f.lids), f.limit) {
@@ -74,8 +74,8 @@ func (f *files) raise(l Level, bytes int64) (changes []Change, err error) {
 	return changes, nil
 }
 
-// Merge returns the changes to be made where some were made before and not taken back: the value to go
-// back to stays the first one, unless somebody else has set another since.
+// Merge adds changes to those that are recorded and not undone yet. For a limit that is in both, the value to put
+// back stays the first one, unless somebody else has set the limit in between.
 func Merge(before, more []Change) []Change {
 	out := slices.Clone(before)
 	for _, c := range more {
@@ -92,8 +92,8 @@ func Merge(before, more []Change) []Change {
 	return out
 }
 
-// Apply makes the changes, in their order. After an error those before the failed one are made. A limit
-// that somebody else has set since they were planned is one.
+// Apply makes the changes, in their order. If somebody else has set one of the limits since the changes were
+// planned, Apply fails. After an error, the changes before the failed one remain made.
 func Apply(changes []Change) error {
 	for _, c := range changes {
 		now, err := read(c.File)
@@ -110,14 +110,14 @@ func Apply(changes []Change) error {
 	return nil
 }
 
-// tightSlack is how much memory more than it uses a cgroup may use that Tighten has been at.
+// tightSlack is how many bytes above the present usage Tighten leaves to a cgroup.
 const tightSlack = 4 << 20
 
-// Tighten returns changes that take the place of changes which cannot be taken back yet, for more is in
-// use: they bring the limits down to that. Nothing is changed yet.
+// Tighten replaces changes that cannot be undone yet, because more memory is in use. The new changes bring the
+// limits down to what is in use. Tighten changes nothing yet: see [Apply].
 func Tighten(changes []Change) []Change {
 	out := slices.Clone(changes)
-	slices.Reverse(out) // what holds a limit down comes down last
+	slices.Reverse(out) // the limits that others must not exceed come down last
 	for i, c := range out {
 		l, err := filesIn(c.Usage).level(c.Usage)
 		if c.Usage == "" || err != nil {
@@ -131,15 +131,15 @@ func Tighten(changes []Change) []Change {
 	return out
 }
 
-// whole rounds up to whole pages, as the kernel keeps limits.
+// whole rounds up to whole pages, because the kernel keeps limits in pages.
 func whole(bytes int64) int64 {
 	page := int64(os.Getpagesize())
 	return (bytes + page - 1) / page * page
 }
 
-// Undo takes changes back, in reverse order, and returns those that are left with the reason. A limit that
-// has another value by now is left alone: somebody else has set it since. One whose cgroup is gone needs
-// nothing. The error is of kind ErrInUse if the cgroup uses more than its limit was.
+// Undo undoes changes, in reverse order. It returns the changes that it could not undo, and why. A limit that has
+// another value by now stays as it is: somebody else has set it since. A limit whose cgroup is gone needs no
+// undo. The error is of kind ErrInUse if the cgroup uses more than its old limit.
 func Undo(changes []Change) (left []Change, err error) {
 	for _, c := range slices.Backward(changes) {
 		if failed := c.undo(); failed != nil {
@@ -175,8 +175,8 @@ func read(path string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// fits reports whether the cgroup uses so little that the old limit kills nobody: cgroup v2 would make
-// room with the OOM killer.
+// fits returns nil if the cgroup uses so little that the old limit kills nothing. With cgroup v2 the kernel would
+// make room with the OOM killer.
 func (c Change) fits() error {
 	if c.Usage == "" {
 		return nil

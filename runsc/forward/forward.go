@@ -20,15 +20,15 @@ const limit = 128
 // connectLimit bounds how long a connection to the pod's address may take to be answered.
 const connectLimit = 3 * time.Second
 
-// acceptPause is the pause after a connection could not be accepted, for want of descriptors.
+// acceptPause is the pause after a failed accept: there may be no free descriptors.
 const acceptPause = 100 * time.Millisecond
 
-// patience is how long an end may be silent once the other has nothing more for it: as long as the
-// kernel keeps a connection in that state.
+// patience is how long one end may stay silent after the other end has sent everything. The kernel keeps a
+// connection in that state equally long.
 const patience = time.Minute
 
-// ErrKernelStack is the error of a network namespace that still has its addresses though its sandbox
-// was started: the sandbox uses the kernel's network stack, where its ports are to be found.
+// ErrKernelStack is the error for a namespace that still has its addresses although its sandbox was started. The
+// sandbox uses the kernel's network stack, so its ports are in the namespace already.
 var ErrKernelStack = errors.New("sandbox uses the network stack of the kernel")
 
 // Options say which sandbox is forwarded to.
@@ -36,11 +36,10 @@ type Options struct {
 	Sandbox   string       // id
 	Namespace string       // path of the pod's network namespace
 	Addresses []netip.Addr // of the pod, in the order in which they are tried
-	// Ready returns an error while the sandbox must not be connected to. It may be called by many
-	// goroutines at once.
+	// Ready returns an error while nothing may connect to the sandbox. It may be called by many goroutines at once.
 	Ready func(context.Context) error
-	// Dial connects to a port of the loopback inside the sandbox. It must end when the context does,
-	// and by itself before long, for Hold waits for it. It may be called by a few goroutines at once.
+	// Dial connects to a port of the loopback inside the sandbox. It must return soon after its context ends, and
+	// before long in any case, because Hold waits for it. It may be called by a few goroutines at once.
 	Dial func(ctx context.Context, port int) (Stream, error)
 }
 
@@ -55,7 +54,7 @@ type Forwarder struct {
 	serving  sync.WaitGroup
 }
 
-// Open begins to forward to a sandbox, which must have been started. Close ends it.
+// Open begins to forward to a sandbox that has been started. Close ends it.
 func Open(ctx context.Context, o Options) (*Forwarder, error) {
 	ns, err := openNamespace(o.Namespace)
 	if err != nil {
@@ -74,7 +73,7 @@ func Open(ctx context.Context, o Options) (*Forwarder, error) {
 	return f, nil
 }
 
-// capture returns a listener to which all that connects to the namespace's loopback is handed.
+// capture returns a listener that gets every connection to the namespace's loopback.
 func (n namespace) capture(ctx context.Context) (*net.TCPListener, error) {
 	kept, err := n.addresses()
 	if err != nil {
@@ -101,7 +100,7 @@ func (f *Forwarder) Close() error {
 	return errors.Join(err, f.ns.Close())
 }
 
-// Hold ends all connections that lead through gVisor, and lets none be made until Allow is called.
+// Hold ends all connections that lead through gVisor, and refuses new ones until Allow is called.
 func (f *Forwarder) Hold() { f.inside.forbid() }
 
 // Allow undoes Hold.
@@ -144,8 +143,8 @@ func (f *Forwarder) forward(ctx context.Context, client *net.TCPConn) {
 	}
 }
 
-// relay connects an end to a port of the sandbox and copies between them. If it cannot connect, the end
-// is reset, so that it is known not to have ended well.
+// relay connects an end to a port of the sandbox and copies between them. If it cannot connect, it resets the
+// end, so that the client sees a failure and not a regular end.
 func (f *Forwarder) relay(ctx context.Context, near *end, port int) error {
 	if err := f.Ready(ctx); err != nil {
 		return errors.Join(err, near.reset())
@@ -174,7 +173,7 @@ func (f *Forwarder) dialAddress(ctx context.Context, port int) (*net.TCPConn, er
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
 	var d net.Dialer
-	var err error = syscall.ECONNREFUSED // without an address
+	var err error = syscall.ECONNREFUSED // if there is no address
 	for _, a := range f.Addresses {
 		var c net.Conn
 		if c, err = d.DialContext(ctx, "tcp", net.JoinHostPort(a.String(), strconv.Itoa(port))); err == nil {
@@ -187,8 +186,8 @@ func (f *Forwarder) dialAddress(ctx context.Context, port int) (*net.TCPConn, er
 	return nil, err
 }
 
-// closed reports whether nothing listens, as far as can be told. A listener that does not answer is
-// none: to wait for it by way of gVisor would hold up all else that is asked of the sandbox.
+// closed reports whether nothing listens, as far as can be told. A listener that does not answer in time is not
+// closed: dialing it again through gVisor would block every other request to the sandbox.
 func closed(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) ||
 		errors.Is(err, syscall.ENETUNREACH)

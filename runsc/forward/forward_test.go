@@ -20,8 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newNamespace returns the path of a network namespace with a loopback device, which lasts until the
-// test ends.
+// newNamespace returns the path of a network namespace with a loopback device. It lasts until the test ends.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	made, end, ended := make(chan error), make(chan struct{}), make(chan struct{})
@@ -48,7 +47,7 @@ func newNamespace(t *testing.T) string {
 	return path
 }
 
-// onThread calls f on a thread that ends after it, which the program's first would not.
+// onThread calls f on a thread that ends afterwards. The program's first thread would not end.
 func onThread(f func()) {
 	ended := make(chan struct{})
 	go func() {
@@ -100,7 +99,7 @@ func dial(t *testing.T, path string, port int) (*net.TCPConn, error) {
 	return conn, err
 }
 
-// dialled is dial, which must not fail.
+// dialled is a dial that must not fail.
 func dialled(t *testing.T, path string, port int) *net.TCPConn {
 	t.Helper()
 	c, err := dial(t, path, port)
@@ -110,7 +109,7 @@ func dialled(t *testing.T, path string, port int) *net.TCPConn {
 	return c
 }
 
-// serve answers each connection to a port of this namespace with what f makes of it, and returns the port.
+// serve handles each connection to a port of this namespace with f, and returns the port.
 func serve(t *testing.T, f func(*net.TCPConn)) int {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -138,13 +137,13 @@ func serve(t *testing.T, f func(*net.TCPConn)) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// upper answers with all that it was sent, once there is no more.
+// upper reads to the end, and answers with all that it read, in capitals.
 func upper(c *net.TCPConn) {
 	all, _ := io.ReadAll(c)
 	c.Write(bytes.ToUpper(all))
 }
 
-// options are those of a sandbox that has the address of this namespace's loopback.
+// options returns options for a sandbox whose address is this namespace's loopback.
 func options(t *testing.T) Options {
 	return Options{
 		Sandbox: "s", Namespace: newNamespace(t), Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
@@ -167,7 +166,7 @@ func open(t *testing.T, o Options) *Forwarder {
 	return f
 }
 
-// wantRefused wants a connection to a port to be broken, at once or once it is made.
+// wantRefused checks that a connection to a port is broken, at once or after it is made.
 func wantRefused(t *testing.T, path string, port int) {
 	t.Helper()
 	c, err := dial(t, path, port)
@@ -178,7 +177,7 @@ func wantRefused(t *testing.T, path string, port int) {
 	}
 }
 
-// wantReset wants a connection to be broken, rather than at its end.
+// wantReset checks that a connection is broken, and not at a regular end.
 func wantReset(t *testing.T, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -187,7 +186,7 @@ func wantReset(t *testing.T, c net.Conn) {
 	}
 }
 
-// wantEnd wants a connection to be at its end.
+// wantEnd checks that a connection is at its regular end.
 func wantEnd(t *testing.T, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -196,7 +195,7 @@ func wantEnd(t *testing.T, c net.Conn) {
 	}
 }
 
-// ask sends a message, ends it, and wants it back in capitals.
+// ask sends a message, ends its direction, and checks that the message comes back in capitals.
 func ask(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
@@ -222,7 +221,7 @@ func TestForward(t *testing.T) {
 	for _, port := range []int{one, two, one} {
 		ask(t, dialled(t, o.Namespace, port))
 	}
-	if port := serve(t, func(*net.TCPConn) {}); port != 0 { // one that closes without a word
+	if port := serve(t, func(*net.TCPConn) {}); port != 0 { // a server that closes without a word
 		got, err := io.ReadAll(dialled(t, o.Namespace, port))
 		if len(got) > 0 || err != nil {
 			t.Errorf("read %q, %v", got, err)
@@ -230,7 +229,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestBulk sends much both ways at once through a reader that is slow to begin.
+// TestBulk sends much data both ways at once. The reader starts late.
 func TestBulk(t *testing.T) {
 	o := options(t)
 	open(t, o)
@@ -252,14 +251,14 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// TestClosedPort connects to what nobody listens on.
+// TestClosedPort connects to a port on which nothing listens.
 func TestClosedPort(t *testing.T) {
 	o := options(t)
 	open(t, o)
 	wantRefused(t, o.Namespace, 9)
 }
 
-// TestBroken passes on that the sandbox has broken a connection.
+// TestBroken: if the sandbox breaks a connection, the client's breaks too.
 func TestBroken(t *testing.T) {
 	o := options(t)
 	open(t, o)
@@ -278,7 +277,7 @@ func TestNotReady(t *testing.T) {
 	wantRefused(t, o.Namespace, serve(t, upper))
 }
 
-// TestClose ends a connection that nobody else would, and leaves nothing behind.
+// TestClose ends a connection that neither end closes, and leaves nothing behind.
 func TestClose(t *testing.T) {
 	o := options(t)
 	port := serve(t, func(c *net.TCPConn) {
@@ -354,7 +353,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestKernelStack leaves a namespace alone that the sandbox has not taken the addresses of.
+// TestKernelStack: a namespace from which the sandbox has not taken the addresses stays as it is.
 func TestKernelStack(t *testing.T) {
 	o := options(t)
 	if got, err := Addresses(o.Namespace); err != nil || len(got) > 0 {

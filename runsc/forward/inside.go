@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// dialLimit is how many connections may be under way to the loopback inside the sandbox, each by a
+// dialLimit is how many connections to the loopback inside the sandbox are made at a time. Each is made by a
 // process of runsc.
 const dialLimit = 4
 
-// partingPatience is how long the loopback inside the sandbox may be silent once the client has nothing
-// more for it, of which gVisor's relay cannot tell it without ending the answer too. Containerd waits no
-// longer.
+// partingPatience is how long the sandbox may stay silent after the client has sent everything. GVisor's relay
+// cannot tell the sandbox so without ending the answer too. Containerd waits no longer, either.
 const partingPatience = time.Second
 
-// partingLimit bounds how long the sandbox may take to let go of a connection.
+// partingLimit bounds how long the sandbox may take to close a connection.
 const partingLimit = 5 * time.Second
 
 var errHeld = errors.New("sandbox is paused, or being saved")
 
-// inside keeps the connections to the loopback inside the sandbox. None may be open while the sandbox is
-// saved: their ends there belong to no process of the pod but to gVisor, which cannot save them, and fails.
+// inside keeps the connections to the loopback inside the sandbox. None may be open while the sandbox is saved:
+// their ends in the sandbox belong to gVisor and not to a process of the pod. GVisor cannot save such a
+// connection, and fails.
 type inside struct {
-	slots chan struct{} // holds a token for each connection under way
+	slots chan struct{} // holds a token for each connection that is being made
 
 	mu   sync.Mutex
-	open *epoch // nil: none may be made
+	open *epoch // nil: connections are forbidden
 }
 
 // epoch is the time between two saves.
@@ -44,7 +44,7 @@ func newInside() *inside {
 	return i
 }
 
-// allow lets connections be made.
+// allow permits new connections.
 func (i *inside) allow() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -52,7 +52,7 @@ func (i *inside) allow() {
 	i.open = &epoch{ctx: ctx, end: cancel}
 }
 
-// forbid ends all connections, waits for those under way, and lets none be made.
+// forbid ends all connections, waits until those under way have ended, and refuses new ones.
 func (i *inside) forbid() {
 	i.mu.Lock()
 	e := i.open
@@ -74,8 +74,9 @@ func (i *inside) enter() (*epoch, error) {
 	return i.open, nil
 }
 
-// do makes a connection and, if that succeeds, uses it. The context of its use ends with ctx, or when
-// connections are forbidden; that of its making with ctx alone, for what gVisor has begun it ends.
+// do makes a connection and, if that succeeds, uses it. The context of the use ends with ctx, or when connections
+// are forbidden. The context of dial ends with ctx alone, because gVisor completes a connection that it has
+// begun.
 func (i *inside) do(ctx context.Context, dial func(context.Context) (Stream, error),
 	use func(context.Context, *end),
 ) error {
@@ -101,13 +102,13 @@ func (i *inside) do(ctx context.Context, dial func(context.Context) (Stream, err
 	return nil
 }
 
-// parting is a connection by way of gVisor, which ends it as a whole when one direction ends.
+// parting is a connection through gVisor. GVisor ends both directions when one ends.
 type parting struct{ Stream }
 
 // CloseWrite does nothing: the answer is still to come.
 func (p parting) CloseWrite() error { return nil }
 
-// Close closes the connection when the sandbox has, or does not in time.
+// Close closes the connection once the sandbox has closed its end, or when partingLimit is over.
 func (p parting) Close() error {
 	err := errors.Join(p.Stream.CloseWrite(), p.SetReadDeadline(time.Now().Add(partingLimit)))
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// gvisor dials as gVisor does: all of a connection ends when one direction does.
+// gvisor dials as gVisor does: the whole connection ends when one direction does.
 type gvisor struct {
 	t     *testing.T
 	serve func(*net.UnixConn)
@@ -63,7 +63,7 @@ func TestInside(t *testing.T) {
 	ask(t, dialled(t, o.Namespace, 9))
 }
 
-// TestSilence ends a connection inside that has nothing to say to a client that has.
+// TestSilence ends a connection inside that stays silent after its client has sent everything.
 func TestSilence(t *testing.T) {
 	g := &gvisor{t: t, serve: func(c *net.UnixConn) { io.Copy(io.Discard, c) }}
 	o := options(t)
@@ -76,7 +76,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestHold lets no connection inside be open, and leaves others alone.
+// TestHold: no connection inside stays open, and others are not touched.
 func TestHold(t *testing.T) {
 	g := &gvisor{t: t, serve: func(c *net.UnixConn) { io.Copy(c, c) }}
 	o := options(t)
@@ -105,7 +105,7 @@ func TestHold(t *testing.T) {
 	echo(dialled(t, o.Namespace, 9))
 }
 
-// TestHoldStubborn does not wait for ever for a sandbox that lets nothing go.
+// TestHoldStubborn does not wait for ever for a sandbox that closes nothing.
 func TestHoldStubborn(t *testing.T) {
 	release := make(chan struct{})
 	g := &gvisor{t: t, serve: func(c *net.UnixConn) { <-release }}
@@ -121,7 +121,7 @@ func TestHoldStubborn(t *testing.T) {
 	close(release)
 }
 
-// TestHoldDialling waits for what is under way, and ends it.
+// TestHoldDialling waits for a connection that is being made, and ends it.
 func TestHoldDialling(t *testing.T) {
 	g := &gvisor{t: t, serve: func(c *net.UnixConn) { io.Copy(io.Discard, c) }}
 	o := options(t)

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrShared is the error of a network namespace that is the one of this process.
+// ErrShared is the error for a network namespace that is also this process's.
 var ErrShared = errors.New("network namespace is shared with the host")
 
-// home is the network namespace of this process: of the calling thread, for the program's first may be
-// a visitor elsewhere.
+// home is the network namespace of this process. It is that of the calling thread, because the program's first
+// thread may be visiting another one.
 const home = "/proc/thread-self/ns/net"
 
 // namespace is a network namespace other than this process's. It lives while the file is open.
@@ -39,7 +39,7 @@ func openNamespace(path string) (namespace, error) {
 	return namespace{f}, nil
 }
 
-// do runs f on a thread that is in the namespace. A thread that cannot be brought back ends with f.
+// do runs f on a thread in the namespace. A thread that cannot be brought back ends with f.
 func (n namespace) do(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- n.visit(f) }()
@@ -82,9 +82,9 @@ func (n namespace) addresses() (found []netip.Addr, err error) {
 	return found, nil
 }
 
-// Addresses returns the addresses of the pod whose network namespace is at path. It must be called
-// before the sandbox starts, which takes them out of the namespace. The error is [ErrShared] for the
-// namespace of this process.
+// Addresses returns the addresses of the pod with the network namespace at path. Call it before the sandbox
+// starts, because the sandbox takes the addresses out of the namespace. For this process's own namespace the
+// error is [ErrShared].
 func Addresses(path string) ([]netip.Addr, error) {
 	n, err := openNamespace(path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Stream is a connection of which one direction can be ended.
+// Stream is a connection whose sending direction can be ended alone.
 type Stream interface {
 	net.Conn
 	CloseWrite() error
@@ -20,12 +20,12 @@ type Stream interface {
 // end is one end of a relay.
 type end struct {
 	Stream
-	patience time.Duration // how long it may be silent once there is nothing more for it
-	last     atomic.Bool   // that is so
+	patience time.Duration // how long it may be silent after the other end has sent everything
+	last     atomic.Bool   // the other end has sent everything
 	broken   bool          // a read failed
 }
 
-// Read reads. An end that has been silent for too long is at its end.
+// Read reads. If the end has been silent for too long, Read returns io.EOF.
 func (e *end) Read(p []byte) (int, error) {
 	if e.last.Load() {
 		if err := e.SetReadDeadline(time.Now().Add(e.patience)); err != nil {
@@ -40,14 +40,14 @@ func (e *end) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// finish passes on that there is nothing more for this end. One that is gone is not there to learn it.
+// finish tells the peer that nothing more comes. Errors are ignored: a peer that is gone need not know.
 func (e *end) finish() {
 	e.last.Store(true)
 	e.CloseWrite()
 	e.SetReadDeadline(time.Now().Add(e.patience))
 }
 
-// reset closes an end so that the peer takes it for broken, if its kind knows that.
+// reset closes an end so that its peer sees a broken connection, if the kind of connection allows that.
 func (e *end) reset() error {
 	if c, ok := e.Stream.(*net.TCPConn); ok {
 		return errors.Join(c.SetLinger(0), c.Close())
@@ -55,9 +55,9 @@ func (e *end) reset() error {
 	return e.Close()
 }
 
-// relay copies between two ends until both directions have ended, or ctx is done, and closes them. If an
-// end breaks, both are reset; one that takes no more may still have something to say. The error is the
-// first that occurred.
+// relay copies between two ends until both directions have ended or ctx is done, and closes the ends. If an end
+// breaks, relay resets both. An end that no longer receives may still send, so a failed write ends only one
+// direction. Relay returns the first error.
 func relay(ctx context.Context, a, b *end) error {
 	var once sync.Once
 	shut := func(f func(*end) error) {

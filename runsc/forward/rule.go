@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// table is the table of nftables in the namespace.
+// table is the nftables table in the namespace.
 var table = &nftables.Table{Family: nftables.TableFamilyIPv4, Name: "diapause"}
 
 // loopback is the index of the loopback device of every network namespace.
 const loopback = 1
 
-// listen makes a listener in the namespace that may take connections to any address and port.
+// listen makes a listener in the namespace that can take connections to any address and port.
 func (n namespace) listen(ctx context.Context) (l *net.TCPListener, err error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		refused := raw.Control(func(fd uintptr) {
@@ -42,10 +42,9 @@ func (n namespace) listen(ctx context.Context) (l *net.TCPListener, err error) {
 	return l, nil
 }
 
-// divert has TCP connections to loopback addresses in the namespace handed to a listener there.
+// divert hands TCP connections to loopback addresses in the namespace to a listener there.
 //
-// Localhost is tried as an address of version 4 first, and all of those are answered: those of
-// version 6 need no rule.
+// Clients try localhost as an IPv4 address first, and the forwarder answers all of these. So IPv6 needs no rule.
 func (n namespace) divert(to *net.TCPAddr) error {
 	err := n.do(func() error {
 		c := &nftables.Conn{}

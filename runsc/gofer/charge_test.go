@@ -19,7 +19,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// sidecarVariable is set where the test's program is to be a sidecar.
+// sidecarVariable is set if the test program is to run as a sidecar.
 const sidecarVariable = "DIAPAUSE_TEST_SIDECAR"
 
 func TestMain(m *testing.M) {
@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestLoadIsChargedToTheSidecar runs a sidecar in a cgroup of its own, as runsc does. What is loaded is charged there,
-// and not where the agent is, which writes it and goes away in between.
+// TestLoadIsChargedToTheSidecar runs a sidecar in a cgroup of its own, as runsc does. That cgroup is charged for
+// what is loaded. The agent's is not, although the agent writes the memory and goes away in between.
 func TestLoadIsChargedToTheSidecar(t *testing.T) {
 	const size = 64 << 20
 	path := filepath.Join(t.TempDir(), "s")
@@ -68,7 +68,7 @@ func TestLoadIsChargedToTheSidecar(t *testing.T) {
 	}
 }
 
-// podCgroup makes a cgroup, removed at the end.
+// podCgroup makes a cgroup. It is removed when the test ends.
 func podCgroup(t *testing.T) *cgroup.Memory {
 	t.Helper()
 	own, err := cgroup.MemoryOf(os.Getpid())
@@ -77,7 +77,7 @@ func podCgroup(t *testing.T) *cgroup.Memory {
 	}
 	const unified = "/sys/fs/cgroup"
 	parent := own.Dir()
-	if _, err := os.Stat(filepath.Join(unified, "cgroup.controllers")); err == nil { // none below a cgroup with processes
+	if _, err := os.Stat(filepath.Join(unified, "cgroup.controllers")); err == nil { // a cgroup with processes has none below it
 		parent = unified
 		err = os.WriteFile(filepath.Join(unified, "cgroup.subtree_control"), []byte("+memory"), 0)
 		if err != nil {
@@ -100,7 +100,7 @@ func podCgroup(t *testing.T) *cgroup.Memory {
 	return m
 }
 
-// sentryIn is sentry with a sidecar that is a process in a cgroup. The second result waits for the sidecar.
+// sentryIn is sentry, with its sidecar as a process in a cgroup. The second result waits for the sidecar.
 func sentryIn(t *testing.T, in *cgroup.Memory, agentSocket string) (*stateipc.AsyncFileClient, func() error) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

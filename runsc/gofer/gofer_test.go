@@ -31,7 +31,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// agent is a listener with a handler of the test's.
+// agent is a listener with the test's own handler.
 type agent struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -86,7 +86,7 @@ func (a *agent) stop() {
 	}
 }
 
-// sentry is a client as the sentry has one, behind a sidecar.
+// sentry returns a client like the sentry's, behind a sidecar.
 func sentry(t *testing.T, agentSocket string, d sidecar.Direction) (*stateipc.AsyncFileClient, chan error) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -109,7 +109,7 @@ func sentry(t *testing.T, agentSocket string, d sidecar.Direction) (*stateipc.As
 			RootfsReads: d == sidecar.RootfsRestore, RootfsWrites: d == sidecar.RootfsCheckpoint,
 		}, slog.New(slog.DiscardHandler))
 		if !d.Restores() {
-			unix.Close(fds[1]) // as the end of the process does
+			unix.Close(fds[1]) // as happens when the process ends
 		}
 	}()
 	s, err := unet.NewSocket(fds[0])
@@ -144,7 +144,7 @@ func fill(b []byte, seed uint64) {
 
 const page = 4096
 
-// TestCheckpoint saves three files through the sidecar's handover, pages partly past the arena.
+// TestCheckpoint saves three files through a sidecar that hands over. Some of the pages do not fit the arena.
 func TestCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	arena, err := capture.NewArena(1<<20, 3*page, t.TempDir(), true, nil)
@@ -182,7 +182,7 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
-// TestRootfsCheckpoint saves the files of root file systems, and nothing that belongs to a sandbox.
+// TestRootfsCheckpoint saves the files of root file systems. A file of a sandbox's state is refused.
 func TestRootfsCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	arena, err := capture.NewArena(0, 1<<20, t.TempDir(), false, nil)
@@ -244,7 +244,7 @@ func TestCheckpointAborted(t *testing.T) {
 	}
 	taken := <-a.taken
 	taken.Abort()
-	for deadline := time.Now().Add(10 * time.Second); ; { // one under way may still succeed
+	for deadline := time.Now().Add(10 * time.Second); ; { // a write under way may still succeed
 		w.AddWrite(0, sf, memmap.FileRange{Start: 0, End: page}, nil)
 		if _, err := w.Wait(nil, 1); err != nil {
 			break
@@ -258,8 +258,8 @@ func TestCheckpointAborted(t *testing.T) {
 	}
 }
 
-// TestMeanwhile has something done while the sandbox is paused: it begins with its memory, and the sandbox is kept
-// waiting for it.
+// TestMeanwhile does something while the sandbox is paused. It begins with the save of the memory, and the
+// sandbox waits for it.
 func TestMeanwhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	var ran atomic.Int32
@@ -286,7 +286,7 @@ func TestMeanwhile(t *testing.T) {
 	}
 }
 
-// TestMeanwhileFails has what is done meanwhile fail: so does the save, and the reason is known.
+// TestMeanwhileFails: if the work during the pause fails, the save fails and the reason is known.
 func TestMeanwhileFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	cause := errors.New("no more room")
@@ -307,7 +307,7 @@ func TestMeanwhileFails(t *testing.T) {
 	}
 }
 
-// TestMeanwhileAborted hangs up on the sentry before and while something is done meanwhile: that ends.
+// TestMeanwhileAborted hangs up on the sentry before and during the work of the pause. The work ends.
 func TestMeanwhileAborted(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		t.Run(fmt.Sprint("begun ", begun), func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestMeanwhileAborted(t *testing.T) {
 	}
 }
 
-// TestCheckpointHostile writes what no sentry would.
+// TestCheckpointHostile writes what no sentry would write.
 func TestCheckpointHostile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := startAgent(t, path, &agent{pages: capture.Discard{}})
@@ -416,7 +416,7 @@ func writeAll(t *testing.T, c *stateipc.AsyncFileClient, name string, fd int32, 
 	}
 }
 
-// image is a gofer.Source of one file in memory. gate, if set, is asked before each read.
+// image is a gofer.Source with one file in memory. If gate is set, it is called before each read.
 type image struct {
 	data []byte
 	gate func(ctx context.Context, off int64) error
@@ -458,8 +458,7 @@ func newImage(size int) *image {
 	return im
 }
 
-// load reads the whole file into the memory file through c, in blocks of n bytes, and returns the
-// first error.
+// load reads the whole file through c into the memory file, in blocks of n bytes. It returns the first error.
 func load(c *stateipc.AsyncFileClient, fd int32, size, n int) error {
 	r, err := c.OpenRead(checkpointfiles.PagesFileName)
 	if err != nil {
@@ -542,8 +541,8 @@ func pastTheEnd(c *stateipc.AsyncFileClient, fd int32, size int64) error {
 	return nil
 }
 
-// TestRestoreSurvivesAgents takes the agent away again and again while the sandbox loads. Every
-// byte arrives, and none that the sandbox has been told of is written again.
+// TestRestoreSurvivesAgents ends the agent again and again while the sandbox loads. Every byte arrives. No byte
+// that was reported to the sandbox is written again.
 func TestRestoreSurvivesAgents(t *testing.T) {
 	const size, block = 256 * page, page
 	path := filepath.Join(t.TempDir(), "s")
@@ -575,7 +574,7 @@ func TestRestoreSurvivesAgents(t *testing.T) {
 		select {
 		case <-stuck:
 			a.stop()
-			time.Sleep(20 * time.Millisecond) // nobody there
+			time.Sleep(20 * time.Millisecond) // no agent listens
 			a = startAgent(t, path, &agent{src: im})
 			agents++
 		case err := <-loaded:
@@ -612,7 +611,7 @@ func (im *image) awaitLoaded(t *testing.T) {
 	t.Error("no session ended with everything loaded")
 }
 
-// TestRestoreFails passes an error of the source on to the sandbox and serves on.
+// TestRestoreFails passes an error of the source on to the sandbox. The session serves on.
 func TestRestoreFails(t *testing.T) {
 	const size = 4 * page
 	path := filepath.Join(t.TempDir(), "s")
@@ -636,7 +635,7 @@ func TestRestoreFails(t *testing.T) {
 	c.DecRef()
 }
 
-// TestRefused is a sidecar whose request nobody knows.
+// TestRefused runs a sidecar whose request the agent does not know.
 func TestRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := startAgent(t, path, &agent{})
@@ -648,8 +647,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHostileSidecar sends what no sidecar would. Nothing is written outside the registered memory,
-// and the listener serves on.
+// TestHostileSidecar sends what no sidecar would send. Nothing is written outside the registered memory, and the
+// listener serves on.
 func TestHostileSidecar(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	im := newImage(4 * page)

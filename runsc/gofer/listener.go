@@ -17,15 +17,15 @@ import (
 
 // Handler decides what becomes of a sidecar. Its methods are called concurrently.
 type Handler interface {
-	// Checkpoint, of either direction, takes over the sentry's socket sock if it returns no error; then the sidecar is
-	// told so and goes away. It must not wait for the checkpoint.
+	// Checkpoint serves every direction that saves. If it returns no error, it has taken over the sentry's socket
+	// sock; the sidecar is then told so, and exits. It must not wait for the checkpoint.
 	Checkpoint(o sidecar.Options, sock int) error
-	// Restore returns where a restore reads from, or why there is no such restore. It is called
-	// again when a sidecar comes back.
+	// Restore returns the source that a restore reads from, or why there is no such restore. It is called again when
+	// a sidecar comes back.
 	Restore(o sidecar.Options) (Source, error)
 }
 
-// Accepter accepts sidecars' connections, which must be SOCK_SEQPACKET and of root.
+// Accepter accepts connections from sidecars. They must be SOCK_SEQPACKET, and the peer must be root.
 type Accepter interface {
 	AcceptUnix() (*net.UnixConn, error)
 	Close() error
@@ -45,13 +45,13 @@ type Listener struct {
 // helloTime bounds how long a sidecar may take to introduce itself.
 const helloTime = 5 * time.Second
 
-// New returns a listener over l, which Serve closes.
+// New returns a listener that accepts from l. Serve closes l.
 func New(l Accepter, h Handler, log *slog.Logger) *Listener {
 	return &Listener{l: l, h: h, log: log, sessions: make(map[string]*session)}
 }
 
-// Serve accepts sidecars until ctx is done, and returns when all it started has ended. Restores
-// still loading are not failed: their sidecars wait for the next agent.
+// Serve accepts sidecars until ctx is done, and returns when everything that it started has ended. A restore that
+// is still loading then does not fail: its sidecar waits for the next agent.
 func (l *Listener) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { l.l.Close() })
 	defer stop()
@@ -60,7 +60,7 @@ func (l *Listener) Serve(ctx context.Context) error {
 		uc, err := l.l.AcceptUnix()
 		if ctx.Err() != nil {
 			if err == nil {
-				uc.Close() // it turns to the next agent
+				uc.Close() // the sidecar turns to the next agent
 			}
 			return nil
 		}
@@ -118,7 +118,7 @@ func (l *Listener) checkpoint(o sidecar.Options, f *os.File) error {
 	return nil
 }
 
-// welcome tells the sidecar whether it is taken, and returns why not.
+// welcome tells the sidecar whether the agent takes its request. It returns the refusal.
 func (l *Listener) welcome(c *sidecar.Conn, o sidecar.Options, refusal error) error {
 	m := sidecar.Message{Kind: sidecar.KindWelcome}
 	if refusal != nil {
@@ -127,8 +127,8 @@ func (l *Listener) welcome(c *sidecar.Conn, o sidecar.Options, refusal error) er
 	return errors.Join(refusal, c.Send(&m, -1))
 }
 
-// restore runs a session. A second connection of the same request waits until the first session
-// has ended with all its writes: two of them must never write into one sandbox's memory.
+// restore runs a session. A second connection for the same request waits until the first session has ended with
+// all its writes. Two sessions must never write into one sandbox's memory.
 func (l *Listener) restore(ctx context.Context, c *sidecar.Conn, o sidecar.Options) error {
 	src, err := l.h.Restore(o)
 	if err != nil {

@@ -32,15 +32,15 @@ func peer(c *net.UnixConn) (*process, error) {
 	return &process{os.NewFile(uintptr(fd), fmt.Sprint("process ", cred.Pid))}, nil
 }
 
-// close lets go of the process.
+// close releases the process.
 func (p *process) close() {
 	if p != nil && p.fd != nil {
 		p.fd.Close()
 	}
 }
 
-// exits waits until the process has exited. It reports false when ctx is done first, or if it cannot be
-// told: the process is not known.
+// exits waits until the process has exited. It returns false if ctx is done first, or if it cannot find out
+// because the process is not known.
 func (p *process) exits(ctx context.Context) bool {
 	if p == nil || p.fd == nil {
 		return p != nil

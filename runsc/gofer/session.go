@@ -17,16 +17,16 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// Source is what a restore reads its image files from. Its methods are called concurrently.
+// Source is where a restore reads its image files from. Its methods are called concurrently.
 type Source interface {
 	// Size returns the size of an image file in bytes, or why there is none.
 	Size(file string) (int64, error)
-	// ReadAt fills p from off on, with verified bytes only. It is not asked for bytes past the
-	// end. It waits out what may pass (a store that is away) until ctx is done; an error is final
-	// and the sandbox does not survive it.
+	// ReadAt fills p from off on, with verified bytes only. It is not asked for bytes beyond the end. If the failure
+	// may pass (the store is unreachable), it retries until ctx is done. An error is final, and the sandbox does not
+	// survive it.
 	ReadAt(ctx context.Context, file string, off int64, p []byte) error
-	// Ended tells that the sidecar's connection has ended, and why the sandbox is Gone, if the
-	// sidecar says that.
+	// Ended reports that the sidecar's connection has ended. If the sandbox is Gone, reason is what the sidecar said
+	// about it, if anything.
 	Ended(end End, reason error)
 }
 
@@ -35,9 +35,9 @@ type End int
 
 // The ways in which a session ends.
 const (
-	Lost   End = iota // the connection broke: the sidecar has come back, or may, to this agent or the next
+	Lost   End = iota // the connection broke: the sidecar has come back, or may come back, to this agent or the next
 	Loaded            // the sandbox has everything
-	Gone              // the sandbox hung up before it had everything, or its sidecar is gone, and it with that
+	Gone              // the sandbox hung up before it had everything, or its sidecar has exited, which ends the sandbox too
 )
 
 // maxMemoryFile bounds the size of a memory file, in bytes.
@@ -48,14 +48,14 @@ type session struct {
 	conn  *sidecar.Conn
 	src   Source
 	log   *slog.Logger
-	leave context.CancelFunc // has run return
-	ended chan struct{}      // closed when run has
+	leave context.CancelFunc // makes run return
+	ended chan struct{}      // closed when run has returned
 
 	// Written by the receiver before a read that uses them is queued.
 	files map[uint32]imageFile
 	dests map[uint32]memoryFile
 
-	reason error // why the sandbox could not be restored, as its sidecar says
+	reason error // why the sandbox could not be restored, according to its sidecar
 
 	reads chan *readRequest
 }
@@ -88,9 +88,9 @@ func newSession(c *sidecar.Conn, src Source, log *slog.Logger) *session {
 	}
 }
 
-// run serves the connection until it ends or ctx is done. If the connection is lost it waits until it
-// is known whether the sidecar comes back. When it returns no write into the sandbox's memory is under
-// way any more.
+// run serves the connection until it ends or ctx is done. If the connection is lost, run waits for the sidecar's
+// process to exit: until then the sidecar may come back. When run returns, no write into the sandbox's memory is
+// under way.
 func (s *session) run(ctx context.Context) error {
 	process, err := peer(s.conn.Unix())
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *session) serve(ctx context.Context) (End, error) {
 	return end, err
 }
 
-// receive takes requests until the connection ends.
+// receive handles requests until the connection ends.
 func (s *session) receive() (End, error) {
 	var m sidecar.Message
 	for {
@@ -150,7 +150,7 @@ func (s *session) receive() (End, error) {
 	}
 }
 
-// hungUp returns how a session ended whose sentry has hung up.
+// hungUp returns how a session ended after the sentry has hung up.
 func (s *session) hungUp(m *sidecar.Message) End {
 	s.reason = m.Err()
 	if m.Size == 0 && s.reason == nil {
@@ -201,14 +201,14 @@ func (s *session) open(m *sidecar.Message) error {
 	}
 	size, err := s.src.Size(m.Text)
 	if err != nil {
-		size = unknownSize // a sidecar that has come back reads all the same
+		size = unknownSize // the sidecar may have come back: then it reads all the same
 	}
 	s.files[uint32(m.ID)] = imageFile{name: m.Text, size: size}
 	return err
 }
 
-// unknownSize is the size of a file that could not be opened. Its reads are tried: that they fail is
-// what the source has to hear of, which the sandbox may never ask it for.
+// unknownSize is the size of a file that could not be opened. Reads of it are tried all the same. The source must
+// learn that they fail, and the sandbox may never ask it for the size.
 const unknownSize = -1
 
 // length returns how many bytes of a read are in the file.
@@ -234,7 +234,7 @@ func (s *session) register(m *sidecar.Message, f *os.File) error {
 	return nil
 }
 
-// read checks a read against what was opened and registered.
+// read checks a read request against the files that are open and registered.
 func (s *session) read(m *sidecar.Message) (*readRequest, error) {
 	file, ok := s.files[m.File]
 	if !ok {
@@ -255,15 +255,14 @@ func (s *session) read(m *sidecar.Message) (*readRequest, error) {
 	return &readRequest{id: m.ID, file: file, dest: dest, off: m.Off, ranges: m.Ranges, total: int64(m.Total())}, nil
 }
 
-// readBuffers are shared by all sessions, some of which last as long as their sandboxes and read
-// hardly ever.
+// readBuffers are shared by all sessions. Some sessions last as long as their sandboxes, and hardly ever read.
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, sidecar.MaxRead); return &b }}
 
 // work carries out reads.
 func (s *session) work(ctx context.Context) {
 	for r := range s.reads {
 		if ctx.Err() != nil {
-			continue // nobody waits: the next session does it again
+			continue // nobody waits: the sidecar repeats it in the next session
 		}
 		m := sidecar.Message{Kind: sidecar.KindCompleted, ID: r.id}
 		n, err := s.carryOut(ctx, r)
@@ -276,14 +275,14 @@ func (s *session) work(ctx context.Context) {
 			s.log.Error("read for the sandbox failed", "file", r.file.name, "offset", r.off, "error", err)
 		}
 		if err := s.conn.Send(&m, -1); err != nil {
-			// The sidecar notices. What it has sent before it went is still to be received.
+			// The sidecar notices. What it sent before it went must still be received.
 			s.conn.Unix().CloseWrite()
 		}
 	}
 }
 
-// carryOut fills the ranges of r and returns the number of bytes, fewer than asked for at the end
-// of the file.
+// carryOut fills the ranges of r and returns the number of bytes. At the end of the file that is less than was
+// asked for.
 func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
 	n := s.length(r)
 	if n == 0 {
@@ -301,8 +300,8 @@ func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
 	return n, writeRanges(int(r.dest.f.Fd()), r.ranges, p)
 }
 
-// writeRanges writes p into the ranges, in order, through the descriptor and not a mapping: a
-// sandbox that truncates its own memory file gets what it wants, and the agent no SIGBUS.
+// writeRanges writes p into the ranges, in order. It uses the descriptor and not a mapping: if a sandbox
+// truncates its own memory file, it gets what it asked for, and the agent gets no SIGBUS.
 func writeRanges(fd int, ranges []memmap.FileRange, p []byte) error {
 	for _, r := range ranges {
 		part := p[:min(int(r.Length()), len(p))]

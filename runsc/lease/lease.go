@@ -1,10 +1,10 @@
-// Package lease keeps a sandbox paused for no longer than somebody asks for it, again and again.
+// Package lease keeps a sandbox paused for only as long as a holder keeps asking for it.
 //
-// The agent pauses a sandbox while it makes a snapshot of it, and must not leave it so when it dies. So a
-// pause has a holder, and ends after a while unless the holder renews it. The shim, which lives as long as
-// the sandbox, keeps the time and resumes the sandbox. It is also the one to end a sandbox that the
-// holder no longer needs: what a sandbox has done since a lease ran out is not in any snapshot, and is not thrown
-// away.
+// The agent pauses a sandbox while it makes a snapshot of it. If the agent dies, the sandbox must not stay
+// paused. So a pause has a holder, and ends after a while unless the holder renews it. The shim, which lives as
+// long as the sandbox, keeps the time and resumes the sandbox. The shim also ends the sandbox when the holder no
+// longer needs it, and only while the lease is held. What a sandbox does after its lease has run out is in no
+// snapshot, and must not be thrown away.
 package lease
 
 import (
@@ -16,28 +16,29 @@ import (
 	"time"
 )
 
-// Annotation is the key of a [Request] among the annotations of containerd's call Update. The call carries
-// no resources: a shim that knows no leases refuses it as an invalid argument.
+// Annotation is the key of a [Request] among the annotations of containerd's call Update. The call carries no
+// resources, so that a shim that knows no leases refuses it as an invalid argument.
 const Annotation = "diapause.dev/pause-lease"
 
 // Longest bounds how long a lease lasts without being renewed.
 const Longest = 5 * time.Minute
 
-// ErrRanOut is the kind of error of a lease that is not held: the sandbox runs, or is somebody else's.
+// ErrRanOut is the kind of error for a lease that is not held: the sandbox runs, or somebody else holds the
+// lease.
 var ErrRanOut = errors.New("the lease of the pause has run out: the sandbox runs on")
 
-// ErrInvalid is the kind of error of a request that makes no sense.
+// ErrInvalid is the kind of error for a malformed request.
 var ErrInvalid = errors.New("invalid request for the lease of a pause")
 
-// Verb is what is asked for.
+// Verb is what a request asks for.
 type Verb string
 
-// What can be asked for. All but Pause need the lease to be held.
+// The verbs. All except Pause need the lease to be held.
 const (
 	Pause  Verb = "pause"  // pauses the sandbox, and takes the lease
-	Renew  Verb = "renew"  // has the lease last longer
-	Resume Verb = "resume" // resumes the sandbox, and gives the lease back
-	Kill   Verb = "kill"   // ends the sandbox, which does not run again
+	Renew  Verb = "renew"  // extends the lease
+	Resume Verb = "resume" // resumes the sandbox, and releases the lease
+	Kill   Verb = "kill"   // ends the sandbox, so that it never runs again
 )
 
 // Request is a request of the holder.
@@ -47,7 +48,7 @@ type Request struct {
 	For    time.Duration `json:"for,omitempty"` // of Pause and Renew: how long the lease lasts from now
 }
 
-// Parse reads what String has written.
+// Parse parses what String has written.
 func Parse(s string) (r Request, err error) {
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
 		return r, fmt.Errorf("%w: %.200q: %w", ErrInvalid, s, err)
@@ -62,14 +63,14 @@ func Parse(s string) (r Request, err error) {
 
 // String returns the request as Parse reads it.
 func (r Request) String() string {
-	data, _ := json.Marshal(r) // strings and numbers alone
+	data, _ := json.Marshal(r) // only strings and numbers: it cannot fail
 	return string(data)
 }
 
-// Sandbox is what a lease is of.
+// Sandbox is the sandbox that a lease keeps paused.
 type Sandbox interface {
 	Pause(context.Context) error
-	// Resume lets a paused sandbox run. One that runs, or is gone, is no error.
+	// Resume resumes a paused sandbox. If the sandbox runs, or is gone, that is no error.
 	Resume(context.Context) error
 	Kill() error
 }
@@ -82,7 +83,7 @@ type Lease struct {
 	end     context.CancelFunc
 	watches sync.WaitGroup
 
-	turn chan struct{} // holds one token while what follows is used
+	turn chan struct{} // holds one token while the field below is in use
 	held *hold         // nil: nobody holds it
 }
 
@@ -91,18 +92,19 @@ type hold struct {
 	holder string
 	until  time.Time
 	timer  *time.Timer
-	given  context.CancelFunc // given back
+	given  context.CancelFunc // called when the lease is released
 }
 
-// New returns the lease of a sandbox, held by nobody. What goes wrong when it has run out is told to log.
+// New returns the lease of a sandbox, held by nobody. It reports to log when the lease runs out, and what goes
+// wrong then.
 func New(s Sandbox, log func(string, error)) *Lease {
 	l := &Lease{sandbox: s, log: log, turn: make(chan struct{}, 1)}
 	l.life, l.end = context.WithCancel(context.Background())
 	return l
 }
 
-// Do does what the holder asks for. Its error is of kind ErrRanOut if that needs the lease, and it is
-// held by somebody else or by nobody.
+// Do carries out a request of the holder. The error is of kind ErrRanOut if the request needs the lease, and
+// somebody else or nobody holds it.
 func (l *Lease) Do(ctx context.Context, r Request) error {
 	if err := l.take(ctx); err != nil {
 		return err
@@ -129,7 +131,7 @@ func (l *Lease) Do(ctx context.Context, r Request) error {
 	return err
 }
 
-// pause takes the lease first: a pause that fails may have paused the sandbox all the same.
+// pause takes the lease before it pauses, because a pause that fails may have paused the sandbox all the same.
 func (l *Lease) pause(ctx context.Context, r Request) error {
 	if l.held != nil && l.held.holder != r.Holder {
 		return fmt.Errorf("%w: %s holds the lease", ErrInvalid, l.held.holder)
@@ -143,7 +145,7 @@ func (l *Lease) pause(ctx context.Context, r Request) error {
 	return l.sandbox.Pause(ctx)
 }
 
-// Free has nobody hold the lease, for somebody else resumes the sandbox by f.
+// Free releases the lease and calls f, by which somebody else resumes the sandbox.
 func (l *Lease) Free(ctx context.Context, f func() error) error {
 	if err := l.take(ctx); err != nil {
 		return err
@@ -153,13 +155,13 @@ func (l *Lease) Free(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// Close gives the lease up with its sandbox, and waits for what it has going.
+// Close ends the lease together with its sandbox, and waits for its goroutines.
 func (l *Lease) Close() {
 	l.end()
 	l.watches.Wait()
 }
 
-// watch resumes the sandbox when a lease has run out that was neither renewed nor given back.
+// watch resumes the sandbox when its lease has run out without being renewed or released.
 func (l *Lease) watch(ctx context.Context, h *hold) {
 	defer h.timer.Stop()
 	for {
@@ -174,7 +176,7 @@ func (l *Lease) watch(ctx context.Context, h *hold) {
 	}
 }
 
-// retryPause is how long a resume that failed waits to be tried again.
+// retryPause is the time between attempts to resume the sandbox.
 const retryPause = time.Second
 
 func (l *Lease) ranOut(ctx context.Context, h *hold) bool {

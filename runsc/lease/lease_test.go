@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// sandbox notes what is done to it.
+// sandbox records what is done to it.
 type sandbox struct {
 	mu    sync.Mutex
 	done  []string
-	fails int // so many resumes fail
+	fails int // how many resumes fail
 }
 
 func (s *sandbox) note(what string) error {
@@ -50,7 +50,7 @@ func do(t *testing.T, l *Lease, want error, verb Verb, holder string) {
 	}
 }
 
-// within runs f with a lease in time that passes by itself.
+// within runs f with a lease in a synctest bubble, where time advances by itself.
 func within(t *testing.T, f func(t *testing.T, s *sandbox, l *Lease)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sandbox{}

@@ -10,18 +10,19 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
 )
 
-// A page of a memory file is charged to the cgroup of the process that touches it first. The sidecar runs in
-// the pod's cgroup and the agent does not, so the sidecar allocates what a read will fill before it passes the
-// read on. The agent's write then finds the pages there, and is done in a third of the time.
+// The kernel charges a page of a memory file to the cgroup of the process that touches it first. The sidecar runs
+// in the pod's cgroup, and the agent does not. So the sidecar allocates what a read will fill before it passes
+// the read on. The agent's write then finds the pages present, and takes a third of the time.
 
-// errAllocate says that the pod cannot have the memory that it was restored with.
+// errAllocate means that the pod cannot get the memory that its snapshot needs.
 var errAllocate = errors.New("allocate the sandbox's memory in the pod's cgroup")
 
 // maxDest bounds the size of a memory file, in bytes.
 const maxDest = 1 << 44
 
-// allocate allocates the ranges, which lie in the mapped parts. An error wraps errAllocate: there is no memory.
-// Where pages cannot be allocated for another reason, the agent's write does it, or says what is wrong.
+// allocate allocates the ranges. Mapped are the same ranges in this process. If there is no memory, the error
+// wraps errAllocate. If pages cannot be allocated for another reason, there is no error: the agent's write
+// allocates them, or says what is wrong.
 func (d *dest) allocate(ranges []memmap.FileRange, mapped stateio.LocalClientRanges, log *slog.Logger) error {
 	err := d.check(ranges)
 	if err == nil && d.onDisk {
@@ -38,7 +39,7 @@ func (d *dest) allocate(ranges []memmap.FileRange, mapped stateio.LocalClientRan
 	return nil
 }
 
-// check refuses ranges that are not in the file, or more than a read may have. The sentry chooses them.
+// check refuses ranges outside of the file, and more than one read may have. The sentry chooses the ranges.
 func (d *dest) check(ranges []memmap.FileRange) error {
 	left := uint64(MaxRead)
 	for _, r := range ranges {
@@ -50,7 +51,7 @@ func (d *dest) check(ranges []memmap.FileRange) error {
 	return nil
 }
 
-// reserve allocates pages of a file in memory, as zeros where there are none. It never changes the file's size.
+// reserve allocates pages of a file in memory. Missing pages become zeros. It never changes the file's size.
 func (d *dest) reserve(ranges []memmap.FileRange) error {
 	for _, r := range ranges {
 		err := again(func() error {
@@ -63,8 +64,8 @@ func (d *dest) reserve(ranges []memmap.FileRange) error {
 	return nil
 }
 
-// populate brings pages of a file on disk into the page cache, which is what is charged of it. Fallocate would
-// take room on the disk alone. A kernel before 5.14 does not know how.
+// populate brings pages of a file on disk into the page cache, because that is what the kernel charges for such a
+// file. Fallocate would only reserve disk space. Kernels before 5.14 do not support this.
 func populate(mapped stateio.LocalClientRanges) error {
 	for _, b := range mapped.Mappings {
 		if err := again(func() error { return unix.Madvise(b, unix.MADV_POPULATE_WRITE) }); err != nil {
@@ -83,8 +84,8 @@ func again(f func() error) error {
 	}
 }
 
-// OnDisk reports whether a memory file's pages are page cache that the kernel can write back, as those of an overlay's
-// file are. If that is not known, they are taken for memory.
+// OnDisk reports whether a memory file's pages are page cache that the kernel can write back, like those of an
+// overlay's file. If it cannot find out, it returns false.
 func OnDisk(fd int) bool {
 	var st unix.Statfs_t
 	return unix.Fstatfs(fd, &st) == nil && st.Type != unix.TMPFS_MAGIC && st.Type != unix.HUGETLBFS_MAGIC

@@ -15,7 +15,7 @@ import (
 
 const page = 4096
 
-// memoryFile returns a memory file of some pages.
+// memoryFile returns a memory file with the given number of pages.
 func memoryFile(t *testing.T, pages int64) *dest {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
@@ -29,7 +29,7 @@ func memoryFile(t *testing.T, pages int64) *dest {
 	return &dest{fd: fd, size: uint64(pages * page), onDisk: OnDisk(fd)}
 }
 
-// sizes returns a file's size and what of it is allocated, in pages.
+// sizes returns a file's size and how much of it is allocated, in pages.
 func (d *dest) sizes(t *testing.T) (size, allocated int64) {
 	t.Helper()
 	var st unix.Stat_t
@@ -50,7 +50,7 @@ func TestAllocateTakesWhatTheReadFills(t *testing.T) {
 	}
 }
 
-// TestAllocateLeavesContents allocates what has been written, as when a read is begun again.
+// TestAllocateLeavesContents allocates what has been written already, as when a read is repeated.
 func TestAllocateLeavesContents(t *testing.T) {
 	for name, d := range map[string]*dest{"in memory": memoryFile(t, 4), "on disk": fileOnDisk(t, 4)} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestAllocateLeavesContents(t *testing.T) {
 	}
 }
 
-// TestAllocateBringsFilesIntoThePageCache, which is what is charged of a file on a disk.
+// TestAllocateBringsFilesIntoThePageCache: the kernel charges a file on disk by its page cache.
 func TestAllocateBringsFilesIntoThePageCache(t *testing.T) {
 	d := fileOnDisk(t, 16)
 	r := memmap.FileRange{Start: 4 * page, End: 12 * page}
@@ -83,7 +83,7 @@ func TestAllocateBringsFilesIntoThePageCache(t *testing.T) {
 	}
 }
 
-// TestAllocateRefusesHostileRanges, whose sentry says that its file is larger than it is, or that a read is.
+// TestAllocateRefusesHostileRanges: ranges outside of the file, and reads that are too large.
 func TestAllocateRefusesHostileRanges(t *testing.T) {
 	for name, ranges := range map[string][]memmap.FileRange{
 		"empty":                 {{Start: page, End: page}},
@@ -116,7 +116,7 @@ func TestAllocateRefusesHostileRanges(t *testing.T) {
 	}
 }
 
-// TestAllocateNeverGrowsAFile whose size the sentry lies about.
+// TestAllocateNeverGrowsAFile, even if the sentry overstates its size.
 func TestAllocateNeverGrowsAFile(t *testing.T) {
 	d := memoryFile(t, 1)
 	d.size = 8 * page
@@ -129,7 +129,7 @@ func TestAllocateNeverGrowsAFile(t *testing.T) {
 	}
 }
 
-// TestAllocateGoesOnWithoutThePages of what cannot be allocated: the agent's write says what is wrong.
+// TestAllocateGoesOnWithoutThePages if they cannot be allocated: the agent's write says what is wrong.
 func TestAllocateGoesOnWithoutThePages(t *testing.T) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -146,10 +146,10 @@ func TestAllocateGoesOnWithoutThePages(t *testing.T) {
 	}
 }
 
-// fileOnDisk returns a file on the disk, of some pages.
+// fileOnDisk returns a file on disk with the given number of pages.
 func fileOnDisk(t *testing.T, pages int64) *dest {
 	t.Helper()
-	f, err := os.CreateTemp(".", ".allocate") // what is temporary may be in memory
+	f, err := os.CreateTemp(".", ".allocate") // the directory for temporary files may be in memory
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn carries messages and file descriptors. Send may be called concurrently; Receive by one
-// goroutine at a time.
+// Conn carries messages and file descriptors. Send may be called concurrently, Receive by one goroutine at a
+// time.
 type Conn struct {
 	uc *net.UnixConn
 
@@ -40,11 +40,11 @@ func Dial(path string) (*Conn, error) {
 // Unix returns the socket, for its peer's credentials and deadlines.
 func (c *Conn) Unix() *net.UnixConn { return c.uc }
 
-// Close closes the socket; a Receive under way returns.
+// Close closes the socket. A Receive under way returns.
 func (c *Conn) Close() error { return c.uc.Close() }
 
-// Send sends a message, with at most one file descriptor beside it (fd < 0: none), which stays the
-// caller's.
+// Send sends a message, and at most one file descriptor beside it. A negative fd means none. The caller keeps the
+// descriptor.
 func (c *Conn) Send(m *Message, fd int) error {
 	var oob []byte
 	if fd >= 0 {
@@ -57,8 +57,8 @@ func (c *Conn) Send(m *Message, fd int) error {
 	return err
 }
 
-// Receive receives a message and the file that came with it (nil: none), which is the caller's to
-// close. A malformed packet is an error, and so is more than one file; io.EOF at the end.
+// Receive receives a message and the file that came with it, nil if none did. The caller must close the file. A
+// malformed packet is an error, and so are two files. At the end the error is io.EOF.
 func (c *Conn) Receive(m *Message) (*os.File, error) {
 	n, oobn, _, _, err := c.uc.ReadMsgUnix(c.in, c.oob)
 	if err != nil {

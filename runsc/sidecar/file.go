@@ -8,13 +8,13 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
 )
 
-// readFile is an image file that the sentry reads. It implements stateio.AsyncReader; the bytes
-// are put into the memory file by the agent, never by the sidecar.
+// readFile is an image file that the sentry reads. It implements stateio.AsyncReader. The agent, never the
+// sidecar, writes the bytes into the memory file.
 type readFile struct {
 	relayer *relayer
 	number  uint32
 	path    string
-	lasting bool       // its reads wait for an agent for as long as the sandbox lives
+	lasting bool       // its reads wait for an agent as long as the sandbox lives
 	opened  chan error // the agent's first answer; capacity 1
 	done    chan stateio.Completion
 }
@@ -32,8 +32,8 @@ func (f *readFile) MaxReadBytes() uint64 { return MaxRead }
 // MaxRanges implements stateio.AsyncReader.MaxRanges.
 func (f *readFile) MaxRanges() int { return MaxRanges }
 
-// MaxParallel implements stateio.AsyncReader.MaxParallel. Reads that the sentry waits for queue
-// behind those already sent, so it is small.
+// MaxParallel implements stateio.AsyncReader.MaxParallel. It is small, because reads that the sentry waits for
+// queue behind those already sent.
 func (f *readFile) MaxParallel() int { return parallel }
 
 // parallel is how many reads of a file may be under way: enough to keep two cores busy.
@@ -77,7 +77,7 @@ func (f *readFile) add(id int, off int64, df stateio.DestinationFile, frs []memm
 	f.relayer.start(rd)
 }
 
-// complete passes the agent's answer on. It never blocks: done holds all that can be under way.
+// complete passes the agent's answer on. It never blocks: done has room for every read that can be under way.
 func (f *readFile) complete(rd *read, m *Message) {
 	c := stateio.Completion{ID: rd.slot, N: min(m.Size, rd.m.Total())}
 	switch {

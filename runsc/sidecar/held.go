@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold keeps the options file, which is open at fd, locked until this process ends: see Held. It calls
-// flock itself since package flock opens files by their path, and a sidecar has no path to this one.
+// hold locks the options file, which is open as fd, until this process ends. See Held. It calls flock itself:
+// package flock opens files by their path, and a sidecar has no path to this one.
 func hold(fd int) error {
 	own, err := dup(fd)
 	if err != nil {
@@ -24,8 +24,8 @@ func hold(fd int) error {
 	}
 }
 
-// Held reports whether the sidecar of the restore in a request's directory is running, whether or not it
-// is connected to an agent.
+// Held reports whether the sidecar of a restore is running, even if it is not connected to an agent. Dir is the
+// request's directory.
 func Held(dir string) (bool, error) {
 	l := flock.New(filepath.Join(dir, OptionsFile), flock.SetFlag(os.O_RDONLY))
 	free, err := l.TryLock()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHeld: a sidecar is known to run from when it holds its options until its process ends, however.
+// TestHeld: a sidecar counts as running from when it holds its options until its process ends, however it ends.
 func TestHeld(t *testing.T) {
 	if os.Getenv("HOLD") != "" {
 		if err := hold(3); err != nil {

@@ -14,20 +14,20 @@ type Kind uint8
 // Kinds of messages. The sidecar sends Hello, Open, Register, Read and Loaded; the agent answers
 // with Welcome, Opened, Registered and Completed.
 const (
-	KindHello      Kind = 1 + iota // Text: Options as JSON; with the sentry's socket for a checkpoint
+	KindHello      Kind = 1 + iota // Text: Options as JSON; for a checkpoint the sentry's socket comes with it
 	KindWelcome                    // Err: why the agent refuses; empty: it takes the request
 	KindOpen                       // ID: the file's number; Text: its name
 	KindOpened                     // ID; Err
-	KindRegister                   // ID: the destination's number; Size; with the memory file
+	KindRegister                   // ID: the destination's number; Size; the memory file comes with it
 	KindRegistered                 // ID; Err
 	KindRead                       // ID, File, Dest, Off, Ranges
 	KindCompleted                  // ID; Size: bytes read; EOF; Err
-	// The sentry has hung up; Size: reads it did not wait for; Err: why it could not be restored.
+	// The sentry has hung up. Size: reads that it did not wait for; Err: why it could not be restored.
 	KindLoaded
 	kindEnd
 )
 
-// Limits of what one sandbox may ask for at once.
+// Limits for what one sandbox may ask for at once.
 const (
 	MaxFiles    = 8       // image files opened
 	MaxDests    = 1 << 10 // registered memory files
@@ -38,7 +38,7 @@ const (
 	maxPacket   = 1 + 8 + 4 + 4 + 8 + 8 + 1 + 2 + maxText + 2 + MaxRanges*16
 )
 
-// Message is one packet. Which fields count depends on its kind.
+// Message is one packet. Its kind decides which fields count.
 type Message struct {
 	Kind   Kind
 	ID     uint64
@@ -92,10 +92,10 @@ func (m *Message) Append(b []byte) []byte {
 	return b
 }
 
-// errPacket says that a packet is not a message.
+// errPacket means that a packet is not a message.
 var errPacket = errors.New("malformed packet")
 
-// Parse decodes one packet into m and checks every bound; m keeps nothing of b.
+// Parse decodes one packet into m and checks every bound. It keeps no reference to b.
 func (m *Message) Parse(b []byte) error {
 	const fixed = 1 + 8 + 4 + 4 + 8 + 8 + 1 + 2
 	if len(b) < fixed+2 || len(b) > maxPacket {

@@ -99,7 +99,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRunForSomethingElse: runsc must have started the sidecar for what the request is for.
+// TestRunForSomethingElse: runsc must have started the sidecar for the direction of the request.
 func TestRunForSomethingElse(t *testing.T) {
 	for d, a := range map[Direction]Args{
 		Checkpoint: {RootfsWrites: true, Reads: true}, RootfsCheckpoint: {Writes: true, RootfsReads: true},

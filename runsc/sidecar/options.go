@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// OptionsFile is the name of the file that makes runsc start a checkpoint gofer instead of opening
-// image files itself (runsc/sandbox/sandbox.go, checkpointGCSOptsFileName).
+// OptionsFile is the name of the file that makes runsc start a checkpoint gofer instead of opening image files
+// itself (runsc/sandbox/sandbox.go, checkpointGCSOptsFileName).
 const OptionsFile = "gcs_opts.json"
 
 // maxOptions bounds the size of OptionsFile in bytes.
@@ -23,8 +23,8 @@ const optionsFormat = 1
 // Direction says what a request is for.
 type Direction string
 
-// The directions. Workload is a checkpoint that a process of the sandbox begins, at a time of its own.
-// Those with Rootfs in their name are of files alone.
+// The directions. In Workload, a process of the sandbox begins the checkpoint, whenever it wants. Those with
+// Rootfs in their name save or restore files alone.
 const (
 	Checkpoint       Direction = "checkpoint"
 	Restore          Direction = "restore"
@@ -57,11 +57,11 @@ type Options struct {
 	Direction Direction `json:"direction"` // what the request is for
 }
 
-// ErrNotOurs says that an OptionsFile was not written by an agent.
+// ErrNotOurs means that an OptionsFile was not written by an agent.
 var ErrNotOurs = errors.New(OptionsFile + " was not written by a Diapause agent: " +
 	"this runsc saves and restores through Diapause only (use an image path without " + OptionsFile + ")")
 
-// Write puts the options into dir, readable by root alone.
+// Write writes the options to dir, readable by root only.
 func (o Options) Write(dir string) error {
 	o.Diapause = optionsFormat
 	b, err := json.Marshal(o)
@@ -74,7 +74,7 @@ func (o Options) Write(dir string) error {
 	return nil
 }
 
-// ReadOptions reads and checks options; ErrNotOurs when they are not an agent's.
+// ReadOptions reads and checks options. If no agent wrote them, the error is ErrNotOurs.
 func ReadOptions(r io.Reader) (Options, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxOptions+1))
 	if err != nil {

@@ -23,13 +23,13 @@ const (
 	// give or take a quarter.
 	retryFirst = 5 * time.Millisecond
 	retryMost  = time.Second
-	// stateTime bounds how long the sentry waits without an agent for anything but its pages.
-	// The sandbox does not run yet, and whoever started it wants an answer.
+	// stateTime bounds how long the sentry waits without an agent for anything except its pages. The sandbox does
+	// not run yet, and whatever started it wants an answer.
 	stateTime = 30 * time.Second
 )
 
-// relay serves the sentry on sock until the sentry closes it. All that the sentry asks for is
-// passed on to the agent, and repeated to the next one when an agent goes away.
+// relay serves the sentry on sock until the sentry closes it. It passes everything that the sentry asks for on to
+// the agent. When an agent goes away, relay repeats to the next one what is still unanswered.
 func relay(opts Options, sock int, log *slog.Logger) error {
 	c, err := first(opts)
 	if err != nil {
@@ -48,14 +48,14 @@ func relay(opts Options, sock int, log *slog.Logger) error {
 	}
 	s := urpc.NewServer()
 	s.Register(fs)
-	s.Handle(us) // until the sentry is done, or dead: the error is that it hung up
+	s.Handle(us) // until the sentry is done, or dead: either way it hangs up, which is the error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sendLocked(r.ending(), -1)
 	return nil
 }
 
-// ending is what the agent is told when the sentry has hung up.
+// ending returns the message for the agent after the sentry has hung up.
 func (r *relayer) ending() *Message {
 	m := &Message{Kind: KindLoaded, Size: uint64(len(r.reads))}
 	if r.failed != nil {
@@ -64,7 +64,7 @@ func (r *relayer) ending() *Message {
 	return m
 }
 
-// first connects to the agent that ordered the restore, or to the next one if that has just gone.
+// first connects to the agent that ordered the restore, or to the next one if that one has just gone.
 func first(opts Options) (*Conn, error) {
 	deadline := time.Now().Add(answerTime)
 	for pauses := retries(); ; time.Sleep(pauses.NextBackOff()) {
@@ -96,7 +96,7 @@ func greet(opts Options) (*Conn, error) {
 	return c, nil
 }
 
-// relayer is the sidecar's state: everything an agent must be told again after it was away.
+// relayer is the sidecar's state: everything that a new agent must be told.
 // It implements stateipc.AsyncFileServerImpl.
 type relayer struct {
 	opts Options
@@ -109,7 +109,7 @@ type relayer struct {
 	dests  map[uint32]*dest     // by number
 	reads  map[uint64]*read     // outstanding, by id
 	lastID uint64
-	failed error // why the sandbox cannot be restored, nil if nothing is known
+	failed error // why the sandbox cannot be restored; nil if no reason is known
 }
 
 // dest is a memory file of the sentry.
@@ -117,7 +117,7 @@ type dest struct {
 	fd     int // our own
 	size   uint64
 	onDisk bool
-	warn   sync.Once  // that its memory is not allocated
+	warn   sync.Once  // for the warning that its memory could not be allocated
 	done   chan error // the agent's first answer; capacity 1
 }
 
@@ -177,7 +177,7 @@ func wait(answer <-chan error) error {
 	}
 }
 
-// register makes a memory file known to the agent.
+// register announces a memory file to the agent.
 func (r *relayer) register(fd int, size uint64) (uint32, error) {
 	own, err := dup(fd)
 	if err != nil {
@@ -201,7 +201,7 @@ func (d *dest) register(n uint32) *Message {
 	return &Message{Kind: KindRegister, ID: uint64(n), Size: d.size}
 }
 
-// allocate allocates what a read is to fill. A failure is what the restore fails for.
+// allocate allocates the memory that a read will fill. An error is noted as the reason why the restore fails.
 func (r *relayer) allocate(rd *read, mapped stateio.LocalClientRanges) error {
 	r.mu.Lock()
 	d := r.dests[rd.m.Dest]
@@ -215,7 +215,7 @@ func (r *relayer) allocate(rd *read, mapped stateio.LocalClientRanges) error {
 	return err
 }
 
-// start sends a read to the agent and keeps it until it is answered.
+// start sends a read to the agent, and keeps it until the agent answers.
 func (r *relayer) start(rd *read) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,11 +225,11 @@ func (r *relayer) start(rd *read) {
 	r.sendLocked(&rd.m, -1)
 }
 
-// sendLocked sends m to the agent if there is one. An error needs no answer: what matters is kept
-// in files, dests and reads, and repeated to the next agent.
+// sendLocked sends m to the agent if there is one. Callers need not handle an error: files, dests and reads keep
+// what matters, and resume repeats it to the next agent.
 //
-// The lock is held so that a read is sent to an agent once at most: an agent that carried one out
-// twice could overwrite what the application has written since the first time.
+// The caller holds the lock, so that a read is sent to an agent at most once. An agent that carried a read out
+// twice could overwrite what the application has written in between.
 func (r *relayer) sendLocked(m *Message, fd int) {
 	if r.conn == nil {
 		return
@@ -240,7 +240,7 @@ func (r *relayer) sendLocked(m *Message, fd int) {
 	}
 }
 
-// receive takes the agents' answers, connection after connection, for ever.
+// receive receives the agents' answers, on one connection after the other. It never returns.
 func (r *relayer) receive(c *Conn) {
 	var m Message
 	for {
@@ -279,7 +279,7 @@ func (r *relayer) answered(m *Message) {
 	}
 }
 
-// answer delivers the first answer; later ones (after a reconnection) are of no interest.
+// answer delivers the first answer. Later ones, after a reconnection, are dropped.
 func answer(ch chan error, err error) {
 	select {
 	case ch <- err:
@@ -287,8 +287,8 @@ func answer(ch chan error, err error) {
 	}
 }
 
-// reconnect returns a connection to the next agent, which has been told everything. Meanwhile it
-// gives up reads that may not wait.
+// reconnect returns a connection to the next agent, which has been told everything. While it tries, it fails the
+// reads that may not wait any longer.
 func (r *relayer) reconnect() *Conn {
 	for pauses := retries(); ; time.Sleep(pauses.NextBackOff()) {
 		c, err := greet(r.opts)
@@ -303,8 +303,8 @@ func (r *relayer) reconnect() *Conn {
 	}
 }
 
-// resume tells a new agent what the old one knew. It holds the lock throughout so that no message
-// of a new read overtakes what the read refers to.
+// resume tells a new agent what the old one knew. It holds the lock throughout, so that no new read is sent
+// before the file and the destination that the read refers to.
 func (r *relayer) resume(c *Conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -328,7 +328,7 @@ func (r *relayer) resume(c *Conn) error {
 	return nil
 }
 
-// giveUp fails reads of files that may not wait for ever once the agent has been away too long.
+// giveUp fails the reads of files that must not wait for ever, once the agent has been away for stateTime.
 func (r *relayer) giveUp() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

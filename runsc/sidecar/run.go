@@ -14,20 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Args are what runsc passes on the sidecar's command line, among many flags of its own.
+// Args are the arguments of the sidecar that matter. runsc passes many flags of its own beside them.
 type Args struct {
 	SockFD     int // the socket to the sentry
 	OptionsFD  int // OptionsFile, open
 	DebugLogFD int // where to log; -1: nowhere
 
-	// What runsc wants the sentry to be allowed, for the image of a sandbox and for that of root file
-	// systems.
+	// What runsc wants the sentry to be allowed: for a sandbox's image, and for an image of root file systems.
 	Writes, Reads             bool
 	RootfsWrites, RootfsReads bool
 }
 
 // ParseArgs finds the sidecar's arguments in argv (runsc/sandbox/sandbox.go,
-// maybeStartCheckpointGoferAndGetSocket) and passes over all others.
+// maybeStartCheckpointGoferAndGetSocket) and ignores all others.
 func ParseArgs(argv []string) (Args, error) {
 	a := Args{SockFD: -1, OptionsFD: -1, DebugLogFD: -1}
 	fds := map[string]*int{"sock-fd": &a.SockFD, "gcs-opts-fd": &a.OptionsFD, "debug-log-fd": &a.DebugLogFD}
@@ -50,7 +49,7 @@ func ParseArgs(argv []string) (Args, error) {
 	return a, nil
 }
 
-// permission returns what an argument of that name allows, or nil.
+// permission returns the permission that an argument with that name grants, or nil.
 func (a *Args) permission(name string) *bool {
 	switch name {
 	case "allow-checkpoint-writes":
@@ -65,7 +64,7 @@ func (a *Args) permission(name string) *bool {
 	return nil
 }
 
-// Log returns the logger that goes where runsc wants the sidecar's log.
+// Log returns a logger that writes where runsc wants the sidecar's log.
 func (a Args) Log() *slog.Logger {
 	var w io.Writer = io.Discard
 	if a.DebugLogFD >= 0 {
@@ -74,7 +73,7 @@ func (a Args) Log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
-// Run is the sidecar: it returns when its part is done.
+// Run runs the sidecar until its work is done.
 func Run(a Args, log *slog.Logger) error {
 	f := os.NewFile(uintptr(a.OptionsFD), OptionsFile)
 	opts, err := ReadOptions(f)
@@ -110,8 +109,8 @@ func handOver(opts Options, sock int) error {
 	return hello(c, opts, sock)
 }
 
-// handOverLater waits until the sentry says something, which may be as late as the sandbox lives, and
-// then gives its socket to the agent, unread. An agent that is away is waited for: the sandbox is not
+// handOverLater waits until the sentry sends something, possibly for the sandbox's whole life. It then gives the
+// socket to the agent with nothing read from it. While no agent is reachable it retries: the sandbox is not
 // paused yet.
 func handOverLater(opts Options, sock int) error {
 	forever := time.Duration(-1)
@@ -129,11 +128,10 @@ func handOverLater(opts Options, sock int) error {
 	}
 }
 
-// handOverPause is how long an agent that is away is left alone.
+// handOverPause is the pause between two attempts to reach the agent.
 const handOverPause = 50 * time.Millisecond
 
-// poll waits until there is something to read from a socket, or its other end is gone. A negative
-// limit is none.
+// poll waits until a socket has something to read, or its other end is gone. A negative limit means no limit.
 func poll(sock int, limit time.Duration) (events int16, err error) {
 	fds := []unix.PollFd{{Fd: int32(sock), Events: unix.POLLIN}}
 	milliseconds := -1
@@ -179,7 +177,7 @@ func hello(c *Conn, opts Options, sock int) error {
 	return c.Unix().SetReadDeadline(time.Time{})
 }
 
-// RefusedError says that the agent does not take the request.
+// RefusedError means that the agent refuses the request.
 type RefusedError struct{ Request, Reason string }
 
 func (e *RefusedError) Error() string {
@@ -194,7 +192,7 @@ func ParseHello(m *Message) (Options, error) {
 	return parseOptions([]byte(m.Text))
 }
 
-// dup duplicates a file descriptor, closed on exec.
+// dup duplicates a file descriptor. The duplicate is closed on exec.
 func dup(fd int) (int, error) {
 	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

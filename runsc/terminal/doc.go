@@ -1,6 +1,6 @@
-// Package terminal reads how terminals of the node are set and sets others likewise, and has the file by
-// which the shim that saves a sandbox tells the agent of those that the sandbox has.
+// Package terminal reads the settings of the node's terminals, and applies them to others. It also writes and
+// reads the file in which a shim that saves a sandbox tells the agent about the sandbox's terminals.
 //
-// What a terminal does with each byte, and its size, is kept by the kernel of the node and not by the
-// sandbox. A snapshot holds it beside the image.
+// The node's kernel, not the sandbox, keeps a terminal's size and what the terminal does with each byte. So a
+// snapshot holds them beside the image.
 package terminal

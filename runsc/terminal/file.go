@@ -14,14 +14,14 @@ import (
 const (
 	// file is the name of the file in an image path.
 	file = "terminals.json"
-	// maxFile bounds its size in bytes: 64 containers of 253 bytes each, and their settings.
+	// maxFile bounds its size in bytes: 64 containers with names of 253 bytes each, and their settings.
 	maxFile = 64 << 10
 )
 
-// Settings are how the terminals of a sandbox are set, by the names of their containers.
+// Settings are the settings of a sandbox's terminals, by container name.
 type Settings map[string]*snapshot.Terminal
 
-// Write puts the settings into dir, readable by root alone.
+// Write writes the settings to dir, readable by root only.
 func (s Settings) Write(dir string) error {
 	b, err := json.Marshal(s)
 	if err == nil {
@@ -33,7 +33,7 @@ func (s Settings) Write(dir string) error {
 	return nil
 }
 
-// Load returns the settings in dir. A directory that has none holds no terminal.
+// Load returns the settings in dir, or nil if it has none.
 func Load(dir string) (Settings, error) {
 	f, err := os.Open(filepath.Join(dir, file))
 	if errors.Is(err, os.ErrNotExist) {

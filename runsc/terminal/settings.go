@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read returns how the terminal of that name is set. It does not become anyone's controlling terminal.
+// Read returns the settings of the terminal with that name. Opening it does not make it anyone's controlling
+// terminal.
 func Read(name string) (*snapshot.Terminal, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -29,7 +30,7 @@ func Read(name string) (*snapshot.Terminal, error) {
 	}, nil
 }
 
-// Set sets a terminal. What the kernel does not know of the settings it leaves out.
+// Set applies settings to a terminal. The kernel ignores those that it does not know.
 func Set(f *os.File, s *snapshot.Terminal) error {
 	t := unix.Termios{Iflag: s.Input, Oflag: s.Output, Cflag: s.Control, Lflag: s.Local}
 	copy(t.Cc[:], s.Characters)

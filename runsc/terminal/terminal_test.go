@@ -23,7 +23,7 @@ func open(t *testing.T) *os.File {
 	return replica
 }
 
-// TestSettings: a terminal that is set as another was is like it, raw mode, keys and size.
+// TestSettings: a terminal with another's settings is like it in raw mode, keys and size.
 func TestSettings(t *testing.T) {
 	one, other := open(t), open(t)
 	fresh, err := Read(other.Name())
@@ -57,7 +57,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestHostile: settings of a snapshot may hold anything, and a file too.
+// TestHostile: the settings in a snapshot may be anything, and so may a file.
 func TestHostile(t *testing.T) {
 	f := open(t)
 	if err := Set(f, &snapshot.Terminal{
