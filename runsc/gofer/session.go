@@ -37,7 +37,7 @@ type End int
 const (
 	Lost   End = iota // the connection broke: the sidecar has come back, or may come back, to this agent or the next
 	Loaded            // the sandbox has everything
-	Gone              // the sandbox hung up before it had everything, or its sidecar has exited, which ends the sandbox too
+	Gone              // the sandbox hung up before it had everything, or its sidecar has exited
 )
 
 // maxMemoryFile bounds the size of a memory file, in bytes.

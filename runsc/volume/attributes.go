@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributeRecord begins the PAX record of an extended attribute, as libarchive has them: the name is
-// escaped, the value in base64.
+// attributeRecord begins the PAX record of an extended attribute, in libarchive's format: the name is escaped, the
+// value in base64.
 const attributeRecord = "LIBARCHIVE.xattr."
 
 // ours begins the names of the extended attributes that a sandbox can give a file.
@@ -50,7 +50,7 @@ func attributes(fd int, h *tar.Header) error {
 	return nil
 }
 
-// listAttributes returns the names of a file's extended attributes, a zero after each.
+// listAttributes returns the names of a file's extended attributes, each followed by a zero byte.
 func listAttributes(fd int) ([]byte, error) {
 	n, err := unix.Flistxattr(fd, nil)
 	if errors.Is(err, unix.ENOTSUP) || n == 0 && err == nil {
@@ -66,7 +66,7 @@ func listAttributes(fd int) ([]byte, error) {
 	return names[:n], nil
 }
 
-// setAttributes gives a file the extended attributes that its header has.
+// setAttributes sets the extended attributes from a file's header.
 func setAttributes(fd int, h *tar.Header) error {
 	for key, coded := range h.PAXRecords {
 		escaped, ok := strings.CutPrefix(key, attributeRecord)
@@ -75,7 +75,7 @@ func setAttributes(fd int, h *tar.Header) error {
 		}
 		name, err := url.QueryUnescape(escaped)
 		if err != nil || !strings.HasPrefix(name, ours) {
-			return fmt.Errorf("extended attribute %.80q is not taken", escaped)
+			return fmt.Errorf("extended attribute %.80q is not allowed", escaped)
 		}
 		value, err := base64.StdEncoding.DecodeString(coded)
 		if err != nil {

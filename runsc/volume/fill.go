@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fill puts the tree of a stream into the directory of a volume, which must be empty (ErrOccupied), or have
-// been filled before. After an error it is empty again, as far as that can be done; the error says if it is not.
+// Fill puts the tree of a stream into the directory of a volume. The directory must be empty (ErrOccupied), or have
+// been filled before. After an error it is empty again; if it could not be emptied, the error says so.
 func Fill(ctx context.Context, dir string, r io.Reader) error {
 	d, err := open(dir)
 	if err != nil {
@@ -29,15 +29,15 @@ func Fill(ctx context.Context, dir string, r io.Reader) error {
 	}
 	if err := fill(ctx, d, r); err != nil {
 		if left := m.empty(d); left != nil {
-			return fmt.Errorf("%w; what was written of it is still there: %w", err, left)
+			return fmt.Errorf("%w; the volume could not be emptied again: %w", err, left)
 		}
 		return err
 	}
 	return nil
 }
 
-// prepare marks an empty directory. One that was filled before is emptied: the pod begins again where it did
-// then, and what it has written since is of a life that has ended.
+// prepare marks an empty directory. It first empties one that was filled before: the pod starts from the snapshot
+// again, and what it has written since then belongs to a life that has ended.
 func prepare(d *os.File) (mark, error) {
 	m, again, err := marked(int(d.Fd()))
 	if err == nil && again {
@@ -84,10 +84,10 @@ func fill(ctx context.Context, d *os.File, r io.Reader) error {
 	}
 }
 
-// trailer is how many zeros end an archive, in bytes. Package tar takes one without them as well.
+// trailer is the number of zero bytes that end an archive. Package tar also accepts an archive without them.
 const trailer = 1024
 
-// ending is a reader that counts the zeros at the end of what has been read.
+// ending is a reader that counts the trailing zero bytes of what has been read.
 type ending struct {
 	r     io.Reader
 	zeros int
@@ -103,8 +103,8 @@ func (e *ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// filler puts one stream in place. The directories that the stream is in are open: whatever it does
-// next, it does to one name in the innermost of them, or goes back to one outside of that.
+// filler puts one stream in place. It keeps open the directories that the stream is in, from the volume's own to the
+// innermost. Its next step concerns one name in the innermost directory, or leaves that directory.
 type filler struct {
 	ctx     context.Context
 	tr      *tar.Reader
@@ -114,7 +114,7 @@ type filler struct {
 	buf     []byte
 }
 
-// directory is one that is being filled. It gets what its header says of it once it is full.
+// directory is a directory that is being filled. It gets the metadata of its header once it is full.
 type directory struct {
 	fd   int
 	name string // with a slash at its end; empty: the volume's own
@@ -147,7 +147,7 @@ func (f *filler) entry(h *tar.Header) error {
 	return f.put(parent, base, h)
 }
 
-// split checks the name of an entry, and returns the directory it is in and its name there.
+// split checks the name of an entry, and returns its directory and its name in there.
 func split(h *tar.Header) (dir, base string, err error) {
 	name := h.Name
 	if h.Typeflag == tar.TypeDir {
@@ -164,12 +164,12 @@ func split(h *tar.Header) (dir, base string, err error) {
 func checkName(name string) error {
 	if name == "." || len(name) > maxName || !filepath.IsLocal(name) || path.Clean(name) != name ||
 		strings.Contains(name, "\x00") {
-		return errors.New("no name in a volume")
+		return errors.New("not a valid name in a volume")
 	}
 	return nil
 }
 
-// leave ends directories until dir is the innermost one.
+// leave finishes directories until dir is the innermost one.
 func (f *filler) leave(dir string) error {
 	for len(f.in) > 0 && f.in[len(f.in)-1].name != dir {
 		if err := f.pop(); err != nil {
@@ -182,7 +182,7 @@ func (f *filler) leave(dir string) error {
 	return nil
 }
 
-// pop ends the innermost directory.
+// pop finishes the innermost directory.
 func (f *filler) pop() error {
 	last := len(f.in) - 1
 	d := f.in[last]
@@ -191,14 +191,14 @@ func (f *filler) pop() error {
 	if err := dress(d.fd, d.h); err != nil {
 		return fmt.Errorf("directory %.80q: %w", d.name, err)
 	}
-	// By its descriptor: it has no name of its own where it is the volume's.
+	// By its descriptor: the volume's own directory has no name here.
 	if err := unix.UtimesNanoAt(d.fd, ".", times(d.h), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Errorf("times of directory %.80q: %w", d.name, err)
 	}
 	return nil
 }
 
-// enter makes a directory and goes into it.
+// enter makes a directory and enters it.
 func (f *filler) enter(parent int, base string, h *tar.Header) error {
 	if len(f.in) > maxDepth {
 		return fmt.Errorf("%w: directories lie more than %d deep", ErrLimit, maxDepth)
@@ -214,7 +214,7 @@ func (f *filler) enter(parent int, base string, h *tar.Header) error {
 	return nil
 }
 
-// put puts what is no directory into the open directory parent.
+// put puts anything except a directory into the open directory parent.
 func (f *filler) put(parent int, base string, h *tar.Header) error {
 	switch h.Typeflag {
 	case tar.TypeReg:
@@ -233,12 +233,12 @@ func (f *filler) put(parent int, base string, h *tar.Header) error {
 			return err
 		}
 	default:
-		return fmt.Errorf("entries of type %q are not taken", h.Typeflag)
+		return fmt.Errorf("entries of type %q are not supported", h.Typeflag)
 	}
 	if err := unix.Fchownat(parent, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	if h.Typeflag == tar.TypeFifo { // a link has no mode of its own
+	if h.Typeflag == tar.TypeFifo { // a symbolic link has no mode of its own
 		if err := unix.Fchmodat(parent, base, uint32(h.Mode&0o7777), 0); err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func (f *filler) put(parent int, base string, h *tar.Header) error {
 	return unix.UtimesNanoAt(parent, base, times(h), unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// file makes a file. Times come last: everything else changes them.
+// file makes a file. It sets times last, because everything else changes them.
 func (f *filler) file(parent int, base string, h *tar.Header) error {
 	data, size, err := place(h)
 	if err != nil {
@@ -274,12 +274,12 @@ func (f *filler) file(parent int, base string, h *tar.Header) error {
 	return unix.UtimesNanoAt(parent, base, times(h), unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// place returns where in a file of what size its data lies. Holes that package tar knows of are not taken:
-// it would make zeros of them, without a bound.
+// place returns where in the file its data lies, and the file's size. It refuses package tar's own records of holes:
+// tar would turn such holes into zeros, without a bound.
 func place(h *tar.Header) (data extents, size int64, err error) {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
-			return nil, 0, fmt.Errorf("records like %.80q are not taken", key)
+			return nil, 0, fmt.Errorf("records like %.80q are not supported", key)
 		}
 	}
 	holes, ok := h.PAXRecords[holesRecord]
@@ -290,7 +290,7 @@ func place(h *tar.Header) (data extents, size int64, err error) {
 		return nil, 0, err
 	}
 	if n := data.bytes(); n != h.Size {
-		return nil, 0, fmt.Errorf("it has %d bytes of data where %d are told of", h.Size, n)
+		return nil, 0, fmt.Errorf("it has %d bytes of data, and its record of holes says %d", h.Size, n)
 	}
 	return data, size, nil
 }
@@ -313,7 +313,7 @@ func (f *filler) copy(to *os.File, e extent) error {
 	return nil
 }
 
-// link gives something that was put in place another name.
+// link gives an entry that is in place already another name.
 func (f *filler) link(parent int, base, target string) error {
 	if err := checkName(target); err != nil {
 		return fmt.Errorf("a link to %.80q: %w", target, err)
@@ -332,7 +332,7 @@ func (f *filler) link(parent int, base, target string) error {
 	return nil
 }
 
-// end ends all directories. After the archive comes nothing.
+// end finishes all directories. Nothing may follow the archive.
 func (f *filler) end(r *ending) error {
 	if len(f.in) == 0 || r.zeros < trailer {
 		return io.ErrUnexpectedEOF
@@ -348,7 +348,7 @@ func (f *filler) end(r *ending) error {
 	return nil
 }
 
-// close closes what is open after an error.
+// close closes what is still open after an error.
 func (f *filler) close() {
 	for _, d := range f.in {
 		unix.Close(d.fd)
@@ -360,7 +360,7 @@ func dress(fd int, h *tar.Header) error {
 	if err := setAttributes(fd, h); err != nil {
 		return err
 	}
-	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil { // takes setuid away
+	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil { // clears setuid
 		return err
 	}
 	return unix.Fchmod(fd, uint32(h.Mode&0o7777))

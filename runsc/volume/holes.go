@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holesRecord is the PAX record of a file with holes: its size, and where the data lies that the
-// stream has of it, one piece after the other: "size offset+length offset+length ...".
+// holesRecord is the PAX record of a file with holes. It holds the file's size, and the pieces of data that the
+// stream has, in order: "size offset+length offset+length ...".
 const holesRecord = "DIAPAUSE.data"
 
 // extent is a piece of a file, in bytes.
 type extent struct{ off, n int64 }
 
-// extents are pieces of a file in order, none of which touches another.
+// extents are pieces of a file, in order. No two of them touch.
 type extents []extent
 
 func (x extents) bytes() (n int64) {
@@ -26,10 +26,10 @@ func (x extents) bytes() (n int64) {
 	return n
 }
 
-// solid reports whether the pieces are all of a file of that size.
+// solid reports whether the pieces cover a whole file of that size.
 func (x extents) solid(size int64) bool { return x.bytes() == size }
 
-// dataOf finds the data of a file.
+// dataOf finds the pieces of a file that have data.
 func dataOf(fd int, st *unix.Stat_t) (x extents, err error) {
 	if st.Size == 0 {
 		return nil, nil
@@ -50,7 +50,7 @@ func dataOf(fd int, st *unix.Stat_t) (x extents, err error) {
 			return nil, fmt.Errorf("find holes: %w", err)
 		}
 		if end = min(end, st.Size); len(x) == maxExtents-1 {
-			end = st.Size // the holes in there are taken for data
+			end = st.Size // the last piece takes the rest, holes included
 		}
 		if end <= start {
 			return nil, errors.New("it changed while its data was looked for")
@@ -68,7 +68,7 @@ func (x extents) encode(size int64) string {
 	return string(b)
 }
 
-// parseExtents is the inverse of encode. What it returns lies in a file of that size, in order.
+// parseExtents is the inverse of encode. The pieces that it returns are in order, and lie in a file of that size.
 func parseExtents(s string) (x extents, size int64, err error) {
 	first, rest, _ := strings.Cut(s, " ")
 	if size, err = number(first); err != nil {
@@ -87,7 +87,7 @@ func parseExtents(s string) (x extents, size int64, err error) {
 			return nil, 0, err
 		}
 		if e.off < end || e.n == 0 || e.off > size || e.n > size-e.off || len(x) == maxExtents {
-			return nil, 0, fmt.Errorf("piece %d, of %d bytes at %d of %d, cannot be", len(x), e.n, e.off, size)
+			return nil, 0, fmt.Errorf("piece %d, %d bytes at offset %d of %d, is out of place", len(x), e.n, e.off, size)
 		}
 		x, end = append(x, e), e.off+e.n
 	}

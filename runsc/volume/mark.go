@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markName is the extended attribute that is the mark of a volume. None but root of the node sees it.
+// markName is the extended attribute that marks a volume. Only the node's root sees it.
 const markName = "trusted.diapause.volume"
 
-// mark is what is known of a volume that is filled.
+// mark is what is recorded about a volume that is filled.
 type mark struct {
 	Whole    bool // it has been filled, and the pod's processes may have written to it since
 	Mode     uint32
 	UID, GID int
 }
 
-// ErrOccupied: a volume that is to be filled is not empty.
+// ErrOccupied is the kind of error for a volume that is not empty, and so cannot be filled.
 var ErrOccupied = errors.New("not empty")
 
-// put marks the directory open as fd. Where there are no such attributes, there is no mark.
+// put marks the directory open as fd. On a file system without such attributes it leaves no mark.
 func (m mark) put(fd int) error {
 	b, err := json.Marshal(m)
 	if err == nil {
@@ -36,7 +36,7 @@ func (m mark) put(fd int) error {
 	return nil
 }
 
-// marked returns the mark of the directory open as fd, if it bears one.
+// marked returns the mark of the directory open as fd, if it has one.
 func marked(fd int) (m mark, ok bool, err error) {
 	b := make([]byte, 1024)
 	n, err := unix.Fgetxattr(fd, markName, b)
@@ -61,8 +61,8 @@ func open(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// Settle notes, of volumes that have been filled, that the pod's processes may write to them from now
-// on: they are not emptied for being half filled.
+// Settle records that the pod's processes may write to its filled volumes from now on. Clean then no longer takes
+// these for half filled, and leaves them alone.
 func Settle(pod string, names []string) error {
 	return each(pod, names, settle)
 }
@@ -76,8 +76,8 @@ func settle(d *os.File) error {
 	return m.put(int(d.Fd()))
 }
 
-// Empty takes everything out of volumes that were filled, and has their directories as they were
-// before.
+// Empty removes everything from volumes that were filled, and gives their directories back the metadata that they
+// had.
 func Empty(pod string, names []string) error {
 	return each(pod, names, empty)
 }
@@ -90,11 +90,10 @@ func empty(d *os.File) error {
 	return m.empty(d)
 }
 
-// Clean empties those volumes of a pod whose filling was cut short, and that no process of the pod can
-// have written to.
+// Clean empties those volumes of a pod whose filling was cut short. No process of the pod can have written to them.
 func Clean(pod string) error {
 	if !validUID.MatchString(pod) {
-		return nil // none that a kubelet has given
+		return nil // no kubelet gives such a UID
 	}
 	entries, err := os.ReadDir(dirOf(pod))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +104,7 @@ func Clean(pod string) error {
 	}
 	for _, e := range entries {
 		if err := clean(filepath.Join(dirOf(pod), e.Name())); err != nil {
-			return fmt.Errorf("volume %s of pod %s, half filled: %w", e.Name(), pod, err)
+			return fmt.Errorf("empty the half-filled volume %s of pod %s: %w", e.Name(), pod, err)
 		}
 	}
 	return nil
@@ -114,7 +113,7 @@ func Clean(pod string) error {
 func clean(dir string) error {
 	d, err := open(dir)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return nil // no volume
+		return nil // not a volume
 	}
 	if err != nil {
 		return err
@@ -127,10 +126,10 @@ func clean(dir string) error {
 	return m.empty(d)
 }
 
-// empty takes everything out of a directory and gives it the metadata and the lack of a mark that it had.
+// empty removes everything from a directory, gives it back its metadata, and removes the mark.
 func (m mark) empty(d *os.File) error {
 	fd := int(d.Fd())
-	if m.Whole { // what is not taken out now will be later
+	if m.Whole { // if this fails halfway, Clean will finish it
 		m.Whole = false
 		if err := m.put(fd); err != nil {
 			return err
@@ -168,7 +167,7 @@ func removeAll(d *os.File) error {
 	return nil
 }
 
-// each calls f with the open directories of volumes that are there.
+// each calls f with the open directory of each volume that exists.
 func each(pod string, names []string, f func(*os.File) error) error {
 	var errs []error
 	for _, name := range names {

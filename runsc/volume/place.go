@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kubelet is the kubelet's directory, the one where gVisor's shim too looks for volumes.
+// Kubelet is the kubelet's directory. GVisor's shim looks for volumes in the same place.
 const Kubelet = "/var/lib/kubelet"
 
-// The directories of the kubelet in that of a pod (pkg/kubelet/config, pkg/volume/emptydir).
+// The kubelet's directories inside a pod's directory (pkg/kubelet/config, pkg/volume/emptydir).
 const (
 	volumesDir  = "volumes/kubernetes.io~empty-dir"
 	subpathsDir = "volume-subpaths"
@@ -24,11 +24,11 @@ var (
 	validUID  = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9]{0,127}$`)
 )
 
-// Dir returns the directory of a pod's emptyDir volume of that name, whether it is there or not. It is
-// an error if either is none that Kubernetes gives.
+// Dir returns the directory of a pod's emptyDir volume, which need not exist. If the pod's UID or the name is not
+// valid in Kubernetes, it returns an error.
 func Dir(pod, name string) (string, error) {
 	if !validUID.MatchString(pod) || !validName.MatchString(name) {
-		return "", fmt.Errorf("volume %.80q of pod %.80q: no such names are given", name, pod)
+		return "", fmt.Errorf("volume %.80q of pod %.80q: Kubernetes gives no such names", name, pod)
 	}
 	return filepath.Join(dirOf(pod), name), nil
 }
@@ -36,8 +36,8 @@ func Dir(pod, name string) (string, error) {
 // dirOf returns the directory of all emptyDir volumes of a pod.
 func dirOf(pod string) string { return filepath.Join(Kubelet, "pods", pod, volumesDir) }
 
-// Mounted returns the name of the pod's volume that a container mounts by a path of the node, and
-// whether it mounts the whole of it. Of what is mounted in part it is not known whether it is an emptyDir.
+// Mounted returns the name of the pod's volume that lies at a path of the node, and whether the path is the whole
+// volume. If the path is only a part of a volume, that volume need not be an emptyDir.
 func Mounted(pod, path string) (name string, whole, ok bool) {
 	of := filepath.Join(Kubelet, "pods", pod) + "/"
 	in, ok := strings.CutPrefix(filepath.Clean(path), of)
@@ -52,15 +52,15 @@ func Mounted(pod, path string) (name string, whole, ok bool) {
 	return name, whole, ok && validName.MatchString(name)
 }
 
-// Elsewhere reports whether a path of the node is, by its looks, that of a pod's volume in the directory of a kubelet
-// that is not at its usual place.
+// Elsewhere reports whether a path of the node looks like a pod's volume in the directory of a kubelet that is not at
+// its usual place.
 func Elsewhere(pod, path string) bool {
 	_, _, here := Mounted(pod, path)
 	in := filepath.Join("/pods", pod) + "/"
 	return !here && (strings.Contains(path, in+volumesDir+"/") || strings.Contains(path, in+subpathsDir+"/"))
 }
 
-// The names of the parts of a snapshot that hold a volume each.
+// Parts of a snapshot that hold a volume have names with this prefix and suffix.
 const (
 	partPrefix = "volume-"
 	partSuffix = ".tar"
@@ -69,8 +69,8 @@ const (
 // Part returns the name of the part of a snapshot that holds a volume.
 func Part(name string) string { return partPrefix + name + partSuffix }
 
-// OfPart returns the name of the volume that a part of a snapshot holds; ok is false if it holds none.
-// A part that is called so although no volume can be is an error.
+// OfPart returns the name of the volume that a part of a snapshot holds. If the part holds no volume, ok is false. If
+// the part has a volume's prefix but no valid name of a volume, that is an error.
 func OfPart(part string) (name string, ok bool, err error) {
 	name, ok = strings.CutPrefix(part, partPrefix)
 	if !ok {
@@ -78,13 +78,13 @@ func OfPart(part string) (name string, ok bool, err error) {
 	}
 	name, ok = strings.CutSuffix(name, partSuffix)
 	if !ok || !validName.MatchString(name) {
-		return "", false, fmt.Errorf("part %.80q of the snapshot is of no volume that there can be", part)
+		return "", false, fmt.Errorf("part %.80q of the snapshot does not name a valid volume", part)
 	}
 	return name, true, nil
 }
 
-// Open opens the directory of a volume to be saved. Root is a path of the root of the node's file system: what the
-// node has by symbolic links on the way there is looked for below it.
+// Open opens the directory of a volume to be saved. Root is a path to the root of the node's file system: symbolic
+// links on the way to dir are resolved below it.
 func Open(root, dir string) (*os.File, error) {
 	at, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

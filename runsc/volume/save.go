@@ -13,22 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sink takes a stream.
+// Sink receives a stream.
 type Sink interface {
 	io.Writer
-	// Cut says that what comes next is best stored apart from what came before it: it may well be
-	// in another stream.
+	// Cut marks a place where the stream is best cut for storage. What comes next may well be in another stream too.
 	Cut()
 }
 
 // copySize is how many bytes of a file are copied at a time.
 const copySize = 256 << 10
 
-// apart is how large a file must be to be stored apart from what is beside it, in bytes.
+// apart is the size, in bytes, from which a file is stored apart from its neighbours.
 const apart = 32 << 10
 
-// Save writes the tree of a volume to a stream of at most limit bytes.
-// Nothing may change in it meanwhile, but whatever does, nothing else is read.
+// Save writes the tree of a volume to a stream of at most limit bytes. Nothing should change in the tree meanwhile.
+// If something does, Save still reads nothing outside of the volume.
 func Save(ctx context.Context, dir *os.File, to Sink, limit int64) error {
 	fd := int(dir.Fd())
 	s := &saver{
@@ -46,7 +45,7 @@ func Save(ctx context.Context, dir *os.File, to Sink, limit int64) error {
 	return s.tw.Close()
 }
 
-// bounded is a sink that takes no more than so many bytes.
+// bounded is a sink that accepts only a limited number of bytes.
 type bounded struct {
 	Sink
 	left, limit int64
@@ -59,22 +58,22 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Sink.Write(p)
 }
 
-// inode tells one file from another.
+// inode identifies a file.
 type inode struct{ dev, ino uint64 }
 
-// saver writes one stream. A descriptor that its methods are given is of O_PATH: whatever it is of, to
-// have opened it has had no effect.
+// saver writes one stream. Descriptors passed to its methods are O_PATH: to open one has no effect on the file,
+// whatever kind of file it is.
 type saver struct {
 	ctx     context.Context
 	tw      *tar.Writer
 	sink    Sink
 	entries int
-	linked  map[inode]string // names of files that have more than one
-	held    int              // bytes of names that are held
+	linked  map[inode]string // names of files that have several hard links
+	held    int              // bytes of names in memory
 	buf     []byte
 }
 
-// directory writes a directory and what is in it. Its name ends in a slash, unless it is the volume's own.
+// directory writes a directory and its content. Its name ends in a slash; the name of the volume's own is empty.
 func (s *saver) directory(fd int, name string, st *unix.Stat_t, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%.80q: %w: directories lie more than %d deep", name, ErrLimit, maxDepth)
@@ -110,7 +109,7 @@ func (s *saver) directory(fd int, name string, st *unix.Stat_t, depth int) error
 // namesAtOnce is how many names of a directory are read at a time.
 const namesAtOnce = 4096
 
-// names returns the names in a directory in order, so that equal trees make equal streams.
+// names returns the names in a directory, sorted, so that equal trees make equal streams.
 func (s *saver) names(f *os.File) (names []string, err error) {
 	for {
 		more, err := f.Readdirnames(namesAtOnce)
@@ -133,7 +132,7 @@ func (s *saver) names(f *os.File) (names []string, err error) {
 	}
 }
 
-// hold counts a name that is held in memory.
+// hold counts a name that stays in memory.
 func (s *saver) hold(name string) error {
 	if s.held += len(name); s.held > maxHeld {
 		return fmt.Errorf("%w: names of more than %d bytes", ErrLimit, maxHeld)
@@ -141,7 +140,7 @@ func (s *saver) hold(name string) error {
 	return nil
 }
 
-// entry writes what a name in an open directory stands for. One that is gone by now is no error.
+// entry writes the entry base of an open directory. If it is gone by now, that is no error.
 func (s *saver) entry(parent int, dir, base string, depth int) error {
 	if err := s.ctx.Err(); err != nil {
 		return context.Cause(s.ctx)
@@ -171,7 +170,7 @@ func (s *saver) entry(parent int, dir, base string, depth int) error {
 	return nil
 }
 
-// leaf writes what is no directory.
+// leaf writes anything except a directory.
 func (s *saver) leaf(fd int, name string, st *unix.Stat_t) error {
 	var h *tar.Header
 	switch st.Mode & unix.S_IFMT {
@@ -273,7 +272,7 @@ func header(name string, st *unix.Stat_t, kind byte) *tar.Header {
 	}
 }
 
-// reopen opens what an O_PATH descriptor is of for reading.
+// reopen opens the file behind an O_PATH descriptor for reading.
 func reopen(fd, flags int) (*os.File, error) {
 	p := fmt.Sprintf("/proc/self/fd/%d", fd)
 	n, err := unix.Open(p, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC|flags, 0)

@@ -42,7 +42,7 @@ func saveTo(t testing.TB, dir string, s *stream, limit int64) error {
 	return Save(t.Context(), d, s, limit)
 }
 
-// must fails the test at an error of the steps that make a tree.
+// must fails the test if one of the steps that make a tree failed.
 func must(t testing.TB, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -50,7 +50,7 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// describe tells of everything in a tree what a restore must keep.
+// describe describes everything in a tree that a restore must keep.
 func describe(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -96,7 +96,7 @@ func describe(t testing.TB, dir string) map[string]string {
 	return all
 }
 
-// tree makes a tree with everything in it that is kept.
+// tree makes a tree with every kind of entry that a stream keeps.
 func tree(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func holed(path string) error {
 	return errors.Join(err1, err2, f.Truncate(64<<20), f.Close())
 }
 
-// TestRoundTrip saves a tree and fills another directory with it, and that with the same again.
+// TestRoundTrip saves a tree, and fills another directory with it twice.
 func TestRoundTrip(t *testing.T) {
 	dir := tree(t)
 	want := describe(t, dir)
@@ -176,7 +176,7 @@ func TestSaveLimit(t *testing.T) {
 	}
 }
 
-// TestFillFails breaks a stream off at every kind of place: the directory is empty and as it was.
+// TestFillFails breaks a stream off at places of every kind. The directory is then empty, and has its old metadata.
 func TestFillFails(t *testing.T) {
 	s := save(t, tree(t))
 	to := filepath.Join(t.TempDir(), "v")
@@ -205,8 +205,8 @@ func TestFillFails(t *testing.T) {
 	}
 }
 
-// TestMark cuts the filling of a volume short: the next one finds it, and takes out what there is, unless the
-// pod may have written to it since.
+// TestMark cuts the filling of a volume short. The next cleaning finds this and empties the volume, unless the pod
+// may have written to it since.
 func TestMark(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "v")
 	must(t, os.Mkdir(dir, 0o700), unix.Chmod(dir, 0o2770), os.Chown(dir, 3, 4))
@@ -262,7 +262,7 @@ func archive(t testing.TB, headers ...*tar.Header) []byte {
 	return b.Bytes()
 }
 
-// hostile are entries that must not be taken.
+// hostile are entries that Fill must refuse.
 var hostile = map[string][]*tar.Header{
 	"up":                {{Name: "../x", Typeflag: tar.TypeReg}},
 	"absolute":          {{Name: "/x", Typeflag: tar.TypeReg}},
@@ -335,8 +335,8 @@ func TestFillHostile(t *testing.T) {
 	}
 }
 
-// untouched fails the test if there is anything else than there was. What is below the volume's
-// directory may have come, and gone.
+// untouched fails the test if anything except the volume's own directory has changed. Entries below it may have come
+// and gone.
 func untouched(t testing.TB, base string, before map[string]string) {
 	t.Helper()
 	after := describe(t, base)
@@ -348,8 +348,8 @@ func untouched(t testing.TB, base string, before map[string]string) {
 	}
 }
 
-// FuzzFill fills a volume from whatever there is: nothing comes to be beside it, and after an error there is
-// nothing in it.
+// FuzzFill fills a volume from arbitrary bytes. Nothing may appear beside the volume, and after an error nothing may
+// be in it.
 func FuzzFill(f *testing.F) {
 	for _, headers := range hostile {
 		f.Add(archive(f, headers...))
@@ -371,14 +371,14 @@ func FuzzFill(f *testing.F) {
 		if in, dirErr := os.ReadDir(to); dirErr != nil || err != nil && len(in) > 0 {
 			t.Fatalf("after %v the volume has %v, %v", err, in, dirErr)
 		}
-		if err == nil { // what is taken can be saved in its turn
+		if err == nil { // what was accepted can be saved
 			must(t, saveTo(t, to, new(stream), plenty), os.RemoveAll(to))
 		}
 	})
 }
 
-// FuzzExtents parses whatever there is: what is taken lies in the file, in order, and is told in the same
-// words.
+// FuzzExtents parses arbitrary strings. What is accepted lies in the file, in order, and stays the same when it is
+// encoded and parsed again.
 func FuzzExtents(f *testing.F) {
 	for _, s := range []string{
 		"0", "9 0+9", "9 1+1 3+2", "9 1+1 2+2", "x", "9 -1+1",
@@ -404,7 +404,7 @@ func FuzzExtents(f *testing.F) {
 	})
 }
 
-// TestOpen opens a directory below another root, to which symbolic links lead there.
+// TestOpen opens a directory below another root. Symbolic links on the way lead to places below that root.
 func TestOpen(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(root, "disk/v"), 0o700), os.Symlink("/disk", filepath.Join(root, "var")),
