@@ -77,7 +77,7 @@ func podCgroup(t *testing.T) *cgroup.Memory {
 	}
 	const unified = "/sys/fs/cgroup"
 	parent := own.Dir()
-	if _, err := os.Stat(filepath.Join(unified, "cgroup.controllers")); err == nil { // a cgroup with processes has none below
+	if _, err := os.Stat(filepath.Join(unified, "cgroup.controllers")); err == nil { // none below a cgroup with processes
 		parent = unified
 		err = os.WriteFile(filepath.Join(unified, "cgroup.subtree_control"), []byte("+memory"), 0)
 		if err != nil {

@@ -18,27 +18,26 @@ import (
 
 const (
 	defaultSocket = "/run/diapause/agent.sock"
-	// socketVariable names another socket of the agent.
+	// socketVariable is the environment variable that names another socket of the agent.
 	socketVariable = "DIAPAUSE_AGENT_SOCKET"
 )
 
-// How long the shim waits for an answer of the agent. A pod that names a snapshot, or would rather
-// fail than start anew, waits out a restart of the agent; any other must not be slowed by it, unless
-// the node belongs to a cluster, which may have a snapshot for a pod that names none: there the agent
-// may even be replaced by another one. An agent that is at work on the answer says so, and is asked
-// again for as long as askLimit.
+// How long the shim waits for an answer of the agent. A pod that names a snapshot, or would rather fail than start
+// anew, waits long enough for a restart of the agent (patientWait). On a node of a cluster every pod waits longer
+// (clusterWait): the cluster may have a snapshot for a pod that names none, and its agent may even be replaced
+// meanwhile. Any other pod must not be slowed down (briefWait). An agent that is working on the answer says so. The
+// shim then asks again, for at most askLimit.
 const (
 	clusterWait = 15 * time.Second
 	patientWait = 5 * time.Second
 	briefWait   = 500 * time.Millisecond
 	askLimit    = 75 * time.Second
 	reportWait  = 10 * time.Second
-	reportPause = time.Second // between two reports of the same
+	reportPause = time.Second // between two attempts to report the same
 	retryPause  = 25 * time.Millisecond
 )
 
-// clusterMarker is the name of the file beside its socket by which the agent says that the node
-// belongs to a cluster.
+// clusterMarker is a file beside the agent's socket. It exists if the node belongs to a cluster.
 const clusterMarker = "cluster"
 
 // agent is the agent of this node as the shim sees it.
@@ -51,14 +50,13 @@ func localAgent() agent {
 	return agent{defaultSocket}
 }
 
-// stoppedMarker is the file that the agent leaves when it has ended a sandbox after its
-// checkpoint.
+// stoppedMarker is the file that the agent leaves when it has ended a sandbox after its checkpoint.
 func (a agent) stoppedMarker(sandbox string) string {
 	return filepath.Join(filepath.Dir(a.socket), "stopped", sandbox)
 }
 
-// ask asks whether the sandbox shall be restored, and keeps asking for the time that its pod may
-// wait. The error says why there is no answer.
+// ask asks whether to restore the sandbox. It keeps asking for as long as the pod may wait. The error says why there
+// is no answer.
 func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 	wait, err := a.patience(p)
 	if err != nil {
@@ -73,8 +71,7 @@ func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (
 	return nil, fmt.Errorf("the agent has not decided within %v", askLimit)
 }
 
-// patience returns how long a pod may wait for an answer, or an error if there is no agent to wait
-// for.
+// patience returns how long a pod may wait for an answer. If there is no agent to wait for, it returns an error.
 func (a agent) patience(p pod) (time.Duration, error) {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(a.socket), clusterMarker)); err == nil {
 		return clusterWait, nil
@@ -99,7 +96,7 @@ func (a agent) askOnce(ctx context.Context, wait time.Duration,
 		resp, err = c.AskRestore(ctx, req)
 		return err
 	})
-	if ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded { // the agent keeps the time too
+	if ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded { // the agent enforces the deadline too
 		return nil, fmt.Errorf("no answer within %v: %w", wait, err)
 	}
 	if err != nil {
@@ -108,14 +105,14 @@ func (a agent) askOnce(ctx context.Context, wait time.Duration,
 	return resp, check(resp)
 }
 
-// check refuses an answer that cannot be acted on.
+// check refuses an answer that the shim cannot act on.
 func check(resp *localv1.AskRestoreResponse) error {
 	switch d := resp.GetDecision(); d {
 	case localv1.AskRestoreResponse_START, localv1.AskRestoreResponse_FAIL, localv1.AskRestoreResponse_WAIT:
 		return nil
 	case localv1.AskRestoreResponse_RESTORE, localv1.AskRestoreResponse_RESTORE_ROOTFS:
 		if !filepath.IsAbs(resp.GetImagePath()) {
-			return fmt.Errorf("the agent wants a restore from %.80q, which is no absolute path", resp.GetImagePath())
+			return fmt.Errorf("the agent wants a restore from %.80q, which is not an absolute path", resp.GetImagePath())
 		}
 		return nil
 	default:
@@ -123,7 +120,7 @@ func check(resp *localv1.AskRestoreResponse) error {
 	}
 }
 
-// report tells the agent how a restore went on.
+// report reports the progress of a restore to the agent.
 func (a agent) report(ctx context.Context, req *localv1.ReportRestoreRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, reportWait)
 	defer cancel()
@@ -133,8 +130,8 @@ func (a agent) report(ctx context.Context, req *localv1.ReportRestoreRequest) er
 	})
 }
 
-// giveUp tells the agent that a sandbox does not come to be restored, whatever has been prepared for it.
-// An agent that does not answer keeps the caller for briefWait and finds out by itself.
+// giveUp tells the agent that a sandbox will not be restored, so that it can discard what it has prepared. If the
+// agent does not answer, giveUp returns after briefWait, and the agent finds out by itself.
 func (a agent) giveUp(ctx context.Context, sandbox, reason string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), briefWait)
 	defer cancel()
@@ -144,8 +141,7 @@ func (a agent) giveUp(ctx context.Context, sandbox, reason string) {
 	}
 }
 
-// prepareWorkload returns the image path for a sandbox whose processes may have it saved, or its
-// files alone.
+// prepareWorkload returns the image path for a sandbox whose processes may save it, or its files alone.
 func (a agent) prepareWorkload(ctx context.Context, sandbox string, rootfs bool) (path string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patientWait)
 	defer cancel()
@@ -160,8 +156,8 @@ func (a agent) prepareWorkload(ctx context.Context, sandbox string, rootfs bool)
 	return path, err
 }
 
-// call runs f against the agent until it succeeds, fails for good or ctx ends; an agent that is
-// not there is tried again.
+// call runs f against the agent until f succeeds, fails for good, or ctx ends. While the agent is not reachable, call
+// retries.
 func (a agent) call(ctx context.Context, f func(localv1.ShimClient) error) error {
 	conn, err := grpc.NewClient("unix://"+a.socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -16,44 +16,42 @@ import (
 )
 
 const (
-	// orderFile is the file in the bundle of a sandbox container that says that the sandbox is
-	// restored rather than started. The shims of the pod's other containers read it: containerd
-	// keeps all bundles of a namespace in one directory.
+	// orderFile is a file in the bundle of a sandbox container. It says that the sandbox is restored and not started.
+	// The shims of the pod's other containers read it: containerd keeps all bundles of a namespace in one directory.
 	orderFile = "diapause-restore"
-	// triedPrefix begins the names of files in that bundle, one for each container of the pod whose start was tried
-	// before the pod was restored.
+	// triedPrefix begins the names of files in that bundle. There is one file for each container of the pod whose start
+	// was tried before the pod was restored.
 	triedPrefix = "diapause-tried-"
-	// startedPrefix begins the names of those of containers that were started in the sandbox that is restored.
+	// startedPrefix likewise; one file for each container that was started in the restored sandbox.
 	startedPrefix = "diapause-started-"
-	// endedPrefix begins the names of those of containers that had ended in the snapshot, and have again.
+	// endedPrefix likewise; one file for each container that had ended in the snapshot, and has ended again.
 	endedPrefix = "diapause-ended-"
-	// loadedPrefix begins the names of those of containers that have all their files.
+	// loadedPrefix likewise; one file for each container that has all its files.
 	loadedPrefix = "diapause-loaded-"
 )
 
-// order is the agent's word that a sandbox is restored.
+// order is the agent's order to restore a sandbox.
 type order struct {
 	Request    string   `json:"request"`
 	ImagePath  string   `json:"imagePath"` // the request's directory
 	Snapshot   string   `json:"snapshot"`
-	Containers int      `json:"containers"`        // with the start of so many the pod is restored
+	Containers int      `json:"containers"`        // the pod is restored once this many have started
 	Rootfs     bool     `json:"rootfs,omitempty"`  // only root file systems are restored: the containers start anew
-	Ended      []string `json:"ended,omitempty"`   // names of containers that are not run again
-	Volumes    []string `json:"volumes,omitempty"` // names of those that were put in place on the node
-	// ExitCodes are how those ended, by name; 0 unless it is said.
+	Ended      []string `json:"ended,omitempty"`   // names of containers that do not run again
+	Volumes    []string `json:"volumes,omitempty"` // names of the volumes that were put in place on the node
+	// ExitCodes are the exit codes of the ended containers, by name. The default is 0.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
-	// Terminals are how those of the containers were set, by the containers' names.
+	// Terminals are the settings of the containers' terminals, by container name.
 	Terminals settings.Settings `json:"terminals,omitempty"`
 }
 
-// bundle is the bundle of a pod's sandbox container, as the shim of any of the pod's containers
-// sees it.
+// bundle is the bundle of a pod's sandbox container, as the shim of any of the pod's containers sees it.
 type bundle struct {
-	id  string // of the sandbox container; empty: the container is of no pod
+	id  string // of the sandbox container; empty: the container belongs to no pod
 	dir string
 }
 
-// order notes that the sandbox is to be restored.
+// order records that the sandbox is to be restored.
 func (b bundle) order(o order) error {
 	data, err := json.Marshal(o)
 	if err == nil {
@@ -74,12 +72,12 @@ func (b bundle) ordered() (o order, ok bool) {
 	if err != nil {
 		return order{}, false
 	}
-	_ = json.Unmarshal(data, &o) // that there is an order is what counts
+	_ = json.Unmarshal(data, &o) // the file's existence is what counts
 	return o, true
 }
 
-// note notes that a container of the sandbox has come so far, once, and returns how many have;
-// 0 if this one had already.
+// note records, once, that a container of the sandbox has reached a step. It returns how many containers have reached
+// it, or 0 if this one was recorded already.
 func (b bundle) note(prefix, container string) (int, error) {
 	f, err := os.OpenFile(filepath.Join(b.dir, prefix+fileName(container)), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
@@ -94,17 +92,17 @@ func (b bundle) note(prefix, container string) (int, error) {
 	return b.noted(prefix)
 }
 
-// fileName returns a name that stands for a container's id or name in the name of a file: a name comes from
-// a snapshot, and may be anything.
+// fileName encodes a container's id or name for use in a file's name. A name comes from a snapshot, and may be
+// anything.
 func fileName(container string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(container))) }
 
-// noted returns how many containers of the sandbox have come so far.
+// noted returns how many containers of the sandbox have reached a step.
 func (b bundle) noted(prefix string) (int, error) {
 	all, err := filepath.Glob(filepath.Join(b.dir, prefix+"*"))
 	return len(all), err
 }
 
-// process returns the process of the sandbox, an error of kind os.ErrNotExist if it never had one.
+// process returns the sandbox's process. If it never had one, the error is of kind os.ErrNotExist.
 func (b bundle) process() (int, error) {
 	data, err := os.ReadFile(filepath.Join(b.dir, "init.pid"))
 	if err != nil {
@@ -117,7 +115,7 @@ func (b bundle) process() (int, error) {
 	return pid, nil
 }
 
-// kill sends SIGKILL to the process of the sandbox. One that is gone is no error.
+// kill sends SIGKILL to the sandbox's process. If the process is gone, that is no error.
 func (b bundle) kill() error {
 	pid, err := b.process()
 	if errors.Is(err, os.ErrNotExist) {
@@ -129,7 +127,7 @@ func (b bundle) kill() error {
 	return killSandbox(pid, b.id)
 }
 
-// gone reports whether the sandbox has no process, or not any more.
+// gone reports whether the sandbox never had a process, or no longer has one.
 func (b bundle) gone() bool {
 	pid, err := b.process()
 	if err != nil {
@@ -144,8 +142,8 @@ func isSandbox(pid int, id string) bool {
 	return err == nil && slices.Contains(strings.Split(string(cmdline), "\x00"), id)
 }
 
-// killSandbox sends SIGKILL to process pid if its command line names the sandbox. The process is
-// held by a descriptor meanwhile, so that no other of the same number is hit.
+// killSandbox sends SIGKILL to process pid if its command line names the sandbox. It holds the process by a
+// descriptor meanwhile, so that it cannot hit another process with the same number.
 func killSandbox(pid int, id string) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {

@@ -20,17 +20,16 @@ import (
 	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
 )
 
-// Checkpoint refuses: a sandbox is saved as a whole, by the name of its sandbox container.
+// Checkpoint refuses: only the sandbox container can be saved, and with it the whole sandbox.
 func (c *containers) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
 	return nil, fmt.Errorf("container %s: a checkpoint is made of the pod's sandbox container: %w", r.ID,
 		errdefs.ErrNotImplemented)
 }
 
-// Checkpoint saves the whole sandbox, or its root file systems alone if that is what the sidecar is
-// for, to the directory that the options name, and leaves it running, or paused if it was. Checkpoints
-// of one sandbox are made one after the other. Nothing else that is asked of the container waits for
-// them. A sandbox of which a container was told to end before it was saved is not to be restored: that
-// is an error.
+// Checkpoint saves the whole sandbox to the directory that the options name. If the sidecar there is for root file
+// systems, it saves these alone. The sandbox stays running, or paused if it was. Checkpoints of one sandbox are made
+// one after the other; other requests for the container do not wait for them. If a container was told to end before
+// the sandbox was saved, Checkpoint returns an error, because the snapshot must not be restored.
 func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Checkpoint(ctx, r)
@@ -50,7 +49,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	case s.saving <- struct{}{}:
 		defer func() { <-s.saving }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("checkpoint sandbox %s: wait for the one before: %w", r.ID, context.Cause(ctx))
+		return nil, fmt.Errorf("checkpoint sandbox %s: wait for the checkpoint before it: %w", r.ID, context.Cause(ctx))
 	}
 	server := runsc.NewGvisorTaskServer(s.TaskServiceExt)
 	if server == nil {
@@ -69,9 +68,9 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
 		Id:        r.ID,
 		ImagePath: path,
-		// A save that fails kills a sandbox that is not to be left running.
+		// If the sandbox is not to be left running, gVisor kills it even when the save fails.
 		LeaveRunning: true,
-		// Only uncompressed pages are kept in a file of their own, by their range in memory.
+		// Only uncompressed pages get a file of their own, ordered by their range in memory.
 		Compression:  "none",
 		FsCheckpoint: rootfs,
 		FsPath:       savedFiles,
@@ -86,10 +85,10 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	return &types.Empty{}, nil
 }
 
-// distinguish makes the directory that containerd wants filled unlike any other, if that is not the
-// image path. Containerd 1 looks for an image path only if the runtime is runc. For others it keeps
-// what is in a directory of its own in its content store after a checkpoint, and fails if it has the
-// same there already, which with an empty directory it has from the second checkpoint on.
+// distinguish gives the directory that containerd wants filled a unique content, unless it is the image path.
+// Containerd 1 looks for an image path only if the runtime is runc. For other runtimes it stores a directory of its
+// own in its content store after a checkpoint, and fails if the same content is there already. With an empty
+// directory that would happen from the second checkpoint on.
 func distinguish(dir, imagePath string) error {
 	if dir == "" || dir == imagePath {
 		return nil
@@ -100,11 +99,11 @@ func distinguish(dir, imagePath string) error {
 	return nil
 }
 
-// savedFiles says to gVisor which files are saved where memory is not: the root file systems of all
-// containers, and the volumes that are kept inside the sandbox and have a file of the node to be in.
+// savedFiles tells gVisor which files to save if it does not save memory: the root file systems of all containers,
+// and the volumes that are kept inside the sandbox and are backed by a file of the node.
 const savedFiles = fscheckpoint.AllTmpfsPath
 
-// rootfsOnly reports whether the sidecar that belongs to an image path takes root file systems.
+// rootfsOnly reports whether the sidecar of an image path saves only root file systems.
 func rootfsOnly(path string) (bool, error) {
 	f, err := os.Open(filepath.Join(path, sidecar.OptionsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -118,7 +117,7 @@ func rootfsOnly(path string) (bool, error) {
 	return o.Direction == sidecar.RootfsCheckpoint, err
 }
 
-// imagePath returns the directory in the options of a checkpoint, which are those of runc.
+// imagePath returns the directory in the options of a checkpoint. The options are runc's.
 func imagePath(a *anypb.Any) (string, error) {
 	if a == nil {
 		return "", fmt.Errorf("no options, want runc's CheckpointOptions with an image path: %w", errdefs.ErrInvalidArgument)

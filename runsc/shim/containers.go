@@ -27,57 +27,55 @@ import (
 	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
 )
 
-// loadedLimit is how long the question whether a sandbox is restored may wait for its answer: the
-// sandbox answers at once if it is.
+// loadedLimit bounds the wait for gVisor's answer whether a sandbox is restored. If it is, gVisor answers at once.
 const loadedLimit = 300 * time.Millisecond
 
-// statsLimit is how long the question what a container uses may wait for its answer. Containerd asks it
-// once a second, without a limit of its own, and does not end before it has the answer; and whatever
-// else it asks of the container meanwhile, mostly with a limit of two seconds, waits for gVisor's lock.
+// statsLimit bounds the wait for gVisor's statistics of a container. Containerd asks once a second, without a
+// limit of its own, and does not exit before it has the answer. Its other requests for the container, mostly with a
+// limit of two seconds, wait for gVisor's lock meanwhile.
 const statsLimit = time.Second
 
-// How often, and with what pause, runsc is asked again to delete a container that has ended.
+// How often runsc is asked again to delete a container that has ended, and the pause in between.
 const (
 	deleteRetries = 30
 	deletePause   = 50 * time.Millisecond
 )
 
-// abandonLimit is how long the removal of a container that was not started may take. Its shim ends then, which has
-// containerd remove it by force.
+// abandonLimit bounds the removal of a container that was not started. After that the shim exits, and containerd
+// removes the container by force.
 const abandonLimit = 5 * time.Second
 
-// errKilled is the cause of a start that was given up because its container is to be killed.
+// errKilled is the cause of a start that was given up because a kill of its container has arrived.
 var errKilled = errors.New("the container was killed while it started")
 
 // containers is the part of the service that every container gets.
 //
-// It sees to it that a restore which fails half-way ends the sandbox: gVisor restores a sandbox
-// once its last container starts, and when that fails, the containers that were started before it
-// can be neither waited for nor killed, for they never came to life.
+// It ends the sandbox if a restore fails halfway. GVisor restores a sandbox once its last container starts. If that
+// start fails, the containers that were started before it can be neither waited for nor killed, because they never
+// came to life.
 //
-// GVisor's shim holds a lock for as long as a container starts, which for the last one of a
-// restored pod is until the image is loaded; so a kill meanwhile gives up the start, instead of
-// waiting for it.
+// GVisor's shim holds a lock while a container starts. For the last container of a restored pod, that is until the
+// image is loaded. So a kill in that time cancels the start instead of waiting for it.
 type containers struct {
 	extension.TaskServiceExt
 	agent   agent
-	dir     string // of the bundle by which this service was made
+	dir     string // of the bundle for which this service was made
 	bundle  bundle // of the pod's sandbox
 	pod     pod
 	reports sync.WaitGroup // reports to the agent under way
 	endings endings
 	starts  starts
 
-	restored atomic.Bool // the sandbox is not being restored, or no longer
-	asked    atomic.Bool // to start a container
+	restored atomic.Bool // the sandbox is not to be restored, or its restore is over
+	asked    atomic.Bool // a request to start a container has come
 
 	resizes resizes
 
 	mu       sync.Mutex
 	starting map[string]*starting          // by container id
-	loading  map[string]context.CancelFunc // likewise; of those whose files are waited for
-	telling  map[string]context.CancelFunc // likewise; of those with whose start the pod was restored
-	leaving  map[string]bool               // likewise; of those that are seen out
+	loading  map[string]context.CancelFunc // likewise; containers that wait for their files
+	telling  map[string]context.CancelFunc // likewise; containers with an unfinished report to the agent
+	leaving  map[string]bool               // likewise; containers whose end is watched, see seeOut
 }
 
 // starting is a start under way.
@@ -95,7 +93,7 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 	}
 }
 
-// Create creates a container, without what its pod may not ask of gVisor.
+// Create creates a container, without the annotations that its pod may not set.
 func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if err := annotate(r.Bundle, c.onNode()); err != nil {
 		return nil, err
@@ -108,12 +106,12 @@ func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 	if c.unrestored(ctx, r.ID) {
 		return nil, c.lost(ctx, r.ID, err) // a sandbox that waits for its containers answers nobody
 	}
-	// The next containerd may have asked for the container already, and then never removes it.
+	// A restarted containerd may have asked for the container already, and would then never remove it.
 	return nil, fmt.Errorf("create container %s: %w", r.ID, errors.Join(err, c.discard(ctx, r.ID)))
 }
 
-// incomplete reports whether the sandbox is restored as a whole and not all of its containers have been started. What
-// the one had in memory that has just failed to start is lost then, even if the sandbox has loaded it.
+// incomplete reports whether the sandbox is restored as a whole and not all of its containers have started. If a
+// container's start fails then, what the container had in memory is lost, even if the sandbox has loaded it.
 func (c *containers) incomplete() bool {
 	o, ok := c.bundle.ordered()
 	if !ok || o.Rootfs {
@@ -123,9 +121,9 @@ func (c *containers) incomplete() bool {
 	return err != nil || n < o.Containers
 }
 
-// try notes that a container is about to be started in a sandbox that is restored as a whole. It is an error if that
-// was tried before and the pod is not restored: that start was given up, and the sandbox is about to be ended. It may
-// have loaded its memory, so that the container would start anew in it.
+// try records that a container is about to be started in a sandbox that is restored as a whole. If a start of it was
+// tried before and the pod is not restored yet, try returns an error: that start was given up, and the sandbox is
+// about to be ended. The sandbox may have loaded its memory already, and then the container would start anew in it.
 func (c *containers) try(id string) error {
 	if !c.incomplete() {
 		return nil
@@ -136,15 +134,15 @@ func (c *containers) try(id string) error {
 	}
 	n, err := c.bundle.note(triedPrefix, name)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("container %s: it was given up as it started before", id)
+		err = fmt.Errorf("container %s: an earlier start of it was given up", id)
 	}
 	return err
 }
 
-// abandon ends a container that was created and not started, and reports whether it is one. GVisor's shim knows no end
-// of such a container, and holds its output open: a restarted containerd would wait for either without a limit, and so
-// would a removal. A start that fails is what makes it let go (pkg/shim/v1/proc, createdState); this one does not come
-// to run anything.
+// abandon ends a container that was created and not started, and reports whether it is one. GVisor's shim knows no
+// end of such a container, and keeps its output open. A restarted containerd would wait for the end or the output
+// without a limit, and so would a removal. Only a failing start makes gVisor's shim release the container
+// (pkg/shim/v1/proc, createdState). So letGo asks for a start that cannot succeed.
 func (c *containers) abandon(id string) bool {
 	if c.bundle.id == "" || id == c.bundle.id || c.starts.known(id) {
 		return false
@@ -153,8 +151,8 @@ func (c *containers) abandon(id string) bool {
 	return true
 }
 
-// letGo has gVisor's shim take a container that was not started for ended, see abandon. It does nothing if gVisor has
-// learned that the sandbox is gone, see abandonLimit.
+// letGo makes gVisor's shim take a container that was not started for ended, see abandon. It has no effect once
+// gVisor's shim has learned that the sandbox is gone, see abandonLimit.
 func (c *containers) letGo(id string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -162,7 +160,7 @@ func (c *containers) letGo(id string) {
 	log.L.WithError(err).Infof("container %s is not started any more", id)
 }
 
-// discard removes a created container before anybody learns of it.
+// discard removes a created container before anything else learns of it.
 func (c *containers) discard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardLimit)
 	defer cancel()
@@ -170,9 +168,9 @@ func (c *containers) discard(ctx context.Context, id string) error {
 	return err
 }
 
-// toTheEnd returns a context for the creation of a sandbox. It keeps the caller's deadline, and outlives the caller. If
-// containerd dies, the creation goes on: a runsc that is killed while it creates a sandbox leaves orphans. The next
-// containerd finds the sandbox and removes it.
+// toTheEnd returns a context for the creation of a sandbox. It keeps the caller's deadline, but is not cancelled with
+// the caller. If containerd dies, the creation goes on, because a runsc that is killed while it creates a sandbox
+// leaves orphans. The next containerd finds the sandbox and removes it.
 func toTheEnd(ctx context.Context) (context.Context, context.CancelFunc) {
 	out := context.WithoutCancel(ctx)
 	if end, ok := ctx.Deadline(); ok {
@@ -181,7 +179,7 @@ func toTheEnd(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(out)
 }
 
-// Start starts a container or, given an exec id, another process in it.
+// Start starts a container. Given an exec id, it starts another process in the container.
 func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Start(ctx, r)
@@ -189,7 +187,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	resp, err := c.start(ctx, r, c.begin)
 	if err != nil {
 		if errors.Is(err, errKilled) {
-			announce(r.ID) // whoever has killed it waits for its exit
+			announce(r.ID) // whatever has killed it waits for its exit
 		}
 		if c.incomplete() || c.unrestored(ctx, r.ID) {
 			err = c.lost(ctx, r.ID, err)
@@ -202,8 +200,8 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	return resp, nil
 }
 
-// began notes the start of a container in a sandbox that is restored. With the last one the pod is
-// restored, and the agent hears of it before containerd does.
+// began records the start of a container in a restored sandbox. With the last one the pod is restored, and began
+// tells the agent so before containerd gets its answer.
 func (c *containers) began(ctx context.Context, id string) {
 	o, ok := c.bundle.ordered()
 	if !ok {
@@ -220,7 +218,7 @@ func (c *containers) began(ctx context.Context, id string) {
 	}
 }
 
-// start runs f, which starts a container; Kill of the container ends the context of f.
+// start runs f, which starts a container. A Kill of the container cancels the context of f.
 func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	f func(context.Context, *task.StartRequest) (*task.StartResponse, error),
 ) (*task.StartResponse, error) {
@@ -235,17 +233,17 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	resp, err := f(ctx, r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.killed { // perhaps too late for f
+	if s.killed { // the kill may have come too late for f
 		resp, err = nil, errors.Join(errKilled, err)
 	}
 	if err != nil {
-		c.starts.forget(r.ID) // before a kill may find that it is no longer under way
+		c.starts.forget(r.ID) // before a kill can find that the start is over
 	}
 	delete(c.starting, r.ID)
 	return resp, err
 }
 
-// interrupt has a container's start given up, and reports whether it is under way.
+// interrupt cancels a container's start, and reports whether there was one under way.
 func (c *containers) interrupt(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +256,7 @@ func (c *containers) interrupt(id string) bool {
 	return true
 }
 
-// Kill sends a signal to a container or to a process in it.
+// Kill sends a signal to a container, or to a process in it.
 func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Kill(ctx, r)
@@ -292,7 +290,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	return &types.Empty{}, nil
 }
 
-// status returns the state of a container, UNKNOWN when it cannot be told.
+// status returns the state of a container, or UNKNOWN if it cannot find out.
 func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
 	r, err := c.State(ctx, &task.StateRequest{ID: id})
 	if err != nil {
@@ -303,9 +301,9 @@ func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
 
 // Delete removes a container that has ended, or what is left of a process in it.
 //
-// Runsc refuses to delete a container while its sandbox, killed, is still going, and for good one
-// that was paused when its sandbox ended; so a container that has ended is deleted by force and
-// repeatedly. Containerd would try again too, but only after seconds.
+// Runsc refuses to delete a container while its killed sandbox still exits. If the container was paused when its
+// sandbox ended, runsc refuses for good. So Delete removes a container that has ended by force, and repeatedly.
+// Containerd would try again too, but only after seconds.
 func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Delete(ctx, r)
@@ -345,8 +343,8 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	return resp, err
 }
 
-// doom ends a sandbox that waits for its containers before it is restored, when one of them is killed or deleted.
-// The output of that container would not end otherwise.
+// doom ends a sandbox that is still waiting for its containers, when one of these is killed or deleted. Otherwise
+// that container's output would never end.
 func (c *containers) doom(ctx context.Context, id string) (doomed bool, err error) {
 	if id == c.bundle.id || c.restored.Load() || !c.unrestored(ctx, id) {
 		return false, nil
@@ -355,7 +353,7 @@ func (c *containers) doom(ctx context.Context, id string) (doomed bool, err erro
 	return true, c.bundle.kill()
 }
 
-// force has runsc delete a container whatever state it believes it to be in.
+// force makes runsc delete a container regardless of the state that runsc takes it to be in.
 func (c *containers) force(ctx context.Context, id string) error {
 	cmd, err := c.runtime(ctx)
 	if err != nil {
@@ -377,9 +375,9 @@ func (c *containers) runtime(ctx context.Context) (*runsccmd.Runsc, error) {
 	return proc.NewRunsc(s.Options.Root, c.dir, namespace, s.Options.BinaryName, s.Options.RunscConfig, nil), nil
 }
 
-// Stats returns what a container uses. Containerd asks of itself, at any time; the sentry of a sandbox
-// that is being restored dies of the question, for the kernel that is to be looked into is not there
-// yet (runsc/boot, Loader.pidsCount).
+// Stats returns what a container uses. Containerd asks for it on its own, at any time. While a sandbox is being
+// restored, the question would crash its sentry, because the kernel to look into is not there yet (runsc/boot,
+// Loader.pidsCount).
 func (c *containers) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
 	if err := c.askable(ctx, r.ID); err != nil {
 		return nil, err
@@ -404,23 +402,22 @@ func (c *containers) askable(ctx context.Context, id string) error {
 	}
 	switch err := c.awaitRestored(ctx, id); {
 	case errdefs.IsNotFound(err):
-		return nil // of a container that is not there, who asks may learn that
+		return nil // the container is gone: pass the question on to say so
 	case err != nil:
 		return fmt.Errorf("container %s: its sandbox is being restored: %w", id, errdefs.ErrUnavailable)
 	}
 	_, ordered := c.bundle.ordered()
-	c.restored.Store(ordered) // an order may still come
+	c.restored.Store(ordered) // without an order, one may still come
 	return nil
 }
 
-// unrestored reports whether the sandbox of a container is to be restored and is not, be it that
-// the restore failed or that it is not complete. One whose root file systems alone are restored runs
-// all the while.
+// unrestored reports whether a container's sandbox is to be restored and is not: the restore has failed, or is not
+// complete. A sandbox with only its root file systems restored runs all the while, and is never unrestored.
 func (c *containers) unrestored(ctx context.Context, id string) bool {
 	return c.awaitRestored(ctx, id) != nil
 }
 
-// awaitRestored returns nil if the sandbox of a container is restored, or is not to be, within loadedLimit.
+// awaitRestored returns nil if a container's sandbox is restored within loadedLimit, or is not to be restored.
 func (c *containers) awaitRestored(ctx context.Context, id string) error {
 	if o, ok := c.bundle.ordered(); !ok || o.Rootfs {
 		return nil
@@ -435,8 +432,8 @@ func (c *containers) awaitRestored(ctx context.Context, id string) error {
 	return errgrpc.ToNative(err)
 }
 
-// lost ends a sandbox whose restore failed at the start of a container, and tells the agent. It
-// returns the error to answer with.
+// lost ends a sandbox whose restore failed at the start of a container, and reports this to the agent. It returns the
+// error to answer with.
 func (c *containers) lost(ctx context.Context, id string, err error) error {
 	o, _ := c.bundle.ordered()
 	log.L.WithError(err).Errorf("restore of sandbox %s, request %q, failed at container %s", c.bundle.id, o.Request, id)
@@ -449,7 +446,7 @@ func (c *containers) lost(ctx context.Context, id string, err error) error {
 	return err
 }
 
-// reportOf is what the agent is told: that the pod is restored, or why it is not.
+// reportOf returns a report for the agent: the pod is restored, or err says why it is not.
 func (c *containers) reportOf(o order, err error) *localv1.ReportRestoreRequest {
 	req := &localv1.ReportRestoreRequest{
 		Request: o.Request, SandboxId: c.bundle.id, Snapshot: o.Snapshot, Annotations: c.pod.annotations,
@@ -461,8 +458,8 @@ func (c *containers) reportOf(o order, err error) *localv1.ReportRestoreRequest 
 	return req
 }
 
-// report tells the agent how a restore went on, without keeping the caller waiting. The removal of the container waits
-// for it no longer than briefWait.
+// report reports the progress of a restore to the agent in the background. The removal of the container waits for
+// this no longer than briefWait.
 func (c *containers) report(ctx context.Context, id string, req *localv1.ReportRestoreRequest) {
 	ctx = c.while(ctx, id, c.telling)
 	c.reports.Add(1)
@@ -477,11 +474,11 @@ func (c *containers) report(ctx context.Context, id string, req *localv1.ReportR
 	}()
 }
 
-// maxRuntimeError bounds what is told of an error of runsc, in bytes.
+// maxRuntimeError bounds how much of an error of runsc is reported, in bytes.
 const maxRuntimeError = 600
 
-// untraced makes an error of gVisor fit to be read: without the goroutine's stack and the map of all files
-// that it appends when a load fails, and not longer than anyone reads. What is cut off is in the log.
+// untraced shortens an error of gVisor so that people can read it. When a load fails, gVisor appends a goroutine's
+// stack and a map of all files; untraced removes these. The log has the full text.
 func untraced(err error) error {
 	err = errgrpc.ToNative(err)
 	text := err.Error()

@@ -9,8 +9,8 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 )
 
-// TestTryOnce wants nobody to start a container of that name once more before the pod is restored: in a sandbox that
-// has loaded its memory it would start anew.
+// TestTryOnce: a container cannot be started a second time before the pod is restored. In a sandbox that has loaded
+// its memory it would start anew.
 func TestTryOnce(t *testing.T) {
 	c := newContainers(agent{}, pod{sandbox: "x", container: "a"}, filepath.Join(t.TempDir(), "x"), nil)
 	c.bundle.dir = t.TempDir()
@@ -41,8 +41,8 @@ func TestTryOnce(t *testing.T) {
 	}
 }
 
-// TestInterruptLate interrupts a start that is failing for another reason. Whoever kills the container learns that it
-// was not started, from the start or from himself.
+// TestInterruptLate interrupts a start that is failing for another reason. Either the start or Kill must report that
+// the container was not started.
 func TestInterruptLate(t *testing.T) {
 	c := newContainers(agent{}, pod{}, t.TempDir(), nil)
 	ctx, cancel := context.WithCancel(t.Context())

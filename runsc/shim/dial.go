@@ -23,11 +23,12 @@ import (
 // dialLimit bounds how long runsc may take to connect to a port inside the sandbox.
 const dialLimit = 5 * time.Second
 
-// outputLimit bounds how much of what runsc says is kept.
+// outputLimit bounds how much of runsc's output is kept.
 const outputLimit = 4 << 10
 
-// errSaves is the error of a way into a sandbox that would be in the way of a save nobody announces.
-var errSaves = errors.New("processes of the pod may have it saved: only what listens on the pod's address can be " +
+// errSaves refuses a connection into a sandbox that its own processes may save. The shim would not know when to close
+// it.
+var errSaves = errors.New("the pod's processes may save it: only ports that listen on the pod's address can be " +
 	"reached")
 
 // dial connects to a port of the loopback inside the sandbox.
@@ -51,7 +52,7 @@ func (s *sandbox) dial(ctx context.Context, port int) (forward.Stream, error) {
 	if err := s.runscForward(ctx, name, port); err != nil {
 		return nil, err
 	}
-	if err := l.SetDeadline(time.Now().Add(time.Second)); err != nil { // runsc has connected
+	if err := l.SetDeadline(time.Now().Add(time.Second)); err != nil { // runsc has connected already
 		return nil, err
 	}
 	c, err := l.AcceptUnix()
@@ -61,7 +62,8 @@ func (s *sandbox) dial(ctx context.Context, port int) (forward.Stream, error) {
 	return c, nil
 }
 
-// listenIn makes a socket in a directory, for root alone. Its path would be too long in full.
+// listenIn makes a socket in a directory, for root only. It uses the directory's descriptor, because the full path
+// would be too long for a socket.
 func listenIn(dir *os.File, name string) (*net.UnixListener, error) {
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -74,7 +76,7 @@ func listenIn(dir *os.File, name string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// runscForward has runsc connect a socket in the bundle to a port of the sandbox.
+// runscForward makes runsc connect a socket in the bundle to a port of the sandbox.
 func (s *sandbox) runscForward(ctx context.Context, socket string, port int) error {
 	cmd, err := s.runsc(ctx, "port-forward", "--stream", socket, s.pod.sandbox, strconv.Itoa(port))
 	if err != nil {
@@ -104,7 +106,7 @@ func (e *excerpt) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// runsc returns a command of runsc, run in the bundle. It does not outlive this process.
+// runsc returns a command that runs runsc in the bundle. The command does not outlive this process.
 func (s *sandbox) runsc(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	var state runsc.State
 	if err := state.Load(s.dir); err != nil {

@@ -17,29 +17,29 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
-// ended is the service of a container that had ended when the pod's snapshot was taken, an init container
-// for one: it exits as it did then once it is started, and nothing is run. GVisor must not
-// hear of it, for it counts the containers that are started in a sandbox that is restored. With the
-// grouping of gVisor's shim no container gets such a service.
+// ended is the service of a container that had ended when the pod's snapshot was taken, for example an init
+// container. When it is started, it exits as it did then, and nothing runs. GVisor must not see it, because gVisor
+// counts the containers that are started in a restored sandbox. With the grouping of gVisor's shim, no container gets
+// such a service.
 //
-// What containerd asks of a container that has exited is answered here; the rest is refused by the
-// service behind, which knows no such container.
+// The service itself answers what containerd asks of a container that has exited. The service behind it knows no such
+// container, and refuses the rest.
 type ended struct {
 	extension.TaskServiceExt
 	bundle string
 	status uint32
 
 	once sync.Once
-	over chan struct{} // closed by the start
-	at   time.Time     // of the start
+	over chan struct{} // closed when the container is started
+	at   time.Time     // when it was started
 }
 
 func newEnded(next extension.TaskServiceExt, bundle string, status uint32) *ended {
 	return &ended{TaskServiceExt: next, bundle: bundle, status: status, over: make(chan struct{})}
 }
 
-// endedIn reports whether the container of that name is not to be run again, and how it ended. It is asked
-// once for each container: whoever starts one once more wants it run.
+// endedIn reports whether the container with that name must not run again, and its exit status. Call it once for each
+// container: a container that is started again does run.
 func (b bundle) endedIn(name string) (status uint32, ended bool, err error) {
 	o, ok := b.ordered()
 	if !ok || name == "" || !slices.Contains(o.Ended, name) {
@@ -55,7 +55,7 @@ func (e *ended) Create(_ context.Context, r *task.CreateTaskRequest) (*task.Crea
 	return &task.CreateTaskResponse{Pid: e.pid()}, nil
 }
 
-// pid is what containerd is told is the container's process: it wants one.
+// pid returns the process id that containerd gets for the container, because it wants one.
 func (e *ended) pid() uint32 { return uint32(os.Getpid()) }
 
 // Start implements task.TaskService.
@@ -102,7 +102,7 @@ func (e *ended) Wait(ctx context.Context, _ *task.WaitRequest) (*task.WaitRespon
 	}
 }
 
-// Kill implements task.TaskService. One that has not been started ends by it.
+// Kill implements task.TaskService. It ends a container that has not been started.
 func (e *ended) Kill(_ context.Context, r *task.KillRequest) (*types.Empty, error) {
 	select {
 	case <-e.over:

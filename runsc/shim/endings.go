@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endings are the containers of a sandbox that have been told to end and have not been deleted yet.
-// What is saved of such a sandbox would end again as soon as it is restored. The zero value has none.
+// endings are the containers of a sandbox that were told to end and are not deleted yet. A snapshot of such a sandbox
+// would end again as soon as it is restored. The zero value has none.
 type endings struct {
 	mu  sync.Mutex
 	ids map[string]bool
 }
 
-// told notes that a container gets a signal, and reports whether it is the first that tells it to end.
+// told records a signal to a container, and reports whether it is the first one that tells the container to end.
 func (e *endings) told(id string, s unix.Signal) (first bool) {
 	switch s {
 	case 0, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT:
@@ -29,14 +29,14 @@ func (e *endings) told(id string, s unix.Signal) (first bool) {
 	return first
 }
 
-// forget notes that a container is deleted.
+// forget records that a container is deleted.
 func (e *endings) forget(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.ids, id)
 }
 
-// first returns one of them, empty: there is none.
+// first returns one of the containers, or "" if there is none.
 func (e *endings) first() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -10,27 +10,26 @@ import (
 )
 
 const (
-	// internalError is the exit status that gVisor's shim reports when it could not learn one.
+	// internalError is the exit status that gVisor's shim reports if it could not learn one.
 	internalError = 128
-	// killed is the exit status of a process ended by SIGKILL, as a shell tells it.
+	// killed is the exit status of a process ended by SIGKILL, in a shell's notation.
 	killed = 128 + 9
 )
 
-// exitBacklog is how many exits may wait to be taken; gVisor's own channel has as many.
+// exitBacklog is how many exits may be queued. GVisor's own channel holds as many.
 const exitBacklog = 32
 
 // exits are the exits of this process's containers on their way to gVisor's task service.
 var exits exitStream
 
-// exitStream puts itself between those who announce the exit of a container and gVisor's task
-// service, which keeps the exit status, publishes it and answers with it.
+// exitStream stands between the code that announces a container's exit and gVisor's task service, which keeps the
+// exit status, publishes it and answers with it.
 type exitStream struct{ once sync.Once }
 
-// translate has the exit status of every container from now on looked at: one that gVisor could
-// not learn, of a sandbox for which the marker file exists, is the one that the file holds or, if it
-// is empty, that of a process ended by SIGKILL.
-// It must be called after the task service was made and before it starts a container. The stream
-// lasts as long as the process, like the service that reads from it.
+// translate makes the stream replace exit statuses from now on. If the marker file exists, the sandbox was stopped on
+// purpose; then a status that gVisor could not learn becomes the one in the file or, if the file is empty, that of a
+// process ended by SIGKILL. Call it after the task service was made and before the service starts a container. The
+// stream lasts as long as the process, like the service that reads from it.
 func (s *exitStream) translate(marker string) {
 	s.once.Do(func() {
 		out, in := proc.ExitCh, make(chan proc.Exit, exitBacklog)
@@ -45,7 +44,7 @@ func (s *exitStream) translate(marker string) {
 	})
 }
 
-// translated returns the status to report in place of status.
+// translated returns the status to report instead of status.
 func translated(status int, marker string) int {
 	if status != internalError {
 		return status
@@ -60,7 +59,7 @@ func translated(status int, marker string) int {
 	return killed
 }
 
-// announce makes gVisor's task service take a container for exited.
+// announce makes gVisor's task service record that a container has exited.
 func announce(id string) {
 	proc.ExitCh <- proc.Exit{Timestamp: time.Now(), ID: id, Status: internalError}
 }

@@ -7,8 +7,8 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
-// Register registers gVisor's task service and the extension that stands before it in this process. It is called once,
-// before the shim runs.
+// Register registers gVisor's task service, and the extension that stands before it. Call it once, before the shim
+// runs.
 func Register() {
 	registerService()
 	a := localAgent()
@@ -17,12 +17,12 @@ func Register() {
 	) (extension.TaskServiceExt, error) {
 		return extend(ctx, a, next, req.Bundle)
 	}
-	// With grouping the first container of the process is the pod's sandbox, and the one extension
-	// made for it serves the pod's other containers too.
+	// With grouping, the first container of the process is the pod's sandbox. The extension made for it also serves the
+	// pod's other containers.
 	extension.NewPodExtension = extension.NewExtension
 }
 
-// extend returns the service for the container whose bundle is given.
+// extend returns the service for the container with the bundle dir.
 func extend(ctx context.Context, a agent, next extension.TaskServiceExt, dir string) (extension.TaskServiceExt, error) {
 	p, err := readPod(dir)
 	if err != nil {

@@ -9,15 +9,16 @@ import (
 	"github.com/containerd/log"
 )
 
-// watchTime is how often a shim looks whether anybody will still ask for its container.
+// watchTime is how often a shim checks whether containerd still knows its container.
 const watchTime = 2 * time.Second
 
-// ofSandbox says that this process serves the container of a pod's sandbox. It ends with the sandbox, not before.
+// ofSandbox says that this process serves a pod's sandbox container. Such a process ends with the sandbox, not
+// before.
 var ofSandbox atomic.Bool
 
-// endForgotten ends the process once the bundle of its container is gone, which containerd removes last. If a request
-// to start a shim or to create a container is given up, containerd forgets the container even if its shim has not heard
-// of that, or cannot end yet.
+// endForgotten ends the process once its container's bundle is gone. Containerd removes the bundle last. If a request
+// to start a shim or to create a container is given up, containerd forgets the container even if the shim does not
+// know that, or cannot end yet.
 func endForgotten(bundle string) {
 	for !ofSandbox.Load() {
 		time.Sleep(watchTime)
@@ -28,17 +29,17 @@ func endForgotten(bundle string) {
 	}
 }
 
-// endUnstarted ends the process if its container has not been asked to start, and its sandbox is gone. Containerd takes
-// such a container for running, and does not remove it, if the request that created it was given up in time.
+// endUnstarted ends the process if nothing has asked to start its container, and the sandbox is gone. If the request
+// that created the container was given up in time, containerd takes it for running and does not remove it.
 //
-// If a start was tried, the process stays until containerd knows that the container has ended. A containerd that starts
-// again would call the container created otherwise, and the kubelet would wait for it for ever in a pod that never
-// restarts its containers.
+// If a start was tried, the process stays until containerd knows that the container has ended. Otherwise a restarted
+// containerd would take the container for created, and in a pod that never restarts its containers the kubelet would
+// wait for it for ever.
 func (c *containers) endUnstarted() {
 	for was := false; ; {
 		time.Sleep(watchTime)
 		is := c.unstartable()
-		if was && is { // if it was only one of the two, containerd may be removing it
+		if was && is { // after only one check, containerd may be removing it
 			log.L.Warnf("nobody has started the container, and its sandbox %s is gone: its shim ends", c.bundle.id)
 			os.Exit(1)
 		}
@@ -46,5 +47,5 @@ func (c *containers) endUnstarted() {
 	}
 }
 
-// unstartable reports whether nobody has asked to start the container, and nobody can.
+// unstartable reports whether nothing has asked to start the container, and nothing can start it any more.
 func (c *containers) unstartable() bool { return !c.asked.Load() && c.bundle.gone() }

@@ -15,8 +15,8 @@ import (
 	"github.com/containerd/log"
 )
 
-// Update changes a container's resources or, where it carries a request for the lease of the sandbox's
-// pause, does what that asks for.
+// Update changes a container's resources. If the request has the annotation for the lease of the sandbox's pause, it
+// does what that annotation asks for instead.
 func (s *sandbox) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types.Empty, error) {
 	text, ok := r.Annotations[lease.Annotation]
 	if !ok || r.ID != s.pod.sandbox {
@@ -32,8 +32,8 @@ func (s *sandbox) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types
 	return &types.Empty{}, nil
 }
 
-// leaseKind gives an error a kind that reaches the agent. None may look like that of a shim which knows no
-// leases.
+// leaseKind gives an error a kind that reaches the agent. It avoids the kind with which a shim that knows no leases
+// answers.
 func leaseKind(err error) error {
 	switch {
 	case errors.Is(err, lease.ErrRanOut):
@@ -44,7 +44,7 @@ func leaseKind(err error) error {
 	return err
 }
 
-// Resume lets a container run on. Whoever has paused the sandbox for a while does so no longer.
+// Resume resumes a container. For the sandbox, it also releases the lease of the pause.
 func (s *sandbox) Resume(ctx context.Context, r *task.ResumeRequest) (resp *types.Empty, err error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Resume(ctx, r)
@@ -56,10 +56,10 @@ func (s *sandbox) Resume(ctx context.Context, r *task.ResumeRequest) (resp *type
 	return resp, err
 }
 
-// leased is the sandbox as its lease sees it.
+// leased is the sandbox as its lease uses it.
 type leased struct{ *sandbox }
 
-// Pause refuses a sandbox that cannot be saved for want of memory: there is no reason to pause it.
+// Pause refuses if there is not enough memory to save the sandbox: then there is no reason to pause it.
 func (s leased) Pause(ctx context.Context) error {
 	if err := s.roomy(); err != nil {
 		return err

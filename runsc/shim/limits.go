@@ -14,31 +14,32 @@ import (
 	"github.com/containerd/log"
 )
 
-// raisedFile is the file in a sandbox's bundle that records which limits are raised. It outlives the shim:
-// containerd has whatever is left of the sandbox removed from there, and the limits are put back then.
+// raisedFile is the file in a sandbox's bundle that records which limits are raised. It outlives the shim. If the
+// shim dies, containerd runs a command in the bundle to remove what is left of the sandbox, and that command puts the
+// limits back.
 const raisedFile = "diapause-raised"
 
-// How often the sentry is asked to free memory after an operation, and with what pause, until its memory
-// is about what it was before. It takes two to four times. A limit that does not fit then is brought down to what is
-// in use, and tried again at slowPause.
+// After an operation the sentry is asked to free memory until it uses about as much as before. This takes two to four
+// tries. reduceTries bounds the tries, and reducePause is the pause in between. A limit that does not fit after that
+// is lowered to what is in use, and tried again every slowPause.
 const (
 	reduceTries = 8
 	reducePause = time.Second
 	slowPause   = 30 * time.Second
 )
 
-// limits raises limits of a sandbox for the time of an operation. One operation at a time may do so.
+// limits raises a sandbox's limits for the time of an operation. Only one operation at a time may do so.
 type limits struct {
 	dir    string // of the sandbox's bundle
 	reduce func(context.Context) error
 	group  sync.WaitGroup
 
 	mu     sync.Mutex
-	end    context.CancelFunc // of what puts limits back meanwhile; nil: nothing does
+	end    context.CancelFunc // stops the goroutine that puts limits back; nil: there is none
 	closed bool
 }
 
-// raise makes changes until putBack. Those of an operation before that are not taken back yet stay.
+// raise makes changes that last until putBack. Changes of an earlier operation that are not undone yet stay.
 func (l *limits) raise(changes []cgroup.Change) error {
 	l.rest()
 	l.mu.Lock()
@@ -54,7 +55,7 @@ func (l *limits) raise(changes []cgroup.Change) error {
 	return nil
 }
 
-// change makes changes that are on record first.
+// change records changes, and then makes them.
 func (l *limits) change(changes []cgroup.Change) error {
 	if err := writeRaised(l.dir, changes); err != nil {
 		return err
@@ -62,8 +63,8 @@ func (l *limits) change(changes []cgroup.Change) error {
 	return cgroup.Apply(changes)
 }
 
-// putBack puts limits back after an operation, and has the sentry free memory if they do not fit, or
-// small does not report that it has little. What does not fit yet is tried again in the background.
+// putBack puts limits back after an operation. If they do not fit, or small reports false, it asks the sentry to free
+// memory and tries again, both in the background. Small reports whether the sentry has little memory.
 func (l *limits) putBack(small func() bool) {
 	if err := l.undo(); err == nil && small() {
 		return
@@ -71,7 +72,7 @@ func (l *limits) putBack(small func() bool) {
 	l.later(func(ctx context.Context) { l.settle(ctx, small) })
 }
 
-// putBackWhen is putBack once ready reports true, for an operation that goes on. It asks again and again.
+// putBackWhen is putBack for an operation that goes on: it waits in the background until ready reports true.
 func (l *limits) putBackWhen(ready func(context.Context) bool) {
 	if len(readRaised(l.dir)) == 0 {
 		return
@@ -98,7 +99,7 @@ func (l *limits) later(f func(context.Context)) {
 	l.group.Go(func() { f(ctx) })
 }
 
-// settle has the sentry free memory, and puts limits back as soon as they fit.
+// settle asks the sentry to free memory, and puts limits back as soon as they fit.
 func (l *limits) settle(ctx context.Context, small func() bool) {
 	pause := reducePause
 	for try := 1; sleep(ctx, pause); try++ {
@@ -115,7 +116,7 @@ func (l *limits) settle(ctx context.Context, small func() bool) {
 	}
 }
 
-// sleep reports whether it has slept for as long as that.
+// sleep sleeps for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -131,7 +132,7 @@ func (l *limits) free(ctx context.Context) {
 	}
 }
 
-// tighten brings limits that cannot be put back down to what is in use.
+// tighten lowers limits that cannot be put back yet to what is in use.
 func (l *limits) tighten(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +149,7 @@ func (l *limits) undo() error {
 	return err
 }
 
-// rest ends what puts limits back, and waits for it.
+// rest stops the goroutine that puts limits back, and waits for it.
 func (l *limits) rest() {
 	l.mu.Lock()
 	if l.end != nil {
@@ -159,7 +160,7 @@ func (l *limits) rest() {
 	l.group.Wait()
 }
 
-// close puts limits back a last time, for a sandbox that has ended.
+// close puts limits back a last time, after the sandbox has ended.
 func (l *limits) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -170,15 +171,14 @@ func (l *limits) close() {
 	}
 }
 
-// undoRaised puts back the limits that the record in a bundle names, and returns those that are left with
-// the reason.
+// undoRaised puts back the limits that a bundle's record names. It returns those that it could not put back, and why.
 func undoRaised(dir string) ([]cgroup.Change, error) {
 	left, err := cgroup.Undo(readRaised(dir))
 	return left, errors.Join(err, writeRaised(dir, left))
 }
 
-// readRaised returns the changes on record. A record that cannot be read was never whole, and what it was
-// to tell of not done.
+// readRaised returns the recorded changes. If the record cannot be read, it was never completely written, and its
+// changes were never made.
 func readRaised(dir string) (changes []cgroup.Change) {
 	data, err := os.ReadFile(filepath.Join(dir, raisedFile))
 	if err != nil {
@@ -190,7 +190,7 @@ func readRaised(dir string) (changes []cgroup.Change) {
 	return changes
 }
 
-// writeRaised replaces the record as a whole; without changes it goes.
+// writeRaised replaces the record as a whole. Without changes it removes the record.
 func writeRaised(dir string, changes []cgroup.Change) error {
 	path := filepath.Join(dir, raisedFile)
 	if len(changes) == 0 {

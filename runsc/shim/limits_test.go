@@ -14,13 +14,13 @@ import (
 	"diapause.dev/runsc/cgroup"
 )
 
-// box is a memory cgroup of a test, with a limit, and the limits of a bundle that are its.
+// box is a test's memory cgroup with a limit, and the limits of its bundle.
 type box struct {
 	*cgroup.Memory
 	limits *limits
 }
 
-// newBox makes a cgroup beside that of this process, removed at the end.
+// newBox makes a cgroup beside that of this process. It is removed when the test ends.
 func newBox(t *testing.T, limit int64) *box {
 	t.Helper()
 	own, err := cgroup.MemoryOf(os.Getpid())
@@ -29,7 +29,7 @@ func newBox(t *testing.T, limit int64) *box {
 	}
 	parent := own.Dir()
 	if _, err := os.Stat(filepath.Join(parent, "memory.max")); err == nil {
-		parent = filepath.Dir(parent) // in cgroup v2 one with processes has no controllers below it
+		parent = filepath.Dir(parent) // in cgroup v2, one with processes has no controllers below it
 	}
 	dir := filepath.Join(parent, fmt.Sprintf("diapause-shim-test-%d", os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -77,7 +77,7 @@ func (b *box) is(t *testing.T, want int64) {
 	}
 }
 
-// fill starts a process in the cgroup that uses 16 MiB until the function that is returned is called.
+// fill starts a process in the cgroup that uses 16 MiB until free is called.
 func (b *box) fill(t *testing.T) (free func()) {
 	t.Helper()
 	script := "echo $$ > $0/cgroup.procs && x=$(head -c 16777216 /dev/zero | tr '\\0' x) && echo in && read end"
@@ -135,7 +135,7 @@ func TestLimitOfTwoOperationsGoesBackToTheFirst(t *testing.T) {
 	b.is(t, 8*mib)
 }
 
-// TestNextShimPutsLimitsBack has nothing but the record of a shim that is gone.
+// TestNextShimPutsLimitsBack has only the record of a shim that is gone.
 func TestNextShimPutsLimitsBack(t *testing.T) {
 	b := newBox(t, 8*mib)
 	b.raise(t, 100*mib)

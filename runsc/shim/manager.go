@@ -22,21 +22,21 @@ import (
 // RuntimeType is the name by which containerd knows this shim.
 const RuntimeType = "io.containerd.diapause.v1"
 
-// oomScore is the lowest score that leaves the shim within the reach of the OOM killer.
+// oomScore is the lowest score with which the OOM killer can still choose the shim.
 const oomScore = -999
 
-// manager starts and stops processes of the shim. Everything but the start is gVisor's own.
+// manager starts and stops shim processes. Everything except Start and Stop is gVisor's own.
 type manager struct{ shim.Manager }
 
-// NewManager returns the manager to run the shim with. It is gVisor's, but for the OOM score of a
-// new process: where the node does not let the shim lower it, gVisor's manager refuses to start
-// any container, and this one notes it in containerd's log and goes on.
+// NewManager returns the manager to run the shim with. It is gVisor's, except for the OOM score of a new process: if
+// the node does not let the shim lower it, gVisor's manager refuses to start any container. This one writes a warning
+// to containerd's log and goes on.
 func NewManager() shim.Manager {
 	return manager{gvisor.NewShimManager(RuntimeType)}
 }
 
-// Start implements shim.Manager. It runs in the bundle's directory, in a short-lived process whose
-// standard streams belong to its answer to containerd.
+// Start implements shim.Manager. It runs in the bundle's directory, in a short-lived process that answers containerd
+// on its standard streams.
 func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.BootstrapParams, error) {
 	group, err := groupOf(id)
 	if err != nil {
@@ -54,15 +54,15 @@ func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.
 	if socket == nil { // the shim of this pod serves already
 		return params, writeAddress(address)
 	}
-	// The listener is not closed when all went well: that would remove the socket's file.
+	// On success the listener stays open: closing it would remove the socket's file.
 	if err := launch(ctx, id, opts, socket, address); err != nil {
 		return shim.BootstrapParams{}, errors.Join(err, socket.Close())
 	}
 	return params, nil
 }
 
-// Stop implements shim.Manager. Containerd calls it, in the bundle's directory, for what is left of a
-// container whose shim is gone: limits that shim has raised are put back.
+// Stop implements shim.Manager. If a container's shim is gone, containerd calls Stop in the bundle's directory to
+// clean up. Stop also puts back the limits that the shim had raised.
 func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
 	status, err := m.Manager.Stop(ctx, id)
 	if _, undone := undoRaised("."); undone != nil {
@@ -71,8 +71,8 @@ func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
 	return status, err
 }
 
-// groupOf returns what names the socket of the shim that serves container id: the id itself or,
-// when gVisor's grouping is enabled, that of its pod's sandbox.
+// groupOf returns the id that names the socket of container id's shim. That is the id itself or, if gVisor's grouping
+// is enabled, the id of its pod's sandbox.
 func groupOf(id string) (string, error) {
 	if !runsc.GetRuntimeOptions().Grouping {
 		return id, nil
@@ -87,7 +87,7 @@ func groupOf(id string) (string, error) {
 	return p.sandbox, nil
 }
 
-// listen makes the socket at address. It returns nil when a living shim listens there.
+// listen makes the socket at address. It returns nil if a living shim listens there.
 func listen(address string) (*net.UnixListener, error) {
 	socket, err := shim.NewSocket(address)
 	if err == nil {
@@ -108,8 +108,7 @@ func listen(address string) (*net.UnixListener, error) {
 	return socket, nil
 }
 
-// launch starts the process that serves from now on, and leaves the files by which containerd
-// finds it.
+// launch starts the process that serves from now on, and writes the files by which containerd finds it.
 func launch(ctx context.Context, id string, opts shim.StartOpts, socket *net.UnixListener, address string) error {
 	if err := writeAddress(address); err != nil {
 		return err
@@ -134,7 +133,7 @@ func launch(ctx context.Context, id string, opts shim.StartOpts, socket *net.Uni
 		note(fmt.Sprintf("shim of container %s keeps the OOM score of containerd, lowering it to %d failed: %v", id, oomScore,
 			err))
 	}
-	// The process outlives this one, which ends once it has answered: nobody waits for it here.
+	// The new process outlives this one, which ends once it has answered. So nothing waits for it here.
 	return cmd.Process.Release()
 }
 
@@ -164,8 +163,8 @@ func writeAddress(address string) error {
 	return nil
 }
 
-// note writes a warning to containerd's log through the bundle's log pipe. Standard error would
-// spoil the answer, of which containerd takes it to be a part.
+// note writes a warning to containerd's log through the bundle's log pipe. Standard error would corrupt the answer,
+// because containerd takes it for a part of the answer.
 func note(message string) {
 	f, err := os.OpenFile("log", os.O_WRONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -188,7 +187,7 @@ type spec struct {
 	} `json:"linux"`
 }
 
-// readPod reads what the bundle's config.json says of the container's place in its pod.
+// readPod reads the container's place in its pod from the bundle's config.json.
 func readPod(bundle string) (pod, error) {
 	f, err := os.Open(bundle + "/config.json")
 	if err != nil {

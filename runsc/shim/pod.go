@@ -1,7 +1,6 @@
 package shim
 
-// Annotations of an OCI spec that tell a container's place in its pod, of containerd's CRI and of
-// CRI-O.
+// Annotations of an OCI spec that give a container's place in its pod, as containerd's CRI and CRI-O set them.
 var (
 	typeAnnotations    = []string{"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"}
 	nameAnnotations    = []string{"io.kubernetes.cri.container-name", "io.kubernetes.cri-o.ContainerName"}
@@ -17,14 +16,14 @@ const (
 	onFailureFail         = "Fail"
 )
 
-// pod is what a container's OCI spec says of its pod.
+// pod is what a container's OCI spec says about its pod.
 type pod struct {
-	uid         string // that Kubernetes gave it; empty: none
-	sandbox     string // id of the sandbox container; empty: not of a pod
+	uid         string // given by Kubernetes; empty: none
+	sandbox     string // id of the sandbox container; empty: the container belongs to no pod
 	isSandbox   bool   // this container is the sandbox container
 	container   string // this container's name in its pod; empty: it has none
 	network     string // path of its network namespace; empty: it has none of its own
-	cgroup      string // path of its cgroup, as an OCI spec has it
+	cgroup      string // path of its cgroup, in the notation of an OCI spec
 	annotations map[string]string
 }
 
@@ -52,5 +51,5 @@ func (p pod) named() bool {
 	return p.annotations[annotationRestoreFrom] != "" || p.annotations[annotationSnapshot] != ""
 }
 
-// strict reports whether the pod shall rather fail than start anew when it cannot be restored.
+// strict reports whether the pod must fail, and not start anew, if it cannot be restored.
 func (p pod) strict() bool { return p.annotations[annotationOnFailure] == onFailureFail }

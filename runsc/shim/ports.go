@@ -12,16 +12,16 @@ import (
 	"github.com/containerd/log"
 )
 
-// ports forwards to the sandbox what connects to the loopback of its network namespace. A sandbox for
-// which that is not possible goes without.
+// ports forwards connections from the loopback of the sandbox's network namespace to the sandbox. If that is not
+// possible, the sandbox goes without.
 type ports struct {
 	opening sync.WaitGroup
-	dials   atomic.Int64 // how many connections runsc was asked for
+	dials   atomic.Int64 // how many connections runsc was asked to make
 
 	mu      sync.Mutex
 	forward *forward.Forwarder // nil: not open
-	holds   int                // how many keep gVisor from forwarding
-	paused  func()             // ends the hold of the sandbox that is paused; nil: it is not
+	holds   int                // how many holds forbid connections through gVisor
+	paused  func()             // releases the hold of a paused sandbox; nil: it is not paused
 }
 
 // addresses returns the addresses of a sandbox that is about to start.
@@ -36,7 +36,7 @@ func (s *sandbox) addresses() []netip.Addr {
 	return addresses
 }
 
-// openPorts begins to forward to the sandbox, which has been started, without keeping the caller waiting.
+// openPorts begins to forward to the started sandbox, in the background.
 func (s *sandbox) openPorts(ctx context.Context, addresses []netip.Addr) {
 	if s.pod.network == "" {
 		return
@@ -67,8 +67,8 @@ func (p *ports) opened(f *forward.Forwarder) {
 	}
 }
 
-// hold keeps gVisor from forwarding until the function that it returns is called, and until that of
-// every other hold is.
+// hold forbids connections through gVisor until every hold is released. It returns the function that releases this
+// one.
 func (p *ports) hold() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +88,7 @@ func (p *ports) release() {
 	}
 }
 
-// holdPaused exchanges the hold of the sandbox that is paused for another, nil: for none.
+// holdPaused replaces the hold of a paused sandbox. A nil release means no hold. It releases the old one.
 func (p *ports) holdPaused(release func()) {
 	p.mu.Lock()
 	old := p.paused
@@ -99,7 +99,7 @@ func (p *ports) holdPaused(release func()) {
 	}
 }
 
-// close ends what was opened.
+// close ends the forwarding.
 func (p *ports) close() error {
 	p.opening.Wait()
 	p.mu.Lock()
@@ -112,8 +112,8 @@ func (p *ports) close() error {
 	return f.Close()
 }
 
-// Pause stops all processes of the sandbox. What gVisor forwards ends before: to wait for that is
-// the caller's, and not the sandbox's. Nothing more is forwarded so until Resume.
+// Pause stops all processes of the sandbox. It first ends connections through gVisor, so that only the caller, and
+// not the sandbox, waits for that. No such connection is made until Resume.
 func (s *sandbox) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty, error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Pause(ctx, r)
@@ -128,7 +128,7 @@ func (s *sandbox) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty
 	return resp, nil
 }
 
-// resume lets a paused container run on and, with the sandbox, what is forwarded to it.
+// resume resumes a paused container. For the sandbox container, it also allows connections through gVisor again.
 func (s *sandbox) resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
 	resp, err := s.containers.Resume(ctx, r)
 	if err == nil && r.ID == s.pod.sandbox {

@@ -13,8 +13,9 @@ import (
 	gvisor "gvisor.dev/gvisor/pkg/shim/v1"
 )
 
-// registerService registers gVisor's task service as gVisor's own package plugin does, but with a publisher of events
-// that does not fail, and in a process that does not outlive its container. It runs in the bundle's directory.
+// registerService registers gVisor's task service as gVisor's own plugin package does, with two differences. Its
+// publisher of events does not fail, and the process does not outlive its container. It runs in the bundle's
+// directory.
 func registerService() {
 	registry.Register(&plugin.Registration{
 		Type:     plugins.TTRPCPlugin,
@@ -35,9 +36,9 @@ func registerService() {
 	})
 }
 
-// patient publishes events while containerd is away, too. GVisor's shim panics when it cannot publish one, and its
-// container ends with it once containerd is back. Containerd's publisher returns the failure and still delivers the
-// event later: it tries five more times, within 15 seconds.
+// patient publishes events even while containerd is away. GVisor's shim panics if it cannot publish an event, and
+// once containerd is back the container ends with the shim. Containerd's publisher returns the failure and still
+// delivers the event later: it tries five more times, within 15 seconds.
 type patient struct{ shim.Publisher }
 
 // Publish implements events.Publisher. It always succeeds.

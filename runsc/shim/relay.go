@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainTime is how long nothing must come out of a container that has ended until all of it is taken for read.
+// drainTime is how long a container that has ended must write nothing until its output counts as complete.
 const drainTime = 50 * time.Millisecond
 
-// relay carries what a restored container writes to gVisor's shim, which waits for the end of it before it
-// deletes the container. A sentry that is restored keeps the pipe of a standard stream open as long as it
-// lives if no process has that stream any more, so the end comes with that of the container, from here.
+// relay copies what a restored container writes to gVisor's shim. That shim waits for the end of the output before it
+// deletes the container. But a restored sentry keeps the pipe of a standard stream open as long as it lives, even if
+// no process has that stream any more. So the relay ends the output when the container ends.
 type relay struct {
 	in, out *os.File
 }
 
-// relays puts relays between a command of runsc and the files that it has as standard output and error.
-// The command has the returned files, which must be closed once it runs.
+// relays puts relays between a command of runsc and the pipes that are its standard output and error. The command
+// gets the files in given instead. The caller must close these once the command runs.
 func relays(cmd *exec.Cmd) (all []*relay, given []*os.File, err error) {
 	for _, stream := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
 		f, ok := (*stream).(*os.File)
@@ -48,7 +48,7 @@ func isPipe(f *os.File) bool {
 	return err == nil && s.Mode()&os.ModeNamedPipe != 0
 }
 
-// newRelay returns a relay to a file, and what is to be written to.
+// newRelay returns a relay to a file, and the file to write to.
 func newRelay(to *os.File) (*relay, *os.File, error) {
 	fd, err := unix.FcntlInt(to.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -63,7 +63,7 @@ func newRelay(to *os.File) (*relay, *os.File, error) {
 	return &relay{in: in, out: out}, w, nil
 }
 
-// run carries everything until nobody can write any more, or the container has ended and all is read.
+// run copies everything until nothing can write any more, or until the container has ended and everything is read.
 func (r *relay) run() {
 	defer r.out.Close()
 	defer r.in.Close()
@@ -79,9 +79,9 @@ func (r *relay) run() {
 	}
 }
 
-// end has the relay end once all is read.
+// end makes the relay end once everything is read.
 func (r *relay) end() {
-	_ = r.in.SetReadDeadline(time.Unix(1, 0)) // fails only if it has ended
+	_ = r.in.SetReadDeadline(time.Unix(1, 0)) // fails only if the relay has ended
 }
 
 func closeAll(files []*os.File) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRelay: what a container writes reaches gVisor's shim whole, and ends with the container, whoever still
-// could write.
+// TestRelay: the output of a container reaches gVisor's shim whole. It ends with the container, even if something
+// else could still write.
 func TestRelay(t *testing.T) {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -19,7 +19,7 @@ func TestRelay(t *testing.T) {
 	c := terminals{next: m, all: make(map[string]*terminal)}
 	c.expect("id", &terminal{restored: true, plain: true})
 	cmd := &exec.Cmd{Args: []string{"runsc", "start", "id"}, Stdout: out, Stderr: io.Discard}
-	var sentry *os.File // which never closes it
+	var sentry *os.File // never closes the stream
 	m.create = func(cmd *exec.Cmd) {
 		fd, err := dup(cmd.Stdout.(*os.File))
 		if err != nil {
@@ -47,7 +47,7 @@ func TestRelay(t *testing.T) {
 	c.forget("id")
 }
 
-// TestRelayEnds ends by itself when nobody can write.
+// TestRelayEnds: a relay ends by itself when nothing can write any more.
 func TestRelayEnds(t *testing.T) {
 	in, out, err := os.Pipe()
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
 
-// resizeLimit bounds how long runsc may take to tell a container that its terminal has another size.
+// resizeLimit bounds how long runsc may take to tell a container that its terminal has a new size.
 const resizeLimit = 2 * time.Second
 
-// resizes are the containers that are being told that their terminals have another size. The zero value
-// has none.
+// resizes are the containers that are being told of a new size of their terminals. The zero value has none.
 type resizes struct {
 	mu  sync.Mutex
-	all map[string]int // sizes since the container began to be told, by its id
+	all map[string]int // new sizes since the last signal began, by container id
 }
 
-// begin reports whether the container must be told; else somebody who tells it already will once more.
+// begin records a new size. It reports whether the caller must tell the container. If another caller is telling it
+// already, that one will tell it again.
 func (s *resizes) begin(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +33,7 @@ func (s *resizes) begin(id string) bool {
 	return s.all[id] == 1
 }
 
-// again reports whether the container must be told again: it has been of one size, and there is another.
+// again reports whether the container must be told again, because its terminal has had another size since.
 func (s *resizes) again(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,9 +45,9 @@ func (s *resizes) again(id string) bool {
 	return false
 }
 
-// ResizePty gives the terminal of a container, or of a process in it, another size. The processes of the
-// container are told by SIGWINCH, which Linux would send by itself: a process of gVisor learns the size of
-// its container's terminal when it asks, and not that it has changed.
+// ResizePty resizes the terminal of a container, or of a process in it. It also sends SIGWINCH to the container's
+// processes. Linux would do so by itself, but a process in gVisor gets no signal: it only sees the new size if it
+// asks.
 func (c *containers) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*types.Empty, error) {
 	resp, err := c.TaskServiceExt.ResizePty(ctx, r)
 	if err == nil && r.ExecID == "" && c.resizes.begin(r.ID) {
@@ -60,7 +60,7 @@ func (c *containers) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*
 	return resp, err
 }
 
-// tellResized tells a container that its terminal has another size, and again as long as it gets others.
+// tellResized tells a container that its terminal has a new size, and again while there are newer ones.
 func (c *containers) tellResized(ctx context.Context, id string) {
 	for more := true; more; more = c.resizes.again(id) {
 		if err := c.signalAll(ctx, id, unix.SIGWINCH); err != nil {
@@ -69,8 +69,8 @@ func (c *containers) tellResized(ctx context.Context, id string) {
 	}
 }
 
-// signalAll sends a signal to all processes of a container, without gVisor's lock, which is held for as long
-// as the container starts.
+// signalAll sends a signal to all processes of a container. It does not take gVisor's lock, which is held while a
+// container starts.
 func (c *containers) signalAll(ctx context.Context, id string, s unix.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, resizeLimit)
 	defer cancel()

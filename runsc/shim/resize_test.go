@@ -2,7 +2,7 @@ package shim
 
 import "testing"
 
-// TestResizes: of many sizes, one is told, and then the last.
+// TestResizes: if many sizes come while one is being told, only the last one is told next.
 func TestResizes(t *testing.T) {
 	var s resizes
 	if !s.begin("a") {

@@ -15,22 +15,22 @@ import (
 	"github.com/containerd/log"
 )
 
-// How much memory a save may take is known only afterwards. The sentry makes records of all its objects,
-// which live in its own memory: 3,000 closed connections took it from 46 MiB to 157, 20,000 files
-// from 46 to 171. So it may have saveFactor times that memory, and saveBase for the processes beside it.
+// How much memory a save takes is known only afterwards. The sentry writes records of all its objects, and they live
+// in its own memory: 3,000 closed connections took it from 46 MiB to 157, 20,000 files from 46 to 171. So it may use
+// saveFactor times its memory, and saveBase for the processes beside it.
 const (
 	saveFactor = 4
 	saveBase   = 128 << 20
 )
 
-// restoreRoom is how much memory more than its limit a sandbox may have for a restore. The sentry that
-// reads 20,000 files back takes 50 MiB more than it needs afterwards.
+// restoreRoom is how many bytes beyond its limit a sandbox may use during a restore. A sentry that reads 20,000 files
+// back takes 50 MiB more than it needs afterwards.
 const restoreRoom = 128 << 20
 
-// keptGrowth is how much more memory than before an operation a sentry may keep.
+// keptGrowth is how many bytes more than before an operation a sentry may keep.
 const keptGrowth = 24 << 20
 
-// roomToSave raises the limits of the sandbox for a save, until the function that it returns is called.
+// roomToSave raises the sandbox's limits for a save. The function that it returns puts them back.
 func (s *sandbox) roomToSave() (putBack func(), err error) {
 	pid, before, err := s.own()
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *sandbox) roomToSave() (putBack func(), err error) {
 	return func() { s.limits.putBack(func() bool { return anonymousBelow(pid, before+keptGrowth) }) }, nil
 }
 
-// roomy reports whether what the pod shares with others has the memory for a save.
+// roomy returns an error if the node, or a cgroup that the pod shares with others, lacks the memory for a save.
 func (s *sandbox) roomy() error {
 	pid, before, err := s.own()
 	if err != nil {
@@ -50,12 +50,12 @@ func (s *sandbox) roomy() error {
 	}
 	m, err := cgroup.MemoryOf(pid)
 	if err != nil {
-		return nil // as makeRoom takes it
+		return nil // makeRoom ignores this too
 	}
 	return s.shared(m, saveBase+saveFactor*before)
 }
 
-// own returns the process of the sandbox, and how much memory of its own that has.
+// own returns the sandbox's process, and how much anonymous memory that process has.
 func (s *sandbox) own() (pid int, bytes int64, err error) {
 	if pid, err = s.bundle.process(); err != nil {
 		return 0, 0, err
@@ -64,8 +64,8 @@ func (s *sandbox) own() (pid int, bytes int64, err error) {
 	return pid, bytes, err
 }
 
-// roomToRestore raises the limits of the sandbox for its restore, until that is complete. What cannot be
-// raised leaves the limit as it is.
+// roomToRestore raises the sandbox's limits until its restore is complete. If a limit cannot be raised, it stays as
+// it is.
 func (s *sandbox) roomToRestore() (cancel func()) {
 	err := s.raiseToRestore()
 	if err != nil {
@@ -95,14 +95,14 @@ func (s *sandbox) complete(ctx context.Context) bool {
 	return !s.unrestored(namespaces.WithNamespace(ctx, s.namespace), s.pod.sandbox)
 }
 
-// anonymousBelow reports whether a process has at most that much memory of its own, or is gone.
+// anonymousBelow reports whether a process has at most that much anonymous memory, or is gone.
 func anonymousBelow(pid int, bytes int64) bool {
 	now, err := cgroup.Anonymous(pid)
 	return err != nil || now <= bytes
 }
 
-// makeRoom lets the sandbox allocate need more bytes until the limits are put back. It is an error if the
-// node, or a cgroup that the pod shares with others, has less.
+// makeRoom lets the sandbox allocate need more bytes until the limits are put back. If the node, or a cgroup that the
+// pod shares with others, has less, it returns an error.
 func (s *sandbox) makeRoom(pid int, need int64) error {
 	m, err := cgroup.MemoryOf(pid)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *sandbox) makeRoom(pid int, need int64) error {
 	return s.limits.raise(changes)
 }
 
-// shared reports whether the node, and the cgroups above the pod's, have need more bytes.
+// shared returns an error unless the node and the cgroups above the pod's have need more bytes free.
 func (s *sandbox) shared(m *cgroup.Memory, need int64) error {
 	levels, err := m.Levels()
 	if err != nil {
@@ -139,9 +139,9 @@ func (s *sandbox) shared(m *cgroup.Memory, need int64) error {
 	return err
 }
 
-// owns reports whether a cgroup is the pod's own, by its name, which holds the id of the sandbox or the pod's
-// UID: with dashes, or with underscores where systemd keeps it. A sandbox may be in a cgroup of others:
-// that of containerd, where runsc is told to ignore cgroups.
+// owns reports whether a cgroup is the pod's own. Its name then contains the sandbox's id or the pod's UID, with
+// dashes or, under systemd, with underscores. A sandbox may also be in somebody else's cgroup: if runsc ignores
+// cgroups, it is in containerd's.
 func (p pod) owns(dir string) bool {
 	name := filepath.Base(dir)
 	for _, id := range []string{p.sandbox, p.uid, strings.ReplaceAll(p.uid, "-", "_")} {
@@ -152,14 +152,14 @@ func (p pod) owns(dir string) bool {
 	return false
 }
 
-// reduceLimit bounds the question that has the sentry free memory.
+// reduceLimit bounds the request by which the sentry frees memory.
 const reduceLimit = 10 * time.Second
 
-// reduceCall is that question, of gVisor's control protocol. It collects garbage, which the sentry, mostly
-// idle, else does every two minutes.
+// reduceCall is that request, in gVisor's control protocol. It makes the sentry collect garbage. A sentry that is
+// mostly idle does so only every two minutes.
 const reduceCall = `{"method":"Usage.Reduce","arg":{"wait":false,"do_not_gc":false}}`
 
-// reduce has the sentry free memory that it no longer needs. What it answers is not looked at.
+// reduce asks the sentry to free memory that it no longer needs. It ignores the content of the answer.
 func (s *sandbox) reduce(ctx context.Context) error {
 	conn, err := s.control(ctx)
 	if err != nil {
@@ -179,8 +179,8 @@ func (s *sandbox) reduce(ctx context.Context) error {
 	return nil
 }
 
-// control connects to the socket at which the sentry takes runsc's questions. Runsc makes it in the first
-// of these directories where that works.
+// control connects to the socket on which the sentry serves runsc. Runsc makes the socket in the first of these
+// directories where it can.
 func (s *sandbox) control(ctx context.Context) (conn net.Conn, err error) {
 	root, err := s.runscRoot(namespaces.WithNamespace(ctx, s.namespace))
 	if err != nil {

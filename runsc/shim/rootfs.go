@@ -18,9 +18,9 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 )
 
-// createRestored creates the sandbox container of a pod whose root file systems are restored: runsc
-// must know before there is a sandbox. The pod's containers then start as they always do, each with
-// the files that were saved of the one of its name.
+// createRestored creates the sandbox container of a pod whose root file systems are restored. Runsc must know this
+// when it creates the sandbox. The pod's containers then start as usual, each with the saved files of the container
+// with its name.
 func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest, o order,
 	path string,
 ) (*task.CreateTaskResponse, error) {
@@ -36,13 +36,13 @@ func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest,
 		})
 	if err != nil {
 		err = s.lost(ctx, r.ID, err)
-		s.reports.Wait() // there is no container whose removal would
+		s.reports.Wait() // there is no container, and so no removal, to wait for them
 	}
 	return created, err
 }
 
-// createAgain creates a sandbox anew that was created before the agent answered, from the spec that it
-// had then: gVisor changes that.
+// createAgain creates a sandbox a second time, because the agent answered only after the first. It uses the original
+// spec: gVisor has changed the spec since.
 func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, spec []byte,
 	a answer,
 ) (*task.CreateTaskResponse, error) {
@@ -53,8 +53,8 @@ func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, sp
 	return s.createDecided(ctx, r, a)
 }
 
-// part returns the name by which a container's progress is noted. A container of a restored sandbox
-// that is started again has another id, and counts once.
+// part returns the name under which a container's progress is recorded. With root file systems alone, a container
+// that is started again has a new id but must count only once, so its name counts.
 func (c *containers) part(o order, id string) string {
 	if o.Rootfs && c.pod.container != "" {
 		return c.pod.container
@@ -62,8 +62,8 @@ func (c *containers) part(o order, id string) string {
 	return id
 }
 
-// failed tells the agent that a container did not start in a sandbox whose root file systems are
-// restored, as long as the pod is not. The sandbox stays: what runs may be tried again.
+// failed reports to the agent that a container did not start in a sandbox whose root file systems are restored,
+// unless the pod is restored already. The sandbox stays: the start may be tried again.
 func (c *containers) failed(ctx context.Context, id string, err error) {
 	o, ok := c.bundle.ordered()
 	if !ok || !o.Rootfs || errors.Is(err, errKilled) {
@@ -74,8 +74,8 @@ func (c *containers) failed(ctx context.Context, id string, err error) {
 	}
 }
 
-// awaitFiles waits, beside the running container, until its root file system is there or the container
-// is removed. With the last one of the pod the agent is told.
+// awaitFiles waits in the background until a running container's root file system is loaded, or the container is
+// removed. When the last container of the pod has its files, it tells the agent.
 func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 	server := runsc.NewGvisorTaskServer(c.TaskServiceExt)
 	if server == nil {
@@ -86,8 +86,7 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 	go func() {
 		defer c.reports.Done()
 		defer c.giveUp(id, c.loading)
-		// A container of which nothing was saved is an error here; of reads that failed the agent
-		// knows by itself.
+		// If nothing was saved of the container, that is an error here. If reads failed, the agent knows already.
 		if _, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_FSRESTORE}); err != nil {
 			log.L.WithError(err).Infof("nothing is restored of container %s any more", id)
 		}
@@ -101,16 +100,16 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 	}()
 }
 
-// reportLoaded tells the agent that all containers have all their files. An agent that is away is
-// waited for until ctx is done.
+// reportLoaded tells the agent that all containers have all their files. While the agent is away, it retries until
+// ctx is done.
 func (c *containers) reportLoaded(ctx context.Context, o order) error {
 	req := c.reportOf(o, nil)
 	req.Complete, req.Loaded = false, true
 	return c.reportUntil(ctx, req)
 }
 
-// reportComplete tells the agent that the pod is restored. If the agent or the API server does not take it now, it is
-// told again beside, until the container is removed.
+// reportComplete tells the agent that the pod is restored. If the agent or the API server does not accept this now,
+// it repeats the report in the background until the container is removed.
 func (c *containers) reportComplete(ctx context.Context, id string, req *localv1.ReportRestoreRequest) {
 	err := c.agent.report(ctx, req)
 	if err == nil {
@@ -128,8 +127,8 @@ func (c *containers) reportComplete(ctx context.Context, id string, req *localv1
 	}()
 }
 
-// reportUntil tells the agent how a restore went on, again and again until ctx is done if the agent is away or cannot
-// pass it on now.
+// reportUntil reports the progress of a restore to the agent. If the agent is away, or cannot pass the report on now,
+// it retries until ctx is done.
 func (c *containers) reportUntil(ctx context.Context, req *localv1.ReportRestoreRequest) error {
 	sending, done := lingering(ctx)
 	defer done()
@@ -145,8 +144,8 @@ func (c *containers) reportUntil(ctx context.Context, req *localv1.ReportRestore
 	}
 }
 
-// lingering returns a context that lasts briefWait longer than ctx: what is being told when a container
-// is removed still arrives, and its removal does not wait for an agent that is away.
+// lingering returns a context that lasts briefWait longer than ctx. So a report under way when a container is removed
+// still arrives, and the removal does not wait long for an agent that is away.
 func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(briefWait, cancel) })
@@ -156,7 +155,7 @@ func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// while returns a context for what is under way for a container, whoever has asked for it, until giveUp.
+// while returns a context for work for a container. It does not end with ctx, but with giveUp.
 func (c *containers) while(ctx context.Context, id string, underway map[string]context.CancelFunc) context.Context {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
@@ -165,7 +164,7 @@ func (c *containers) while(ctx context.Context, id string, underway map[string]c
 	return ctx
 }
 
-// giveUp ends what is under way for a container: the wait for its files, or a report.
+// giveUp cancels work for a container: the wait for its files, or a report.
 func (c *containers) giveUp(id string, underway map[string]context.CancelFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,25 +20,24 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
-// restoreLimit bounds how long runsc may take over the restore of the sandbox container. It reads
-// the kernel state and leaves the memory to the background.
+// restoreLimit bounds how long runsc may take to restore the sandbox container. Runsc reads the kernel state, and
+// loads the memory in the background.
 const restoreLimit = 60 * time.Second
 
-// headStart is how long the creation of a sandbox waits for the agent's answer, which comes within a
-// few milliseconds as a rule: what is only known later costs a second creation if root file systems
-// are to be restored. Nothing else waits for it.
+// headStart is how long the creation of a sandbox waits for the agent's answer, which usually comes within a few
+// milliseconds. If the answer comes later and orders root file systems to be restored, the sandbox must be created a
+// second time. Nothing else waits for the answer.
 const headStart = 30 * time.Millisecond
 
-// discardLimit bounds the removal of a sandbox that must not come to life.
+// discardLimit bounds the removal of a sandbox that must not start.
 const discardLimit = 10 * time.Second
 
-// sandbox is the service of a pod's sandbox container and, with grouping, of the pod's other
-// containers too.
+// sandbox is the service of a pod's sandbox container. With grouping, it also serves the pod's other containers.
 type sandbox struct {
 	*containers
 	path   atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none
-	begun  atomic.Bool            // the sandbox container was to start
-	runs   atomic.Bool            // it did
+	begun  atomic.Bool            // a start of the sandbox container was tried
+	runs   atomic.Bool            // that start succeeded
 	saving chan struct{}          // holds one token while a checkpoint is made
 	ports  ports
 	limits limits
@@ -55,14 +54,14 @@ func newSandbox(ctx context.Context, base *containers) *sandbox {
 	return s
 }
 
-// answer is what came of asking the agent.
+// answer is the result of asking the agent.
 type answer struct {
 	resp    *localv1.AskRestoreResponse
 	err     error
-	volumes []string // names of those that were put in place for it
+	volumes []string // names of the volumes that were put in place for it
 }
 
-// Create creates a container. The agent hears of a sandbox that was not created.
+// Create creates a container. If it fails to create the sandbox, it tells the agent.
 func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Create(ctx, r)
@@ -79,8 +78,8 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	return created, err
 }
 
-// createAsking creates the sandbox container. The agent is asked what is to become of the sandbox, while
-// runsc creates it if the answer takes longer.
+// createAsking creates the sandbox container. It asks the agent what to do with the sandbox. If the answer takes
+// longer than headStart, runsc creates the sandbox meanwhile.
 func (s *sandbox) createAsking(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,7 +114,7 @@ func (s *sandbox) createAsking(ctx context.Context, r *task.CreateTaskRequest) (
 	return created, nil
 }
 
-// createDecided creates the sandbox container once it is known what is to become of it.
+// createDecided creates the sandbox container, given the agent's answer.
 func (s *sandbox) createDecided(ctx context.Context, r *task.CreateTaskRequest,
 	a answer,
 ) (*task.CreateTaskResponse, error) {
@@ -133,7 +132,7 @@ func (a answer) rootfs() bool {
 	return a.err == nil && a.resp.GetDecision() == localv1.AskRestoreResponse_RESTORE_ROOTFS
 }
 
-// order returns the order that the agent gives.
+// order returns the order in the agent's answer.
 func (a answer) order() order {
 	return order{
 		Request: a.resp.GetRequest(), ImagePath: a.resp.GetImagePath(), Snapshot: a.resp.GetSnapshot(),
@@ -143,8 +142,8 @@ func (a answer) order() order {
 	}
 }
 
-// create creates the sandbox container by calling f. If the pod's processes may have it saved, the
-// agent says where to; without an answer they cannot.
+// create creates the sandbox container by calling f. If the pod's processes may save it, the agent says where to.
+// Without an answer they cannot save it.
 func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest,
 	f func(context.Context, *task.CreateTaskRequest) (*task.CreateTaskResponse, error),
 ) (*task.CreateTaskResponse, error) {
@@ -161,8 +160,8 @@ func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest,
 	return f(ctx, r)
 }
 
-// offer adds the annotations by which the pod's processes may have its sandbox saved, if the pod
-// enables that: the image path that the agent gives, and a setting.
+// offer adds the annotations by which the pod's processes may save the sandbox, if the pod enables that: the agent's
+// image path, and a setting.
 func (s *sandbox) offer(ctx context.Context, annotations map[string]string, prefix, setting, value string) error {
 	if !s.pod.saves(prefix) {
 		return nil
@@ -186,8 +185,8 @@ func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.
 	})
 }
 
-// memoryLimit returns the limit of the pod's memory in bytes, 0 if there is none. One that cannot be read is none:
-// a pod that grows past it is killed by the kernel all the same.
+// memoryLimit returns the pod's memory limit in bytes, or 0 if there is none. A limit that cannot be read counts as
+// none: the kernel kills a pod that exceeds it all the same.
 func (s *sandbox) memoryLimit() int64 {
 	limit, err := cgroup.LimitAbove(s.pod.cgroup)
 	if err != nil {
@@ -199,11 +198,11 @@ func (s *sandbox) memoryLimit() int64 {
 	return limit
 }
 
-// settle takes note of the agent's answer. It returns an error if the sandbox must not start.
+// settle acts on the agent's answer. It returns an error if the sandbox must not start.
 func (s *sandbox) settle(a answer) error {
 	switch {
 	case a.err != nil && s.pod.strict():
-		return fmt.Errorf("sandbox %s: whether it is to be restored is not known, and its pod's annotation %s is %s: %w: %w",
+		return fmt.Errorf("sandbox %s: not known whether to restore it, and its pod's annotation %s is %s: %w: %w",
 			s.pod.sandbox, annotationOnFailure, onFailureFail, a.err, errdefs.ErrFailedPrecondition)
 	case a.err != nil:
 		log.L.WithError(a.err).Warnf("sandbox %s starts as usual, without an answer of the agent", s.pod.sandbox)
@@ -219,9 +218,8 @@ func (s *sandbox) settle(a answer) error {
 	return nil
 }
 
-// Delete removes a container that has ended, or what is left of a process in it. With the sandbox
-// container ends what is forwarded to it, and the agent hears of one that was to be restored and was
-// never started.
+// Delete removes a container that has ended, or what is left of a process in it. With the sandbox container it ends
+// the forwarding. If that sandbox was to be restored and was never started, it tells the agent.
 func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	if r.ID != s.pod.sandbox || r.ExecID != "" {
 		return s.containers.Delete(ctx, r)
@@ -240,8 +238,7 @@ func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	return resp, err
 }
 
-// Start starts a container, or another process in it; the sandbox container is restored if the
-// agent ordered it.
+// Start starts a container, or another process in it. If the agent ordered it, the sandbox container is restored.
 func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	if r.ID != s.pod.sandbox || r.ExecID != "" {
 		return s.containers.Start(ctx, r)
@@ -263,10 +260,10 @@ func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	return resp, nil
 }
 
-// goneLimit is how long the process of a sandbox that never started may take to exit after it was killed.
+// goneLimit bounds the wait for the process of a sandbox that never started to exit, after it was killed.
 const goneLimit = 10 * time.Second
 
-// Kill sends a signal to a container or to a process in it.
+// Kill sends a signal to a container, or to a process in it.
 func (s *sandbox) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
 	resp, err := s.containers.Kill(ctx, r)
 	if r.ID == s.pod.sandbox && r.ExecID == "" && unix.Signal(r.Signal) == unix.SIGKILL && !s.runs.Load() {
@@ -275,8 +272,8 @@ func (s *sandbox) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 	return resp, err
 }
 
-// awaitGone announces the exit of a sandbox that never started, once its process is gone: gVisor's shim reports no such
-// exit. Containerd waits for it without a limit if it does not know the sandbox's state.
+// awaitGone announces the exit of a sandbox that never started, once its process is gone. GVisor's shim reports no
+// such exit, and containerd, if it does not know the sandbox's state, would wait for it without a limit.
 func (s *sandbox) awaitGone(id string) {
 	for end := time.Now().Add(goneLimit); !s.bundle.gone() && time.Now().Before(end); {
 		time.Sleep(retryPause)
@@ -305,7 +302,7 @@ func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.Star
 	return nil, s.lost(ctx, r.ID, err)
 }
 
-// discard removes a created sandbox before anybody learns of it.
+// discard removes a created sandbox before anything else learns of it.
 func (s *sandbox) discard(ctx context.Context, id string) {
 	if err := s.containers.discard(ctx, id); err != nil {
 		log.L.WithError(err).Warnf("remove sandbox %s, which was not to start", id)
@@ -313,9 +310,8 @@ func (s *sandbox) discard(ctx context.Context, id string) {
 	}
 }
 
-// end ends a sandbox that did not start: whatever became of runsc, the process goes, and
-// everybody who waits for the container learns that it has exited, which gVisor's shim would never
-// tell them.
+// end ends a sandbox that did not start. Whatever happened to runsc, it kills the process and announces the exit.
+// GVisor's shim would never tell those who wait for the container.
 func (s *sandbox) end(id string) {
 	if err := s.bundle.kill(); err != nil {
 		log.L.WithError(err).Warnf("end sandbox %s, which did not start", id)

@@ -84,7 +84,7 @@ func TestReadPodNetwork(t *testing.T) {
 	}
 }
 
-// TestExcerpt keeps the beginning of what runsc says, and takes all of it.
+// TestExcerpt: an excerpt keeps the beginning of runsc's output, and accepts all of it.
 func TestExcerpt(t *testing.T) {
 	e := new(excerpt)
 	for range 3 {
@@ -97,8 +97,7 @@ func TestExcerpt(t *testing.T) {
 	}
 }
 
-// TestDistinguish fills directories of containerd's with contents that are never the same, and leaves
-// the image path alone.
+// TestDistinguish: containerd's directories get content that is never the same. The image path stays as it is.
 func TestDistinguish(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 2 {
@@ -209,11 +208,11 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestAskNobody wants no waiting when there is no agent, unless the pod is to be restored.
+// TestAskNobody: the shim does not wait if there is no agent, unless the pod is to be restored.
 func TestAskNobody(t *testing.T) {
 	a := agent{filepath.Join(t.TempDir(), "agent.sock")}
 	if _, err := a.ask(t.Context(), pod{}, &localv1.AskRestoreRequest{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error %v", err) // after a wait it would be another
+		t.Errorf("error %v", err) // after a wait the error would be another one
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

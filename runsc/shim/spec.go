@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// Beginnings of the annotations by which gVisor lets a workload save its own sandbox, as a whole or
-// its files alone (runsc/boot/restore.go, fscheckpoint.go). A pod may enable either; what names a
-// place on the node is the agent's to set: a pod could have files written anywhere by it, as root.
+// Prefixes of the annotations by which gVisor lets a workload save its own sandbox, as a whole or its files alone
+// (runsc/boot/restore.go, fscheckpoint.go). A pod may enable either. Only the agent may set those that name a place
+// on the node: with them a pod could have files written anywhere, as root.
 const (
 	wholePrefix = "dev.gvisor.internal.checkpoint."
 	filesPrefix = "dev.gvisor.internal.fscheckpoint."
 )
 
-// The ends of those annotations.
+// Suffixes of those annotations.
 const (
 	saveEnable      = "enable"
 	savePath        = "path"
@@ -29,8 +29,8 @@ const (
 	saveCUDA        = "cuda-checkpoint-path"
 )
 
-// forbidden are annotations that no pod may have, beside all but one of those that begin with
-// filesPrefix.
+// forbidden are annotations that no pod may set. The annotations with filesPrefix are forbidden too, except one: see
+// isForbidden.
 var forbidden = []string{
 	wholePrefix + savePath, wholePrefix + saveResume, wholePrefix + saveCompression, wholePrefix + saveDirect,
 	wholePrefix + saveCUDA,
@@ -38,12 +38,11 @@ var forbidden = []string{
 
 func specPath(bundle string) string { return filepath.Join(bundle, "config.json") }
 
-// saves reports whether processes of the pod may have its sandbox saved, by the annotations that
-// begin so.
+// saves reports whether the pod's processes may save its sandbox, according to the annotations with that prefix.
 func (p pod) saves(prefix string) bool { return p.annotations[prefix+saveEnable] == "true" }
 
-// annotate takes what is forbidden out of the annotations of a bundle's spec, and puts others in.
-// The file is left alone if that changes nothing.
+// annotate removes forbidden annotations from a bundle's spec, and adds others. If that changes nothing, it does not
+// write the file.
 func annotate(bundle string, others map[string]string) error {
 	return rewrite(bundle, "annotations", func(was map[string]string) (map[string]string, bool) {
 		now := maps.Clone(was)
@@ -56,8 +55,8 @@ func annotate(bundle string, others map[string]string) error {
 	})
 }
 
-// withoutTerminal takes the terminal out of a bundle's spec. The process then has the standard streams
-// that runsc start has.
+// withoutTerminal removes the terminal from a bundle's spec. The process then gets the standard streams of runsc
+// start.
 func withoutTerminal(bundle string) error {
 	return rewrite(bundle, "process", func(process map[string]json.RawMessage) (map[string]json.RawMessage, bool) {
 		delete(process, "terminal")
@@ -65,8 +64,7 @@ func withoutTerminal(bundle string) error {
 	})
 }
 
-// rewrite changes one field of a bundle's spec by f, which reports whether it has changed anything. The
-// rest stays as it is.
+// rewrite changes one field of a bundle's spec by f, and keeps the rest. F reports whether it has changed anything.
 func rewrite[T any](bundle, field string, f func(T) (T, bool)) error {
 	path := specPath(bundle)
 	data, err := os.ReadFile(path)

@@ -10,14 +10,14 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// exitLimit is how long a container that was killed may take to exit while its sandbox is loading.
+// exitLimit is how long a killed container may take to exit while its sandbox is loading.
 //
-// GVisor does not interrupt a process that waits for memory which has not been loaded, whoever kills it;
-// without an agent, or without its store, that wait has no end. Whoever removes the pod waits as long.
+// GVisor does not interrupt a process that waits for memory to be loaded, not even by SIGKILL. Without an agent, or
+// without its store, that wait never ends, and neither would the removal of the pod.
 const exitLimit = 5 * time.Second
 
-// seeOut ends the sandbox if a container that is to be killed has not exited in time, for its sandbox is
-// still loading. Delete waits for what it starts.
+// seeOut watches a container that is to be killed. If the container has not exited in time because its sandbox is
+// still loading, it ends the sandbox. Delete waits for the goroutine that it starts.
 func (c *containers) seeOut(ctx context.Context, id string) {
 	o, ok := c.bundle.ordered()
 	if !ok || !c.lacking(o, id) || !c.watchOut(id) {
@@ -39,7 +39,7 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 		case <-time.After(exitLimit):
 		}
 		if !c.lacking(o, id) {
-			return // it ends by itself
+			return // the container ends by itself
 		}
 		log.L.Warnf("container %s was killed and does not exit, for its sandbox is still loading: ending sandbox %s", id,
 			c.bundle.id)
@@ -49,8 +49,8 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 	}()
 }
 
-// lacking reports whether a container may wait for what its sandbox has not loaded yet. The sidecar of a
-// whole pod ends when all is loaded; that of root file systems never does.
+// lacking reports whether a container may be waiting for something that its sandbox has not loaded yet. The sidecar
+// of a whole pod ends when everything is loaded. The sidecar for root file systems alone does not.
 func (c *containers) lacking(o order, id string) bool {
 	if o.Rootfs {
 		c.mu.Lock()
@@ -64,7 +64,7 @@ func (c *containers) lacking(o order, id string) bool {
 	return held
 }
 
-// watchOut reports whether a container is not seen out yet.
+// watchOut records that a container's end is watched, and reports whether it was not watched before.
 func (c *containers) watchOut(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,32 +18,32 @@ import (
 	"gvisor.dev/gvisor/runsc/console"
 )
 
-// consoleSocket is the flag by which runsc create learns where to send a terminal's master.
+// consoleSocket is the flag that tells runsc create where to send a terminal's master.
 const consoleSocket = "--console-socket"
 
 // sendLimit bounds how long gVisor's shim, in this process, may take to listen for a master.
 const sendLimit = 5 * time.Second
 
-// terminal is the terminal of a container, or what stands for its standard streams if it has none.
+// terminal is the terminal of a container. If the container has none, it stands for its standard streams.
 type terminal struct {
 	restored bool
-	plain    bool               // it has none
-	relays   []*relay           // of one that is restored and has none
-	set      *snapshot.Terminal // how a restored one is set; nil: as a new one is
+	plain    bool               // the container has no terminal
+	relays   []*relay           // of a restored container without a terminal
+	set      *snapshot.Terminal // settings of a restored terminal; nil: those of a new one
 
-	name    string       // of the container's end on the node; empty: there is none yet
-	replica *os.File     // the container's end, of a restored one that is not started yet
+	name    string       // of the container's end on the node; empty: not known yet
+	replica *os.File     // the container's end, of a restored container that is not started yet
 	relay   *runc.Socket // runsc create sends the master here; nil unless it runs
 	socket  string       // gVisor's shim expects the master here
 }
 
-// terminals gives the containers of this process their terminals. GVisor's shim runs every command
-// of runsc through it.
+// terminals gives the containers of this process their terminals. GVisor's shim runs every command of runsc through
+// it.
 //
-// A container that starts has its terminal from runsc, which is told to send the master here first, so
-// that the name of the terminal is known. A container that is restored is given no terminal by runsc:
-// a sentry that is restored takes standard streams alone. So its terminal is made here, and runsc start
-// has the container's end as its standard streams.
+// For a container that is started, runsc makes the terminal. Runsc is told to send the master here first, so that the
+// shim learns the terminal's name. For a container that is restored, runsc makes no terminal: a restored sentry
+// accepts only standard streams. So the shim makes the terminal, and runsc start gets the container's end as its
+// standard streams.
 type terminals struct {
 	once sync.Once
 	next runsccmd.ProcessMonitor
@@ -55,8 +55,8 @@ type terminals struct {
 // consoles are the terminals of this process's containers.
 var consoles terminals
 
-// attend has the commands of runsc pass through t. It must be called after the task service was made
-// and before it creates a container.
+// attend makes the commands of runsc pass through t. Call it after the task service was made and before it creates a
+// container.
 func (t *terminals) attend() {
 	t.once.Do(func() {
 		t.next, t.all = runsccmd.Monitor, make(map[string]*terminal)
@@ -64,14 +64,14 @@ func (t *terminals) attend() {
 	})
 }
 
-// expect announces a container that is to have a terminal, before it is created.
+// expect announces the terminal of a container before the container is created.
 func (t *terminals) expect(id string, x *terminal) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all[id] = x
 }
 
-// forget closes what is still held for a container that was not created, or is deleted.
+// forget closes what is still open for a container that was not created, or is deleted.
 func (t *terminals) forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,8 @@ func (t *terminals) forget(id string) {
 	}
 }
 
-// of returns the terminal of the container that a command of runsc is about, nil if it has none.
+// of returns the terminal of the container that a command of runsc is for. It returns nil if there is none, or if it
+// is another command.
 func (t *terminals) of(cmd *exec.Cmd, command string) *terminal {
 	if !slices.Contains(cmd.Args, command) {
 		return nil
@@ -108,7 +109,7 @@ func (t *terminals) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
 	return t.next.Start(cmd)
 }
 
-// startRelayed starts a container that has no terminal and is restored.
+// startRelayed starts a restored container that has no terminal.
 func (t *terminals) startRelayed(cmd *exec.Cmd, x *terminal) (chan runc.Exit, error) {
 	all, given, err := relays(cmd)
 	if err != nil {
@@ -119,12 +120,12 @@ func (t *terminals) startRelayed(cmd *exec.Cmd, x *terminal) (chan runc.Exit, er
 	x.relays = all
 	t.mu.Unlock()
 	for _, r := range all {
-		go r.run() // until the container's exit, of which exited tells
+		go r.run() // until the container exits, see exited
 	}
 	return t.next.Start(cmd)
 }
 
-// exited ends what waits for the output of a container that has ended.
+// exited ends the relays of a container that has ended.
 func (t *terminals) exited(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,7 +168,7 @@ func (x *terminal) prepare(cmd *exec.Cmd) error {
 	return err
 }
 
-// open makes the terminal of a container that is restored, and sends the master to gVisor's shim.
+// open makes the terminal of a restored container, and sends the master to gVisor's shim.
 func (x *terminal) open() (err error) {
 	if x.replica, err = console.NewWithSocket(x.socket); err != nil {
 		return err
@@ -182,7 +183,7 @@ func (x *terminal) open() (err error) {
 	return nil
 }
 
-// pass takes the master from runsc, learns the name of the other end, and sends it to gVisor's shim.
+// pass receives the master from runsc, learns the name of the other end, and sends the master to gVisor's shim.
 func (x *terminal) pass() error {
 	master, err := x.relay.ReceiveMaster()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
 
-// fakeMonitor stands for runsc: it keeps the commands, and does what create does where asked to.
+// fakeMonitor replaces runsc: it keeps the commands, and does what create does where a test wants it.
 type fakeMonitor struct {
 	runsccmd.ProcessMonitor
 	args   [][]string
@@ -34,7 +34,7 @@ func (m *fakeMonitor) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
 
 func (m *fakeMonitor) Wait(*exec.Cmd, chan runc.Exit) (int, error) { return m.status, nil }
 
-// shimSide listens as gVisor's shim does, and returns the address and what is sent there.
+// shimSide listens as gVisor's shim does. It returns the address, and a function that returns what was sent there.
 func shimSide(t *testing.T) (string, func() console.Console) {
 	t.Helper()
 	s, err := runc.NewTempConsoleSocket()
@@ -52,8 +52,8 @@ func shimSide(t *testing.T) (string, func() console.Console) {
 	}
 }
 
-// TestTerminalRestored: runsc makes no terminal; the one that gVisor's shim has is the one that runsc start
-// has as its standard streams, and is set as it was.
+// TestTerminalRestored: runsc makes no terminal. GVisor's shim and runsc start get the two ends of one terminal,
+// which has its old settings.
 func TestTerminalRestored(t *testing.T) {
 	m := &fakeMonitor{}
 	c := terminals{next: m, all: make(map[string]*terminal)}
@@ -93,7 +93,7 @@ func TestTerminalRestored(t *testing.T) {
 	}
 }
 
-// TestTerminalStarted: runsc makes the terminal, its name is learned, and gVisor's shim gets the master.
+// TestTerminalStarted: runsc makes the terminal, the shim learns its name, and gVisor's shim gets the master.
 func TestTerminalStarted(t *testing.T) {
 	var made string
 	m := &fakeMonitor{create: func(cmd *exec.Cmd) {
@@ -125,7 +125,7 @@ func TestTerminalStarted(t *testing.T) {
 	}
 }
 
-// TestTerminalFailed: a create that fails, or is another container's, leaves nothing.
+// TestTerminalFailed: a create that fails, or is for another container, leaves nothing behind.
 func TestTerminalFailed(t *testing.T) {
 	m := &fakeMonitor{status: 1}
 	c := terminals{next: m, all: make(map[string]*terminal)}
@@ -151,7 +151,7 @@ func TestTerminalFailed(t *testing.T) {
 	c.forget("id")
 }
 
-// TestWithoutTerminal takes nothing else out of the spec.
+// TestWithoutTerminal: only the terminal is removed from the spec.
 func TestWithoutTerminal(t *testing.T) {
 	dir := t.TempDir()
 	spec := `{"a": 1.50, "process": {"terminal": true, "args": ["sh"], "n": 2.50}}`

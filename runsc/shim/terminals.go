@@ -15,17 +15,17 @@ import (
 	"github.com/containerd/log"
 )
 
-// terminalPrefix begins the names of files in the bundle of a sandbox container that name the terminals
-// of the pod's containers on the node, for the shim that saves the sandbox.
+// terminalPrefix begins the names of files in a sandbox container's bundle. They name the terminals of the pod's
+// containers on the node, for the shim that saves the sandbox.
 const terminalPrefix = "diapause-terminal-"
 
 // namedTerminal is what such a file holds.
 type namedTerminal struct {
 	Container string `json:"container"` // its name in the pod
-	Terminal  string `json:"terminal"`  // name of its end of the terminal
+	Terminal  string `json:"terminal"`  // name of the container's end of the terminal
 }
 
-// createStreams creates a container whose standard streams, or terminal, are seen to here.
+// createStreams creates a container, and provides its standard streams or its terminal.
 func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	p, err := readPod(r.Bundle)
 	if err != nil {
@@ -54,8 +54,8 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 	return created, nil
 }
 
-// terminal returns the terminal that the container of that name is to have. It is made here if the container
-// is one of those whose start restores the sandbox; one that is started again later is none of them.
+// terminal returns the terminal that the container with that name is to have. The shim makes it if the start of the
+// container is a part of the sandbox's restore. A container that is started again later gets its terminal from runsc.
 func (c *containers) terminal(container string) (*terminal, error) {
 	o, ok := c.bundle.ordered()
 	if !ok || o.Rootfs {
@@ -68,7 +68,7 @@ func (c *containers) terminal(container string) (*terminal, error) {
 	return &terminal{restored: n < o.Containers, set: o.Terminals[container]}, nil
 }
 
-// forgetTerminal closes what is held of the terminal of a container that is deleted.
+// forgetTerminal closes what is open of a deleted container's terminal.
 func (c *containers) forgetTerminal(id string) {
 	consoles.forget(id)
 	err := os.Remove(filepath.Join(c.bundle.dir, terminalPrefix+id))
@@ -77,7 +77,7 @@ func (c *containers) forgetTerminal(id string) {
 	}
 }
 
-// noteTerminal notes the name of a container's terminal.
+// noteTerminal records the name of a container's terminal.
 func (b bundle) noteTerminal(id string, t namedTerminal) error {
 	data, err := json.Marshal(t)
 	if err == nil {
@@ -89,8 +89,8 @@ func (b bundle) noteTerminal(id string, t namedTerminal) error {
 	return nil
 }
 
-// terminals returns how the terminals of the sandbox's containers are set, by the containers' names, and
-// what could not be learned.
+// terminals returns the settings of the sandbox's terminals, by container name. The error says which could not be
+// read.
 func (b bundle) terminals() (settings.Settings, error) {
 	files, err := filepath.Glob(filepath.Join(b.dir, terminalPrefix+"*"))
 	if err != nil {
@@ -112,8 +112,8 @@ func (b bundle) terminals() (settings.Settings, error) {
 	return all, errors.Join(errs...)
 }
 
-// noteTerminals tells the agent, by a file in the image path, how the terminals are set that the sandbox
-// has. Without it the restored ones are set as new ones are.
+// noteTerminals writes the settings of the sandbox's terminals to a file in the image path, for the agent. Without
+// it, restored terminals have the settings of new ones.
 func (s *sandbox) noteTerminals(imagePath string) {
 	all, err := s.bundle.terminals()
 	if len(all) > 0 {
@@ -124,7 +124,7 @@ func (s *sandbox) noteTerminals(imagePath string) {
 	}
 }
 
-// terminalsOf returns how the agent wants the terminals set.
+// terminalsOf returns the settings that the agent wants for the terminals.
 func terminalsOf(r *localv1.AskRestoreResponse) settings.Settings {
 	all := make(settings.Settings)
 	for name, t := range r.GetTerminals() {

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// hearTime is how long after the start of a container nobody may have heard of it.
+// hearTime is how long after a container's start the kubelet may not have heard of it.
 const hearTime = 2 * time.Second
 
-// starts are the starts of containers. Its methods may be called concurrently. The zero value has none.
+// starts records when containers were started. Its methods may be called concurrently. The zero value has no starts.
 type starts struct {
 	mu   sync.Mutex
 	ends map[string]time.Time // by container id; zero: the start is under way
 }
 
-// begin notes that a container is being started. A start that fails is to be forgotten.
+// begin records that a container is being started. If the start fails, call forget.
 func (s *starts) begin(id string) { s.set(id, time.Time{}) }
 
-// end notes that a container has been started.
+// end records that a container has been started.
 func (s *starts) end(id string) { s.set(id, time.Now()) }
 
 func (s *starts) set(id string, end time.Time) {
@@ -37,7 +37,7 @@ func (s *starts) known(id string) bool {
 	return ok
 }
 
-// recent reports whether a container is being started, or was a moment ago.
+// recent reports whether a container is being started, or was started within the last hearTime.
 func (s *starts) recent(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,19 +45,21 @@ func (s *starts) recent(id string) bool {
 	return ok && (end.IsZero() || time.Since(end) < hearTime)
 }
 
-// forget notes that a container is deleted, or was not started.
+// forget records that a container is deleted, or was not started.
 func (s *starts) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ends, id)
 }
 
-// unheard reports whether a container of a restored sandbox is being killed of whose start nobody may have heard.
+// unheard reports whether a kill hits a container of a restored sandbox before the kubelet can know that it was
+// started.
 //
-// If the kubelet ends while it has a container started, containerd kills that container at once, and the kubelet's
-// successor makes another one in the same sandbox (containerd, internal/cri/server, StartContainer). That one would
-// start anew, though the pod is said to be restored. If the sandbox ends instead, the kubelet makes another sandbox,
-// which is restored. Whoever stops a container on purpose asks it to end first.
+// If the kubelet ends while it starts a container, containerd kills that container at once. The restarted kubelet
+// then makes another container in the same sandbox (containerd, internal/cri/server, StartContainer). That container
+// would start anew, although the pod counts as restored. If the sandbox ends instead, the kubelet makes another
+// sandbox, which is restored. A deliberate stop asks the container to end before it kills it: unheard does not
+// concern it.
 func (c *containers) unheard(id string) bool {
 	o, ok := c.bundle.ordered()
 	return ok && !o.Rootfs && c.starts.recent(id)

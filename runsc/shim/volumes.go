@@ -16,15 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A snapshot may hold emptyDir volumes that lie on the node. The shim puts them into the new pod's directories
-// while its sandbox is created: the kubelet has made these by then, and the containers come later.
+// A snapshot may contain emptyDir volumes that lie on the node. The shim puts them into the new pod's directories
+// while the sandbox is created: by then the kubelet has made the directories, and the containers come later.
 
-// fillLimit bounds how long volumes may take to be put in place. A kubelet waits twice two minutes
-// for a sandbox.
+// fillLimit bounds how long it may take to put volumes in place. A kubelet waits twice two minutes for a sandbox.
 const fillLimit = 150 * time.Second
 
-// Annotations by which gVisor's shim is asked to keep an emptyDir volume inside the sandbox, and to
-// leave it on the node for all that (pkg/shim/v1/utils/volumes.go).
+// Annotations that tell gVisor's shim to keep an emptyDir volume inside the sandbox (hintPrefix), or to leave it on
+// the node all the same (onNodePrefix) (pkg/shim/v1/utils/volumes.go).
 const (
 	hintPrefix   = "dev.gvisor.spec.mount."
 	hintType     = ".type"
@@ -32,8 +31,8 @@ const (
 	onNodeSuffix = ".force-shared"
 )
 
-// fill puts the volumes of a restore in place, and returns what is to become of the sandbox then. One
-// whose volumes cannot be put in place is not restored.
+// fill puts the volumes of a restore in place, and returns the answer to act on. If a volume cannot be put in place,
+// the sandbox is not restored.
 func (s *sandbox) fill(ctx context.Context, a answer) answer {
 	if a.err != nil || len(a.resp.GetVolumes()) == 0 {
 		return a
@@ -53,12 +52,12 @@ func (s *sandbox) fill(ctx context.Context, a answer) answer {
 	}
 	if a.resp.GetStrict() || s.pod.strict() {
 		resp.Decision = localv1.AskRestoreResponse_FAIL
-		s.reports.Wait() // there is no container whose removal would
+		s.reports.Wait() // there is no container, and so no removal, to wait for them
 	}
 	return answer{resp: resp}
 }
 
-// fillAll returns the names of the volumes that were put in place: all, or none and an error.
+// fillAll puts all volumes in place and returns their names, or puts none in place and returns an error.
 func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("not done within %v", fillLimit))
 	defer cancel()
@@ -67,7 +66,7 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 		if err == nil {
 			_, err = os.Lstat(dir)
 		}
-		if errors.Is(err, fs.ErrNotExist) && a.rootfs() { // such a pod may have other volumes
+		if errors.Is(err, fs.ErrNotExist) && a.rootfs() { // a pod restored from files alone may have other volumes
 			log.L.Infof("sandbox %s has no volume %s", s.pod.sandbox, name)
 			continue
 		}
@@ -84,11 +83,11 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 	return put, nil
 }
 
-// fillOne puts one volume in place as it comes from the agent.
+// fillOne puts one volume in place while the agent sends it.
 func (s *sandbox) fillOne(ctx context.Context, dir, name, request string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var full error // there is no room, and nothing is read
+	var full error // set if there is no room, and nothing was read
 	r, w := io.Pipe()
 	done := make(chan struct{})
 	go func() {
@@ -108,7 +107,7 @@ func (s *sandbox) fillOne(ctx context.Context, dir, name, request string) error 
 	return err
 }
 
-// room returns an error unless the file system of a directory has room for so many bytes.
+// room returns an error unless a directory's file system has room for size bytes.
 func room(dir string, size int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -120,8 +119,8 @@ func room(dir string, size int64) error {
 	return nil
 }
 
-// readVolume writes what the agent has of a volume, once its size has been agreed to. An agent that goes
-// away is waited for, and asked for the rest.
+// readVolume writes the content of a volume as the agent sends it, after agreed has accepted its size. If the agent
+// goes away, readVolume waits for it, and asks for the rest.
 func (a agent) readVolume(ctx context.Context, request, name string, to io.Writer,
 	agreed func(size int64) error,
 ) error {
@@ -148,7 +147,7 @@ func (a agent) readVolume(ctx context.Context, request, name string, to io.Write
 	})
 }
 
-// clean takes out of the pod's volumes what an earlier shim had begun to put in place.
+// clean removes from the pod's volumes what an earlier shim had begun to put in place.
 func (s *sandbox) clean() error {
 	if s.pod.uid == "" {
 		return nil
@@ -156,10 +155,10 @@ func (s *sandbox) clean() error {
 	return volume.Clean(s.pod.uid)
 }
 
-// hinted reports whether gVisor would keep a volume inside the sandbox that was put in place on the node.
+// hinted reports whether gVisor would keep a volume inside the sandbox that the shim has put in place on the node.
 func (s *sandbox) hinted(a answer) bool { return len(s.pod.onNode(a.volumes)) > 0 }
 
-// onNode returns the annotations by which gVisor leaves volumes on the node that it would keep inside the
+// onNode returns the annotations that make gVisor leave volumes on the node that it would otherwise keep inside the
 // sandbox.
 func (p pod) onNode(volumes []string) map[string]string {
 	annotations := make(map[string]string)
@@ -171,14 +170,14 @@ func (p pod) onNode(volumes []string) map[string]string {
 	return annotations
 }
 
-// onNode returns those that belong into the spec of every container of the pod.
+// onNode returns those annotations for the spec of every container of the pod.
 func (c *containers) onNode() map[string]string {
 	o, _ := c.bundle.ordered()
 	return c.pod.onNode(o.Volumes)
 }
 
-// settleVolumes notes that a container of the pod is started: the volumes that were put in place are its
-// own from now on.
+// settleVolumes records that a container of the pod is being started: the volumes that were put in place are the
+// pod's own from now on.
 func (c *containers) settleVolumes() error {
 	o, ok := c.bundle.ordered()
 	if !ok || len(o.Volumes) == 0 {
@@ -187,7 +186,7 @@ func (c *containers) settleVolumes() error {
 	return volume.Settle(c.pod.uid, o.Volumes)
 }
 
-// emptyVolumes takes out what was put in place of volumes, for a pod whose restore has failed.
+// emptyVolumes empties the volumes of a pod whose restore has failed.
 func (c *containers) emptyVolumes(o order) {
 	if len(o.Volumes) == 0 {
 		return
@@ -197,7 +196,7 @@ func (c *containers) emptyVolumes(o order) {
 	}
 }
 
-// begin starts a container that is to have volumes that were put in place.
+// begin starts a container, after it has recorded the start and settled the pod's volumes.
 func (c *containers) begin(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	err := c.try(r.ID)
 	if err == nil {

@@ -14,13 +14,13 @@ import (
 
 type answer = func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error)
 
-// hang answers only when the shim has given up.
+// hang does not answer before the shim has given up.
 func hang(ctx context.Context, _ *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-// undecided says n times that there is no decision yet.
+// undecided answers n times that there is no decision yet.
 func undecided(n int, then *localv1.AskRestoreResponse) answer {
 	return func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 		if n--; n >= 0 {
@@ -36,7 +36,7 @@ var (
 	strict = map[string]string{"diapause.dev/restore-from": "default/s", "diapause.dev/on-restore-failure": "Fail"}
 )
 
-// TestAsk starts pods before all that an agent may do, and measures what it costs the pod.
+// TestAsk starts pods with every kind of answer that an agent can give, and measures the delay for the pod.
 func TestAsk(t *testing.T) {
 	fail := &localv1.AskRestoreResponse{
 		Decision: localv1.AskRestoreResponse_FAIL, Request: "r7",
@@ -93,11 +93,11 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAgentRestarts has the agent come only while the shim asks for a pod that names a snapshot.
+// TestAgentRestarts: the agent comes only while the shim asks for a pod that names a snapshot.
 func TestAgentRestarts(t *testing.T) { comeLate(t, named) }
 
-// TestAgentReplaced has the agent come only while the shim asks for a pod that names none, on a node
-// of a cluster.
+// TestAgentReplaced: on a node of a cluster, the agent comes only while the shim asks for a pod that names no
+// snapshot.
 func TestAgentReplaced(t *testing.T) {
 	marker := filepath.Join(filepath.Dir(bed.AgentSocket), "cluster")
 	if err := os.MkdirAll(filepath.Dir(marker), 0o755); err != nil {
@@ -110,7 +110,7 @@ func TestAgentReplaced(t *testing.T) {
 	comeLate(t, nil)
 }
 
-// comeLate starts a pod, and an agent that restores it only then.
+// comeLate starts a pod, and then an agent that restores it.
 func comeLate(t *testing.T, annotations map[string]string) {
 	t.Helper()
 	origin := runPod(t, spec("origin", nil))
@@ -137,7 +137,7 @@ func comeLate(t *testing.T, annotations map[string]string) {
 	}
 }
 
-// processes are the shims and sandboxes of the bed, by process id.
+// processes returns the bed's shims and sandboxes, by process id.
 func processes(t *testing.T) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -158,7 +158,7 @@ func processes(t *testing.T) map[string]string {
 	return found
 }
 
-// nothingLeft checks that no process has come to stay since before.
+// nothingLeft checks that no process is left that was not there before.
 func nothingLeft(t *testing.T, before map[string]string) {
 	t.Helper()
 	var left map[string]string

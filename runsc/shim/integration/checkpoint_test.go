@@ -21,7 +21,7 @@ import (
 	"diapause.dev/test/bed"
 )
 
-// rawTasks is containerd's task service, to ask what package cri never would.
+// rawTasks returns containerd's task service, for requests that package cri never makes.
 func rawTasks(t *testing.T) tasks.TasksClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+bed.ContainerdSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -52,7 +52,7 @@ func TestCheckpointRefuses(t *testing.T) {
 		{"relative path", pod.ID, any(&options.CheckpointOptions{ImagePath: "x/y"}), "not absolute"},
 		{"exit", pod.ID, any(&options.CheckpointOptions{ImagePath: "/tmp/x", Exit: true}), "leaves the sandbox running"},
 		{"container", pod.Container("a"), any(&options.CheckpointOptions{ImagePath: "/tmp/x"}), "sandbox container"},
-		// runsc's own words: the path cannot be made into a directory.
+		// The text is runsc's: the path cannot be made into a directory.
 		{"runsc fails", pod.ID, any(&options.CheckpointOptions{ImagePath: "/proc/version"}), "/proc/version"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestCheckpointRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckpointsAtOnce makes two checkpoints at a time and asks for other things meanwhile.
+// TestCheckpointsAtOnce makes two checkpoints at a time, and sends other requests meanwhile.
 func TestCheckpointsAtOnce(t *testing.T) {
 	pod := runPod(t, spec("twice", nil))
 	g, ctx := errgroup.WithContext(limited(t))
@@ -102,7 +102,7 @@ func TestCheckpointsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCheckpointPaused saves a paused pod, which stays paused, and restores it into one that runs.
+// TestCheckpointPaused saves a paused pod, which stays paused. The pod restored from it runs.
 func TestCheckpointPaused(t *testing.T) {
 	pod := runPod(t, spec("paused", nil))
 	boot, _ := state(t, pod.Container("a"))

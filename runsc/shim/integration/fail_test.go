@@ -14,8 +14,8 @@ import (
 	"diapause.dev/test/bed"
 )
 
-// damage copies image files, with one of them cut to a part of its size; a negative part leaves
-// the file away.
+// damage copies image files, and cuts one of them to a part of its size. If the part is negative, it leaves the file
+// out.
 func damage(t *testing.T, dir, file string, part float64) string {
 	t.Helper()
 	to := t.TempDir()
@@ -38,8 +38,8 @@ func damage(t *testing.T, dir, file string, part float64) string {
 	return to
 }
 
-// TestDamagedImage restores from image files that are not whole. Whatever gVisor makes of them,
-// nothing hangs: not the shim, not the removal of the pod, not a restart of containerd.
+// TestDamagedImage restores from incomplete image files. Whatever gVisor makes of them, nothing hangs: not the shim,
+// not the removal of the pod, not a restart of containerd.
 func TestDamagedImage(t *testing.T) {
 	origin := runPod(t, spec("origin", nil))
 	boot, _ := state(t, origin.Container("a"))
@@ -90,9 +90,8 @@ func TestDamagedImage(t *testing.T) {
 	}
 }
 
-// TestNotCreated has runsc refuse to create sandboxes that are to be restored, when the agent has answered
-// or before it does: the agent is told that they do not come. One that takes no reports, or has gone,
-// does not keep the error.
+// TestNotCreated: runsc refuses to create sandboxes that are to be restored, before or after the agent has answered.
+// The agent is told that they will not come. An agent that takes no reports, or has gone, does not hold up the error.
 func TestNotCreated(t *testing.T) {
 	resp := restoreFrom(t.TempDir())
 	refused := func(a map[string]string) bed.PodSpec {
@@ -193,8 +192,8 @@ func TestStopExitStatus(t *testing.T) {
 	}
 }
 
-// TestShimKilled kills the shim of a sandbox. Containerd then ends the sandbox; the pod can be
-// removed and nothing stays.
+// TestShimKilled kills a sandbox's shim. Containerd then ends the sandbox, the pod can be removed, and nothing is
+// left.
 func TestShimKilled(t *testing.T) {
 	before := processes(t)
 	pod := runPod(t, spec("orphan", nil))
@@ -211,7 +210,7 @@ func TestShimKilled(t *testing.T) {
 	nothingLeft(t, before)
 }
 
-// awaitEnd waits until containerd has taken note that a sandbox is gone.
+// awaitEnd waits until containerd has noticed that a sandbox is gone.
 func awaitEnd(t *testing.T, id string) {
 	t.Helper()
 	ctx := limited(t)
@@ -228,8 +227,7 @@ func awaitEnd(t *testing.T, id string) {
 	}
 }
 
-// TestUnfinishedRestore removes a pod whose last container was never started, so that gVisor has
-// restored nothing of it.
+// TestUnfinishedRestore removes a pod whose last container was never started. GVisor has restored nothing of it.
 func TestUnfinishedRestore(t *testing.T) {
 	origin := runPod(t, spec("origin", nil))
 	state(t, origin.Container("a"))

@@ -23,13 +23,13 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Ports of a pod that listens: at every address, and at its loopback alone.
+// Ports on which a pod listens: at every address, and at its loopback only.
 const (
 	openPort  = 8080
 	innerPort = 8081
 )
 
-// listening is a pod that answers at both ports.
+// listening returns a pod that answers at both ports.
 func listening(name string, annotations map[string]string) bed.PodSpec {
 	serve := fmt.Sprintf("mkdir /tmp/www; echo served > /tmp/www/state; exec httpd -f -p %d -h /tmp/www", openPort)
 	return bed.PodSpec{Name: name, Annotations: annotations, Containers: []bed.Container{
@@ -79,7 +79,7 @@ func dial(ctx context.Context, path string, port int) (net.Conn, error) {
 	return d.Conn, d.error
 }
 
-// dialHere does so on the thread of a goroutine that ends after it.
+// dialHere does the same on the thread of its goroutine, which ends afterwards.
 func dialHere(ctx context.Context, path string, port int) (net.Conn, error) {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
@@ -102,7 +102,7 @@ func dialHere(ctx context.Context, path string, port int) (net.Conn, error) {
 	return conn, err
 }
 
-// visitor is a client whose connections all lead to a port of localhost in a network namespace.
+// visitor returns a client whose connections all lead to a port of localhost in a network namespace.
 func visitor(t *testing.T, path string, port int) *http.Client {
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
 		error,
@@ -113,7 +113,7 @@ func visitor(t *testing.T, path string, port int) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// visit asks for the page that both ports of a pod have.
+// visit requests the page that both ports of a pod serve.
 func visit(ctx context.Context, c *http.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -133,7 +133,7 @@ func visit(ctx context.Context, c *http.Client) error {
 	return err
 }
 
-// wantAnswers wants both ports of a pod to answer, soon.
+// wantAnswers checks that both ports of a pod answer soon.
 func wantAnswers(t *testing.T, path string) {
 	t.Helper()
 	wantAnswer(t, path, openPort)
@@ -152,7 +152,7 @@ func wantAnswer(t *testing.T, path string, port int) {
 	}
 }
 
-// wantBroken wants a port of a pod to break connections.
+// wantBroken checks that a port of a pod breaks connections.
 func wantBroken(ctx context.Context, t *testing.T, path string, port int) {
 	t.Helper()
 	c, err := dial(ctx, path, port)
@@ -165,7 +165,7 @@ func wantBroken(ctx context.Context, t *testing.T, path string, port int) {
 	}
 }
 
-// engaged returns a connection by way of gVisor on which a pod has begun to answer.
+// engaged returns a connection through gVisor on which a pod has begun to answer.
 func engaged(ctx context.Context, t *testing.T, path string) net.Conn {
 	t.Helper()
 	c, err := dial(ctx, path, innerPort)
@@ -183,8 +183,8 @@ func engaged(ctx context.Context, t *testing.T, path string) net.Conn {
 	return c
 }
 
-// visited runs a pod that listens, and returns the path of its network namespace and a connection by way
-// of gVisor on which it has begun to answer.
+// visited runs a pod that listens. It returns the path of the pod's network namespace, and a connection through
+// gVisor on which the pod has begun to answer.
 func visited(ctx context.Context, t *testing.T, name string) (pod *bed.Pod, path string, open net.Conn) {
 	t.Helper()
 	pod = runPod(t, listening(name, nil))
@@ -193,7 +193,7 @@ func visited(ctx context.Context, t *testing.T, name string) (pod *bed.Pod, path
 	return pod, path, engaged(ctx, t, path)
 }
 
-// wantEnded wants a connection by way of gVisor to be over.
+// wantEnded checks that a connection through gVisor is over.
 func wantEnded(t *testing.T, c net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, c); err != nil {
@@ -201,8 +201,8 @@ func wantEnded(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestForward reaches a pod by way of its loopback on the host, before and after it is saved with
-// connections open, and what is restored of it.
+// TestForward connects to a pod through its loopback on the host: before and after the pod is saved with connections
+// open, and to the pod restored from that.
 func TestForward(t *testing.T) {
 	ctx := limited(t)
 	origin, path, open := visited(ctx, t, "origin")
@@ -218,7 +218,7 @@ func TestForward(t *testing.T) {
 	wantAnswers(t, path)
 }
 
-// established reports whether a connection has not been ended by its other end.
+// established reports whether a connection is still open at its other end.
 func established(t *testing.T, c net.Conn) bool {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
@@ -236,8 +236,8 @@ func established(t *testing.T, c net.Conn) bool {
 	return info.State == unix.BPF_TCP_ESTABLISHED
 }
 
-// TestForwardPaused pauses a pod that somebody is connected to, and saves it: the connection by way of
-// gVisor is over when the pod is paused, and none is made until it runs on.
+// TestForwardPaused pauses and saves a pod with an open connection. The connection through gVisor is over when the
+// pod is paused, and no other is made until the pod runs on.
 func TestForwardPaused(t *testing.T) {
 	ctx := limited(t)
 	pod, path, open := visited(ctx, t, "paused")
@@ -265,7 +265,7 @@ func TestForwardPaused(t *testing.T) {
 	wantAnswers(t, path)
 }
 
-// TestForwardRemoved removes a pod that somebody is connected to.
+// TestForwardRemoved removes a pod with an open connection.
 func TestForwardRemoved(t *testing.T) {
 	ctx, before := limited(t), processes(t)
 	pod, err := node.RunPod(ctx, listening("removed", nil))
@@ -297,7 +297,7 @@ func TestForwardRemoved(t *testing.T) {
 	nothingLeft(t, before)
 }
 
-// TestForwardFiles saves root file systems alone, which no connection is in the way of.
+// TestForwardFiles saves root file systems alone. Open connections do not prevent that.
 func TestForwardFiles(t *testing.T) {
 	pod, path, open := visited(limited(t), t, "files")
 	saveRootfs(t, pod)
@@ -307,7 +307,7 @@ func TestForwardFiles(t *testing.T) {
 	wantAnswers(t, path)
 }
 
-// TestForwardSaving leaves the loopback of a sandbox alone that its processes may save at any time.
+// TestForwardSaving: the loopback of a sandbox that its processes may save at any time is not reached.
 func TestForwardSaving(t *testing.T) {
 	startAgent(t, decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}))
 	path := network(t, runPod(t, listening("saving", map[string]string{"dev.gvisor.internal.checkpoint.enable": "true"})))
@@ -316,7 +316,7 @@ func TestForwardSaving(t *testing.T) {
 	wantBroken(ctx, t, path, innerPort)
 }
 
-// TestForwardHost leaves the node's own loopback alone.
+// TestForwardHost: the node's own loopback is not touched.
 func TestForwardHost(t *testing.T) {
 	ctx := limited(t)
 	runPod(t, listening("other", nil))

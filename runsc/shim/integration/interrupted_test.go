@@ -10,13 +10,14 @@ import (
 	"diapause.dev/test/bed"
 )
 
-// interruptions is how many instants of a pod's start TestCreateInterrupted looks at.
+// interruptions is how many instants of a pod's start TestCreateInterrupted tries.
 var interruptions = flag.Int("interruptions", 8, "how often TestCreateInterrupted kills containerd")
 
-// TestCreateInterrupted kills containerd at several instants while a pod is made and restored. It comes back at once,
-// what is left of the pod can be removed, and no process stays. A kubelet that cannot remove a pod tries again.
+// TestCreateInterrupted kills containerd at several instants while a pod is created and restored. Containerd comes
+// back at once, what is left of the pod can be removed, and no process stays. A kubelet that cannot remove a pod
+// tries again.
 func TestCreateInterrupted(t *testing.T) {
-	const first, span = 100 * time.Millisecond, 300 * time.Millisecond // of a pod's start
+	const first, span = 100 * time.Millisecond, 300 * time.Millisecond // in a pod's start
 	origin := runPod(t, spec("origin", nil))
 	state(t, origin.Container("a"))
 	resp := restoreFrom(checkpoint(t, origin))

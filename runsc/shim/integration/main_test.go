@@ -1,5 +1,5 @@
-// Package integration tests the shim with real pods: containerd, runsc and the shim's own binary.
-// Only the agent is a stand-in, which answers as each test wants.
+// Package integration tests the shim with real pods: containerd, runsc and the shim's own binary. Only the agent is a
+// stand-in. It answers as each test wants.
 package integration
 
 import (
@@ -32,12 +32,12 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// agent answers the shim as a test wants, and keeps what it was told.
+// agent answers the shim as a test wants, and keeps the reports that it gets.
 type agent struct {
 	localv1.UnimplementedShimServer
 	answer  func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error)
-	reports chan *localv1.ReportRestoreRequest        // nil: whoever reports waits
-	hear    func(*localv1.ReportRestoreRequest) error // is called with each report, and fails it; may be nil
+	reports chan *localv1.ReportRestoreRequest        // nil: a report waits
+	hear    func(*localv1.ReportRestoreRequest) error // called with each report, and may fail it; may be nil
 }
 
 func (a *agent) AskRestore(ctx context.Context, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
@@ -86,7 +86,7 @@ func startAgent(t *testing.T, answer func(context.Context, *localv1.AskRestoreRe
 	return a
 }
 
-// decide is an agent's answer that is always the same.
+// decide returns an agent that always gives the same answer.
 func decide(
 	resp *localv1.AskRestoreResponse,
 ) func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
@@ -95,7 +95,7 @@ func decide(
 	}
 }
 
-// report returns what the agent is told next.
+// report returns the agent's next report.
 func (a *agent) report(t *testing.T) *localv1.ReportRestoreRequest {
 	t.Helper()
 	select {
@@ -107,11 +107,11 @@ func (a *agent) report(t *testing.T) *localv1.ReportRestoreRequest {
 	}
 }
 
-// longest is how long a test waits for what should come at once: only a hang takes as long.
-// The failure of a restore takes seconds, which runsc gives a sandbox to exit.
+// longest is how long a test waits for what should come at once. Only a hang takes that long. A failing restore takes
+// seconds, because runsc gives a sandbox time to exit.
 const longest = 2 * time.Minute
 
-// limited is the test's context with a deadline, so that a hang is a failure with a name.
+// limited returns the test's context with a deadline, so that a hang fails the test that hangs.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
@@ -119,13 +119,12 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// count is the script of a container that holds an identity and a number in memory alone, and
-// shows both in a file.
+// count is the script of a container that keeps an identity and a number in memory only, and writes both to a file.
 const count = `boot=$(head -c 8 /dev/urandom | od -An -tx8 | tr -d ' ')
 n=0
 while :; do n=$((n+1)); echo "$boot $n" > /tmp/state.new; mv /tmp/state.new /tmp/state; usleep 10000; done`
 
-// spec is a pod of two containers that count, each for itself.
+// spec returns a pod with two containers that count independently.
 func spec(name string, annotations map[string]string) bed.PodSpec {
 	c := []string{"/bin/sh", "-c", count}
 	return bed.PodSpec{

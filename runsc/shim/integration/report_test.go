@@ -21,9 +21,9 @@ import (
 	"diapause.dev/test/bed"
 )
 
-// TestReportedAgain: an agent that cannot pass on that a pod is restored is told again, until it can. So the condition
-// of a pod comes to be even if an agent ends meanwhile. The pod starts all the same, and its removal waits for no
-// agent.
+// TestReportedAgain: if the agent cannot pass on that a pod is restored, the shim repeats the report until it can. So
+// the pod gets its condition even if an agent ends meanwhile. The pod starts all the same, and its removal waits for
+// no agent.
 func TestReportedAgain(t *testing.T) {
 	resp := restoreFrom(checkpoint(t, runPod(t, spec("origin", nil))))
 	t.Run("until it is heard", func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestReportedAgain(t *testing.T) {
 	})
 }
 
-// TestStartUnheard has containerd kill a restored container before the kubelet has heard of its start, as it does when
-// the kubelet ends. The sandbox ends, so that the kubelet makes another one, which is restored again; otherwise the
+// TestStartUnheard: containerd kills a restored container before the kubelet has heard of its start, as it does when
+// the kubelet ends. The sandbox ends, so that the kubelet makes another one, which is restored again. Otherwise the
 // container would start anew in this one.
 func TestStartUnheard(t *testing.T) {
 	origin := runPod(t, spec("origin", nil))
@@ -83,7 +83,7 @@ func TestStartUnheard(t *testing.T) {
 		}
 		started <- err
 	}()
-	sandbox := <-told // so the start has not returned
+	sandbox := <-told // so the start has not returned yet
 	kill(t, sandbox)
 	awaitEnd(t, sandbox)
 	close(hold)
@@ -93,9 +93,9 @@ func TestStartUnheard(t *testing.T) {
 	nothingLeft(t, before)
 }
 
-// TestStartCutShort ends the request for the start of a restored pod's container at several instants, as if the kubelet
-// had ended, upon which containerd kills that container. Whatever a kubelet does again then, never does a container
-// start anew in a pod that is restored, and no process stays.
+// TestStartCutShort cancels the start of a restored pod's container at several instants, as if the kubelet had ended.
+// Containerd then kills that container. Whatever a kubelet tries next, no container starts anew in a pod that is
+// restored, and no process stays.
 func TestStartCutShort(t *testing.T) {
 	origin := runPod(t, single("origin", nil))
 	boot, _ := state(t, origin.Container("a"))
@@ -112,15 +112,15 @@ func TestStartCutShort(t *testing.T) {
 	}
 }
 
-// single is a pod of one container that counts.
+// single returns a pod with one container that counts.
 func single(name string, annotations map[string]string) bed.PodSpec {
 	s := spec(name, annotations)
 	s.Containers = s.Containers[:1]
 	return s
 }
 
-// cutShort ends the start of a pod's container after some time, does again what a kubelet would, and returns what the
-// first start took.
+// cutShort cancels the start of a pod's container after some time, and does what a kubelet would do next. It returns
+// how long the first start took.
 func cutShort(t *testing.T, boot string, after time.Duration) time.Duration {
 	t.Helper()
 	before := processes(t)
@@ -149,7 +149,7 @@ func cutShort(t *testing.T, boot string, after time.Duration) time.Duration {
 		return took // the sandbox has ended: the kubelet makes another one, which is restored
 	}
 	got, _, err := readState(t, container)
-	if err != nil { // the one that was given up may be killed only now
+	if err != nil { // the container that was given up may be killed only now
 		awaitEnd(t, pod.ID)
 		return took
 	}
@@ -159,8 +159,8 @@ func cutShort(t *testing.T, boot string, after time.Duration) time.Duration {
 	return took
 }
 
-// startAgain has the container of a pod run, as a kubelet does that does not know what became of it, and returns its
-// id, or "" if the sandbox has ended.
+// startAgain starts a pod's container again, like a kubelet that does not know what became of it. It returns the
+// container's id, or "" if the sandbox has ended.
 func startAgain(t *testing.T, pod *bed.Pod, s bed.PodSpec) (id string, err error) {
 	p, err := client.Get(limited(t), pod.ID)
 	if err != nil || !p.Ready {
@@ -177,7 +177,7 @@ func startAgain(t *testing.T, pod *bed.Pod, s bed.PodSpec) (id string, err error
 	return pod.Containers[len(pod.Containers)-1].ID, nil
 }
 
-// kill has containerd kill the last container of a pod.
+// kill makes containerd kill the last container of a pod.
 func kill(t *testing.T, sandbox string) {
 	t.Helper()
 	p, err := node.Pod(limited(t), sandbox)
@@ -204,8 +204,8 @@ func containerd(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// TestEventWhileContainerdIsAway has a shim publish an event while containerd is away. It lives on, unlike gVisor's
-// own, which panics; a start that has just succeeded would be lost with it, and the container start anew.
+// TestEventWhileContainerdIsAway: a shim publishes an event while containerd is away, and lives on. GVisor's own shim
+// would panic, and a start that had just succeeded would be lost with it: the container would start anew.
 func TestEventWhileContainerdIsAway(t *testing.T) {
 	pod := runPod(t, bed.PodSpec{Name: "exits", Containers: []bed.Container{
 		{Name: "a", Command: []string{"/bin/sh", "-c", "sleep 1"}},
@@ -215,7 +215,7 @@ func TestEventWhileContainerdIsAway(t *testing.T) {
 		t.Fatalf("shims %v, %v", before, err)
 	}
 	node.Containerd.Kill()
-	time.Sleep(4 * time.Second) // the exit is published, and once more
+	time.Sleep(4 * time.Second) // the exit is published, and published again
 	after, err := bed.Shims(pod.Container("a"))
 	if err != nil || !slices.Equal(after, before) {
 		t.Errorf("shims %v, %v; they were %v", after, err, before)

@@ -92,8 +92,8 @@ func TestRestoreFromRecord(t *testing.T) {
 	}
 }
 
-// TestRestoreEnded restores a pod whose init container has ended: it ends again, with status 0, and
-// is not run.
+// TestRestoreEnded restores a pod whose init container has ended. The init container ends again with status 0, and
+// does not run.
 func TestRestoreEnded(t *testing.T) {
 	shared := t.TempDir()
 	withInit := spec("origin", nil)

@@ -12,7 +12,7 @@ import (
 	"diapause.dev/test/bed"
 )
 
-// saveRootfs saves the root file systems of a pod, by runsc itself, and returns the image path.
+// saveRootfs saves a pod's root file systems with runsc itself, and returns the image path.
 func saveRootfs(t *testing.T, pod *bed.Pod) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "image")
@@ -24,7 +24,7 @@ func saveRootfs(t *testing.T, pod *bed.Pod) string {
 	return dir
 }
 
-// later is an answer that takes its time.
+// later returns an answer that comes after a delay.
 func later(d time.Duration, resp *localv1.AskRestoreResponse) answer {
 	return func(context.Context, *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 		time.Sleep(d)
@@ -32,8 +32,8 @@ func later(d time.Duration, resp *localv1.AskRestoreResponse) answer {
 	}
 }
 
-// TestRootfs restores root file systems, whether the agent answers before runsc creates the sandbox,
-// while it does, or when it has long done so.
+// TestRootfs restores root file systems. The agent answers before runsc creates the sandbox, while it does so, or
+// long after.
 func TestRootfs(t *testing.T) {
 	origin := runPod(t, spec("origin", nil))
 	boot, _ := state(t, origin.Container("a"))
@@ -80,8 +80,8 @@ func TestRootfs(t *testing.T) {
 	}
 }
 
-// TestRootfsFails has root file systems restored from nothing: the pod does not start, the agent is
-// told, and nothing stays.
+// TestRootfsFails restores root file systems from nothing. The pod does not start, the agent is told, and nothing is
+// left.
 func TestRootfsFails(t *testing.T) {
 	for name, after := range map[string]time.Duration{"at once": 0, "afterwards": 480 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {

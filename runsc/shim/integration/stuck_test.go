@@ -11,8 +11,8 @@ import (
 	"diapause.dev/test/bed"
 )
 
-// TestStuckSandbox stops a sandbox by SIGSTOP and has containerd end, which asks for the statistics of
-// every container all the time: that one does not answer is no reason not to end.
+// TestStuckSandbox stops a sandbox by SIGSTOP and ends containerd. Containerd asks for the statistics of every
+// container all the time. A container that does not answer must not keep containerd from ending.
 func TestStuckSandbox(t *testing.T) {
 	pod := runPod(t, bed.PodSpec{Name: "stuck"})
 	ctx := limited(t)
@@ -37,14 +37,14 @@ func TestStuckSandbox(t *testing.T) {
 	}
 }
 
-// running returns an error unless there is a process whose command line has both words.
+// running returns an error unless there is a process with both words on its command line.
 func running(word, other string) error {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		args, _ := os.ReadFile(f) // it may have ended
+		args, _ := os.ReadFile(f) // the process may have ended
 		if line := "\x00" + string(args); strings.Contains(line, "\x00"+word+"\x00") &&
 			strings.Contains(line, "\x00"+other+"\x00") {
 			return nil

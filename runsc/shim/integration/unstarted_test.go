@@ -14,8 +14,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// TestUnstarted removes a pod whose sandbox has ended after one of its containers was created, and before it was
-// started. Containerd's CRI forgets that it has created it if the kubelet has ended in between.
+// TestUnstarted removes a pod whose sandbox has ended after one of its containers was created, and before that
+// container was started. If the kubelet has ended in between, containerd's CRI forgets that it has created the
+// container.
 func TestUnstarted(t *testing.T) {
 	for name, asked := range map[string]bool{"forgotten": false, "its removal is asked for": true} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestUnstarted(t *testing.T) {
 	}
 }
 
-// newTask has containerd create a container that is not to be started yet.
+// newTask makes containerd create a container without starting it.
 func newTask(ctx context.Context, t *testing.T, conn *grpc.ClientConn, id string) {
 	t.Helper()
 	c, err := containers.NewContainersClient(conn).Get(ctx, &containers.GetContainerRequest{ID: id})
