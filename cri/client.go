@@ -23,7 +23,7 @@ const (
 	DefaultLogRoot   = "/var/log/pods"
 )
 
-// maxMessage bounds one answer of containerd, in bytes. It is what containerd itself sends at most.
+// maxMessage bounds one answer of containerd, in bytes. Containerd itself sends no more than that.
 const maxMessage = 16 << 20
 
 // Options say which containerd to speak to. The zero value means the defaults.
@@ -36,8 +36,8 @@ type Options struct {
 	LogRoot string
 }
 
-// Client speaks to the containerd of this node. Its methods may be called concurrently. It
-// connects anew by itself when containerd has been restarted.
+// Client is a client of this node's containerd. Its methods may be called concurrently. When containerd has been
+// restarted, it reconnects by itself.
 type Client struct {
 	conn       *grpc.ClientConn
 	runtime    criapi.RuntimeServiceClient
@@ -47,8 +47,8 @@ type Client struct {
 	logRoot    string
 }
 
-// Dial returns a client of the containerd at o.Address, once that has answered. It fails when
-// there is no answer before ctx ends.
+// Dial returns a client of the containerd at o.Address. It first waits for an answer of containerd, and fails if
+// there is none before ctx ends.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	o = o.withDefaults()
 	conn, err := grpc.NewClient("unix://"+o.Address,
@@ -73,7 +73,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Version returns the name and the version of the container runtime, as "containerd v2.4.2".
+// Version returns the name and the version of the container runtime, for example "containerd v2.4.2".
 func (c *Client) Version(ctx context.Context) (string, error) {
 	r, err := c.runtime.Version(ctx, &criapi.VersionRequest{})
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return r.GetRuntimeName() + " " + r.GetRuntimeVersion(), nil
 }
 
-// reconnect keeps the pauses between two attempts short: the socket is local.
+// reconnect keeps the pauses between attempts short, because the socket is local.
 var reconnect = backoff.Config{
 	BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
 	MaxDelay: 2 * time.Second,
@@ -104,14 +104,13 @@ func (o Options) withDefaults() Options {
 // Close ends the connection. Calls under way fail.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// scoped returns ctx with the containerd namespace that the task service asks for.
+// scoped returns ctx with the containerd namespace, which the task service needs.
 func (c *Client) scoped(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, c.namespace)
 }
 
-// native turns a gRPC status into an error whose kind can be asked for with errors.Is, ErrNotFound
-// among them.
+// native turns a gRPC status into an error whose kind errors.Is can tell, for example ErrNotFound.
 func native(err error) error { return errgrpc.ToNative(err) }
 
-// isGone reports whether err says that what was asked for does not exist.
+// isGone reports whether err means that the requested object does not exist.
 func isGone(err error) bool { return errdefs.IsNotFound(err) }

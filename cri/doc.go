@@ -1,12 +1,11 @@
-// Package cri holds all that Diapause knows of containerd and of the pods on this node: finding
-// the pod that an operator means, asking containerd to checkpoint, pause and resume its sandbox,
-// ending it, recording the configuration it was made from, and making a new pod from such a
-// record.
+// Package cri contains everything that depends on containerd, and on the pods of this node. It finds the pod that an
+// operator means. It asks containerd to checkpoint, pause and resume the pod's sandbox, and ends the sandbox. It
+// records the configuration that the pod was made from, and makes a new pod from such a record.
 //
-// It speaks to containerd over one socket in two ways. The Container Runtime Interface (CRI) is
-// the kubelet's way and the one that makes, lists and removes pods. Containerd's own task service
-// is used for what the CRI cannot say: checkpoint, pause, resume, and the process of a sandbox.
+// The package speaks to containerd over one socket, in two ways. The kubelet's way is the Container Runtime Interface
+// (CRI): it makes, lists and removes pods. Containerd's own task service is for what the CRI cannot do: checkpoint,
+// pause, resume, and finding the process of a sandbox.
 //
-// A pod is known here by the id of its sandbox container. The package knows nothing of gVisor's
-// image files, of snapshots' storage, or of Kubernetes' API server.
+// A pod is identified by the id of its sandbox container. The package knows nothing of gVisor's image files, of the
+// storage of snapshots, or of Kubernetes' API server.
 package cri

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestLastEnded: of each name the last container counts, if it has ended, and a record can hold them all.
+// TestLastEnded: for each name the last container counts, if it has ended. A record can hold all of them.
 func TestLastEnded(t *testing.T) {
 	app := Container{ID: "3", Name: "app", State: StateRunning}
 	all := []Container{

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// minPrefix is the least number of hexadecimal digits by which an id may be shortened to.
+// minPrefix is the least number of hexadecimal digits of a shortened id.
 const minPrefix = 4
 
 // maxTarget bounds a target, in bytes: a namespace, a slash and a name.
 const maxTarget = 2*253 + 1
 
-// Find returns the pod that target means: "namespace/name", a pod's name, its UID, or the id of a pod
-// or of one of its containers, which may be shortened to no less than four digits while unambiguous. Of
-// pods of equal name that runs or, if none does, the newest is meant. The error is of kind
-// ErrNotFound or ErrAmbiguous, the latter naming the candidates.
+// Find returns the pod that target means. A target is "namespace/name", a pod's name, its UID, or the id of a pod or
+// of one of its containers. An id may be shortened to four digits or more while that is unambiguous. Of pods with
+// equal names, Find returns the one that runs or, if none runs, the newest. The error is of kind ErrNotFound or
+// ErrAmbiguous. The latter names the candidates.
 func (c *Client) Find(ctx context.Context, target string) (*Pod, error) {
 	pods, err := c.list(ctx, nil)
 	if err != nil {
@@ -32,8 +32,8 @@ func (c *Client) Find(ctx context.Context, target string) (*Pod, error) {
 	return p, nil
 }
 
-// choose picks the pod that target means; pods are ordered newest first. An id given whole goes
-// before a name, and a name before the beginning of an id.
+// choose picks the pod that target means. Pods are ordered newest first. A full id goes before a name, and a name
+// before the beginning of an id.
 func choose(pods []*Pod, target string) (*Pod, error) {
 	if target == "" || len(target) > maxTarget {
 		return nil, fmt.Errorf("want namespace/name, a pod's name, or the id of a pod or container: %w", ErrNotFound)
@@ -55,7 +55,7 @@ func choose(pods []*Pod, target string) (*Pod, error) {
 	return nil, fmt.Errorf("no pod of this node has this name or id: %w", ErrNotFound)
 }
 
-// Taken returns a pod that is ready and has one of these names, as namespace/name, or nil if none has.
+// Taken returns a ready pod that has one of these names (namespace/name), or nil if there is none.
 func (c *Client) Taken(ctx context.Context, names []string) (*Pod, error) {
 	pods, err := c.list(ctx, nil)
 	if err != nil {
@@ -103,8 +103,8 @@ func prefixed(pods []*Pod, target string) []*Pod {
 	})
 }
 
-// latest keeps of pods, ordered newest first, those that run; if none does, the newest of each
-// namespace and name.
+// latest returns the pods that run or, if none runs, the newest for each namespace and name. Pods are ordered newest
+// first.
 func latest(pods []*Pod) []*Pod {
 	if ready := matching(pods, func(p *Pod) bool { return p.Ready }); len(ready) > 0 {
 		return ready
@@ -117,7 +117,7 @@ func latest(pods []*Pod) []*Pod {
 	})
 }
 
-// describe names at most a few pods for a person to choose from.
+// describe lists at most a few pods, for a person to choose from.
 func describe(pods []*Pod) string {
 	const most = 8
 	var names []string

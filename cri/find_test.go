@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pods of this list are ordered newest first, as list orders them.
+// pods are ordered newest first, as list orders them.
 var pods = []*Pod{
 	{
 		ID: "aaaa1111", Namespace: "default", Name: "web", Ready: false, Created: time.Unix(9, 0),
@@ -76,7 +76,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestTaken: a name is taken by a pod that is ready, of the same namespace.
+// TestTaken: a name is taken by a ready pod in the same namespace.
 func TestTaken(t *testing.T) {
 	for _, tc := range []struct {
 		names []string

@@ -9,7 +9,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Handler is a runtime handler as the running containerd is configured.
+// Handler is a runtime handler in the configuration of the running containerd.
 type Handler struct {
 	Type                 string         `json:"runtimeType"`
 	Path                 string         `json:"runtimePath"` // of the shim; empty: found by its type
@@ -18,8 +18,8 @@ type Handler struct {
 	Options              map[string]any `json:"options"`
 }
 
-// Handlers returns the runtime handlers that containerd runs with, by name, whatever its
-// configuration files say by now.
+// Handlers returns the runtime handlers that containerd runs with, by name. Its configuration files may have changed
+// since it started.
 func (c *Client) Handlers(ctx context.Context) (map[string]Handler, error) {
 	r, err := c.runtime.Status(ctx, &criapi.StatusRequest{Verbose: true})
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *Client) Handlers(ctx context.Context) (map[string]Handler, error) {
 	return handlers, nil
 }
 
-// parseHandlers reads the configuration that containerd tells of itself.
+// parseHandlers reads the configuration that containerd reports.
 func parseHandlers(config string) (map[string]Handler, error) {
 	var c struct {
 		Containerd struct {

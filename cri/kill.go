@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollExit is how often Kill looks whether containerd has taken note.
+// pollExit is how often Kill checks whether containerd knows of the exit.
 const pollExit = 20 * time.Millisecond
 
-// Kill ends a pod's sandbox with SIGKILL, paused or not, without letting it run on, and waits
-// until containerd says that all its containers have exited and that the sandbox is not ready. The
-// pod is not removed. A sandbox that is gone already is no error.
+// Kill ends a pod's sandbox with SIGKILL. A paused sandbox does not run on before it ends. Kill waits until
+// containerd reports that all of the pod's containers have exited and that its sandbox is not ready. It does not
+// remove the pod. If the sandbox is gone already, that is no error.
 func (c *Client) Kill(ctx context.Context, pod *Pod) error {
 	pid, err := sandboxPID(ctx, pod.ID, c.process)
 	if err != nil {
@@ -34,8 +34,8 @@ func (c *Client) Kill(ctx context.Context, pod *Pod) error {
 	return nil
 }
 
-// killSandbox sends SIGKILL to process pid if it is the sandbox with this id. The process is held
-// by a descriptor while it is looked at, so that no other process of the same number is hit.
+// killSandbox sends SIGKILL to process pid if it is the sandbox with this id. It holds the process by a descriptor
+// while it checks this, so that it cannot hit another process with the same number.
 func killSandbox(pid int, id string) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -55,9 +55,9 @@ func killSandbox(pid int, id string) error {
 	return nil
 }
 
-// isSandbox reports whether process pid was started for the sandbox with this id. A process that
-// has exited is none; one that belongs to something else is an error, for containerd has just
-// named it.
+// isSandbox reports whether process pid was started for the sandbox with this id. For a process that has exited it
+// returns false. If the process belongs to something else it returns an error, because containerd has just named this
+// process.
 func isSandbox(pid int, id string) (bool, error) {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && len(cmdline) == 0 {
@@ -73,14 +73,13 @@ func isSandbox(pid int, id string) (bool, error) {
 	return true, nil
 }
 
-// Alive reports whether the process that was the pod's sandbox when the pod was asked for still
-// runs.
+// Alive reports whether SandboxPID still runs as the pod's sandbox.
 func (p *Pod) Alive() bool {
 	is, err := isSandbox(p.SandboxPID, p.ID)
 	return is && err == nil
 }
 
-// waitEnded polls until the pod has ended: the exit of each container reaches containerd by itself.
+// waitEnded polls until the pod has ended. The exit of each container reaches containerd by itself.
 func (c *Client) waitEnded(ctx context.Context, id string) error {
 	tick := time.NewTicker(pollExit)
 	defer tick.Stop()

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 )
 
-// lastKubelet is the process that was last found, where the next one looks first.
+// lastKubelet is the process that was found last. KubeletRunning checks it first.
 var lastKubelet atomic.Int64
 
-// KubeletRunning reports whether a kubelet runs on this node, as far as the caller's /proc shows
-// its processes, and its process id. A kubelet removes pods that it did not make.
+// KubeletRunning reports whether a kubelet runs on this node, and its process id. It finds only processes that the
+// caller's /proc shows. A kubelet removes pods that it did not make.
 func KubeletRunning() (pid int, ok bool, err error) {
 	if pid = int(lastKubelet.Load()); pid != 0 && hasName("/proc", strconv.Itoa(pid), "kubelet") {
 		return pid, true, nil
@@ -23,7 +23,7 @@ func KubeletRunning() (pid int, ok bool, err error) {
 	return pid, ok, err
 }
 
-// processNamed looks in a proc file system for a process by the name the kernel keeps of it.
+// processNamed finds a process in a proc file system by the name that the kernel keeps of it.
 func processNamed(proc, name string) (pid int, ok bool, err error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// PauseFor stops all tasks of the pod's sandbox for as long as holder renews the lease, which its shim
-// keeps: nobody needs to resume the sandbox after holder is gone. It reports whether the shim knows
-// leases; an older one keeps the sandbox paused until Resume.
+// PauseFor pauses the pod's sandbox for as long as holder renews the lease. The shim keeps the lease, so that the
+// sandbox resumes by itself after holder is gone. Leased reports whether the shim knows leases. With an older shim
+// the sandbox stays paused until Resume.
 func (c *Client) PauseFor(ctx context.Context, podID, holder string, d time.Duration) (leased bool, err error) {
 	err = c.askLease(ctx, podID, lease.Request{Verb: lease.Pause, Holder: holder, For: d})
 	if errdefs.IsInvalidArgument(err) {
@@ -21,20 +21,20 @@ func (c *Client) PauseFor(ctx context.Context, podID, holder string, d time.Dura
 	return true, err
 }
 
-// RenewPause has a pause by PauseFor last longer. Its error is of kind lease.ErrRanOut if the sandbox runs.
+// RenewPause extends a pause by PauseFor. If the sandbox runs, the error is of kind lease.ErrRanOut.
 func (c *Client) RenewPause(ctx context.Context, podID, holder string, d time.Duration) error {
 	return c.askLease(ctx, podID, lease.Request{Verb: lease.Renew, Holder: holder, For: d})
 }
 
-// EndPause resumes a sandbox that holder has paused by PauseFor. Its error is of kind lease.ErrRanOut if
-// holder has not, or no longer, and of kind ErrInvalidArgument if the shim knows no leases.
+// EndPause resumes a sandbox that holder has paused by PauseFor. If holder does not hold the lease, the error is of
+// kind lease.ErrRanOut. If the shim knows no leases, it is of kind ErrInvalidArgument.
 func (c *Client) EndPause(ctx context.Context, podID, holder string) error {
 	return c.askLease(ctx, podID, lease.Request{Verb: lease.Resume, Holder: holder})
 }
 
-// KillPaused is Kill for a sandbox that holder has paused by PauseFor, if it has not run since. If it has,
-// the error is of kind lease.ErrRanOut, and the sandbox runs on. A sandbox whose shim knows no leases is killed if
-// it is paused.
+// KillPaused kills a sandbox that holder has paused by PauseFor, if it has not run since. If it has, the error is of
+// kind lease.ErrRanOut, and the sandbox runs on. If the shim knows no leases, KillPaused kills the sandbox if it is
+// paused now.
 func (c *Client) KillPaused(ctx context.Context, pod *Pod, holder string) error {
 	err := c.askLease(ctx, pod.ID, lease.Request{Verb: lease.Kill, Holder: holder})
 	if errdefs.IsInvalidArgument(err) {

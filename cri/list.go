@@ -13,10 +13,10 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// fillers is how many pods Pods asks for at a time: each question runs a process of the runtime.
+// fillers is how many pods Pods queries at a time: each query runs a process of the runtime.
 const fillers = 4
 
-// Pods returns all pods of this node, ended ones included, the newest first.
+// Pods returns all pods of this node, including ended ones, newest first.
 func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
 	pods, err := c.list(ctx, nil)
 	if err != nil {
@@ -47,8 +47,8 @@ func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
 	return kept, nil
 }
 
-// IDs returns the ids of all pods of this node, ended ones included. Unlike Pods it runs no process of
-// the runtime: it is for what is done again and again.
+// IDs returns the ids of all pods of this node, including ended ones. Unlike Pods it runs no process of the runtime,
+// so that it can be called often.
 func (c *Client) IDs(ctx context.Context) (map[string]bool, error) {
 	sandboxes, err := c.runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -61,8 +61,7 @@ func (c *Client) IDs(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-// Get returns the pod whose sandbox container has this id, given whole. Its error is of kind
-// ErrNotFound when there is none.
+// Get returns the pod whose sandbox container has this full id. If there is none, the error is of kind ErrNotFound.
 func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 	pods, err := c.list(ctx, filterID(id))
 	if err != nil {
@@ -80,9 +79,9 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 	return nil, fmt.Errorf("pod %s: %w", id, ErrNotFound)
 }
 
-// Running returns the ids of the pod's running containers, in order of creation. It asks the shim of
-// each: the CRI hears of an end only after the container has been deleted there. Its error is of kind
-// ErrNotFound.
+// Running returns the ids of the pod's running containers, in order of creation. It asks the shim of each, because
+// the CRI learns of an end only after the container has been deleted there. If there is no such pod, the error is of
+// kind ErrNotFound.
 func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 	pods, err := c.list(ctx, filterID(podID))
 	if err == nil && len(pods) != 1 {
@@ -104,9 +103,9 @@ func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 	return ids, nil
 }
 
-// started returns the containers of a pod that run as far as the CRI knows, and those that it calls
-// created but whose shim says that they run: the CRI hears of a start only once that has been answered,
-// when the process may have run for a while. An answer of a shim takes it a run of runsc.
+// started returns the containers of a pod that run according to the CRI, and those that the CRI calls created but
+// whose shim says that they run. The CRI learns of a start only when it is answered, and by then the process may have
+// run for a while. Each question to a shim costs a run of runsc.
 func (c *Client) started(ctx context.Context, p *Pod) ([]Container, error) {
 	var started []Container
 	for _, x := range p.Containers {
@@ -124,8 +123,8 @@ func (c *Client) started(ctx context.Context, p *Pod) ([]Container, error) {
 	return started, nil
 }
 
-// runs asks the shim whether a container runs, or is paused. One that is being started may not be told
-// of for as long as that takes, and does not run yet.
+// runs asks the shim whether a container runs, or is paused. While a container is being started, its shim may not
+// answer; the container does not run yet then.
 func (c *Client) runs(ctx context.Context, x Container) (bool, error) {
 	var ask asker
 	switch x.State {
@@ -151,8 +150,7 @@ func (c *Client) runs(ctx context.Context, x Container) (bool, error) {
 
 func filterID(id string) *criapi.PodSandboxFilter { return &criapi.PodSandboxFilter{Id: id} }
 
-// list returns the pods with what containerd holds in memory, the newest first. What fill adds
-// is missing.
+// list returns the pods with what containerd has in memory, newest first. It leaves out what fill adds.
 func (c *Client) list(ctx context.Context, filter *criapi.PodSandboxFilter) ([]*Pod, error) {
 	sandboxes, err := c.runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{Filter: filter})
 	if err != nil {
@@ -222,8 +220,7 @@ func stateOf(s criapi.ContainerState) State {
 	}
 }
 
-// fill adds to p what takes a question of its own: runtime type, IP, process as ask knows it, exit
-// codes.
+// fill adds what needs a query for each pod: runtime type, IP, exit codes, and the process as ask finds it.
 func (c *Client) fill(ctx context.Context, p *Pod, ask asker) error {
 	status, err := c.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
 	if err != nil {
@@ -241,8 +238,8 @@ func (c *Client) fill(ctx context.Context, p *Pod, ask asker) error {
 	return c.exitCodes(ctx, p)
 }
 
-// runtimeType returns the runtime type of a container; empty when containerd has forgotten it, as
-// it does once a sandbox was stopped without being removed.
+// runtimeType returns the runtime type of a container. It is empty if containerd has forgotten the container, as it
+// does once a sandbox was stopped and not removed.
 func (c *Client) runtimeType(ctx context.Context, id string) (string, error) {
 	r, err := c.containers.Get(c.scoped(ctx), &containersapi.GetContainerRequest{ID: id})
 	if err := native(err); isGone(err) {
@@ -253,7 +250,7 @@ func (c *Client) runtimeType(ctx context.Context, id string) (string, error) {
 	return r.GetContainer().GetRuntime().GetName(), nil
 }
 
-// sandboxPID returns the process of a sandbox, 0 when it has none, or ask does not know.
+// sandboxPID returns the process of a sandbox. It is 0 if there is none, or if ask cannot find out.
 func sandboxPID(ctx context.Context, id string, ask asker) (int, error) {
 	p, err := ask(ctx, id)
 	if isGone(err) {

@@ -12,7 +12,7 @@ import (
 // Mount is where a container mounts a file or directory of the node.
 type Mount struct{ Container, Path string }
 
-// Mounts returns what the containers of a recorded pod mount, by its path on the node.
+// Mounts returns the mounts of a recorded pod's containers, by path on the node.
 func Mounts(p snapshot.Pod) (map[string][]Mount, error) {
 	mounts := make(map[string][]Mount)
 	for _, c := range p.Containers {

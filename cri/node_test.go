@@ -40,7 +40,7 @@ func TestProcessNamed(t *testing.T) {
 	}
 }
 
-// TestKillSandbox kills a process that bears the id on its command line, and no other.
+// TestKillSandbox kills a process with the id on its command line, and no other.
 func TestKillSandbox(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "sleep 60 & wait", "0123abcd")
 	if err := cmd.Start(); err != nil {

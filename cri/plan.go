@@ -12,7 +12,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Labels by which tools of a cluster know a pod; they follow the new pod's identity.
+// Labels that name a pod for the tools of a cluster. The new pod gets its own values.
 const (
 	labelPodName      = "io.kubernetes.pod.name"
 	labelPodNamespace = "io.kubernetes.pod.namespace"
@@ -22,23 +22,22 @@ const (
 // maxContainers bounds how many containers a record may name.
 const maxContainers = 64
 
-// plan is a record made ready for a new pod. Containers that had ended come first: the shim has them end
-// again.
+// plan is a record prepared for a new pod. Containers that had ended come first: the shim makes them end again.
 type plan struct {
 	handler    string
 	sandbox    *criapi.PodSandboxConfig
 	containers []*criapi.ContainerConfig
 }
 
-// identity is what tells the new pod from the recorded one.
+// identity distinguishes the new pod from the recorded one.
 type identity struct {
 	name, namespace, uid string
 	logRoot              string
 	annotations          map[string]string
 }
 
-// planOf decodes a record and gives it a new identity. The record is outside data: whatever it
-// holds, the log directory stays below id.logRoot.
+// planOf decodes a record and gives it a new identity. The record is untrusted: whatever it contains, the log
+// directory stays below id.logRoot.
 func planOf(rec snapshot.Pod, id identity) (*plan, error) {
 	p := &plan{handler: rec.RuntimeHandler, sandbox: &criapi.PodSandboxConfig{}}
 	if err := json.Unmarshal(rec.Sandbox, p.sandbox); err != nil {
@@ -70,8 +69,8 @@ func planOf(rec snapshot.Pod, id identity) (*plan, error) {
 	return p, nil
 }
 
-// rename gives the pod its new identity. Host ports are not taken over: two branches of one
-// snapshot would fight for them.
+// rename gives the pod its new identity. It drops host ports, because two branches of one snapshot would compete for
+// them.
 func (p *plan) rename(id identity) error {
 	if err := (snapshot.Key{Namespace: id.namespace, Name: id.name}).Validate(); err != nil {
 		return fmt.Errorf("new pod: %w", err)
@@ -115,7 +114,7 @@ func (p *plan) add(c snapshot.Container, id identity) error {
 	return nil
 }
 
-// relabel returns labels with those that name the pod, if there are any, naming the new one.
+// relabel returns a copy of labels in which those that name the pod name the new one.
 func relabel(labels map[string]string, id identity) map[string]string {
 	out := maps.Clone(labels)
 	for label, value := range map[string]string{

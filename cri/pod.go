@@ -13,17 +13,17 @@ const RuntimeType = "io.containerd.diapause.v1"
 
 // Kinds of errors.
 var (
-	// ErrNotFound: no such pod.
+	// ErrNotFound means that there is no such pod.
 	ErrNotFound = errdefs.ErrNotFound
-	// ErrAmbiguous: a target means more than one pod; the error names them.
+	// ErrAmbiguous means that a target matches more than one pod. The error names them.
 	ErrAmbiguous = errors.New("ambiguous")
-	// ErrOtherRuntime: the pod runs under a runtime that cannot checkpoint.
+	// ErrOtherRuntime means that the pod's runtime cannot checkpoint.
 	ErrOtherRuntime = errors.New("runs under another runtime")
-	// ErrNotRunning: the pod's sandbox or all of its containers have ended.
+	// ErrNotRunning means that the pod's sandbox or all of its containers have ended.
 	ErrNotRunning = errors.New("not running")
 )
 
-// State says whether a container runs.
+// State is the state of a container.
 type State string
 
 // States of a container.
@@ -34,7 +34,7 @@ const (
 	StateUnknown State = "unknown"
 )
 
-// Pod is one pod of this node as containerd knew it when it was asked.
+// Pod is one pod of this node, as containerd reported it at one time.
 type Pod struct {
 	ID        string // of its sandbox container
 	Name      string
@@ -43,18 +43,18 @@ type Pod struct {
 	Handler   string // runtime handler; empty: containerd's default
 	Runtime   string // runtime type, e.g. RuntimeType; empty: no longer known
 	Labels    map[string]string
-	// Annotations of the pod, those that the runtime does not get included.
+	// Annotations of the pod, including those that the runtime does not get.
 	Annotations map[string]string
 	Ready       bool // its sandbox runs
 	Created     time.Time
-	IP          string // empty: host network, or none any more
-	// SandboxPID is the process of the sandbox in the agent's PID namespace; 0: it does not run, or (from
-	// Pods) its shim does not tell at once.
+	IP          string // empty: host network, or it has no address any more
+	// SandboxPID is the process of the sandbox in the agent's PID namespace. It is 0 if the sandbox does not run. From
+	// Pods it is also 0 if the shim does not answer at once.
 	SandboxPID int
-	Containers []Container // in order of creation, ended ones included
+	Containers []Container // in order of creation, including ended ones
 }
 
-// Container is one container of a pod; the sandbox container is not among them.
+// Container is one container of a pod, other than the sandbox container.
 type Container struct {
 	ID       string
 	Name     string
@@ -67,8 +67,8 @@ type Container struct {
 // String returns "namespace/name".
 func (p *Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// CheckRuntime returns an error of kind ErrOtherRuntime, which says what to do, unless the pod
-// runs under RuntimeType.
+// CheckRuntime returns nil if the pod runs under RuntimeType. Otherwise it returns an error of kind ErrOtherRuntime
+// that says what to do.
 func (p *Pod) CheckRuntime() error {
 	if p.Runtime == RuntimeType {
 		return nil

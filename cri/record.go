@@ -10,14 +10,14 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// info is the part of containerd's verbose status that is recorded.
+// info is the part of containerd's verbose status that a record keeps.
 type info struct {
 	Config json.RawMessage `json:"config"`
 }
 
-// Record returns the configuration that the pod and its running containers were made from, the
-// containers in order of creation. Its error is of kind ErrNotFound, or ErrNotRunning when no
-// container runs.
+// Record returns the configuration that the pod and its running containers were made from. The containers are in
+// order of creation. If there is no such pod, the error is of kind ErrNotFound. If no container runs, it is of kind
+// ErrNotRunning.
 func (c *Client) Record(ctx context.Context, podID string) (snapshot.Pod, error) {
 	rec, err := c.record(ctx, podID)
 	if err != nil {
@@ -57,14 +57,14 @@ func (c *Client) record(ctx context.Context, podID string) (snapshot.Pod, error)
 	return rec, err
 }
 
-// recordEnded returns the containers that have ended and are not running again, the last of each name.
+// recordEnded returns the containers that have ended and do not run again: for each name, the last one.
 func (c *Client) recordEnded(ctx context.Context, p *Pod,
 	running []Container,
 ) (all []snapshot.EndedContainer, err error) {
 	for _, x := range lastEnded(p.Containers, running) {
 		config, code, err := c.containerConfig(ctx, x.ID)
 		if isGone(err) {
-			continue // it has been removed meanwhile
+			continue // the container has been removed meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("container %s: %w", x.Name, err)
@@ -77,8 +77,8 @@ func (c *Client) recordEnded(ctx context.Context, p *Pod,
 	return all, nil
 }
 
-// lastEnded returns those of containers, in order of creation, that have exited and are the last of their
-// name: the newest, as far as a record can hold them beside those that run.
+// lastEnded returns the containers that have exited, are the last with their name, and do not run again. Containers
+// are in order of creation. If a record cannot hold all of them beside the running ones, the newest are kept.
 func lastEnded(containers, running []Container) (ended []Container) {
 	for i, x := range containers {
 		same := func(y Container) bool { return y.Name == x.Name }
@@ -107,8 +107,7 @@ func (c *Client) containerConfig(ctx context.Context, id string) (json.RawMessag
 	return config, r.GetStatus().GetExitCode(), err
 }
 
-// configOf returns the configuration in a verbose status, once it is known to decode into the
-// given message.
+// configOf returns the configuration in a verbose status, after checking that it decodes into the given message.
 func configOf(verbose map[string]string, into any) (json.RawMessage, error) {
 	var i info
 	if err := json.Unmarshal([]byte(verbose["info"]), &i); err != nil {

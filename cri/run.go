@@ -14,25 +14,24 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// undoTimeout bounds the removal of a pod that could not be started whole.
+// undoTimeout bounds the removal of a pod that could not be started completely.
 const undoTimeout = 30 * time.Second
 
-// RunOptions say how a pod made from a record differs from the recorded one.
+// RunOptions say how a pod made from a record differs from the recorded pod.
 type RunOptions struct {
 	Name      string // of the new pod
 	Namespace string // empty: the recorded one
 	// Handler is the runtime handler; empty: the recorded one.
 	Handler string
-	// Annotations are added to the recorded ones, and win over them.
+	// Annotations are added to the recorded ones, and override them.
 	Annotations map[string]string
-	// Progress, if set, is told of each step before it is made. It is called from one goroutine.
+	// Progress, if set, is called before each step. It is called from one goroutine.
 	Progress func(stage string)
 }
 
-// RunRestored makes a new pod from a recorded configuration, the way a kubelet does: sandbox,
-// containers, start of each in order. It has a UID and a log directory of its own. Whether it is
-// restored or starts anew is for its annotations to say. On failure nothing of it stays, and the
-// error gives the reason.
+// RunRestored makes a new pod from a recorded configuration, as a kubelet would: it creates the sandbox and the
+// containers, and starts these in order. The pod has its own UID and log directory. Its annotations decide whether it
+// is restored or starts anew. If anything fails, RunRestored removes the pod, and the error says why.
 func (c *Client) RunRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (*Pod, error) {
 	pod, err := c.runRestored(ctx, rec, o)
 	if err != nil {
@@ -68,8 +67,7 @@ func (c *Client) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions
 	return pod, nil
 }
 
-// run carries a plan out. It returns the id of the sandbox once there is one, with or without an
-// error.
+// run carries out a plan. It returns the id of the sandbox once there is one, even with an error.
 func (c *Client) run(ctx context.Context, p *plan, progress func(string)) (string, error) {
 	if err := makeLogDirectories(p); err != nil {
 		return "", err
@@ -113,7 +111,7 @@ func makeLogDirectories(p *plan) error {
 	return nil
 }
 
-// undo removes what a failed start left; it works after ctx has ended, in a time of its own.
+// undo removes what a failed start has left. It has its own time limit, so that it works after ctx has ended.
 func (c *Client) undo(ctx context.Context, id, logs string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -124,14 +122,14 @@ func (c *Client) undo(ctx context.Context, id, logs string) error {
 	return errors.Join(err, os.RemoveAll(logs))
 }
 
-// What containerd asks a shim must be answered within two seconds. A shim that waits for runsc, which is
-// busy with another container of the pod, is late; a kubelet tries again then.
+// A shim must answer containerd within two seconds. It answers late while runsc is busy with another container of the
+// pod. A kubelet then tries again.
 const (
 	removeAttempts = 10
 	removePause    = time.Second
 )
 
-// RemovePod stops a pod and removes it. A pod that is gone already is no error.
+// RemovePod stops a pod and removes it. If the pod is gone already, that is no error.
 func (c *Client) RemovePod(ctx context.Context, id string) (err error) {
 	for range removeAttempts {
 		if err = c.removePod(ctx, id); !errdefs.IsDeadlineExceeded(err) {

@@ -13,20 +13,20 @@ import (
 	"github.com/containerd/typeurl/v2"
 )
 
-// Checkpoint has the shim of the pod's sandbox save the whole sandbox to imagePath, an absolute
-// directory, and leave it running. It returns when all of the image has been handed over. The
-// error holds runsc's own words.
+// Checkpoint makes the shim of the pod's sandbox save the whole sandbox to imagePath, an absolute directory, and
+// leave the sandbox running. It returns when all of the image has been handed over. The error contains runsc's own
+// message.
 //
-// It asks the task service itself: the checkpoint of containerd's client would pause the task
-// first. With an image path containerd 2 keeps nothing of it in its content store. Containerd 1 keeps
-// a file that the shim makes, and the container's spec, until it collects its garbage.
+// Checkpoint calls the task service directly, because the checkpoint of containerd's client would pause the task
+// first. With an image path, containerd 2 keeps nothing of the checkpoint in its content store. Containerd 1 keeps a
+// file that the shim makes, and the container's spec, until it collects its garbage.
 func (c *Client) Checkpoint(ctx context.Context, podID, imagePath string) error {
 	opts, err := typeurl.MarshalAnyToProto(&options.CheckpointOptions{ImagePath: imagePath, Exit: false})
 	if err != nil {
 		return fmt.Errorf("checkpoint sandbox %s: encode options: %w", podID, err)
 	}
 	_, err = c.tasks.Checkpoint(c.scoped(ctx), &tasksapi.CheckpointTaskRequest{ContainerID: podID, Options: opts})
-	if err := native(err); err != nil && !errdefs.IsAlreadyExists(err) { // the spec, of a checkpoint before
+	if err := native(err); err != nil && !errdefs.IsAlreadyExists(err) { // the spec, kept from an earlier checkpoint
 		return fmt.Errorf("checkpoint sandbox %s: %w", podID, err)
 	}
 	return nil
@@ -40,7 +40,7 @@ func (c *Client) Pause(ctx context.Context, podID string) error {
 	return nil
 }
 
-// Resume lets a paused sandbox run on.
+// Resume resumes a paused sandbox.
 func (c *Client) Resume(ctx context.Context, podID string) error {
 	if _, err := c.tasks.Resume(c.scoped(ctx), &tasksapi.ResumeTaskRequest{ContainerID: podID}); err != nil {
 		return fmt.Errorf("resume sandbox %s: %w", podID, native(err))
@@ -48,8 +48,7 @@ func (c *Client) Resume(ctx context.Context, podID string) error {
 	return nil
 }
 
-// Paused reports whether the pod's sandbox is paused. Its error is of kind ErrNotFound when the
-// sandbox is gone.
+// Paused reports whether the pod's sandbox is paused. If the sandbox is gone, the error is of kind ErrNotFound.
 func (c *Client) Paused(ctx context.Context, podID string) (bool, error) {
 	p, err := c.process(ctx, podID)
 	if err != nil {
@@ -58,19 +57,18 @@ func (c *Client) Paused(ctx context.Context, podID string) (bool, error) {
 	return p.GetStatus() == task.Status_PAUSED || p.GetStatus() == task.Status_PAUSING, nil
 }
 
-// What a shim does not tell is asked for again, after pollProcess, for processTime.
+// If a shim does not answer, process asks again every pollProcess, for at most processTime.
 const (
 	processTime = 30 * time.Second
 	pollProcess = 100 * time.Millisecond
 )
 
-var errNotTold = errors.New("its shim does not tell")
+var errNotTold = errors.New("its shim does not answer")
 
-// asker asks for the process of a sandbox or container. Its error is of kind ErrNotFound when there is
-// none.
+// asker asks for the process of a sandbox or container. If there is none, the error is of kind ErrNotFound.
 type asker func(ctx context.Context, id string) (*task.Process, error)
 
-// process is an asker that waits until the shim tells.
+// process is an asker that waits until the shim answers.
 func (c *Client) process(ctx context.Context, id string) (*task.Process, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, processTime, errNotTold)
 	defer cancel()
@@ -87,9 +85,9 @@ func (c *Client) process(ctx context.Context, id string) (*task.Process, error) 
 	}
 }
 
-// processNow is an asker that names no process, in state UNKNOWN, if the shim, which runs runsc for it,
-// does not tell within the two seconds that containerd waits. Containerd 1.7 and 2.1 do so themselves, 2.4
-// returns an error.
+// processNow is an asker that does not wait for a slow shim. A shim runs runsc to find the answer. If that takes
+// longer than the two seconds that containerd waits, processNow returns a process without an id, in state UNKNOWN.
+// Containerd 1.7 and 2.1 return this themselves; 2.4 returns an error, which processNow replaces.
 func (c *Client) processNow(ctx context.Context, id string) (*task.Process, error) {
 	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
 	err = native(err)

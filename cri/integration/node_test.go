@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// limited is the test's context with a deadline, so that a hang is a failure with a name.
+// limited returns the test's context with a deadline, so that a hang fails the test that hangs.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -146,7 +146,7 @@ func TestPauseAndExit(t *testing.T) {
 	}
 }
 
-// TestSlowShim asks for what a shim takes longer to tell than containerd waits for it.
+// TestSlowShim asks for something that a shim takes longer to answer than containerd waits.
 func TestSlowShim(t *testing.T) {
 	ctx := limited(t)
 	pod := runPod(t, bed.PodSpec{Name: "web"})

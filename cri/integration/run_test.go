@@ -39,7 +39,7 @@ func record(t *testing.T) snapshot.Pod {
 	return rec
 }
 
-// TestJustStarted: a process that runs is recorded, though the CRI has not heard of its start.
+// TestJustStarted: a process that runs is recorded, even if the CRI has not heard of its start.
 func TestJustStarted(t *testing.T) {
 	ctx := limited(t)
 	pod := runPod(t, bed.PodSpec{Name: "young"})
@@ -77,7 +77,7 @@ func TestJustStarted(t *testing.T) {
 	tasks(t, "delete", "--force", late)
 }
 
-// tasks has containerd do something with a task that the CRI is not told of.
+// tasks makes containerd do something with a task without the CRI's knowledge.
 func tasks(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(limited(t), "ctr",
@@ -125,8 +125,7 @@ func TestRecordAndRun(t *testing.T) {
 	}
 }
 
-// TestRunFails names an image that is not there: the sandbox that was made goes again, and its
-// logs.
+// TestRunFails names an image that does not exist. The sandbox that was made is removed again, and so are its logs.
 func TestRunFails(t *testing.T) {
 	rec := record(t)
 	rec.Containers[1].Config = []byte(strings.ReplaceAll(string(rec.Containers[1].Config), "localhost/busybox:1",
