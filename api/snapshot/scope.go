@@ -19,7 +19,7 @@ func (s Scope) String() string {
 	return string(s)
 }
 
-// Validate returns an error unless this is a scope that is known here.
+// Validate returns an error unless the scope is known.
 func (s Scope) Validate() error {
 	if s != WholePod && s != RootfsOnly {
 		return fmt.Errorf("scope %.80q is not known: want %s or %s", string(s), WholePod, RootfsOnly)

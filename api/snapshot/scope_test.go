@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestScope: a manifest that says nothing of its scope is of a whole pod.
+// TestScope: a manifest without a scope is of a whole pod.
 func TestScope(t *testing.T) {
 	for text, want := range map[string]Scope{`{}`: WholePod, `{"scope":"rootfs-only"}`: RootfsOnly} {
 		var m Meta

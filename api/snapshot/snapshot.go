@@ -1,7 +1,6 @@
-// Package snapshot holds what a manifest says of a snapshot besides its bytes: who it is, where
-// it came from, what a node must offer to restore it, and how its checkpoint went. It is shared by
-// the store, which keeps it, and by the agent, which writes and reads it; it knows neither gVisor
-// nor Kubernetes beyond their names.
+// Package snapshot contains what a manifest says about a snapshot, besides its bytes: its identity, its origin, what
+// a node must offer to restore it, and how its checkpoint went. The store keeps this, and the agent writes and reads
+// it. Of gVisor and Kubernetes the package knows only names.
 package snapshot
 
 import (
@@ -20,8 +19,8 @@ type Key struct {
 // String returns "namespace/name".
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
-// names follows Kubernetes' DNS subdomain names (RFC 1123), of at most 253 bytes: all that is
-// allowed in them is safe in a path and in an object's name.
+// names follows Kubernetes' DNS subdomain names (RFC 1123), of at most 253 bytes. Every name that matches is safe in
+// a path and in an object's name.
 var names = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 // ValidName reports whether s can be a namespace or the name of a snapshot.
@@ -44,7 +43,7 @@ type PodRef struct{ Namespace, Name, UID string }
 // String returns "namespace/name".
 func (p PodRef) String() string { return p.Namespace + "/" + p.Name }
 
-// Meta is everything a manifest says besides its chunk table.
+// Meta is everything in a manifest except its chunk table.
 type Meta struct {
 	Key
 	UID      string    `json:"uid"`
@@ -55,9 +54,10 @@ type Meta struct {
 	Parent   *Key      `json:"parent,omitempty"` // lineage; nil: none
 	Pod      Pod       `json:"pod"`
 	Timeline []Stage   `json:"timeline,omitempty"`
-	// Memory is how many bytes of pages a restore allocates in memory, those in files on a disk aside; 0: not known.
+	// Memory is how many bytes of memory a restore allocates for pages. Pages in files on a disk do not count. 0: not
+	// known.
 	Memory int64 `json:"memory,omitempty"`
-	// Overflow is how many bytes were captured past the arena, in the spool file.
+	// Overflow is how many captured bytes did not fit the arena, and went to a file.
 	Overflow int64 `json:"overflow,omitempty"`
 }
 
@@ -70,7 +70,7 @@ type Origin struct {
 	ServiceAccount string            `json:"serviceAccount,omitempty"`
 	Group          map[string]string `json:"group,omitempty"`
 	SpecHash       string            `json:"specHash,omitempty"`
-	Cluster        string            `json:"cluster,omitempty"` // its identity; empty: none asked for the snapshot
+	Cluster        string            `json:"cluster,omitempty"` // id of the cluster that asked for it; empty: none
 }
 
 // Facts decide on which node a snapshot can be restored.
@@ -84,12 +84,12 @@ type Facts struct {
 	PageSize     int64    `json:"pageSize"` // bytes
 }
 
-// Pod is the recorded configuration from which a new pod is made without Kubernetes.
+// Pod is the recorded configuration. A new pod can be made from it without Kubernetes.
 type Pod struct {
 	RuntimeHandler string          `json:"runtimeHandler,omitempty"`
 	Sandbox        json.RawMessage `json:"sandbox,omitempty"` // runtime.v1.PodSandboxConfig
 	Containers     []Container     `json:"containers,omitempty"`
-	// Ended are containers that had ended and were not running again, in order of creation.
+	// Ended are the containers that had ended and did not run again, in order of creation.
 	Ended []EndedContainer `json:"ended,omitempty"`
 }
 
@@ -103,12 +103,12 @@ type EndedContainer struct {
 type Container struct {
 	Name   string          `json:"name"`
 	Config json.RawMessage `json:"config"` // runtime.v1.ContainerConfig
-	// Terminal is how the container's terminal is set; nil: it has none, or that is not known.
+	// Terminal is the settings of the container's terminal; nil: it has none, or they are not known.
 	Terminal *Terminal `json:"terminal,omitempty"`
 }
 
-// Stage is one step of a checkpoint. The stages of a timeline follow each other without a gap, so
-// that they add up to the whole.
+// Stage is one step of a checkpoint. The stages of a timeline follow each other without a gap, so that their sum is
+// the whole.
 type Stage struct {
 	Name string        `json:"name"`
 	Took time.Duration `json:"took"` // nanoseconds

@@ -1,6 +1,6 @@
 package snapshot
 
-// Terminal is how the terminal of a container is set: what termios(3) and tty_ioctl(4) say of it.
+// Terminal is the settings and the size of a container's terminal, as in termios(3) and tty_ioctl(4).
 type Terminal struct {
 	Input      uint32 `json:"iflag"`
 	Output     uint32 `json:"oflag"`

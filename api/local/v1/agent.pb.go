@@ -30,7 +30,7 @@ const (
 type AfterMode int32
 
 const (
-	AfterMode_AFTER_MODE_UNSPECIFIED   AfterMode = 0 // as LEAVE_RUNNING
+	AfterMode_AFTER_MODE_UNSPECIFIED   AfterMode = 0 // the same as LEAVE_RUNNING
 	AfterMode_AFTER_MODE_LEAVE_RUNNING AfterMode = 1
 	AfterMode_AFTER_MODE_STOP          AfterMode = 2
 )
@@ -139,11 +139,11 @@ type CheckpointRequest struct {
 	// Pod name, namespace/name, pod id, or container id; ids may be shortened while unambiguous.
 	Target string    `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	After  AfterMode `protobuf:"varint,2,opt,name=after,proto3,enum=diapause.local.v1.AfterMode" json:"after,omitempty"`
-	// Name of the snapshot; empty: the agent makes one.
+	// Name of the snapshot; empty: the agent makes one up.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// Return once the snapshot is restorable on this node; replication goes on by itself.
 	NoWaitReplicated bool `protobuf:"varint,4,opt,name=no_wait_replicated,json=noWaitReplicated,proto3" json:"no_wait_replicated,omitempty"`
-	// Keep the containers' root file systems alone: no memory, no processes.
+	// Save only the containers' root file systems: no memory, no processes.
 	RootfsOnly    bool `protobuf:"varint,5,opt,name=rootfs_only,json=rootfsOnly,proto3" json:"rootfs_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -214,8 +214,8 @@ func (x *CheckpointRequest) GetRootfsOnly() bool {
 	return false
 }
 
-// Progress of a long operation. done and total are in bytes of raw image unless said otherwise;
-// total is 0 while unknown.
+// Progress of a long operation. Unless a comment says otherwise, done and total count bytes of the raw
+// image. While the total is not known, it is 0.
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stage         string                 `protobuf:"bytes,1,opt,name=stage,proto3" json:"stage,omitempty"`
@@ -397,7 +397,7 @@ type RestoreRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: "default"
 	Snapshot  string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
-	// Name of the new pod; empty: the origin pod's name and a suffix. With count > 1, "-0", "-1", ... is added.
+	// Name of the new pod; empty: the origin pod's name and a suffix. If count > 1, "-0", "-1", ... is added.
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Count         int32  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"` // 0: one
 	unknownFields protoimpl.UnknownFields
@@ -567,7 +567,7 @@ type RestoredPod struct {
 	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Namespace string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Ip        string                 `protobuf:"bytes,4,opt,name=ip,proto3" json:"ip,omitempty"`
-	// From the agent's start of work on this pod to its containers running.
+	// Time from when the agent began to work on this pod until its containers ran.
 	Took          *durationpb.Duration `protobuf:"bytes,5,opt,name=took,proto3" json:"took,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -687,7 +687,7 @@ type ListResponse struct {
 	Snapshots []*Snapshot            `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
 	// Snapshots whose manifest cannot be read, as "namespace/name: reason".
 	Damaged []string `protobuf:"bytes,2,rep,name=damaged,proto3" json:"damaged,omitempty"`
-	// Why stores, each named, could not be asked, or not for all: there may be more snapshots.
+	// Which stores could not be listed completely, and why: there may be more snapshots.
 	Unreachable   []string `protobuf:"bytes,3,rep,name=unreachable,proto3" json:"unreachable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -889,10 +889,10 @@ type VerifyRequest struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Snapshot  string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // empty: all of the namespace; both empty: all
 	ReadData  bool                   `protobuf:"varint,3,opt,name=read_data,json=readData,proto3" json:"read_data,omitempty"`
-	// With read_data: read only the packs of this part, from 1, of so many; both 0: all.
+	// With read_data: read only the packs of part number part, from 1, of parts; both 0: all packs.
 	Part  int32 `protobuf:"varint,4,opt,name=part,proto3" json:"part,omitempty"`
 	Parts int32 `protobuf:"varint,5,opt,name=parts,proto3" json:"parts,omitempty"`
-	// Read all data, and replace what is damaged, in the spool or a store, by a sound copy that another of them has.
+	// Read all data, and replace damaged data in the spool or a store by a sound copy from another of them.
 	Repair        bool `protobuf:"varint,6,opt,name=repair,proto3" json:"repair,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1057,11 +1057,11 @@ type VerifyResult struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Snapshot  string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	Ok        bool                   `protobuf:"varint,3,opt,name=ok,proto3" json:"ok,omitempty"`
-	// What is wrong, each naming its object.
+	// What is wrong; each entry names its object.
 	Problems []string `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`
-	// What was wrong and has been repaired, each naming its object.
+	// What was wrong and has been repaired; each entry names its object.
 	Repaired []string `protobuf:"bytes,5,rep,name=repaired,proto3" json:"repaired,omitempty"`
-	// Other snapshots, as "namespace/name", that need something damaged that could not be repaired.
+	// Other snapshots, as "namespace/name", that need the damaged data which could not be repaired.
 	AlsoHurt      []string `protobuf:"bytes,6,rep,name=also_hurt,json=alsoHurt,proto3" json:"also_hurt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1277,7 +1277,7 @@ type SweepResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Packs int64                  `protobuf:"varint,1,opt,name=packs,proto3" json:"packs,omitempty"`
 	Bytes int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// The objects, each after the location it was in; the first 10,000 of them.
+	// The first 10,000 objects, each after its location.
 	Objects       []string `protobuf:"bytes,3,rep,name=objects,proto3" json:"objects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1453,7 +1453,7 @@ type StatStoreEvent_Progress struct {
 }
 
 type StatStoreEvent_Result struct {
-	// One for the spool, one for the store, which are the last events.
+	// The last events: one result for the spool, one for the store.
 	Result *StoreStats `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
 }
 
@@ -1467,18 +1467,18 @@ type StoreStats struct {
 	Location          string                 `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"` // e.g. "dir:/var/lib/diapause/store"
 	Spool             bool                   `protobuf:"varint,2,opt,name=spool,proto3" json:"spool,omitempty"`
 	Snapshots         int64                  `protobuf:"varint,3,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
-	Damaged           int64                  `protobuf:"varint,4,opt,name=damaged,proto3" json:"damaged,omitempty"`                         // snapshots whose manifest cannot be read; they count for nothing else
+	Damaged           int64                  `protobuf:"varint,4,opt,name=damaged,proto3" json:"damaged,omitempty"`                         // snapshots whose manifest cannot be read; no other field counts them
 	RawBytes          int64                  `protobuf:"varint,5,opt,name=raw_bytes,json=rawBytes,proto3" json:"raw_bytes,omitempty"`       // of all snapshots
-	NamedBytes        int64                  `protobuf:"varint,6,opt,name=named_bytes,json=namedBytes,proto3" json:"named_bytes,omitempty"` // stored bytes that the snapshots name, each on its own
+	NamedBytes        int64                  `protobuf:"varint,6,opt,name=named_bytes,json=namedBytes,proto3" json:"named_bytes,omitempty"` // stored bytes that the snapshots name; shared ones count for each
 	ManifestBytes     int64                  `protobuf:"varint,7,opt,name=manifest_bytes,json=manifestBytes,proto3" json:"manifest_bytes,omitempty"`
 	Packs             int64                  `protobuf:"varint,8,opt,name=packs,proto3" json:"packs,omitempty"`
 	PackBytes         int64                  `protobuf:"varint,9,opt,name=pack_bytes,json=packBytes,proto3" json:"pack_bytes,omitempty"`
-	UnreferencedPacks int64                  `protobuf:"varint,10,opt,name=unreferenced_packs,json=unreferencedPacks,proto3" json:"unreferenced_packs,omitempty"` // that no manifest names
+	UnreferencedPacks int64                  `protobuf:"varint,10,opt,name=unreferenced_packs,json=unreferencedPacks,proto3" json:"unreferenced_packs,omitempty"` // packs that no manifest names
 	UnreferencedBytes int64                  `protobuf:"varint,11,opt,name=unreferenced_bytes,json=unreferencedBytes,proto3" json:"unreferenced_bytes,omitempty"`
-	MissingPacks      int64                  `protobuf:"varint,12,opt,name=missing_packs,json=missingPacks,proto3" json:"missing_packs,omitempty"` // that a manifest names, and that are not there
-	// How many times as large the packs would be if each snapshot had its own; 0: there are none.
+	MissingPacks      int64                  `protobuf:"varint,12,opt,name=missing_packs,json=missingPacks,proto3" json:"missing_packs,omitempty"` // packs that a manifest names and that do not exist
+	// How many times as large the packs would be if snapshots shared none; 0: there are no packs.
 	DedupRatio    float64 `protobuf:"fixed64,13,opt,name=dedup_ratio,json=dedupRatio,proto3" json:"dedup_ratio,omitempty"`
-	Identity      string  `protobuf:"bytes,14,opt,name=identity,proto3" json:"identity,omitempty"` // the store's, the same for everybody who opens it
+	Identity      string  `protobuf:"bytes,14,opt,name=identity,proto3" json:"identity,omitempty"` // the store's identity, the same for all nodes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1747,12 +1747,12 @@ func (x *StatusResponse) GetChecks() []*Check {
 	return nil
 }
 
-// Check is one thing that "diapause doctor" looks at.
+// Check is one check of "diapause doctor".
 type Check struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Ok            bool                   `protobuf:"varint,2,opt,name=ok,proto3" json:"ok,omitempty"`
-	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"` // what was found, and what to do when not ok
+	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"` // what was found and, if not ok, what to do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1894,8 +1894,8 @@ type SandboxUse struct {
 	Pod           string                 `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Memory        int64                  `protobuf:"varint,4,opt,name=memory,proto3" json:"memory,omitempty"`    // allocated bytes of the sandbox's memory file
-	Request       string                 `protobuf:"bytes,5,opt,name=request,proto3" json:"request,omitempty"`   // under way, e.g. "checkpoint: capture"; empty: none
-	Snapshot      string                 `protobuf:"bytes,6,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // the snapshot it was restored from; empty: none
+	Request       string                 `protobuf:"bytes,5,opt,name=request,proto3" json:"request,omitempty"`   // the request under way, e.g. "checkpoint: capture"; empty: none
+	Snapshot      string                 `protobuf:"bytes,6,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // the snapshot that it was restored from; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2187,20 +2187,20 @@ type Snapshot struct {
 	OriginNode    string                 `protobuf:"bytes,6,opt,name=origin_node,json=originNode,proto3" json:"origin_node,omitempty"`
 	Containers    []string               `protobuf:"bytes,7,rep,name=containers,proto3" json:"containers,omitempty"`
 	RawBytes      int64                  `protobuf:"varint,8,opt,name=raw_bytes,json=rawBytes,proto3" json:"raw_bytes,omitempty"`
-	StoredBytes   int64                  `protobuf:"varint,9,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"` // of the chunks it names, shared ones included
+	StoredBytes   int64                  `protobuf:"varint,9,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"` // of the chunks that it names, including shared ones
 	Chunks        int64                  `protobuf:"varint,10,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	ZeroChunks    int64                  `protobuf:"varint,11,opt,name=zero_chunks,json=zeroChunks,proto3" json:"zero_chunks,omitempty"`
 	Packs         int64                  `protobuf:"varint,12,opt,name=packs,proto3" json:"packs,omitempty"`
-	OnNode        bool                   `protobuf:"varint,13,opt,name=on_node,json=onNode,proto3" json:"on_node,omitempty"` // restorable on this node without the store
-	Replicated    bool                   `protobuf:"varint,14,opt,name=replicated,proto3" json:"replicated,omitempty"`       // restorable anywhere
+	OnNode        bool                   `protobuf:"varint,13,opt,name=on_node,json=onNode,proto3" json:"on_node,omitempty"` // can be restored on this node without the store
+	Replicated    bool                   `protobuf:"varint,14,opt,name=replicated,proto3" json:"replicated,omitempty"`       // can be restored anywhere
 	Facts         *Facts                 `protobuf:"bytes,15,opt,name=facts,proto3" json:"facts,omitempty"`
 	Files         []*ImageFile           `protobuf:"bytes,16,rep,name=files,proto3" json:"files,omitempty"`
 	Timeline      []*Stage               `protobuf:"bytes,17,rep,name=timeline,proto3" json:"timeline,omitempty"`
-	Parent        string                 `protobuf:"bytes,18,opt,name=parent,proto3" json:"parent,omitempty"`                                     // lineage: the snapshot before; empty: none
-	OverflowBytes int64                  `protobuf:"varint,19,opt,name=overflow_bytes,json=overflowBytes,proto3" json:"overflow_bytes,omitempty"` // captured past the arena, in the spool file
+	Parent        string                 `protobuf:"bytes,18,opt,name=parent,proto3" json:"parent,omitempty"`                                     // the snapshot before it in its lineage; empty: none
+	OverflowBytes int64                  `protobuf:"varint,19,opt,name=overflow_bytes,json=overflowBytes,proto3" json:"overflow_bytes,omitempty"` // captured bytes that did not fit the arena, and went to a file
 	Format        int32                  `protobuf:"varint,20,opt,name=format,proto3" json:"format,omitempty"`
 	Scope         string                 `protobuf:"bytes,21,opt,name=scope,proto3" json:"scope,omitempty"` // "whole-pod" or "rootfs-only"
-	// Why it is not in the store, or damaged on this node; empty: nothing is known to be wrong.
+	// Why it is not in the store, or that it is damaged on this node; empty: no problem is known.
 	Problem       string `protobuf:"bytes,22,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2396,7 +2396,7 @@ type AskRestoreRequest struct {
 	ContainerdNamespace string                 `protobuf:"bytes,2,opt,name=containerd_namespace,json=containerdNamespace,proto3" json:"containerd_namespace,omitempty"`
 	Annotations         map[string]string      `protobuf:"bytes,3,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the sandbox container's OCI spec
 	Bundle              string                 `protobuf:"bytes,4,opt,name=bundle,proto3" json:"bundle,omitempty"`
-	MemoryLimit         int64                  `protobuf:"varint,5,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"` // of the pod, in bytes, as its cgroups have it; 0: none, or not known
+	MemoryLimit         int64                  `protobuf:"varint,5,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"` // the pod's limit in its cgroups, in bytes; 0: none, or not known
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -2469,23 +2469,23 @@ func (x *AskRestoreRequest) GetMemoryLimit() int64 {
 type AskRestoreResponse struct {
 	state     protoimpl.MessageState      `protogen:"open.v1"`
 	Decision  AskRestoreResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskRestoreResponse_Decision" json:"decision,omitempty"`
-	ImagePath string                      `protobuf:"bytes,2,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // directory holding gcs_opts.json
+	ImagePath string                      `protobuf:"bytes,2,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // directory with gcs_opts.json
 	Request   string                      `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
 	Reason    string                      `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Names of containers that have ended in the snapshot: the shim has them end, as they did, instead of
-	// running them again.
+	// Names of containers that had ended in the snapshot. The shim does not run them again: it makes them
+	// end as they did.
 	EndedContainers []string `protobuf:"bytes,5,rep,name=ended_containers,json=endedContainers,proto3" json:"ended_containers,omitempty"`
-	// With the start of so many containers the pod is restored: those that the snapshot holds or, of
-	// root file systems, those of the pod.
+	// The pod is restored once this many containers have started: those in the snapshot or, if only root
+	// file systems are restored, those of the pod.
 	Containers int32  `protobuf:"varint,6,opt,name=containers,proto3" json:"containers,omitempty"`
 	Snapshot   string `protobuf:"bytes,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // namespace/name
-	// Names of emptyDir volumes to be put in place, on the node, before a container of the pod is created.
+	// Names of emptyDir volumes to put in place on the node before a container of the pod is created.
 	Volumes []string `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
-	// A pod whose restore fails before it has begun is refused rather than started anew.
+	// If the restore fails before it has begun, refuse the pod instead of starting it anew.
 	Strict bool `protobuf:"varint,9,opt,name=strict,proto3" json:"strict,omitempty"`
-	// How the terminals of containers are to be set, by the containers' names.
+	// Settings for the containers' terminals, by container name.
 	Terminals map[string]*Terminal `protobuf:"bytes,10,rep,name=terminals,proto3" json:"terminals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// With which status ended containers have ended, by their names; 0 unless it is said.
+	// Exit codes of the ended containers, by name; missing: 0.
 	ExitCodes     map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2598,7 +2598,7 @@ func (x *AskRestoreResponse) GetExitCodes() map[string]int32 {
 	return nil
 }
 
-// Terminal is how a terminal is set: what termios(3) and tty_ioctl(4) say of it.
+// Terminal is the settings and the size of a terminal, as in termios(3) and tty_ioctl(4).
 type Terminal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Iflag         uint32                 `protobuf:"varint,1,opt,name=iflag,proto3" json:"iflag,omitempty"`
@@ -2695,7 +2695,7 @@ type ReadVolumeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	Volume        string                 `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`  // its name
-	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // of the first byte that is wanted
+	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // offset of the first byte to send
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2806,7 +2806,7 @@ func (x *ReadVolumeResponse) GetData() []byte {
 type PrepareWorkloadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	RootfsOnly    bool                   `protobuf:"varint,2,opt,name=rootfs_only,json=rootfsOnly,proto3" json:"rootfs_only,omitempty"` // what they save are its files alone
+	RootfsOnly    bool                   `protobuf:"varint,2,opt,name=rootfs_only,json=rootfsOnly,proto3" json:"rootfs_only,omitempty"` // they save only the sandbox's files
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2857,7 +2857,7 @@ func (x *PrepareWorkloadRequest) GetRootfsOnly() bool {
 
 type PrepareWorkloadResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ImagePath     string                 `protobuf:"bytes,1,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // directory holding gcs_opts.json
+	ImagePath     string                 `protobuf:"bytes,1,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // directory with gcs_opts.json
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2903,15 +2903,15 @@ type ReportRestoreRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Request   string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Error     string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: the container's restore was taken
-	// The last container has been started. The runtime hears of that once this has been answered.
+	Error     string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: nothing has failed
+	// The last container has been started. The shim tells containerd so only after the agent's answer.
 	Complete    bool              `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
 	Snapshot    string            `protobuf:"bytes,5,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                                 // as in the answer to AskRestore
-	Annotations map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the OCI spec of any of the pod's containers
-	// All containers have all their files. Told of a restore of root file systems only.
+	Annotations map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the OCI spec of one of the pod's containers, whichever
+	// All containers have all their files. Set only in restores of root file systems alone.
 	Loaded bool `protobuf:"varint,7,opt,name=loaded,proto3" json:"loaded,omitempty"`
-	// The sandbox was not created, or never started, and the agent lets go of what it has prepared for it, if
-	// anything: the shim need not have heard of it, so only sandbox_id and error, which says why, are set.
+	// The sandbox was not created, or never started. The agent discards what it has prepared for it, if
+	// anything. Only sandbox_id and error, which says why, are set: the shim may not know the rest.
 	GivenUp       bool `protobuf:"varint,8,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3158,7 +3158,7 @@ type RotateKeysEvent_Progress struct {
 }
 
 type RotateKeysEvent_Result struct {
-	// One for the spool, one for the store, which are the last events.
+	// The last events: one result for the spool, one for the store.
 	Result *RotateKeysResult `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
 }
 
@@ -3170,8 +3170,8 @@ type RotateKeysResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Location      string                 `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"` // e.g. "dir:/var/lib/diapause/store"
 	Spool         bool                   `protobuf:"varint,2,opt,name=spool,proto3" json:"spool,omitempty"`
-	Keys          int64                  `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`           // data keys that there are
-	Rewrapped     int64                  `protobuf:"varint,4,opt,name=rewrapped,proto3" json:"rewrapped,omitempty"` // of them: were wrapped by another key than the current one
+	Keys          int64                  `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`           // number of data keys
+	Rewrapped     int64                  `protobuf:"varint,4,opt,name=rewrapped,proto3" json:"rewrapped,omitempty"` // how many of these were wrapped by a key other than the current one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

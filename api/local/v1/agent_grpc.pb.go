@@ -49,11 +49,11 @@ type AgentClient interface {
 	Restore(ctx context.Context, in *RestoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RestoreEvent], error)
 	// List returns the snapshots of the spool and of the store.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// Inspect returns one snapshot with everything its manifest says of it.
+	// Inspect returns one snapshot with everything in its manifest.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*Snapshot, error)
-	// Remove removes a snapshot, its manifest first. What it alone used is swept later.
+	// Remove removes a snapshot, its manifest first. Data that only this snapshot used is swept later.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
-	// Verify checks a snapshot; with read_data every chunk is read and its digest compared.
+	// Verify checks a snapshot. With read_data it reads every chunk and compares its digest.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyEvent], error)
 	// Sweep deletes packs that no manifest names and that are older than the grace period.
 	Sweep(ctx context.Context, in *SweepRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SweepEvent], error)
@@ -61,7 +61,7 @@ type AgentClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Top returns the sandboxes of this node with the requests under way.
 	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopResponse, error)
-	// StatStore sums up what the spool and the store hold: sizes, snapshots, packs.
+	// StatStore sums up the spool and the store: sizes, snapshots, packs.
 	StatStore(ctx context.Context, in *StatStoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatStoreEvent], error)
 	// RotateKeys wraps the data keys of encrypted snapshots, in the spool and in the store, with the
 	// current key of their namespace. Packs and manifests stay as they are.
@@ -253,11 +253,11 @@ type AgentServer interface {
 	Restore(*RestoreRequest, grpc.ServerStreamingServer[RestoreEvent]) error
 	// List returns the snapshots of the spool and of the store.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// Inspect returns one snapshot with everything its manifest says of it.
+	// Inspect returns one snapshot with everything in its manifest.
 	Inspect(context.Context, *InspectRequest) (*Snapshot, error)
-	// Remove removes a snapshot, its manifest first. What it alone used is swept later.
+	// Remove removes a snapshot, its manifest first. Data that only this snapshot used is swept later.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
-	// Verify checks a snapshot; with read_data every chunk is read and its digest compared.
+	// Verify checks a snapshot. With read_data it reads every chunk and compares its digest.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error
 	// Sweep deletes packs that no manifest names and that are older than the grace period.
 	Sweep(*SweepRequest, grpc.ServerStreamingServer[SweepEvent]) error
@@ -265,7 +265,7 @@ type AgentServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Top returns the sandboxes of this node with the requests under way.
 	Top(context.Context, *TopRequest) (*TopResponse, error)
-	// StatStore sums up what the spool and the store hold: sizes, snapshots, packs.
+	// StatStore sums up the spool and the store: sizes, snapshots, packs.
 	StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error
 	// RotateKeys wraps the data keys of encrypted snapshots, in the spool and in the store, with the
 	// current key of their namespace. Packs and manifests stay as they are.
@@ -576,15 +576,15 @@ const (
 //
 // Shim serves the containerd shim of this node.
 type ShimClient interface {
-	// AskRestore is called when a sandbox is created: shall it be restored, and from where?
+	// AskRestore is called when a sandbox is created. The answer says whether to restore it, and from where.
 	AskRestore(ctx context.Context, in *AskRestoreRequest, opts ...grpc.CallOption) (*AskRestoreResponse, error)
-	// PrepareWorkload is called before a sandbox is created whose processes may have it saved. It
-	// returns the image path that runsc is to be given for that.
+	// PrepareWorkload is called before a sandbox is created that its own processes may save. It returns
+	// the image path to give to runsc for that.
 	PrepareWorkload(ctx context.Context, in *PrepareWorkloadRequest, opts ...grpc.CallOption) (*PrepareWorkloadResponse, error)
-	// ReadVolume returns what a restore has of an emptyDir volume that lies on the node, as a stream of
+	// ReadVolume returns the saved content of an emptyDir volume that lies on the node, as a stream of
 	// package volume.
 	ReadVolume(ctx context.Context, in *ReadVolumeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadVolumeResponse], error)
-	// ReportRestore tells how a restore that AskRestore ordered went on.
+	// ReportRestore reports the progress of a restore that AskRestore ordered.
 	ReportRestore(ctx context.Context, in *ReportRestoreRequest, opts ...grpc.CallOption) (*ReportRestoreResponse, error)
 }
 
@@ -651,15 +651,15 @@ func (c *shimClient) ReportRestore(ctx context.Context, in *ReportRestoreRequest
 //
 // Shim serves the containerd shim of this node.
 type ShimServer interface {
-	// AskRestore is called when a sandbox is created: shall it be restored, and from where?
+	// AskRestore is called when a sandbox is created. The answer says whether to restore it, and from where.
 	AskRestore(context.Context, *AskRestoreRequest) (*AskRestoreResponse, error)
-	// PrepareWorkload is called before a sandbox is created whose processes may have it saved. It
-	// returns the image path that runsc is to be given for that.
+	// PrepareWorkload is called before a sandbox is created that its own processes may save. It returns
+	// the image path to give to runsc for that.
 	PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error)
-	// ReadVolume returns what a restore has of an emptyDir volume that lies on the node, as a stream of
+	// ReadVolume returns the saved content of an emptyDir volume that lies on the node, as a stream of
 	// package volume.
 	ReadVolume(*ReadVolumeRequest, grpc.ServerStreamingServer[ReadVolumeResponse]) error
-	// ReportRestore tells how a restore that AskRestore ordered went on.
+	// ReportRestore reports the progress of a restore that AskRestore ordered.
 	ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error)
 	mustEmbedUnimplementedShimServer()
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestGenerated: the definitions and the deep copies are those that the types give.
+// TestGenerated: the definitions and the deep copies are up to date with the types.
 func TestGenerated(t *testing.T) {
 	dir := t.TempDir()
 	run(t, "go", "tool", "controller-gen", "crd", "object", "paths=.", "output:crd:dir="+dir+"/crds", "output:object:dir="+

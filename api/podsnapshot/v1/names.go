@@ -9,20 +9,19 @@ const (
 
 // Annotations of pods.
 const (
-	// AnnotationSnapshotName names the PodSnapshot, of the pod's namespace, from which the pod is
-	// to be restored. Only what it says when the pod starts counts.
+	// AnnotationSnapshotName names the PodSnapshot, in the pod's namespace, to restore the pod from. It is read when the
+	// pod starts; later changes have no effect.
 	AnnotationSnapshotName = "podsnapshot.gke.io/ps-name"
-	// AnnotationRestoreFrom names the snapshot, as namespace/name, that a pod is restored from. In a cluster it is
-	// a PodSnapshot of the pod's own namespace.
+	// AnnotationRestoreFrom names the snapshot, as namespace/name, to restore the pod from. In a cluster it is a
+	// PodSnapshot in the pod's namespace.
 	AnnotationRestoreFrom = "diapause.dev/restore-from"
-	// AnnotationCheckpoint asks for a checkpoint of the pod; its value is any name for the request.
-	// Another value is another request.
+	// AnnotationCheckpoint asks for a checkpoint of the pod. Its value is any name for the request. A new value is a new
+	// request.
 	AnnotationCheckpoint = "diapause.dev/checkpoint"
 	// AnnotationCheckpointStatus is the agent's answer to AnnotationCheckpoint.
 	AnnotationCheckpointStatus = "diapause.dev/checkpoint-status"
-	// AnnotationOnRestoreFailure says what becomes of a pod that cannot be restored: with the value
-	// OnRestoreFailureFail it is refused, without it starts cold. Of a policy it counts for all of
-	// the policy's pods.
+	// AnnotationOnRestoreFailure says what happens to a pod that cannot be restored. With the value OnRestoreFailureFail
+	// it is refused; without the annotation it starts cold. On a policy it applies to all of the policy's pods.
 	AnnotationOnRestoreFailure = "diapause.dev/on-restore-failure"
 )
 
@@ -33,52 +32,51 @@ const OnRestoreFailureFail = "Fail"
 const (
 	// AnnotationOriginPod is the name of the pod that was checkpointed.
 	AnnotationOriginPod = "podsnapshot.gke.io/origin-pod"
-	// AnnotationOriginNode is the node on which the pod ran: it holds the first copy.
+	// AnnotationOriginNode is the node on which the pod ran. It has the first copy.
 	AnnotationOriginNode = "diapause.dev/origin-node"
-	// AnnotationSnapshotUID is the identity the snapshot has in its manifest.
+	// AnnotationSnapshotUID is the snapshot's UID in its manifest.
 	AnnotationSnapshotUID = "diapause.dev/snapshot-uid"
-	// AnnotationScope is how much of the pod the snapshot keeps, if that is not all: ScopeRootfsOnly.
+	// AnnotationScope is ScopeRootfsOnly if the snapshot keeps only files. It is absent if it keeps the whole pod.
 	AnnotationScope = "diapause.dev/scope"
-	// AnnotationSpecHash is the hash of the pod's distilled spec; a pod is restored only from a
-	// snapshot of an equal one.
+	// AnnotationSpecHash is the hash of the pod's distilled spec. A pod is restored only from a snapshot with an equal
+	// distilled spec.
 	AnnotationSpecHash = "diapause.dev/spec-hash"
-	// AnnotationDistilledSpec is the pod's distilled spec, by which a refusal says what differs; it
-	// is absent if it is larger than 64 KiB.
+	// AnnotationDistilledSpec is the pod's distilled spec. With it a refusal can say what differs. It is absent if it is
+	// larger than 64 KiB.
 	AnnotationDistilledSpec = "diapause.dev/distilled-spec"
-	// AnnotationStorageConfig names the PodSnapshotStorageConfig that says where the snapshot is
-	// stored; absent: in the agents' own store.
+	// AnnotationStorageConfig names the PodSnapshotStorageConfig that says where the snapshot is stored. If it is
+	// absent, the snapshot is in the agents' own store.
 	AnnotationStorageConfig = "diapause.dev/storage-config"
-	// AnnotationServiceAccount is the pod's service account; a pod of another one is not restored
-	// from the snapshot.
+	// AnnotationServiceAccount is the pod's service account. A pod with another one is not restored from the snapshot.
 	AnnotationServiceAccount = "diapause.dev/service-account"
-	// AnnotationRunscVersion is the version of runsc under which the pod ran; a restore needs the same.
+	// AnnotationRunscVersion is the version of the runsc that ran the pod. A restore needs the same version.
 	AnnotationRunscVersion = "diapause.dev/runsc-version"
-	// AnnotationArchitecture is the node's architecture as Go calls it; a restore needs the same.
+	// AnnotationArchitecture is the node's architecture, by Go's name. A restore needs the same architecture.
 	AnnotationArchitecture = "diapause.dev/architecture"
 	// AnnotationTrigger is the name of the PodSnapshotManualTrigger that asked for the snapshot.
 	AnnotationTrigger = "diapause.dev/trigger"
 )
 
-// Finalizer holds a PodSnapshot until its stored data has been deleted.
+// Finalizer keeps a PodSnapshot until its stored data has been deleted.
 const Finalizer = "podsnapshot.gke.io/podsnapshot-finalizer"
 
-// NoPolicy is the policyName of a PodSnapshot whose pod no policy selects: its checkpoint was asked
-// for through an agent's local socket.
+// NoPolicy is the policyName of a PodSnapshot if no policy selects its pod. Such a checkpoint was requested through
+// an agent's local socket.
 const NoPolicy = "none"
 
 // Condition types.
 const (
-	// ConditionTriggered is the outcome of a PodSnapshotManualTrigger: Unknown while an agent works
-	// on it, then True or False for good.
+	// ConditionTriggered is the outcome of a PodSnapshotManualTrigger. It is Unknown while an agent works on it, and
+	// then stays True or False.
 	ConditionTriggered = "Triggered"
-	// ConditionCheckpoint of a PodSnapshot: the pod has been captured.
+	// ConditionCheckpoint of a PodSnapshot: whether the pod has been captured.
 	ConditionCheckpoint = "Checkpoint"
-	// ConditionStorageReplicated of a PodSnapshot: it is in the store, so restorable on any node.
+	// ConditionStorageReplicated of a PodSnapshot: whether it is in the store, and so restorable on any node.
 	ConditionStorageReplicated = "StorageReplicated"
-	// ConditionReady of a PodSnapshot: it can be restored. Of a policy or a storage config: it can
-	// be used.
+	// ConditionReady of a PodSnapshot: whether it can be restored. Of a policy or a storage config: whether it can be
+	// used.
 	ConditionReady = "Ready"
-	// ConditionPodRestored of a pod: whether it was restored, True before the pod is Ready.
+	// ConditionPodRestored of a pod: whether it was restored. It becomes True before the pod is Ready.
 	ConditionPodRestored = "PodRestored"
 )
 
@@ -88,25 +86,25 @@ const (
 	ReasonCheckpointing = "Checkpointing"
 	// ReasonComplete: status.snapshotCreated names the snapshot (True).
 	ReasonComplete = "Complete"
-	// ReasonFailed: there is no snapshot, or the pod was to be stopped and was not; the message says why
-	// (False). Also of the conditions of a PodSnapshot.
+	// ReasonFailed: there is no snapshot, or the pod should have been stopped and was not; the message says why (False).
+	// Also a reason of the conditions of a PodSnapshot.
 	ReasonFailed = "Failed"
-	// ReasonError is as ReasonFailed; clients know both.
+	// ReasonError: the same as ReasonFailed; clients know both.
 	ReasonError = "Error"
 )
 
-// Reasons of the conditions of a PodSnapshot, beside ReasonFailed.
+// Reasons of the conditions of a PodSnapshot, besides ReasonFailed.
 const (
 	// ReasonAwaitingCheckpoint: the checkpoint is under way (False).
 	ReasonAwaitingCheckpoint = "AwaitingCheckpoint"
 	// ReasonSucceeded of ConditionCheckpoint and ConditionStorageReplicated (True).
 	ReasonSucceeded = "Succeeded"
-	// ReasonNodeLocal of ConditionStorageReplicated: the store is a disk of the origin node, which no other node sees
-	// (False).
+	// ReasonNodeLocal of ConditionStorageReplicated: the store is a disk of the origin node, which other nodes cannot
+	// see (False).
 	ReasonNodeLocal = "NodeLocal"
 	// ReasonAllSnapshotsAvailable of ConditionReady (True).
 	ReasonAllSnapshotsAvailable = "AllSnapshotsAvailable"
-	// ReasonDeleting of ConditionReady: the PodSnapshot has been deleted, its stored data is going (False).
+	// ReasonDeleting of ConditionReady: the PodSnapshot has been deleted, and its stored data is being deleted (False).
 	ReasonDeleting = "Deleting"
 )
 
@@ -114,7 +112,7 @@ const (
 const (
 	// ReasonRestored: the message names the PodSnapshot (True).
 	ReasonRestored = "Restored"
-	// ReasonFailedToRestore: a restore was wanted; the message says why it was not possible (False).
+	// ReasonFailedToRestore: the pod should have been restored; the message says why it was not possible (False).
 	ReasonFailedToRestore = "FailedToRestore"
 )
 
@@ -132,5 +130,5 @@ const (
 	ReasonStoreUnavailable = "StoreUnavailable"
 )
 
-// EventReason is the reason of every event, Normal or Warning, on a pod.
+// EventReason is the reason of all events on pods, Normal and Warning.
 const EventReason = "GKEPodSnapshotting"

@@ -2,9 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodSnapshotPolicy says which pods of its namespace may be checkpointed and restored, how that is
-// done, and how long their snapshots are kept. A pod that no policy selects is not checkpointed,
-// nor one that several select.
+// PodSnapshotPolicy says which pods of its namespace may be checkpointed and restored, how, and how long their
+// snapshots are kept. A pod is checkpointed only if exactly one policy selects it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=podsnapshotpolicies
@@ -31,7 +30,7 @@ type PodSnapshotPolicyList struct {
 	Items           []PodSnapshotPolicy `json:"items"`
 }
 
-// PodSnapshotPolicySpec is what is wanted.
+// PodSnapshotPolicySpec is the desired behaviour.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type PodSnapshotPolicySpec struct {
@@ -52,21 +51,21 @@ type PodSnapshotPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=whole-pod
 	SnapshotScope SnapshotScope `json:"snapshotScope,omitempty"`
-	// retentionConfig says when an unused snapshot is deleted; without it never.
+	// retentionConfig says when an unused snapshot is deleted. Without it, no snapshot is.
 	// +optional
 	RetentionConfig *RetentionConfig `json:"retentionConfig,omitempty"`
-	// snapshotGroupingRules says which pods share snapshots; without it all of the policy's pods do
-	// whose specs are alike.
+	// snapshotGroupingRules says which pods share snapshots. Without it, all of the policy's pods with equal specs share
+	// them.
 	// +optional
 	SnapshotGroupingRules *SnapshotGroupingRules `json:"snapshotGroupingRules,omitempty"`
 }
 
-// TriggerConfig says what causes a checkpoint and what comes after it.
+// TriggerConfig says what causes a checkpoint and what happens after it.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type TriggerConfig struct {
-	// type is manual (a PodSnapshotManualTrigger asks) or workload (the application asks, by
-	// writing to /proc/gvisor/checkpoint).
+	// type is manual (by a PodSnapshotManualTrigger) or workload (by the application, which writes to
+	// /proc/gvisor/checkpoint).
 	// +required
 	Type TriggerType `json:"type"`
 	// postCheckpoint is resume (the pod runs on) or stop (it is ended).
@@ -86,12 +85,12 @@ const (
 	TriggerWorkload TriggerType = "workload" // the application itself
 )
 
-// PostCheckpoint is what becomes of a pod after its checkpoint.
+// PostCheckpoint says what happens to a pod after its checkpoint.
 //
 // +kubebuilder:validation:Enum=resume;stop
 type PostCheckpoint string
 
-// What becomes of a pod after its checkpoint.
+// What happens to a pod after its checkpoint.
 const (
 	PostCheckpointResume PostCheckpoint = "resume" // it runs on
 	PostCheckpointStop   PostCheckpoint = "stop"   // it is ended
@@ -112,9 +111,9 @@ const (
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type RetentionConfig struct {
-	// lastAccessTimeout is how long a snapshot is kept after its last restore, or after its
-	// creation if there was none: whole numbers with the units y (365 days), mo (30 days), d, h and
-	// min, longest first, as in 7d, 90min or 1d12h.
+	// lastAccessTimeout is how long a snapshot is kept after its last restore or, if there was none, after its creation.
+	// It consists of whole numbers with the units y (365 days), mo (30 days), d, h and min, longest first, as in 7d,
+	// 90min or 1d12h.
 	// +required
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,2}y)?([0-9]{1,3}mo)?([0-9]{1,4}d)?([0-9]{1,5}h)?([0-9]{1,6}min)?$') && self.matches('[1-9]')",message="write whole numbers with the units y, mo, d, h and min, longest first and more than zero, as in 7d, 90min or 1d12h"
@@ -125,16 +124,16 @@ type RetentionConfig struct {
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type SnapshotGroupingRules struct {
-	// groupByLabelValue makes a group of the pods whose values of certain labels are equal.
+	// groupByLabelValue groups pods that have equal values of certain labels.
 	// +required
 	GroupByLabelValue GroupByLabelValue `json:"groupByLabelValue"`
 }
 
-// GroupByLabelValue makes a group of the pods whose values of certain labels are equal.
+// GroupByLabelValue groups pods that have equal values of certain labels.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type GroupByLabelValue struct {
-	// labels are the keys; a pod must have all of them to be checkpointed or restored.
+	// labels are the label keys. A pod must have all of them to be checkpointed or restored.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -143,7 +142,7 @@ type GroupByLabelValue struct {
 	// +kubebuilder:validation:items:MaxLength=317
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",message="write the key of a pod's label, as in app or agents.x-k8s.io/sandbox-name-hash"
 	Labels []string `json:"labels"`
-	// groupRetentionPolicy says how many snapshots a group keeps; without it all.
+	// groupRetentionPolicy says how many snapshots a group keeps. Without it, a group keeps all.
 	// +optional
 	GroupRetentionPolicy *GroupRetentionPolicy `json:"groupRetentionPolicy,omitempty"`
 }
@@ -152,13 +151,13 @@ type GroupByLabelValue struct {
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type GroupRetentionPolicy struct {
-	// maxSnapshotCountPerGroup is the most snapshots a group keeps, the oldest going first; 0: all.
+	// maxSnapshotCountPerGroup is how many snapshots a group keeps at most. The oldest are deleted first. 0 means all.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	MaxSnapshotCountPerGroup int32 `json:"maxSnapshotCountPerGroup"`
 }
 
-// PodSnapshotPolicyStatus is what an agent found.
+// PodSnapshotPolicyStatus is what an agent has found.
 type PodSnapshotPolicyStatus struct {
 	// conditions holds Ready: whether the policy can be used.
 	// +optional

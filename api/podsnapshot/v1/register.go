@@ -12,13 +12,12 @@ const Group = "podsnapshot.gke.io"
 // GroupVersion is the API group and version of the types of this package.
 var GroupVersion = schema.GroupVersion{Group: Group, Version: "v1"}
 
-// Resource returns the group's resource of that plural name, as errors of clients name it.
+// Resource returns the group's resource with that plural name, in the form that clients' errors use.
 func Resource(plural string) schema.GroupResource {
 	return schema.GroupResource{Group: Group, Resource: plural}
 }
 
-// AddToScheme makes the types of this package known to a scheme. It returns no error; the result is
-// there for the signature that schemes' builders expect.
+// AddToScheme adds the types of this package to a scheme. It always returns nil; scheme builders expect the result.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&PodSnapshotStorageConfig{}, &PodSnapshotStorageConfigList{},

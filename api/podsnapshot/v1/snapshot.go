@@ -2,7 +2,7 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodSnapshot is a snapshot of a pod. Agents create it; a pod that names it in the annotation
+// PodSnapshot is a snapshot of a pod. Agents create it. A pod that names it in the annotation
 // podsnapshot.gke.io/ps-name is restored from it. Deleting it deletes the stored data.
 //
 // +kubebuilder:object:root=true
@@ -29,11 +29,11 @@ type PodSnapshotList struct {
 	Items           []PodSnapshot `json:"items"`
 }
 
-// PodSnapshotSpec is what the snapshot belongs to.
+// PodSnapshotSpec says what the snapshot belongs to.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type PodSnapshotSpec struct {
-	// policyName names the PodSnapshotPolicy, of the same namespace, that selected the pod.
+	// policyName names the PodSnapshotPolicy, in the same namespace, that selected the pod.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -52,19 +52,19 @@ type PodSnapshotStatus struct {
 	// lastAccessTime is when a pod was last restored from the snapshot.
 	// +optional
 	LastAccessTime *metav1.Time `json:"lastAccessTime,omitempty"`
-	// observedCheckpointRetryCount is how often the checkpoint was tried again.
+	// observedCheckpointRetryCount is how often the checkpoint was retried.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ObservedCheckpointRetryCount int32 `json:"observedCheckpointRetryCount,omitempty"`
 	// observedGeneration is the generation of the spec to which the status belongs.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// storageStatus is where the snapshot is stored, once it is.
+	// storageStatus says where the snapshot is stored, once it is.
 	// +optional
 	StorageStatus *StorageStatus `json:"storageStatus,omitempty"`
 }
 
-// StorageStatus is where a snapshot is stored: in one of the backends.
+// StorageStatus says where a snapshot is stored: in one of the backends.
 type StorageStatus struct {
 	// +optional
 	GCS *GCSStorageStatus `json:"gcs,omitempty"`

@@ -2,8 +2,7 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodSnapshotStorageConfig says where snapshots are stored. It belongs to the cluster; policies
-// name it.
+// PodSnapshotStorageConfig says where snapshots are stored. It belongs to the cluster; policies refer to it by name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
@@ -29,7 +28,7 @@ type PodSnapshotStorageConfigList struct {
 	Items           []PodSnapshotStorageConfig `json:"items"`
 }
 
-// PodSnapshotStorageConfigSpec is what is wanted.
+// PodSnapshotStorageConfigSpec is the desired store.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type PodSnapshotStorageConfigSpec struct {
@@ -47,8 +46,8 @@ type SnapshotStorageConfig struct {
 	// gcs stores snapshots in a bucket of Google Cloud Storage.
 	// +optional
 	GCS *GCSStorage `json:"gcs,omitempty"`
-	// dir stores snapshots in a directory of the nodes. Unless it is on a file system that all
-	// nodes share, a snapshot is restorable only on the node that made it.
+	// dir stores snapshots in a directory of the nodes. Unless all nodes share its file system, a snapshot can be
+	// restored only on the node that made it.
 	// +optional
 	Dir *DirStorage `json:"dir,omitempty"`
 }
@@ -63,13 +62,13 @@ type GCSStorage struct {
 	// +kubebuilder:validation:MaxLength=222
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$')",message="write the bucket's name alone, as in my-bucket (3 to 222 of a-z, 0-9, '-', '_' and '.', a letter or digit at both ends), without gs:// and without a path, which goes into gcs.path"
 	Bucket string `json:"bucket"`
-	// path is a directory in the bucket; empty: all of the bucket.
+	// path is a directory in the bucket. Empty means the whole bucket.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([^/[:cntrl:]]+(/[^/[:cntrl:]]+)*/?)?$') && !self.matches('(^|/)[.][.]?(/|$)')",message="write a directory in the bucket without a leading '/', without '.' and '..', as in team-a/snapshots"
 	Path string `json:"path,omitempty"`
-	// tokenSource says whose identity reads and writes the bucket on GKE. It is accepted so that
-	// objects written for GKE apply; Diapause always uses the agent's own identity.
+	// tokenSource says whose identity GKE uses to read and write the bucket. It is accepted so that objects written for
+	// GKE apply. Diapause always uses the agent's own identity.
 	// +optional
 	// +kubebuilder:default=podKSA
 	TokenSource TokenSource `json:"tokenSource,omitempty"`
@@ -88,7 +87,7 @@ const (
 
 // DirStorage is a directory of the nodes.
 type DirStorage struct {
-	// path is the directory as the agent sees it; it has to be mounted into the agent's pod.
+	// path is the directory, as the agent sees it. It must be mounted into the agent's pod.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -96,7 +95,7 @@ type DirStorage struct {
 	Path string `json:"path"`
 }
 
-// PodSnapshotStorageConfigStatus is what an agent found.
+// PodSnapshotStorageConfigStatus is what an agent has found.
 type PodSnapshotStorageConfigStatus struct {
 	// conditions holds Ready: whether the store can be used.
 	// +optional

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// timeouts is the form of a timeout, with one submatch for the number of each unit. The number of
-// digits is bounded so that no sum overflows a [time.Duration].
+// timeouts matches a timeout, with one submatch for the number of each unit. The number of digits is bounded so that
+// no sum overflows a [time.Duration].
 var timeouts = regexp.MustCompile(`^(?:([0-9]{1,2})y)?(?:([0-9]{1,3})mo)?(?:([0-9]{1,4})d)?` +
 	`(?:([0-9]{1,5})h)?(?:([0-9]{1,6})min)?$`)
 
 // timeoutUnits are the units of a timeout, longest first.
 var timeoutUnits = [...]time.Duration{365 * 24 * time.Hour, 30 * 24 * time.Hour, 24 * time.Hour, time.Hour, time.Minute}
 
-// ParseTimeout returns the duration that a policy's lastAccessTimeout stands for, which is more
-// than zero. It takes what the API server takes; its error says what to write instead.
+// ParseTimeout returns the duration of a policy's lastAccessTimeout, which is more than zero. It accepts what the API
+// server accepts. The error says what to write instead.
 func ParseTimeout(s string) (time.Duration, error) {
 	match := timeouts.FindStringSubmatch(s)
 	var total time.Duration
@@ -37,7 +37,7 @@ func ParseTimeout(s string) (time.Duration, error) {
 	return total, nil
 }
 
-// Timeout returns how long a snapshot is kept unused, and 0 if the policy keeps it for good.
+// Timeout returns how long an unused snapshot is kept. It is 0 if the policy keeps snapshots for ever.
 func (s *PodSnapshotPolicySpec) Timeout() (time.Duration, error) {
 	if s.RetentionConfig == nil {
 		return 0, nil

@@ -40,7 +40,7 @@ func TestTimeoutWithoutRetention(t *testing.T) {
 	}
 }
 
-// FuzzParseTimeout: whatever is accepted is a duration of more than zero that did not overflow.
+// FuzzParseTimeout: an accepted timeout is a duration of more than zero that did not overflow.
 func FuzzParseTimeout(f *testing.F) {
 	for _, s := range []string{"7d", "90min", "1y2mo3d4h5min", "99y999mo9999d99999h999999min", "0h", "7d\n", "x"} {
 		f.Add(s)

@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodSnapshotManualTrigger asks, once, for a checkpoint of a pod of its namespace. Who may create
-// it may read the pod's memory. Deleting it does not delete the snapshot.
+// PodSnapshotManualTrigger asks, once, for a checkpoint of a pod in its namespace. Anyone who may create a trigger
+// may read the pod's memory. Deleting it does not delete the snapshot.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -30,12 +30,12 @@ type PodSnapshotManualTriggerList struct {
 	Items           []PodSnapshotManualTrigger `json:"items"`
 }
 
-// PodSnapshotManualTriggerSpec is what is wanted.
+// PodSnapshotManualTriggerSpec is the request.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trigger acts once and cannot be changed: create another PodSnapshotManualTrigger"
 type PodSnapshotManualTriggerSpec struct {
-	// targetPod is the name of a pod of the trigger's namespace.
+	// targetPod is the name of a pod in the trigger's namespace.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -43,7 +43,7 @@ type PodSnapshotManualTriggerSpec struct {
 	TargetPod string `json:"targetPod"`
 }
 
-// PodSnapshotManualTriggerStatus is what became of it.
+// PodSnapshotManualTriggerStatus is the progress and the outcome.
 type PodSnapshotManualTriggerStatus struct {
 	// conditions holds Triggered: Unknown while an agent works on the trigger, then True with the
 	// reason Complete, or False with the reason Failed and a message.
@@ -51,14 +51,14 @@ type PodSnapshotManualTriggerStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// snapshotCreated is the snapshot, written together with the reason Complete.
+	// snapshotCreated is the snapshot. It is written together with the reason Complete.
 	// +optional
 	SnapshotCreated *SnapshotCreated `json:"snapshotCreated,omitempty"`
-	// nodeName is the node whose agent has taken the trigger. No other agent writes the status then.
+	// nodeName is the node whose agent has taken the trigger. From then on no other agent writes the status.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
-	// podUID is the pod that is checkpointed: another one of its name is not.
+	// podUID is the UID of the pod to checkpoint. Another pod with the same name is not checkpointed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PodUID string `json:"podUID,omitempty"`
