@@ -27,11 +27,11 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 func (c *clusterFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&c.kubernetes, "kubernetes", false,
 		"serve the cluster that this node belongs to: its PodSnapshots, triggers and pods")
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "how to reach the cluster (default: as the agent's pod does)")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default: the agent's pod reaches it by its service account)")
 	f.StringVar(&c.namespace, "namespace", "",
 		"namespace of the agents (default: that of the agent's pod, or diapause-system)")
 	f.DurationVar(&c.orphanAge, "orphan-age", 24*time.Hour,
-		"how old a snapshot of this cluster that no PodSnapshot names must be to be removed from its store; 0: it stays")
+		"age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0: never")
 }
 
 // join makes the agent one of its cluster. It returns nil if there is none.

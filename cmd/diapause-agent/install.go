@@ -14,12 +14,12 @@ func installCommand() *cobra.Command {
 	var s installation
 	cmd := s.command("install", "Put the shim, runsc and the runtime handlers on this node")
 	cmd.Long = "install copies the shim, runsc and its sidecar to a directory of the host and adds a drop-in to\n" +
-		"containerd's configuration. It may be run again at any time: it changes what differs, and restarts\n" +
-		"containerd only if that runs with another configuration."
+		"containerd's configuration. You can run it again at any time: it changes only what differs, and restarts\n" +
+		"containerd only if containerd runs with another configuration."
 	f := cmd.Flags()
 	f.StringVar(&s.options.Programs, "from", executableDir(), "directory of the programs to install")
 	f.StringToStringVar(&s.flags, "runsc-flag", nil,
-		"a further runsc flag, as name=value, or another value of a usual one")
+		"an additional runsc flag, or another value for a default one, as name=value")
 	cmd.RunE = s.run(func(cmd *cobra.Command, o install.Options) error { return install.Install(cmd.Context(), o) })
 	return cmd
 }
@@ -29,12 +29,12 @@ func uninstallCommand() *cobra.Command {
 		s           installation
 		force, stay bool
 	)
-	cmd := s.command("uninstall", "Take away what install has put on this node")
-	cmd.Long = "uninstall removes the runtime handlers from containerd and the programs from the host. Snapshots\n" +
-		"and the agent's state are left. It refuses while pods run under the runtime."
+	cmd := s.command("uninstall", "Remove what install has put on this node")
+	cmd.Long = "uninstall removes the runtime handlers from containerd and the programs from the host. It keeps\n" +
+		"snapshots and the agent's state. It refuses while pods run under the runtime."
 	f := cmd.Flags()
-	f.BoolVar(&force, "force", false, "remove the handlers although pods run under the runtime, whose programs are left")
-	f.BoolVar(&stay, "stay", false, "when all is removed, wait to be ended, as a DaemonSet's pod must")
+	f.BoolVar(&force, "force", false, "remove the handlers even if pods run under the runtime; the programs then stay")
+	f.BoolVar(&stay, "stay", false, "when everything is removed, wait for a signal to exit, as a DaemonSet's pod must")
 	s.options.Programs = "/"
 	cmd.RunE = s.run(func(cmd *cobra.Command, o install.Options) error {
 		err := install.Uninstall(cmd.Context(), o, force)
@@ -56,16 +56,16 @@ type installation struct {
 func (s *installation) command(use, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
 	o, f := &s.options, cmd.Flags()
-	f.StringVar(&o.Host, "host", "/", "where the host's root directory is mounted; all paths below are the host's")
+	f.StringVar(&o.Host, "host", "/", "where the host's root directory is mounted; all paths except --from are the host's")
 	f.StringVar(&o.Dir, "dir", "/opt/diapause", "directory of the host for the programs and runsc's configuration")
 	f.StringVar(&o.Config, "containerd-config", "/etc/containerd/config.toml",
-		"containerd's configuration file, which has to import the drop-in")
+		"containerd's configuration file, which must import the drop-in")
 	f.StringVar(&o.DropIn, "drop-in", "/etc/containerd/conf.d/diapause.toml", "file to add to containerd's configuration")
 	f.StringVar(&o.Socket, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
 	f.StringSliceVar(&o.Handlers, "handlers", []string{"diapause", "gvisor"}, "names of the runtime handlers")
 	f.StringVar(&s.restart, "restart", "systemctl restart containerd",
 		"how to restart containerd: a command of the host; "+
-			install.RestartSignal+" (SIGTERM, for its supervisor to start it again); or "+install.RestartNone)
+			install.RestartSignal+" (sends SIGTERM; its supervisor starts it again); or "+install.RestartNone)
 	f.StringVar(&s.level, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }

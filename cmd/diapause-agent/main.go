@@ -66,31 +66,31 @@ func command() *cobra.Command {
 		"directory of the journal and the spool; must survive a reboot")
 	f.StringVar(&cfg.Store, "store", snapshots.DefaultStore, "where snapshots live: dir:/path or gs://bucket/prefix")
 	f.StringVar(&cfg.StoreID, "store-id", "",
-		"identity that the store must have, as diapause store stat shows it; no store is made then (default: the one that "+
-			"it had when this node opened it first)")
+		"identity that the store must have, from diapause store stat; the agent then makes no store (default: the identity "+
+			"of the store that this node opened first)")
 	f.BoolVar(&cfg.AcceptNetworkDirectory, "accept-network-directory", false,
-		"use a directory for a store though nodes may see late there what others have done: on NFS with caches, SMB, "+
-			"FUSE, 9p. Snapshots may be lost")
+		"use a directory as a store even if nodes may see each other's changes late there, as on NFS with caches, SMB, FUSE "+
+			"or 9p; snapshots may be lost")
 	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
 	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml",
 		"configuration file of the shim (containerd's ConfigPath)")
 	f.Int64Var(&cfg.Arena, "arena", 2<<30,
-		"most bytes of memory for what one checkpoint captures; the rest goes to a file in the spool, which makes the "+
-			"pause longer")
+		"memory limit, in bytes, for one checkpoint's capture; beyond it, pages go to a file in the spool and the pause "+
+			"grows")
 	f.Int64Var(&cfg.VolumeLimit, "volume-limit", 16<<30,
-		"most bytes of a pod's emptyDir volumes that lie on the node, and not inside the sandbox; a pod with more is "+
+		"limit, in bytes, for a pod's emptyDir volumes that lie on the node and not inside the sandbox; a pod with more is "+
 			"neither checkpointed nor restored")
 	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30,
-		"most bytes kept on this node for the next restore: replicated snapshots, and up to half of it for what was read "+
-			"of a store elsewhere")
+		"limit, in bytes, for what this node keeps for later restores: replicated snapshots and, up to half of the limit, "+
+			"what was read from a remote store")
 	f.StringVar(&cfg.Codec, "codec", "",
-		"compression of chunks: none, s2, zstd, or auto, which is whichever is fastest, measured chunk by chunk (default: "+
-			"auto, but zstd where the store is elsewhere)")
+		"compression of chunks: none, s2, zstd, or auto, which measures which is fastest, chunk by chunk (default: zstd if "+
+			"the store is a bucket, otherwise auto)")
 	f.StringVar(&cfg.Keys, "encryption-keys", "",
-		"directory of keys that snapshots are encrypted with: a file for each namespace, or default (default: nothing is "+
-			"encrypted)")
+		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
+			"(default: no encryption)")
 	f.DurationVar(&cfg.CaptureTime, "capture-time", 2*time.Minute,
-		"a capture that takes longer is given up; the sandbox runs on")
+		"time limit for a capture; after it the checkpoint fails, and the sandbox runs on")
 	f.StringVar(&cfg.Node, "node", node, "name of this node")
 	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")

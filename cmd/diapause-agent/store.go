@@ -16,16 +16,16 @@ func makeStoreCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "make-store", Short: "Make a store for snapshots", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
-		Long: "make-store makes a store where there is none, and prints its identity, for --store-id. An agent makes a " +
+		Long: "make-store makes a store, unless there is one already, and prints its identity for --store-id. An agent makes a " +
 			"store\n" +
-			"by itself only in a bucket or below its state directory: any other directory may be one where a disk is still " +
-			"to\n" +
-			"be mounted.",
+			"by itself only in a bucket or below its state directory. In any other directory, a disk may still have to be " +
+			"mounted\n" +
+			"first.",
 	}
 	f := cmd.Flags()
-	f.StringVar(&location, "store", "", "where the store shall be: dir:/path or gs://bucket/prefix")
+	f.StringVar(&location, "store", "", "where to make the store: dir:/path or gs://bucket/prefix")
 	f.BoolVar(&acceptNetwork, "accept-network-directory", false,
-		"make it though nodes may see late there what others have done")
+		"make it even if nodes may see each other's changes late there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := snapshots.ValidateStore(location); err != nil {
 			return usage.Error{Err: fmt.Errorf("--store: %w", err)}

@@ -26,13 +26,13 @@ func (t *tool) checkpoint() *cobra.Command {
 		Use:   "checkpoint [--stop] [--rootfs-only] [--name N] [--no-wait] POD",
 		Short: "Save a running pod as a snapshot",
 		Long: `Save a running pod as a snapshot. POD is a pod's name, namespace/name, a pod id or a container
-id; ids may be shortened while they are unambiguous. The pod runs on unless --stop is given.
+id. You can shorten ids while they are unambiguous. The pod runs on unless you give --stop.
 A restored pod that is still loading its memory is saved once it has all of it, or not at all.
-With --rootfs-only the snapshot holds the files of the pod's containers and no memory:
-what is restored from it starts anew, with its files as they were.
+With --rootfs-only the snapshot contains the files of the pod's containers and no memory:
+a pod restored from it starts anew, with its files as they were.
 
-The command ends when the snapshot is in the store. Interrupted, or past its --timeout, it has the
-request called off, unless that has gone too far.`,
+The command ends when the snapshot is in the store. If you interrupt it, or its --timeout passes, it
+cancels the request, unless that has gone too far.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completePods,
 		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runCheckpoint(ctx, args[0], f) }),
@@ -120,14 +120,14 @@ func (r *checkpointRun) explain(pod string, err error) error {
 	wrapped := &callError{doing: "checkpoint", object: pod, hint: hint(err), err: err}
 	switch {
 	case r.snapshot != nil:
-		wrapped.hint = fmt.Sprintf("snapshot %s is restorable on this node, but not said to be replicated",
+		wrapped.hint = fmt.Sprintf("snapshot %s is restorable on this node, but not known to be replicated",
 			view.NewSnapshot(r.snapshot).Key())
 	case kind(err) == codes.DeadlineExceeded && r.last.GetStage() == "load":
 		wrapped.hint = fmt.Sprintf("the pod was still loading its memory, %d of %d MiB so far; it runs on and was not "+
-			"saved: try again later, or give it longer with --timeout",
+			"saved: try again later, or set a longer --timeout",
 			r.last.GetDone()>>20, r.last.GetTotal()>>20)
 	case r.request != "" && (kind(err) == codes.Canceled || kind(err) == codes.DeadlineExceeded):
-		wrapped.hint = fmt.Sprintf(`request %s may have gone too far to be called off: see "diapause top" and "diapause ls"`,
+		wrapped.hint = fmt.Sprintf(`request %s may have gone too far to be cancelled: see "diapause top" and "diapause ls"`,
 			r.request)
 	}
 	return wrapped

@@ -478,7 +478,7 @@ func TestHalfCheckpoint(t *testing.T) {
 	fields(t, half("--output", "json"), map[string]any{
 		"request": "r-1", "snapshot.name": "counter-1",
 		"error": "checkpoint counter: not replicated yet: the store is away\nsnapshot default/counter-1 is restorable on " +
-			"this node, but not said to be replicated",
+			"this node, but not known to be replicated",
 	})
 	inOrder(t, half(), []string{"SNAPSHOT", "counter-1", "256.0 MiB"})
 }

@@ -44,15 +44,15 @@ func (t *tool) probe(ctx context.Context) error {
 	if err == nil {
 		return c.Close()
 	}
-	advice := `start it as root with "diapause-agent", or say with --socket where it listens`
+	advice := `start it as root with "diapause-agent", or name its socket with --socket`
 	if errors.Is(err, fs.ErrPermission) {
-		advice = "only root may ask it: run this command as root"
+		advice = "only root may use it: run this command as root"
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {
 		err = op.Err // the address is named already
 	}
-	return fmt.Errorf("the agent cannot be reached at %s: %w\n%s", t.socket, err, advice)
+	return fmt.Errorf("cannot reach the agent at %s: %w\n%s", t.socket, err, advice)
 }
 
 // ask connects, runs f and closes the connection.

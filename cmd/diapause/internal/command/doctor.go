@@ -19,8 +19,8 @@ func (t *tool) doctor() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node: the socket, the agent, containerd, the shim, runsc, the store",
-		Long: "Check this node, from the socket to the store. Each check that fails says what to do; the exit code is " +
-			"then 1.",
+		Long: "Check this node, from the socket to the store. Each check that fails says what to do. If any fails, the exit " +
+			"code is 1.",
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			h := t.examine(ctx)
@@ -28,7 +28,7 @@ func (t *tool) doctor() *cobra.Command {
 				return err
 			}
 			if !h.OK {
-				return errors.New("doctor: not all is well: see the lines that say FAIL")
+				return errors.New("doctor: some checks failed: see the lines that say FAIL")
 			}
 			return nil
 		}),
@@ -82,12 +82,12 @@ func checkSocket(path string) view.Check {
 	case err != nil:
 		c.Detail = err.Error()
 	case i.Mode().Type() != fs.ModeSocket:
-		c.Detail = fmt.Sprintf("%s is no socket (%s): remove it and start the agent again", path, i.Mode())
+		c.Detail = fmt.Sprintf("%s is not a socket (%s): remove it and start the agent again", path, i.Mode())
 	case i.Mode().Perm()&0o077 != 0:
-		c.Detail = fmt.Sprintf("%s has mode %04o, so that others than its owner may open it: chmod 600 it", path,
+		c.Detail = fmt.Sprintf("%s has mode %04o, so that users other than its owner may open it: run chmod 600 on it", path,
 			i.Mode().Perm())
 	case ownedByOther(i):
-		c.Detail = path + " does not belong to this user: who started the agent?"
+		c.Detail = path + " belongs to another user: check who started the agent"
 	default:
 		c.OK, c.Detail = true, fmt.Sprintf("%s, mode %04o", path, i.Mode().Perm())
 	}

@@ -32,7 +32,7 @@ func TestCheckSocket(t *testing.T) {
 		says string
 	}{
 		{filepath.Join(dir, "none"), false, "diapause-agent"},
-		{file, false, "no socket"},
+		{file, false, "not a socket"},
 		{listen("open.sock", 0o666), false, "0666"},
 		{listen("good.sock", 0o600), true, "0600"},
 	}

@@ -60,9 +60,9 @@ func failed(doing, object string, err error) error {
 func hint(err error) string {
 	switch kind(err) {
 	case codes.Unavailable:
-		return `the agent went away: see its log, and "diapause doctor"; what it had accepted is in its journal`
+		return `the agent went away: see its log, and "diapause doctor"; requests that it had accepted are in its journal`
 	case codes.DeadlineExceeded:
-		return "no answer in time: give it longer with --timeout"
+		return "no answer in time: set a longer --timeout"
 	case codes.Unimplemented:
 		return `this agent does not know the call: compare the versions with "diapause version"`
 	}

@@ -13,7 +13,7 @@ func (t *tool) inspect() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
 		Use:               "inspect [--namespace NS] SNAPSHOT",
-		Short:             "Show what a snapshot is, what a node must offer for it, its sizes and its timeline",
+		Short:             "Show a snapshot's identity, what a node must offer to restore it, its sizes and its timeline",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeSnapshots,
 		RunE: t.run(func(ctx context.Context, args []string) error {

@@ -14,14 +14,14 @@ func (t *tool) rotateKeys() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
 		Use:   "rotate [--namespace NS]",
-		Short: "Take encrypted snapshots over to the current keys",
-		Long: `Take encrypted snapshots over to the current keys, those in the spool of this node and those in the
-store. Each lineage of snapshots has a data key, which is kept wrapped by its namespace's key; only that
-is done anew, so that no pack and no manifest is written again.
+		Short: "Move encrypted snapshots to the current keys",
+		Long: `Move encrypted snapshots to the current keys: those in the spool of this node and those in the store.
+Each lineage of snapshots has a data key, which is stored wrapped by its namespace's key. Only the data
+keys are wrapped again: no pack and no manifest is written again.
 
-To change a namespace's key: write the new one before the old one into the namespace's file of keys, on
-all nodes; run this on every node; when it has succeeded everywhere, remove the old key from the files.
-It may be interrupted and run again.`,
+To change a namespace's key, first write the new key above the old one in the namespace's key file, on
+all nodes. Then run this command on every node. When it has succeeded everywhere, remove the old key
+from the files. You can interrupt the command and run it again.`,
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			if err := validNamespace(namespace); err != nil {

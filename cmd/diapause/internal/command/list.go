@@ -18,10 +18,12 @@ func (t *tool) list() *cobra.Command {
 		Use:     "ls [--namespace NS]",
 		Aliases: []string{"list"},
 		Short:   "List the snapshots of this node and of the store",
-		Long: `List the snapshots of this node and of the store, and WHERE each can be restored from: the node,
-with what it has of its own, or any node, from the store. Snapshots that cannot be read are told as
-damaged on standard error, and so is why one is not in the store after an attempt that failed. So
-is a store that cannot be reached: then the exit code is 1, and the list holds what the others have.`,
+		Long: `List the snapshots of this node and of the store. WHERE says what each can be restored from: "node" is
+this node's own copy, and "store" is the store, from which any node can restore it.
+
+Standard error lists snapshots that cannot be read as damaged. If an attempt to store a snapshot has
+failed, it says why. If a store cannot be reached, it says so, and the exit code is 1; the list then
+contains what the other stores have.`,
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error { return t.runList(ctx, namespace) }),
 	}

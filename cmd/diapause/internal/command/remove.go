@@ -16,11 +16,11 @@ func (t *tool) remove() *cobra.Command {
 		Use:     "rm [--namespace NS] SNAPSHOT...",
 		Aliases: []string{"remove"},
 		Short:   "Remove snapshots",
-		Long: `Remove snapshots, each at once and permanently, with all data that no other snapshot
-shares. All are tried; the exit code is 3 when all that failed did not exist.
+		Long: `Remove snapshots, at once and permanently, with all data that no other snapshot shares. If one
+cannot be removed, the others still are. If all that failed did not exist, the exit code is 3.
 
-On a node of a cluster the snapshot's PodSnapshot is deleted with it. One that was made on another
-node is refused: remove it there, or with kubectl.`,
+On a node of a cluster, the snapshot's PodSnapshot is deleted with it. A snapshot that was made on
+another node is refused: remove it there, or with kubectl.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.completeSnapshots,
 		RunE: t.run(func(ctx context.Context, args []string) error {

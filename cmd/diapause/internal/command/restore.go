@@ -24,10 +24,10 @@ func (t *tool) restore() *cobra.Command {
 		Use:   "restore [--namespace NS] [--name N] [--count K] SNAPSHOT",
 		Short: "Start new pods from a snapshot",
 		Long: `Start new pods from a snapshot. SNAPSHOT is a name or namespace/name. All pods continue from the
-same instant and then go their own ways. The command ends when all their memory is there.
+same instant, independently of each other. The command ends when all their memory is loaded.
 
-On a node with a kubelet this is refused, for the kubelet would remove such pods: there create a pod
-with the annotation diapause.dev/restore-from: <namespace>/<snapshot>.`,
+On a node with a kubelet this is refused, because the kubelet would remove such pods. There, create a
+pod with the annotation diapause.dev/restore-from: <namespace>/<snapshot>.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeSnapshots,
 		RunE: t.run(func(ctx context.Context, args []string) error {

@@ -76,9 +76,9 @@ func (t *tool) root(argv0 string) *cobra.Command {
 		Short: "Freeze running gVisor pods and bring them back",
 		Long: `Freeze running gVisor pods and bring them back.
 
-Asks the agent of this node, over its local socket (root only).
+The commands ask this node's agent, over its local socket (root only).
 
-Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the object named does not exist, 130 interrupted.`,
+Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the named object does not exist, 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

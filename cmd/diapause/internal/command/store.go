@@ -15,9 +15,10 @@ func (t *tool) statStore() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stat [--namespace NS]",
 		Short: "Sum up sizes, snapshots and packs",
-		Long: `Sum up the spool and the store: snapshots, raw and stored bytes, packs, those of them that no
-snapshot names (a "diapause gc" deletes them when they are old enough), and the dedup ratio: how many
-times as large the packs would be if each snapshot had its own. Every manifest is read, and no pack.`,
+		Long: `Sum up the spool and the store: snapshots, raw and stored bytes, packs, packs that no snapshot names
+("diapause gc" deletes these when they are old enough), and the dedup ratio. The dedup ratio says how
+many times as large the packs would be if each snapshot had its own. The command reads every manifest,
+and no pack.`,
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			if err := validNamespace(namespace); err != nil {

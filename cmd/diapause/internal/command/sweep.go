@@ -21,12 +21,12 @@ func (t *tool) sweep() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gc [--dry-run] [--grace 1h]",
 		Short: "Delete what no snapshot uses any more",
-		Long: `Delete the packs that no snapshot names and that are older than the grace period, which must be
-longer than any checkpoint takes: a pack is written before the manifest that names it.`,
+		Long: `Delete the packs that no snapshot names and that are older than the grace period. The grace period must
+be longer than any checkpoint takes, because a pack is written before the manifest that names it.`,
 		Args: cobra.NoArgs,
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be deleted")
-	c.Flags().DurationVar(&grace, "grace", 0, "spare what is younger than this `time` (default: the agent's, 1h)")
+	c.Flags().DurationVar(&grace, "grace", 0, "keep packs that are younger than this `time` (default: the agent's, 1h)")
 	c.RunE = t.run(func(ctx context.Context, _ []string) error {
 		req := &localv1.SweepRequest{DryRun: dryRun}
 		if c.Flags().Changed("grace") {

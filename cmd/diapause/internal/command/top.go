@@ -22,8 +22,8 @@ func (t *tool) top() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top [--interval 1s]",
 		Short: "Show the sandboxes of this node and what is under way in them",
-		Long: "Show the sandboxes of this node and what is under way in them: live on a terminal, until Ctrl-C; once " +
-			"elsewhere and as JSON.",
+		Long: "Show the sandboxes of this node and what is under way in them. On a terminal the table updates until Ctrl-C; " +
+			"elsewhere, and as JSON, it is printed once.",
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			if interval < 100*time.Millisecond {
@@ -41,7 +41,7 @@ func (t *tool) top() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().DurationVar(&interval, "interval", time.Second, "`time` between two looks")
+	c.Flags().DurationVar(&interval, "interval", time.Second, "`time` between updates")
 	return c
 }
 

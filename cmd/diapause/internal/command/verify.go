@@ -21,16 +21,16 @@ func (t *tool) verify() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify [--read-data | --read-data-subset=n/t | --repair] [--namespace NS] [SNAPSHOT...]",
 		Short: "Check that snapshots are whole",
-		Long: `Check that snapshots are whole: the manifest's digest and that every pack it names is there;
-with --read-data every chunk is read and its digest compared. Without a SNAPSHOT all are checked.
-The exit code is 1 when one is damaged.
+		Long: `Check that snapshots are whole: that the manifest's digest is right, and that every pack it names
+exists. With --read-data, also read every chunk and compare its digest. Without a SNAPSHOT, check all.
+If a snapshot is damaged, the exit code is 1.
 
 --read-data-subset=n/t reads the n-th of t parts of the packs: t runs, one for each part, read all
 of them once.
 
---repair reads everything, and replaces what is damaged on this node or in a store by a sound copy that
-the other has. What has no sound copy stays as it is: the snapshots that need it are named, and are
-restorable nowhere; remove them. The exit code is 1 if there are any.`,
+--repair reads everything. It replaces what is damaged on this node or in a store by a sound copy from
+the other. What has no sound copy stays damaged. The snapshots that need it are named, and cannot be
+restored anywhere: remove them. If there are any, the exit code is 1.`,
 		ValidArgsFunction: t.completeSnapshots,
 		RunE: t.run(func(ctx context.Context, args []string) error {
 			what := &localv1.VerifyRequest{Namespace: namespace, ReadData: readData || repair, Repair: repair}
@@ -139,7 +139,7 @@ func verifyOne(ctx context.Context, a localv1.AgentClient, req *localv1.VerifyRe
 func damage(v view.Verification, repaired bool) error {
 	todo := "try \"diapause verify --repair\""
 	if repaired {
-		todo = "nothing has a sound copy of what they need; remove them with \"diapause rm\""
+		todo = "no sound copy of what they need exists; remove them with \"diapause rm\""
 	}
 	bad := 0
 	for _, s := range v.Snapshots {

@@ -18,7 +18,7 @@ func (t *tool) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of this tool and of the agent",
-		Long:  "Show the versions of this tool and of the agent. That no agent answers is said, and is no failure.",
+		Long:  "Show the versions of this tool and of the agent. If no agent answers, the command says so, and does not fail.",
 		Args:  cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			v := view.Version{Client: version.Own()}

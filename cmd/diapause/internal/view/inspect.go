@@ -43,7 +43,7 @@ func (s Snapshot) sizes(w io.Writer) error {
 	r.add("  ratio", fmt.Sprintf("%.2f", s.Ratio))
 	r.add("  chunks", fmt.Sprintf("%d (and %d of zeros only)", s.Chunks, s.ZeroChunks))
 	r.add("  packs", fmt.Sprint(s.Packs))
-	r.add("  past the arena", progress.Size(s.Overflow))
+	r.add("  beyond the arena", progress.Size(s.Overflow))
 	r.add("  format", fmt.Sprint(s.Format))
 	return r.flush()
 }

@@ -56,7 +56,7 @@ func (v *Verification) Table(w io.Writer) error {
 			fmt.Fprintf(w, "      repaired %s\n", cell(o))
 		}
 		for _, k := range s.AlsoHurt {
-			fmt.Fprintf(w, "      the same is missing to %s\n", cell(k))
+			fmt.Fprintf(w, "      this also damages %s\n", cell(k))
 		}
 	}
 	return nil
