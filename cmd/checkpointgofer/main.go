@@ -1,6 +1,5 @@
-// Command checkpointgofer is started by runsc in place of gVisor's own checkpoint gofer, and
-// connects the sentry to the agent: see diapause.dev/runsc/sidecar. It is installed in gvisor-bin/
-// next to runsc.
+// Command checkpointgofer connects the sentry to the agent: see diapause.dev/runsc/sidecar. Runsc starts it in place
+// of gVisor's own checkpoint gofer. It is installed in gvisor-bin/ next to runsc.
 package main
 
 import (

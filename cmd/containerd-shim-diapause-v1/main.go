@@ -1,6 +1,5 @@
-// Command containerd-shim-diapause-v1 is the containerd shim of runtime type
-// io.containerd.diapause.v1: gVisor's, with checkpoint and restore of whole pods. Containerd
-// starts it; it is not for people to run.
+// Command containerd-shim-diapause-v1 is the containerd shim of runtime type io.containerd.diapause.v1: gVisor's
+// shim, with checkpoint and restore of whole pods. Containerd starts it. It is not meant for people to run.
 package main
 
 import (

@@ -14,27 +14,27 @@ import (
 	"diapause.dev/agent/kube"
 )
 
-// clusterFlags say whether the node belongs to a cluster, and how that is reached.
+// clusterFlags say whether the node belongs to a cluster, and how to reach the cluster.
 type clusterFlags struct {
 	kubernetes            bool
 	kubeconfig, namespace string
 	orphanAge             time.Duration
 }
 
-// namespaceFile names the namespace of the pod that a program runs in.
+// namespaceFile contains the namespace of the pod that a program runs in.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 func (c *clusterFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&c.kubernetes, "kubernetes", false,
 		"serve the cluster that this node belongs to: its PodSnapshots, triggers and pods")
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default: the agent's pod reaches it by its service account)")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account of the agent's pod)")
 	f.StringVar(&c.namespace, "namespace", "",
 		"namespace of the agents (default: that of the agent's pod, or diapause-system)")
 	f.DurationVar(&c.orphanAge, "orphan-age", 24*time.Hour,
 		"age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0: never")
 }
 
-// join makes the agent one of its cluster. It returns nil if there is none.
+// join makes the agent a member of its cluster. It returns nil if there is none.
 func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, error) {
 	if !c.kubernetes {
 		return nil, nil
@@ -55,7 +55,7 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	return k, nil
 }
 
-// config says how to reach the API server.
+// config returns how to reach the API server.
 func (c *clusterFlags) config() (*rest.Config, error) {
 	if c.kubeconfig == "" {
 		return rest.InClusterConfig()

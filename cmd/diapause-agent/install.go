@@ -46,7 +46,7 @@ func uninstallCommand() *cobra.Command {
 	return cmd
 }
 
-// installation is what the flags of both commands say.
+// installation holds the values of both commands' flags.
 type installation struct {
 	options        install.Options
 	flags          map[string]string
@@ -88,7 +88,7 @@ func (s *installation) run(f func(*cobra.Command, install.Options) error) func(*
 	}
 }
 
-// executableDir is the directory of this program; empty when that cannot be known.
+// executableDir returns the directory of this program, or "" if it cannot find out.
 func executableDir() string {
 	path, err := os.Executable()
 	if err != nil {

@@ -55,7 +55,7 @@ func command() *cobra.Command {
 			return run(cmd.Context(), cfg, cluster)
 		},
 	}
-	node, _ := os.Hostname() // empty: --node says it
+	node, _ := os.Hostname() // empty: --node must name it
 	f := cmd.Flags()
 	f.StringVar(&cfg.Socket, "socket", "/run/diapause/agent.sock", "socket of the local service (root only)")
 	f.StringVar(&cfg.SidecarSocket, "sidecar-socket", "/run/diapause/gofer.sock", "socket for checkpointgofer (root only)")
@@ -129,7 +129,7 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 	return err
 }
 
-// check returns an error that names the flag whose value nobody can mean.
+// check returns an error that names a flag whose value makes no sense.
 func check(cfg agent.Config) error {
 	if err := snapshots.ValidateStore(cfg.Store); err != nil {
 		return fmt.Errorf("--store: %w", err)
@@ -147,7 +147,7 @@ func check(cfg agent.Config) error {
 	return nil
 }
 
-// serve returns when the agent and what it does for its cluster have both ended.
+// serve runs the agent and its work for the cluster. It returns when both have ended.
 func serve(ctx context.Context, a *agent.Agent, cfg agent.Config, cluster clusterFlags) error {
 	k, err := cluster.join(a, cfg)
 	if err != nil {

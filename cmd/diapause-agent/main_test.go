@@ -29,7 +29,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestExitCode tells a wrong command line from a failure.
+// TestExitCode: a wrong command line and a failure have different exit codes.
 func TestExitCode(t *testing.T) {
 	for _, args := range [][]string{
 		{"--no-such-flag"},

@@ -16,11 +16,9 @@ func makeStoreCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "make-store", Short: "Make a store for snapshots", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
-		Long: "make-store makes a store, unless there is one already, and prints its identity for --store-id. An agent makes a " +
-			"store\n" +
-			"by itself only in a bucket or below its state directory. In any other directory, a disk may still have to be " +
-			"mounted\n" +
-			"first.",
+		Long: "make-store makes a store, unless there is one already, and prints its identity for --store-id. An agent\n" +
+			"makes a store by itself only in a bucket or below its state directory. In any other directory, a disk may\n" +
+			"still have to be mounted first.",
 	}
 	f := cmd.Flags()
 	f.StringVar(&location, "store", "", "where to make the store: dir:/path or gs://bucket/prefix")

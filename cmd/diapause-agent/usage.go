@@ -10,7 +10,7 @@ import (
 	"diapause.dev/cmd/internal/usage"
 )
 
-// The exit codes, those of diapause(1).
+// The exit codes are the same as diapause(1)'s.
 const (
 	exitOK      = 0
 	exitFailure = 1

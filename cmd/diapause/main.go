@@ -1,6 +1,6 @@
-// Command diapause is the operator's tool: it asks the agent of this node, over its local socket,
-// to checkpoint sandboxes, to restore snapshots, and to show, check and remove what is stored.
-// Installed as kubectl-diapause it is the same tool as a kubectl plugin.
+// Command diapause is the operator's tool. Over the local socket of this node's agent, it checkpoints sandboxes,
+// restores snapshots, and shows, checks and removes what is stored. Installed as kubectl-diapause, it is also a
+// kubectl plugin.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package usage tells a command line that is wrong from one that failed, for all programs alike.
+// Package usage distinguishes a wrong command line from a command that failed, for all programs.
 package usage
 
 // ExitCode is a program's exit code for an Error.

@@ -1,9 +1,9 @@
-// Package version says which Diapause a program is.
+// Package version returns the Diapause version of a program.
 package version
 
 import "runtime/debug"
 
-// Own returns the version of the module that this program was built from, or else the commit.
+// Own returns the version of the module that this program was built from. If it has none, it returns the commit.
 func Own() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -19,7 +19,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 )
 
-// recorder is an agent that keeps what it was asked and answers with what it was given.
+// recorder is an agent that records requests and gives prepared answers.
 type recorder struct {
 	localv1.UnimplementedAgentServer
 	asked      chan any
@@ -155,7 +155,7 @@ func serve(t *testing.T, r *recorder) string {
 	return path
 }
 
-// outcome is what one run of the tool left.
+// outcome is the result of one run of the tool.
 type outcome struct {
 	code     int
 	out, err string

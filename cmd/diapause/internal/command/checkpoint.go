@@ -69,7 +69,7 @@ func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags)
 	})
 }
 
-// endCheckpoint prints the snapshot, also one that was made before something else failed.
+// endCheckpoint prints the snapshot, even if something failed after it was made.
 func (t *tool) endCheckpoint(r checkpointRun, err error) error {
 	if r.snapshot == nil {
 		return err
@@ -84,7 +84,7 @@ type checkpointRun struct {
 	display  progress.Display
 	request  string
 	last     *localv1.Progress // nil: none yet
-	snapshot *localv1.Snapshot // the newest state of it; nil: none yet
+	snapshot *localv1.Snapshot // its newest state; nil: none yet
 }
 
 func (r *checkpointRun) follow(ctx context.Context, a localv1.AgentClient, req *localv1.CheckpointRequest) error {
@@ -115,7 +115,7 @@ func (r *checkpointRun) take(e *localv1.CheckpointEvent) error {
 	return nil
 }
 
-// explain says what is left behind when following ended early.
+// explain says what is left when the call ended early.
 func (r *checkpointRun) explain(pod string, err error) error {
 	wrapped := &callError{doing: "checkpoint", object: pod, hint: hint(err), err: err}
 	switch {
@@ -133,7 +133,7 @@ func (r *checkpointRun) explain(pod string, err error) error {
 	return wrapped
 }
 
-// completePods offers the pods of this node to the shell; nothing when the agent is away.
+// completePods offers the pods of this node to the shell. If the agent is away, it offers nothing.
 func (t *tool) completePods(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

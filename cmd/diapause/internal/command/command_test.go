@@ -243,7 +243,7 @@ func fields(t *testing.T, s string, want map[string]any) {
 	}
 }
 
-// TestRequests checks what the agent is asked.
+// TestRequests checks the requests that the agent gets.
 func TestRequests(t *testing.T) {
 	tests := []struct {
 		args []string
@@ -405,8 +405,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestFailuresAsJSON prints one document that says why, whatever the command was and however early it
-// failed.
+// TestFailuresAsJSON: every failing command prints one document that says why, however early it fails.
 func TestFailuresAsJSON(t *testing.T) {
 	socket, nobody := serve(t, full()), filepath.Join(t.TempDir(), "agent.sock")
 	for _, tt := range []struct {
@@ -437,7 +436,7 @@ func TestFailuresAsJSON(t *testing.T) {
 	}
 }
 
-// TestMixedFailures tells a failure from things that merely do not exist.
+// TestMixedFailures: a failure and an object that does not exist have different exit codes.
 func TestMixedFailures(t *testing.T) {
 	r := full()
 	r.err = status.Error(codes.Internal, "disk")
@@ -448,7 +447,7 @@ func TestMixedFailures(t *testing.T) {
 	fields(t, got.out, map[string]any{"errors.1": "remove default/s: disk"})
 }
 
-// TestHalfRestore checks that what did come up is told even when the rest fails.
+// TestHalfRestore: pods that came up are printed even if the rest fails.
 func TestHalfRestore(t *testing.T) {
 	r := full()
 	r.restore, r.err = restoreEvents("a"), status.Error(codes.ResourceExhausted, "no memory for b")
@@ -462,8 +461,8 @@ func TestHalfRestore(t *testing.T) {
 	})
 }
 
-// TestHalfCheckpoint checks that a snapshot is told, in both forms, that was made before something else
-// failed.
+// TestHalfCheckpoint: if something fails after the snapshot was made, the snapshot is printed all the same, in both
+// forms.
 func TestHalfCheckpoint(t *testing.T) {
 	r := full()
 	r.checkpoint, r.err = r.checkpoint[:3], status.Error(codes.Unavailable, "not replicated yet: the store is away")
@@ -483,7 +482,7 @@ func TestHalfCheckpoint(t *testing.T) {
 	inOrder(t, half(), []string{"SNAPSHOT", "counter-1", "256.0 MiB"})
 }
 
-// TestUnreachable lists what there is when a store is away.
+// TestUnreachable: if a store is unreachable, the snapshots of the others are listed.
 func TestUnreachable(t *testing.T) {
 	r := full()
 	r.list.Damaged, r.list.Unreachable = nil, []string{"open store gs://b/p: refused", "list dir:/q: late"}
@@ -516,7 +515,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestExplain: a checkpoint that was not waited for may have gone too far, and its request is named.
+// TestExplain: an interrupted checkpoint may have gone too far, and the error names its request.
 func TestExplain(t *testing.T) {
 	run := checkpointRun{request: "r-1"}
 	for _, err := range []error{context.Canceled, status.Error(codes.DeadlineExceeded, "late")} {
@@ -529,7 +528,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestAgentAway covers the ways in which nobody answers.
+// TestAgentAway covers the ways in which no agent answers.
 func TestAgentAway(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), "dead.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
@@ -569,7 +568,7 @@ func TestProgressLines(t *testing.T) {
 	})
 }
 
-// TestGroup: a command that only has others below it lists them.
+// TestGroup: a command that only contains others lists them.
 func TestGroup(t *testing.T) {
 	if got := invoke(t.Context(), "/nonexistent", "store"); got.code != ExitOK || !strings.Contains(got.out, "stat ") {
 		t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)

@@ -14,11 +14,11 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 )
 
-// maxMessage bounds one answer of the agent: a list of many snapshots is large.
+// maxMessage bounds one answer of the agent, in bytes: a list of many snapshots is large.
 const maxMessage = 64 << 20
 
-// connect reaches the agent. The caller closes the connection. It fails at once, and says what to
-// do, when nobody listens.
+// connect connects to the agent. The caller closes the connection. If nothing listens, connect fails at once, and
+// says what to do.
 func (t *tool) connect(ctx context.Context) (localv1.AgentClient, *grpc.ClientConn, error) {
 	if err := t.probe(ctx); err != nil {
 		return nil, nil, err
@@ -38,7 +38,7 @@ func (t *tool) dial(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", t.socket)
 }
 
-// probe dials once, for an error that tells why.
+// probe dials once, for an error that says why it fails.
 func (t *tool) probe(ctx context.Context) error {
 	c, err := t.dial(ctx)
 	if err == nil {
@@ -50,7 +50,7 @@ func (t *tool) probe(ctx context.Context) error {
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {
-		err = op.Err // the address is named already
+		err = op.Err // the message names the address already
 	}
 	return fmt.Errorf("cannot reach the agent at %s: %w\n%s", t.socket, err, advice)
 }
@@ -68,8 +68,8 @@ func (t *tool) ask(ctx context.Context, f func(localv1.AgentClient) error) error
 	return err
 }
 
-// receive hands every event of a stream to f until the stream ends. Leaving early ends the call by
-// its context, which is the caller's to cancel.
+// receive passes every event of a stream to f until the stream ends. If f fails, receive returns early, and the
+// caller must cancel the call's context.
 func receive[E any](s grpc.ServerStreamingClient[E], f func(*E) error) error {
 	for {
 		e, err := s.Recv()

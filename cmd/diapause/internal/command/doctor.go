@@ -19,8 +19,8 @@ func (t *tool) doctor() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node: the socket, the agent, containerd, the shim, runsc, the store",
-		Long: "Check this node, from the socket to the store. Each check that fails says what to do. If any fails, the exit " +
-			"code is 1.",
+		Long: "Check this node, from the socket to the store. Each check that fails says what to do. If any fails, the " +
+			"exit code is 1.",
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			h := t.examine(ctx)
@@ -35,7 +35,7 @@ func (t *tool) doctor() *cobra.Command {
 	}
 }
 
-// examine checks from the outside in: what the tool sees of the socket, then what the agent says.
+// examine checks from the outside in: first the socket, then what the agent reports.
 func (t *tool) examine(ctx context.Context) *view.Health {
 	h := &view.Health{OK: true}
 	h.Add(checkUser(os.Geteuid()))
@@ -72,7 +72,7 @@ func checkAgent(s *localv1.StatusResponse, err error) view.Check {
 	}
 }
 
-// checkSocket looks at the socket's file: it must be a socket that only root can open.
+// checkSocket checks the socket's file: it must be a socket that only root can open.
 func checkSocket(path string) view.Check {
 	c := view.Check{Name: "socket"}
 	i, err := os.Stat(path)

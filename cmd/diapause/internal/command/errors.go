@@ -23,7 +23,7 @@ const (
 	ExitInterrupted = 130
 )
 
-// callError is a call that failed: what it was doing, to what, and what the operator can do.
+// callError is a failed call: what was being done, to what, and what the operator can do.
 type callError struct {
 	doing, object string
 	hint          string
@@ -34,7 +34,7 @@ func (e *callError) Error() string {
 	s := e.doing
 	switch m := status.Convert(e.err).Message(); {
 	case strings.HasPrefix(m, e.doing+" ") && strings.Contains(m, e.object):
-		s = m // the agent says it all
+		s = m // the agent's message is complete
 	case e.object == "" || strings.Contains(m, e.object):
 		s += ": " + m
 	default:
@@ -48,7 +48,7 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() error { return e.err }
 
-// failed wraps what a call to the agent returned; nil stays nil.
+// failed wraps the error of a call to the agent. Nil stays nil.
 func failed(doing, object string, err error) error {
 	if err == nil {
 		return nil
@@ -69,7 +69,7 @@ func hint(err error) string {
 	return ""
 }
 
-// kind is the class of an error; context errors have the class that the agent gives them.
+// kind returns the class of an error. Errors of contexts get the class that the agent gives them.
 func kind(err error) codes.Code {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -80,7 +80,7 @@ func kind(err error) codes.Code {
 	return status.Code(err)
 }
 
-// exitCode maps an error to the tool's exit code. Several errors of one class have its code.
+// exitCode returns the tool's exit code for an error. If joined errors have the same code, that is the exit code.
 func exitCode(err error) int {
 	if err == nil {
 		return ExitOK
@@ -112,7 +112,7 @@ func commonCode(errs []error) int {
 	return code
 }
 
-// names of kinds of errors, for programs.
+// names are the names of error classes, for programs.
 var names = map[codes.Code]string{
 	codes.InvalidArgument: "usage", codes.NotFound: "not_found", codes.AlreadyExists: "already_exists",
 	codes.FailedPrecondition: "failed_precondition", codes.Unavailable: "unavailable",
@@ -122,7 +122,7 @@ var names = map[codes.Code]string{
 	codes.PermissionDenied: "permission_denied", codes.Unimplemented: "unimplemented",
 }
 
-// failure is what is printed of an error as JSON. Nil prints nothing.
+// failure returns what to print for an error as JSON. For nil it prints nothing.
 func failure(err error) view.Failure {
 	if err == nil {
 		return view.Failure{}

@@ -11,10 +11,10 @@ import (
 	"diapause.dev/cmd/internal/usage"
 )
 
-// defaultNamespace is meant where none is named.
+// defaultNamespace is used if no namespace is named.
 const defaultNamespace = "default"
 
-// parseKey reads "name" or "namespace/name"; namespace is what --namespace says, empty if nothing.
+// parseKey parses "name" or "namespace/name". Namespace is the value of --namespace, or empty.
 func parseKey(arg, namespace string) (snapshot.Key, error) {
 	k := snapshot.Key{Namespace: namespace, Name: arg}
 	if ns, name, ok := strings.Cut(arg, "/"); ok {
@@ -31,7 +31,7 @@ func parseKey(arg, namespace string) (snapshot.Key, error) {
 	return k, nil
 }
 
-// parseKeys reads several, each once.
+// parseKeys parses several keys, and drops duplicates.
 func parseKeys(args []string, namespace string) ([]snapshot.Key, error) {
 	var keys []snapshot.Key
 	seen := map[snapshot.Key]bool{}
@@ -47,7 +47,7 @@ func parseKeys(args []string, namespace string) ([]snapshot.Key, error) {
 	return keys, nil
 }
 
-// validNamespace checks the value of --namespace where it stands alone.
+// validNamespace checks the value of --namespace for commands that use it alone.
 func validNamespace(ns string) error {
 	if ns != "" && !snapshot.ValidName(ns) {
 		return usage.Error{Err: fmt.Errorf("--namespace %.200q: not a namespace", ns)}
@@ -59,7 +59,7 @@ func namespaceFlag(c *cobra.Command, ns *string, usage string) {
 	c.Flags().StringVarP(ns, "namespace", "n", "", usage)
 }
 
-// completeSnapshots offers the names of snapshots to the shell; nothing when the agent is away.
+// completeSnapshots offers the names of snapshots to the shell. If the agent is away, it offers nothing.
 func (t *tool) completeSnapshots(c *cobra.Command, _ []string,
 	_ string,
 ) ([]cobra.Completion, cobra.ShellCompDirective) {

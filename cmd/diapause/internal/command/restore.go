@@ -64,7 +64,7 @@ func (t *tool) runRestore(ctx context.Context, k snapshot.Key, name string, coun
 	})
 }
 
-// restoreRun follows one restore. Rows of a table are printed as soon as their pods run.
+// restoreRun follows one restore. In a table, it prints each pod's row as soon as the pod runs.
 type restoreRun struct {
 	tool    *tool
 	display progress.Display
@@ -107,7 +107,7 @@ func (r *restoreRun) add(p *localv1.RestoredPod, loaded bool) {
 	pod.Row(r.tool.out)
 }
 
-// end prints what a table has not shown yet, also of a restore that failed half-way.
+// end prints what a table has not shown yet, even if the restore failed halfway.
 func (r *restoreRun) end(err error) error {
 	if r.tool.format == view.Table || err != nil && len(r.result.Pods) == 0 {
 		return err

@@ -18,23 +18,23 @@ import (
 	"diapause.dev/cmd/internal/usage"
 )
 
-// DefaultSocket is where the agent listens unless told otherwise.
+// DefaultSocket is where the agent listens by default.
 const DefaultSocket = "/run/diapause/agent.sock"
 
-// queryTimeout bounds what is answered at once, unless --timeout says otherwise.
+// queryTimeout is the default time limit for queries, which the agent answers at once.
 const queryTimeout = time.Minute
 
-// tool is what the commands share.
+// tool holds what the commands share.
 type tool struct {
 	out, err io.Writer
 	socket   string
 	format   view.Format
 	timeout  time.Duration // 0: queryTimeout for queries, none for long operations
 	running  bool          // the command line was understood
-	printed  bool          // a result was
+	printed  bool          // a result was printed
 }
 
-// Run runs the tool with a whole command line, args[0] included, and returns the exit code.
+// Run runs the tool with a whole command line, including args[0], and returns the exit code.
 func Run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	t := &tool{out: out, err: errOut, format: view.Table}
 	root := t.root(args[0])
@@ -50,7 +50,7 @@ func Run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return exitCode(err)
 }
 
-// endJSON prints why there is no result to whoever wants one document.
+// endJSON prints why there is no result, as JSON, if the command line asks for JSON.
 func (t *tool) endJSON(args []string, err error) error {
 	if t.printed || t.format != view.JSON && !wantsJSON(args) {
 		return err
@@ -110,12 +110,12 @@ func (t *tool) flags(root *cobra.Command) {
 		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// group returns a command that only has others below it.
+// group returns a command that only contains other commands.
 func group(use, short string, below ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use:                   use,
 		Short:                 short,
-		Args:                  cobra.NoArgs, // anything else is a command that there is not
+		Args:                  cobra.NoArgs, // anything else is an unknown command
 		RunE:                  func(c *cobra.Command, _ []string) error { return c.Help() },
 		DisableFlagsInUseLine: true,
 	}
@@ -123,7 +123,7 @@ func group(use, short string, below ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// run marks the line between a wrong command line and a failure of the command itself.
+// run marks where a wrong command line ends and a failure of the command itself begins.
 func (t *tool) run(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		t.running = true
@@ -134,7 +134,7 @@ func (t *tool) run(f func(ctx context.Context, args []string) error) func(*cobra
 	}
 }
 
-// query returns the context of what is answered at once.
+// query returns the context for a query, which the agent answers at once.
 func (t *tool) query(ctx context.Context) (context.Context, context.CancelFunc) {
 	return t.within(ctx, queryTimeout)
 }
@@ -147,7 +147,7 @@ func (t *tool) within(ctx context.Context, d time.Duration) (context.Context, co
 	return context.WithTimeout(ctx, d)
 }
 
-// long returns the context of an operation that takes as long as it takes.
+// long returns the context for an operation without a time limit, unless --timeout sets one.
 func (t *tool) long(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t.timeout > 0 {
 		return context.WithTimeout(ctx, t.timeout)
@@ -160,7 +160,7 @@ func (t *tool) print(d view.Document) error {
 	return t.format.Print(t.out, d)
 }
 
-// report writes every line of an error under the tool's name.
+// report writes every line of an error, prefixed with the tool's name.
 func report(w io.Writer, err error) {
 	for line := range strings.SplitSeq(progress.Clean(err.Error()), "\n") {
 		fmt.Fprintln(w, "diapause: "+line)

@@ -22,8 +22,8 @@ func (t *tool) top() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top [--interval 1s]",
 		Short: "Show the sandboxes of this node and what is under way in them",
-		Long: "Show the sandboxes of this node and what is under way in them. On a terminal the table updates until Ctrl-C; " +
-			"elsewhere, and as JSON, it is printed once.",
+		Long: "Show the sandboxes of this node and what is under way in them. On a terminal it updates until Ctrl-C; " +
+			"elsewhere, and as JSON, it prints once.",
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			if interval < 100*time.Millisecond {
@@ -52,7 +52,7 @@ func (t *tool) sandboxes(ctx context.Context, a localv1.AgentClient) (view.Top, 
 	return view.NewTop(r), failed("top", "", err)
 }
 
-// live draws the table again and again until the operator has seen enough, which is no failure.
+// live draws the table again and again until the operator interrupts it, which is no failure.
 func (t *tool) live(ctx context.Context, a localv1.AgentClient, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

@@ -54,7 +54,7 @@ restored anywhere: remove them. If there are any, the exit code is 1.`,
 	return c
 }
 
-// parseSubset puts the value of --read-data-subset into a request, if there is one.
+// parseSubset writes the value of --read-data-subset, if any, into a request.
 func parseSubset(text string, into *localv1.VerifyRequest) error {
 	if text == "" {
 		return nil
@@ -70,7 +70,7 @@ func parseSubset(text string, into *localv1.VerifyRequest) error {
 	return nil
 }
 
-// verifyRequests makes one request for each snapshot, or one for all; what holds the rest of them.
+// verifyRequests makes one request for each snapshot, or one for all. What holds the other fields of the requests.
 func verifyRequests(args []string, what *localv1.VerifyRequest) ([]*localv1.VerifyRequest, error) {
 	if len(args) == 0 {
 		return []*localv1.VerifyRequest{what}, validNamespace(what.Namespace)
@@ -135,7 +135,7 @@ func verifyOne(ctx context.Context, a localv1.AgentClient, req *localv1.VerifyRe
 	return failed("verify", object, err)
 }
 
-// damage is the error of a verification that found some; nil when all is well.
+// damage returns the error of a verification that has found damage, or nil.
 func damage(v view.Verification, repaired bool) error {
 	todo := "try \"diapause verify --repair\""
 	if repaired {

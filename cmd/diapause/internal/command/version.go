@@ -11,14 +11,14 @@ import (
 	"diapause.dev/cmd/internal/version"
 )
 
-// askTime bounds the question to the agent when the answer is not all that is wanted.
+// askTime bounds the question to the agent if the command can do without the answer.
 const askTime = 2 * time.Second
 
 func (t *tool) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of this tool and of the agent",
-		Long:  "Show the versions of this tool and of the agent. If no agent answers, the command says so, and does not fail.",
+		Long:  "Show the versions of this tool and of the agent. If no agent answers, it says so, and does not fail.",
 		Args:  cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			v := view.Version{Client: version.Own()}

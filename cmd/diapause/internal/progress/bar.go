@@ -8,7 +8,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// bar draws one bar for the stage under way; a stage that ends leaves nothing behind.
+// bar draws one bar for the stage under way. A stage that ends leaves nothing behind.
 type bar struct {
 	w     io.Writer
 	unit  Unit
@@ -32,7 +32,7 @@ func (b *bar) Update(stage string, done, total int64) {
 	if total > 0 {
 		done = min(max(done, 0), total)
 	}
-	_ = b.bar.Set64(done) // fails only past the total
+	_ = b.bar.Set64(done) // fails only beyond the total
 }
 
 func (b *bar) begin(stage string, total int64) *progressbar.ProgressBar {
@@ -58,7 +58,7 @@ func (b *bar) Note(line string) {
 
 func (b *bar) Close() {
 	if b.bar != nil {
-		_ = b.bar.Clear() // a terminal that cannot be written to cannot be cleaned
+		_ = b.bar.Clear() // if the terminal cannot be written to, it cannot be cleaned either
 		_ = b.bar.Exit()
 		b.bar = nil
 	}

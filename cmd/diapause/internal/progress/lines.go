@@ -9,8 +9,8 @@ import (
 // every is the shortest time between two lines about one stage.
 const every = 5 * time.Second
 
-// lines prints a line when a stage begins, one in five seconds, and one when the stage is complete.
-// Several stages may be under way at once.
+// lines prints a line when a stage begins, at most one in five seconds, and one when the stage is complete. Several
+// stages may be under way at once.
 type lines struct {
 	w       io.Writer
 	unit    Unit
@@ -38,7 +38,7 @@ func (l *lines) Update(stage string, done, total int64) {
 	fmt.Fprintln(l.w, Clean(stage)+l.extent(done, total))
 }
 
-// extent says how far a stage has come; nothing when nothing is known.
+// extent says how far a stage has come. It is empty if that is not known.
 func (l *lines) extent(done, total int64) string {
 	switch {
 	case total > 0:

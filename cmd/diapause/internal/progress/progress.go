@@ -1,5 +1,5 @@
-// Package progress shows how far a long operation has come: as a bar on a terminal, as plain lines
-// elsewhere. It only draws; what the stages are called and how they are counted is the caller's.
+// Package progress shows how far a long operation has come: as a bar on a terminal, as plain lines elsewhere. It only
+// draws. The caller names the stages and counts.
 package progress
 
 import (
@@ -25,13 +25,13 @@ const (
 type Display interface {
 	// Update says how far stage has come; total is 0 while it is unknown.
 	Update(stage string, done, total int64)
-	// Note prints a line of its own that stays.
+	// Note prints a line that stays.
 	Note(line string)
-	// Close leaves the terminal clean. No other method may follow it, but Close may.
+	// Close cleans the terminal up. No method except Close may be called after it.
 	Close()
 }
 
-// New returns a bar when w is a terminal, else plain lines.
+// New returns a bar if w is a terminal, and plain lines otherwise.
 func New(w io.Writer, unit Unit) Display {
 	if Terminal(w) && os.Getenv("TERM") != "dumb" {
 		return &bar{w: w, unit: unit}
@@ -56,8 +56,8 @@ func Size(n int64) string {
 	return units.CustomSize("%.1f %s", float64(n), 1024, binary)
 }
 
-// Clean replaces what could move a terminal's cursor or change its state: names and messages come
-// from elsewhere.
+// Clean replaces characters that could move a terminal's cursor or change its state. Names and messages come from
+// untrusted sources.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {

@@ -17,7 +17,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestLines has one line when a stage begins, one in five seconds, and one when it is complete.
+// TestLines: there is one line when a stage begins, one in five seconds, and one when it is complete.
 func TestLines(t *testing.T) {
 	var out strings.Builder
 	now := time.Unix(0, 0)
@@ -41,7 +41,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestBar draws into a buffer and leaves the line clean at the end.
+// TestBar draws into a buffer. The line is clean at the end.
 func TestBar(t *testing.T) {
 	var out strings.Builder
 	b := &bar{w: &out, unit: Bytes}

@@ -2,8 +2,8 @@ package view
 
 import "io"
 
-// Failure is what a command prints that has no result to print. A result that is printed although the
-// command failed has the same fields.
+// Failure is what a failed command prints if it has no result. A result that is printed although the command failed
+// has the same fields.
 type Failure struct {
 	Error string `json:"error,omitempty"`      // for people
 	Code  string `json:"error_code,omitempty"` // its kind, for programs

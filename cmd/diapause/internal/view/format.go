@@ -13,7 +13,7 @@ import (
 // Format is how results are printed. It is a pflag.Value.
 type Format string
 
-// The formats there are.
+// The formats.
 const (
 	Table Format = "table"
 	JSON  Format = "json"
@@ -22,7 +22,7 @@ const (
 // String returns the format's name.
 func (f *Format) String() string { return string(*f) }
 
-// Set takes a format's name.
+// Set sets the format by its name.
 func (f *Format) Set(s string) error {
 	switch v := Format(s); v {
 	case Table, JSON:
@@ -41,7 +41,7 @@ type Document interface {
 	Table(w io.Writer) error
 }
 
-// Print writes a result to w in this format, JSON as one document.
+// Print writes a result to w in this format. JSON is one document.
 func (f Format) Print(w io.Writer, d Document) error {
 	if f != JSON {
 		return d.Table(w)

@@ -8,7 +8,7 @@ import (
 	"diapause.dev/cmd/diapause/internal/progress"
 )
 
-// Table writes everything known of a snapshot.
+// Table writes everything that is known about a snapshot.
 func (s Snapshot) Table(w io.Writer) error {
 	for _, part := range []func(io.Writer) error{s.identity, s.sizes, s.facts, s.files, s.timeline} {
 		if err := part(w); err != nil {

@@ -12,15 +12,15 @@ type KeyRotation struct {
 	Stores []RotatedStore `json:"stores"` // the spool, then the store
 }
 
-// RotatedStore tells of the data keys in the spool or the store.
+// RotatedStore is what was done with the data keys in the spool or the store.
 type RotatedStore struct {
 	Location  string `json:"location"`
 	Spool     bool   `json:"spool"`
 	Keys      int64  `json:"keys"`
-	Rewrapped int64  `json:"rewrapped"` // of them: were wrapped by another key than the current one
+	Rewrapped int64  `json:"rewrapped"` // how many of these were wrapped by a key other than the current one
 }
 
-// Add takes over one result.
+// Add adds one result.
 func (k *KeyRotation) Add(r *localv1.RotateKeysResult) {
 	k.Stores = append(k.Stores, RotatedStore{r.GetLocation(), r.GetSpool(), r.GetKeys(), r.GetRewrapped()})
 }

@@ -13,11 +13,11 @@ type List struct {
 	Snapshots []Snapshot `json:"snapshots"`
 	// Damaged are snapshots whose manifest cannot be read, as "namespace/name: reason".
 	Damaged []string `json:"damaged"`
-	// Unreachable says why stores, each named, could not be asked: there may be more snapshots.
+	// Unreachable says which stores could not be listed, and why: there may be more snapshots.
 	Unreachable []string `json:"unreachable"`
 }
 
-// NewList takes over the agent's list.
+// NewList converts the agent's list.
 func NewList(r *localv1.ListResponse) List {
 	l := List{Snapshots: []Snapshot{}, Damaged: listOf(r.GetDamaged()), Unreachable: listOf(r.GetUnreachable())}
 	for _, s := range r.GetSnapshots() {
@@ -26,7 +26,7 @@ func NewList(r *localv1.ListResponse) List {
 	return l
 }
 
-// Table writes a row for each snapshot. What could not be read is the caller's to report.
+// Table writes a row for each snapshot. The caller reports what could not be read.
 func (l List) Table(w io.Writer) error {
 	r := newRows(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "SCOPE", "RAW", "STORED", "RATIO", "WHERE")
 	for _, s := range l.Snapshots {
@@ -36,7 +36,7 @@ func (l List) Table(w io.Writer) error {
 	return r.flush()
 }
 
-// Checkpoint is the result of a checkpoint; Error says what failed once there was a snapshot.
+// Checkpoint is the result of a checkpoint. Error says what failed after the snapshot was made.
 type Checkpoint struct {
 	Request  string   `json:"request"`
 	Snapshot Snapshot `json:"snapshot"`

@@ -20,10 +20,10 @@ type Sandbox struct {
 	Namespace   string `json:"namespace"`
 	MemoryBytes int64  `json:"memory_bytes"`
 	Request     string `json:"request"`
-	Snapshot    string `json:"snapshot"` // it was restored from
+	Snapshot    string `json:"snapshot"` // that it was restored from
 }
 
-// NewTop takes over the agent's answer.
+// NewTop converts the agent's answer.
 func NewTop(r *localv1.TopResponse) Top {
 	t := Top{Sandboxes: []Sandbox{}}
 	for _, s := range r.GetSandboxes() {
@@ -48,14 +48,14 @@ type Health struct {
 	Checks []Check `json:"checks"`
 }
 
-// Check is one thing looked at.
+// Check is one check.
 type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
 }
 
-// Add takes over a check.
+// Add adds a check.
 func (h *Health) Add(c Check) {
 	h.OK = h.OK && c.OK
 	h.Checks = append(h.Checks, c)

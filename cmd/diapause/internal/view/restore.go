@@ -14,17 +14,17 @@ type Pod struct {
 	Namespace string  `json:"namespace"`
 	IP        string  `json:"ip"`
 	TookMS    float64 `json:"took_ms"`
-	Loaded    bool    `json:"loaded"` // all its memory is there
+	Loaded    bool    `json:"loaded"` // all its memory is loaded
 }
 
-// Restore is the result of a restore; Error says why pods are missing.
+// Restore is the result of a restore. Error says why pods are missing.
 type Restore struct {
 	Snapshot string `json:"snapshot"`
 	Pods     []Pod  `json:"pods"`
 	Failure
 }
 
-// Add takes over an event on a pod; loaded says that its memory is all there.
+// Add adds an event about a pod. Loaded says that all its memory is loaded.
 func (r *Restore) Add(p *localv1.RestoredPod, loaded bool) Pod {
 	for i := range r.Pods {
 		if r.Pods[i].ID == p.GetId() {
@@ -37,7 +37,7 @@ func (r *Restore) Add(p *localv1.RestoredPod, loaded bool) Pod {
 	return pod
 }
 
-// podRow has fixed widths: its rows are printed one by one, as pods come up.
+// podRow has fixed widths, because its rows are printed one by one as pods come up.
 const podRow = "%-14s  %-36s  %-15s  %s\n"
 
 // PodHeader writes the header of the rows of pods.
@@ -59,5 +59,5 @@ func (r *Restore) Table(w io.Writer) error {
 	return nil
 }
 
-// shorten cuts an id to what tells ids of one node apart.
+// shorten cuts an id to a length that tells the ids of one node apart.
 func shorten(id string) string { return id[:min(len(id), 13)] }

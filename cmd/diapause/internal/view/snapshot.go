@@ -32,7 +32,7 @@ type Snapshot struct {
 	Facts       *Facts     `json:"facts,omitempty"`
 	Files       []File     `json:"files,omitempty"`
 	Timeline    []Stage    `json:"timeline,omitempty"`
-	Problem     string     `json:"problem,omitempty"` // why it is not in the store, or damaged on the node
+	Problem     string     `json:"problem,omitempty"` // why it is not in the store, or that it is damaged on the node
 	TotalMS     float64    `json:"total_ms"`          // of the timeline
 }
 
@@ -60,7 +60,7 @@ type Stage struct {
 	TookMS float64 `json:"took_ms"`
 }
 
-// NewSnapshot takes over what the agent said of a snapshot.
+// NewSnapshot converts the agent's description of a snapshot.
 func NewSnapshot(s *localv1.Snapshot) Snapshot {
 	v := Snapshot{
 		Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUid(), Created: timeOf(s.GetCreated()),
@@ -95,7 +95,7 @@ func newFacts(f *localv1.Facts) *Facts {
 // Key returns "namespace/name".
 func (s Snapshot) Key() string { return s.Namespace + "/" + s.Name }
 
-// where says from where the snapshot can be restored.
+// where says what the snapshot can be restored from.
 func (s Snapshot) where() string {
 	switch {
 	case s.OnNode && s.Replicated:
@@ -115,7 +115,7 @@ func ratio(raw, stored int64) float64 {
 	return float64(raw) / float64(stored)
 }
 
-// listOf makes an empty list print as [] rather than null.
+// listOf makes an empty list print as [] and not as null.
 func listOf(s []string) []string {
 	if s == nil {
 		return []string{}

@@ -16,12 +16,12 @@ type StoreStats struct {
 // StoreStat sums up the spool or the store.
 type StoreStat struct {
 	Location          string  `json:"location"`
-	Identity          string  `json:"identity"` // the same for everybody who opens the store
+	Identity          string  `json:"identity"` // the same for all nodes
 	Spool             bool    `json:"spool"`
 	Snapshots         int64   `json:"snapshots"`
 	Damaged           int64   `json:"damaged"`
 	RawBytes          int64   `json:"raw_bytes"`
-	NamedBytes        int64   `json:"named_bytes"` // that the snapshots name, each on its own
+	NamedBytes        int64   `json:"named_bytes"` // of the packs' bytes that snapshots name; shared ones count for each
 	ManifestBytes     int64   `json:"manifest_bytes"`
 	Packs             int64   `json:"packs"`
 	PackBytes         int64   `json:"pack_bytes"`
@@ -31,7 +31,7 @@ type StoreStat struct {
 	DedupRatio        float64 `json:"dedup_ratio"` // 0: no packs
 }
 
-// Add takes over one result.
+// Add adds one result.
 func (s *StoreStats) Add(r *localv1.StoreStats) {
 	s.Stores = append(s.Stores, StoreStat{
 		Location: r.GetLocation(), Identity: r.GetIdentity(), Spool: r.GetSpool(), Snapshots: r.GetSnapshots(),
@@ -68,7 +68,7 @@ func (s *StoreStats) Table(w io.Writer) error {
 	return r.flush()
 }
 
-// withNote adds how many of n are bad, if any.
+// withNote adds how many of n are bad, if any are.
 func withNote(n, bad int64, what string) string {
 	if bad == 0 {
 		return fmt.Sprint(n)

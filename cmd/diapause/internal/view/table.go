@@ -10,7 +10,7 @@ import (
 	"diapause.dev/cmd/diapause/internal/progress"
 )
 
-// rows aligns cells in columns. Cells are cleaned: they hold names and messages from elsewhere.
+// rows aligns cells in columns. It cleans them: they contain names and messages from untrusted sources.
 type rows struct{ w *tabwriter.Writer }
 
 func newRows(w io.Writer, header ...string) rows {
@@ -31,7 +31,7 @@ func (r rows) add(cells ...string) {
 
 func (r rows) flush() error { return r.w.Flush() }
 
-// cell keeps a value on its line and in its column.
+// cell keeps a value on one line and in one column.
 func cell(s string) string {
 	return strings.Map(func(c rune) rune {
 		if c == '\n' || c == '\t' {

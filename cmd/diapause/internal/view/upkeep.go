@@ -14,7 +14,7 @@ type Removal struct {
 	Errors  []string `json:"errors"`
 }
 
-// Table writes a line for each snapshot that is gone. Errors are the caller's to report.
+// Table writes a line for each removed snapshot. The caller reports errors.
 func (r Removal) Table(w io.Writer) error {
 	for _, k := range r.Removed {
 		fmt.Fprintln(w, "removed", progress.Clean(k))
@@ -28,24 +28,24 @@ type Verification struct {
 	Snapshots []Verified `json:"snapshots"`
 }
 
-// Verified is what was found of one snapshot.
+// Verified is the result for one snapshot.
 type Verified struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
 	OK        bool     `json:"ok"`
 	Problems  []string `json:"problems"`
 	Repaired  []string `json:"repaired,omitempty"`  // what was damaged and has been replaced
-	AlsoHurt  []string `json:"also_hurt,omitempty"` // other snapshots that need what is damaged
+	AlsoHurt  []string `json:"also_hurt,omitempty"` // other snapshots that need what is still damaged
 }
 
-// Add takes over one result.
+// Add adds one result.
 func (v *Verification) Add(r *localv1.VerifyResult) {
 	v.OK = v.OK && r.GetOk()
 	v.Snapshots = append(v.Snapshots,
 		Verified{r.GetNamespace(), r.GetSnapshot(), r.GetOk(), listOf(r.GetProblems()), r.GetRepaired(), r.GetAlsoHurt()})
 }
 
-// Table writes a row for each snapshot and under it what is wrong.
+// Table writes a row for each snapshot, and below it what is wrong.
 func (v *Verification) Table(w io.Writer) error {
 	for _, s := range v.Snapshots {
 		fmt.Fprintf(w, "%s  %s\n", okWord(s.OK), cell(s.Namespace+"/"+s.Name))
@@ -70,7 +70,7 @@ type Sweep struct {
 	Objects []string `json:"objects"`
 }
 
-// NewSweep takes over the agent's result.
+// NewSweep converts the agent's result.
 func NewSweep(r *localv1.SweepResult, dryRun bool) Sweep {
 	return Sweep{dryRun, r.GetPacks(), r.GetBytes(), listOf(r.GetObjects())}
 }
