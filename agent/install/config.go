@@ -19,23 +19,23 @@ import (
 // table is a table of a TOML file.
 type table = map[string]any
 
-// The plugins of containerd that hold the runtime handlers, by the version of the configuration.
+// The plugins of containerd that configure the runtime handlers, by the version of the configuration.
 const (
 	pluginV2 = "io.containerd.grpc.v1.cri"
 	pluginV3 = "io.containerd.cri.v1.runtime"
 )
 
-// annotations are the pods' annotations that the shim and runsc get to see.
+// annotations are the pods' annotations that containerd passes on to the shim and runsc.
 var annotations = []string{"dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"}
 
-// optionsType is the type of the options of gVisor's shim, which ours takes.
+// optionsType is the type of the options of gVisor's shim. Our shim takes the same options.
 const optionsType = "io.containerd.runsc.v1.options"
 
-// note stands at the head of every file that is written.
+// note is at the head of every file that is written.
 const note = "# Written by diapause-agent install, which puts back what is changed here.\n# diapause-agent " +
 	"uninstall removes this file.\n"
 
-// handler is what containerd shall know of each of our runtime handlers.
+// handler is what containerd must know about each of our runtime handlers.
 func (o Options) handler() cri.Handler {
 	return cri.Handler{
 		Type: cri.RuntimeType, Path: o.shim(),
@@ -67,8 +67,8 @@ func (o Options) dropIn(main mainConfig) ([]byte, error) {
 	if main.Version >= 3 {
 		return encode(table{"version": 3, "plugins": table{pluginV3: o.runtimes()}})
 	}
-	// Before version 2 of containerd, the section of a plugin in an imported file takes the place of
-	// the one in the main file, and tables in it that of the defaults: the drop-in repeats it whole.
+	// In containerd before version 2, the section of a plugin in an imported file replaces the section in the main file,
+	// and the tables in it replace those of the defaults. So the drop-in repeats the whole section.
 	section, err := o.section(main)
 	if err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func (o Options) dropIn(main mainConfig) ([]byte, error) {
 	return encode(table{"version": 2, "plugins": table{pluginV2: merge(whole, o.runtimes())}})
 }
 
-// section returns the configuration of the CRI plugin that is in force without our drop-in: that
-// of the last file that has one.
+// section returns the configuration of the CRI plugin that would be in force without our drop-in: the section of the
+// last file that has one.
 func (o Options) section(main mainConfig) (table, error) {
 	section := main.cri()
 	for _, pattern := range main.imports(o.Config) {
@@ -103,7 +103,7 @@ func (o Options) section(main mainConfig) (table, error) {
 	return section, nil
 }
 
-// mainConfig is the part of a configuration file of containerd that matters here.
+// mainConfig is the part of containerd's configuration file that matters here.
 type mainConfig struct {
 	Version int      `toml:"version"`
 	Imports []string `toml:"imports"`
@@ -115,7 +115,7 @@ func (c mainConfig) cri() table {
 	return section
 }
 
-// imports returns the absolute patterns of what the file at path imports.
+// imports returns the absolute patterns of the files that the file at path imports.
 func (c mainConfig) imports(path string) []string {
 	var out []string
 	for _, p := range c.Imports {
@@ -135,17 +135,17 @@ func readConfig(path string) (mainConfig, error) {
 	return c, nil
 }
 
-// errNoImport is the kind of error of a main configuration that does not import the drop-in.
+// errNoImport is the kind of error for a main configuration that does not import the drop-in.
 var errNoImport = errors.New("does not import the drop-in")
 
-// readMain reads containerd's main configuration. Its error says what to write there when the
-// drop-in would have no effect.
+// readMain reads containerd's main configuration. If the drop-in would have no effect, the error says what to write
+// there.
 func (o Options) readMain() (mainConfig, error) {
 	pattern := filepath.Join(filepath.Dir(o.DropIn), "*.toml")
 	c, err := readConfig(o.host(o.Config))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return c, fmt.Errorf("install: %s %w, for it does not exist: create it with the lines `version = 3` (2 for "+
+		return c, fmt.Errorf("install: %s %w, because it does not exist: create it with the lines `version = 3` (2 for "+
 			"containerd 1.x) and `imports = [%q]`, restart containerd, and install again",
 			o.Config, errNoImport, pattern)
 	case err != nil:
@@ -164,7 +164,7 @@ func (o Options) readMain() (mainConfig, error) {
 		o.Config, errNoImport, o.DropIn, importsLine(c.Imports, pattern))
 }
 
-// importsLine is the line to write instead of the one that imports too little.
+// importsLine returns the line to write instead of the one that does not import the drop-in.
 func importsLine(have []string, pattern string) string {
 	quoted := make([]string, 0, len(have)+1)
 	for _, s := range append(slices.Clone(have), pattern) {
@@ -173,7 +173,7 @@ func importsLine(have []string, pattern string) string {
 	return "`imports = [" + strings.Join(quoted, ", ") + "]`"
 }
 
-// merge returns a with what is in b over it, table by table; neither is changed.
+// merge returns a copy of a with b laid over it, table by table.
 func merge(a, b table) table {
 	out := maps.Clone(a)
 	for k, v := range b {
@@ -187,7 +187,7 @@ func merge(a, b table) table {
 	return out
 }
 
-// encode returns t as TOML; equal tables give equal bytes.
+// encode returns t as TOML. Equal tables give equal bytes.
 func encode(t table) ([]byte, error) {
 	buf := bytes.NewBufferString(note)
 	e := toml.NewEncoder(buf)

@@ -23,7 +23,7 @@ func options(t *testing.T) Options {
 	}
 }
 
-// dropIn writes files of the host and returns what the drop-in then says.
+// dropIn writes files of the host, and returns the resulting drop-in.
 func dropIn(t *testing.T, o Options, files map[string]string) table {
 	t.Helper()
 	for path, content := range files {
@@ -48,7 +48,7 @@ func dropIn(t *testing.T, o Options, files map[string]string) table {
 	return out
 }
 
-// at returns what is at a path of tables.
+// at returns the value at a path of tables.
 func at(t *testing.T, from table, path ...string) any {
 	t.Helper()
 	var v any = from
@@ -83,7 +83,7 @@ func TestDropInVersion3(t *testing.T) {
 	}
 }
 
-// TestDropInVersion2: the drop-in takes the place of the section that is in force, so it repeats it.
+// TestDropInVersion2: the drop-in replaces the section that is in force, so it repeats that section.
 func TestDropInVersion2(t *testing.T) {
 	const head = "version = 2\nimports = ['conf.d/*.toml']\n"
 	o := options(t)

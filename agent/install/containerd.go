@@ -11,11 +11,11 @@ import (
 	"diapause.dev/cri"
 )
 
-// Bounds of waiting for containerd.
+// Time limits for containerd.
 const (
 	answerTime  = 30 * time.Second       // for one answer
 	restartTime = time.Minute            // from a restart until it has read its configuration
-	restartPoll = 200 * time.Millisecond // between two looks
+	restartPoll = 200 * time.Millisecond // between two checks
 )
 
 // containerd calls f with a client of the host's containerd.
@@ -39,7 +39,7 @@ func (o Options) handlers(ctx context.Context) (all map[string]cri.Handler, err 
 	return all, err
 }
 
-// known reports whether all of our handlers are as they shall be.
+// known reports whether containerd has all of our handlers, with the right configuration.
 func (o Options) known(all map[string]cri.Handler) bool {
 	return !slices.ContainsFunc(o.Handlers, func(name string) bool { return !serves(all[name], o.handler()) })
 }
@@ -54,7 +54,7 @@ func (o Options) absent(all map[string]cri.Handler) bool {
 	return true
 }
 
-// serves reports whether a handler is what it shall be. It may pass more annotations.
+// serves reports whether a handler has the right configuration. It may pass on more annotations.
 func serves(is, shall cri.Handler) bool {
 	return is.Type == shall.Type && is.Path == shall.Path && reflect.DeepEqual(is.Options, shall.Options) &&
 		contains(is.PodAnnotations, shall.PodAnnotations) && contains(is.ContainerAnnotations, shall.ContainerAnnotations)
@@ -64,10 +64,10 @@ func contains(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
-// errNotRead is the kind of error of a containerd that does not run with its new configuration.
+// errNotRead is the kind of error for a containerd that does not run with its new configuration.
 var errNotRead = errors.New("containerd does not run with its new configuration")
 
-// restarted restarts containerd, unless its handlers are well already, and returns once they are.
+// restarted restarts containerd, unless its handlers satisfy well already, and returns once they do.
 func (o Options) restarted(ctx context.Context, well func(map[string]cri.Handler) bool) error {
 	all, err := o.handlers(ctx)
 	if err != nil {
@@ -88,8 +88,7 @@ func (o Options) restarted(ctx context.Context, well func(map[string]cri.Handler
 	return o.wait(ctx, well)
 }
 
-// wait returns once the handlers of containerd are well. While containerd does not answer it is
-// still coming up.
+// wait returns once containerd's handlers satisfy well. While containerd does not answer, it is still starting.
 func (o Options) wait(ctx context.Context, well func(map[string]cri.Handler) bool) error {
 	bound := o.RestartTime
 	if bound == 0 {
@@ -106,8 +105,8 @@ func (o Options) wait(ctx context.Context, well func(map[string]cri.Handler) boo
 		select {
 		case <-ctx.Done():
 			if err == nil {
-				err = fmt.Errorf("its runtime handlers do not follow %s: look for a later import that takes the handlers' "+
-					"place, and into containerd's log", o.DropIn)
+				err = fmt.Errorf("its runtime handlers do not follow %s: look for a later import that overrides the "+
+					"handlers, and into containerd's log", o.DropIn)
 			}
 			return fmt.Errorf("%w %s after its restart: %w", errNotRead, bound, err)
 		case <-time.After(restartPoll):

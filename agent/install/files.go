@@ -11,7 +11,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// placeProgram makes dst a copy of src that can be executed, and reports whether it was none.
+// placeProgram makes dst an executable copy of src, and reports whether it was not one already.
 func placeProgram(src, dst string) (changed bool, err error) {
 	f, err := os.Open(src)
 	if err != nil {
@@ -28,7 +28,7 @@ func placeProgram(src, dst string) (changed bool, err error) {
 	return true, replace(dst, f, 0o755)
 }
 
-// placeFile makes dst a file with this content, and reports whether it was none.
+// placeFile makes dst a file with this content, and reports whether it was not one already.
 func placeFile(dst string, content []byte) (changed bool, err error) {
 	same, err := sameContent(bytes.NewReader(content), dst, 0o644)
 	if err != nil || same {
@@ -37,8 +37,8 @@ func placeFile(dst string, content []byte) (changed bool, err error) {
 	return true, replace(dst, bytes.NewReader(content), 0o644)
 }
 
-// sameContent reports whether the file at path has mode perm and holds what r gives. A file that
-// does not exist holds something else.
+// sameContent reports whether the file at path has mode perm and the content of r. A file that does not exist has
+// another content.
 func sameContent(r io.Reader, path string, perm os.FileMode) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -86,8 +86,8 @@ func equal(a, b io.Reader) (bool, error) {
 
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// replace makes path a new file with what r gives, by rename: who has the old one open or runs it
-// keeps it, and nobody ever sees half a file.
+// replace makes path a new file with the content of r, by rename. A process that has the old file open, or runs it,
+// keeps it. Nothing ever sees half a file.
 func replace(path string, r io.Reader, perm os.FileMode) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -109,9 +109,9 @@ func replace(path string, r io.Reader, perm os.FileMode) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// lock keeps other installations away from dir until the caller closes the lock. It makes dir if need
-// be. It does not wait: the kubelet starts one container after the other, so a second installation is
-// a mistake that its user should hear of.
+// lock keeps other installations away from dir until the caller closes the lock. If need be it makes dir. It does not
+// wait. The kubelet starts containers in an order in which there is one installation at a time. So a second one is a
+// mistake, and its user should hear of it.
 func lock(dir string) (*flock.Flock, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("install: %w", err)
@@ -122,7 +122,7 @@ func lock(dir string) (*flock.Flock, error) {
 		return nil, fmt.Errorf("install: lock %s: %w", dir, err)
 	}
 	if !locked {
-		return nil, fmt.Errorf("install: another installation works on %s: wait for its end and try again", dir)
+		return nil, fmt.Errorf("install: another installation works on %s: wait for it to end, and try again", dir)
 	}
 	return l, nil
 }

@@ -35,8 +35,8 @@ func TestPlaceProgram(t *testing.T) {
 	}
 }
 
-// TestReplaceLeavesOldFile: who has the old file open, as a process that runs it has, keeps it, and
-// no other file is left beside the new one.
+// TestReplaceLeavesOldFile: a process that has the old file open keeps it, as one that runs it would. No other file
+// is left beside the new one.
 func TestReplaceLeavesOldFile(t *testing.T) {
 	dir := t.TempDir()
 	src, dst := filepath.Join(t.TempDir(), "src"), filepath.Join(dir, "dst")

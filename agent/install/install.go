@@ -11,9 +11,9 @@ import (
 	"diapause.dev/cri"
 )
 
-// Install puts everything in its place and has containerd restarted if it runs with another
-// configuration. Run again, it changes only what differs. Nothing is changed when containerd would
-// not read the drop-in; the error then says what to write where.
+// Install puts everything in place, and restarts containerd if that runs with another configuration. If it is run
+// again, it changes only what differs. If containerd would not read the drop-in, it changes nothing, and the error
+// says what to write where.
 func Install(ctx context.Context, o Options) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -77,13 +77,12 @@ func (o Options) placed(path string, changed bool) {
 	}
 }
 
-// ErrInUse is the kind of error of [Uninstall] when pods run under the runtime.
+// ErrInUse is the kind of error of [Uninstall] while pods run under the runtime.
 var ErrInUse = errors.New("pods run under the runtime")
 
-// Uninstall takes away what Install has put there. While pods run under the runtime it refuses,
-// with an error of kind ErrInUse that names them; with force it takes the handlers from containerd,
-// so that no new pods start and containerd executes nothing more in those that run, to which it
-// leaves the programs. Snapshots stay.
+// Uninstall removes what Install has installed. While pods run under the runtime it refuses, with an error of kind
+// ErrInUse that names them. With force, it removes only the handlers from containerd: no new pods start, and
+// containerd executes nothing more in the running ones. It leaves the programs to these. It never removes snapshots.
 func Uninstall(ctx context.Context, o Options, force bool) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -132,8 +131,8 @@ func (o Options) pods(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// removePrograms removes the files that Install puts under Dir, and the directories that are empty
-// then. What others put there stays.
+// removePrograms removes the files that Install puts under Dir, and then the directories that are empty. Files of
+// others stay.
 func (o Options) removePrograms() error {
 	paths := []string{o.host(o.runscConfig())}
 	for _, p := range programs {
@@ -145,7 +144,7 @@ func (o Options) removePrograms() error {
 		}
 	}
 	for _, d := range []string{"bin/gvisor-bin", "bin", ""} {
-		_ = os.Remove(o.host(o.Dir, d)) // not empty: it holds what others have put there
+		_ = os.Remove(o.host(o.Dir, d)) // not empty: others have put files there
 	}
 	o.Logger.Info("removed", "dir", o.Dir)
 	return nil

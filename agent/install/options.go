@@ -12,39 +12,39 @@ import (
 
 // Options say what is installed, and where.
 type Options struct {
-	// Host is where the host's root directory is seen: "/" on the host itself.
+	// Host is where the host's root directory is mounted: "/" on the host itself.
 	Host string
-	// Programs is the directory, not of the host, that the programs are copied from.
+	// Programs is the directory to copy the programs from. It is not a path of the host.
 	Programs string
-	// Dir is the directory of the host that holds all that is installed but for DropIn.
+	// Dir is the directory of the host for everything that is installed, except DropIn.
 	Dir string
 	// Config is containerd's main configuration file. It is read and never written.
 	Config string
-	// DropIn is the file that is added to containerd's configuration; Config has to import it.
+	// DropIn is the file to add to containerd's configuration. Config must import it.
 	DropIn string
-	// Socket is containerd's.
+	// Socket is containerd's socket.
 	Socket string
 	// Handlers are the names of the runtime handlers.
 	Handlers []string
-	// Flags are runsc's, by name without dashes.
+	// Flags are runsc's flags, by name without dashes.
 	Flags map[string]string
-	// Restart makes containerd read its configuration. It returns when the restart is under way or
-	// done; nil: that is left to others.
+	// Restart makes containerd read its configuration. It returns when the restart is under way or done. If it is nil,
+	// somebody else restarts containerd.
 	Restart func(context.Context) error
 	// RestartTime bounds the wait for a restarted containerd; 0: a minute.
 	RestartTime time.Duration
-	// Logger is told of each change.
+	// Logger logs each change.
 	Logger *slog.Logger
 }
 
-// DefaultFlags are the flags without which runsc does not serve Diapause: how its sandboxes
-// intercept system calls, and that the agent, not runsc, compares a snapshot with its pod.
+// DefaultFlags are the flags that runsc needs to serve Diapause: how its sandboxes intercept system calls, and that
+// the agent, not runsc, compares a snapshot with its pod.
 func DefaultFlags() map[string]string {
 	return map[string]string{"platform": "systrap", "restore-spec-validation": "ignore"}
 }
 
-// programs are the programs installed under Options.Dir/bin, with the same paths as under
-// Options.Programs, in an order in which none is there without what it starts.
+// programs are the programs to install under Options.Dir/bin, with the same paths as under Options.Programs. They are
+// in an order in which none is there before the programs that it starts.
 var programs = []string{"gvisor-bin/checkpointgofer", runscProgram, shimProgram, "diapause"}
 
 const (
@@ -52,7 +52,7 @@ const (
 	runscProgram = "runsc"
 )
 
-// handlerNames is what containerd and the kubelet take as the name of a runtime handler.
+// handlerNames matches the names that containerd and the kubelet accept for a runtime handler.
 var handlerNames = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 func (o Options) validate() error {
@@ -66,7 +66,7 @@ func (o Options) validate() error {
 		}
 	}
 	if o.Dir == "/" {
-		return errors.New("install: directory: want one for Diapause alone, as /opt/diapause")
+		return errors.New("install: directory: want one for Diapause alone, such as /opt/diapause")
 	}
 	if len(o.Handlers) == 0 {
 		return errors.New("install: no runtime handler is named")
@@ -79,7 +79,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// host returns where a path of the host is seen.
+// host returns where a path of the host is mounted.
 func (o Options) host(path ...string) string {
 	return filepath.Join(o.Host, filepath.Join(path...))
 }

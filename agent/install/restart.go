@@ -17,18 +17,18 @@ import (
 	"diapause.dev/runsc/peercred"
 )
 
-// Ways of a restart that are no command.
+// Ways to restart containerd other than a command.
 const (
 	// RestartNone leaves the restart to others.
 	RestartNone = "none"
-	// RestartSignal ends containerd by SIGTERM; its supervisor starts it again.
+	// RestartSignal ends containerd with SIGTERM. Its supervisor starts it again.
 	RestartSignal = "signal"
 )
 
-// Restarter returns how containerd is restarted: for RestartNone nil, for RestartSignal by a
-// signal, else by a command of the host, given with its arguments, separated by spaces, which is
-// run with the host's root directory as its own. Root needs CAP_SYS_CHROOT for that, and to share
-// the host's PID namespace for a signal. o.Host and o.Socket are all it takes of o.
+// Restarter returns the function that restarts containerd. For RestartNone it returns nil. For RestartSignal the
+// function sends a signal; for this it must share the host's PID namespace. Otherwise how is a command of the host
+// with its arguments, separated by spaces. The function runs it with the host's root directory as its root; for this
+// it needs CAP_SYS_CHROOT. Restarter uses only o.Host and o.Socket.
 func (o Options) Restarter(how string) (func(context.Context) error, error) {
 	args := strings.Fields(how)
 	switch {
@@ -37,13 +37,13 @@ func (o Options) Restarter(how string) (func(context.Context) error, error) {
 	case how == RestartSignal:
 		return func(ctx context.Context) error { return terminate(ctx, o.host(o.Socket)) }, nil
 	case len(args) == 0:
-		return nil, fmt.Errorf("way of restarting containerd: want %s, %s or a command of the host, as systemctl restart "+
+		return nil, fmt.Errorf("how to restart containerd: want %s, %s or a command of the host, such as systemctl restart "+
 			"containerd", RestartNone, RestartSignal)
 	}
 	return func(ctx context.Context) error { return runOnHost(ctx, o.Host, args) }, nil
 }
 
-// hostPath is where commands of the host are looked for.
+// hostPath is where commands of the host are searched.
 const hostPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // runOnHost runs a command in the root directory host.
@@ -63,7 +63,7 @@ func runOnHost(ctx context.Context, host string, args []string) error {
 	return nil
 }
 
-// findOnHost returns the path of a program as the host sees it. A link is not followed: it may lead
+// findOnHost returns the path of a program as the host sees it. It does not follow symbolic links, which may lead
 // elsewhere on the host than here.
 func findOnHost(host, name string) (string, error) {
 	if filepath.IsAbs(name) {
@@ -78,10 +78,10 @@ func findOnHost(host, name string) (string, error) {
 	return "", fmt.Errorf("the host has no %s in %s: name another way of restarting containerd", name, hostPath)
 }
 
-// exitTime bounds how long containerd may take to end.
+// exitTime bounds how long containerd may take to exit.
 const exitTime = 30 * time.Second
 
-// terminate ends the process that listens on socket by SIGTERM and returns when it is gone.
+// terminate ends the process that listens on socket with SIGTERM, and returns when the process is gone.
 func terminate(ctx context.Context, socket string) error {
 	pid, err := listener(ctx, socket)
 	if err != nil {
@@ -118,7 +118,7 @@ func listener(ctx context.Context, socket string) (int, error) {
 	return int(cred.Pid), nil
 }
 
-// waitExit returns when the process of a descriptor has ended.
+// waitExit waits until the process behind a descriptor has exited.
 func waitExit(ctx context.Context, fd, pid int) error {
 	deadline := time.Now().Add(exitTime)
 	for time.Now().Before(deadline) && ctx.Err() == nil {

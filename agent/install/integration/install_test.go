@@ -1,5 +1,5 @@
-// Package integration tests the installation on a node with a real containerd: that it takes up the
-// drop-in, runs pods from what was installed, and forgets it again.
+// Package integration tests the installation on a node with a real containerd: containerd reads the drop-in, runs
+// pods from what was installed, and forgets it again.
 package integration
 
 import (
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// options are those of an installation whose restarts are counted.
+// options returns the options of an installation that counts its restarts.
 func options(t *testing.T, restarts *int) install.Options {
 	return install.Options{
 		Host: "/", Programs: node.Bin.Dir, Dir: dir,
@@ -46,7 +46,7 @@ func options(t *testing.T, restarts *int) install.Options {
 	}
 }
 
-// TestInstall goes through the life of an installation, each step of which needs the one before.
+// TestInstall goes through the life of an installation. Each step needs the one before.
 func TestInstall(t *testing.T) {
 	restarts := 0
 	o := options(t, &restarts)
@@ -92,14 +92,14 @@ func TestInstall(t *testing.T) {
 	must(t, node.RemovePod(t.Context(), pod.ID))
 	must(t, install.Uninstall(t.Context(), o, false))
 	wantRestarts(2, "the rest of the uninstallation")
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 { // itself is a mount of the bed
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 { // dir itself is a mount of the bed
 		t.Errorf("left in %s: %v, %v", dir, left, err)
 	}
 	wantHandler(t, bed.Diapause, true)
 }
 
-// TestInterruptedInstall: containerd has not read what an earlier installation left, so the next
-// one restarts it, here by a signal.
+// TestInterruptedInstall: containerd has not read what an earlier installation left, so the next one restarts it,
+// here with a signal.
 func TestInterruptedInstall(t *testing.T) {
 	restarts := 0
 	o := options(t, &restarts)
@@ -125,8 +125,8 @@ func TestInterruptedInstall(t *testing.T) {
 	must(t, install.Uninstall(t.Context(), o, false))
 }
 
-// version2 is a configuration of containerd in its older format. It leaves out what a bed's has for
-// pods to run.
+// version2 is a configuration of containerd in its older format. It leaves out what a bed's configuration needs to
+// run pods.
 const version2 = `version = 2
 imports = ["/etc/containerd/conf.d/*.toml"]
 [plugins.'io.containerd.grpc.v1.cri']
@@ -178,7 +178,7 @@ func installWithoutImport(t *testing.T, o install.Options) {
 	}
 }
 
-// upgrade makes the installation one of other programs: the same, with a byte more.
+// upgrade changes the programs of the installation: each gets one more byte.
 func upgrade(t *testing.T, o *install.Options) {
 	t.Helper()
 	from := o.Programs
@@ -192,7 +192,7 @@ func upgrade(t *testing.T, o *install.Options) {
 	}
 }
 
-// running returns a process that runs the program, 0 if there is none.
+// running returns a process that runs the program, or 0 if there is none.
 func running(t *testing.T, program string) int {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
