@@ -16,8 +16,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Status is the value of the annotation diapause.dev/checkpoint-status: the answer to the request
-// that the pod's annotation diapause.dev/checkpoint made.
+// Status is the value of the annotation diapause.dev/checkpoint-status. It answers the request in the pod's
+// annotation diapause.dev/checkpoint.
 type Status struct {
 	ID       string `json:"id"` // of the request
 	State    State  `json:"state"`
@@ -25,17 +25,17 @@ type Status struct {
 	Message  string `json:"message,omitempty"`
 }
 
-// State is how far a request of a pod's annotation has come.
+// State is the state of a request in a pod's annotation.
 type State string
 
 // States of a request.
 const (
 	StateCheckpointing State = "Checkpointing" // an agent works on it
 	StateComplete      State = "Complete"      // the PodSnapshot is Ready
-	StateFailed        State = "Failed"        // there is none; the message says why
+	StateFailed        State = "Failed"        // there is no PodSnapshot, or the pod was not stopped; the message says why
 )
 
-// ParseStatus reads the answer on a pod. What is not one is none.
+// ParseStatus parses the answer on a pod. A malformed answer counts as none.
 func ParseStatus(pod *corev1.Pod) Status {
 	var s Status
 	if json.Unmarshal([]byte(pod.Annotations[podsnapshotv1.AnnotationCheckpointStatus]), &s) != nil {
@@ -44,10 +44,10 @@ func ParseStatus(pod *corev1.Pod) Status {
 	return s
 }
 
-// maxID bounds the value of the annotation that asks, in bytes.
+// maxID bounds the value of the annotation diapause.dev/checkpoint, in bytes.
 const maxID = 253
 
-// servePod reconciles the annotation of a pod of this node that asks for a checkpoint.
+// servePod reconciles the annotation that asks for a checkpoint, on a pod of this node.
 func (c *Cluster) servePod(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	pod, err := c.onNode(ctx, r.NamespacedName)
 	if err != nil {
@@ -82,7 +82,7 @@ type askedByAnnotation struct {
 	c   *Cluster
 	pod *corev1.Pod
 	id  string
-	uid string // of the pod, once the request was taken up
+	uid string // of the pod, once the request was taken
 }
 
 func (a *askedByAnnotation) door() door { return door{in: a.pod.Namespace, pod: a.pod.Name} }
@@ -93,7 +93,7 @@ func (a *askedByAnnotation) podName() string { return a.pod.Name }
 
 func (a *askedByAnnotation) taken() string { return a.uid }
 
-// take fails on a conflict: the pod may have an answer that the cache has not.
+// take fails on a conflict, because the pod may have an answer that the cache does not have yet.
 func (a *askedByAnnotation) take(ctx context.Context, _ *corev1.Pod) error {
 	return a.write(ctx, a.pod.ResourceVersion, Status{
 		ID: a.id, State: StateCheckpointing, Message: fmt.Sprintf("node %s is checkpointing the pod", a.c.cfg.NodeName),
@@ -115,8 +115,7 @@ func (a *askedByAnnotation) failed(ctx context.Context, id, why string) error {
 	return a.write(ctx, "", Status{ID: id, State: StateFailed, Message: rules.Message(why)})
 }
 
-// annotationPatch changes one annotation of the very pod that has a UID, and a resource version
-// unless that is empty.
+// annotationPatch changes one annotation of the pod with this UID and, unless it is empty, this resource version.
 type annotationPatch struct {
 	Metadata struct {
 		UID             types.UID         `json:"uid"`
@@ -125,8 +124,8 @@ type annotationPatch struct {
 	} `json:"metadata"`
 }
 
-// write writes the answer on the pod. Unless a version is given, a conflict, or a UID that cannot be
-// changed, means that the pod was replaced by another one, which needs no answer.
+// write writes the answer on the pod. Without a version, a conflict or an immutable UID means that another pod has
+// taken the pod's place. That pod needs no answer.
 func (a *askedByAnnotation) write(ctx context.Context, version string, s Status) error {
 	b, err := json.Marshal(s)
 	if err != nil {

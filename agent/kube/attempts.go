@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// maxAttempts is how often the restore of a pod may fail before the pod starts cold. The first
-	// failure may be of the moment: containerd may have been restarted in the middle.
+	// maxAttempts is how often the restore of a pod may fail before the pod starts cold. The first failure may be
+	// transient: containerd may have been restarted halfway.
 	maxAttempts = 2
 	// maxFailures bounds how many pods are remembered.
 	maxFailures = 4096
 )
 
-// attempts remembers which pods could not be restored, for the kubelet tries to start a pod for ever.
+// attempts remembers which pods could not be restored, because the kubelet retries the start of a pod for ever.
 type attempts struct {
 	mu     sync.Mutex
 	failed map[string]failure // by pod UID
@@ -28,7 +28,7 @@ type failure struct {
 
 func newAttempts() *attempts { return &attempts{failed: make(map[string]failure)} }
 
-// note notes how a restore ended.
+// note records how a restore ended.
 func (a *attempts) note(pod snapshot.PodRef, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -37,7 +37,7 @@ func (a *attempts) note(pod snapshot.PodRef, err error) {
 		return
 	}
 	if len(a.failed) >= maxFailures {
-		clear(a.failed) // each of them may fail a few times more
+		clear(a.failed) // each of them may then fail a few more times
 	}
 	a.failed[pod.UID] = failure{a.failed[pod.UID].times + 1, err}
 }
@@ -50,5 +50,5 @@ func (a *attempts) spent(pod snapshot.PodRef) error {
 	if f.times < maxAttempts {
 		return nil
 	}
-	return rules.Refuse("it failed %d times, at last so: %v", f.times, f.last)
+	return rules.Refuse("it failed %d times; the last error was: %v", f.times, f.last)
 }

@@ -7,14 +7,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// yielding is a cache for which nobody waits any more once life is done: a manager that is told to stop
-// before its caches are filled would wait for them, busily, for ever.
+// yielding is a cache for which nothing waits once life is done. Otherwise a manager that is stopped before its
+// caches are filled would wait for them, busily, for ever.
 type yielding struct {
 	cache.Cache
 	life context.Context
 }
 
-// yieldingTo returns what makes such caches.
+// yieldingTo returns a function that makes such caches.
 func yieldingTo(life context.Context) cache.NewCacheFunc {
 	return func(c *rest.Config, o cache.Options) (cache.Cache, error) {
 		made, err := cache.New(c, o)
@@ -25,7 +25,7 @@ func yieldingTo(life context.Context) cache.NewCacheFunc {
 	}
 }
 
-// WaitForCacheSync implements cache.Cache. It returns true, too, if life is done.
+// WaitForCacheSync implements cache.Cache. It also returns true if life is done.
 func (y yielding) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -20,23 +20,24 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// begin takes up an order and starts its checkpoint, which Run waits for. It does nothing if there
-// is one already.
+// begin accepts an order and starts its checkpoint in a goroutine that Run waits for. If the order cannot be added,
+// it does nothing: see orders.add.
 func (c *Cluster) begin(o *order) {
 	if c.orders.add(o) {
 		c.work.Go(func() { c.checkpoint(o) })
 	}
 }
 
-// beginTime bounds how long an order waits before its pod is being saved, for that may still load its
-// memory. It ends before the time is over for which the Agent Sandbox SDK waits, which is 180 s: so that
-// one hears why, and nothing is saved, or stopped, that nobody waits for any more.
+// beginTime bounds how long an order waits until its pod is being saved, because the pod may still be loading its
+// memory. It is shorter than the 180 s for which the Agent Sandbox SDK waits. So the SDK hears why, and no pod is
+// saved or stopped for a client that no longer waits.
 const beginTime = 150 * time.Second
 
-// errNotBegun says that beginTime is over.
+// errNotBegun means that beginTime is over.
 var errNotBegun = fmt.Errorf("not begun within %v", beginTime)
 
-// tellLoading returns what tells once on a pod that its checkpoint waits until it has loaded its memory.
+// tellLoading returns a function that makes one event on a pod, to say that its checkpoint waits until its memory is
+// loaded.
 func (c *Cluster) tellLoading(o *order) func(stage string, done, total int64) {
 	var once sync.Once
 	return func(stage string, done, total int64) {
@@ -50,7 +51,7 @@ func (c *Cluster) tellLoading(o *order) func(stage string, done, total int64) {
 	}
 }
 
-// checkpoint carries an order out and has its outcome looked at.
+// checkpoint carries an order out, and requeues everything that waits for its outcome.
 func (c *Cluster) checkpoint(o *order) {
 	log := c.log.With("pod", o.pod.String())
 	ctx, cancel := context.WithTimeoutCause(c.life, beginTime, errNotBegun)
@@ -73,7 +74,7 @@ func (c *Cluster) checkpoint(o *order) {
 	c.nextTurn(o.pod)
 }
 
-// captured has those looked at who wait for a snapshot, or for its pod.
+// captured requeues everything that waits for the snapshot or its pod.
 func (c *Cluster) captured(k snapshot.Key) {
 	if o := c.orders.captured(k); o != nil {
 		c.progressed(k)
@@ -81,8 +82,7 @@ func (c *Cluster) captured(k snapshot.Key) {
 	}
 }
 
-// progressed has everybody look again who waits for a snapshot: its PodSnapshot first, then who
-// asked for it.
+// progressed requeues everything that waits for a snapshot: first its PodSnapshot, then the object that asked for it.
 func (c *Cluster) progressed(k snapshot.Key) {
 	c.snapshots.kick(named(k))
 	if o, ok := c.orders.state(k); ok {
@@ -94,15 +94,14 @@ func (c *Cluster) progressed(k snapshot.Key) {
 type outcome int
 
 const (
-	unknown  outcome = iota // nobody has heard of it
+	unknown  outcome = iota // nothing is known of it
 	underWay                // a request works on it
 	safe                    // there is a snapshot
 	failed                  // there will be none
 	runsOn                  // there is a snapshot, but the pod was not stopped
 )
 
-// outcome returns how far the checkpoint for an asker has come, and why it failed if it did. k is the
-// snapshot's key, or zero.
+// outcome returns how far an asker's checkpoint has come and, if it failed, why. K is the snapshot's key, or zero.
 func (c *Cluster) outcome(ctx context.Context, a asker, k snapshot.Key) (outcome, string) {
 	e, entered := c.ledger.get(k)
 	if entered && e.Deleted {
@@ -121,7 +120,7 @@ func (c *Cluster) outcome(ctx context.Context, a asker, k snapshot.Key) (outcome
 		switch local, err := c.node.HasLocal(ctx, k); {
 		case err != nil:
 			return underWay, ""
-		case local: // it only did not get into the store
+		case local: // it only failed to get into the store
 			return safe, ""
 		}
 		return failed, q.Error
@@ -135,7 +134,7 @@ func (c *Cluster) outcome(ctx context.Context, a asker, k snapshot.Key) (outcome
 	return c.publishedOutcome(ctx, k)
 }
 
-// publishedOutcome is the outcome as the PodSnapshot has it.
+// publishedOutcome returns the outcome according to the PodSnapshot.
 func (c *Cluster) publishedOutcome(ctx context.Context, k snapshot.Key) (outcome, string) {
 	s, err := c.podSnapshot(ctx, k)
 	switch {
@@ -143,7 +142,7 @@ func (c *Cluster) publishedOutcome(ctx context.Context, k snapshot.Key) (outcome
 		return underWay, ""
 	case s == nil:
 		if e, _ := c.ledger.get(k); e.Published != "" {
-			return underWay, "" // it was deleted, or is not in the cache yet: whoever keeps it finds out
+			return underWay, "" // the PodSnapshot was deleted, or is not in the cache yet: serveSnapshot finds out
 		}
 		return unknown, ""
 	}

@@ -21,12 +21,12 @@ import (
 	"diapause.dev/storage"
 )
 
-// answerTime is how long before the end of its context Choose answers, so that who asked still hears
-// why there is no restore.
+// answerTime is how long before the end of its context Choose answers, so that the caller still hears why there is no
+// restore.
 const answerTime = 50 * time.Millisecond
 
-// Choose implements agent.Cluster. It waits, as long as ctx lasts, for a snapshot that is still being
-// made or replicated.
+// Choose implements agent.Cluster. While a snapshot is still being made or replicated, Choose waits for it, as long
+// as ctx lasts.
 func (c *Cluster) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choice, error) {
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -52,8 +52,8 @@ func (c *Cluster) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choi
 	}
 }
 
-// podOf returns a pod whose sandbox is on this node; nil: the API server does not know it, so that
-// it is none of the cluster's concern. The pod may be too new for the cache.
+// podOf returns a pod whose sandbox is on this node. It returns nil if the API server does not know the pod, which is
+// then not the cluster's concern. The pod may be too new for the cache.
 func (c *Cluster) podOf(ctx context.Context, ref snapshot.PodRef) (*corev1.Pod, error) {
 	select {
 	case <-c.synced:
@@ -74,7 +74,7 @@ func (c *Cluster) podOf(ctx context.Context, ref snapshot.PodRef) (*corev1.Pod, 
 	return nil, nil
 }
 
-// choose is Choose as things are now.
+// choose is Choose without waiting.
 func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, error) {
 	var choice restore.Choice
 	policy, several := c.policyFor(ctx, pod)
@@ -104,7 +104,7 @@ func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, 
 	if err := c.attempts.spent(refOf(pod)); err != nil && !choice.Fail {
 		return choice, fmt.Errorf("restore from PodSnapshot %s: %w", keyOf(s), err)
 	}
-	c.names.Saw(s.Name, s.CreationTimestamp.Time) // what is made of the pod is newer
+	c.names.Saw(s.Name, s.CreationTimestamp.Time) // snapshots of the pod get newer names than that
 	choice.Snapshot, choice.Init = keyOf(s), ended(pod)
 	choice.Containers = len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
 	if choice.Store, err = c.storeOf(ctx, s); err != nil {
@@ -114,8 +114,8 @@ func (c *Cluster) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, 
 	return choice, err
 }
 
-// wanted returns the name of the PodSnapshot that a pod asks for, as "name", or as "namespace/name" of
-// another namespace; empty: it asks for none.
+// wanted returns the name of the PodSnapshot that a pod asks for. In another namespace, it is "namespace/name". It is
+// empty if the pod asks for none.
 func wanted(pod *corev1.Pod) string {
 	if name := pod.Annotations[podsnapshotv1.AnnotationSnapshotName]; name != "" {
 		return name
@@ -132,7 +132,7 @@ func (c *Cluster) namedSnapshot(ctx context.Context, start rules.Start,
 		return nil, start.Named(name, nil)
 	}
 	s, err := c.podSnapshot(ctx, k)
-	// The pod may be quicker than the cache.
+	// The cache may be behind: the pod may start right after its snapshot was made.
 	if err == nil && (s == nil || !rules.Ready(s) || !rules.Replicated(s) && !rules.NodeLocal(s)) {
 		s = new(podsnapshotv1.PodSnapshot)
 		if err = c.live.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
@@ -163,7 +163,7 @@ func (c *Cluster) newestSnapshot(ctx context.Context, start rules.Start,
 	return s, err
 }
 
-// tellNearest tells on a pod that starts cold which snapshot there is that is not like it.
+// tellNearest makes an event on a pod that starts cold. It names the most similar snapshot, and what differs.
 func (c *Cluster) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) {
@@ -172,12 +172,12 @@ func (c *Cluster) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapsh
 		return
 	}
 	c.event(refOf(start.Pod), keyOf(s), corev1.EventTypeNormal, actionRestore, fmt.Sprintf(
-		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most alike, does not fit: %s",
+		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most similar, does not fit: %s",
 		policy.Name, keyOf(s), strings.Join(differences, "; ")))
 }
 
-// available checks that this node can have a snapshot, and that what is stored is what the
-// PodSnapshot says: the manifest is what counts. It returns the UID of what it has looked at.
+// available checks that this node can get a snapshot, and that the manifest matches the PodSnapshot: the manifest is
+// what counts. It returns the UID in the manifest.
 func (c *Cluster) available(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot,
 	location string,
 ) (uid string, err error) {
@@ -197,7 +197,7 @@ func (c *Cluster) available(ctx context.Context, pod *corev1.Pod, s *podsnapshot
 	return m.Meta.UID, genuine(pod, s, m)
 }
 
-// genuine refuses a manifest that does not belong to the PodSnapshot or to the pod.
+// genuine refuses a manifest that does not match the PodSnapshot or the pod.
 func genuine(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest) error {
 	o := m.Meta.Origin
 	facts := []struct{ what, stored, want string }{
@@ -211,14 +211,14 @@ func genuine(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest)
 	}
 	for _, x := range facts {
 		if x.stored != x.want {
-			return rules.Refuse("what is stored is not what PodSnapshot %s says: its %s differs (%.80q stored, %.80q here)",
+			return rules.Refuse("the stored snapshot does not match PodSnapshot %s: its %s differs (%.80q stored, %.80q here)",
 				keyOf(s), x.what, x.stored, x.want)
 		}
 	}
 	return nil
 }
 
-// ended returns the names of a pod's init containers that have ended before its containers run.
+// ended returns the names of a pod's init containers that end before its containers run.
 func ended(pod *corev1.Pod) (names []string) {
 	for i := range pod.Spec.InitContainers {
 		if x := &pod.Spec.InitContainers[i]; !podspec.Sidecar(x) {

@@ -18,16 +18,16 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// What failed is tried again after retryFirst, then after twice as long and so on, up to retryMost.
+// What failed is retried after retryFirst. The pause then doubles each time, up to retryMost.
 const (
 	retryFirst = 20 * time.Millisecond
 	retryMost  = 10 * time.Second
 )
 
-// workers is how many objects of a kind are looked at at once.
+// workers is how many objects of a kind are reconciled at a time.
 const workers = 8
 
-// watched are the kinds of objects that are read from the cache.
+// watched returns the kinds of objects that are read from the cache.
 func watched() []client.Object {
 	return []client.Object{
 		&corev1.Pod{}, &podsnapshotv1.PodSnapshot{}, &podsnapshotv1.PodSnapshotManualTrigger{},
@@ -62,7 +62,7 @@ func (c *Cluster) control() error {
 	return c.controlDuties()
 }
 
-// controller begins a controller that is also kicked.
+// controller begins a controller that can also be kicked.
 func (c *Cluster) controller(k *kicker) *builder.Builder {
 	return builder.ControllerManagedBy(c.mgr).WatchesRawSource(k)
 }
@@ -85,11 +85,11 @@ var deletions = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// queue is a controller's.
+// queue is a controller's queue.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// snapshotEvents wakes who waits for news of PodSnapshots, and has those reconciled that concern
-// this node.
+// snapshotEvents wakes those that wait for news of PodSnapshots, and requeues the PodSnapshots that concern this
+// node.
 func (c *Cluster) snapshotEvents() handler.Funcs {
 	seen := func(s client.Object, q queue) {
 		c.news.ring()

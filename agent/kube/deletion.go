@@ -14,15 +14,15 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// serveDeletion does this node's part in the deletion of a PodSnapshot: its origin removes all of
-// it, another node what it may hold.
+// serveDeletion does this node's part in the deletion of a PodSnapshot. The origin node removes all of it; another
+// node removes its own copy, if any.
 func (c *Cluster) serveDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	k := keyOf(s)
 	if s.Annotations[podsnapshotv1.AnnotationOriginNode] != c.cfg.NodeName {
 		return c.node.Forget(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID])
 	}
 	if o, ok := c.orders.state(k); ok && !o.ended && !o.spooled {
-		return nil // the end of the capture comes back here
+		return nil // it is requeued when the capture ends
 	}
 	if err := c.remove(ctx, s); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (c *Cluster) serveDeletion(ctx context.Context, s *podsnapshotv1.PodSnapsho
 	return c.forget(ctx, k)
 }
 
-// remove removes what is stored of a PodSnapshot that is being deleted, and then its finalizer.
+// remove removes the stored data of a PodSnapshot that is being deleted, and then its finalizer.
 func (c *Cluster) remove(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	k := keyOf(s)
 	if !controllerutil.ContainsFinalizer(s, podsnapshotv1.Finalizer) {
@@ -54,14 +54,14 @@ func (c *Cluster) remove(ctx context.Context, s *podsnapshotv1.PodSnapshot) erro
 	return nil
 }
 
-// maxRemovals is how many removals may wait for a store at once: one that does not answer must not
-// keep all workers from everything else.
+// maxRemovals is how many removals may wait for a store at a time. A store that does not answer must not block all
+// workers.
 const maxRemovals = workers / 2
 
-// errBusy: as many removals as may be are under way; this one is tried again.
+// errBusy means that maxRemovals removals are under way. The removal is retried.
 var errBusy = errors.New("other snapshots are being removed")
 
-// removeStored removes what is stored of the snapshot of a UID, on this node and at a location.
+// removeStored removes the stored data of the snapshot with this UID, from this node and from the store at location.
 func (c *Cluster) removeStored(ctx context.Context, k snapshot.Key, uid, location string) error {
 	select {
 	case c.removals <- struct{}{}:
@@ -72,7 +72,7 @@ func (c *Cluster) removeStored(ctx context.Context, k snapshot.Key, uid, locatio
 	return c.node.Remove(ctx, k, uid, location)
 }
 
-// deleting says in the status why a PodSnapshot is still there.
+// deleting says in the status why a PodSnapshot that is being deleted still exists.
 func (c *Cluster) deleting(ctx context.Context, s *podsnapshotv1.PodSnapshot, why error) {
 	before := s.DeepCopy()
 	if !rules.SetReady(&s.Status.Conditions, s.Generation, false, podsnapshotv1.ReasonDeleting,
@@ -84,8 +84,8 @@ func (c *Cluster) deleting(ctx context.Context, s *podsnapshotv1.PodSnapshot, wh
 	}
 }
 
-// storeOf returns the location of the store that a PodSnapshot is, or would be, in: where it was
-// stored, or else as its storage config says. Empty: the agents' own.
+// storeOf returns the location of the store that a PodSnapshot is in, or would be in: where it was stored or, failing
+// that, the one in its storage config. Empty means the agents' own store.
 func (c *Cluster) storeOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (string, error) {
 	if at := rules.StoredAt(s); at != "" {
 		return at, nil
@@ -97,7 +97,7 @@ func (c *Cluster) storeOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (st
 	config := new(podsnapshotv1.PodSnapshotStorageConfig)
 	err := c.client.Get(ctx, client.ObjectKey{Name: name}, config)
 	if apierrors.IsNotFound(err) {
-		return "", nil // so it has come to no store, and will not
+		return "", nil // so it is in no store, and never will be
 	}
 	if err != nil {
 		return "", fmt.Errorf("read PodSnapshotStorageConfig %s: %w", name, err)
@@ -105,10 +105,10 @@ func (c *Cluster) storeOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (st
 	return rules.Location(config)
 }
 
-// serveDeleted removes what this node has of a snapshot whose PodSnapshot is no more.
+// serveDeleted removes what this node has of a snapshot whose PodSnapshot no longer exists.
 func (c *Cluster) serveDeleted(ctx context.Context, e entry) error {
 	if o, ok := c.orders.state(e.Key); ok && !o.ended && !o.spooled {
-		return nil // the end of the capture comes back here
+		return nil // it is requeued when the capture ends
 	}
 	s := new(podsnapshotv1.PodSnapshot)
 	err := c.live.Get(ctx, named(e.Key), s)
@@ -116,7 +116,7 @@ func (c *Cluster) serveDeleted(ctx context.Context, e entry) error {
 	case err == nil && string(s.UID) == e.Published:
 		c.latest.put(s) // the cache does not have it yet
 		return nil
-	case err == nil: // another one has that name now
+	case err == nil: // another PodSnapshot has that name now
 		if err := c.node.Forget(ctx, e.Key, e.UID); err != nil {
 			return fmt.Errorf("forget %s: %w", e.Key, err)
 		}
@@ -134,7 +134,7 @@ func (c *Cluster) serveDeleted(ctx context.Context, e entry) error {
 	return c.forget(ctx, e.Key)
 }
 
-// forget forgets a snapshot that is no more, though not before whoever asked for it was answered.
+// forget forgets a snapshot that no longer exists, but not before the object that asked for it has its answer.
 func (c *Cluster) forget(ctx context.Context, k snapshot.Key) error {
 	c.latest.drop(k)
 	if q, ok := c.requests.get(k); ok {

@@ -1,16 +1,16 @@
-// Package kube is the agent's side of Kubernetes: it implements agent.Cluster and drives an agent
-// from the objects of podsnapshot.gke.io/v1. What is to be done is decided by package rules; here
-// objects are watched and answers written.
+// Package kube is the agent's side of Kubernetes. It implements agent.Cluster, and drives an agent from
+// the objects of podsnapshot.gke.io/v1. Package rules decides what to do; this package watches objects
+// and writes answers.
 //
-//   - Node duties, of every agent: checkpoints that triggers and pod annotations ask for,
-//     PodSnapshots as the agent's journal has them, what new pods are restored from
-//     ([Cluster.Choose]), and how that went ([Cluster.Restored]).
-//   - Cluster duties, of the one agent that holds a Lease: retention, deletion where the
-//     origin node does not see to it, statuses of policies and storage configs, triggers that no
-//     node answers, and sweeping the stores of what no PodSnapshot names.
+//   - Node duties, of every agent: checkpoints that triggers and pod annotations ask for, PodSnapshots
+//     according to the agent's journal, the choice of snapshots for new pods ([Cluster.Choose]), and
+//     reports of how the restore went ([Cluster.Restored]).
+//   - Cluster duties, of the one agent that holds a Lease: retention, deletion if the origin node does
+//     not do it, statuses of policies and storage configs, triggers that no node answers, and removing
+//     from the stores what no PodSnapshot names.
 //
-// Every step can be taken again: reconcilers look at the objects, at the agent's journal and at the
-// ledger, which keeps across restarts what neither has, and do what is missing. A checkpoint itself
-// runs in a goroutine of the [Cluster]; its snapshot's name is derived from what asked for it, so that
-// no request ever makes two.
+// Every step can be repeated. Reconcilers look at the objects, at the agent's journal and at the ledger,
+// and do what is missing. The ledger keeps across restarts what the objects and the journal do not. A
+// checkpoint itself runs in a goroutine of the [Cluster]. Its snapshot's name is derived from the object
+// that asked for it, so that no request ever makes two snapshots.
 package kube

@@ -51,7 +51,7 @@ func (c *Cluster) controlDuties() error {
 	return nil
 }
 
-// lookAtAll has every object looked at.
+// lookAtAll requeues every object.
 func (c *Cluster) lookAtAll(ctx context.Context) error {
 	for _, x := range []struct {
 		list client.ObjectList
@@ -74,14 +74,14 @@ func (c *Cluster) lookAtAll(ctx context.Context) error {
 
 // namesOf returns the names of the objects of a list.
 func namesOf(list client.ObjectList) (out []client.ObjectKey) {
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // fails only where this does
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // only the function could fail
 		out = append(out, client.ObjectKeyFromObject(o.(client.Object)))
 		return nil
 	})
 	return out
 }
 
-// listed returns the objects of a list that match, to be reconciled.
+// listed returns requests to reconcile the objects of a list that match.
 func (c *Cluster) listed(ctx context.Context, list client.ObjectList, match func(client.Object) bool,
 	in ...client.ListOption,
 ) (out []reconcile.Request) {
@@ -89,7 +89,7 @@ func (c *Cluster) listed(ctx context.Context, list client.ObjectList, match func
 		c.log.Warn("objects not read", "error", err)
 		return nil
 	}
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // fails only where this does
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // only the function could fail
 		if o := o.(client.Object); match(o) {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 		}
@@ -105,7 +105,7 @@ func (c *Cluster) snapshotsOf(ctx context.Context, policy client.Object) []recon
 	}, client.InNamespace(policy.GetNamespace()))
 }
 
-// policiesBeside returns the policies of a policy's namespace, itself included.
+// policiesBeside returns all policies in a policy's namespace, including itself.
 func (c *Cluster) policiesBeside(ctx context.Context, policy client.Object) []reconcile.Request {
 	return c.listed(ctx, &podsnapshotv1.PodSnapshotPolicyList{}, func(client.Object) bool { return true },
 		client.InNamespace(policy.GetNamespace()))
@@ -118,7 +118,7 @@ func (c *Cluster) policiesWith(ctx context.Context, config client.Object) []reco
 	})
 }
 
-// policyName returns the policy of a PodSnapshot, to be reconciled.
+// policyName returns a request to reconcile a PodSnapshot's policy.
 func policyName(_ context.Context, o client.Object) []reconcile.Request {
 	s := o.(*podsnapshotv1.PodSnapshot)
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.PolicyName}}}

@@ -308,8 +308,8 @@ func TestPolicyStatus(t *testing.T) {
 	beside.Spec.Selector.MatchLabels = map[string]string{"tier": "y"}
 	w.create(beside)
 	ready("beside", metav1.ConditionTrue, podsnapshotv1.ReasonValid,
-		"a pod that policy, storeless selects too is not checkpointed")
-	ready("policy", metav1.ConditionTrue, podsnapshotv1.ReasonValid, "a pod that beside selects too is not checkpointed")
+		"a pod that policy, storeless also selects is not checkpointed")
+	ready("policy", metav1.ConditionTrue, podsnapshotv1.ReasonValid, "a pod that beside also selects is not checkpointed")
 }
 
 // TestStorageConfigStatus: a store that does not answer makes the config, and its policies, not Ready.

@@ -103,8 +103,8 @@ func TestNeverReplicated(t *testing.T) {
 		!strings.Contains(err.Error(), "another snapshot has this name in the store") {
 		t.Errorf("the pod that waits hears %v", err)
 	}
-	u.event(u.origin, corev1.EventTypeWarning, "can be restored on node "+u.a.name+
-		" alone: another snapshot has this name in the store")
+	u.event(u.origin, corev1.EventTypeWarning, "can be restored only on node "+u.a.name+
+		": another snapshot has this name in the store")
 	u.stays(func(s *podsnapshotv1.PodSnapshot) error {
 		c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
 		if err := is(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse,

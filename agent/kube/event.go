@@ -16,8 +16,8 @@ const (
 	actionRestore    = "Restore"
 )
 
-// event makes an event of some type on a pod, without waiting for the API server. The PodSnapshot
-// concerned, which need not exist, keeps events apart that the API server would take for one.
+// event makes an event on a pod, without waiting for the API server. K names the PodSnapshot concerned, which need
+// not exist: it keeps apart events that the API server would otherwise merge.
 func (c *Cluster) event(ref snapshot.PodRef, k snapshot.Key, kind, action, message string) {
 	if ref.Name == "" {
 		return

@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// freshTime is how long the API server may take to answer before the cache has to do.
+	// freshTime is how long to wait for the API server before the cache is used instead.
 	freshTime = time.Second
-	// lookAgain is how often a snapshot that is waited for is looked at although nothing was heard of
-	// it: after the API server was away, the cache may be silent for a while.
+	// lookAgain is how often a snapshot that is waited for is checked without news of it. After the API server was
+	// unreachable, the cache may be silent for a while.
 	lookAgain = time.Second
 )
 
-// fresh lists objects as the API server has them, or as the cache has them if that does not answer.
-// The cache may be behind by more than a pod's start takes: for a moment always, and for half a minute
-// after the API server was away.
+// fresh lists objects from the API server or, if that does not answer, from the cache. The cache may be behind by
+// more than a pod's start takes: always for a moment, and for half a minute after the API server was unreachable.
 func (c *Cluster) fresh(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	soon, cancel := context.WithTimeout(ctx, freshTime)
 	defer cancel()
@@ -33,8 +32,8 @@ func (c *Cluster) fresh(ctx context.Context, list client.ObjectList, opts ...cli
 	return c.client.List(ctx, list, opts...)
 }
 
-// now returns the pod of a cached pod's name as the API server has it, or the cached one if that does
-// not answer. It returns nil if there is none on this node any more.
+// now returns the pod with a cached pod's name from the API server or, if that does not answer, the cached pod. If no
+// such pod is on this node any more, it returns nil.
 func (c *Cluster) now(ctx context.Context, cached *corev1.Pod) *corev1.Pod {
 	ctx, cancel := context.WithTimeout(ctx, freshTime)
 	defer cancel()
@@ -51,8 +50,7 @@ func (c *Cluster) now(ctx context.Context, cached *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// policyFor returns the policy that selects a pod, nil if there is none. The error is a refusal if
-// there are several.
+// policyFor returns the policy that selects a pod, or nil if none does. If several do, the error is a refusal.
 func (c *Cluster) policyFor(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.PodSnapshotPolicy, error) {
 	var policies podsnapshotv1.PodSnapshotPolicyList
 	for _, read := range []list{c.client.List, c.fresh} {
@@ -66,7 +64,7 @@ func (c *Cluster) policyFor(ctx context.Context, pod *corev1.Pod) (*podsnapshotv
 	return nil, nil
 }
 
-// groupOf returns the PodSnapshots that have the labels of a pod's group, and perhaps others.
+// groupOf returns the PodSnapshots that have the labels of a pod's group. There may be others among them.
 func (c *Cluster) groupOf(ctx context.Context, pod *corev1.Pod,
 	policy *podsnapshotv1.PodSnapshotPolicy,
 ) ([]podsnapshotv1.PodSnapshot, error) {

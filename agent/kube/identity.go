@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// identify returns what tells this cluster's snapshots from those of other clusters in one store: the
-// UID of the namespace kube-system, which is there as long as the cluster is.
+// identify returns the id that distinguishes this cluster's snapshots from those of other clusters in one store. It
+// is the UID of the namespace kube-system, which exists as long as the cluster does.
 func (c *Cluster) identify(ctx context.Context) (string, error) {
 	if uid := c.identity.Load(); uid != nil {
 		return *uid, nil
@@ -24,8 +24,8 @@ func (c *Cluster) identify(ctx context.Context) (string, error) {
 	return uid, nil
 }
 
-// identityOrNone is identify for a checkpoint, which does not wait for the API server: a snapshot
-// without an identity is only one that is never swept.
+// identityOrNone is identify for a checkpoint, which does not wait for the API server. A snapshot without an identity
+// is merely never swept.
 func (c *Cluster) identityOrNone(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, freshTime)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// keepSnapshot deletes a PodSnapshot when its time has come, finishes its deletion where its origin
-// does not, and marks one that went down with its node.
+// keepSnapshot deletes an expired PodSnapshot, finishes a deletion that the origin does not finish, and marks a
+// snapshot that was lost with its node.
 func (c *Cluster) keepSnapshot(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := c.client.Get(ctx, name, s); err != nil {
@@ -45,7 +45,7 @@ func (c *Cluster) keepSnapshot(ctx context.Context, name client.ObjectKey) (reco
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// policyOf returns the policy of a PodSnapshot, or nil if it is gone.
+// policyOf returns a PodSnapshot's policy, or nil if it is gone.
 func (c *Cluster) policyOf(ctx context.Context,
 	s *podsnapshotv1.PodSnapshot,
 ) (*podsnapshotv1.PodSnapshotPolicy, error) {
@@ -58,13 +58,13 @@ func (c *Cluster) policyOf(ctx context.Context,
 	return policy, nil
 }
 
-// localPause is how often one looks after the node of a snapshot that only that node sees: there may be many.
+// localPause is how often the node of a node-local snapshot is checked. There may be many such snapshots.
 const localPause = 15 * time.Minute
 
-// originTime is how long the origin of a snapshot may take to delete it before this is done here.
+// originTime is how long a snapshot's origin may take to delete it before this agent does.
 const originTime = 3 * time.Second
 
-// discard deletes the very PodSnapshot that was looked at.
+// discard deletes exactly this version of a PodSnapshot.
 func (c *Cluster) discard(ctx context.Context, s *podsnapshotv1.PodSnapshot, why string) error {
 	c.log.Info("snapshot is deleted", "snapshot", keyOf(s).String(), "reason", why)
 	err := c.client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})
@@ -74,8 +74,8 @@ func (c *Cluster) discard(ctx context.Context, s *podsnapshotv1.PodSnapshot, why
 	return nil
 }
 
-// checkOrigin marks a snapshot as failed whose only copy is on a node that has left the cluster. It
-// returns when to look again; 0: the snapshot does not need its node any more.
+// checkOrigin marks a snapshot as failed if its only copy was on a node that has left the cluster. It returns when to
+// check again, or 0 if the snapshot no longer depends on its node.
 func (c *Cluster) checkOrigin(ctx context.Context, s *podsnapshotv1.PodSnapshot) (time.Duration, error) {
 	name := s.Annotations[podsnapshotv1.AnnotationOriginNode]
 	if rules.Replicated(s) || rules.Lost(s) || name == "" {
@@ -93,7 +93,7 @@ func (c *Cluster) checkOrigin(ctx context.Context, s *podsnapshotv1.PodSnapshot)
 		return 0, fmt.Errorf("read node %s: %w", name, err)
 	}
 	before := s.DeepCopy()
-	rules.SetProgress(s, rules.Progress{Failed: fmt.Sprintf("its only copy was on node %s, which is no more", name)})
+	rules.SetProgress(s, rules.Progress{Failed: fmt.Sprintf("its only copy was on node %s, which no longer exists", name)})
 	err = c.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
 		return conflictPause, nil

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// kicker is a source of a controller: it has objects reconciled that somebody else knows news of.
-// Its methods may be called concurrently, kick before Start too.
+// kicker is a source of a controller. Other code uses it to requeue objects. Its methods may be called concurrently,
+// kick also before Start.
 type kicker struct {
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -29,7 +29,7 @@ func (k *kicker) Start(_ context.Context, queue workqueue.TypedRateLimitingInter
 	return nil
 }
 
-// kick has an object reconciled soon. It does not block.
+// kick requeues an object. It does not block.
 func (k *kicker) kick(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -41,7 +41,7 @@ func (k *kicker) kick(name types.NamespacedName) {
 	k.queue.Add(r)
 }
 
-// bell wakes everybody who waits for news. Its methods may be called concurrently.
+// bell wakes all that wait for news. Its methods may be called concurrently.
 type bell struct {
 	mu sync.Mutex
 	ch chan struct{}

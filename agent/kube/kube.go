@@ -29,18 +29,18 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Config says which cluster an agent belongs to, and as what.
+// Config says which cluster an agent belongs to, and the agent's place in it.
 type Config struct {
 	RestConfig *rest.Config
-	NodeName   string // of the agent's node, as the cluster calls it
-	Namespace  string // of the agents: the Lease is there
+	NodeName   string // the cluster's name for the agent's node
+	Namespace  string // namespace of the agents and their Lease
 	Store      string // location of the agent's own store
 	StateDir   string // for the ledger; must survive a reboot
 	LeaseName  string // of the Lease that makes one agent do the cluster's duties; empty: DefaultLeaseName
-	// OrphanAge is how old a snapshot of this cluster that no PodSnapshot names must be to be removed
-	// from its store; 0: none are.
+	// OrphanAge is the age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0:
+	// never.
 	OrphanAge time.Duration
-	// Now is the time by which snapshots are named and expire; nil: time.Now.
+	// Now is the clock for the names and the expiry of snapshots; nil: time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger
 }
@@ -48,22 +48,22 @@ type Config struct {
 // DefaultLeaseName is the name of the Lease that the agents of a cluster contend for.
 const DefaultLeaseName = "diapause-agent"
 
-// Requests of an agent to the API server are few, and some are on the way of a pod's start: they are
-// not held back to less than this many in a second.
+// An agent sends few requests to the API server, and some delay the start of a pod. So the client does not throttle
+// them below this rate per second.
 const (
 	requestRate  = 200
 	requestBurst = 400
 )
 
-// Cluster is the cluster that an agent's node belongs to. It is made by New and works while Run does.
+// Cluster is the cluster that an agent's node belongs to. New makes it; it works while Run runs.
 type Cluster struct {
 	cfg    Config
 	node   Node
 	log    *slog.Logger
 	mgr    manager.Manager
-	stop   context.CancelFunc // says that Run is to end
-	client client.Client      // reads what is watched from the cache
-	live   client.Reader      // asks the API server
+	stop   context.CancelFunc // tells Run to end
+	client client.Client      // reads watched objects from the cache
+	live   client.Reader      // reads from the API server
 	events events.EventRecorder
 
 	names    *names.Clock
@@ -83,12 +83,12 @@ type Cluster struct {
 	unanswered                kicker
 	leading                   atomic.Bool
 	identity                  atomic.Pointer[string] // of the cluster; nil: not known yet
-	begun                     chan struct{}          // leading has begun
+	begun                     chan struct{}          // a signal that leading has begun
 	life                      context.Context        // of checkpoints; set by Run
 	work                      sync.WaitGroup         // what Run waits for
 }
 
-// New prepares an agent's work in its cluster. It opens the ledger and asks nothing of the API server.
+// New prepares an agent's work in its cluster. It opens the ledger, and sends nothing to the API server.
 func New(cfg Config, node Node) (*Cluster, error) {
 	if cfg.LeaseName == "" {
 		cfg.LeaseName = DefaultLeaseName
@@ -121,7 +121,7 @@ func New(cfg Config, node Node) (*Cluster, error) {
 	return c, nil
 }
 
-// logTo sends what libraries log to the first agent's logger of this process.
+// logTo sends the logs of libraries to the logger of this process's first agent.
 func logTo(l *slog.Logger) {
 	logOnce.Do(func() {
 		klog.SetSlogLogger(slog.New(quiet{l.Handler()}))
@@ -157,11 +157,11 @@ func newManager(life context.Context, cfg Config) (manager.Manager, error) {
 	})
 }
 
-// syncTime is how long an agent waits for the API server and its own resources' definitions at its
-// start: longer than anybody leaves a cluster without them.
+// syncTime is how long an agent waits at its start for the API server and for its own resources' definitions. Nobody
+// leaves a cluster without them for that long.
 const syncTime = 30 * 24 * time.Hour
 
-// Run works until ctx is done. It returns when all that it started has ended.
+// Run works until ctx is done. It returns when everything that it started has ended.
 func (c *Cluster) Run(ctx context.Context) error {
 	all, err := c.node.Requests()
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	c.work.Go(func() { c.sweepLoop(ctx) })
 	c.work.Go(func() { c.sendReports(ctx) })
 	if err = c.mgr.Start(ctx); ctx.Err() != nil {
-		err = nil // what fails then fails because of that
+		err = nil // the failure is a consequence of that
 	}
 	cancel()
 	end(errkind.ErrStopping)
@@ -197,7 +197,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitCaches says when the caches are filled.
+// awaitCaches closes synced when the caches are filled.
 func (c *Cluster) awaitCaches(ctx context.Context) {
 	if !c.mgr.GetCache().WaitForCacheSync(ctx) || ctx.Err() != nil || c.fill(ctx) != nil {
 		return
@@ -208,7 +208,7 @@ func (c *Cluster) awaitCaches(ctx context.Context) {
 	}
 }
 
-// fill waits until every kind of object that is read from the cache is there.
+// fill waits until every kind of object that is read from the cache is in the cache.
 func (c *Cluster) fill(ctx context.Context) error {
 	for _, o := range watched() {
 		if _, err := c.mgr.GetCache().GetInformer(ctx, o); err != nil {
@@ -218,7 +218,7 @@ func (c *Cluster) fill(ctx context.Context) error {
 	return nil
 }
 
-// key is a snapshot's name as objects have it.
+// named returns a snapshot's key in the form that objects have.
 func named(k snapshot.Key) client.ObjectKey {
 	return client.ObjectKey{Namespace: k.Namespace, Name: k.Name}
 }

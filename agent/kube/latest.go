@@ -12,7 +12,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// latest are PodSnapshots as this agent has last written them, until the cache has them too. Its
+// latest are the PodSnapshots that this agent has written, in their last version, until the cache has them too. Its
 // methods may be called concurrently.
 type latest struct {
 	mu  sync.Mutex
@@ -21,14 +21,14 @@ type latest struct {
 
 func newLatest() *latest { return &latest{all: make(map[snapshot.Key]*podsnapshotv1.PodSnapshot)} }
 
-// put keeps a copy of what the API server has answered a write with.
+// put keeps a copy of the PodSnapshot with which the API server has answered a write.
 func (l *latest) put(s *podsnapshotv1.PodSnapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all[keyOf(s)] = s.DeepCopy()
 }
 
-// newer returns what was written after cached, or cached. cached may be nil.
+// newer returns what was written after cached, or else cached. Cached may be nil.
 func (l *latest) newer(k snapshot.Key, cached *podsnapshotv1.PodSnapshot) *podsnapshotv1.PodSnapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +57,7 @@ func keyOf(s *podsnapshotv1.PodSnapshot) snapshot.Key {
 	return snapshot.Key{Namespace: s.Namespace, Name: s.Name}
 }
 
-// podSnapshot returns a PodSnapshot as it was last seen or written; nil: there is none.
+// podSnapshot returns a PodSnapshot as last seen or written, or nil if there is none.
 func (c *Cluster) podSnapshot(ctx context.Context, k snapshot.Key) (*podsnapshotv1.PodSnapshot, error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := c.client.Get(ctx, named(k), s); apierrors.IsNotFound(err) {

@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// leaseTimes say how long an agent holds the Lease without renewing it, after how long it gives up
-// renewing, and how often it tries.
+// leaseTimes are the times of the Lease: how long it is held without being renewed, how long the holder keeps trying
+// to renew it, and how often an agent tries.
 type leaseTimes struct{ hold, renew, retry time.Duration }
 
-// timesFor returns the times for a number of agents: each tries to get the Lease, at random intervals
-// of 1 to 2.2 times retry, and together they are not to keep the API server busy.
+// timesFor returns the times for a number of agents. Each tries to get the Lease at random intervals of 1 to 2.2
+// times retry. Together they must not keep the API server busy.
 func timesFor(agents int64) leaseTimes {
 	const (
 		least, most = 3 * time.Second, 15 * time.Second
@@ -28,7 +28,7 @@ func timesFor(agents int64) leaseTimes {
 	return leaseTimes{hold: retry * 10 / 3, renew: retry * 7 / 3, retry: retry}
 }
 
-// agents returns about how many agents there are: the pods of their namespace.
+// agents returns roughly how many agents there are: the number of pods in their namespace.
 func (c *Cluster) agents(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, freshTime)
 	defer cancel()
@@ -43,8 +43,8 @@ func (c *Cluster) agents(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// lead contends for the Lease until ctx is done, and does the cluster's duties while it is held. An
-// agent that loses it goes on with its node's duties.
+// lead competes for the Lease until ctx is done, and does the cluster's duties while it holds the Lease. An agent
+// that loses the Lease goes on with its node's duties.
 func (c *Cluster) lead(ctx context.Context) {
 	select {
 	case <-c.synced:
@@ -77,7 +77,7 @@ func (c *Cluster) lead(ctx context.Context) {
 	}
 }
 
-// elected takes up the cluster's duties.
+// elected starts the cluster's duties.
 func (c *Cluster) elected() {
 	c.leading.Store(true)
 	select {
@@ -86,8 +86,7 @@ func (c *Cluster) elected() {
 	}
 }
 
-// takeOver has everything looked at whenever this agent begins to do the cluster's duties, until ctx
-// is done.
+// takeOver requeues everything whenever this agent starts the cluster's duties, until ctx is done.
 func (c *Cluster) takeOver(ctx context.Context) {
 	for {
 		select {

@@ -17,25 +17,23 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// entry is what is known of a snapshot on this node beside what the agent's journal and the API
-// server know.
+// entry is what this node knows of a snapshot in addition to the agent's journal and the API server.
 type entry struct {
 	Key     snapshot.Key    `json:"key"`
-	UID     string          `json:"uid,omitempty"` // of the snapshot; empty: it is not known
+	UID     string          `json:"uid,omitempty"` // of the snapshot; empty: not known
 	Pod     snapshot.PodRef `json:"pod"`
-	Plan    *rules.Plan     `json:"plan,omitempty"`    // nil: it was not the cluster that asked
-	Trigger string          `json:"trigger,omitempty"` // the name of the trigger that asked
-	// Published is the UID of the PodSnapshot; empty: there was none yet. Once there was one, its
-	// absence means that it was deleted.
+	Plan    *rules.Plan     `json:"plan,omitempty"`    // nil: not requested through the cluster
+	Trigger string          `json:"trigger,omitempty"` // name of the trigger that asked
+	// Published is the UID of the PodSnapshot; empty: there was none yet. If there was one and it is gone, it was
+	// deleted.
 	Published string `json:"published,omitempty"`
-	// RunsOn is why the pod was not stopped, although it was to be.
+	// RunsOn is why the pod was not stopped although it should have been.
 	RunsOn string `json:"runsOn,omitempty"`
-	// Deleted is set where that happened before who asked for the snapshot was answered.
+	// Deleted is set if the PodSnapshot was deleted before the object that asked for it had its answer.
 	Deleted bool `json:"deleted,omitempty"`
 }
 
-// ledger keeps entries in files, across restarts of the agent. Its methods may be called
-// concurrently.
+// ledger keeps entries in files, across restarts of the agent. Its methods may be called concurrently.
 type ledger struct {
 	dir string
 	log *slog.Logger
@@ -43,11 +41,11 @@ type ledger struct {
 	mu     sync.Mutex
 	all    map[snapshot.Key]entry
 	marked map[mark]snapshot.Key
-	unread map[string]bool // files that the disk did not give back; they are tried again when they are asked for
+	unread map[string]bool // files that could not be read; they are retried when they are asked for
 }
 
-// openLedger reads what is there. A file that the disk does not give back stays, and is tried again later; one that
-// holds no entry, as after a crash of the machine, is removed.
+// openLedger reads the ledger. A file that cannot be read stays, and is retried later. A file that contains no entry,
+// as after a crash of the machine, is removed.
 func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
@@ -69,7 +67,7 @@ func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 	return l, nil
 }
 
-// read takes in a file. It is called with the ledger locked, or before anybody else has it.
+// read reads a file into memory. The ledger must be locked, or nothing else may use it yet.
 func (l *ledger) read(path string) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -88,14 +86,14 @@ func (l *ledger) read(path string) {
 	}
 	l.log.Error("a file of the ledger holds no entry and is removed", "file", path)
 	if err := os.Remove(path); err != nil {
-		l.log.Error("a file of the ledger is not removed", "error", err) // it is tried again by the next agent
+		l.log.Error("a file of the ledger is not removed", "error", err) // the next agent tries again
 	}
 }
 
-// keep takes an entry into memory; l.mu is held.
+// keep takes an entry into memory. The caller holds l.mu.
 func (l *ledger) keep(e entry) { l.all[e.Key], l.marked[markOf(e.Key)] = e, e.Key }
 
-// find returns the key of an entry whose name says something of who asked.
+// find returns the key of the entry with this mark.
 func (l *ledger) find(m mark) (snapshot.Key, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +104,7 @@ func (l *ledger) find(m mark) (snapshot.Key, bool) {
 	return k, ok
 }
 
-// path returns the file of an entry: names of snapshots may be too long for files.
+// path returns the file of an entry. It is a UUID, because names of snapshots may be too long for files.
 func (l *ledger) path(k snapshot.Key) string {
 	return filepath.Join(l.dir, uuid.NewSHA1(uuids, []byte(k.String())).String()+".json")
 }
@@ -122,7 +120,7 @@ func (l *ledger) get(k snapshot.Key) (entry, bool) {
 	return e, ok
 }
 
-// put keeps an entry: when it returns nil, neither a crash of the agent nor one of the machine loses it.
+// put keeps an entry. Once it has returned nil, no crash of the agent or the machine loses the entry.
 func (l *ledger) put(e entry) error {
 	b, err := json.Marshal(e)
 	if err != nil {

@@ -9,15 +9,14 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// uuids is the name space of the UUIDs that name files of the ledger, and named snapshots in earlier
-// versions.
+// uuids is the name space of UUIDs that name the ledger's files. In earlier versions they also named snapshots.
 var uuids = uuid.MustParse("6c1f3a5e-0a52-4d0e-9c41-1f6a2f0d7b18")
 
-// asker is whatever asks for one snapshot. It is equal however often that is tried.
+// asker identifies a request for one snapshot. Retries of the request have the same asker.
 type asker struct {
 	namespace string
 	tag       names.Tag
-	old       string // the snapshot's name if an earlier version has begun it
+	old       string // the snapshot's name if an earlier version began it
 }
 
 func newAsker(namespace, id string) asker {
@@ -28,16 +27,16 @@ func triggerAsker(t *podsnapshotv1.PodSnapshotManualTrigger) asker {
 	return newAsker(t.Namespace, string(t.UID))
 }
 
-// annotationAsker is a pod's annotation of some value.
+// annotationAsker returns the asker for a pod's annotation with a certain value.
 func annotationAsker(namespace string, pod types.UID, id string) asker {
 	return newAsker(namespace, string(pod)+"/"+id)
 }
 
-// mark is what the name of a snapshot says of who asked for it.
+// mark is what the name of a snapshot says about its asker.
 type mark struct {
 	namespace string
 	tag       names.Tag
-	name      string // empty: the tag says it
+	name      string // empty: the tag identifies the asker
 }
 
 func markOf(k snapshot.Key) mark {
@@ -47,15 +46,15 @@ func markOf(k snapshot.Key) mark {
 	return mark{k.Namespace, 0, k.Name}
 }
 
-// marks returns what the name of the asker's snapshot may say.
+// marks returns the marks that the name of the asker's snapshot may have.
 func (a asker) marks() [2]mark {
 	return [...]mark{{a.namespace, a.tag, ""}, {a.namespace, 0, a.old}}
 }
 
-// about is what events name that concern the asker alone: it may have no snapshot yet.
+// about returns the key for events that concern only the asker, which may have no snapshot yet.
 func (a asker) about() snapshot.Key { return snapshot.Key{Namespace: a.namespace, Name: a.old} }
 
-// made reports whether a snapshot is the one that was asked for.
+// made reports whether a snapshot is the one that this asker asked for.
 func (a asker) made(k snapshot.Key) bool {
 	m := markOf(k)
 	return m == a.marks()[0] || m == a.marks()[1]
@@ -64,8 +63,8 @@ func (a asker) made(k snapshot.Key) bool {
 // Name implements agent.Cluster.
 func (c *Cluster) Name() string { return c.names.Name(names.Chance()) }
 
-// name gives the snapshot of an order its name, now that its pod's turn has come, and notes down what
-// it is for. One that was given a name before a crash keeps it.
+// name gives an order's snapshot its name, once it is the order's turn, and records in the ledger what the snapshot
+// is for. A snapshot that got a name before a crash keeps it.
 func (c *Cluster) name(o *order) (string, error) {
 	k := c.keyOf(o.asker)
 	if k.Name == "" {
@@ -78,8 +77,7 @@ func (c *Cluster) name(o *order) (string, error) {
 	return k.Name, nil
 }
 
-// keyOf returns the key of the snapshot that was begun for an asker; zero: none was, as far as this
-// node knows.
+// keyOf returns the key of the snapshot that was begun for an asker. It is zero if this node knows of none.
 func (c *Cluster) keyOf(a asker) snapshot.Key {
 	if o, ok := c.orders.of(a); ok && o.key.Name != "" {
 		return o.key

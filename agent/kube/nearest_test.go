@@ -33,7 +33,7 @@ func TestUnlikeAnySnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.event(pod, corev1.EventTypeNormal, w.ns+"/"+s.Name+", the most alike, does not fit: container app: image differs")
+	w.event(pod, corev1.EventTypeNormal, w.ns+"/"+s.Name+", the most similar, does not fit: container app: image differs")
 	if err := api.client.Get(t.Context(), keyOf(pod), pod); err != nil || restored(pod) != nil {
 		t.Errorf("a restore that nobody asked for has failed: %+v, %v", restored(pod), err)
 	}

@@ -11,33 +11,31 @@ import (
 	"diapause.dev/storage"
 )
 
-// Node is what is asked of the agent. *agent.Agent is one.
+// Node is what this package needs of the agent. agent.Node implements it.
 type Node interface {
-	// Checkpoint saves a pod. Errors of kind errkind.ErrNotReplicated mean that the snapshot is safe
-	// on this node and that replication goes on.
+	// Checkpoint saves a pod. An error of kind errkind.ErrNotReplicated means that the snapshot is safe on this node, and
+	// that replication goes on.
 	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
-	// Requests returns the checkpoints that the journal remembers, oldest first.
+	// Requests returns the checkpoints in the journal, oldest first.
 	Requests() ([]journal.Request, error)
-	// Remove removes the snapshot of that UID from this node and from the store at a location; one of an empty UID is
-	// whichever has the key.
+	// Remove removes the snapshot with that UID from this node and from the store at location. If uid is empty, it
+	// removes any snapshot with the key.
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
-	// Forget removes the snapshot of that UID from this node only.
+	// Forget removes the snapshot with that UID from this node only.
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
-	// HasLocal reports whether a snapshot is restorable on this node without a store.
+	// HasLocal reports whether a snapshot can be restored on this node without a store.
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
-	// ProbeStore returns why the store at a location does not answer, or nil.
-	ProbeStore(ctx context.Context, location string) error
-	// Manifest returns a snapshot's manifest, from this node or the store at a location.
+	// Manifest returns a snapshot's manifest, from this node or from the store at location.
 	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// Stored calls fn for each snapshot in the store at a location.
+	// Stored calls fn for each snapshot in the store at location.
 	Stored(ctx context.Context, location string, fn func(storage.Entry) error) error
-	// StoredManifest returns a snapshot's manifest as the store at a location has it.
+	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// RemoveStored removes a snapshot from the store at a location if it is the one of that UID.
+	// RemoveStored removes a snapshot from the store at location if it has that UID.
 	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
-	// SweepStore removes from the store at a location what no snapshot there names.
+	// SweepStore removes from the store at location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
-	// OwnDisk reports whether no other node sees the store at a location.
+	// OwnDisk reports whether the store at location is visible to this node only.
 	OwnDisk(location string) bool
 	// Facts returns what this node offers to a restore.
 	Facts(ctx context.Context) (snapshot.Facts, error)

@@ -12,23 +12,23 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Clients take the PodSnapshot that the API server got last for the newest, and of those that it got
-// in one second the one with the least name. So PodSnapshots of one pod are made in the order of its
-// checkpoints, and one whose name says no order is not made in a second with others.
+// Clients take the PodSnapshot that the API server created last for the newest one. Among those created in the same
+// second, they take the one with the least name. So the agents create the PodSnapshots of one pod in the order of its
+// checkpoints. And they do not create a PodSnapshot whose name has no order in the same second as others.
 
-// errEarly: a PodSnapshot that must come before another one is not there yet.
+// errEarly means that a PodSnapshot must wait, because one that comes before it does not exist yet.
 var errEarly = errors.New("not its turn yet")
 
 const (
-	// orderTime is how long a PodSnapshot waits for that of an earlier checkpoint of its pod: that one
-	// may be impossible to create.
+	// orderTime is how long a PodSnapshot waits for that of an earlier checkpoint of its pod. It may be impossible to
+	// create the earlier one.
 	orderTime = 30 * time.Second
-	// apart is how long after another one a PodSnapshot is made in another second of the API server's
-	// clock, whatever this node's clock says.
+	// apart is the time between two PodSnapshots that must not be in the same second of the API server's clock. It does
+	// not depend on this node's clock.
 	apart = 1100 * time.Millisecond
 )
 
-// early reports whether the PodSnapshot of a request has to wait.
+// early reports whether a request's PodSnapshot must wait.
 func (c *Cluster) early(q journal.Request) bool {
 	return slices.ContainsFunc(c.requests.before(q, orderTime), func(k snapshot.Key) bool {
 		e, _ := c.ledger.get(k)
@@ -36,14 +36,13 @@ func (c *Cluster) early(q journal.Request) bool {
 	}) || c.arrivals.close(q.Key)
 }
 
-// seen notes a PodSnapshot that is there.
+// seen records that a PodSnapshot exists.
 func (c *Cluster) seen(s *podsnapshotv1.PodSnapshot) {
 	c.names.Saw(s.Name, s.CreationTimestamp.Time)
 	c.arrivals.note(keyOf(s))
 }
 
-// arrivals are the PodSnapshots that were seen first a moment ago. Its methods may be called
-// concurrently.
+// arrivals are the PodSnapshots that were first seen within the last moment. Its methods may be called concurrently.
 type arrivals struct {
 	mu  sync.Mutex
 	all map[snapshot.Key]time.Time
@@ -64,8 +63,8 @@ func (a *arrivals) note(k snapshot.Key) {
 	}
 }
 
-// close reports whether another PodSnapshot of the namespace may have come in this very second whose
-// name is less, though not because it is newer.
+// close reports whether another PodSnapshot of the namespace may have been created in this second, with a lesser name
+// that does not mean that it is newer.
 func (a *arrivals) close(k snapshot.Key) bool {
 	_, _, ordered := names.Parse(k.Name)
 	a.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// order is a checkpoint that was asked for in the cluster and is under way in this process.
+// order is a checkpoint that was requested in the cluster and is under way in this process.
 type order struct {
 	asker asker
 	pod   snapshot.PodRef
@@ -20,19 +20,19 @@ type order struct {
 	key      snapshot.Key // zero until the pod's turn has come
 	spooled  bool
 	ended    bool
-	answered bool  // though the cache may not have the answer yet
-	closed   bool  // the answer was seen, or who asked is gone
-	err      error // why it ended without a snapshot, or what failed after it
+	answered bool  // although the cache may not have the answer yet
+	closed   bool  // the answer was seen, or the object that asked is gone
+	err      error // why it ended without a snapshot, or what failed after the snapshot
 }
 
-// door is where an order came in: the object that asks and is answered.
+// door identifies the object that asked for a checkpoint, and that gets the answer.
 type door struct {
 	trigger string // its name; empty: the pod's annotation asks
 	pod     string
 	in      string // namespace
 }
 
-// kick has the object looked at again.
+// kick requeues the object.
 func (d door) kick(c *Cluster) {
 	if d.trigger != "" {
 		c.triggers.kick(client.ObjectKey{Namespace: d.in, Name: d.trigger})
@@ -41,7 +41,7 @@ func (d door) kick(c *Cluster) {
 	c.pods.kick(client.ObjectKey{Namespace: d.in, Name: d.pod})
 }
 
-// orders are those whose answer has not been seen yet. Its methods may be called concurrently.
+// orders are the orders whose answer has not been seen yet. Its methods may be called concurrently.
 type orders struct {
 	mu  sync.Mutex
 	all map[asker]*order
@@ -49,7 +49,8 @@ type orders struct {
 
 func newOrders() *orders { return &orders{all: make(map[asker]*order)} }
 
-// add takes an order up, unless there is one of its asker, or its pod is being captured for another.
+// add adds an order. It returns false if its asker has one already, or if its pod is being captured for another
+// order.
 func (s *orders) add(o *order) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,14 +61,14 @@ func (s *orders) add(o *order) bool {
 	return true
 }
 
-// named notes the key that the snapshot of an order has been given.
+// named records the key of an order's snapshot.
 func (s *orders) named(o *order, k snapshot.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o.key = k
 }
 
-// capturing returns the order for which a pod is being captured; s.mu is held.
+// capturing returns the order for which a pod is being captured. The caller holds s.mu.
 func (s *orders) capturing(podUID string) *order {
 	for _, o := range s.all {
 		if o.pod.UID == podUID && !o.spooled && !o.ended {
@@ -84,7 +85,7 @@ func (s *orders) busy(podUID string) bool {
 	return s.capturing(podUID) != nil
 }
 
-// done reports whether the checkpoint for an asker keeps nobody waiting any more.
+// done reports whether the next checkpoint of the pod need not wait for this asker's any more.
 func (s *orders) done(a asker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +93,8 @@ func (s *orders) done(a asker) bool {
 	return o != nil && (o.spooled || o.ended)
 }
 
-// plan returns the plan of the order for which it is a pod's turn, or nil: then it is captured, if at
-// all, for somebody else, though an order may wait for its turn.
+// plan returns the plan of the order whose turn it is for a pod, or nil. If it is nil, the pod is captured, if at
+// all, for something else, even if an order waits for its turn.
 func (s *orders) plan(podUID string) *rules.Plan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +104,7 @@ func (s *orders) plan(podUID string) *rules.Plan {
 	return nil
 }
 
-// of returns the order of an asker as it is now.
+// of returns a copy of an asker's order.
 func (s *orders) of(a asker) (o order, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +115,7 @@ func (s *orders) of(a asker) (o order, ok bool) {
 	return *p, true
 }
 
-// state returns the order of a snapshot as it is now.
+// state returns a copy of a snapshot's order.
 func (s *orders) state(k snapshot.Key) (o order, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +126,7 @@ func (s *orders) state(k snapshot.Key) (o order, ok bool) {
 	return *p, true
 }
 
-// keyed returns the order of a snapshot, or nil; s.mu is held.
+// keyed returns a snapshot's order, or nil. The caller holds s.mu.
 func (s *orders) keyed(k snapshot.Key) *order {
 	for _, o := range s.all {
 		if o.key == k {
@@ -135,7 +136,7 @@ func (s *orders) keyed(k snapshot.Key) *order {
 	return nil
 }
 
-// answered notes that an asker has been answered.
+// answered records that an asker has been answered.
 func (s *orders) answered(a asker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +145,8 @@ func (s *orders) answered(a asker) {
 	}
 }
 
-// close forgets the order of an asker that has seen the answer, at the end of its checkpoint. It
-// reports whether there is none any more.
+// close forgets an asker's order, whose answer was seen, at the end of its checkpoint. It reports whether there is no
+// order any more.
 func (s *orders) close(a asker) (none bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +157,8 @@ func (s *orders) close(a asker) (none bool) {
 	return s.all[a] == nil
 }
 
-// gone forgets the orders of an object that no longer asks, except for one request, at the end of their
-// checkpoints.
+// gone forgets the orders of an object that no longer asks, at the end of their checkpoints. It keeps the order of
+// the asker except.
 func (s *orders) gone(d door, except asker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *orders) gone(d door, except asker) {
 	}
 }
 
-// end notes the end of an order's checkpoint, and returns the snapshot's key.
+// end records the end of an order's checkpoint, and returns the snapshot's key.
 func (s *orders) end(o *order, err error) snapshot.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +179,8 @@ func (s *orders) end(o *order, err error) snapshot.Key {
 	return o.key
 }
 
-// captured notes that a snapshot is restorable on this node, and returns its order; nil: there is
-// none, or it was known.
+// captured records that a snapshot is restorable on this node. It returns its order, or nil if there is none or if
+// this was known already.
 func (s *orders) captured(k snapshot.Key) *order {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +192,7 @@ func (s *orders) captured(k snapshot.Key) *order {
 	return o
 }
 
-// forget removes an order of which nothing more is to come; s.mu is held.
+// forget removes an order that is closed and has ended. The caller holds s.mu.
 func (s *orders) forget(o *order) {
 	if o.closed && o.ended {
 		delete(s.all, o.asker)

@@ -77,8 +77,8 @@ func (c *Cluster) serveConfig(ctx context.Context, name client.ObjectKey) (recon
 	} else if err := c.reach(ctx, location); err != nil {
 		ok, reason, message = false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
 	} else if c.node.OwnDisk(location) {
-		message = "the store answers; it is a disk of each node's own: a snapshot is restored only on the node where it " +
-			"was made"
+		message = "the store answers; it is a separate disk on each node: a snapshot can be restored only on the node that " +
+			"made it"
 	}
 	if err := c.setReady(ctx, config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok, reason,
 		message); err != nil {

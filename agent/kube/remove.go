@@ -60,7 +60,7 @@ func (c *Cluster) awaitDeletion(ctx context.Context, s *podsnapshotv1.PodSnapsho
 		case <-news:
 		case <-time.After(lookAgain):
 		case <-ctx.Done():
-			return fmt.Errorf("PodSnapshot %s is deleted, which goes on: %s: %w", k, why, context.Cause(ctx))
+			return fmt.Errorf("the deletion of PodSnapshot %s goes on: %s: %w", k, why, context.Cause(ctx))
 		}
 	}
 }

@@ -87,7 +87,7 @@ func TestRemoveWhileAway(t *testing.T) {
 		return nil
 	})
 	cancel(errors.New("who asked has gone"))
-	if err := <-removed; err == nil || !strings.Contains(err.Error(), "which goes on") {
+	if err := <-removed; err == nil || !strings.Contains(err.Error(), "goes on") {
 		t.Errorf("the store is away: %v", err)
 	}
 	w.stores.fail(nil)

@@ -194,7 +194,7 @@ func TestChooseForged(t *testing.T) {
 	pod := w.pod(a, "new", name(s.Name), func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" })
 	err := w.eventually(func(context.Context) error {
 		_, err := choose(t, r, pod, enough)
-		if err == nil || !strings.Contains(err.Error(), "what is stored is not what PodSnapshot") {
+		if err == nil || !strings.Contains(err.Error(), "the stored snapshot does not match PodSnapshot") {
 			return fmt.Errorf("refused: %w", err)
 		}
 		return nil

@@ -263,7 +263,7 @@ func (c *Cluster) tellBad(s *podsnapshotv1.PodSnapshot) {
 			fmt.Sprintf("PodSnapshot %s is lost: %s", keyOf(s), rules.WhyNotReady(s)))
 	case !rules.Lost(s) && why != "":
 		c.event(e.Pod, keyOf(s), corev1.EventTypeWarning, actionCheckpoint,
-			fmt.Sprintf("PodSnapshot %s can be restored on node %s alone: %s", keyOf(s), c.cfg.NodeName, why))
+			fmt.Sprintf("PodSnapshot %s can be restored only on node %s: %s", keyOf(s), c.cfg.NodeName, why))
 	}
 }
 
@@ -346,7 +346,7 @@ func (c *Cluster) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) 
 	case ordered && o.err != nil:
 		p.Failed = o.err.Error()
 	default:
-		p.Failed = fmt.Sprintf("node %s has no such snapshot any more", c.cfg.NodeName)
+		p.Failed = fmt.Sprintf("node %s no longer has this snapshot", c.cfg.NodeName)
 	}
 	return p, nil
 }

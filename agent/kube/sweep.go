@@ -247,7 +247,7 @@ func (s *sweep) wanted(ctx context.Context, m *snapshot.Meta) (why string, err e
 	}
 	silent, err := s.silent(ctx, m.Origin.Node)
 	if silent {
-		why = "its node does not answer, and may have word of it"
+		why = "its node does not answer, and may still know of it"
 	}
 	return why, err
 }

@@ -14,34 +14,33 @@ const (
 	tagBits  = 62
 	tagMask  = 1<<tagBits - 1
 	tickBits = 60
-	version  = 8 // of UUIDs whose bits mean what their maker likes
+	version  = 8 // of UUIDs whose bits have a meaning of their maker's choice
 )
 
-// end is when names have no time left. It is near enough for names to begin with a zero: a name that
-// an earlier version drew by chance is almost surely larger.
+// end is when names run out of time. It is near enough for names to begin with a zero, so that a random name of an
+// earlier version is almost surely larger.
 var end = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// MaxSkew is how far the clock of another node may be ahead of the API server's for its names to be
-// believed.
+// MaxSkew is how far another node's clock may be ahead of the API server's. Names that are further ahead are ignored.
 const MaxSkew = time.Minute
 
-// Tag says in a name who asked for the snapshot. It has 62 bits.
+// Tag identifies, in a name, the asker of the snapshot. It has 62 bits.
 type Tag uint64
 
-// TagOf returns the tag of whoever has a unique text.
+// TagOf returns the tag of the asker with this unique id.
 func TagOf(id string) Tag {
 	sum := sha256.Sum256([]byte(id))
 	return Tag(binary.BigEndian.Uint64(sum[:]) & tagMask)
 }
 
-// Chance returns the tag of a snapshot for which nobody waits who could ask again.
+// Chance returns a random tag, for a snapshot whose request nothing will retry.
 func Chance() Tag {
 	var b [8]byte
 	rand.Read(b[:]) // never fails
 	return Tag(binary.BigEndian.Uint64(b[:]) & tagMask)
 }
 
-// Parse returns what a name that a [Clock] made says; false: it is another name.
+// Parse returns what a name made by a [Clock] says. For other names ok is false.
 func Parse(name string) (at time.Time, tag Tag, ok bool) {
 	u, err := uuid.Parse(name)
 	if err != nil || u.String() != name || u.Version() != version || u.Variant() != uuid.RFC4122 {
@@ -57,13 +56,13 @@ type Clock struct {
 	now func() time.Time
 
 	mu   sync.Mutex
-	last int64 // of all names made or seen, in microseconds since 1970
+	last int64 // latest time of all names made or seen, in microseconds since 1970
 }
 
-// NewClock returns a clock that goes by now.
+// NewClock returns a clock that reads the time from now.
 func NewClock(now func() time.Time) *Clock { return &Clock{now: now} }
 
-// Name returns a name less than all that were made or seen before, whatever now says.
+// Name returns a name that is less than all names made or seen before, whatever time it is.
 func (c *Clock) Name(t Tag) string {
 	c.mu.Lock()
 	c.last = min(max(c.last+1, c.now().UnixMicro(), end-(1<<tickBits-1)), end)
@@ -75,8 +74,8 @@ func (c *Clock) Name(t Tag) string {
 	return u.String()
 }
 
-// Saw notes a name that was given elsewhere, or earlier, so that the next one is less. created is when
-// the API server got the object; a name that is more than [MaxSkew] ahead of that is not believed.
+// Saw records a name that was made elsewhere or earlier, so that the next one is less. Created is when the API server
+// created the object. Saw ignores a name that is more than [MaxSkew] ahead of that.
 func (c *Clock) Saw(name string, created time.Time) {
 	at, _, ok := Parse(name)
 	if !ok || at.After(created.Add(MaxSkew)) {

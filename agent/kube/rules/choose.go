@@ -57,10 +57,10 @@ func Elsewhere(s *podsnapshotv1.PodSnapshot) error {
 	case Replicated(s):
 		return nil
 	case NodeLocal(s):
-		return Refuse("PodSnapshot %s/%s is stored on a disk of node %s: it is restored on that node alone", s.Namespace,
+		return Refuse("PodSnapshot %s/%s is stored on a disk of node %s: it can be restored only on that node", s.Namespace,
 			s.Name, node)
 	case why != "":
-		return Refuse("PodSnapshot %s/%s is on node %s alone, and will not come to be in the store: %s", s.Namespace, s.Name,
+		return Refuse("PodSnapshot %s/%s is only on node %s, and will never be in the store: %s", s.Namespace, s.Name,
 			node, why)
 	}
 	return fmt.Errorf("PodSnapshot %s/%s is on node %s only, its replication has not ended: %w", s.Namespace, s.Name, node,

@@ -19,9 +19,9 @@ type Orphans struct {
 func (o Orphans) Spared(m *snapshot.Meta, stored time.Time) (why string) {
 	switch {
 	case m.Origin.Cluster == "":
-		return "it does not say of which cluster it is"
+		return "it does not name its cluster"
 	case m.Origin.Cluster != o.Cluster:
-		return "it is of another cluster"
+		return "it belongs to another cluster"
 	case m.Created.Before(o.Since):
 		return "it was made before Diapause was installed in this cluster"
 	case m.Created.After(o.Before) || stored.After(o.Before):

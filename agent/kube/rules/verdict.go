@@ -34,7 +34,7 @@ func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot
 	}
 	message = "the policy can be used"
 	if others := Overlapping(p, all); len(others) > 0 {
-		message += fmt.Sprintf("; a pod that %s selects too is not checkpointed: keep their selectors apart", Names(others))
+		message += fmt.Sprintf("; a pod that %s also selects is not checkpointed: make the selectors disjoint", Names(others))
 	}
 	return true, podsnapshotv1.ReasonValid, message
 }
