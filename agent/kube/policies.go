@@ -12,10 +12,11 @@ import (
 
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
 )
 
-// servePolicy says in a policy's status whether it can be used, and deletes what its groups have too
-// many of.
+// servePolicy says in a policy's status whether it can be used. It also deletes the surplus snapshots of the policy's
+// groups.
 func (c *Cluster) servePolicy(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	p := new(podsnapshotv1.PodSnapshotPolicy)
 	if err := c.client.Get(ctx, name, p); err != nil {
@@ -57,12 +58,15 @@ func (c *Cluster) setReady(ctx context.Context, o client.Object, conditions *[]m
 	return nil
 }
 
-// How often a store is looked at, and how long it may take to answer.
+// How often a store is checked: while it answers, and while it does not. storeTime is how long it may take to answer.
 const (
 	storeEvery = 5 * time.Minute
 	storeAgain = 15 * time.Second
 	storeTime  = 20 * time.Second
 )
+
+// absent is a snapshot that no store has. A request for it shows whether a store answers.
+var absent = snapshot.Key{Namespace: "diapause", Name: "does-not-exist"}
 
 // serveConfig says in a storage config's status whether its store can be used.
 func (c *Cluster) serveConfig(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// quiet passes only what goes wrong: libraries tell each of their steps.
+// quiet passes only warnings and errors, because libraries log each of their steps.
 type quiet struct{ slog.Handler }
 
 // Enabled implements slog.Handler.

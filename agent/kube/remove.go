@@ -14,11 +14,10 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// removeTime is how long Remove waits until a snapshot's data is gone.
+// removeTime is how long Remove waits until a snapshot's data is removed.
 const removeTime = 15 * time.Second
 
-// Remove implements agent.Cluster: it deletes the PodSnapshot, whose deletion then goes on whatever
-// becomes of this agent.
+// Remove implements agent.Cluster. It deletes the PodSnapshot. The deletion then goes on even if this agent ends.
 func (c *Cluster) Remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := c.live.Get(ctx, named(k), s); apierrors.IsNotFound(err) {
@@ -41,7 +40,7 @@ func (c *Cluster) Remove(ctx context.Context, k snapshot.Key) (known bool, err e
 	return true, c.awaitDeletion(ctx, s)
 }
 
-// awaitDeletion waits until a PodSnapshot is no more.
+// awaitDeletion waits until a PodSnapshot no longer exists.
 func (c *Cluster) awaitDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()

@@ -18,12 +18,12 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// report is what the cluster is still to be told of a restore.
+// report is the part of a restore's outcome that is not yet written to the API server.
 type report struct {
 	pod      snapshot.PodRef
 	key      snapshot.Key
-	restored bool   // its time of use is to be written
-	patch    []byte // of the pod's status; nil: it is written
+	restored bool   // the snapshot's time of use must be written
+	patch    []byte // of the pod's status; nil: written already
 	until    time.Time
 }
 
@@ -32,15 +32,15 @@ const (
 	maxReports = 1000
 	// writeTime is how long Restored and NotRestored wait for the API server.
 	writeTime = 2 * time.Second
-	// reportTime is how long a report is tried again.
+	// reportTime is how long a report is retried.
 	reportTime = 10 * time.Minute
-	// reportPause is how long one waits before it is tried again.
+	// reportPause is the time between two attempts.
 	reportPause = 200 * time.Millisecond
 )
 
-// Restored implements agent.Cluster: it writes the condition PodRestored before it returns. An error says that the API
-// server did not answer in time. Nothing of the report is kept then, for this process may end before the API server
-// is back; the pod's shim lives as long as the pod.
+// Restored implements agent.Cluster. It writes the condition PodRestored before it returns. If the API server does
+// not answer in time, it returns an error and keeps nothing of the report: this process may end before the API server
+// is back. The pod's shim, which lives as long as the pod, reports again.
 func (c *Cluster) Restored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key) error {
 	c.attempts.note(ref, nil)
 	condition := corev1.PodCondition{
@@ -56,8 +56,8 @@ func (c *Cluster) Restored(ctx context.Context, ref snapshot.PodRef, key snapsho
 	return nil
 }
 
-// NotRestored implements agent.Cluster: it writes the condition PodRestored before it returns, if the API server
-// answers in time, and else goes on trying by itself.
+// NotRestored implements agent.Cluster. If the API server answers in time, it writes the condition PodRestored before
+// it returns. Otherwise it retries in the background.
 func (c *Cluster) NotRestored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key, failure error) {
 	c.attempts.note(ref, failure)
 	r := report{pod: ref, key: key, patch: conditionPatch(ref, corev1.PodCondition{
@@ -71,7 +71,7 @@ func (c *Cluster) NotRestored(ctx context.Context, ref snapshot.PodRef, key snap
 	}
 }
 
-// tryReport writes the condition of a pod within writeTime, and reports whether nothing is left to write.
+// tryReport writes a pod's condition within writeTime. It reports whether the condition is done.
 func (c *Cluster) tryReport(ctx context.Context, r *report) bool {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
@@ -85,7 +85,7 @@ func (c *Cluster) tryReport(ctx context.Context, r *report) bool {
 	return true
 }
 
-// reportLater has what is left of a report written beside.
+// reportLater writes the rest of a report in the background.
 func (c *Cluster) reportLater(r report) {
 	r.until = time.Now().Add(reportTime)
 	select {
@@ -95,7 +95,7 @@ func (c *Cluster) reportLater(r report) {
 	}
 }
 
-// conditionPatch is a strategic merge patch that sets a condition of the very pod that has a UID.
+// conditionPatch returns a strategic merge patch that sets a condition of the pod with this UID.
 func conditionPatch(ref snapshot.PodRef, condition corev1.PodCondition) []byte {
 	type condensed struct {
 		Type               corev1.PodConditionType `json:"type"`
@@ -115,12 +115,12 @@ func conditionPatch(ref snapshot.PodRef, condition corev1.PodCondition) []byte {
 		}}},
 	})
 	if err != nil {
-		panic(fmt.Sprintf("encode condition: %v", err)) // strings and a time
+		panic(fmt.Sprintf("encode condition: %v", err)) // strings and a time can be encoded
 	}
 	return b
 }
 
-// writeReport writes the condition of a pod, and reports whether nothing is left to write.
+// writeReport writes a pod's condition once. It reports whether the condition is done.
 func (c *Cluster) writeReport(ctx context.Context, r *report) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.pod.Namespace, Name: r.pod.Name}}
 	err := c.client.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
@@ -137,7 +137,7 @@ func (c *Cluster) writeReport(ctx context.Context, r *report) bool {
 	return false
 }
 
-// sendReports writes what could not be written at once, and when snapshots were used, until ctx is
+// sendReports writes what could not be written at once, and the times at which snapshots were used, until ctx is
 // done.
 func (c *Cluster) sendReports(ctx context.Context) {
 	var waiting []report
@@ -167,7 +167,7 @@ func (c *Cluster) sendReports(ctx context.Context) {
 	}
 }
 
-// sendReport writes what is left of a report, and reports whether that is done.
+// sendReport writes the rest of a report, and reports whether the report is done.
 func (c *Cluster) sendReport(ctx context.Context, r *report) bool {
 	if r.patch != nil && !c.writeReport(ctx, r) {
 		return false
@@ -175,7 +175,7 @@ func (c *Cluster) sendReport(ctx context.Context, r *report) bool {
 	return !r.restored || c.used(ctx, r.key) == nil
 }
 
-// used notes that a snapshot was restored from.
+// used records that a snapshot was restored from.
 func (c *Cluster) used(ctx context.Context, k snapshot.Key) error {
 	s, err := c.podSnapshot(ctx, k)
 	if err != nil || s == nil {

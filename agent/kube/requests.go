@@ -8,8 +8,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// requests are the agent's requests as its journal has them, by the snapshot they make; the newest
-// of each. Its methods may be called concurrently.
+// requests are the requests in the agent's journal, by the snapshot that they make: for each snapshot the newest
+// request. Its methods may be called concurrently.
 type requests struct {
 	mu     sync.Mutex
 	all    map[snapshot.Key]heard
@@ -17,10 +17,10 @@ type requests struct {
 	turns  int
 }
 
-// heard is a request that was heard of.
+// heard is a request that the agent has reported.
 type heard struct {
 	journal.Request
-	turn  int // the how manieth it was
+	turn  int // its number, in the order in which requests were reported
 	since time.Time
 }
 
@@ -28,14 +28,14 @@ func newRequests() *requests {
 	return &requests{all: make(map[snapshot.Key]heard), marked: make(map[mark]snapshot.Key)}
 }
 
-// put takes the word of the agent for a request's next step.
+// put records the next step of a request.
 func (r *requests) put(q journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.keep(q)
 }
 
-// keep is put; r.mu is held.
+// keep is put. The caller holds r.mu.
 func (r *requests) keep(q journal.Request) {
 	h, ok := r.all[q.Key]
 	if !ok || h.ID != q.ID {
@@ -46,7 +46,8 @@ func (r *requests) keep(q journal.Request) {
 	r.all[q.Key], r.marked[markOf(q.Key)] = h, q.Key
 }
 
-// load takes what the journal holds, oldest first, unless something newer has been told meanwhile.
+// load adds the requests in the journal, oldest first. It skips those of which something newer was reported
+// meanwhile.
 func (r *requests) load(all []journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +63,7 @@ func (r *requests) load(all []journal.Request) {
 	}
 }
 
-// find returns the key of a request whose name says something of who asked.
+// find returns the key of a request with this mark.
 func (r *requests) find(m mark) (snapshot.Key, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +71,8 @@ func (r *requests) find(m mark) (snapshot.Key, bool) {
 	return k, ok
 }
 
-// before returns the snapshots of a pod's requests that were heard of before another one, though not
-// longer ago than some time, and that have not failed.
+// before returns the snapshots of those requests for a pod that were reported before another request and have not
+// failed. It leaves out requests that were reported longer ago than ago.
 func (r *requests) before(q journal.Request, ago time.Duration) (out []snapshot.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +92,7 @@ func (r *requests) get(k snapshot.Key) (journal.Request, bool) {
 	return h.Request, ok
 }
 
-// drop forgets a request of which nothing more is to be told, unless there is a newer one.
+// drop forgets a request that needs no further report, unless there is a newer one for its snapshot.
 func (r *requests) drop(q journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +114,7 @@ func (r *requests) keys() (out []snapshot.Key) {
 	return out
 }
 
-// stopping reports whether a pod is still to be stopped whose snapshot was made.
+// stopping reports whether a snapshot was made and its pod is still to be stopped.
 func stopping(q journal.Request) bool {
 	return q.Stage == journal.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == ""
 }

@@ -11,7 +11,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// scheme has the types that an agent works with.
+// scheme contains the types that an agent works with.
 var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
@@ -22,7 +22,7 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// mapper knows the resources of these types, so that the API server need not be asked for them.
+// mapper maps these types to their resources, so that the API server need not be asked.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{
 		corev1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,

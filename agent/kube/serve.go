@@ -13,24 +13,24 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// asked is an object that asks for a checkpoint. Its methods write to the API server; none of them
-// undoes an answer that is there already.
+// asked is an object that asks for a checkpoint. Its methods write to the API server. None of them replaces an answer
+// that exists already.
 type asked interface {
 	door() door
 	asker() asker
 	podName() string
-	// taken returns the pod for which this agent has taken the request up; empty: not yet.
+	// taken returns the UID of the pod for which this agent has taken the request, or "" if it has not.
 	taken() (podUID string)
 	take(ctx context.Context, pod *corev1.Pod) error
 	complete(ctx context.Context, k snapshot.Key) error
 	fail(ctx context.Context, why string) error
 }
 
-// serve does the next step of a request for a checkpoint of a pod. pod is nil if it is not on this
-// node, or no more.
+// serve does the next step of a request for a checkpoint of a pod. Pod is nil if it is not on this node, or no
+// longer.
 func (c *Cluster) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 	if uid := a.taken(); pod != nil && uid != "" && string(pod.UID) != uid {
-		pod = nil // another one of that name
+		pod = nil // another pod has its name
 	}
 	if o, ok := c.orders.of(a.asker()); ok && o.answered {
 		return nil
@@ -50,7 +50,7 @@ func (c *Cluster) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 		case lost != "":
 			return c.refuse(ctx, a, pod, lost)
 		case !ready:
-			return nil // published has it come back here
+			return nil // published requeues the request
 		case out == runsOn:
 			return c.refuse(ctx, a, pod, fmt.Sprintf("PodSnapshot %s was made, but the pod was not stopped and runs on: %s", k,
 				why))
@@ -62,8 +62,8 @@ func (c *Cluster) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 	return c.takeUp(ctx, a, pod)
 }
 
-// published reports whether the PodSnapshot of a checkpoint that has succeeded is Ready, or why it will never be. Else
-// it has the PodSnapshot looked at, after which whoever asked is looked at again.
+// published returns whether the PodSnapshot of a successful checkpoint is Ready or, in lost, why it never will be. In
+// all other cases it requeues the PodSnapshot, which later requeues the object that asked.
 func (c *Cluster) published(ctx context.Context, k snapshot.Key) (ready bool, lost string, err error) {
 	s, err := c.podSnapshot(ctx, k)
 	switch {
@@ -86,8 +86,8 @@ func (c *Cluster) published(ctx context.Context, k snapshot.Key) (ready bool, lo
 	return false, "", err
 }
 
-// beganFor returns the key of the snapshot that was begun for a request; zero: none was. What this node
-// has forgotten of it, though it took the request up, its PodSnapshot may tell.
+// beganFor returns the key of the snapshot that was begun for a request, or a zero key if none was. If this node took
+// the request and has forgotten the snapshot, the PodSnapshot may still show it.
 func (c *Cluster) beganFor(ctx context.Context, a asked) (snapshot.Key, error) {
 	k := c.keyOf(a.asker())
 	if k.Name != "" || a.taken() == "" {
@@ -105,7 +105,7 @@ func (c *Cluster) beganFor(ctx context.Context, a asked) (snapshot.Key, error) {
 	return k, nil
 }
 
-// takeUp begins a request of which nobody has heard yet, if it is its turn.
+// takeUp begins a request of which nothing is known yet, if it is the request's turn.
 func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 	switch {
 	case pod == nil && a.taken() != "":
@@ -114,11 +114,11 @@ func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 	case pod == nil:
 		return nil // it is on another node
 	case c.orders.busy(string(pod.UID)):
-		return nil // nextTurn comes back here
+		return nil // nextTurn requeues the request
 	}
 	if a.taken() == "" {
 		if pod = c.now(ctx, pod); pod == nil {
-			return nil // it is looked at again when the cache has heard of it
+			return nil // it is requeued when the cache learns of the change
 		}
 	}
 	plan, err := c.prepare(ctx, pod)
@@ -137,7 +137,7 @@ func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 	return nil
 }
 
-// refuse answers with the reason why there is no snapshot, and tells it on the pod.
+// refuse answers with the reason why the request has failed, and makes an event on the pod.
 func (c *Cluster) refuse(ctx context.Context, a asked, pod *corev1.Pod, why string) error {
 	err := a.fail(ctx, why)
 	if err == nil && pod != nil {
@@ -147,7 +147,7 @@ func (c *Cluster) refuse(ctx context.Context, a asked, pod *corev1.Pod, why stri
 	return c.answer(a, err)
 }
 
-// answer notes that a request was answered. That its object is gone by then is as good.
+// answer records that a request was answered. If its object is gone by then, that is as good.
 func (c *Cluster) answer(a asked, err error) error {
 	if client.IgnoreNotFound(err) != nil {
 		return err
@@ -187,7 +187,7 @@ func (c *Cluster) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, er
 // list reads objects.
 type list func(context.Context, client.ObjectList, ...client.ListOption) error
 
-// rulesOf returns the policies of a namespace, and how to find the storage configs that they name.
+// rulesOf returns a namespace's policies, and a function that finds the storage configs that they name.
 func (c *Cluster) rulesOf(ctx context.Context, namespace string,
 	read list,
 ) ([]podsnapshotv1.PodSnapshotPolicy, rules.Find, error) {
@@ -209,7 +209,7 @@ func (c *Cluster) rulesOf(ctx context.Context, namespace string,
 	}, nil
 }
 
-// onNode returns a pod of this node, or nil.
+// onNode returns a pod of this node, or nil if there is none.
 func (c *Cluster) onNode(ctx context.Context, name client.ObjectKey) (*corev1.Pod, error) {
 	pod := new(corev1.Pod)
 	if err := c.client.Get(ctx, name, pod); apierrors.IsNotFound(err) {

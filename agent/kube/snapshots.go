@@ -21,7 +21,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// serveSnapshot reconciles a PodSnapshot with what this node's agent knows of it.
+// serveSnapshot reconciles a PodSnapshot with what this node's agent knows about it.
 func (c *Cluster) serveSnapshot(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	k := snapshot.Key{Namespace: r.Namespace, Name: r.Name}
 	s, err := c.podSnapshot(ctx, k)
@@ -49,7 +49,7 @@ func (c *Cluster) serveSnapshot(ctx context.Context, r reconcile.Request) (recon
 	return reconcile.Result{}, c.progress(ctx, s)
 }
 
-// publishIfDue creates the PodSnapshot that a request of this node is to have, if it is to have one.
+// publishIfDue creates the PodSnapshot for a request of this node, if there must be one and it is its turn.
 func (c *Cluster) publishIfDue(ctx context.Context, k snapshot.Key, e entry) (*podsnapshotv1.PodSnapshot, error) {
 	q, known := c.requests.get(k)
 	if !known {
@@ -70,22 +70,21 @@ func (c *Cluster) publishIfDue(ctx context.Context, k snapshot.Key, e entry) (*p
 	return c.publish(ctx, q, e)
 }
 
-// stored reports whether there is a snapshot of a request that has ended, or nearly so.
+// stored reports whether there is a snapshot of a request that has ended or is spooled.
 func (c *Cluster) stored(ctx context.Context, q journal.Request) (bool, error) {
 	if q.Stage != journal.StageReplicated {
 		if local, err := c.node.HasLocal(ctx, q.Key); err != nil || local || q.Stage == journal.StageFailed {
 			return local, err
 		}
 	}
-	_, err := c.node.StoredManifest(ctx, q.Key, q.Store) // what was replicated may have been swept meanwhile
+	_, err := c.node.StoredManifest(ctx, q.Key, q.Store) // a replicated snapshot may have been swept meanwhile
 	if errors.Is(err, storage.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// unpublished forgets a request of which there is nothing to publish, once whoever asked has been
-// told.
+// unpublished forgets a request without anything to publish, once the object that asked has its answer.
 func (c *Cluster) unpublished(ctx context.Context, q journal.Request, e entry) error {
 	if d, open := c.doorOf(ctx, e); open {
 		d.kick(c)
@@ -95,7 +94,7 @@ func (c *Cluster) unpublished(ctx context.Context, q journal.Request, e entry) e
 	return c.ledger.drop(q.Key)
 }
 
-// doorOf returns who asked for a snapshot, and whether that still waits for an answer.
+// doorOf returns the object that asked for a snapshot, and whether it still waits for an answer.
 func (c *Cluster) doorOf(ctx context.Context, e entry) (d door, open bool) {
 	d = door{in: e.Key.Namespace, trigger: e.Trigger}
 	if e.Trigger != "" {
@@ -113,7 +112,7 @@ func (c *Cluster) doorOf(ctx context.Context, e entry) (d door, open bool) {
 	return d, annotationAsker(pod.Namespace, pod.UID, id).made(e.Key) && (s.ID != id || s.State == StateCheckpointing)
 }
 
-// publish creates the PodSnapshot of a request. It returns nil if its namespace is gone or going.
+// publish creates a request's PodSnapshot. It returns nil if its namespace is gone or being deleted.
 func (c *Cluster) publish(ctx context.Context, q journal.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
 	if e.Plan == nil {
 		plan, err := c.planOf(ctx, q)
@@ -144,7 +143,7 @@ func (c *Cluster) publish(ctx context.Context, q journal.Request, e entry) (*pod
 	return s, c.ledger.put(e)
 }
 
-// newSnapshot returns the PodSnapshot of a request, to be created.
+// newSnapshot returns a request's PodSnapshot, for publish to create.
 func (c *Cluster) newSnapshot(ctx context.Context, q journal.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
 	plan := e.Plan
 	facts, err := c.node.Facts(ctx)
@@ -174,8 +173,8 @@ func (c *Cluster) newSnapshot(ctx context.Context, q journal.Request, e entry) (
 	}, nil
 }
 
-// planOf finds out what a snapshot carries that was asked for through the node's own door: from the
-// pod, or, if that is gone, from the manifest.
+// planOf returns the plan of a snapshot that was requested through the node's local socket. It derives the plan from
+// the pod or, if that is gone, from the manifest.
 func (c *Cluster) planOf(ctx context.Context, q journal.Request) (*rules.Plan, error) {
 	pod, err := c.onNode(ctx, client.ObjectKey{Namespace: q.Pod.Namespace, Name: q.Pod.Name})
 	if err != nil {
@@ -203,7 +202,7 @@ func (c *Cluster) prepareLocal(ctx context.Context, pod *corev1.Pod) (*rules.Pla
 	return rules.PrepareLocal(pod, policies, find), nil
 }
 
-// progress writes into the status of one of this node's PodSnapshots how far it has come.
+// progress writes the progress of one of this node's PodSnapshots into its status.
 func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	k, was, bad := keyOf(s), rules.Ready(s), rules.Lost(s) || rules.NotInStore(s) != ""
 	q, known := c.requestOf(s)
@@ -239,8 +238,8 @@ func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 	return c.correct(ctx, s, q.Store)
 }
 
-// requestOf returns the request that made a PodSnapshot's snapshot. Another one of the same name, which failed because
-// the name was taken or before that was found out, says nothing of it.
+// requestOf returns the request that made a PodSnapshot's snapshot. There may be another request with the same name,
+// which failed because the name was taken, or before that was found out. It says nothing about this PodSnapshot.
 func (c *Cluster) requestOf(s *podsnapshotv1.PodSnapshot) (journal.Request, bool) {
 	q, known := c.requests.get(keyOf(s))
 	if !known || q.SnapshotUID != s.Annotations[podsnapshotv1.AnnotationSnapshotUID] {
@@ -249,12 +248,12 @@ func (c *Cluster) requestOf(s *podsnapshotv1.PodSnapshot) (journal.Request, bool
 	return q, true
 }
 
-// settled reports whether what a PodSnapshot says stays true, as far as its node goes.
+// settled reports whether a PodSnapshot's status is final, as far as its node is concerned.
 func (c *Cluster) settled(s *podsnapshotv1.PodSnapshot) bool {
 	return rules.Lost(s) || rules.NodeLocal(s) || rules.Replicated(s) && !c.node.OwnDisk(rules.StoredAt(s))
 }
 
-// tellBad tells on the pod what has become of its snapshot, after that was captured.
+// tellBad makes an event on the pod if its snapshot was lost, or cannot get into the store, after it was captured.
 func (c *Cluster) tellBad(s *podsnapshotv1.PodSnapshot) {
 	e, _ := c.ledger.get(keyOf(s))
 	switch why := rules.NotInStore(s); {
@@ -267,8 +266,7 @@ func (c *Cluster) tellBad(s *podsnapshotv1.PodSnapshot) {
 	}
 }
 
-// release forgets a request of which nothing more is to be told, except what its asker may still have to be
-// told.
+// release forgets a request that needs no further report. What its asker must still hear goes into the ledger.
 func (c *Cluster) release(q journal.Request) error {
 	if e, ok := c.ledger.get(q.Key); ok && q.RunsOn != "" {
 		e.RunsOn = q.RunsOn
@@ -280,8 +278,8 @@ func (c *Cluster) release(q journal.Request) error {
 	return nil
 }
 
-// correct writes what the manifest says of the runsc that the pod ran, which is not the node's if
-// that was replaced meanwhile.
+// correct writes the runsc version and the architecture from the manifest. If runsc was replaced meanwhile, they
+// differ from the node's.
 func (c *Cluster) correct(ctx context.Context, s *podsnapshotv1.PodSnapshot, location string) error {
 	m, err := c.node.Manifest(ctx, keyOf(s), location)
 	if err != nil {
@@ -315,7 +313,7 @@ func (c *Cluster) writeProgress(ctx context.Context, s *podsnapshotv1.PodSnapsho
 	return nil
 }
 
-// progressOf returns how far the checkpoint of one of this node's PodSnapshots has come.
+// progressOf returns the progress of the checkpoint behind one of this node's PodSnapshots.
 func (c *Cluster) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (rules.Progress, error) {
 	k, p := keyOf(s), rules.Progress{OriginNode: c.cfg.NodeName}
 	o, ordered := c.orders.state(k)

@@ -15,38 +15,38 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/rules"
-	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
 
 const (
-	// sweepEvery is how often stores are swept, at the least; at the first time sweepFirst after the
-	// agent's start.
+	// sweepEvery is how often stores are swept at least. The first sweep is about sweepFirst after the agent's start,
+	// or earlier.
 	sweepEvery = 6 * time.Hour
 	sweepFirst = 10 * time.Minute
-	// sweepSoonest bounds how often that is where orphans need not be old.
+	// sweepSoonest is the shortest time between sweeps if OrphanAge is very short.
 	sweepSoonest = 100 * time.Millisecond
-	// sweepTime is how long one store may take.
+	// sweepTime bounds the sweep of one store.
 	sweepTime = time.Hour
-	// maxLooks is how many snapshots of a store one sweep looks at; the next one goes on with others.
+	// maxLooks is how many snapshots of a store one sweep checks. The next sweep goes on with others.
 	maxLooks = 1000
 )
 
-// errNotLeading ends a sweep: another agent does the cluster's duties now.
+// errNotLeading ends a sweep because another agent does the cluster's duties now.
 var errNotLeading = errors.New("this agent does not do the cluster's duties any more")
 
-// sweepLoop sweeps the cluster's stores now and again until ctx is done: those that other nodes see as
-// well only while this agent does the cluster's duties.
+// sweepLoop sweeps the cluster's stores from time to time until ctx is done. It sweeps stores that other nodes can
+// see only while this agent does the cluster's duties.
 func (c *Cluster) sweepLoop(ctx context.Context) {
 	every := sweepEvery
 	if c.cfg.OrphanAge > 0 {
 		every = max(sweepSoonest, min(every, c.cfg.OrphanAge/4))
 	}
-	after := make(map[string]snapshot.Key) // by store: where its last sweep ended
+	after := make(map[string]snapshot.Key) // by store: the key at which its last sweep ended
 	for pause := min(every, sweepFirst); ; pause = every {
 		select {
 		case <-time.After(wait.Jitter(pause, 0.2)):
@@ -59,7 +59,7 @@ func (c *Cluster) sweepLoop(ctx context.Context) {
 	}
 }
 
-// sweepStores sweeps the stores that the cluster names and that are this agent's to sweep.
+// sweepStores sweeps those of the cluster's stores that this agent must sweep.
 func (c *Cluster) sweepStores(ctx context.Context, after map[string]snapshot.Key) error {
 	locations, err := c.Stores(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *Cluster) sweepStores(ctx context.Context, after map[string]snapshot.Key
 	return errors.Join(errs...)
 }
 
-// Stores implements agent.Cluster. The agents' own store is the first.
+// Stores implements agent.Cluster. The agents' own store comes first.
 func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
 	select {
 	case <-c.synced:
@@ -97,18 +97,18 @@ func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
 	}
 	locations := []string{c.cfg.Store}
 	for i := range configs.Items {
-		location, err := rules.Location(&configs.Items[i]) // what is wrong is in its status
-		if err == nil && snapshots.ValidateStore(location) == nil && !slices.Contains(locations, location) {
+		location, err := rules.Location(&configs.Items[i]) // the config's status says what is wrong with it
+		if err == nil && agent.ValidateStore(location) == nil && !slices.Contains(locations, location) {
 			locations = append(locations, location)
 		}
 	}
 	return locations, nil
 }
 
-// sweeps reports whether a store is this agent's to sweep now.
+// sweeps reports whether this agent must sweep a store now.
 func (c *Cluster) sweeps(location string) bool { return c.leading.Load() || c.node.OwnDisk(location) }
 
-// orphans returns which snapshots are to be removed now that no PodSnapshot names; nil: none are.
+// orphans returns the rule for which snapshots without a PodSnapshot are removed now. It is nil if none are.
 func (c *Cluster) orphans(ctx context.Context) (*rules.Orphans, error) {
 	if c.cfg.OrphanAge <= 0 {
 		return nil, nil
@@ -117,7 +117,7 @@ func (c *Cluster) orphans(ctx context.Context) (*rules.Orphans, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The Lease comes and goes with the installation.
+	// The Lease is created and deleted with the installation.
 	lease, name := new(coordinationv1.Lease), client.ObjectKey{Namespace: c.cfg.Namespace, Name: c.cfg.LeaseName}
 	if err := c.live.Get(ctx, name, lease); err != nil {
 		return nil, fmt.Errorf("read Lease %s: %w", name, err)
@@ -135,8 +135,8 @@ type sweep struct {
 	removed, failed int
 }
 
-// run removes orphans among the next snapshots after a key, and what no snapshot of the store needs any
-// more. It returns the key after which to go on.
+// run removes orphans among the next snapshots after a key, and then everything that no snapshot of the store needs.
+// It returns the key after which the next run must go on.
 func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
@@ -162,8 +162,8 @@ func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key,
 	return last, err
 }
 
-// unnamed lists the next snapshots after a key of which neither the cache nor this node knows
-// anything, and which are not young.
+// unnamed lists the next snapshots after a key that are not young, and of which neither the cache nor this node
+// knows.
 func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.Entry, snapshot.Key, error) {
 	w := window{after: after, most: maxLooks}
 	err := s.node.Stored(ctx, s.store, func(e storage.Entry) error {
@@ -183,7 +183,7 @@ func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.Entr
 	return picked, last, nil
 }
 
-// known reports whether this node still has something to do with a snapshot.
+// known reports whether this node still has work to do for a snapshot.
 func (s *sweep) known(k snapshot.Key) bool {
 	_, ordered := s.orders.state(k)
 	_, requested := s.requests.get(k)
@@ -224,10 +224,10 @@ func (s *sweep) look(ctx context.Context, e storage.Entry) error {
 	return nil
 }
 
-// wanted returns why there may be, or come, a PodSnapshot for a snapshot, by the word of the API
-// server.
+// wanted asks the API server, and returns why there may be a PodSnapshot for a snapshot, now or later. It is empty if
+// there can be none.
 func (s *sweep) wanted(ctx context.Context, m *snapshot.Meta) (why string, err error) {
-	var of podsnapshotv1.PodSnapshotList // a Get is answered with NotFound even where the kind is not defined
+	var of podsnapshotv1.PodSnapshotList // a Get would also return NotFound if the kind were not defined
 	if err := s.live.List(ctx, &of, client.InNamespace(m.Namespace),
 		client.MatchingFields{metav1.ObjectNameField: m.Name}); err != nil {
 		return "", fmt.Errorf("look for PodSnapshot %s: %w", m.Key, err)

@@ -15,7 +15,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// targetIndex finds triggers by "namespace/name" of their pod.
+// targetIndex indexes triggers by their pod, as "namespace/name".
 const targetIndex = "pod"
 
 func targetOf(o client.Object) []string {
@@ -49,14 +49,14 @@ func (c *Cluster) serveTrigger(ctx context.Context, r reconcile.Request) (reconc
 			return reconcile.Result{}, nil
 		}
 		if first, err := c.firstTrigger(ctx, refOf(pod)); err != nil || first != t.Name {
-			return reconcile.Result{}, err // nextTurn comes back here
+			return reconcile.Result{}, err // nextTurn requeues the trigger
 		}
 	}
 	return retryConflict(c.serve(ctx, a, pod))
 }
 
-// conflictPause is how long an object is left alone that somebody else has just changed: the cache
-// has it by then.
+// conflictPause is how long to wait after a conflict, because somebody else has just changed the object. The cache
+// has the change by then.
 const conflictPause = 30 * time.Millisecond
 
 func retryConflict(err error) (reconcile.Result, error) {
@@ -66,7 +66,7 @@ func retryConflict(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// firstTrigger returns the name of the trigger whose turn it is for a pod; empty: there is none.
+// firstTrigger returns the name of the trigger whose turn it is for a pod, or "" if there is none.
 func (c *Cluster) firstTrigger(ctx context.Context, pod snapshot.PodRef) (string, error) {
 	var all podsnapshotv1.PodSnapshotManualTriggerList
 	if err := c.client.List(ctx, &all, client.InNamespace(pod.Namespace),
@@ -85,7 +85,7 @@ func (c *Cluster) firstTrigger(ctx context.Context, pod snapshot.PodRef) (string
 	return "", nil
 }
 
-// nextTurn has those looked at who wait for a pod.
+// nextTurn requeues what waits for a pod: the trigger whose turn it is, and the pod with its annotation.
 func (c *Cluster) nextTurn(pod snapshot.PodRef) {
 	if t, err := c.firstTrigger(c.life, pod); err == nil && t != "" {
 		c.triggers.kick(client.ObjectKey{Namespace: pod.Namespace, Name: t})
@@ -93,8 +93,8 @@ func (c *Cluster) nextTurn(pod snapshot.PodRef) {
 	c.pods.kick(client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name})
 }
 
-// triggersOf returns the triggers that a pod's change may concern, or the deletion of a trigger of
-// the same pod.
+// triggersOf returns the triggers that the change of a pod, or the deletion of a trigger for the same pod, may
+// concern.
 func (c *Cluster) triggersOf(ctx context.Context, o client.Object) []reconcile.Request {
 	pod := client.ObjectKeyFromObject(o).String()
 	if t, ok := o.(*podsnapshotv1.PodSnapshotManualTrigger); ok {
@@ -145,8 +145,7 @@ func (a *askedByTrigger) fail(ctx context.Context, why string) error {
 	return a.write(ctx, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Fail(t, why) })
 }
 
-// write changes the trigger's status in one update, which fails on a conflict: somebody else may
-// have answered.
+// write changes the trigger's status in one update. It fails on a conflict, because somebody else may have answered.
 func (a *askedByTrigger) write(ctx context.Context, change func(*podsnapshotv1.PodSnapshotManualTrigger)) error {
 	return writeTrigger(ctx, a.c.client, a.t, change)
 }

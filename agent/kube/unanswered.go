@@ -15,9 +15,9 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// Times after which a trigger that is not answered by the agent of its pod's node is answered here.
+// Times after which this agent answers a trigger that the agent of the pod's node does not answer.
 const (
-	// lookTime is how long a trigger is left to the agents before its pod is looked for.
+	// lookTime is how long a trigger is left to the agents before this one looks for its pod.
 	lookTime = 500 * time.Millisecond
 	// takeTime is how long the agent of a pod's node may take to take a trigger.
 	takeTime = 30 * time.Second
@@ -25,7 +25,7 @@ const (
 	leaseTime = time.Minute
 	// workTime is how long an agent may work on a trigger.
 	workTime = 15 * time.Minute
-	// watchPause is how often one looks after a node.
+	// watchPause is how often a node is checked.
 	watchPause = 15 * time.Second
 )
 
@@ -49,7 +49,7 @@ func (c *Cluster) answerTrigger(ctx context.Context, name client.ObjectKey) (rec
 		func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Fail(t, why) })))
 }
 
-// unanswerable says why no agent will answer a trigger, or when to look again.
+// unanswerable returns why no agent will answer a trigger, or when to check again.
 func (c *Cluster) unanswerable(ctx context.Context,
 	t *podsnapshotv1.PodSnapshotManualTrigger,
 ) (why string, wait time.Duration, err error) {
@@ -87,7 +87,7 @@ func (c *Cluster) unanswerable(ctx context.Context,
 		"is installed", pod.Spec.NodeName, name), 0, nil
 }
 
-// waits reports whether a trigger waits for another one of its pod.
+// waits reports whether a trigger waits for another trigger of its pod.
 func (c *Cluster) waits(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (bool, error) {
 	var all podsnapshotv1.PodSnapshotManualTriggerList
 	if err := c.client.List(ctx, &all, client.InNamespace(t.Namespace),
@@ -98,7 +98,7 @@ func (c *Cluster) waits(ctx context.Context, t *podsnapshotv1.PodSnapshotManualT
 	return first != nil && rules.Taken(first), nil
 }
 
-// silent reports whether a node's kubelet has left its Lease alone for too long, or has none.
+// silent reports whether a node's kubelet has not renewed its Lease for too long, or has none.
 func (c *Cluster) silent(ctx context.Context, node string) (bool, error) {
 	lease := new(coordinationv1.Lease)
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: node}, lease)

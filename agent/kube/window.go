@@ -8,8 +8,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// window picks from a listing in any order the next few entries after a key, in the order of their
-// keys, so that a listing of any length is gone through piece by piece.
+// window picks the next few entries after a key, in the order of their keys, from a listing in any order. So a
+// listing of any length can be processed piece by piece.
 type window struct {
 	after snapshot.Key // zero: from the beginning
 	most  int
@@ -30,7 +30,7 @@ func (w *window) trim() {
 	w.all = w.all[:min(len(w.all), w.most)]
 }
 
-// entries returns what was picked, and the key after which to go on; zero: nothing is left.
+// entries returns what was picked, and the key after which to go on. A zero key means that nothing is left.
 func (w *window) entries() (picked []storage.Entry, last snapshot.Key) {
 	w.trim()
 	if len(w.all) == w.most {

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// maxDifferences bounds how many differences are named.
+// maxDifferences bounds how many differences are listed.
 const maxDifferences = 8
 
-// Differences says in words where the spec of a pod differs from that of a snapshot, as in
-// "container app: image differs". Equal specs have none; of very many the first are named.
+// Differences lists in words where a pod's spec differs from a snapshot's, for example "container app: image
+// differs". Equal specs have no differences. If there are very many, it lists the first ones and counts the rest.
 func Differences(snapshot, pod *Spec) []string {
 	var d differences
 	d.fields("", reflect.ValueOf(snapshot).Elem(), reflect.ValueOf(pod).Elem())
@@ -29,8 +29,8 @@ type differences []string
 
 func (d *differences) add(format string, args ...any) { *d = append(*d, fmt.Sprintf(format, args...)) }
 
-// fields compares structs of the same type, field by field. Lists of things that have names are
-// compared thing by thing, short values are told.
+// fields compares structs of the same type, field by field. Lists of named things are compared thing by thing. For
+// short values, the sentence contains both.
 func (d *differences) fields(of string, snapshot, pod reflect.Value) {
 	for i := range snapshot.NumField() {
 		s, p := snapshot.Field(i), pod.Field(i)
@@ -65,12 +65,12 @@ func (d *differences) annotations(snapshot, pod map[string]string) {
 	}
 }
 
-// singular maps the name of a list to that of what it holds.
+// singular maps the name of a list to the name of one element.
 var singular = map[string]string{
 	"volumes": "volume", "initContainers": "init container", "containers": "container", "ports": "port", "mounts": "mount",
 }
 
-// list compares lists of named things. What has the same name in both is compared by its fields.
+// list compares lists of named things. Things that are in both lists by the same name are compared by their fields.
 func (d *differences) list(of, what string, snapshot, pod reflect.Value) {
 	before := len(*d)
 	kind := singular[what]
@@ -90,7 +90,7 @@ func (d *differences) list(of, what string, snapshot, pod reflect.Value) {
 	}
 }
 
-// names returns the names of the elements of both lists, each once, in the order of the lists.
+// names returns the names of the elements of all lists, without duplicates, in the order of the lists.
 func names(lists ...reflect.Value) (out []string) {
 	for _, l := range lists {
 		for i := range l.Len() {
@@ -110,7 +110,7 @@ func byName(list reflect.Value) map[string]reflect.Value {
 	return out
 }
 
-// nameOf returns by what an element is known in its list.
+// nameOf returns what identifies an element in its list.
 func nameOf(e reflect.Value) string {
 	switch e := e.Interface().(type) {
 	case Volume:

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// gvisorAnnotations is the beginning of all annotations that gVisor's shim acts on.
+	// gvisorAnnotations begins all annotations that gVisor's shim acts on.
 	gvisorAnnotations = "dev.gvisor."
-	// completionIndexLabel is the one label that counts: it is in the environment of a job's pods.
+	// completionIndexLabel is the only label that counts: a job's pods have it in their environment.
 	completionIndexLabel = "batch.kubernetes.io/job-completion-index"
 )
 
-// Distil returns the distilled spec of a pod as the API server holds it: defaults filled in.
+// Distil returns the distilled spec of a pod as the API server stores it, with defaults filled in.
 func Distil(pod *corev1.Pod) *Spec {
 	d := distiller{tokens: tokenVolumes(pod)}
 	return &Spec{
@@ -43,7 +43,7 @@ type distiller struct {
 // tokenName is how the API server names the volume of a pod's service account token.
 var tokenName = regexp.MustCompile(`^kube-api-access-[a-z0-9]{5}$`)
 
-// tokenAlias stands for such a name. No volume of a pod can have it.
+// tokenAlias replaces such a name. It is not a valid name for a volume.
 const tokenAlias = "kube-api-access-"
 
 func tokenVolumes(pod *corev1.Pod) map[string]bool {
@@ -74,8 +74,8 @@ func (d distiller) volumes(volumes []corev1.Volume) (out []Volume) {
 	return out
 }
 
-// sourceKind returns the name of the field of a source that is set; empty: one that this version of
-// the Kubernetes API does not know.
+// sourceKind returns the name of the field that is set in a source. It is empty for a field that this version of the
+// Kubernetes API does not know.
 func sourceKind(s *corev1.VolumeSource) string {
 	v := reflect.ValueOf(s).Elem()
 	for i := range v.NumField() {
@@ -109,7 +109,7 @@ func (d distiller) container(c *corev1.Container) Container {
 	return out
 }
 
-// Sidecar reports whether an init container runs beside the containers instead of before them.
+// Sidecar reports whether an init container runs beside the containers and not before them.
 func Sidecar(c *corev1.Container) bool {
 	return deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways
 }
@@ -163,7 +163,7 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// nonZero takes what says nothing for what is not there.
+// nonZero returns nil instead of a pointer to a zero value.
 func nonZero[T any](p *T) *T {
 	if p == nil || reflect.ValueOf(p).Elem().IsZero() {
 		return nil

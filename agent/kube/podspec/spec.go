@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Spec is the distilled spec of a pod. Its JSON is the canonical encoding of version v1: another
-// field, or another meaning of one, asks for another version.
+// Spec is the distilled spec of a pod. Its JSON is the canonical encoding of version v1. A new field, or a new
+// meaning of a field, needs a new version.
 type Spec struct {
 	Annotations           map[string]string          `json:"annotations,omitempty"` // of gVisor
 	JobCompletionIndex    string                     `json:"jobCompletionIndex,omitempty"`
@@ -25,7 +25,7 @@ type Spec struct {
 	Containers            []Container                `json:"containers,omitempty"`
 }
 
-// Volume is a distilled volume: of most kinds of source only the kind counts.
+// Volume is a distilled volume. For most sources, only their kind counts.
 type Volume struct {
 	Name                  string                                    `json:"name"`
 	Source                string                                    `json:"source"` // the kind, as in the pod's spec
@@ -80,22 +80,22 @@ const version = "v1:"
 func (s *Spec) Encode() []byte {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("encode distilled spec: %v", err)) // no type of it can fail
+		panic(fmt.Sprintf("encode distilled spec: %v", err)) // all types in it can be encoded
 	}
 	return b
 }
 
-// Hash returns the version of the encoding and the SHA-256 of it in hexadecimal digits, as in
-// "v1:5e88…". Equal specs have equal hashes.
+// Hash returns the version of the encoding and its SHA-256 in hexadecimal digits, for example "v1:5e88…". Equal specs
+// have equal hashes.
 func (s *Spec) Hash() string {
 	sum := sha256.Sum256(s.Encode())
 	return version + hex.EncodeToString(sum[:])
 }
 
-// MaxEncoded bounds an encoding that is kept or decoded, in bytes.
+// MaxEncoded bounds the size, in bytes, of an encoding that is stored or decoded.
 const MaxEncoded = 64 << 10
 
-// Decode reads an encoding, and checks that it is the one of hash.
+// Decode decodes an encoding, and checks that it has the given hash.
 func Decode(b []byte, hash string) (*Spec, error) {
 	if len(b) > MaxEncoded {
 		return nil, fmt.Errorf("decode distilled spec: %d bytes, at most %d are allowed", len(b), MaxEncoded)

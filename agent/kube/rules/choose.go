@@ -25,22 +25,23 @@ func Ready(s *podsnapshotv1.PodSnapshot) bool {
 	return s.DeletionTimestamp == nil && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionReady)
 }
 
-// Replicated reports whether a snapshot is in the store, so that every node can have it.
+// Replicated reports whether a snapshot is in the store, so that every node can get it.
 func Replicated(s *podsnapshotv1.PodSnapshot) bool {
 	return meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
 }
 
-// NodeLocal reports whether a snapshot is in a store that only its node sees.
+// NodeLocal reports whether a snapshot is in a store that only its node can see.
 func NodeLocal(s *podsnapshotv1.PodSnapshot) bool {
 	return whyNotReplicated(s, podsnapshotv1.ReasonNodeLocal) != ""
 }
 
-// NotInStore returns why a snapshot will never be in the store; empty: it is, or may come to be.
+// NotInStore returns why a snapshot will never be in the store. It is empty if the snapshot is in the store, or may
+// get there.
 func NotInStore(s *podsnapshotv1.PodSnapshot) string {
 	return whyNotReplicated(s, podsnapshotv1.ReasonFailed)
 }
 
-// whyNotReplicated returns what a snapshot says of why it is not replicated, if it is for a reason.
+// whyNotReplicated returns why a snapshot is not replicated, if its condition has the given reason.
 func whyNotReplicated(s *podsnapshotv1.PodSnapshot, reason string) string {
 	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionStorageReplicated)
 	if c == nil || c.Status == metav1.ConditionTrue || c.Reason != reason {
@@ -49,8 +50,8 @@ func whyNotReplicated(s *podsnapshotv1.PodSnapshot, reason string) string {
 	return c.Message
 }
 
-// Elsewhere checks whether a snapshot can be had on another node than where it was made. It returns a refusal if it
-// never can, and an error of kind ErrPending if it may come to be.
+// Elsewhere returns nil if nodes other than the snapshot's own can get it. If they never can, it returns a refusal.
+// If they may be able to later, the error is of kind ErrPending.
 func Elsewhere(s *podsnapshotv1.PodSnapshot) error {
 	node := s.Annotations[podsnapshotv1.AnnotationOriginNode]
 	switch why := NotInStore(s); {
@@ -67,13 +68,13 @@ func Elsewhere(s *podsnapshotv1.PodSnapshot) error {
 		ErrPending)
 }
 
-// Lost reports whether there is no snapshot behind a PodSnapshot, or none any more.
+// Lost reports whether there is no snapshot behind a PodSnapshot, or no longer one.
 func Lost(s *podsnapshotv1.PodSnapshot) bool {
 	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == podsnapshotv1.ReasonFailed
 }
 
-// WhyNotReady returns what a snapshot says of why it is not Ready.
+// WhyNotReady returns the message of a snapshot's condition Ready.
 func WhyNotReady(s *podsnapshotv1.PodSnapshot) string {
 	if c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady); c != nil {
 		return c.Message
@@ -87,9 +88,8 @@ type Start struct {
 	Facts snapshot.Facts // of the node
 }
 
-// Named checks the snapshot that the pod names; s is nil if there is none of that name. It returns a
-// refusal if the pod cannot be restored from it, and an error of kind ErrPending while the snapshot
-// is still being made.
+// Named checks the snapshot that the pod names. S is nil if there is no snapshot with that name. If the pod cannot be
+// restored from it, Named returns a refusal. If the snapshot is still being made, the error is of kind ErrPending.
 func (st Start) Named(name string, s *podsnapshotv1.PodSnapshot) error {
 	namespace := st.Pod.Namespace
 	if other, _, ok := strings.Cut(name, "/"); ok && other != namespace {
@@ -111,7 +111,7 @@ func (st Start) Named(name string, s *podsnapshotv1.PodSnapshot) error {
 	return nil
 }
 
-// notReady says why a snapshot cannot be restored from yet, or any more.
+// notReady returns an error that says why a snapshot cannot be restored from yet, or no longer.
 func notReady(s *podsnapshotv1.PodSnapshot) error {
 	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
 	if c == nil || c.Reason == podsnapshotv1.ReasonAwaitingCheckpoint {
@@ -120,9 +120,9 @@ func notReady(s *podsnapshotv1.PodSnapshot) error {
 	return Refuse("PodSnapshot %s/%s is not Ready: %s: %s", s.Namespace, s.Name, c.Reason, c.Message)
 }
 
-// NewestOf returns the snapshot from which a pod that policy selects is restored without naming one:
-// the newest that fits. It returns nil if the pod's group has none, and a refusal if it has but none
-// of them fits.
+// NewestOf returns the snapshot to restore a pod from if policy selects the pod and the pod names no snapshot: the
+// newest that fits. If the pod's group has no snapshot, it returns nil. If the group has some and none fits, it
+// returns a refusal.
 func (st Start) NewestOf(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) (*podsnapshotv1.PodSnapshot, error) {
@@ -144,8 +144,8 @@ func Scope(s *podsnapshotv1.PodSnapshot) snapshot.Scope {
 	return snapshot.Scope(s.Annotations[podsnapshotv1.AnnotationScope])
 }
 
-// group returns the ready snapshots of the pod's group, newest first. Where labels make no groups,
-// pods of equal specs do; root file systems have none.
+// group returns the ready snapshots of the pod's group, newest first. If the policy has no grouping labels, pods with
+// equal specs make a group; for root file systems alone, specs do not count.
 func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) []*podsnapshotv1.PodSnapshot {
@@ -159,7 +159,7 @@ func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy,
 	})
 }
 
-// labelled returns the ready snapshots of a policy that have the labels of the pod's group, newest first.
+// labelled returns a policy's ready snapshots that have the labels of the pod's group, newest first.
 func (st Start) labelled(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) []*podsnapshotv1.PodSnapshot {
@@ -178,13 +178,12 @@ func (st Start) labelled(policy *podsnapshotv1.PodSnapshotPolicy,
 	return out
 }
 
-// maxCompared bounds how many specs a pod's is compared with.
+// maxCompared bounds how many specs are compared with a pod's.
 const maxCompared = 32
 
-// Nearest returns, of the snapshots of a policy that makes no groups by labels, the one that is most
-// like the pod, and where their specs differ; nil: there is none. It is for a pod for which NewestOf
-// finds nothing: whether that pod was meant to be restored nobody can tell, since pods of several kinds
-// may share a policy.
+// Nearest returns the snapshot that is most similar to the pod, and where their specs differ. It returns nil if there
+// is none, or if the policy has grouping labels. It is for a pod for which NewestOf finds nothing. Nobody can tell
+// whether that pod was meant to be restored, because pods of several kinds may share a policy.
 func (st Start) Nearest(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) (nearest *podsnapshotv1.PodSnapshot, differences []string) {
@@ -214,7 +213,7 @@ func has(labels, want map[string]string) bool {
 	return true
 }
 
-// misfits says why a pod cannot be restored from a snapshot.
+// misfits lists the reasons why a pod cannot be restored from a snapshot.
 func (st Start) misfits(s *podsnapshotv1.PodSnapshot) (reasons []string) {
 	differ := func(what, annotation, want string) {
 		if got := s.Annotations[annotation]; got != want {
@@ -225,12 +224,12 @@ func (st Start) misfits(s *podsnapshotv1.PodSnapshot) (reasons []string) {
 	differ("architecture", podsnapshotv1.AnnotationArchitecture, st.Facts.Architecture)
 	differ("runsc version", podsnapshotv1.AnnotationRunscVersion, st.Facts.RunscVersion)
 	if Scope(s) == snapshot.RootfsOnly {
-		return reasons // files are files, whatever runs beside them
+		return reasons // files fit a pod of any spec
 	}
 	return append(reasons, specDiffers(s, st.Pod)...)
 }
 
-// specDiffers says where the distilled spec of a pod differs from that of a snapshot.
+// specDiffers lists where a pod's distilled spec differs from a snapshot's.
 func specDiffers(s *podsnapshotv1.PodSnapshot, pod *corev1.Pod) []string {
 	hash, spec := s.Annotations[podsnapshotv1.AnnotationSpecHash], podspec.Distil(pod)
 	if hash == spec.Hash() {

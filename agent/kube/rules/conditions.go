@@ -11,19 +11,19 @@ import (
 
 // Progress is how far the checkpoint behind a PodSnapshot has come.
 type Progress struct {
-	Spooled    bool   // restorable on its node
+	Spooled    bool   // can be restored on its node
 	Replicated bool   // in the store
-	OwnDisk    bool   // the store is a disk of its node, which no other node sees
-	Waiting    string // why it is not in the store yet, as far as anything is in its way
-	Failed     string // why there is no snapshot, or none any more
-	NotInStore string // why it will never be in the store, although it is on its node
+	OwnDisk    bool   // the store is a disk of its node, which other nodes cannot see
+	Waiting    string // why the last attempt to store it failed, if it did
+	Failed     string // why there is no snapshot, or no longer one
+	NotInStore string // why it will never be in the store although it is on its node
 	StoredAt   string // location of the store
 	OriginNode string
 }
 
-// SetProgress writes how far a snapshot has come into its status, and reports whether that says
-// anything new. What has succeeded is taken back only by a failure; that a snapshot will not be in the
-// store stays, until it is.
+// SetProgress writes a snapshot's progress into its status, and reports whether that changed anything. Only a failure
+// takes back a success. If a snapshot cannot get into the store, its condition keeps saying so until the snapshot is
+// there.
 func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		if setCondition(&s.Status.Conditions, s.Generation, kind, status, reason, message) {
@@ -83,7 +83,7 @@ func setStored(s *podsnapshotv1.PodSnapshot, location string) bool {
 	return true
 }
 
-// setCondition sets a condition and reports whether it was another one.
+// setCondition sets a condition, and reports whether that changed it.
 func setCondition(conditions *[]metav1.Condition, generation int64, kind string, status metav1.ConditionStatus, reason,
 	message string,
 ) bool {
@@ -92,8 +92,7 @@ func setCondition(conditions *[]metav1.Condition, generation int64, kind string,
 	})
 }
 
-// SetReady sets the condition Ready of a policy or a storage config and reports whether it was
-// another one.
+// SetReady sets the condition Ready of a policy or a storage config, and reports whether that changed it.
 func SetReady(conditions *[]metav1.Condition, generation int64, ok bool, reason, message string) bool {
 	status := metav1.ConditionFalse
 	if ok {

@@ -6,16 +6,15 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Orphans says which of the snapshots in a store that no PodSnapshot names are a cluster's to remove.
-// It errs on the side of leaving them alone.
+// Orphans says which snapshots a cluster may remove from a store, if no PodSnapshot names them. In doubt it spares
+// them.
 type Orphans struct {
-	Cluster string    // identity of the cluster
-	Since   time.Time // when Diapause was installed there: what was made before was left on purpose
-	Before  time.Time // what was made or stored later may be on its way
+	Cluster string    // id of the cluster
+	Since   time.Time // when Diapause was installed there: older snapshots were left on purpose
+	Before  time.Time // snapshots made or stored later may still get a PodSnapshot
 }
 
-// Spared returns why a snapshot is left alone, or "" if it is an orphan. stored is when its manifest
-// was written.
+// Spared returns why a snapshot is not removed, or "" if it is an orphan. Stored is when its manifest was written.
 func (o Orphans) Spared(m *snapshot.Meta, stored time.Time) (why string) {
 	switch {
 	case m.Origin.Cluster == "":

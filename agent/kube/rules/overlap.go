@@ -24,7 +24,7 @@ func Overlapping(policy *podsnapshotv1.PodSnapshotPolicy,
 	return out
 }
 
-// overlap reports whether some set of labels matches both selectors.
+// overlap reports whether any set of labels matches both selectors.
 func overlap(a, b *metav1.LabelSelector) bool {
 	byKey := make(map[string][]labels.Requirement)
 	for _, s := range []*metav1.LabelSelector{a, b} {
@@ -48,10 +48,10 @@ func overlap(a, b *metav1.LabelSelector) bool {
 	return true
 }
 
-// satisfiable reports whether some value of a label, or its absence, meets all requirements on it.
+// satisfiable reports whether any value of a label, or its absence, meets all requirements for the label.
 func satisfiable(requirements []labels.Requirement) bool {
 	key := requirements[0].Key()
-	candidates := []labels.Set{{}} // without the label, with a value that nobody names, with those named
+	candidates := []labels.Set{{}} // without the label, with a value that no requirement names, and with each named value
 	other := "x"
 	for _, r := range requirements {
 		for v := range r.Values() {
@@ -59,7 +59,7 @@ func satisfiable(requirements []labels.Requirement) bool {
 			other += v
 		}
 		if r.Operator() == selection.GreaterThan || r.Operator() == selection.LessThan {
-			return true // cannot be told by trying, and policies cannot say it
+			return true // trying values does not decide this, and policies cannot use these operators
 		}
 	}
 	candidates = append(candidates, labels.Set{key: other})

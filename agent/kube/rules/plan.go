@@ -10,7 +10,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Plan is what a snapshot of a pod carries, where it is stored, and what becomes of the pod.
+// Plan is what a pod's snapshot carries, where it is stored, and whether the pod is stopped.
 type Plan struct {
 	Policy         string // its name, or podsnapshotv1.NoPolicy
 	StorageConfig  string // its name; empty: the agent's own store
@@ -19,14 +19,14 @@ type Plan struct {
 	Group          map[string]string
 	ServiceAccount string
 	SpecHash       string
-	Spec           string // the distilled spec; empty if it is too large to be kept
-	Stop           bool   // the pod is ended afterwards
+	Spec           string // the distilled spec; empty if it is too large to keep
+	Stop           bool   // the pod is stopped afterwards
 }
 
 // Find looks up a storage config by its name.
 type Find func(name string) (*podsnapshotv1.PodSnapshotStorageConfig, bool)
 
-// Checkpointable returns a refusal unless a pod is in a state in which it can be checkpointed.
+// Checkpointable returns a refusal unless the pod's state allows a checkpoint.
 func Checkpointable(pod *corev1.Pod) error {
 	key := PodKey(pod)
 	switch {
@@ -40,7 +40,7 @@ func Checkpointable(pod *corev1.Pod) error {
 	return nil
 }
 
-// Prepare returns the plan of a checkpoint that policy asks for, or a refusal.
+// Prepare returns the plan for a pod's checkpoint under the policy that selects the pod, or a refusal.
 func Prepare(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
 	if err := Checkpointable(pod); err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func Prepare(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find F
 	return prepare(pod, policy, find)
 }
 
-// PrepareLocal is Prepare for a checkpoint that a node's operator asks for, who needs no policy, or
-// the pod's own workload. A policy ends the pod afterwards only if its trigger is the workload.
+// PrepareLocal is Prepare for a checkpoint by the node's operator, who needs no policy, or by the pod's own workload.
+// The plan stops the pod only if its policy's trigger is the workload.
 func PrepareLocal(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) *Plan {
 	if policy, err := Only(pod, policies); err == nil && policy != nil {
 		if plan, err := prepare(pod, policy, find); err == nil {

@@ -12,8 +12,8 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// Selecting returns the policies that select a pod, sorted by name. Policies of other namespaces
-// than the pod's do not, nor does one whose selector is invalid.
+// Selecting returns the policies that select a pod, sorted by name. Policies in other namespaces do not select the
+// pod, nor do those with an invalid selector.
 func Selecting(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) []*podsnapshotv1.PodSnapshotPolicy {
 	var out []*podsnapshotv1.PodSnapshotPolicy
 	for i := range policies {
@@ -27,7 +27,7 @@ func Selecting(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) []*p
 	return out
 }
 
-// Names lists the names of policies for a person.
+// Names lists the names of policies, for people.
 func Names(policies []*podsnapshotv1.PodSnapshotPolicy) string {
 	var out []string
 	for _, p := range policies {
@@ -36,7 +36,7 @@ func Names(policies []*podsnapshotv1.PodSnapshotPolicy) string {
 	return strings.Join(out, ", ")
 }
 
-// Only returns the one policy that selects a pod, or a refusal if several do; nil: none does.
+// Only returns the one policy that selects a pod, or nil if none does. If several do, it returns a refusal.
 func Only(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) (*podsnapshotv1.PodSnapshotPolicy, error) {
 	selecting := Selecting(pod, policies)
 	switch len(selecting) {
@@ -52,7 +52,7 @@ func Only(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) (*podsnap
 // PodKey returns "namespace/name" of a pod.
 func PodKey(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// GroupKeys returns the keys of the labels that make a policy's groups, sorted.
+// GroupKeys returns the keys of a policy's grouping labels, sorted.
 func GroupKeys(p *podsnapshotv1.PodSnapshotPolicy) []string {
 	if p.Spec.SnapshotGroupingRules == nil {
 		return nil
@@ -62,8 +62,8 @@ func GroupKeys(p *podsnapshotv1.PodSnapshotPolicy) []string {
 	return slices.Compact(keys)
 }
 
-// Group returns the values that a policy's grouping labels have in an object's labels, and the keys
-// that are missing there.
+// Group returns the values of a policy's grouping labels among an object's labels, and the keys that are missing
+// there.
 func Group(p *podsnapshotv1.PodSnapshotPolicy, of map[string]string) (group map[string]string, missing []string) {
 	for _, k := range GroupKeys(p) {
 		v, ok := of[k]
@@ -82,8 +82,7 @@ func Group(p *podsnapshotv1.PodSnapshotPolicy, of map[string]string) (group map[
 // ServiceAccount returns the name of a pod's service account.
 func ServiceAccount(pod *corev1.Pod) string { return cmp.Or(pod.Spec.ServiceAccountName, "default") }
 
-// MustRestore reports whether a pod that cannot be restored is to be refused instead of starting
-// cold. policy may be nil.
+// MustRestore reports whether a pod that cannot be restored must be refused and not started cold. Policy may be nil.
 func MustRestore(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) bool {
 	if pod.Annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail {
 		return true

@@ -10,8 +10,8 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// Surplus returns the snapshots that are more than a policy's groups keep: of each group's ready
-// ones the oldest, in the reverse of the order in which pods are given them.
+// Surplus returns the ready snapshots in excess of what a policy's groups keep: in each group the oldest ones. The
+// oldest come first, in the reverse of the order in which new pods get them.
 func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
 	rules := policy.Spec.SnapshotGroupingRules
 	if rules == nil || rules.GroupByLabelValue.GroupRetentionPolicy == nil {
@@ -44,8 +44,8 @@ func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSna
 // failedTime is how long a PodSnapshot whose checkpoint failed is kept for people to read.
 const failedTime = time.Hour
 
-// Expiry returns when a snapshot is deleted if nothing happens to it, and why; zero: never. policy
-// is the snapshot's, or nil if it is gone.
+// Expiry returns when a snapshot expires if it is not used, and why. A zero time means never. Policy is the
+// snapshot's policy, or nil if that is gone.
 func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapshot) (at time.Time, why string) {
 	if c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady); c != nil &&
 		c.Reason == podsnapshotv1.ReasonFailed {
@@ -60,13 +60,13 @@ func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapsho
 	}
 	used := s.CreationTimestamp.Time
 	if t := s.Status.LastAccessTime; t != nil && t.After(used) {
-		used = t.Add(AccessStep(policy)) // it may have been used until then
+		used = t.Add(AccessStep(policy)) // it may have been used until then without a record
 	}
 	return used.Add(timeout), "it was not used for " + policy.Spec.RetentionConfig.LastAccessTimeout
 }
 
-// AccessStep returns how exactly the time is kept at which a policy's snapshots were last used. policy
-// may be nil.
+// AccessStep returns the precision of the recorded times at which a policy's snapshots were last used. Policy may be
+// nil.
 func AccessStep(policy *podsnapshotv1.PodSnapshotPolicy) time.Duration {
 	const most = time.Minute
 	if policy == nil {

@@ -11,7 +11,7 @@ const (
 	dirScheme = "dir:"
 )
 
-// Location returns where a storage config's store is, as "gs://bucket/prefix" or "dir:/path".
+// Location returns the location of a storage config's store, as "gs://bucket/prefix" or "dir:/path".
 func Location(c *podsnapshotv1.PodSnapshotStorageConfig) (string, error) {
 	switch s := c.Spec.SnapshotStorageConfig; {
 	case s.GCS != nil && s.Dir != nil:
@@ -24,7 +24,7 @@ func Location(c *podsnapshotv1.PodSnapshotStorageConfig) (string, error) {
 	return "", Refuse("PodSnapshotStorageConfig %s names no backend that this agent knows: set gcs or dir", c.Name)
 }
 
-// Stored returns the status of a snapshot that is in the store at a location.
+// Stored returns the storage status of a snapshot in the store at location.
 func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {
 	place := strings.TrimSuffix(location, "/") + "/" + namespace + "/snapshots/" + name
 	if dir, ok := strings.CutPrefix(place, dirScheme); ok {
@@ -33,8 +33,8 @@ func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {
 	return &podsnapshotv1.StorageStatus{GCS: &podsnapshotv1.GCSStorageStatus{ObservedGCSPath: place}}
 }
 
-// StoredAt returns the location of the store that a snapshot is in, as its status says; empty: it
-// does not say.
+// StoredAt returns the location of the store that a snapshot is in, according to its status. It is empty if the
+// status does not say.
 func StoredAt(s *podsnapshotv1.PodSnapshot) string {
 	place := ""
 	switch st := s.Status.StorageStatus; {

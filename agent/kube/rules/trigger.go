@@ -13,7 +13,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// Ended reports whether a trigger has been answered for good.
+// Ended reports whether a trigger has its final answer.
 func Ended(t *podsnapshotv1.PodSnapshotManualTrigger) bool {
 	c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered)
 	switch {
@@ -31,7 +31,7 @@ func Taken(t *podsnapshotv1.PodSnapshotManualTrigger) bool {
 	return t.Status.NodeName != "" && !Ended(t)
 }
 
-// TakenFor returns how long an agent has been at work on a trigger.
+// TakenFor returns how long an agent has been working on a trigger.
 func TakenFor(t *podsnapshotv1.PodSnapshotManualTrigger) time.Duration {
 	c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered)
 	if !Taken(t) || c == nil {
@@ -47,7 +47,7 @@ func Take(t *podsnapshotv1.PodSnapshotManualTrigger, node, podUID string) {
 		fmt.Sprintf("node %s is checkpointing pod %s/%s", node, t.Namespace, t.Spec.TargetPod))
 }
 
-// Complete answers a trigger with the snapshot that was made.
+// Complete answers a trigger with its snapshot.
 func Complete(t *podsnapshotv1.PodSnapshotManualTrigger, name string) {
 	t.Status.SnapshotCreated = &podsnapshotv1.SnapshotCreated{Name: name}
 	t.Status.ObservedGeneration = t.Generation
@@ -55,7 +55,7 @@ func Complete(t *podsnapshotv1.PodSnapshotManualTrigger, name string) {
 		fmt.Sprintf("PodSnapshot %s/%s was made", t.Namespace, name))
 }
 
-// Fail answers a trigger with the reason why there is no snapshot.
+// Fail answers a trigger with the reason why it has failed.
 func Fail(t *podsnapshotv1.PodSnapshotManualTrigger, why string) {
 	t.Status.ObservedGeneration = t.Generation
 	setTriggered(t, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, why)
@@ -65,7 +65,7 @@ func setTriggered(t *podsnapshotv1.PodSnapshotManualTrigger, status metav1.Condi
 	setCondition(&t.Status.Conditions, t.Generation, podsnapshotv1.ConditionTriggered, status, reason, message)
 }
 
-// InTurn orders triggers of one pod: those that are taken first, then by age.
+// InTurn orders the triggers of one pod: first those that are taken, then by age.
 func InTurn(a, b *podsnapshotv1.PodSnapshotManualTrigger) int {
 	if ta, tb := Taken(a), Taken(b); ta != tb {
 		if ta {
@@ -76,8 +76,8 @@ func InTurn(a, b *podsnapshotv1.PodSnapshotManualTrigger) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), version(a, b), cmp.Compare(a.Name, b.Name))
 }
 
-// version compares resource versions, by which objects that were created in one second and not
-// changed since are in the order of their creation.
+// version compares resource versions. They give the order of creation of objects that were created in the same second
+// and not changed since.
 func version(a, b metav1.Object) int {
 	c, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
 	if err != nil {
@@ -86,8 +86,8 @@ func version(a, b metav1.Object) int {
 	return c
 }
 
-// First returns the trigger of a pod whose turn it is: the first of those that have not ended. nil:
-// there is none.
+// First returns the trigger whose turn it is for a pod: the first one that has not ended. It returns nil if there is
+// none.
 func First(triggers []podsnapshotv1.PodSnapshotManualTrigger, pod string) *podsnapshotv1.PodSnapshotManualTrigger {
 	var open []*podsnapshotv1.PodSnapshotManualTrigger
 	for i := range triggers {

@@ -9,7 +9,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// Verdict says whether a policy can be used, with the reason and the message of its condition Ready.
+// Verdict says whether a policy can be used, and returns the reason and the message for its condition Ready.
 func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshotPolicy,
 	find Find,
 ) (ok bool, reason, message string) {
