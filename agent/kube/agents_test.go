@@ -7,7 +7,7 @@ import (
 	"diapause.dev/agent/kube"
 )
 
-// TestAgents: agents are counted without their pods being listed.
+// TestAgents: agents are counted without listing their pods.
 func TestAgents(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

@@ -11,7 +11,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// FuzzParseStatus: whatever a pod's annotation holds is an answer that can be written again, or none.
+// FuzzParseStatus: any annotation of a pod parses either as an answer that can be written again, or as none.
 func FuzzParseStatus(f *testing.F) {
 	for _, s := range []string{"", "{", `{"id":"x","state":"Complete","snapshot":"s"}`, `{"id":1}`, "[]", "null"} {
 		f.Add(s)

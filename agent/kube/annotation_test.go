@@ -91,7 +91,7 @@ func TestAnnotationRefused(t *testing.T) {
 	}
 }
 
-// TestAnnotationFailsOnce: a checkpoint that failed is not tried again.
+// TestAnnotationFailsOnce: a checkpoint that failed is not retried.
 func TestAnnotationFailsOnce(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -114,7 +114,7 @@ func TestAnnotationFailsOnce(t *testing.T) {
 	}
 }
 
-// TestAnnotationKilled: the next agent ends what a killed one left.
+// TestAnnotationKilled: the next agent finishes what a killed agent left.
 func TestAnnotationKilled(t *testing.T) {
 	for at, want := range map[step]kube.State{
 		stepAccept: kube.StateComplete, stepCapture: kube.StateFailed,
@@ -148,7 +148,7 @@ func TestAnnotationKilled(t *testing.T) {
 	}
 }
 
-// TestLocalDoor: a checkpoint that the node's operator asked for shows in the cluster.
+// TestLocalDoor: a checkpoint that the node's operator requested is visible in the cluster.
 func TestLocalDoor(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -179,7 +179,7 @@ func TestLocalDoor(t *testing.T) {
 	}
 }
 
-// TestLocalDoorWhileAway: what was made while the API server could not be reached shows when it can.
+// TestLocalDoorWhileAway: a snapshot made while the API server was unreachable becomes visible when it is back.
 func TestLocalDoorWhileAway(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -192,7 +192,7 @@ func TestLocalDoorWhileAway(t *testing.T) {
 	}
 	q.Key.Namespace, q.Key.Name = w.ns, "away"
 	lost := q
-	lost.ID, lost.Key.Name = "r2", "lost" // removed again before the cluster heard of it
+	lost.ID, lost.Key.Name = "r2", "lost" // removed again before the cluster learned of it
 	d := w.disks[node]
 	for _, q := range []journal.Request{q, lost} {
 		d.journal[q.ID] = q
@@ -214,8 +214,8 @@ func TestLocalDoorWhileAway(t *testing.T) {
 	}
 }
 
-// TestNameTaken: a request that was waiting when its agent was killed, under a name that is taken, says nothing of the
-// snapshot that has the name.
+// TestNameTaken: a request was waiting when its agent was killed, under a name that is taken. It says nothing about
+// the snapshot with that name.
 func TestNameTaken(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -232,7 +232,7 @@ func TestNameTaken(t *testing.T) {
 	d.order = append(d.order, "r2")
 	delete(d.spool, key) // replicated, and evicted
 	w.start(node)
-	w.complete(w.trigger("second", "web")) // by then the first was looked at
+	w.complete(w.trigger("second", "web")) // by then the agent has checked the first
 	if err := api.client.Get(t.Context(), keyOf(s), s); err != nil {
 		t.Fatal(err)
 	}

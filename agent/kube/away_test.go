@@ -12,7 +12,7 @@ import (
 	"diapause.dev/agent/kube"
 )
 
-// TestAPIAway: the API server is away while a pod is captured; afterwards everything is told.
+// TestAPIAway: the API server is unreachable while a pod is captured. Afterwards everything is reported.
 func TestAPIAway(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -29,7 +29,7 @@ func TestAPIAway(t *testing.T) {
 	w.replicated(w.complete(tr))
 }
 
-// TestAPIAwayAtStart: an agent that starts while the API server is away goes to work when it is there.
+// TestAPIAwayAtStart: an agent that starts while the API server is unreachable begins to work once it is back.
 func TestAPIAwayAtStart(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -43,7 +43,7 @@ func TestAPIAwayAtStart(t *testing.T) {
 	w.replicated(w.complete(tr))
 }
 
-// TestConflict: somebody changes a trigger at the very moment at which an agent writes its status.
+// TestConflict: somebody changes a trigger just when an agent writes its status.
 func TestConflict(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

@@ -17,8 +17,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// killer kills an agent at its n-th write to the API server, before or after the server has it. The
-// Lease and events do not count.
+// killer kills an agent at its n-th write to the API server, before or after the server has it. Writes of the Lease
+// and of events do not count.
 type killer struct {
 	next  http.RoundTripper
 	die   func()
@@ -48,8 +48,8 @@ func (k killer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errKilled
 }
 
-// ended checks what must hold of a trigger however often its agent was killed: it has ended, a
-// Complete one has a snapshot that is Ready and restorable, and no more than one was captured.
+// ended checks what must hold for a trigger however often its agent was killed. It has ended. If it is Complete, its
+// snapshot is Ready and restorable. At most one snapshot was captured.
 func (w *world) ended(t *podsnapshotv1.PodSnapshotManualTrigger, d *disk) {
 	w.t.Helper()
 	until(w, t, func(t *podsnapshotv1.PodSnapshotManualTrigger) error {
@@ -82,8 +82,8 @@ func (w *world) ended(t *podsnapshotv1.PodSnapshotManualTrigger, d *disk) {
 	}
 }
 
-// TestKilledAtEachWrite: an agent is killed at each of its writes to the API server, the next one
-// ends what it left.
+// TestKilledAtEachWrite: an agent is killed at each of its writes to the API server. The next one finishes what it
+// left.
 func TestKilledAtEachWrite(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for n, done := 1, false; !done; n++ {
@@ -153,8 +153,8 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// TestKilledThenPodGone: the pod of a trigger that was taken is gone, or another of its name is there,
-// when the agent comes back.
+// TestKilledThenPodGone: a trigger was taken. When the agent comes back, the trigger's pod is gone, or another one
+// has its name.
 func TestKilledThenPodGone(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		t.Run(fmt.Sprint(again), func(t *testing.T) {
@@ -182,8 +182,8 @@ func TestKilledThenPodGone(t *testing.T) {
 	}
 }
 
-// TestPodGoneAfterCapture: an agent is killed right after the capture, and the pod is gone when it
-// comes back: the snapshot has everything all the same.
+// TestPodGoneAfterCapture: an agent is killed right after the capture, and the pod is gone when it comes back. The
+// snapshot is complete all the same.
 func TestPodGoneAfterCapture(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -212,7 +212,7 @@ func TestPodGoneAfterCapture(t *testing.T) {
 	}
 }
 
-// refused fails all requests of a method whose path ends so.
+// refused fails all requests with a method and a path that ends like this.
 type refused struct {
 	next         http.RoundTripper
 	method, path string

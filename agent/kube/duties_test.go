@@ -40,7 +40,7 @@ func edit[T client.Object](w *world, o T, change func(T)) {
 	}
 }
 
-// TestRetention: a group keeps its newest snapshots, and what is deleted leaves nothing.
+// TestRetention: a group keeps its newest snapshots, and nothing is left of a deleted one.
 func TestRetention(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -55,7 +55,7 @@ func TestRetention(t *testing.T) {
 	var made []string
 	for i := range 4 {
 		made = append(made, w.complete(w.trigger(fmt.Sprint("t", i), "web")).Name)
-		time.Sleep(time.Second) // of two that are made in one second, it is the name that says which is older
+		time.Sleep(time.Second) // in one second, only the names say which of two is older
 	}
 	err := w.eventually(func(context.Context) error {
 		var left []string
@@ -83,8 +83,7 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestExpired: a PodSnapshot whose checkpoint failed goes after an hour, one whose time has not come
-// stays.
+// TestExpired: a PodSnapshot whose checkpoint failed is deleted after an hour. One that has not expired stays.
 func TestExpired(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -133,8 +132,8 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// TestDeletionWithoutOrigin: the origin is gone, another agent finishes the deletion; when the origin
-// comes back, it removes its copy and does not bring the PodSnapshot back.
+// TestDeletionWithoutOrigin: the origin is gone, and another agent finishes the deletion. When the origin comes back,
+// it removes its copy, and does not create the PodSnapshot again.
 func TestDeletionWithoutOrigin(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -164,7 +163,7 @@ func TestDeletionWithoutOrigin(t *testing.T) {
 	}
 }
 
-// TestDeletionWhileTheStoreIsAway: the PodSnapshot says why it is still there, and goes when it can.
+// TestDeletionWhileTheStoreIsAway: the PodSnapshot says why it still exists, and is deleted as soon as possible.
 func TestDeletionWhileTheStoreIsAway(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -187,7 +186,7 @@ func TestDeletionWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestDeletionOfStorageConfig: what is stored is found and deleted without it.
+// TestDeletionOfStorageConfig: without its storage config, a stored snapshot is still found and deleted.
 func TestDeletionOfStorageConfig(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -222,7 +221,7 @@ func TestNodeLost(t *testing.T) {
 	})
 }
 
-// TestSpoolLost: a node has lost what it alone had.
+// TestSpoolLost: a node has lost a snapshot that only it had.
 func TestSpoolLost(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -240,7 +239,7 @@ func TestSpoolLost(t *testing.T) {
 	})
 }
 
-// TestTriggerOfLostNode: the node that had taken a trigger does not answer any more.
+// TestTriggerOfLostNode: the node that had taken a trigger no longer answers.
 func TestTriggerOfLostNode(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -264,7 +263,7 @@ func TestTriggerOfLostNode(t *testing.T) {
 	}
 }
 
-// TestTriggerWithoutAgent: no agent runs on the pod's node. The trigger is old enough to say so.
+// TestTriggerWithoutAgent: no agent runs on the pod's node. The trigger is old enough for the answer to say so.
 func TestTriggerWithoutAgent(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -276,7 +275,7 @@ func TestTriggerWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestPolicyStatus: what is wrong with a policy is in its status, and what may be.
+// TestPolicyStatus: a policy's status says what is wrong with it, and what may be wrong.
 func TestPolicyStatus(t *testing.T) {
 	w := newWorld(t)
 	w.start(w.node("a"))

@@ -19,8 +19,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// unreplicated is a snapshot on node a whose first replication has failed, and a pod on node b that waits for
-// it.
+// unreplicated is a snapshot on node a whose first replication has failed, and a pod on node b that waits for the
+// snapshot.
 type unreplicated struct {
 	*world
 	origin  *corev1.Pod
@@ -56,18 +56,18 @@ func newUnreplicated(t *testing.T) *unreplicated {
 	return u
 }
 
-// fails ends the request as the agent of node a does when a replication can never succeed.
+// fails makes the request end as it does on node a when a replication can never succeed.
 func (u *unreplicated) fails(why string, damaged bool) {
 	all, _ := u.a.node.Requests() // does not fail
 	q := all[0]
 	q.Stage, q.Error = journal.StageFailed, why
-	if damaged { // so that the spool says that it does not have it
+	if damaged { // makes the spool say that it does not have the snapshot
 		u.a.node.Forget(u.t.Context(), q.Key, q.SnapshotUID)
 	}
 	u.a.node.advance(q)
 }
 
-// stays checks conditions now, after another look at the PodSnapshot, and after a restart of the agent.
+// stays checks conditions now, after the PodSnapshot is reconciled again, and after a restart of the agent.
 func (u *unreplicated) stays(check func(*podsnapshotv1.PodSnapshot) error) {
 	u.t.Helper()
 	until(u.world, u.s, check)
@@ -81,7 +81,7 @@ func (u *unreplicated) stays(check func(*podsnapshotv1.PodSnapshot) error) {
 		func() {
 			u.a.kill()
 			u.a = u.start(u.a.name)
-			u.complete(u.trigger("later", "web")) // by then the agent has looked at everything
+			u.complete(u.trigger("later", "web")) // by then the agent has reconciled everything
 		},
 	} {
 		step()
@@ -94,8 +94,8 @@ func (u *unreplicated) stays(check func(*podsnapshotv1.PodSnapshot) error) {
 	}
 }
 
-// TestNeverReplicated: where a snapshot cannot come to be in the store its PodSnapshot says so and goes
-// on saying it, and a pod elsewhere that waits for it is told.
+// TestNeverReplicated: if a snapshot cannot get into the store, its PodSnapshot says so and keeps saying so. A pod
+// elsewhere that waits for the snapshot is told.
 func TestNeverReplicated(t *testing.T) {
 	u := newUnreplicated(t)
 	u.fails("another snapshot has this name in the store", false)
@@ -135,7 +135,7 @@ func TestDamaged(t *testing.T) {
 	})
 }
 
-// TestStoreInTheWay: while a snapshot is not in the store its PodSnapshot says what is in the way.
+// TestStoreInTheWay: while a snapshot is not in the store, its PodSnapshot says why.
 func TestStoreInTheWay(t *testing.T) {
 	u := newUnreplicated(t)
 	all, _ := u.a.node.Requests() // does not fail
@@ -156,8 +156,8 @@ func TestStoreInTheWay(t *testing.T) {
 	}
 }
 
-// TestNodeLocal: a snapshot in a store that its node alone sees is restored there, spool or not, and
-// nowhere else, and does not say that it is on every node.
+// TestNodeLocal: a snapshot in a store that only its node can see is restored there, even if it is no longer in the
+// spool. It is not restored anywhere else, and does not claim to be on every node.
 func TestNodeLocal(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -178,7 +178,7 @@ func TestNodeLocal(t *testing.T) {
 		t.Errorf("elsewhere: %v", err)
 	}
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
-	// The spool needed room.
+	// The spool needed space.
 	if err := ra.node.Forget(t.Context(), k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestNodeLocal(t *testing.T) {
 	}
 	ra.kill()
 	w.start(a)
-	w.complete(w.trigger("later", "web")) // by then the agent has looked at everything
+	w.complete(w.trigger("later", "web")) // by then the agent has reconciled everything
 	if err := api.client.Get(t.Context(), keyOf(s), s); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestNodeLocal(t *testing.T) {
 	}
 }
 
-// TestNodeLocalOnce: what an earlier version said of such a snapshot is put right.
+// TestNodeLocalOnce: what an earlier version wrote about such a snapshot is corrected.
 func TestNodeLocalOnce(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -212,7 +212,7 @@ func TestNodeLocalOnce(t *testing.T) {
 	})
 }
 
-// TestChosenUID: a choice says which snapshot was looked at, and not its name alone.
+// TestChosenUID: a choice identifies the snapshot by its UID, and not only by its name.
 func TestChosenUID(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

@@ -11,9 +11,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// TestUnused: a snapshot that nobody has used goes, with its data, when its time has come; one that was
-// restored from meanwhile stays until its own has. The agent's clock goes before the API server's, so
-// that a minute is over sooner.
+// TestUnused: an unused snapshot expires with its data. One that was restored from meanwhile stays until it expires
+// itself. The agent's clock is ahead of the API server's, so that a minute is over sooner.
 func TestUnused(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

@@ -1,4 +1,4 @@
 package kube
 
-// Agents is for tests.
+// Agents exports agents for tests.
 var Agents = (*Cluster).agents

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestLeaseTimes: few agents are quick, many are no burden.
+// TestLeaseTimes: few agents are quick, and many are no burden.
 func TestLeaseTimes(t *testing.T) {
 	for _, n := range []int64{0, 1, 3, 299, 300, 301, 1000, 1500, 5000, 1 << 40} {
 		x := timesFor(n)

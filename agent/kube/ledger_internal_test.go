@@ -9,8 +9,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// TestLedgerKeepsWhatCannotBeRead: an entry that the disk does not give back is not lost, and found again once it does.
-// A directory in its place is a file that nobody can read.
+// TestLedgerKeepsWhatCannotBeRead: an entry that cannot be read is not lost, and is found again once it can. A
+// directory in its place is a file that cannot be read.
 func TestLedgerKeepsWhatCannotBeRead(t *testing.T) {
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	l, err := openLedger(dir, log)
@@ -51,7 +51,7 @@ func TestLedgerKeepsWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestLedgerRemovesWhatIsNoEntry: what a crash of the machine left of a file is of no use.
+// TestLedgerRemovesWhatIsNoEntry: a file that a crash of the machine has damaged is removed.
 func TestLedgerRemovesWhatIsNoEntry(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "half.json")

@@ -10,8 +10,8 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// TestUnlikeAnySnapshot: under a policy without grouping labels a pod of another spec starts cold, which
-// is no failure, and is told why.
+// TestUnlikeAnySnapshot: under a policy without grouping labels, a pod with another spec starts cold. That is no
+// failure, and an event on the pod says why.
 func TestUnlikeAnySnapshot(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

@@ -23,7 +23,7 @@ type disk struct {
 	journal  map[string]journal.Request // by request
 	order    []string                   // of the requests
 	spool    map[snapshot.Key]*storage.Manifest
-	captures map[snapshot.Key]int // that came as far as the spool
+	captures map[snapshot.Key]int // captures that reached the spool
 	stores   *stores
 }
 
@@ -38,7 +38,7 @@ func newDisk(s *stores) *disk {
 type stores struct {
 	mu  sync.Mutex
 	all map[string]map[snapshot.Key]*storage.Manifest
-	err error // why none can be reached
+	err error // why no store can be reached
 }
 
 func newStores() *stores { return &stores{all: make(map[string]map[snapshot.Key]*storage.Manifest)} }
@@ -93,22 +93,22 @@ func (s *stores) remove(location string, k snapshot.Key, uid string) error {
 	return nil
 }
 
-// isThe reports whether a snapshot is the one of a UID, or any if that is empty.
+// isThe reports whether a snapshot has that UID, or whether the UID is empty.
 func isThe(m *storage.Manifest, uid string) bool {
 	return m != nil && (uid == "" || m.Meta.UID == uid)
 }
 
-// step is a step of a checkpoint at which a test may hold it up, or make it fail.
+// step is a step of a checkpoint at which a test may block it, or make it fail.
 type step string
 
 const (
 	stepAccept    step = "accept"    // before it is journaled
-	stepCapture   step = "capture"   // journaled, before the spool has it
-	stepStop      step = "stop"      // the spool has it, the pod is to be stopped
+	stepCapture   step = "capture"   // journaled, and not yet in the spool
+	stepStop      step = "stop"      // in the spool, and the pod is still to be stopped
 	stepReplicate step = "replicate" // the pod runs on, or was stopped
 )
 
-// fakeNode is an agent of which a test decides how its checkpoints go. It implements kube.Node.
+// fakeNode is an agent whose checkpoints go as a test decides. It implements kube.Node.
 type fakeNode struct {
 	disk    *disk
 	facts   snapshot.Facts
@@ -120,14 +120,14 @@ type fakeNode struct {
 	mu      sync.Mutex
 	running map[string]int // checkpoints by pod
 	most    int            // checkpoints of one pod at once
-	// at, if set, is called at each step; what it returns fails the checkpoint.
+	// at, if set, is called at each step. If it returns an error, the checkpoint fails.
 	at func(ctx context.Context, s step, o checkpoint.Options) error
 }
 
-// holdup has every checkpoint of a node wait at a step until release is closed.
+// holdup makes every checkpoint of a node wait at a step until release is closed.
 type holdup struct {
 	step             step
-	reached, release chan struct{} // reached is closed when the first has come there
+	reached, release chan struct{} // reached is closed when the first checkpoint is there
 	once             sync.Once
 }
 
@@ -135,7 +135,7 @@ func holdAt(s step) *holdup {
 	return &holdup{step: s, reached: make(chan struct{}), release: make(chan struct{})}
 }
 
-// set is for world.start.
+// set is an edit for world.start.
 func (h *holdup) set(n *fakeNode, _ *kube.Config) {
 	n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 		if s == h.step {
@@ -168,7 +168,7 @@ func (n *fakeNode) Requests() ([]journal.Request, error) {
 	return out, nil
 }
 
-// recover ends what an earlier agent left, as an agent does at its start.
+// recover finishes what an earlier agent left, as an agent does at its start.
 func (n *fakeNode) recover() {
 	all, _ := n.Requests() // does not fail
 	for _, q := range all {
@@ -295,7 +295,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 		o.Spooled(&snapshots.Found{Manifest: m, OnNode: true})
 	}
 	if stopErr != nil {
-		return nil, errors.Join(stopErr, n.replicate(q)) // that goes on by itself
+		return nil, errors.Join(stopErr, n.replicate(q)) // the real replication goes on by itself
 	}
 	if err := n.step(life, stepReplicate, o); err != nil {
 		return nil, fmt.Errorf("%w: %w", errkind.ErrNotReplicated, err)
@@ -306,7 +306,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 	return &snapshots.Found{Manifest: m, OnNode: true, Replicated: true}, nil
 }
 
-// stop ends a pod whose checkpoint asks for that.
+// stop stops a pod if its checkpoint asks for that.
 func (n *fakeNode) stop(ctx context.Context, q *journal.Request, o checkpoint.Options) error {
 	if !q.Stop {
 		return nil

@@ -27,7 +27,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// maker has a snapshot of a pod made in one of the ways there are, and returns its name once it is Ready.
+// maker makes a snapshot of a pod in one of the possible ways, and returns its name once it is Ready.
 type maker func(ctx context.Context, p *pairs, pod string, n int) (string, error)
 
 func byTrigger(ctx context.Context, p *pairs, pod string, n int) (string, error) {
@@ -54,12 +54,12 @@ func byAnnotation(ctx context.Context, p *pairs, pod string, n int) (string, err
 	})
 }
 
-// byTool is a checkpoint that the node's operator asks for, who gives it no name.
+// byTool is a checkpoint by the node's operator, without a name.
 func byTool(ctx context.Context, p *pairs, pod string, _ int) (string, error) {
 	return p.checkpoint(ctx, pod, "")
 }
 
-// checkpoint has the node's operator ask for a checkpoint.
+// checkpoint makes a checkpoint as the node's operator would.
 func (p *pairs) checkpoint(ctx context.Context, pod, name string) (string, error) {
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.w.ns, Name: pod}}
 	if err := api.client.Get(ctx, keyOf(o), o); err != nil {
@@ -79,7 +79,7 @@ func (p *pairs) checkpoint(ctx context.Context, pod, name string) (string, error
 	})
 }
 
-// byName is a checkpoint of the node's operator, who gives it a name.
+// byName is a checkpoint by the node's operator, with a name.
 func byName(ctx context.Context, p *pairs, pod string, n int) (string, error) {
 	return p.checkpoint(ctx, pod, fmt.Sprintf("%s-%d", pod, n))
 }
@@ -91,7 +91,7 @@ type pairs struct {
 	sdk sdk
 }
 
-// make makes two snapshots of one pod, each pair of a group of its own, until a pair has one
+// make makes two snapshots of one pod, and repeats this, each pair with a group of its own, until both have the same
 // creationTimestamp. It returns the group's hash and the second name.
 func (p *pairs) make(ctx context.Context, i int, first, second maker) (hash, newest string, err error) {
 	for try := 0; ; try++ {
@@ -118,8 +118,8 @@ func (p *pairs) make(ctx context.Context, i int, first, second maker) (hash, new
 	}
 }
 
-// TestSameSecond: of two snapshots that were made in one second, in whichever ways, the second is
-// listed first by the SDK, chosen for the next pod, and kept. 50 pairs.
+// TestSameSecond: two snapshots are made in one second, in any of the ways. The second is the one that the SDK lists
+// first, that the next pod gets, and that is kept. 50 pairs.
 func TestSameSecond(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -181,8 +181,8 @@ func TestSameSecond(t *testing.T) {
 	}
 }
 
-// TestNamed: a snapshot that was given a name, which says no order, is not made in one second with a
-// snapshot of its namespace whose name would be taken for that of a newer one.
+// TestNamed: a snapshot with a given name, which has no order, is not made in the same second as another snapshot of
+// its namespace if the order of the two names would be wrong.
 func TestNamed(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -207,7 +207,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// lag fails the first attempts to create a PodSnapshot: those of one name, until it ends.
+// lag fails all attempts to create the first PodSnapshot that it sees, until it ends.
 type lag struct {
 	next http.RoundTripper
 	over context.Context
@@ -234,8 +234,8 @@ func (l lag) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(r)
 }
 
-// TestOrderOfCreation: if a PodSnapshot cannot be created for a while, that of the pod's next
-// checkpoint is created after it all the same.
+// TestOrderOfCreation: if a PodSnapshot cannot be created for a while, that of the pod's next checkpoint is still
+// created after it.
 func TestOrderOfCreation(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -275,8 +275,8 @@ func TestOrderOfCreation(t *testing.T) {
 	}
 }
 
-// TestClockSetBack: snapshots that are made after a node's clock was set back are newer all the same, in
-// one life of the agent and in the next.
+// TestClockSetBack: snapshots made after a node's clock was set back are still newer, in the same life of the agent
+// and in the next.
 func TestClockSetBack(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -305,8 +305,8 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// TestClocksDiffer: a snapshot of a pod that was restored from one of another node is newer than that
-// one, although the other node's clock goes before.
+// TestClocksDiffer: a pod was restored from a snapshot of another node, whose clock is ahead. A snapshot of this pod
+// is still newer.
 func TestClocksDiffer(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")

@@ -29,7 +29,7 @@ func (w *world) nothingLeft(k snapshot.Key, nodes ...string) error {
 	return nil
 }
 
-// TestRemove: what is removed on its node is gone for the cluster; another node says where to go.
+// TestRemove: a snapshot that is removed on its node is gone from the cluster. Another node says where to remove it.
 func TestRemove(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -56,8 +56,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveWhileAway: while the API server does not answer nothing is decided, and while the store does
-// not, the PodSnapshot says so and goes later.
+// TestRemoveWhileAway: while the API server is unreachable, nothing is decided. While the store is unreachable, the
+// PodSnapshot says so, and is deleted later.
 func TestRemoveWhileAway(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -97,7 +97,7 @@ func TestRemoveWhileAway(t *testing.T) {
 	}
 }
 
-// TestRemoveKilled: the agent dies between the deletion of the PodSnapshot and that of its data.
+// TestRemoveKilled: the agent dies between the deletion of the PodSnapshot and the deletion of its data.
 func TestRemoveKilled(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

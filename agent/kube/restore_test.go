@@ -20,7 +20,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// choose asks for a pod as the shim does: with little time.
+// choose asks for a pod's choice as the shim does: with little time.
 func choose(t *testing.T, r *running, pod *corev1.Pod, limit time.Duration) (restore.Choice, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -28,7 +28,7 @@ func choose(t *testing.T, r *running, pod *corev1.Pod, limit time.Duration) (res
 	return r.Choose(ctx, refOf(pod))
 }
 
-// enough is more time than any answer needs that does not wait for anything.
+// enough is more time than any answer needs that does not have to wait.
 const enough = 20 * time.Second
 
 func name(n string) func(*corev1.Pod) {
@@ -37,14 +37,14 @@ func name(n string) func(*corev1.Pod) {
 	}
 }
 
-// local is the annotation that counts where there is no cluster.
+// local sets the annotation that counts if there is no cluster.
 func local(from string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationRestoreFrom, from)
 	}
 }
 
-// TestChoose: a pod gets the newest snapshot of its group, or the one it names, on either node.
+// TestChoose: a pod gets the newest snapshot of its group, or the one that it names, on either node.
 func TestChoose(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -58,7 +58,7 @@ func TestChoose(t *testing.T) {
 	first := w.replicated(w.complete(w.trigger("t1", "web")))
 	newest := w.replicated(w.complete(w.trigger("t2", "web")))
 	if newest.CreationTimestamp.Equal(&first.CreationTimestamp) && first.Name < newest.Name {
-		first, newest = newest, first // the tie goes to the lesser name
+		first, newest = newest, first // of two with the same time, the one with the lesser name is newer
 	}
 	like := func(p *corev1.Pod) {
 		p.Spec.InitContainers = []corev1.Container{
@@ -70,7 +70,7 @@ func TestChoose(t *testing.T) {
 		node string
 		r    *running
 		edit []func(*corev1.Pod)
-		want string // the snapshot, or what the refusal says
+		want string // the snapshot, or part of the refusal
 	}{
 		{a, ra, nil, newest.Name},
 		{b, rb, nil, newest.Name},
@@ -113,8 +113,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestRootfsOnly: under a policy of that scope PodSnapshots say so, and fit pods of any spec, which are
-// restored once all of their own containers run. What is stored counts.
+// TestRootfsOnly: under a policy with that scope, PodSnapshots say so, and fit pods with any spec. The pods are
+// restored once all of their own containers run. The scope of the stored snapshot counts.
 func TestRootfsOnly(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -165,7 +165,7 @@ func TestRootfsOnly(t *testing.T) {
 	}
 }
 
-// TestChooseIncompatible: a node with another runsc takes no older snapshots, and says so.
+// TestChooseIncompatible: a node with another runsc accepts no older snapshots, and says so.
 func TestChooseIncompatible(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -179,7 +179,7 @@ func TestChooseIncompatible(t *testing.T) {
 	}
 }
 
-// TestChooseForged: what is stored counts, not what a PodSnapshot was made to say.
+// TestChooseForged: the stored snapshot counts, not what somebody wrote into a PodSnapshot.
 func TestChooseForged(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -224,8 +224,8 @@ func TestChooseFail(t *testing.T) {
 	}
 }
 
-// TestChooseWaits: a snapshot that is on another node only is waited for, as long as there is time,
-// and then refused with the reason.
+// TestChooseWaits: if a snapshot is only on another node, the choice waits for it as long as there is time, and then
+// refuses with the reason.
 func TestChooseWaits(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -257,8 +257,7 @@ func TestChooseWaits(t *testing.T) {
 	}
 }
 
-// TestChooseUnknownPod: a pod that the API server does not know, or knows another one in its place,
-// starts as usual.
+// TestChooseUnknownPod: a pod starts as usual if the API server does not know it, or knows another pod in its place.
 func TestChooseUnknownPod(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -278,7 +277,7 @@ func TestChooseUnknownPod(t *testing.T) {
 	}
 }
 
-// TestChooseBeforeTheCache: the API server is asked for what the cache does not have yet.
+// TestChooseBeforeTheCache: the API server is asked for what is not in the cache yet.
 func TestChooseBeforeTheCache(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -292,7 +291,7 @@ func TestChooseBeforeTheCache(t *testing.T) {
 	_ = pod
 }
 
-// TestChooseTwoPolicies: several policies that select a pod are told, not guessed between.
+// TestChooseTwoPolicies: if several policies select a pod, the answer names them and does not guess.
 func TestChooseTwoPolicies(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -321,7 +320,7 @@ func restored(p *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// TestRestored: when Restored returns, the pod's condition is there, beside the kubelet's.
+// TestRestored: when Restored returns, the pod has the condition, beside the kubelet's conditions.
 func TestRestored(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -367,7 +366,7 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// TestRestoredAnother: a pod that has taken the place of the restored one is left alone.
+// TestRestoredAnother: a pod that has taken the place of the restored one is not touched.
 func TestRestoredAnother(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -383,8 +382,9 @@ func TestRestoredAnother(t *testing.T) {
 	}
 }
 
-// TestRestoredLater: while the API server is unreachable, Restored and NotRestored return in time. The agent retries a
-// failure itself. A success fails instead, and the shim, which outlives the agent, reports it again.
+// TestRestoredLater: while the API server is unreachable, Restored and NotRestored return in time. The agent itself
+// retries the report of a failed restore. The report of a success fails instead, and the shim, which outlives the
+// agent, repeats it.
 func TestRestoredLater(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -421,8 +421,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestDescribe: the node's own door gets what the pod's policy says, and no pod whose init containers
-// have not ended.
+// TestDescribe: a request through the node's local socket gets what the pod's policy says. It is refused while the
+// pod's init containers have not ended.
 func TestDescribe(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// sdk makes the calls of the published Agent Sandbox SDK's snapshot engine, with nothing but JSON.
+// sdk makes the calls of the published Agent Sandbox SDK's snapshot engine, with plain JSON.
 type sdk struct {
 	w *world
 	dynamic.Interface
@@ -41,7 +41,7 @@ func (s sdk) in(resource string) dynamic.ResourceInterface {
 	return s.Resource(group.WithResource(resource)).Namespace(s.w.ns)
 }
 
-// check is what the SDK's constructor does.
+// check does what the SDK's constructor does.
 func (s sdk) check() error {
 	list, err := api.Client.Discovery().ServerResourcesForGroupVersion(group.String())
 	if err != nil {
@@ -98,7 +98,7 @@ func (s sdk) create(ctx context.Context, name, pod string) (uid, at string, err 
 	return "", "", errors.New("was not processed in time")
 }
 
-// list is SnapshotEngine.list: names, newest first, in the order in which the SDK has them.
+// list is SnapshotEngine.list: it returns names, newest first, in the SDK's order.
 func (s sdk) list(ctx context.Context, hash string, readyOnly bool) ([]string, error) {
 	all, err := s.in("podsnapshots").List(ctx,
 		metav1.ListOptions{LabelSelector: "agents.x-k8s.io/sandbox-name-hash=" + hash})
@@ -128,10 +128,10 @@ func (s sdk) list(ctx context.Context, hash string, readyOnly bool) ([]string, e
 	return names, nil
 }
 
-// remove is SnapshotEngine.delete: DELETE, then GET, then a watch from the resource version that the
-// DELETE was answered with until it is gone.
+// remove is SnapshotEngine.delete: DELETE, then GET, then a watch from the resource version in the answer to the
+// DELETE, until the object is gone.
 func (s sdk) remove(ctx context.Context, name string) error {
-	var deleted metav1.PartialObjectMetadata // without a resource version where the answer is a Status
+	var deleted metav1.PartialObjectMetadata // has no resource version if the answer is a Status
 	answer, err := api.Client.Discovery().RESTClient().Delete().AbsPath("apis", group.Group, group.Version, "namespaces",
 		s.w.ns, "podsnapshots", name).DoRaw(ctx)
 	if err == nil {
@@ -161,8 +161,8 @@ func (s sdk) remove(ctx context.Context, name string) error {
 	return errors.New("was not deleted in time")
 }
 
-// TestSDK makes the SDK's calls in the SDK's order: check, create, list, suspend at once, resume,
-// restore an older one, delete, delete all.
+// TestSDK makes the SDK's calls in the SDK's order: check, create, list, immediate suspend, resume, restore of an
+// older snapshot, delete, delete all.
 func TestSDK(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -235,7 +235,7 @@ func TestSDK(t *testing.T) {
 	}
 }
 
-// restoredFrom lets a pod start as its shim would, and checks what the SDK reads afterwards, once.
+// restoredFrom starts a pod as its shim would, and checks, once, what the SDK reads afterwards.
 func (s sdk) restoredFrom(t *testing.T, r *running, pod *corev1.Pod, want string) {
 	t.Helper()
 	got, err := choose(t, r, pod, enough)

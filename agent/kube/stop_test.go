@@ -18,7 +18,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// stopping makes a world whose policy ends pods after their checkpoint.
+// stopping makes a world whose policy stops pods after their checkpoint.
 func stopping(t *testing.T) *world {
 	w := newWorld(t)
 	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
@@ -27,7 +27,7 @@ func stopping(t *testing.T) *world {
 	return w
 }
 
-// ranOn checks what is told of a checkpoint whose pod was not stopped: the request has failed, and says
+// ranOn checks the answer to a checkpoint whose pod was not stopped. The request has failed, and the message says
 // that there is a snapshot, which is Ready.
 func (w *world) ranOn(message, why string) {
 	w.t.Helper()
@@ -50,7 +50,7 @@ func (w *world) ranOn(message, why string) {
 	}
 }
 
-// latePodSnapshots has the API server take its time to create PodSnapshots: what is told of one comes later still.
+// latePodSnapshots makes the API server slow to create PodSnapshots, so that reports about one come even later.
 func latePodSnapshots(next http.RoundTripper) http.RoundTripper {
 	return roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/podsnapshots") {
@@ -60,7 +60,8 @@ func latePodSnapshots(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// TestStopFails: a request whose pod was to be stopped and was not has failed, whichever way it was made.
+// TestStopFails: if the pod was not stopped although it should have been, its request has failed, however it was
+// made.
 func TestStopFails(t *testing.T) {
 	for _, by := range []string{"trigger", "annotation"} {
 		t.Run(by, func(t *testing.T) {
@@ -87,8 +88,8 @@ func TestStopFails(t *testing.T) {
 	}
 }
 
-// TestKilledBeforeStop: an agent is killed when the snapshot is safe and the pod is not stopped yet. The
-// next one tells that it runs on, though it is killed again before it has.
+// TestKilledBeforeStop: an agent is killed when the snapshot is safe and the pod is not stopped yet. The next agent
+// reports that the pod runs on, even if it is killed again before it has.
 func TestKilledBeforeStop(t *testing.T) {
 	w := stopping(t)
 	node := w.node("a")
@@ -123,7 +124,7 @@ func TestKilledBeforeStop(t *testing.T) {
 	w.ranOn(w.failed(tr), "the agent ended before the sandbox was stopped")
 }
 
-// TestStopUnheard: an agent that has heard nothing from the API server ends when it is told to.
+// TestStopUnheard: an agent that has never reached the API server ends when it is told to.
 func TestStopUnheard(t *testing.T) {
 	w := newWorld(t)
 	asked := make(chan struct{}, 1)

@@ -26,13 +26,13 @@ import (
 	"diapause.dev/storage/dir"
 )
 
-// realStores are those of tests that need one, by location.
+// realStores are the stores of tests that need real ones, by location.
 var realStores sync.Map
 
-// ownDisks are the nodes' disks that stores are on which other nodes do not see, by location.
+// ownDisks says which stores are on a node's own disk, invisible to other nodes, by location.
 var ownDisks sync.Map
 
-// Stored lists a store: a real one, or what the test's stores hold.
+// Stored lists a real store, or a store of the test.
 func (n *fakeNode) Stored(ctx context.Context, location string, fn func(storage.Entry) error) error {
 	if s, ok := realStores.Load(location); ok {
 		return s.(*storage.Store).List(ctx, "", fn)
@@ -40,7 +40,7 @@ func (n *fakeNode) Stored(ctx context.Context, location string, fn func(storage.
 	return nil
 }
 
-// StoredManifest reads from a real store, or from the test's.
+// StoredManifest reads from a real store, or from a store of the test.
 func (n *fakeNode) StoredManifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
 	if s, ok := realStores.Load(location); ok {
 		return s.(*storage.Store).Manifest(ctx, k)
@@ -48,7 +48,7 @@ func (n *fakeNode) StoredManifest(ctx context.Context, k snapshot.Key, location 
 	return n.disk.stores.get(location, k)
 }
 
-// RemoveStored removes from a real store, or from the test's.
+// RemoveStored removes from a real store, or from a store of the test.
 func (n *fakeNode) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
 	m, err := n.StoredManifest(ctx, k, location)
 	if err != nil || m.Meta.UID != uid {
@@ -60,7 +60,7 @@ func (n *fakeNode) RemoveStored(ctx context.Context, k snapshot.Key, uid, locati
 	return n.disk.stores.remove(location, k, uid)
 }
 
-// OwnDisk knows the disks that tests have made.
+// OwnDisk reports whether a test has made the store a node's own disk.
 func (n *fakeNode) OwnDisk(location string) bool {
 	disk, ok := ownDisks.Load(location)
 	return ok && disk == n.disk
@@ -110,7 +110,7 @@ func (w *world) store(s *storage.Store, m snapshot.Meta) {
 	}
 }
 
-// has returns an error unless a store holds exactly these snapshots.
+// has returns an error unless a store contains exactly these snapshots.
 func has(ctx context.Context, s *storage.Store, want ...snapshot.Key) error {
 	left := make(map[snapshot.Key]bool)
 	for _, k := range want {
@@ -129,7 +129,7 @@ func has(ctx context.Context, s *storage.Store, want ...snapshot.Key) error {
 	return err
 }
 
-// clusterID returns what the cluster's snapshots bear.
+// clusterID returns the id in the cluster's snapshots.
 func clusterID(t *testing.T) string {
 	t.Helper()
 	var ns corev1.Namespace
@@ -139,7 +139,7 @@ func clusterID(t *testing.T) string {
 	return string(ns.UID)
 }
 
-// leads waits until the agents of a world do the cluster's duties.
+// leads waits until one of a world's agents does the cluster's duties.
 func (w *world) leads() {
 	w.t.Helper()
 	until(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) error {
@@ -147,8 +147,8 @@ func (w *world) leads() {
 	})
 }
 
-// TestSweep: of what only a store knows, the snapshots of this cluster go that nobody can have word of,
-// and no others.
+// TestSweep: of the snapshots that only a store has, a sweep removes those of this cluster that nothing can know of
+// any more, and no others.
 func TestSweep(t *testing.T) {
 	w := newWorld(t)
 	a, silent := w.node("a"), w.node("silent")
@@ -179,7 +179,7 @@ func TestSweep(t *testing.T) {
 	damage(t, filepath.Join(root, w.ns, "snapshots", "g-damaged", "manifest"))
 	gone := snapshot.Key{Namespace: "z-no-such-namespace", Name: "x"}
 	put(key("y-orphan"), id, a, time.Now())
-	put(gone, id, "no-such-node", time.Now()) // the last one that a sweep looks at
+	put(gone, id, "no-such-node", time.Now()) // the last one that a sweep checks
 
 	stay := []snapshot.Key{
 		key("b-named"), key("c-foreign"), key("d-of-none"), key("e-left"), key("f-silent"),
@@ -211,8 +211,7 @@ func damage(t *testing.T, file string) {
 	}
 }
 
-// TestSweepNeedsTheAPI: nothing is removed while the API server does not say
-// what is there.
+// TestSweepNeedsTheAPI: nothing is removed while the API server does not say what exists.
 func TestSweepNeedsTheAPI(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -238,7 +237,7 @@ func TestSweepNeedsTheAPI(t *testing.T) {
 		Key: k, UID: "u", Created: time.Now(),
 		Origin: snapshot.Origin{Pod: "web", Node: a, Cluster: clusterID(t)},
 	})
-	for range 3 { // so that two sweeps have come past it
+	for range 3 { // so that two sweeps have passed it
 		<-asked
 	}
 	if err := has(t.Context(), s, k); err != nil {
@@ -246,7 +245,7 @@ func TestSweepNeedsTheAPI(t *testing.T) {
 	}
 }
 
-// TestSweepOwnDisk: an agent without the cluster's duties sweeps what it alone sees, and nothing else.
+// TestSweepOwnDisk: an agent without the cluster's duties sweeps the stores that only it can see, and no others.
 func TestSweepOwnDisk(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
@@ -271,7 +270,7 @@ func TestSweepOwnDisk(t *testing.T) {
 	}
 }
 
-// TestIdentity: what is checkpointed says of which cluster it is.
+// TestIdentity: a snapshot names its cluster.
 func TestIdentity(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -298,7 +297,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// failing is a transport that fails requests of some addresses.
+// failing is a transport that fails requests to certain addresses.
 func failing(which func(*url.URL) bool) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTrip(func(r *http.Request) (*http.Response, error) {

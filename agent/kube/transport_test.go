@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// killed is the connection of an agent to the API server that ends with the agent.
+// killed is an agent's connection to the API server. It ends with the agent.
 type killed struct {
 	boot context.Context
 	next http.RoundTripper

@@ -22,7 +22,7 @@ import (
 	"diapause.dev/cri"
 )
 
-// TestTrigger: a trigger makes one PodSnapshot with everything that the contract asks for.
+// TestTrigger: a trigger makes one PodSnapshot with everything that the API's contract requires.
 func TestTrigger(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -64,7 +64,7 @@ func TestTrigger(t *testing.T) {
 	w.event(pod, corev1.EventTypeNormal, "Successfully checkpointed the pod to PodSnapshot "+w.ns+"/"+s.Name)
 }
 
-// TestTriggerRefused: each reason is told, on the trigger and, where there is one, on the pod.
+// TestTriggerRefused: each reason is given on the trigger and, if there is a pod, on the pod.
 func TestTriggerRefused(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -134,7 +134,7 @@ func TestTriggerRefused(t *testing.T) {
 	}
 }
 
-// TestTriggerFails: a checkpoint that fails on the way leaves a PodSnapshot that says so.
+// TestTriggerFails: a checkpoint that fails halfway leaves a PodSnapshot that says so.
 func TestTriggerFails(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -168,8 +168,8 @@ func TestTriggerFails(t *testing.T) {
 	})
 }
 
-// TestTriggersInTurn: triggers of one pod are answered in their order, one checkpoint at a time, and
-// those of other pods do not wait for them.
+// TestTriggersInTurn: triggers of one pod are answered in their order, one checkpoint at a time. Triggers of other
+// pods do not wait for them.
 func TestTriggersInTurn(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -211,7 +211,7 @@ func TestTriggersInTurn(t *testing.T) {
 	}
 }
 
-// TestTriggerDeleted: the snapshot of a trigger that is deleted meanwhile is made all the same.
+// TestTriggerDeleted: the snapshot of a trigger that is deleted meanwhile is still made.
 func TestTriggerDeleted(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -234,7 +234,7 @@ func TestTriggerDeleted(t *testing.T) {
 	w.replicated(&w.snapshots()[0])
 }
 
-// TestPodDeletedAtOnce: the pod goes the moment its trigger is Complete, before the replication.
+// TestPodDeletedAtOnce: the pod is deleted as soon as its trigger is Complete, before the replication.
 func TestPodDeletedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -251,8 +251,8 @@ func TestPodDeletedAtOnce(t *testing.T) {
 	w.replicated(s)
 }
 
-// TestSnapshotDeletedMeanwhile: a PodSnapshot that is deleted while it is made fails its trigger, and
-// nothing of it stays.
+// TestSnapshotDeletedMeanwhile: if a PodSnapshot is deleted while it is made, its trigger fails, and nothing of it
+// stays.
 func TestSnapshotDeletedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
@@ -272,7 +272,7 @@ func TestSnapshotDeletedMeanwhile(t *testing.T) {
 	}
 	s := w.snapshots()[0]
 	w.delete(&s)
-	w.gone(&s) // by the agent with the Lease: the origin waits for its checkpoint
+	w.gone(&s) // removed by the agent with the Lease: the origin waits for its checkpoint
 	close(capture.release)
 	if got := w.failed(tr); !strings.Contains(got, "was deleted while it was being made") {
 		t.Errorf("message %q", got)
@@ -291,7 +291,7 @@ func TestSnapshotDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestStop: the policy asks that the pod ends.
+// TestStop: the policy asks for the pod to be stopped.
 func TestStop(t *testing.T) {
 	w := stopping(t)
 	node := w.node("a")
@@ -309,7 +309,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestRunscReplaced: a PodSnapshot says which runsc its pod ran, though the node has another by now.
+// TestRunscReplaced: a PodSnapshot names the runsc that its pod ran, even if the node has another one by now.
 func TestRunscReplaced(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")

@@ -10,7 +10,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// TestWindow: piece by piece every entry is picked once, in order, whatever the order of the listing.
+// TestWindow: every entry is picked exactly once, piece by piece and in order, whatever the order of the listing.
 func TestWindow(t *testing.T) {
 	for n := range 12 {
 		var all []snapshot.Key

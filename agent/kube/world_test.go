@@ -31,10 +31,10 @@ import (
 
 func TestMain(m *testing.M) { bed.Main(m, tools.Kubernetes) }
 
-// limit ends what a test waits for.
+// limit bounds every wait in a test.
 const limit = 3 * time.Minute
 
-// api is the API server of all tests of this package: starting one takes seconds.
+// api is the API server of all tests of this package, because starting one takes seconds.
 var api struct {
 	sync.Mutex
 	*bed.API
@@ -49,7 +49,7 @@ func serve(t *testing.T) {
 	if api.API != nil {
 		return
 	}
-	a, err := bed.StartAPI(context.Background()) // it ends with the program
+	a, err := bed.StartAPI(context.Background()) // ends with the program
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func podByUID(uid string) snapshot.PodRef {
 	return ref
 }
 
-// world is a namespace with the agents of some nodes, all of them fakes but for what is tested.
+// world is a namespace with the agents of some nodes. Everything except what is tested is fake.
 type world struct {
 	t      *testing.T
 	ns     string
@@ -104,7 +104,7 @@ type world struct {
 	dirs   map[string]string
 }
 
-// newWorld makes a namespace with a policy for all pods of app=web, which groups by Sandbox.
+// newWorld makes a namespace with a policy for all pods with app=web, which groups by Sandbox.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	serve(t)
@@ -137,7 +137,7 @@ func (w *world) policy(name string) *podsnapshotv1.PodSnapshotPolicy {
 	}
 }
 
-// location is where the world's policy has snapshots stored.
+// location is where the world's policy stores snapshots.
 func (w *world) location() string { return "gs://bucket/" + w.ns }
 
 func (w *world) create(o client.Object) {
@@ -160,16 +160,16 @@ func (w *world) node(name string) string {
 	return name
 }
 
-// running is an agent's part in the cluster.
+// running is an agent that runs in the cluster.
 type running struct {
 	*kube.Cluster
 	name string // of its node
 	node *fakeNode
 	boot context.Context // done when the agent is killed
-	kill func()          // ends the agent as SIGKILL does, and waits for that
+	kill func()          // ends the agent as SIGKILL would, and waits until it has ended
 }
 
-// start starts the agent of a node. edit may set how its checkpoints go, and how it reaches the API.
+// start starts the agent of a node. Edit may change how its checkpoints go, and how it reaches the API server.
 func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *running {
 	w.t.Helper()
 	boot, kill := context.WithCancel(context.Background())
@@ -264,7 +264,7 @@ func (w *world) trigger(name, pod string) *podsnapshotv1.PodSnapshotManualTrigge
 	return t
 }
 
-// until waits until f returns nil for an object as the API server has it now.
+// until waits until f returns nil for an object, as read from the API server.
 func until[T client.Object](w *world, o T, f func(T) error) T {
 	w.t.Helper()
 	err := w.eventually(func(ctx context.Context) error {
@@ -279,14 +279,14 @@ func until[T client.Object](w *world, o T, f func(T) error) T {
 	return o
 }
 
-// eventually calls f until it returns nil, and returns an error with its last one if that takes too long.
+// eventually calls f until it returns nil. If that takes too long, it returns an error with the last one of f.
 func (w *world) eventually(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
 	return bed.Until(ctx, func() error { return f(ctx) })
 }
 
-// is returns an error unless a condition has a status and a reason.
+// is returns an error unless a condition has that status and reason.
 func is(conditions []metav1.Condition, kind string, status metav1.ConditionStatus, reason string) error {
 	c := meta.FindStatusCondition(conditions, kind)
 	if c == nil || c.Status != status || c.Reason != reason {
@@ -295,7 +295,7 @@ func is(conditions []metav1.Condition, kind string, status metav1.ConditionStatu
 	return nil
 }
 
-// complete waits until a trigger is Complete and returns the PodSnapshot, as it is then.
+// complete waits until a trigger is Complete, and returns the PodSnapshot as it is then.
 func (w *world) complete(t *podsnapshotv1.PodSnapshotManualTrigger) *podsnapshotv1.PodSnapshot {
 	w.t.Helper()
 	until(w, t, func(t *podsnapshotv1.PodSnapshotManualTrigger) error {
@@ -319,7 +319,7 @@ func (w *world) complete(t *podsnapshotv1.PodSnapshotManualTrigger) *podsnapshot
 	return s
 }
 
-// failed waits until a trigger has failed and returns the message.
+// failed waits until a trigger has failed, and returns its message.
 func (w *world) failed(t *podsnapshotv1.PodSnapshotManualTrigger) string {
 	w.t.Helper()
 	until(w, t, func(t *podsnapshotv1.PodSnapshotManualTrigger) error {
@@ -351,7 +351,7 @@ func (w *world) replicated(s *podsnapshotv1.PodSnapshot) *podsnapshotv1.PodSnaps
 	})
 }
 
-// gone waits until an object is no more.
+// gone waits until an object no longer exists.
 func (w *world) gone(o client.Object) {
 	w.t.Helper()
 	err := w.eventually(func(ctx context.Context) error {

@@ -14,7 +14,7 @@ import (
 
 var today = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-// TestFall: names fall, though the clock stands still, or is set back.
+// TestFall: names fall, even if the clock stands still or is set back.
 func TestFall(t *testing.T) {
 	now := today
 	c := names.NewClock(func() time.Time { return now })
@@ -32,7 +32,7 @@ func TestFall(t *testing.T) {
 	}
 }
 
-// TestFallAcrossFields: the order of names is that of their times at every carry from bit to bit.
+// TestFallAcrossFields: the order of names is the reverse of that of their times, at every carry from bit to bit.
 func TestFallAcrossFields(t *testing.T) {
 	for bit := range 52 {
 		now := today
@@ -45,8 +45,8 @@ func TestFallAcrossFields(t *testing.T) {
 	}
 }
 
-// TestForm: a name is a valid UUID, an object's name, less than nearly all of those that were drawn by
-// chance, and says when and for whom it was made.
+// TestForm: a name is a valid UUID and a valid object name. It is less than nearly all random names, and says when
+// and for whom it was made.
 func TestForm(t *testing.T) {
 	c := names.NewClock(func() time.Time { return today })
 	tag := names.TagOf("trigger")
@@ -68,7 +68,7 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestSaw: a name is less than those that were seen, unless they are beyond belief.
+// TestSaw: a name is less than those that were seen, unless they are too far ahead.
 func TestSaw(t *testing.T) {
 	ahead := names.NewClock(func() time.Time { return today.Add(30 * time.Second) })
 	c := names.NewClock(func() time.Time { return today })
@@ -86,8 +86,7 @@ func TestSaw(t *testing.T) {
 	}
 }
 
-// TestTogether: no two names are the same that are made at once, and who makes them one after another
-// sees them fall.
+// TestTogether: names that are made at once are all different. A goroutine that makes several sees them fall.
 func TestTogether(t *testing.T) {
 	c := names.NewClock(func() time.Time { return today })
 	made := make([][]string, 8)

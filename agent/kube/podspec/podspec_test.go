@@ -15,7 +15,7 @@ import (
 	"diapause.dev/agent/kube/podspec"
 )
 
-// pod returns a pod that uses a bit of everything, as the API server admits it.
+// pod returns a pod with a bit of everything, as the API server admits it.
 func pod() *corev1.Pod {
 	claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}
 	conf := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}
@@ -65,7 +65,7 @@ func pod() *corev1.Pod {
 // app returns the pod's container.
 func app(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
 
-// TestWhatCounts: each change makes another hash, and is told in words.
+// TestWhatCounts: each change gives another hash, and is described in words.
 func TestWhatCounts(t *testing.T) {
 	for want, change := range map[string]func(*corev1.Pod){
 		`annotation dev.gvisor.flag.debug differs`: func(p *corev1.Pod) { p.Annotations["dev.gvisor.flag.debug"] = "true" },
@@ -186,7 +186,7 @@ func TestWhatDoesNotCount(t *testing.T) {
 		},
 		"hostname":           func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "web-2", "x" },
 		"environment":        func(p *corev1.Pod) { app(p).Env[0].Value = "2" },
-		"service account":    func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" }, // is compared by itself
+		"service account":    func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" }, // compared separately
 		"empty context":      func(p *corev1.Pod) { p.Spec.SecurityContext = nil },
 		"empty args":         func(p *corev1.Pod) { p.Spec.InitContainers[0].Args = []string{} },
 		"restart policy":     func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever },
@@ -226,7 +226,7 @@ func TestWhatDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestTokenVolumeName: only the API server's own volume has a name that does not count.
+// TestTokenVolumeName: only the name of the API server's own volume does not count.
 func TestTokenVolumeName(t *testing.T) {
 	changed := pod()
 	changed.Spec.Volumes[0].Name, app(changed).VolumeMounts[0].Name = "kube-api-access-fffff", "kube-api-access-fffff"
@@ -235,7 +235,7 @@ func TestTokenVolumeName(t *testing.T) {
 	}
 }
 
-// TestEncodingStays: hashes are compared with those of older agents.
+// TestEncodingStays: the encoding must not change, because hashes are compared with those of older agents.
 func TestEncodingStays(t *testing.T) {
 	const want = "v1:38e5d23b5c31b2db96568faf3d746aa5663d9ed27e1f6a1326b67ded836a48fe"
 	s := podspec.Distil(pod())
@@ -278,7 +278,7 @@ func TestManyDifferencesAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what decodes has the hash that was asked for, and can be compared with any pod.
+// FuzzDecode: a spec that decodes has the given hash, and can be compared with any pod.
 func FuzzDecode(f *testing.F) {
 	f.Add(podspec.Distil(pod()).Encode())
 	f.Add([]byte(`{"containers":[{"name":"a","ports":[{"containerPort":1},{"containerPort":1}]},{"name":"a"}],` +

@@ -142,7 +142,7 @@ func TestNewestOf(t *testing.T) {
 	}
 }
 
-// rootfs makes a snapshot one of root file systems alone.
+// rootfs makes a snapshot contain root file systems only.
 func rootfs(s *podsnapshotv1.PodSnapshot) {
 	annotate(podsnapshotv1.AnnotationScope, string(podsnapshotv1.ScopeRootfsOnly))(s)
 }

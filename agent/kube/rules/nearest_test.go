@@ -11,15 +11,15 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// of makes a snapshot one of another pod.
+// of makes a snapshot belong to another pod.
 func of(p *corev1.Pod) func(*podsnapshotv1.PodSnapshot) {
 	spec := podspec.Distil(p)
 	return both(annotate(podsnapshotv1.AnnotationSpecHash, spec.Hash()),
 		annotate(podsnapshotv1.AnnotationDistilledSpec, string(spec.Encode())))
 }
 
-// TestNearest: of the snapshots that are not like a pod the one is told that is most like it, but only
-// where labels do not say which pods belong together.
+// TestNearest: of the snapshots with another spec than a pod's, the most similar one is named, but only if there are
+// no grouping labels.
 func TestNearest(t *testing.T) {
 	image := func(image string) *corev1.Pod {
 		return pod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = image })

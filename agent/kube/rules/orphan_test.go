@@ -8,7 +8,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// TestOrphans: only what is surely this cluster's, and old enough, is an orphan.
+// TestOrphans: only a snapshot that is surely this cluster's, and old enough, is an orphan.
 func TestOrphans(t *testing.T) {
 	now := time.Now()
 	rule := rules.Orphans{Cluster: "c", Since: now.Add(-10 * time.Hour), Before: now.Add(-time.Hour)}
@@ -19,7 +19,7 @@ func TestOrphans(t *testing.T) {
 		orphan       bool
 	}{
 		{"c", ago(5), ago(4), true},
-		{"c", ago(5), now, false}, // it was on its way for long
+		{"c", ago(5), now, false}, // its replication took long
 		{"c", now, ago(5), false}, // clocks differ
 		{"c", ago(11), ago(4), false},
 		{"d", ago(5), ago(4), false},

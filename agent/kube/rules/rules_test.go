@@ -17,7 +17,7 @@ const hashLabel = podsnapshotv1.LabelSandboxNameHash
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// facts are those of the node in these tests.
+// facts are the facts of the node in these tests.
 var facts = snapshot.Facts{Architecture: "amd64", RunscVersion: "r1"}
 
 // pod returns a running pod that policy("p") selects.
@@ -57,7 +57,7 @@ func policy(name string, edit ...func(*podsnapshotv1.PodSnapshotPolicy)) podsnap
 
 func ungrouped(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.SnapshotGroupingRules = nil }
 
-// ready returns a snapshot of pod() under policy("p"), created so many seconds after epoch.
+// ready returns a snapshot of pod() under policy("p"), created this many seconds after epoch.
 func ready(name string, seconds int, edit ...func(*podsnapshotv1.PodSnapshot)) podsnapshotv1.PodSnapshot {
 	spec := podspec.Distil(pod())
 	s := podsnapshotv1.PodSnapshot{
@@ -158,7 +158,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestPolicyOfAnotherNamespace: it counts for nobody here.
+// TestPolicyOfAnotherNamespace: such a policy applies to no pod here.
 func TestPolicyOfAnotherNamespace(t *testing.T) {
 	other := policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Namespace = "other" })
 	if got := rules.Selecting(pod(), []podsnapshotv1.PodSnapshotPolicy{other}); len(got) != 0 {

@@ -12,7 +12,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// states returns "Type=Status/Reason" of conditions.
+// states returns conditions as "Type=Status/Reason".
 func states(conditions []metav1.Condition) string {
 	var out []string
 	for _, c := range conditions {
