@@ -88,9 +88,9 @@ func newSession(c *sidecar.Conn, src Source, log *slog.Logger) *session {
 	}
 }
 
-// run serves the connection until it ends or ctx is done. If the connection is lost, run waits for the sidecar's
-// process to exit: until then the sidecar may come back. When run returns, no write into the sandbox's memory is
-// under way.
+// run serves the connection until it ends or ctx is done. If the connection is lost, run waits until the sidecar's
+// process has exited, or until ctx is done, which it is when the sidecar has come back. When run returns, no write
+// into the sandbox's memory is under way.
 func (s *session) run(ctx context.Context) error {
 	process, err := peer(s.conn.Unix())
 	if err != nil {

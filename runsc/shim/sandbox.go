@@ -25,8 +25,8 @@ import (
 const restoreLimit = 60 * time.Second
 
 // headStart is how long the creation of a sandbox waits for the agent's answer, which usually comes within a few
-// milliseconds. If the answer comes later and orders root file systems to be restored, the sandbox must be created a
-// second time. Nothing else waits for the answer.
+// milliseconds. After that runsc creates the sandbox without it. If the answer then orders root file systems to be
+// restored, or volumes that gVisor would keep inside the sandbox, the sandbox must be created a second time.
 const headStart = 30 * time.Millisecond
 
 // discardLimit bounds the removal of a sandbox that must not start.

@@ -64,7 +64,7 @@ func TestAsk(t *testing.T) {
 		{
 			name:        "relative path, strict",
 			answer:      decide(&localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: "x"}),
-			annotations: strict, want: "no absolute path",
+			annotations: strict, want: "not an absolute path",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
