@@ -181,8 +181,8 @@ func TestSameSecond(t *testing.T) {
 	}
 }
 
-// TestNamed: a snapshot with a given name, which has no order, is not made in the same second as another snapshot of
-// its namespace if the order of the two names would be wrong.
+// TestNamed: the name of a snapshot may be given, and then has no order. Such a snapshot is not made in the same second
+// as another one of its namespace if the order of the two names would be wrong.
 func TestNamed(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
