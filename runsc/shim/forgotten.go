@@ -17,8 +17,8 @@ const watchTime = 2 * time.Second
 var ofSandbox atomic.Bool
 
 // endForgotten ends the process once its container's bundle is gone. Containerd removes the bundle last. If a request
-// to start a shim or to create a container is given up, containerd forgets the container even if the shim does not
-// know that, or cannot end yet.
+// to start a shim or to create a container is given up, containerd forgets the container. It does so even if the shim
+// does not know that, or cannot end yet.
 func endForgotten(bundle string) {
 	for !ofSandbox.Load() {
 		time.Sleep(watchTime)
