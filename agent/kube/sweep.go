@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -98,7 +98,7 @@ func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
 	locations := []string{c.cfg.Store}
 	for i := range configs.Items {
 		location, err := rules.Location(&configs.Items[i]) // the config's status says what is wrong with it
-		if err == nil && agent.ValidateStore(location) == nil && !slices.Contains(locations, location) {
+		if err == nil && snapshots.ValidateStore(location) == nil && !slices.Contains(locations, location) {
 			locations = append(locations, location)
 		}
 	}
