@@ -65,9 +65,6 @@ const (
 	storeTime  = 20 * time.Second
 )
 
-// absent is a snapshot that no store has. A request for it shows whether a store answers.
-var absent = snapshot.Key{Namespace: "diapause", Name: "does-not-exist"}
-
 // serveConfig says in a storage config's status whether its store can be used.
 func (c *Cluster) serveConfig(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	config := new(podsnapshotv1.PodSnapshotStorageConfig)
