@@ -62,7 +62,7 @@ bench-restore: ## the time of a restore, side by side with stock gVisor
 	$(GO) run ./bench restore
 
 bench-idle: tools ## what agents use that have nothing to do, with 10,000 snapshots and 200 pods in a cluster
-	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkIdle$$' -benchtime 1x -timeout 1h
+	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkIdle$$' -benchtime 1x -timeout 2h
 
 bench-store: ## the snapshot store on a real heap, beside its bounds and other tools
 	$(GO) run ./bench/store

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/storage"
+	"diapause.dev/storage/dir"
 	"diapause.dev/test/bed"
 )
 
@@ -27,7 +31,7 @@ var (
 
 const (
 	// idleLimit bounds the whole of BenchmarkIdle.
-	idleLimit = time.Hour
+	idleLimit = 2 * time.Hour
 	// writers is how many snapshots are made at a time, and starters how many pods.
 	writers, starters = 16, 6
 	// calmTime is how long the agents are left alone before they are measured.
@@ -77,37 +81,86 @@ func (w *world) multiply(name string, n int) error {
 	if err != nil {
 		return err
 	}
+	staged, err := dir.Open(w.TempDir())
+	if err != nil {
+		return err
+	}
+	w.Cleanup(func() { staged.Close() })
+	if err := w.stage(staged, m, n); err != nil {
+		return err
+	}
+	if err := w.upload(staged, store.Backend()); err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(w.ctx)
 	group.SetLimit(writers)
 	for i := 1; i < n; i++ {
-		group.Go(func() error { return w.another(ctx, store, m, &like, i) })
+		group.Go(func() error { return w.another(ctx, &like, i) })
 	}
 	return group.Wait()
 }
 
-// another makes the i-th snapshot like a given one.
-func (w *world) another(ctx context.Context, store *storage.Store, m *storage.Manifest, like *podsnapshotv1.PodSnapshot,
-	i int,
-) error {
-	name, uid := fmt.Sprintf("snapshot-%d", i), fmt.Sprintf("%032x", i)
-	writer, err := store.NewWriter(ctx, w.key(name), storage.WriterOptions{})
+// nameOf and uidOf are those of the i-th snapshot.
+func nameOf(i int) string { return fmt.Sprintf("snapshot-%d", i) }
+
+func uidOf(i int) string { return fmt.Sprintf("%032x", i) }
+
+// stage writes the snapshots from the first to the n-th into a store on the disk. In the cluster's store that would
+// take half an hour: a writer lists what is there, and the fake server reads its whole disk for a list.
+func (w *world) stage(b storage.Backend, like *storage.Manifest, n int) error {
+	store, err := storage.Open(w.ctx, b, storage.Options{})
 	if err != nil {
 		return err
 	}
-	defer writer.Abort()
-	if err := writer.File("file").Chunk([]byte(name)); err != nil {
-		return err
+	group, ctx := errgroup.WithContext(w.ctx)
+	group.SetLimit(writers)
+	for i := 1; i < n; i++ {
+		group.Go(func() error {
+			writer, err := store.NewWriter(ctx, w.key(nameOf(i)), storage.WriterOptions{})
+			if err != nil {
+				return err
+			}
+			defer writer.Abort()
+			if err := writer.File("file").Chunk([]byte(nameOf(i))); err != nil {
+				return err
+			}
+			is := like.Meta
+			is.Key, is.UID = w.key(nameOf(i)), uidOf(i)
+			_, err = writer.Commit(ctx, is)
+			return err
+		})
 	}
-	is := m.Meta
-	is.Key, is.UID = w.key(name), uid
-	if _, err := writer.Commit(ctx, is); err != nil {
-		return err
-	}
+	return group.Wait()
+}
+
+// upload copies packs and manifests of the namespace from one store to another.
+func (w *world) upload(from, to storage.Backend) error {
+	group, ctx := errgroup.WithContext(w.ctx)
+	group.SetLimit(writers)
+	err := from.List(w.ctx, w.namespace+"/", func(o storage.ObjectInfo) error {
+		if !strings.HasPrefix(o.Name, w.namespace+"/packs/") && !strings.HasPrefix(o.Name, w.namespace+"/snapshots/") {
+			return nil
+		}
+		group.Go(func() error {
+			data, err := from.ReadAll(ctx, o.Name, 1<<20)
+			if err != nil {
+				return err
+			}
+			return to.Create(ctx, o.Name, bytes.NewReader(data), int64(len(data)))
+		})
+		return ctx.Err()
+	})
+	return errors.Join(err, group.Wait())
+}
+
+// another makes the object of the i-th snapshot, like a given one.
+func (w *world) another(ctx context.Context, like *podsnapshotv1.PodSnapshot, i int) error {
 	s := like.DeepCopy()
 	s.ObjectMeta = metav1.ObjectMeta{
-		Namespace: w.namespace, Name: name, Labels: like.Labels, Annotations: s.Annotations, Finalizers: like.Finalizers,
+		Namespace: w.namespace, Name: nameOf(i), Labels: like.Labels, Annotations: s.Annotations,
+		Finalizers: like.Finalizers,
 	}
-	s.Annotations[podsnapshotv1.AnnotationSnapshotUID] = uid
+	s.Annotations[podsnapshotv1.AnnotationSnapshotUID] = uidOf(i)
 	if err := w.client.Create(ctx, s); err != nil {
 		return err
 	}
