@@ -12,7 +12,6 @@ import (
 
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
-	"diapause.dev/api/snapshot"
 )
 
 // servePolicy says in a policy's status whether it can be used. It also deletes the surplus snapshots of the policy's
