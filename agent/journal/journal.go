@@ -130,10 +130,24 @@ func (j *Journal) load() error {
 	return nil
 }
 
+// recordFormat is the format of records that this agent writes. Records of agents before formats had a number have
+// none, and are read as its first. Fields may be added without a new format, with a zero value that means what was true
+// before.
+const recordFormat = 1
+
 func readRecord(path string) (*Record, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
+	}
+	var version struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(b, &version); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoRecord, err)
+	}
+	if version.Format > recordFormat {
+		return nil, fmt.Errorf("format %d: a newer agent has written it", version.Format)
 	}
 	r := new(Record)
 	if err := json.Unmarshal(b, r); err != nil {
@@ -150,7 +164,10 @@ func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+".json
 // Put makes a record durable: when it returns nil, a power cut does not lose it. Once a request has
 // ended, the oldest ended ones beyond keptRecords are forgotten.
 func (j *Journal) Put(r *Record) error {
-	b, err := json.MarshalIndent(r, "", "  ")
+	b, err := json.MarshalIndent(struct {
+		Format int `json:"format"`
+		*Record
+	}{recordFormat, r}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("journal request %s: %w", r.ID, err)
 	}

@@ -201,3 +201,34 @@ func TestJournalLosesNoRequestInSilence(t *testing.T) {
 		t.Errorf("records %+v", all)
 	}
 }
+
+// TestJournalOfAnotherVersion: records of an earlier agent, which had no format, are read, and so are those with fields
+// that this agent does not know. What a newer agent wrote in another format is lost to this one, and left as it is.
+func TestJournalOfAnotherVersion(t *testing.T) {
+	_, dir := journaltest.New(t)
+	const newer = `{"format":2,"id":"newer","stage":"paused","meaning":"unknown"}`
+	for id, content := range map[string]string{
+		"earlier": `{"id":"earlier","stage":"paused","created":"2026-01-02T03:04:05Z"}`,
+		"similar": `{"format":1,"id":"similar","stage":"spooled","created":"2026-01-02T03:04:06Z","more":["x"]}`,
+		"newer":   newer,
+	} {
+		if err := os.WriteFile(path(dir, id), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := journaltest.Open(t, dir)
+	all := j.Records()
+	if len(all) != 2 || all[0].ID != "earlier" || all[0].Stage != journal.StagePaused || all[1].ID != "similar" {
+		t.Errorf("records %+v", all)
+	}
+	if !slices.Equal(j.Lost(), []string{"newer"}) {
+		t.Errorf("lost %q", j.Lost())
+	}
+	if b, err := os.ReadFile(path(dir, "newer")); err != nil || string(b) != newer {
+		t.Errorf("the newer record: %q, %v", b, err)
+	}
+	journaltest.Put(t, j, all[0])
+	if b, err := os.ReadFile(path(dir, "earlier")); err != nil || !strings.Contains(string(b), `"format": 1`) {
+		t.Errorf("written again: %q, %v", b, err)
+	}
+}

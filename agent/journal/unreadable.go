@@ -12,8 +12,8 @@ const unreadableSuffix = ".unreadable"
 // errNoRecord is the kind of error of a file that is not, or no longer, a record.
 var errNoRecord = errors.New("not a record")
 
-// lose notes that the record of a request cannot be read. One that the disk does not give now may be
-// read by the next agent; any other is set aside.
+// lose notes that the record of a request cannot be read. One that the disk does not give now, or that a newer agent has
+// written, may be read by the next agent; any other is set aside.
 func (j *Journal) lose(id string, err error) {
 	j.log.Error("journal entry unreadable; its request is given up, and its snapshot, if there is one, stays on this node",
 		"request", id, "error", err)

@@ -66,7 +66,7 @@ func killWhileRemembering(t *testing.T, dir, request string, after time.Duration
 // rememberForever notes things of a request until it is killed.
 func rememberForever(t *testing.T, dir string) {
 	rs := New(Config{Requests: requests.Dir(filepath.Dir(dir))})
-	r := &restore{Request: filepath.Base(dir), Key: snapshot.Key{Namespace: "n", Name: "s"}}
+	r := newRestore(record{Request: filepath.Base(dir), Key: snapshot.Key{Namespace: "n", Name: "s"}})
 	for first := true; ; first = false {
 		if r.Loaded = !r.Loaded; rs.remember(r) != nil {
 			t.Fatal("not remembered")

@@ -3,16 +3,13 @@ package restore
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/requests"
@@ -24,43 +21,28 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// restoreFile holds what the next agent must know to go on with a restore, in its request's
-// directory.
-const restoreFile = "restore.json"
-
 // restore is one sandbox being restored.
 type restore struct {
-	Request   string          `json:"request"`
-	Token     string          `json:"token"`
-	Key       snapshot.Key    `json:"key"`
-	UID       string          `json:"uid,omitempty"` // of the snapshot: another one may come to have its key
-	Scope     snapshot.Scope  `json:"scope,omitempty"`
-	Store     string          `json:"store,omitempty"` // location; empty: any
-	SandboxID string          `json:"sandboxID"`
-	Loaded    bool            `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
-	Pod       snapshot.PodRef `json:"pod"`
-	Limit     int64           `json:"limit,omitempty"` // of the pod's memory, in bytes; 0: not known
+	record
 
+	revived bool              // an earlier agent has prepared it
 	reader  *snapshots.Reader // guarded by Restores.mu; nil: the snapshot was let go
 	volumes []string          // names of those that the snapshot holds
+	total   int64             // bytes of all image files
+	start   time.Time
 
-	ended chan struct{} // closed when the sandbox has everything, or has failed or gone
-	start time.Time
+	concluded sync.Once     // see conclude
+	ended     chan struct{} // closed when the sandbox has everything, or has failed or gone
 
-	mu      sync.Mutex
-	err     error
-	done    bool
-	told    bool // ended is closed
-	revived bool // an earlier agent has prepared it
-	spoilt  bool // the sandbox is ended, for its files cannot be had
-	serving int  // connections of its sidecar
-	failed  bool // the shim says that it has: the last connection's end is the restore's
+	mu      sync.Mutex // guards what follows, and record.Loaded
+	state   state
+	err     error // why the restore fails
+	serving int   // connections of its sidecar
 	asked   asked
 	read    int64 // bytes handed to the sandbox
-	total   int64 // bytes of all image files
 }
 
-// Config say what restores work on.
+// Config says what restores work on.
 type Config struct {
 	Requests      requests.Dir
 	SidecarSocket string // that sidecars are to call
@@ -168,12 +150,11 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 		return nil, "", fmt.Errorf("%w: a pod of namespace %q may not be restored from a snapshot of namespace %q",
 			errkind.ErrInvalid, pod.Namespace, key.Namespace)
 	}
-	r := &restore{
+	r := newRestore(record{
 		Request: requests.NewID(8), Token: requests.NewID(16), Key: key, UID: rs.expected(c, pod), Store: c.Store,
 		SandboxID: sandboxID,
 		Pod:       pod, Limit: limit,
-		ended: make(chan struct{}), start: time.Now(),
-	}
+	})
 	if err := rs.attach(ctx, r); err != nil {
 		return nil, "", err
 	}
@@ -282,15 +263,6 @@ func (rs *Restores) write(r *restore) (string, error) {
 	return dir, nil
 }
 
-// remember writes down what the next agent must know.
-func (rs *Restores) remember(r *restore) error {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return durable.Replace(filepath.Join(rs.Requests.Path(r.Request), restoreFile), b)
-}
-
 // Source returns the image of the restore that a sidecar belongs to.
 func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	r, err := rs.find(rs.Life.Context(), o.Request)
@@ -302,7 +274,7 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.done {
+	if r.state == ended {
 		return nil, fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
 	}
 	r.serving++
@@ -336,10 +308,10 @@ func (rs *Restores) Reported(request string, failure error) {
 	}
 	r.note(toldByShim{failure})
 	r.mu.Lock()
-	r.failed = true
-	over := r.serving == 0
+	r.on(shimFailed)
+	unserved := r.state == failing && r.serving == 0
 	r.mu.Unlock()
-	if over {
+	if unserved {
 		rs.finish(r, failure)
 	}
 }
@@ -386,23 +358,17 @@ func (rs *Restores) revive(ctx context.Context, request string) (*restore, error
 
 // recall reads what an earlier agent wrote down of a restore.
 func (rs *Restores) recall(request string) (*restore, error) {
-	path, err := rs.Requests.File(request, restoreFile)
+	rec, err := rs.readRecord(request)
 	if err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	r := &restore{ended: make(chan struct{}), start: time.Now(), revived: true}
-	if err := json.Unmarshal(b, r); err != nil {
-		return nil, err
-	}
+	r := newRestore(rec)
+	r.revived = true
 	if r.Loaded {
-		r.told = true
-		close(r.ended)
+		r.state = loaded
+		r.concluded.Do(func() { close(r.ended) })
 	}
-	return r, r.Key.Validate()
+	return r, nil
 }
 
 // Wanted reports whether the directory of a request must stay. It does as long as its sandbox exists: its
@@ -414,7 +380,8 @@ func (rs *Restores) Wanted(ctx context.Context, request string) (wanted, known b
 	if r == nil {
 		var err error
 		if r, err = rs.recall(request); err != nil {
-			return false, false
+			newer := errors.Is(err, errNewer) // the agent that wrote it may come back
+			return newer, newer
 		}
 	}
 	if rs.orphan(r) {
@@ -437,8 +404,7 @@ func (rs *Restores) Abandon(request string) {
 // finish ends a restore: err is why it failed, or nil if the sandbox has everything.
 func (rs *Restores) finish(r *restore, err error) {
 	r.mu.Lock()
-	first := !r.done
-	r.done = true
+	first := r.on(over)
 	r.mu.Unlock()
 	if !first {
 		return
@@ -463,24 +429,20 @@ func (r *restore) seenThrough() bool {
 	return r.err == nil && !r.revived
 }
 
-// conclude tells who waits for a restore that the sandbox has everything, or why not.
+// conclude tells who waits for a restore that the sandbox has everything, or why not. Only the first call counts.
 func (rs *Restores) conclude(r *restore, err error) {
-	r.mu.Lock()
-	first := !r.told
-	r.told = true
-	if first && !errors.Is(r.err, err) { // else it was noted before
-		r.err = errors.Join(r.err, err)
-	}
-	err = r.err
-	read := r.read
-	r.mu.Unlock()
-	if !first {
-		return
-	}
-	rs.Metrics.Restore(err, time.Since(r.start), read)
-	rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", time.Since(r.start), "error",
-		err)
-	close(r.ended)
+	r.concluded.Do(func() {
+		r.mu.Lock()
+		if !errors.Is(r.err, err) { // else it was noted before
+			r.err = errors.Join(r.err, err)
+		}
+		err, read := r.err, r.read
+		r.mu.Unlock()
+		rs.Metrics.Restore(err, time.Since(r.start), read)
+		rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", time.Since(r.start),
+			"error", err)
+		close(r.ended)
+	})
 }
 
 // watchedPod is a pod whose restore somebody waits for.

@@ -46,7 +46,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{stores: stores, config: Config{
-		Requests: requests.Dir(t.TempDir()), VolumeLimit: 1 << 30, Lineage: snapshots.NewLineage(),
+		Requests: newRequests(t), VolumeLimit: 1 << 30, Lineage: snapshots.NewLineage(),
 		Facts: runsc.NewNode(config).Facts, Metrics: counted{}, Logger: journaltest.Quiet,
 	}}
 	r.next(t)
@@ -119,3 +119,5 @@ func (a *rig) mustPrepare(t *testing.T, sandbox string) *restore {
 	}
 	return r
 }
+
+func newRequests(t *testing.T) requests.Dir { return requests.Dir(t.TempDir()) }

@@ -27,6 +27,7 @@ func (rs *Restores) Loaded(request string) error {
 	}
 	r.mu.Lock()
 	r.Loaded = true
+	r.on(allLoaded)
 	r.mu.Unlock()
 	if err := rs.remember(r); err != nil { // the next agent holds the snapshot as long as the sandbox lives
 		rs.log.Warn("restore not noted as loaded", "request", request, "error", err)
@@ -43,8 +44,7 @@ func (rs *Restores) spoilt(r *restore, cause error) {
 		return
 	}
 	r.mu.Lock()
-	first := !r.spoilt
-	r.spoilt = true
+	first := r.on(filesLost)
 	r.mu.Unlock()
 	if !first {
 		return

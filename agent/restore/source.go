@@ -106,7 +106,7 @@ func (s *source) Ended(end gofer.End, reason error) {
 	}
 	r.mu.Lock()
 	r.serving--
-	failed := r.failed && r.serving == 0
+	failed := r.state == failing && r.serving == 0
 	r.mu.Unlock()
 	switch {
 	case end == gofer.Loaded:

@@ -124,7 +124,8 @@ func TestPartialWorkingSet(t *testing.T) {
 		t.Helper()
 		rs.Readers.Retain(s) // one more than the restore
 		rs.Readers.Retain(s)
-		r := &restore{Request: "r", Key: s.Manifest.Meta.Key, reader: s, ended: make(chan struct{}), serving: 1}
+		r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
+		r.reader, r.serving = s, 1
 		r.asked.add(s.Reader, runsc.PagesFile, 0, 3*snapshots.ChunkSize)
 		rs.all[r.Request] = r
 		end(r)

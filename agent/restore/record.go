@@ -1,0 +1,76 @@
+package restore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"diapause.dev/agent/durable"
+	"diapause.dev/api/snapshot"
+)
+
+// recordFile holds what the next agent must know to go on with a restore, in its request's directory.
+const recordFile = "restore.json"
+
+// recordFormat is the format of records that this agent writes. Records of agents before formats had a number have
+// none, and are read as its first.
+const recordFormat = 1
+
+// errNewer is the kind of error of a record that a newer agent has written.
+var errNewer = errors.New("a newer agent has written it")
+
+// record is what the next agent must know of a restore. Fields may be added, with a zero value that means what was
+// true before, and without a new format.
+type record struct {
+	Format    int             `json:"format,omitempty"`
+	Request   string          `json:"request"`
+	Token     string          `json:"token"`
+	Key       snapshot.Key    `json:"key"`
+	UID       string          `json:"uid,omitempty"` // of the snapshot: another one may come to have its key
+	Scope     snapshot.Scope  `json:"scope,omitempty"`
+	Store     string          `json:"store,omitempty"` // location; empty: any
+	SandboxID string          `json:"sandboxID"`
+	Loaded    bool            `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
+	Pod       snapshot.PodRef `json:"pod"`
+	Limit     int64           `json:"limit,omitempty"` // of the pod's memory, in bytes; 0: not known
+}
+
+// remember writes down what the next agent must know.
+func (rs *Restores) remember(r *restore) error {
+	r.mu.Lock()
+	rec := r.record
+	r.mu.Unlock()
+	rec.Format = recordFormat
+	b, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(filepath.Join(rs.Requests.Path(r.Request), recordFile), b)
+}
+
+// readRecord reads the record of a request. One of a newer format is an error of kind errNewer.
+func (rs *Restores) readRecord(request string) (rec record, err error) {
+	path, err := rs.Requests.File(request, recordFile)
+	if err != nil {
+		return rec, err
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return rec, err
+	}
+	var version struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(b, &version); err != nil {
+		return rec, fmt.Errorf("%s: %w", path, err)
+	}
+	if version.Format > recordFormat {
+		return rec, fmt.Errorf("%s: format %d: %w", path, version.Format, errNewer)
+	}
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return rec, fmt.Errorf("%s: %w", path, err)
+	}
+	return rec, rec.Key.Validate()
+}

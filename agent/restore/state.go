@@ -1,0 +1,51 @@
+package restore
+
+import (
+	"time"
+)
+
+// state is how far a restore has come.
+type state int
+
+// States of a restore.
+const (
+	loading state = iota // the sandbox reads its image
+	loaded               // files alone: all containers have their files, and may read them again
+	failing              // the shim says that the restore has failed; its sidecar is still there
+	spoilt               // the sandbox is being ended, since its files cannot be had
+	ended                // nothing is served any more
+)
+
+// event is what happens to a restore.
+type event int
+
+// Events of a restore.
+const (
+	allLoaded  event = iota // the shim says that all containers have all their files
+	shimFailed              // the shim says that the restore has failed. The shim ends the sandbox
+	filesLost               // the sandbox has asked for files that cannot be had
+	over                    // the sandbox has all its memory, is gone, or is not to be restored any more
+)
+
+// transitions has the state that follows on an event. An event that is not there changes nothing.
+var transitions = map[state]map[event]state{
+	loading: {allLoaded: loaded, shimFailed: failing, filesLost: spoilt, over: ended},
+	loaded:  {shimFailed: failing, filesLost: spoilt, over: ended},
+	failing: {over: ended},
+	spoilt:  {shimFailed: failing, over: ended},
+	ended:   {},
+}
+
+// on takes an event, and reports whether that has changed the state. The caller holds r.mu.
+func (r *restore) on(e event) bool {
+	next, ok := transitions[r.state][e]
+	if ok {
+		r.state = next
+	}
+	return ok
+}
+
+// newRestore returns a restore that has just begun.
+func newRestore(rec record) *restore {
+	return &restore{record: rec, ended: make(chan struct{}), start: time.Now()}
+}

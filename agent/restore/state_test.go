@@ -1,0 +1,118 @@
+package restore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/gofer"
+	"diapause.dev/runsc/sidecar"
+)
+
+// TestStatesEnd: every restore can end from wherever it is, once, and nothing happens to it afterwards.
+func TestStatesEnd(t *testing.T) {
+	for from := loading; from <= ended; from++ {
+		r := newRestore(record{})
+		r.state = from
+		if changed := r.on(over); r.state != ended || changed == (from == ended) {
+			t.Errorf("from %d: state %d, changed %v", from, r.state, changed)
+		}
+		for e := allLoaded; e <= over; e++ {
+			if r.on(e) || r.state != ended {
+				t.Errorf("event %d has changed what had ended", e)
+			}
+		}
+	}
+}
+
+// TestStatesFilesLost: a sandbox is ended once, and not by two who both want to.
+func TestStatesFilesLost(t *testing.T) {
+	for from, kill := range map[state]bool{loading: true, loaded: true, failing: false, spoilt: false, ended: false} {
+		r := newRestore(record{})
+		r.state = from
+		if got := r.on(filesLost); got != kill {
+			t.Errorf("from %d: is to be ended %v, want %v", from, got, kill)
+		}
+		if r.on(filesLost) {
+			t.Errorf("from %d: is to be ended twice", from)
+		}
+	}
+}
+
+// TestFailedWhileServed: the shim's word that a restore has failed does not end it while its sidecar is there, and its
+// sidecar's end does.
+func TestFailedWhileServed(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "old!", snapshot.WholePod)
+	r := a.mustPrepare(t, "sandbox")
+	src, err := a.Source(sidecar.Options{Request: r.Request, Token: r.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("no such luck")
+	a.Reported(r.Request, failure)
+	select {
+	case <-r.ended:
+		t.Fatal("it has ended while the sandbox reads")
+	default:
+	}
+	if !a.Readers.Using(saved) {
+		t.Error("its snapshot was let go")
+	}
+	src.Ended(gofer.Lost, nil)
+	<-r.ended
+	if err := r.failure(); !errors.Is(err, failure) {
+		t.Errorf("it failed with %v", err)
+	}
+	if _, err := a.Source(sidecar.Options{Request: r.Request, Token: r.Token}); err == nil {
+		t.Error("it is served still")
+	}
+}
+
+// TestRecordOfAnotherVersion: the record of an earlier agent, which had no format, is read; that of a newer one is left
+// alone, with its directory, until that agent is back.
+func TestRecordOfAnotherVersion(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "old!", snapshot.RootfsOnly)
+	r := a.mustPrepare(t, "sandbox")
+	path := filepath.Join(a.Requests.Path(r.Request), recordFile)
+	for _, c := range []struct {
+		text string
+		kind error
+	}{
+		{`{"request":"` + r.Request + `","token":"t","key":{"namespace":"n","name":"s"},"sandboxID":"sandbox","pod":{}}`, nil},
+		{`{"format":1,"request":"` + r.Request + `","token":"t","key":{"namespace":"n","name":"s"},"new":["field"]}`, nil},
+		{`{"format":2,"key":"something else"}`, errNewer},
+	} {
+		a.next(t)
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.recall(r.Request); !errors.Is(err, c.kind) {
+			t.Errorf("%s: %v", c.text, err)
+		}
+	}
+	if wanted, known := a.Wanted(t.Context(), r.Request); !wanted || !known {
+		t.Errorf("the directory of a newer agent's request: wanted %v, known %v", wanted, known)
+	}
+}
+
+// FuzzRecord: whatever a record holds, reading it does no harm.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"request":"r","token":"t","key":{"namespace":"n","name":"s"},"sandboxID":"x","loaded":true}`))
+	f.Add([]byte(`{"format":2}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		rs := New(Config{Requests: newRequests(t)})
+		if err := os.Mkdir(rs.Requests.Path("r"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(rs.Requests.Path("r"), recordFile), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := rs.recall("r"); err == nil && r.Key.Validate() != nil {
+			t.Errorf("recalled %+v", r.record)
+		}
+	})
+}
