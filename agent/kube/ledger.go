@@ -17,6 +17,10 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
+// entryFormat is the format of entries that this agent writes. Entries of agents before formats had a number have none,
+// and are read as its first. Fields may be added without a new format, with a zero value that means what was true before.
+const entryFormat = 1
+
 // entry is what this node knows of a snapshot in addition to the agent's journal and the API server.
 type entry struct {
 	Key     snapshot.Key    `json:"key"`
@@ -79,6 +83,14 @@ func (l *ledger) read(path string) {
 	if err != nil {
 		return
 	}
+	var version struct {
+		Format int `json:"format"`
+	}
+	if json.Unmarshal(b, &version) == nil && version.Format > entryFormat {
+		l.log.Error("a newer agent has written this file of the ledger; it is left as it is", "file", path,
+			"format", version.Format)
+		return
+	}
 	var e entry
 	if json.Unmarshal(b, &e) == nil && e.Key.Validate() == nil && l.path(e.Key) == path {
 		l.keep(e)
@@ -122,7 +134,10 @@ func (l *ledger) get(k snapshot.Key) (entry, bool) {
 
 // put keeps an entry. Once it has returned nil, no crash of the agent or the machine loses the entry.
 func (l *ledger) put(e entry) error {
-	b, err := json.Marshal(e)
+	b, err := json.Marshal(struct {
+		Format int `json:"format"`
+		entry
+	}{entryFormat, e})
 	if err != nil {
 		return fmt.Errorf("ledger of %s: %w", e.Key, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"diapause.dev/api/snapshot"
@@ -64,5 +65,41 @@ func TestLedgerRemovesWhatIsNoEntry(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("it is still there")
+	}
+}
+
+// TestLedgerOfAnotherVersion: entries of an earlier agent, which had no format, are read. What a newer agent has
+// written in another format is not, and stays as it is.
+func TestLedgerOfAnotherVersion(t *testing.T) {
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	l, err := openLedger(dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const newer = `{"format":2,"key":{"namespace":"n","name":"newer"}}`
+	earlier := snapshot.Key{Namespace: "n", Name: "earlier"}
+	for path, text := range map[string]string{
+		l.path(earlier): `{"key":{"namespace":"n","name":"earlier"},"pod":{"Name":"p"},"published":"u","more":1}`,
+		l.path(snapshot.Key{Namespace: "n", Name: "newer"}): newer,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l, err = openLedger(dir, log); err != nil {
+		t.Fatal(err)
+	}
+	if keys := l.keys(); len(keys) != 1 || keys[0] != earlier {
+		t.Errorf("entries %v", keys)
+	}
+	if b, err := os.ReadFile(l.path(snapshot.Key{Namespace: "n", Name: "newer"})); err != nil || string(b) != newer {
+		t.Errorf("the newer one: %q, %v", b, err)
+	}
+	e, ok := l.get(earlier)
+	if !ok || e.Published != "u" || l.put(e) != nil {
+		t.Errorf("the earlier one: %+v, %v", e, ok)
+	}
+	if b, err := os.ReadFile(l.path(earlier)); err != nil || !strings.HasPrefix(string(b), `{"format":1,`) {
+		t.Errorf("written again: %q, %v", b, err)
 	}
 }
