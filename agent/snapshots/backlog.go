@@ -13,16 +13,16 @@ import (
 	"diapause.dev/storage"
 )
 
-// Why a snapshot is not in the store yet.
+// Reasons why a snapshot is not in its store yet.
 const (
 	waitDenied      = "denied"      // the store refuses the credentials
-	waitUnavailable = "unavailable" // it cannot be reached
-	waitFull        = "full"        // it has no space
-	waitDamaged     = "damaged"     // something of it is damaged
+	waitUnavailable = "unavailable" // the store cannot be reached
+	waitFull        = "full"        // the store has no space
+	waitDamaged     = "damaged"     // the snapshot is damaged
 	waitOther       = "other"
 )
 
-// Reasons are all of them.
+// Reasons lists all reasons.
 var Reasons = []string{waitDenied, waitUnavailable, waitFull, waitDamaged, waitOther}
 
 func waitKind(err error) string {
@@ -42,7 +42,7 @@ func waitKind(err error) string {
 	return waitOther
 }
 
-// advice says what to do about a kind.
+// advice says what an operator can do about a reason.
 func advice(kind string) string {
 	switch kind {
 	case waitDenied:
@@ -58,7 +58,7 @@ func advice(kind string) string {
 	return "look at the reason"
 }
 
-// Backlog are the requests whose snapshot is on this node, and whose replication has failed and is tried again. Its
+// Backlog holds the requests whose snapshot is on this node and whose replication has failed and is retried. Its
 // methods may be called concurrently.
 type Backlog struct {
 	waiting func(byReason map[string]int)
@@ -67,7 +67,7 @@ type Backlog struct {
 	all map[string]lag // by request
 }
 
-// lag is the last attempt of one.
+// lag is the last failed attempt to replicate one snapshot.
 type lag struct {
 	key    snapshot.Key
 	uid    string
@@ -75,12 +75,12 @@ type lag struct {
 	reason string
 }
 
-// NewBacklog returns an empty backlog. It calls waiting, with how many wait for each reason, on each change.
+// NewBacklog returns an empty backlog. On each change it calls waiting with the number of requests for each reason.
 func NewBacklog(waiting func(byReason map[string]int)) *Backlog {
 	return &Backlog{waiting: waiting, all: make(map[string]lag)}
 }
 
-// failed notes a failed attempt, and reports whether that is news: the first one, or another kind than before.
+// failed notes a failed attempt. It reports whether this is news: the first failure, or a kind other than the last.
 func (b *Backlog) failed(r *journal.Record, err error) (news bool) {
 	now := lag{key: r.Key, uid: r.UID, kind: waitKind(err)}
 	now.reason = fmt.Sprintf("%v: %s", err, advice(now.kind))
@@ -92,7 +92,7 @@ func (b *Backlog) failed(r *journal.Record, err error) (news bool) {
 	return news
 }
 
-// ended notes that a request waits no longer.
+// ended notes that a request no longer waits.
 func (b *Backlog) ended(r *journal.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +100,7 @@ func (b *Backlog) ended(r *journal.Record) {
 	b.count()
 }
 
-// count tells the metrics.
+// count updates the metrics.
 func (b *Backlog) count() {
 	n := make(map[string]int)
 	for _, one := range b.all {
@@ -109,14 +109,14 @@ func (b *Backlog) count() {
 	b.waiting(n)
 }
 
-// Reason returns why a request waits; "" if it does not.
+// Reason returns why a request waits, or "" if it does not wait.
 func (b *Backlog) Reason(request string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.all[request].reason
 }
 
-// of returns why the snapshot of a UID waits; "" if it does not.
+// of returns why the snapshot with this UID waits, or "" if it does not wait.
 func (b *Backlog) of(uid string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +128,7 @@ func (b *Backlog) of(uid string) string {
 	return ""
 }
 
-// denied reports whether all that waits does so because it is denied access: to ask often does not help.
+// denied reports whether stores deny access to everything that waits. Then frequent retries do not help.
 func (b *Backlog) denied() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +140,7 @@ func (b *Backlog) denied() bool {
 	return len(b.all) > 0
 }
 
-// Check returns, for "doctor", that nothing waits, or what does and why.
+// Check returns for "doctor" either that nothing waits, or, as an error, what waits and why.
 func (b *Backlog) Check() (detail string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"diapause.dev/storage/cache"
 )
 
-// tidyEvery is how often the cache is compared with the stores, each of which is listed for that.
+// tidyEvery is how often the cache is compared with the stores. Each comparison lists every store.
 const tidyEvery = time.Hour
 
-// forgetDeleted removes from this node's cache what was read of objects that are in no store any more:
-// other nodes delete snapshots, too. If any store cannot be listed, everything stays.
+// forgetDeleted removes from this node's cache all blocks of objects that no store has any longer: other nodes delete
+// snapshots, too. If any store cannot be listed, the cache stays as it is.
 func (s *Stores) forgetDeleted(ctx context.Context) error {
 	c := s.cache.due()
 	if c == nil {
@@ -43,8 +43,7 @@ func (s *Stores) forgetDeleted(ctx context.Context) error {
 	return nil
 }
 
-// blockCache is what stands between restores and the stores that are not on this node, opened when
-// the first of them is.
+// blockCache caches what restores read from stores on other machines. It is opened with the first such store.
 type blockCache struct {
 	dir      string
 	maxBytes int64
@@ -56,7 +55,7 @@ type blockCache struct {
 	tidied time.Time // when blocks of deleted objects were removed last
 }
 
-// get returns the cache, or nil if there is none: then restores are slower, and nothing else.
+// get returns the cache, or nil if there is none. Without a cache restores are slower, but nothing fails.
 func (l *blockCache) get() *cache.Cache {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +72,7 @@ func (l *blockCache) get() *cache.Cache {
 	return c
 }
 
-// due returns the cache if it is open and was not compared with the stores of late, or else nil.
+// due returns the cache if it is open and its last comparison with the stores is tidyEvery ago, or else nil.
 func (l *blockCache) due() *cache.Cache {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,14 +82,14 @@ func (l *blockCache) due() *cache.Cache {
 	return l.cache
 }
 
-// tidy notes that the cache holds nothing now that was deleted.
+// tidy notes that the cache no longer holds blocks of deleted objects.
 func (l *blockCache) tidy() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tidied = time.Now()
 }
 
-// bytes is how many bytes the cache holds.
+// bytes returns how many bytes the cache holds.
 func (l *blockCache) bytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,8 +21,8 @@ type Found struct {
 	OnNode     bool             // in the spool, and not known to be damaged there
 	Replicated bool             // in a store
 	Store      string           // the location of that store
-	Timeline   []snapshot.Stage // of its checkpoint, as far as this node knows it
-	Problem    string           // why it is not in a store, or damaged on this node; empty: nothing is known to be wrong
+	Timeline   []snapshot.Stage // of the snapshot's checkpoint, as far as this node knows it
+	Problem    string           // why it is not in a store, or is damaged on this node; empty: no problem is known
 }
 
 // Catalog knows which snapshots there are, and where. Its methods may be called concurrently.
@@ -36,8 +36,8 @@ type Catalog struct {
 	log     *slog.Logger
 }
 
-// NewCatalog returns the catalog of a node's stores. It calls changed with each record that it changes in
-// the journal, and wake when something may be replicated again.
+// NewCatalog returns the catalog of a node's stores. It calls changed with each record that it changes in the journal.
+// It calls wake when a replication may be retried.
 func NewCatalog(s *Stores, readers *Readers, j *journal.Journal, b *Backlog, changed func(*journal.Record),
 	wake func(),
 ) *Catalog {
@@ -50,7 +50,7 @@ func (c *Catalog) Find(ctx context.Context, k snapshot.Key) (*Found, error) {
 	return c.findWith(ctx, k, far, err)
 }
 
-// FindAt is Find for a snapshot whose store is known.
+// FindAt is like Find, for a snapshot whose store is known.
 func (c *Catalog) FindAt(ctx context.Context, k snapshot.Key, location string) (*Found, error) {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
@@ -68,14 +68,14 @@ func (c *Catalog) findWith(ctx context.Context, k snapshot.Key, far []*storage.S
 	return f, nil
 }
 
-// remember takes the timeline that this node knows: a manifest holds only what came before it.
+// remember sets the timeline that this node knows. A manifest's timeline ends before the manifest was written.
 func (f *Found) remember(t []snapshot.Stage) {
 	if len(t) > 0 {
 		f.Timeline = t
 	}
 }
 
-// findIn is Find in the spool and in the stores given; farErr is why others could not be had.
+// findIn looks in the spool and in the given stores. farErr says why other stores could not be opened.
 func (c *Catalog) findIn(ctx context.Context, k snapshot.Key, far []*storage.Store, farErr error) (*Found, error) {
 	f := &Found{}
 	m, err := c.stores.spool.Manifest(ctx, k)
@@ -90,7 +90,7 @@ func (c *Catalog) findIn(ctx context.Context, k snapshot.Key, far []*storage.Sto
 			errs = append(errs, err)
 		case f.Manifest == nil:
 			f.Manifest, f.Replicated, f.Store = m, true, s.Backend().Location()
-		case m.Meta.UID == f.Manifest.Meta.UID: // another one may have that name there
+		case m.Meta.UID == f.Manifest.Meta.UID: // another snapshot may have that name there
 			f.Replicated, f.Store = true, s.Backend().Location()
 		}
 	}
@@ -104,7 +104,7 @@ func (c *Catalog) findIn(ctx context.Context, k snapshot.Key, far []*storage.Sto
 	return f, nil
 }
 
-// examine finds out what is wrong with a snapshot in the spool.
+// examine finds out what is wrong with a snapshot that is in the spool.
 func (c *Catalog) examine(ctx context.Context, f *Found) {
 	reason, err := c.stores.spool.Damaged(ctx, f.Manifest.Meta.Key)
 	if err != nil {
@@ -116,8 +116,7 @@ func (c *Catalog) examine(ctx context.Context, f *Found) {
 	}
 }
 
-// farManifest returns the manifest in the store. For a snapshot that is on the node anyway it does
-// not wait long.
+// farManifest returns the manifest from a store. If the spool has the snapshot, too, it waits no longer than lookTime.
 func farManifest(ctx context.Context, far *storage.Store, k snapshot.Key, onNode bool) (*storage.Manifest, error) {
 	if onNode {
 		var cancel context.CancelFunc
@@ -127,12 +126,12 @@ func farManifest(ctx context.Context, far *storage.Store, k snapshot.Key, onNode
 	return far.Manifest(ctx, k)
 }
 
-// listTime bounds how long a list waits for the store: what is on the node is told all the same.
+// listTime bounds how long a list waits for one store. If a store does not answer in time, the list has the rest.
 const listTime = 20 * time.Second
 
-// List returns all snapshots of a namespace (empty: all), in the spool and in the stores, sorted by
-// key, and what is wrong with those that cannot be read. That a store is away, which is named, is an
-// error beside what the others hold.
+// List returns all snapshots of a namespace (empty: of all namespaces) in the spool and in the stores, sorted by key.
+// damaged describes the snapshots that cannot be read. If a store cannot be reached, err names it, and found still has
+// what the other stores hold.
 func (c *Catalog) List(ctx context.Context, namespace string) (found []*Found, damaged []string, err error) {
 	keys := make(map[snapshot.Key]bool)
 	collect := func(e storage.Entry) error {
@@ -170,8 +169,8 @@ func (c *Catalog) List(ctx context.Context, namespace string) (found []*Found, d
 	return found, damaged, away
 }
 
-// HasLocal reports whether a snapshot is restorable on this node without a store: one that was found to be damaged
-// is not.
+// HasLocal reports whether a snapshot is restorable on this node without a store. A snapshot that is known to be
+// damaged is not.
 func (c *Catalog) HasLocal(ctx context.Context, k snapshot.Key) (bool, error) {
 	if ok, err := c.stores.spool.Has(ctx, k); !ok || err != nil {
 		return false, err
@@ -189,15 +188,15 @@ func (c *Catalog) Manifest(ctx context.Context, k snapshot.Key, location string)
 // lookTime bounds how long a request waits for the store to say whether it has a snapshot.
 const lookTime = 5 * time.Second
 
-// Exists reports whether a snapshot of this key is in the spool or, if it can be reached, in the
-// store.
+// Exists reports whether a snapshot of this key is in the spool or in the store. A store that cannot be reached counts
+// as one that does not have it.
 func (c *Catalog) Exists(ctx context.Context, k snapshot.Key, location string) (bool, error) {
 	if ok, err := c.stores.spool.Has(ctx, k); ok || err != nil {
 		return ok, err
 	}
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
-		return false, nil // it is refused when it comes to replication
+		return false, nil // if the store has it, its replication will refuse the name
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()

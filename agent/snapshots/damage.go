@@ -9,7 +9,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// hopeless returns why a replication that failed with err would fail again each time; "" if it may succeed.
+// hopeless returns why a retry of a replication that failed with err must fail, too, or "" if a retry may succeed.
 func (c *Catalog) hopeless(ctx context.Context, k snapshot.Key, err error) (why string) {
 	switch {
 	case errors.Is(err, storage.ErrExists):
@@ -27,8 +27,9 @@ func (c *Catalog) hopeless(ctx context.Context, k snapshot.Key, err error) (why 
 	return c.distrust(ctx, k)
 }
 
-// distrust reads a snapshot in the spool whole. If that finds damage it marks all snapshots that this hurts, so that no
-// checkpoint takes over what is damaged, and returns a description. A disk that does not answer is no damage.
+// distrust reads a whole snapshot in the spool. If it finds damage, it returns a description and marks all snapshots
+// that use the damaged objects, so that no checkpoint reuses damaged data. An error of the disk itself does not count
+// as damage.
 func (c *Catalog) distrust(ctx context.Context, k snapshot.Key) (reason string) {
 	m, err := c.stores.spool.Manifest(ctx, k)
 	if err == nil {
@@ -49,7 +50,7 @@ func (c *Catalog) distrust(ctx context.Context, k snapshot.Key) (reason string) 
 	return reason
 }
 
-// markUsers marks a snapshot in the spool, and all others that name the same damaged objects.
+// markUsers marks a snapshot in the spool as damaged, and all others that name the same damaged objects.
 func (c *Catalog) markUsers(ctx context.Context, k snapshot.Key, reason string, damaged []*storage.CorruptError) error {
 	objects := make([]string, len(damaged))
 	for i, d := range damaged {

@@ -12,25 +12,25 @@ import (
 	"diapause.dev/storage"
 )
 
-// SweepGrace is how old a pack must be before a sweep of a node may delete it: a checkpoint or a replication
-// writes its packs first and names them later.
+// SweepGrace is how old a pack must be before a sweep of a node may delete it. Checkpoints and replications write packs
+// first, and manifests that name these packs later.
 const SweepGrace = time.Hour
 
-// Evictor keeps what a node has on its disk for restores within its bound. It belongs to one goroutine.
+// Evictor bounds what a node keeps on its disk for restores. It belongs to one goroutine.
 type Evictor struct {
 	stores  *Stores
 	readers *Readers
 	journal *journal.Journal
-	known   map[storage.Key]kept // what was read of the spool
+	known   map[storage.Key]kept // manifests in the spool that were read before
 	log     *slog.Logger
 }
 
-// NewEvictor returns the evictor of what a catalog knows.
+// NewEvictor returns the evictor for a catalog's stores.
 func NewEvictor(c *Catalog) *Evictor {
 	return &Evictor{stores: c.stores, readers: c.readers, journal: c.journal, log: c.log}
 }
 
-// Tidy removes from this node what is too much, what nothing names, and what was deleted elsewhere.
+// Tidy removes from this node everything beyond the bound, packs that nothing names, and blocks deleted in the stores.
 func (v *Evictor) Tidy(ctx context.Context) {
 	if err := v.shrinkCache(ctx); err != nil {
 		v.log.Warn("cache not shrunk", "error", err)
@@ -43,17 +43,17 @@ func (v *Evictor) Tidy(ctx context.Context) {
 	}
 }
 
-// kept is a snapshot in the spool.
+// kept is what the Evictor knows of a snapshot in the spool.
 type kept struct {
 	entry  storage.Entry
 	uid    string
-	stored int64 // bytes of packs that it names
+	stored int64 // bytes of the packs that it names
 	used   time.Time
 }
 
-// shrinkCache evicts snapshots from the spool, the least recently used first, until the rest is within
-// the bound. Only those go that a store has too, and that nothing is being restored from. One that
-// cannot be evicted does not keep the others.
+// shrinkCache evicts snapshots from the spool, the least recently used first, until the rest is within the bound. It
+// evicts only snapshots that a store has, too, and that no restore reads. If one cannot be evicted, it goes on with the
+// others.
 func (v *Evictor) shrinkCache(ctx context.Context) error {
 	all, err := v.inSpool(ctx)
 	if err != nil {
@@ -79,8 +79,8 @@ func (v *Evictor) shrinkCache(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inSpool returns the snapshots in the spool, the least recently used first. It reads only manifests
-// that are new since it was called last.
+// inSpool returns the snapshots in the spool, the least recently used first. It reads only manifests that are new since
+// the last call.
 func (v *Evictor) inSpool(ctx context.Context) ([]kept, error) {
 	before := v.known
 	v.known = make(map[storage.Key]kept)
@@ -107,7 +107,7 @@ func (v *Evictor) inSpool(ctx context.Context) ([]kept, error) {
 	return out, v.readers.uses.keep(here)
 }
 
-// readKept reads what a snapshot in the spool is; without a UID: it cannot be read.
+// readKept reads the manifest of a snapshot in the spool. If that fails, the result has no UID.
 func (v *Evictor) readKept(ctx context.Context, e storage.Entry) kept {
 	m, err := v.stores.spool.Manifest(ctx, e.Key)
 	if err != nil {
@@ -119,9 +119,9 @@ func (v *Evictor) readKept(ctx context.Context, e storage.Entry) kept {
 	return kept{entry: e, uid: m.Meta.UID, stored: m.Stats().StoredBytes}
 }
 
-// evict removes a snapshot from the spool, if a store has it and nothing is being restored from it. It
-// does not wait for whoever is replicating or removing it. Meanwhile nobody can remove it and make
-// another one of its name: what is removed is the very snapshot that was looked at.
+// evict removes a snapshot from the spool if a store has it and no restore reads it. If a replication, removal or
+// repair of it is under way, evict does nothing. The lock makes sure that the snapshot that is removed is the one that
+// was checked: nobody can replace it by another one of the same name meanwhile.
 func (v *Evictor) evict(ctx context.Context, k kept) (bool, error) {
 	release := v.stores.moving.TryLock(k.entry.Key.String())
 	if release == nil {
@@ -141,8 +141,8 @@ func (v *Evictor) evict(ctx context.Context, k kept) (bool, error) {
 	return true, nil
 }
 
-// elsewhere reports whether a store has a snapshot of the spool, and not another one of its name. The
-// journal knows it of recent ones; of the others the stores are asked.
+// elsewhere reports whether a store has this very snapshot, not only another one of the same name. For recent snapshots
+// the journal knows; for others it asks the stores.
 func (v *Evictor) elsewhere(ctx context.Context, m *storage.Manifest) (bool, error) {
 	for _, r := range v.journal.Where(func(r *journal.Record) bool { return r.UID == m.Meta.UID }) {
 		if r.Stage == journal.StageReplicated || !r.Ended() {

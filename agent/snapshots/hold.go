@@ -9,15 +9,15 @@ import (
 	"diapause.dev/storage"
 )
 
-// Bounds of a hold. It is refreshed far more often than sweepGrace.
+// Bounds of a hold. holdRefresh is far shorter than the grace of a sweep.
 const (
-	holdTime    = time.Minute // for each request to a store
+	holdTime    = time.Minute // limit for each request to a store
 	holdRefresh = 10 * time.Minute
 )
 
-// hold keeps what a reader reads in its store until released is closed, even if the snapshot is
-// removed meanwhile, on whatever node. If the agent ends first, the hold is left: the sandboxes that
-// are still loading are served by the next agent.
+// hold keeps the packs that a reader reads in their store until released is closed, even if a node removes the snapshot
+// meanwhile. If the agent ends first, the hold stays in the store: the next agent serves the sandboxes that are still
+// loading.
 func (rs *Readers) hold(s *Reader) {
 	at := s.Far
 	if s.OnNode {
@@ -58,7 +58,7 @@ func (rs *Readers) holdAt(at *storage.Store, m *storage.Manifest, released <-cha
 	}
 }
 
-// within does what takes at most holdTime.
+// within calls do with a limit of holdTime.
 func within[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()

@@ -8,14 +8,14 @@ import (
 	"diapause.dev/storage"
 )
 
-// Lineage remembers, for each sandbox, its newest snapshot of a scope, or the one that it came from: the next
-// one shares chunks with it. Its methods may be called concurrently.
+// Lineage remembers the newest snapshot of each sandbox and scope, or the snapshot that the sandbox was restored from.
+// The sandbox's next snapshot shares chunks with it. Its methods may be called concurrently.
 type Lineage struct {
 	mu     sync.Mutex
 	newest map[descent]storage.Key
 }
 
-// descent is what a snapshot descends from. Those of different scopes have nothing in common.
+// descent is a line of snapshots. Snapshots of different scopes share no chunks.
 type descent struct {
 	sandbox string
 	scope   snapshot.Scope
@@ -24,14 +24,14 @@ type descent struct {
 // NewLineage returns a lineage that remembers nothing.
 func NewLineage() *Lineage { return &Lineage{newest: make(map[descent]storage.Key)} }
 
-// Set says that a sandbox's next snapshot of a scope descends from a snapshot.
+// Set records the snapshot from which a sandbox's next snapshot of a scope descends.
 func (l *Lineage) Set(sandbox string, scope snapshot.Scope, k storage.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.newest[descent{sandbox, scope}] = k
 }
 
-// Parent returns the snapshot that a sandbox's next one descends from, if there is one.
+// Parent returns the snapshot from which a sandbox's next one descends, if there is one.
 func (l *Lineage) Parent(sandbox string, scope snapshot.Scope) (storage.Key, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,7 +39,7 @@ func (l *Lineage) Parent(sandbox string, scope snapshot.Scope) (storage.Key, boo
 	return k, ok
 }
 
-// Keep forgets all sandboxes but these.
+// Keep forgets all sandboxes except these.
 func (l *Lineage) Keep(sandboxes map[string]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

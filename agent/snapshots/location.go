@@ -13,30 +13,30 @@ import (
 	"diapause.dev/storage/gcs"
 )
 
-// DefaultStore is the location of the store of an agent that was told nothing else.
+// DefaultStore is the location of an agent's store if no other is configured.
 const DefaultStore = "dir:/var/lib/diapause/store"
 
-// errNoStore is the kind of error of a directory that might be made a store, if it is not a place where one is to be
-// mounted.
+// errNoStore is the kind of error for a directory without a store. It may be a mount point where nothing is mounted, so
+// the agent makes no store there.
 var errNoStore = errors.New("there is no store")
 
-// mayMake reports whether an agent makes a store at a location by itself: in a bucket, which is there or not, and
-// beside its own state. Any other directory may be a place where nothing is mounted.
+// mayMake reports whether an agent may create a store at a location by itself: in a bucket, at DefaultStore, and within
+// its own state directory. Any other directory may be a mount point where nothing is mounted.
 func (o *Options) mayMake(location string) bool {
 	path, isDir := strings.CutPrefix(location, "dir:")
 	rel, err := filepath.Rel(o.StateDir, path)
 	return !isDir || location == DefaultStore || err == nil && filepath.IsLocal(rel)
 }
 
-// MakeStore makes a store at a location, which is what --store says, unless there is one. It returns the store's
-// identity.
+// MakeStore creates a store at a location, in the syntax of --store, unless there is one. It returns the store's
+// identity and whether it was created.
 func MakeStore(ctx context.Context, location string, acceptNetwork bool) (identity string, made bool, err error) {
 	b, err := openBackend(ctx, location, true, acceptNetwork)
 	if err != nil {
 		return "", false, err
 	}
 	defer b.Close()
-	_, err = b.ReadAll(ctx, storage.Marker, 0) // what is there is too large for that
+	_, err = b.ReadAll(ctx, storage.Marker, 0) // limit 0: an existing marker is too large for it
 	made = errors.Is(err, storage.ErrNotFound)
 	s, err := storage.Open(ctx, b, storage.Options{})
 	if err != nil {
@@ -45,7 +45,7 @@ func MakeStore(ctx context.Context, location string, acceptNetwork bool) (identi
 	return s.Identity(), made, nil
 }
 
-// openBackend opens what a --store flag names. It makes a store's directory only if it may.
+// openBackend opens the backend at a location in the syntax of --store. It creates a directory only if mayMake is set.
 func openBackend(ctx context.Context, location string, mayMake, acceptNetwork bool) (storage.Backend, error) {
 	scheme, rest, ok := strings.Cut(location, ":")
 	switch {
@@ -74,7 +74,7 @@ func openDir(path string, mayMake, acceptNetwork bool) (storage.Backend, error) 
 	return b, err
 }
 
-// ValidateStore returns an error if location is not the name of a store.
+// ValidateStore returns an error if location is not a valid location of a store.
 func ValidateStore(location string) error {
 	scheme, rest, ok := strings.Cut(location, ":")
 	if ok && scheme == "dir" && filepath.IsAbs(rest) || ok && scheme == "gs" && len(rest) > 2 && rest[:2] == "//" &&
@@ -84,5 +84,5 @@ func ValidateStore(location string) error {
 	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", errkind.ErrInvalid, location)
 }
 
-// local reports whether a store is on this node.
+// local reports whether a store is a directory, and so within reach of this node's file system.
 func local(location string) bool { return strings.HasPrefix(location, "dir:") }

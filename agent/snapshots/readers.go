@@ -14,8 +14,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// Readers are the readers of snapshots that sandboxes are being restored from. Restores of one snapshot share
-// one. Its methods may be called concurrently.
+// Readers holds the readers of the snapshots that sandboxes are being restored from. All restores of one snapshot share
+// one reader. Its methods may be called concurrently.
 type Readers struct {
 	stores *Stores
 	uses   uses // of snapshots in the spool
@@ -26,8 +26,8 @@ type Readers struct {
 	all map[ID]*Reader
 }
 
-// OpenReaders returns the readers of a node that end with life. When snapshots were used before is read from the
-// state directory.
+// OpenReaders returns a node's readers, which end with life. It reads from the state directory when snapshots were last
+// used.
 func OpenReaders(s *Stores, life *lifetime.Life) *Readers {
 	rs := &Readers{stores: s, life: life, log: s.log, all: make(map[ID]*Reader)}
 	if err := rs.uses.open(filepath.Join(s.o.StateDir, "uses.json")); err != nil {
@@ -36,24 +36,24 @@ func OpenReaders(s *Stores, life *lifetime.Life) *Readers {
 	return rs
 }
 
-// Retain counts one more user of a reader that has one.
+// Retain adds a user to a reader that already has one.
 func (rs *Readers) Retain(s *Reader) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	s.users++
 }
 
-// Release counts one user of a snapshot's reader less, and closes it after the last.
+// Release removes a user from a reader. It closes the reader after the last user.
 func (rs *Readers) Release(s *Reader) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.releaseLocked(s)
 }
 
-// PrefetchOnce calls f if nobody has called it with a reader before.
+// PrefetchOnce calls f in the first call for this reader, and does nothing in later ones.
 func (s *Reader) PrefetchOnce(f func()) { s.prefetched.Do(f) }
 
-// Using reports whether a snapshot of that key is being restored from.
+// Using reports whether a restore reads a snapshot of that key.
 func (rs *Readers) Using(k snapshot.Key) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -65,23 +65,21 @@ func (rs *Readers) Using(k snapshot.Key) bool {
 	return false
 }
 
-// ID names one snapshot. A key alone does not: once its snapshot is removed, another one may be
-// made under it.
+// ID names one snapshot. A key alone does not: once its snapshot is removed, another one may get the same key.
 type ID struct {
 	Key snapshot.Key
 	UID string // empty: whichever has the key now
 }
 
-// Reader is a reader that all restores of one snapshot share, and with it what it has
-// decoded.
+// Reader is a reader that all restores of one snapshot share, together with its decoded chunks.
 type Reader struct {
 	*storage.Reader
 	ID       ID
 	Manifest *storage.Manifest
 	OnNode   bool           // the spool has it
-	Far      *storage.Store // that has it too, or nil
+	Far      *storage.Store // a store that has it, too, or nil
 	users    int
-	released chan struct{} // closed when nobody uses it any more
+	released chan struct{} // closed after the last user
 
 	prefetched sync.Once
 }
@@ -108,7 +106,7 @@ func (rs *Readers) Open(ctx context.Context, id ID, location string) (*Reader, e
 	return rs.publish(s)
 }
 
-// share counts one more user of a snapshot's reader; nil: there is none.
+// share adds a user to a snapshot's reader and returns it, or nil if there is none.
 func (rs *Readers) share(id ID) *Reader {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -119,7 +117,8 @@ func (rs *Readers) share(id ID) *Reader {
 	return s
 }
 
-// publish shares a fresh reader, unless another one of its snapshot has been shared meanwhile.
+// publish shares a fresh reader. If another reader of the same snapshot was published meanwhile, publish returns that
+// one.
 func (rs *Readers) publish(fresh *Reader) (*Reader, error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -141,8 +140,8 @@ type held struct {
 	onNode   bool // the spool has it
 }
 
-// look finds a snapshot: what the node holds before the store at a location, or any store if that is
-// empty. A store that is away is waited for only by what the node does not hold.
+// look finds a snapshot: first in the spool, then in the store at the given location, or in any store if location is
+// empty. It waits for an unreachable store only if the spool does not have the snapshot.
 func (rs *Readers) look(ctx context.Context, id ID, location string) (held, error) {
 	candidates, err := rs.candidates(location)
 	if err != nil {
@@ -190,7 +189,7 @@ func (rs *Readers) candidates(location string) ([]*Remote, error) {
 	return []*Remote{r}, err
 }
 
-// notOnNode says why a snapshot cannot be had: the reason that weighs most.
+// notOnNode picks the error that says best why a snapshot cannot be read: another failure rather than "not found".
 func notOnNode(k snapshot.Key, errs []error) error {
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {

@@ -10,15 +10,15 @@ import (
 	"diapause.dev/storage"
 )
 
-// openWait is how long the first who needs the store wait for it to be opened. Who comes later
-// does not wait, while the attempt goes on.
+// openWait is how long callers wait for the store to be opened, counted from the start of the attempt. Later callers do
+// not wait; the attempt goes on.
 const openWait = 3 * time.Second
 
-// errOpening says that an attempt to open the store has not come to an end.
+// errOpening says that an attempt to open the store is still under way.
 var errOpening = errors.New("it does not answer; it is being tried")
 
-// Remote is a store, opened when it is first needed and can be reached: an agent starts, and
-// takes checkpoints into its spool, while the store is away.
+// Remote is a store that is opened when it is first needed and can be reached. So an agent can start, and take
+// checkpoints into its spool, while the store is unreachable.
 type Remote struct {
 	location string
 	opened   func() // called when it has been opened
@@ -27,14 +27,14 @@ type Remote struct {
 	options  storage.Options // set before the first Get
 
 	ids           *storeIDs // or nil; set before the first Get
-	mayMake       bool      // a store where there is none
+	mayMake       bool      // may create a store where there is none
 	acceptNetwork bool      // see Options
 
 	mu      sync.Mutex
 	store   *storage.Store
 	err     error         // of the last attempt to open it
 	attempt chan struct{} // closed when the attempt under way ends; nil: there is none
-	since   time.Time     // when it began
+	since   time.Time     // when the attempt began
 }
 
 func newRemote(location string, opened func()) *Remote {
@@ -66,18 +66,18 @@ func (r *Remote) Get(ctx context.Context) (*storage.Store, error) {
 	return nil, fmt.Errorf("%w: open store %s: %w", storage.ErrUnavailable, r.location, err)
 }
 
-// Location returns where the store is, as Options.Store has it.
+// Location returns the store's location, in the syntax of Options.Store.
 func (r *Remote) Location() string { return r.location }
 
-// ready returns the store if it is open, without waiting, or nil.
+// ready returns the store if it is open, or nil. It does not wait.
 func (r *Remote) ready() *storage.Store {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.store
 }
 
-// try returns the store if it is open, or else the attempt to open it, begun now or before, and how
-// long that may be waited for.
+// try returns the store if it is open. Otherwise it returns the attempt to open it, which it starts if none is under
+// way, and how long the caller may wait for the attempt.
 func (r *Remote) try() (*storage.Store, <-chan struct{}, time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *Remote) try() (*storage.Store, <-chan struct{}, time.Duration) {
 	return r.store, r.attempt, openWait - time.Since(r.since)
 }
 
-// run is an attempt to open the store.
+// run makes one attempt to open the store.
 func (r *Remote) run(attempt chan struct{}) {
 	s, err := r.open()
 	r.mu.Lock()
@@ -105,7 +105,7 @@ func (r *Remote) open() (*storage.Store, error) {
 	return s, r.ids.advise(r.location, err)
 }
 
-// close gives up an attempt under way and closes the store. Get must not be called any more.
+// close cancels an attempt under way and closes the store. Get must not be called afterwards.
 func (r *Remote) close() error {
 	r.end()
 	r.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// Delete removes a snapshot from the store and from the spool, by way of the cluster if that knows
-// it. Packs that it alone used go with it.
+// Delete removes a snapshot from all stores and from the spool, and the packs that only it used. If the cluster knows
+// the snapshot, the cluster removes it.
 func (c *Catalog) Delete(ctx context.Context, k snapshot.Key) error {
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
@@ -37,7 +37,7 @@ func (c *Catalog) Delete(ctx context.Context, k snapshot.Key) error {
 	return removeFrom(ctx, k, "", append(far, c.stores.spool))
 }
 
-// removeFrom removes a snapshot from all stores that have it, in this order. See removeThe for uid.
+// removeFrom removes a snapshot from all given stores that have it, in this order. See removeThe for uid.
 func removeFrom(ctx context.Context, k snapshot.Key, uid string, stores []*storage.Store) error {
 	removed := false
 	for _, s := range stores {
@@ -53,8 +53,8 @@ func removeFrom(ctx context.Context, k snapshot.Key, uid string, stores []*stora
 	return nil
 }
 
-// removeThe removes the snapshot of a UID from a store, or whichever has the key if that is empty. One that is
-// another's is storage.ErrNotFound; a damaged manifest, which tells no UID, goes.
+// removeThe removes the snapshot with this UID from a store; if uid is empty, any snapshot with the key. If another
+// snapshot has the key, the error is storage.ErrNotFound. A damaged manifest is removed, although its UID is unknown.
 func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string) error {
 	if uid == "" {
 		return s.Remove(ctx, k)
@@ -71,9 +71,9 @@ func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string
 	return s.Remove(ctx, k)
 }
 
-// Remove removes the snapshot of a UID from the store at a location, which is where it was to be replicated
-// to, and from the spool. One that is in neither is no error. It waits for a replication under way. An empty UID is
-// that of whichever snapshot has the key.
+// Remove removes the snapshot with this UID from the spool and from the store at a location, to which it was to be
+// replicated. It is no error if neither has it. Remove waits for a replication under way. With an empty uid it removes
+// any snapshot with the key.
 func (c *Catalog) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
 	release, err := c.stores.moving.Lock(ctx, k.String())
 	if err != nil {
@@ -90,8 +90,8 @@ func (c *Catalog) Remove(ctx context.Context, k snapshot.Key, uid, location stri
 	return nil
 }
 
-// Forget removes this node's own copy of the snapshot of a UID, which nothing is being restored from. None is
-// no error. An empty UID is that of whichever snapshot has the key.
+// Forget removes this node's own copy of the snapshot with this UID; it fails while a restore reads it. It is no error
+// if there is no copy. With an empty uid it removes any snapshot with the key.
 func (c *Catalog) Forget(ctx context.Context, k snapshot.Key, uid string) error {
 	if there, err := c.stores.spool.Has(ctx, k); err != nil || !there {
 		return err
@@ -110,7 +110,7 @@ func (c *Catalog) Forget(ctx context.Context, k snapshot.Key, uid string) error 
 	return nil
 }
 
-// removedMeanwhile reports whether a snapshot that was there has gone since, and so is not damaged.
+// removedMeanwhile reports whether a snapshot that existed has been removed since, which means that it is not damaged.
 func removedMeanwhile(ctx context.Context, s *storage.Store, k snapshot.Key) bool {
 	there, err := s.Has(ctx, k)
 	return err == nil && !there

@@ -14,21 +14,21 @@ import (
 	"diapause.dev/storage"
 )
 
-// What could not be replicated is tried again after replicateFirst, then after twice as long and so
-// on, up to replicateEvery, or to replicateDenied where the store denies access to all of it.
+// A failed replication is retried after replicateFirst. The pause then doubles, up to replicateEvery, or up to
+// replicateDenied if the stores deny access to everything that waits.
 const (
 	replicateFirst  = time.Second
 	replicateEvery  = 15 * time.Second
 	replicateDenied = 2 * time.Minute
 )
 
-// Bell wakes a Replicator: there is something to replicate.
+// Bell wakes a Replicator when there is something to replicate.
 type Bell chan struct{}
 
 // NewBell returns a bell that has not been rung.
 func NewBell() Bell { return make(Bell, 1) }
 
-// Ring wakes the replicator, now or when it comes to wait.
+// Ring wakes the replicator. If it is busy, its next wait ends at once.
 func (b Bell) Ring() {
 	select {
 	case b <- struct{}{}:
@@ -36,7 +36,7 @@ func (b Bell) Ring() {
 	}
 }
 
-// Replicator copies snapshots from the spool to their stores, and so ends requests. Its methods may be called
+// Replicator copies snapshots from the spool to their stores, which ends their requests. Its methods may be called
 // concurrently.
 type Replicator struct {
 	stores    *Stores
@@ -50,8 +50,8 @@ type Replicator struct {
 	log       *slog.Logger
 }
 
-// NewReplicator returns a replicator. It waits for a sandbox's lock before it looks at what a request of the
-// sandbox has left, and calls changed with each record that it changes in the journal.
+// NewReplicator returns a replicator. Before it looks at a request, it waits for the lock of the request's sandbox.
+// Like the catalog, it reports each record that it changes in the journal.
 func NewReplicator(c *Catalog, unsettled *journal.Unsettled, sandboxes *keylock.Locks, bell Bell,
 ) *Replicator {
 	return &Replicator{
@@ -60,11 +60,11 @@ func NewReplicator(c *Catalog, unsettled *journal.Unsettled, sandboxes *keylock.
 	}
 }
 
-// Wake has the replicator look for snapshots to replicate now.
+// Wake makes the replicator look for snapshots to replicate now.
 func (p *Replicator) Wake() { p.bell.Ring() }
 
-// Replicate uploads a snapshot from the spool to the store and ends its request. It may be called
-// again after a failure, unless that is ErrNeverReplicated: then the request has ended too.
+// Replicate uploads a snapshot from the spool to its store and ends its request. After a failure it may be called
+// again, except after ErrNeverReplicated: then the request has ended, too.
 func (p *Replicator) Replicate(ctx context.Context, rec *journal.Record, progress func(done, total int64)) error {
 	release, err := p.stores.moving.Lock(ctx, rec.Key.String())
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *Replicator) Replicate(ctx context.Context, rec *journal.Record, progres
 	}
 	defer release()
 	if now := p.journal.Get(rec.ID); now != nil && now.Stage == journal.StageReplicated {
-		rec.Stage, rec.Timeline = now.Stage, now.Timeline // somebody else was first
+		rec.Stage, rec.Timeline = now.Stage, now.Timeline // another call has replicated it
 		return nil
 	}
 	started := time.Now()
@@ -91,7 +91,7 @@ func (p *Replicator) Replicate(ctx context.Context, rec *journal.Record, progres
 	return nil
 }
 
-// copyToStore copies a snapshot from the spool to its store. It tells the cluster why that fails, if that is news.
+// copyToStore copies a snapshot from the spool to its store. If that fails for a new reason, it tells the cluster.
 func (p *Replicator) copyToStore(ctx context.Context, rec *journal.Record, progress func(done, total int64)) error {
 	dst, err := p.stores.Get(ctx, rec.Store)
 	if err == nil {
@@ -113,7 +113,7 @@ func (p *Replicator) waits(rec *journal.Record, err error) {
 	}
 }
 
-// Run replicates what requests left in the spool, until ctx is done.
+// Run replicates every snapshot that is in the spool alone, until ctx is done.
 func (p *Replicator) Run(ctx context.Context) error {
 	for pause, most := replicateFirst, replicateEvery; ; pause = min(2*pause, most) {
 		if p.replicateAll(ctx) {
@@ -132,8 +132,8 @@ func (p *Replicator) Run(ctx context.Context) error {
 	}
 }
 
-// replicateAll replicates what is in the spool alone. It reports whether nothing is left. A store that denies access is
-// asked once.
+// replicateAll tries every snapshot that is in the spool alone. It reports whether nothing is left to retry. It asks a
+// store that denies access only once.
 func (p *Replicator) replicateAll(ctx context.Context) (done bool) {
 	done = true
 	denied := make(map[string]error) // by location
@@ -163,8 +163,8 @@ func (p *Replicator) replicateAll(ctx context.Context) (done bool) {
 	return done
 }
 
-// replicateLeft replicates a snapshot unless its own request is still about to, or owes more than
-// that: then the end of the replication is not that of the request.
+// replicateLeft replicates a snapshot unless its own request does that now, or still has other work to finish: then the
+// request does not end with the replication.
 func (p *Replicator) replicateLeft(ctx context.Context, r *journal.Record) error {
 	release, err := p.sandboxes.Lock(ctx, r.SandboxID)
 	if err != nil {
@@ -181,8 +181,8 @@ func (p *Replicator) replicateLeft(ctx context.Context, r *journal.Record) error
 	return p.Replicate(ctx, now, func(int64, int64) {})
 }
 
-// endIfHopeless ends a request whose replication failed with err, and would again each time, and tells the cluster. The
-// error is then ErrNeverReplicated; otherwise it is err.
+// endIfHopeless ends a request whose replication failed with err, if every retry must fail, and tells the cluster. It
+// then returns ErrNeverReplicated; otherwise it returns err.
 func (p *Replicator) endIfHopeless(ctx context.Context, rec *journal.Record, err error) error {
 	why := p.catalog.hopeless(ctx, rec.Key, err)
 	if why == "" {
@@ -191,7 +191,7 @@ func (p *Replicator) endIfHopeless(ctx context.Context, rec *journal.Record, err
 	rec.Stage, rec.Error = journal.StageFailed, why
 	if err := p.journal.Put(rec); err != nil {
 		p.log.Error("the journal could not be written; it is tried again", "request", rec.ID, "error", err)
-		rec.Stage = journal.StageSpooled // the next attempt ends as this one did
+		rec.Stage = journal.StageSpooled // the next attempt comes here again
 		return err
 	}
 	p.backlog.ended(rec)

@@ -14,8 +14,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// Stored calls fn for each snapshot in the store at a location, in no particular order, without
-// reading any manifest. An error of fn ends the listing and is returned.
+// Stored calls fn for each snapshot in the store at a location, in no particular order. It reads no manifest. An error
+// of fn ends the listing and is returned.
 func (c *Catalog) Stored(ctx context.Context, location string, fn func(storage.Entry) error) error {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Catalog) ProbeStore(ctx context.Context, location string) error {
 	return s.Probe(ctx)
 }
 
-// StoredManifest returns the manifest of a snapshot as the store at a location has it.
+// StoredManifest returns the manifest of a snapshot from the store at a location.
 func (c *Catalog) StoredManifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
@@ -42,8 +42,8 @@ func (c *Catalog) StoredManifest(ctx context.Context, k snapshot.Key, location s
 	return s.Manifest(ctx, k)
 }
 
-// RemoveStored removes a snapshot from the store at a location if it is still the one of that UID,
-// and nothing on this node is being restored from it. One that is not there is no error.
+// RemoveStored removes a snapshot from the store at a location if it still has that UID. It fails while a restore on
+// this node reads the snapshot. It is no error if the store does not have it.
 func (c *Catalog) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
 	if c.readers.Using(k) {
 		return fmt.Errorf("remove snapshot %s: %w", k, errkind.ErrInUse)
@@ -67,8 +67,8 @@ func (c *Catalog) RemoveStored(ctx context.Context, k snapshot.Key, uid, locatio
 	return err
 }
 
-// SweepStore removes from the store at a location what no snapshot there names, once it is old enough
-// that nobody is about to name it.
+// SweepStore removes from the store at a location everything that no snapshot there names and that is old enough: no
+// writer is about to name it.
 func (c *Catalog) SweepStore(ctx context.Context, location string) (storage.SweepResult, error) {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
@@ -77,14 +77,13 @@ func (c *Catalog) SweepStore(ctx context.Context, location string) (storage.Swee
 	return s.Sweep(ctx, storage.SweepOptions{})
 }
 
-// diskTypes are file systems that no two nodes have in common.
+// diskTypes are file systems that two nodes never share.
 var diskTypes = []int64{
 	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
 	unix.TMPFS_MAGIC,
 }
 
-// OwnDisk reports whether the store at a location is surely on a disk of this node, which no other
-// node sees.
+// OwnDisk reports whether the store at a location is certainly on a disk of this node that no other node can see.
 func (c *Catalog) OwnDisk(location string) bool {
 	path, ok := strings.CutPrefix(location, "dir:")
 	var st unix.Statfs_t

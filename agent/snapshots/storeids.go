@@ -14,14 +14,14 @@ import (
 	"diapause.dev/storage"
 )
 
-// storeIDs remember, across restarts, which store was found at each location, so that another one, or a
-// new one in a place that is only not mounted, is not taken for it. A nil *storeIDs remembers nothing.
+// storeIDs remembers across restarts which store was found at each location. So the agent does not mistake another
+// store for it, nor create a new one where the store's file system is not mounted. A nil *storeIDs remembers nothing.
 type storeIDs struct {
 	dir        string // one file for each location
 	configured map[string]string
 }
 
-// storeID is what a file says.
+// storeID is the content of a file.
 type storeID struct {
 	Location string `json:"location"`
 	ID       string `json:"id"`
@@ -32,7 +32,7 @@ func (s *storeIDs) path(location string) string {
 	return filepath.Join(s.dir, hex.EncodeToString(digest[:8])+".json")
 }
 
-// expected returns the identity that the store at a location must have; "": any, or none yet.
+// expected returns the identity that the store at a location must have. "" means any: none is recorded.
 func (s *storeIDs) expected(location string) (string, error) {
 	if s == nil {
 		return "", nil
@@ -75,7 +75,7 @@ func (s *storeIDs) record(location, id string) error {
 	return nil
 }
 
-// advise adds to an error of opening a store what is to be done.
+// advise adds to an error of opening a store what the operator can do.
 func (s *storeIDs) advise(location string, err error) error {
 	if errors.Is(err, errNoStore) && !errors.Is(err, storage.ErrIdentity) {
 		return fmt.Errorf("%w: mount it, or make one with diapause-agent make-store --store=%s", err, location)

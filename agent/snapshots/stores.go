@@ -19,16 +19,16 @@ import (
 	"diapause.dev/storage/keyring"
 )
 
-// Options say where the snapshots of a node are.
+// Options says where a node's snapshots are.
 type Options struct {
 	StateDir  string // the spool, the cache, and what was found at each location; must survive a reboot
 	Store     string // location of the agent's own store
-	StoreID   string // identity that it must have; empty: the one that it had when it was opened before
+	StoreID   string // required identity of that store; empty: the identity that was found there first
 	Codec     string // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
 	Keys      string // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
 	CacheSize int64  // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
-	// AcceptNetworkDirectory opens stores in directories of network file systems that may show a node late
-	// what another one has done. A sweep of one may then delete what another has just named.
+	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
+	// what another node has written, so that a sweep on one node may delete what another one has just named.
 	AcceptNetworkDirectory bool
 	Opened                 func() // called when a store has been opened
 	Logger                 *slog.Logger
@@ -50,17 +50,17 @@ type Stores struct {
 	named map[string]*Remote // by location
 }
 
-// Cluster is what is asked of the cluster that a node belongs to.
+// Cluster is what Stores and Catalog need of the cluster that a node belongs to.
 type Cluster interface {
 	// Stores returns the locations of the stores that the cluster names.
 	Stores(ctx context.Context) ([]string, error)
-	// Remove deletes what the cluster has of a snapshot, and returns once all that is stored of it is
-	// gone. False: the cluster does not know it.
+	// Remove deletes the cluster's objects for a snapshot, and returns once all stored data of the snapshot is gone. known
+	// is false if the cluster does not know the snapshot.
 	Remove(ctx context.Context, key snapshot.Key) (known bool, err error)
 }
 
-// Open opens the spool, and tries to open the agent's own store: while that cannot be reached,
-// checkpoints stay in the spool. After an error nothing is open.
+// Open opens the spool and tries to open the agent's own store. While that store cannot be reached, checkpoints stay in
+// the spool. After an error nothing is open.
 func Open(ctx context.Context, o Options) (*Stores, error) {
 	s := &Stores{o: o, log: o.Logger, moving: keylock.New(), named: make(map[string]*Remote)}
 	if _, err := s.Codec(""); err != nil {
@@ -78,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Stores, error) {
 	return s, nil
 }
 
-// Join has the stores count that a cluster names. It is called before anything else is asked for, at most once.
+// Join adds the stores that a cluster names. It must be called before any other method, and at most once.
 func (s *Stores) Join(c Cluster) { s.cluster = c }
 
 func (s *Stores) openSpool(ctx context.Context) (*storage.Store, error) {
@@ -101,7 +101,7 @@ func (s *Stores) Spool() *storage.Store { return s.spool }
 // SpoolDir returns the directory of the spool.
 func (s *Stores) SpoolDir() string { return filepath.Join(s.o.StateDir, "spool") }
 
-// Encrypted reports whether what is written to a disk of this node must be encrypted.
+// Encrypted reports whether everything that is written to a disk of this node must be encrypted.
 func (s *Stores) Encrypted() bool { return s.o.Keys != "" }
 
 // At returns the store at a location; the empty one is the agent's own.
@@ -142,7 +142,7 @@ func (s *Stores) All() []*Remote {
 	return out
 }
 
-// Open returns every store that can be had, and why others cannot.
+// Open returns every store that can be opened, and why the others cannot.
 func (s *Stores) Open(ctx context.Context) (open []*storage.Store, err error) {
 	for _, r := range s.All() {
 		st, openErr := r.Get(ctx)
@@ -155,7 +155,7 @@ func (s *Stores) Open(ctx context.Context) (open []*storage.Store, err error) {
 	return open, err
 }
 
-// Close closes the spool and all stores; none must be asked for any more.
+// Close closes the spool and all stores. No method may be called afterwards.
 func (s *Stores) Close() (err error) {
 	for _, r := range s.All() {
 		err = errors.Join(err, r.close())
@@ -163,8 +163,8 @@ func (s *Stores) Close() (err error) {
 	return errors.Join(err, s.cache.close(), s.spool.Backend().Close())
 }
 
-// Codec returns what chunks for a store are compressed with. Replication copies packs as the spool
-// has them, so the spool's own speed decides only where the store is no slower.
+// Codec returns the compression of chunks for a store. Replication copies packs as they are in the spool. So a codec
+// that is chosen for the spool's speed makes sense only if the store is as fast.
 func (s *Stores) Codec(location string) (storage.Codec, error) {
 	switch {
 	case s.o.Codec != "":
@@ -175,7 +175,7 @@ func (s *Stores) Codec(location string) (storage.Codec, error) {
 	return storage.CodecZstd, nil
 }
 
-// storeOptions are those of every store of the agent.
+// storeOptions returns the options that all stores of the agent share.
 func (s *Stores) storeOptions() storage.Options {
 	o := storage.Options{Logger: s.log}
 	if s.o.Keys != "" {
@@ -184,7 +184,7 @@ func (s *Stores) storeOptions() storage.Options {
 	return o
 }
 
-// prepare prepares the store at a location. One that is not on this node has a cache before it.
+// prepare returns the store at a location, not yet opened. A store on another machine gets a cache.
 func (s *Stores) prepare(location string) *Remote {
 	r := newRemote(location, s.o.Opened)
 	r.options, r.mayMake, r.acceptNetwork = s.storeOptions(), s.o.mayMake(location), s.o.AcceptNetworkDirectory
@@ -200,8 +200,7 @@ func (s *Stores) prepare(location string) *Remote {
 	return r
 }
 
-// Everywhere returns every store that can be had, those that the cluster names included, and why others
-// cannot.
+// Everywhere returns every store that can be opened, including those that the cluster names, and why the others cannot.
 func (s *Stores) Everywhere(ctx context.Context) ([]*storage.Store, error) {
 	var errs []error
 	if s.cluster != nil {

@@ -13,9 +13,9 @@ import (
 	"diapause.dev/agent/durable"
 )
 
-// uses remembers when snapshots in the spool were last restored from, for the order in which they are
-// evicted. What a crash loses of it costs only that. The zero value remembers nothing across restarts.
-// Its methods may be called concurrently.
+// uses remembers when each snapshot in the spool was last restored from; eviction goes by that order. A crash may lose
+// the newest entries, which affects only that order. The zero value remembers nothing across restarts. Its methods may
+// be called concurrently.
 type uses struct {
 	path string // of the file; empty: there is none
 
@@ -24,7 +24,7 @@ type uses struct {
 	changed bool                 // since the file was written
 }
 
-// open reads what an earlier agent has left. A file that cannot be read is as good as none.
+// open reads the file of an earlier agent. After an error, uses works as if there were no file.
 func (u *uses) open(path string) error {
 	u.path = path
 	b, err := os.ReadFile(path)
@@ -40,7 +40,7 @@ func (u *uses) open(path string) error {
 	return nil
 }
 
-// note says that a snapshot is used now.
+// note records that a snapshot is used now.
 func (u *uses) note(uid string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -50,7 +50,7 @@ func (u *uses) note(uid string) {
 	u.at[uid], u.changed = time.Now(), true
 }
 
-// last returns when a snapshot was last used; made is when it came to the node.
+// last returns when a snapshot was last used. made, when it came to the node, counts as a use.
 func (u *uses) last(uid string, made time.Time) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -60,7 +60,7 @@ func (u *uses) last(uid string, made time.Time) time.Time {
 	return made
 }
 
-// keep forgets all snapshots but these and writes the others down.
+// keep forgets all snapshots except these and writes the file.
 func (u *uses) keep(uids map[string]bool) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"diapause.dev/storage"
 )
 
-// Verified is what was found of a snapshot.
+// Verified is the result of verifying a snapshot.
 type Verified struct {
-	Err      error    // names every damaged object; nil: it is whole
-	Repaired []string // objects, each after the place that it is in
-	AlsoHurt []string // other snapshots that need something damaged that could not be repaired
+	Err      error    // names every damaged object; nil: the snapshot is whole
+	Repaired []string // objects, each after the store that it is in
+	AlsoHurt []string // other snapshots that use a damaged object that could not be repaired
 }
 
-// Verify checks one snapshot wherever it is, and, if asked to, repairs it. An error kept it from looking.
+// Verify checks one snapshot in every place that has it, and repairs it if asked to. err says why it could not check.
 func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOptions,
 	repair bool,
 ) (v Verified, err error) {
@@ -57,7 +57,7 @@ func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOp
 	return v, nil
 }
 
-// having returns those of the stores that have a snapshot.
+// having returns the stores that have a snapshot.
 func (c *Catalog) having(ctx context.Context, k snapshot.Key,
 	stores []*storage.Store,
 ) (having []*storage.Store, err error) {
@@ -73,12 +73,12 @@ func (c *Catalog) having(ctx context.Context, k snapshot.Key,
 	return having, nil
 }
 
-// damage reports whether an error is of what is stored, and not of looking at it.
+// damage reports whether an error is about the stored data, rather than a failure to read it. nil counts, too.
 func damage(err error) bool {
 	return err == nil || errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrTruncated)
 }
 
-// in says of each part of an error where it was.
+// in adds the store's location to each part of an error.
 func in(s *storage.Store, err error) error {
 	var errs []error
 	for _, p := range Parts(err) {
@@ -87,7 +87,7 @@ func in(s *storage.Store, err error) error {
 	return errors.Join(errs...)
 }
 
-// repair repairs a snapshot in each place from the others. No replication or removal of it is under way meanwhile.
+// repair repairs a snapshot in each place from the others. It locks out replications and removals of the snapshot.
 func (c *Catalog) repair(ctx context.Context, k snapshot.Key, places []*storage.Store,
 	progress func(done, total int64),
 ) (v Verified, err error) {
@@ -117,12 +117,12 @@ func (c *Catalog) repair(ctx context.Context, k snapshot.Key, places []*storage.
 			c.noteRepair(ctx, k, r)
 		}
 	}
-	c.wake() // which may have waited for this
+	c.wake() // a replication may have failed for want of this repair
 	v.Err = errors.Join(lost...)
 	return v, nil
 }
 
-// noteRepair notes in the spool what a repair has found: a snapshot that is whole again is restorable here.
+// noteRepair records the result of a repair in the spool: a snapshot that is whole again is restorable on this node.
 func (c *Catalog) noteRepair(ctx context.Context, k snapshot.Key, r storage.RepairResult) {
 	var err error
 	if len(r.Lost) == 0 {
@@ -136,7 +136,7 @@ func (c *Catalog) noteRepair(ctx context.Context, k snapshot.Key, r storage.Repa
 	}
 }
 
-// resumeReplication has a snapshot of the spool replicated that was given up: what made that hopeless may be over.
+// resumeReplication retries a replication that was given up as hopeless: the repair may have removed the cause.
 func (c *Catalog) resumeReplication(ctx context.Context, k snapshot.Key) error {
 	m, err := c.stores.spool.Manifest(ctx, k)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *Catalog) resumeReplication(ctx context.Context, k snapshot.Key) error {
 	return nil
 }
 
-// Parts returns the errors that were joined to one, which are a line each.
+// Parts returns the errors that were joined into err, one line each.
 func Parts(err error) (all []error) {
 	if err == nil {
 		return nil
