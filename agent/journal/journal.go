@@ -1,5 +1,5 @@
-// Package journal keeps what a node must remember of its checkpoint requests, so that the next agent can
-// go on with them after a crash.
+// Package journal keeps what a node must remember of its checkpoint requests, so that the next agent can continue them
+// after a crash.
 package journal
 
 import (
@@ -18,8 +18,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Stage is how far a checkpoint has come. A stage is in the journal before the step it names is
-// taken, and a later one says that the step was.
+// Stage is how far a checkpoint has come. StagePaused is journaled before its step, the other stages after theirs.
 type Stage string
 
 // Stages of a checkpoint, in order. Paused occurs only when the sandbox is to be stopped.
@@ -43,8 +42,8 @@ type Record struct {
 	SandboxID string           `json:"sandboxID"`
 	Stop      bool             `json:"stop,omitempty"`
 	Completed bool             `json:"completed,omitempty"` // its containers then report exit status 0
-	Stopped   bool             `json:"stopped,omitempty"`   // the sandbox was killed after the snapshot was safe
-	RunsOn    string           `json:"runsOn,omitempty"`    // why it was not, and will not be
+	Stopped   bool             `json:"stopped,omitempty"`   // the sandbox was killed after the snapshot was spooled
+	RunsOn    string           `json:"runsOn,omitempty"`    // why the sandbox was not stopped, and will not be
 	Stage     Stage            `json:"stage"`
 	Error     string           `json:"error,omitempty"`
 	Created   time.Time        `json:"created"`
@@ -61,21 +60,21 @@ type Request struct {
 	SandboxID   string
 	Stage       Stage
 	Error       string // why it failed
-	// Stop: the sandbox is to end once its snapshot is spooled. Until Stopped says that it has, or RunsOn why it will
-	// not, that is still to come.
+	// Stop: the sandbox is to be stopped once its snapshot is spooled. Stopped says that it has been. RunsOn says why it
+	// will not be. While neither is set, the stop is still to come.
 	Stop    bool
 	Stopped bool
 	RunsOn  string
-	// Waiting is why a snapshot that is spooled is not in its store yet, after an attempt that failed; it is told when the
-	// kind of reason changes. Empty: no attempt has failed since the agent started.
+	// Waiting says why a spooled snapshot is not in its store yet, after a failed attempt. A change is reported only if
+	// the kind of reason changes. Empty: no attempt has failed since the agent started.
 	Waiting string
 	Store   string // location; empty: the agent's own
 	Created time.Time
 }
 
-// Journal keeps records on disk, one file each, and in memory, so that nobody who looks at them reads a
-// file. It remembers all requests that have not ended and the newest of the others. Its methods may be
-// called concurrently; a record belongs to one goroutine at a time.
+// Journal keeps records on disk, one file each, and in memory, so that readers need no file. It remembers all requests
+// that have not ended and the newest of the others. Its methods may be called concurrently; a record belongs to one
+// goroutine at a time.
 type Journal struct {
 	dir string
 	log *slog.Logger
@@ -89,9 +88,9 @@ type Journal struct {
 // keptRecords is how many ended requests the journal remembers.
 const keptRecords = 1000
 
-// Open reads the journal in a directory, which is made if it does not exist. A record that cannot
-// be read is logged, and its request is lost: put replaces files whole, so it was damaged later. One
-// that is no record is set aside.
+// Open reads the journal in a directory, and creates the directory if it does not exist. If a record cannot be read,
+// Open logs it and gives up its request. Put replaces files whole, so such a file was damaged later. A file that is not
+// a record is set aside.
 func Open(dir string, log *slog.Logger) (*Journal, error) {
 	j := &Journal{dir: dir, log: log, all: make(map[string]*Record)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -156,13 +155,13 @@ func readRecord(path string) (*Record, error) {
 	return r, nil
 }
 
-// Lost returns the requests whose records could not be read when the journal was opened. Nobody may change it.
+// Lost returns the requests whose records could not be read when the journal was opened. Callers must not change it.
 func (j *Journal) Lost() []string { return j.lost }
 
 func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+".json") }
 
-// Put makes a record durable: when it returns nil, a power cut does not lose it. Once a request has
-// ended, the oldest ended ones beyond keptRecords are forgotten.
+// Put makes a record durable: after it returns nil, a power failure does not lose the record. When a request ends, Put
+// forgets the oldest ended requests beyond keptRecords.
 func (j *Journal) Put(r *Record) error {
 	b, err := json.MarshalIndent(struct {
 		Format int `json:"format"`
@@ -183,7 +182,7 @@ func (j *Journal) Put(r *Record) error {
 	return nil
 }
 
-// Get returns a record as it was last put, or nil.
+// Get returns a copy of a record as it was last put, or nil.
 func (j *Journal) Get(id string) *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -196,8 +195,8 @@ func (j *Journal) Get(id string) *Record {
 // Records returns all records as they were last put, oldest first.
 func (j *Journal) Records() []*Record { return j.Where(func(*Record) bool { return true }) }
 
-// Where returns the records of which keep says true, as they were last put, oldest first. keep must
-// not change them.
+// Where returns the records for which keep returns true, as they were last put, oldest first. keep must not change
+// them.
 func (j *Journal) Where(keep func(*Record) bool) []*Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -211,7 +210,7 @@ func (j *Journal) Where(keep func(*Record) bool) []*Record {
 	return out
 }
 
-// Drop forgets a request durably.
+// Drop forgets a request and removes its file durably.
 func (j *Journal) Drop(id string) error {
 	j.forget(id)
 	if err := durable.Remove(j.path(id)); err != nil {
@@ -226,8 +225,8 @@ func (j *Journal) forget(id string) {
 	delete(j.all, id)
 }
 
-// prune forgets the oldest ended requests beyond keptRecords, except the one whose end has just been
-// written. What is still there when the next agent reads it is removed then.
+// prune forgets the oldest ended requests beyond keptRecords, except the request but, whose end has just been written.
+// A file that cannot be removed now is removed when the next agent opens the journal.
 func (j *Journal) prune(but string) {
 	for _, id := range j.surplus(but) {
 		j.forget(id)
@@ -248,7 +247,7 @@ func (j *Journal) surplus(but string) (ids []string) {
 	return ids
 }
 
-// Request returns the record as others see it.
+// Request returns the record as a Request, the form that other packages see.
 func (r *Record) Request() Request {
 	namespace, name, _ := strings.Cut(r.Pod, "/")
 	return Request{
@@ -259,10 +258,10 @@ func (r *Record) Request() Request {
 	}
 }
 
-// Named reports whether the snapshot has been given its name: it may get that only when it is the sandbox's turn.
+// Named reports whether the snapshot has a name. It may get its name only when the sandbox's turn comes.
 func (r *Record) Named() bool { return r.Key.Name != "" }
 
-// Ended reports whether nothing is owed for the request any more.
+// Ended reports whether nothing more is to be done for the request.
 func (r *Record) Ended() bool { return r.Stage == StageReplicated || r.Stage == StageFailed }
 
 // Clone returns a copy that shares nothing with r.
@@ -272,7 +271,7 @@ func (r *Record) Clone() *Record {
 	return &c
 }
 
-// Timeline returns how the checkpoint went that made the snapshot with this UID, if the node remembers.
+// Timeline returns the timeline of the checkpoint that made the snapshot with this UID, if the node remembers it.
 func (j *Journal) Timeline(uid string) []snapshot.Stage {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -284,7 +283,7 @@ func (j *Journal) Timeline(uid string) []snapshot.Stage {
 	return nil
 }
 
-// Timelines returns how the checkpoints that this node remembers went, by the UID of the snapshot.
+// Timelines returns the timelines of all checkpoints that this node remembers, by the snapshot's UID.
 func (j *Journal) Timelines() map[string][]snapshot.Stage {
 	j.mu.Lock()
 	defer j.mu.Unlock()

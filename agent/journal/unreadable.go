@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// unreadableSuffix is that of a record which could not be made sense of. The file is kept for whoever looks into it.
+// unreadableSuffix marks a file that is not a valid record. It is kept for an operator who looks into it.
 const unreadableSuffix = ".unreadable"
 
-// errNoRecord is the kind of error of a file that is not, or no longer, a record.
+// errNoRecord is the kind of error for a file that is not a record, or not the right one.
 var errNoRecord = errors.New("not a record")
 
-// lose notes that the record of a request cannot be read. One that the disk does not give now, or that a newer agent has
-// written, may be read by the next agent; any other is set aside.
+// lose gives up a request whose record cannot be read. If only the disk failed, or a newer agent has written the record,
+// the file stays, and the next agent may be able to read it. Any other file is set aside.
 func (j *Journal) lose(id string, err error) {
 	j.log.Error("journal entry unreadable; its request is given up, and its snapshot, if there is one, stays on this node",
 		"request", id, "error", err)
@@ -23,7 +23,7 @@ func (j *Journal) lose(id string, err error) {
 	}
 }
 
-// setAside keeps a record that says nothing out of the way of a later one.
+// setAside renames an invalid record, out of the way of a later one.
 func (j *Journal) setAside(id string) {
 	path := j.path(id)
 	if err := os.Rename(path, strings.TrimSuffix(path, ".json")+unreadableSuffix); err != nil {

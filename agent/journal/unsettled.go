@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// Unsettled are requests that are over while something of theirs is still to be done: a sandbox that
-// could not be resumed, a record that could not be written. Its methods may be called concurrently.
+// Unsettled holds requests that are over while work for them remains: a sandbox that could not be resumed, or a record
+// that could not be written. Its methods may be called concurrently.
 type Unsettled struct {
 	mu   sync.Mutex
 	recs map[string]*Record // by request
 }
 
-// NewUnsettled returns Unsettled with no request.
+// NewUnsettled returns an empty Unsettled.
 func NewUnsettled() *Unsettled { return &Unsettled{recs: make(map[string]*Record)} }
 
-// Add takes a copy of a record, so that the caller may go on changing its own.
+// Add adds a copy of a record, so that the caller may go on changing its own.
 func (u *Unsettled) Add(r *Record) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -30,7 +30,7 @@ func (u *Unsettled) List() []*Record {
 	return slices.Collect(maps.Values(u.recs))
 }
 
-// Remove forgets a record that List has returned, unless a newer one of the request was added since.
+// Remove forgets a record that List has returned, unless a newer record of the same request was added since.
 func (u *Unsettled) Remove(r *Record) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -39,7 +39,7 @@ func (u *Unsettled) Remove(r *Record) {
 	}
 }
 
-// Has reports whether something is still to be done for a request.
+// Has reports whether work remains for a request.
 func (u *Unsettled) Has(request string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
