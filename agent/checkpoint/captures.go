@@ -11,7 +11,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// captures are the checkpoints whose sidecar may come.
+// captures holds the checkpoints whose sidecars are expected.
 type captures struct {
 	mu       sync.Mutex
 	expected map[string]*expectedCapture // by request
@@ -22,8 +22,8 @@ type expectedCapture struct {
 	capture *capture.Capture
 }
 
-// expect makes the sidecar of a request welcome, once. The function returned ends that and, if the
-// sidecar has come, waits until the capture is over: nothing is written to its pages any more.
+// expect accepts the sidecar of a request, once. forget ends that. If the sidecar has come, forget also waits for the
+// end of the capture: after that nothing writes to its pages.
 func (c *captures) expect(o sidecar.Options, to *capture.Capture) (forget func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,7 @@ func (c *captures) expect(o sidecar.Options, to *capture.Capture) (forget func()
 	}
 }
 
-// take serves a sentry's socket if its request is expected.
+// take serves a sentry's socket if the socket's request is expected.
 func (c *captures) take(o sidecar.Options, sock int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *captures) take(o sidecar.Options, sock int) error {
 		return fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
 	}
 	delete(c.expected, o.Request)
-	go e.capture.Serve(sock) // who expects it waits for it; its error shows in the image
+	go e.capture.Serve(sock) // forget waits for it; if it fails, the image is incomplete
 	return nil
 }
 
@@ -58,8 +58,8 @@ func (c *captures) isExpected(request string) bool {
 	return c.expected[request] != nil
 }
 
-// Sidecar takes a checkpoint's sidecar, which hands over the socket of a sentry that saves its sandbox. It takes the
-// socket over if it returns no error.
+// Sidecar serves a checkpoint's sidecar, which hands over the socket of a sentry that is saving its sandbox. If Sidecar
+// returns no error, it owns the socket.
 func (cs *Checkpoints) Sidecar(o sidecar.Options, sock int) error {
 	if o.Direction.OfWorkload() {
 		return cs.saved(o, sock)
@@ -67,7 +67,7 @@ func (cs *Checkpoints) Sidecar(o sidecar.Options, sock int) error {
 	return cs.captures.take(o, sock)
 }
 
-// Wanted reports whether the directory of a request must stay: its sidecar may come, or a sandbox may still save
+// Wanted reports whether the directory of a request must stay: its sidecar is expected, or its sandbox may still save
 // itself.
 func (cs *Checkpoints) Wanted(ctx context.Context, request string) bool {
 	return cs.captures.isExpected(request) || cs.waiting(ctx, request)

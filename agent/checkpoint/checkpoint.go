@@ -21,14 +21,14 @@ import (
 	"diapause.dev/storage"
 )
 
-// Config says what checkpoints work on.
+// Config is what checkpoints need.
 type Config struct {
 	Requests      requests.Dir
-	SidecarSocket string        // that sidecars are to call
+	SidecarSocket string        // the socket that sidecars connect to
 	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
-	Arena         int64         // bytes of memory for what is captured inside a pause, for each checkpoint
-	VolumeLimit   int64         // most bytes of the volumes of a pod that lie on the node, in one snapshot
-	CaptureTime   time.Duration // after which a capture is given up and the sandbox runs on
+	Arena         int64         // bytes of memory for what one checkpoint captures in the pause
+	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
+	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
 	Node          string        // name of this node
 	Runtime       Runtime
 	Journal       *journal.Journal
@@ -39,15 +39,15 @@ type Config struct {
 	Replicator    *snapshots.Replicator
 	Lineage       *snapshots.Lineage
 	Facts         func(ctx context.Context, sandboxPID int) (snapshot.Facts, error) // of a running sandbox
-	// Load waits until a sandbox has all its memory, if it is being restored.
+	// Load waits until a sandbox that is being restored has all its memory.
 	Load    func(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error)
-	Changed func(*journal.Record) // is told of each step of a request, in order
+	Changed func(*journal.Record) // called with each step of a request, in order
 	Life    *lifetime.Life
 	Metrics Metrics
 	Logger  *slog.Logger
 }
 
-// Runtime is what is asked of containerd. *cri.Client is one.
+// Runtime is what checkpoints need of containerd. *cri.Client implements it.
 type Runtime interface {
 	Find(ctx context.Context, target string) (*cri.Pod, error)
 	Get(ctx context.Context, id string) (*cri.Pod, error)
@@ -69,31 +69,31 @@ type Metrics interface {
 	Checkpoint(err error, took time.Duration, stages []snapshot.Stage)
 }
 
-// Cluster is what is asked of the cluster that a node belongs to.
+// Cluster is what checkpoints need of the cluster that a node belongs to.
 type Cluster interface {
-	// Describe returns what a snapshot of a pod carries and where it is stored, through whichever
-	// door it was asked for. An error refuses the checkpoint.
+	// Describe returns what a snapshot of a pod records and where it is stored. It is called for every checkpoint, whoever
+	// asked for it. An error refuses the checkpoint.
 	Describe(ctx context.Context, pod snapshot.PodRef) (Description, error)
-	// Name returns a name for a snapshot that is being taken and was given none.
+	// Name returns a name for a snapshot that is being taken and that was requested without a name.
 	Name() string
-	// Unsaved is told why a pod was not saved whose own workload had begun that. It must not block.
+	// Unsaved reports why a save that the pod's own workload started has failed. It must not block.
 	Unsaved(pod snapshot.PodRef, err error)
 }
 
-// Description is what a cluster knows of a pod that is checkpointed.
+// Description is what a cluster knows about a pod that is checkpointed.
 type Description struct {
-	Cluster        string // its identity, as snapshots bear it; empty: not known
+	Cluster        string // the cluster's identity, recorded in snapshots; empty: not known
 	ServiceAccount string
 	Group          map[string]string
 	SpecHash       string
 	Store          string // location; empty: the agent's own
-	// Scope is how much of the pod its snapshots keep, unless less is asked for.
+	// Scope is how much of the pod its snapshots keep, unless the request asks for less.
 	Scope snapshot.Scope
-	// Stop ends a sandbox whose own workload has had it saved, once its snapshot is safe.
+	// Stop ends a sandbox after a save that its own workload started, once the snapshot is spooled.
 	Stop bool
 }
 
-// Checkpoints are the checkpoints under way on this node. Its methods may be called concurrently.
+// Checkpoints runs the checkpoints of this node. Its methods may be called concurrently.
 type Checkpoints struct {
 	Config
 	log      *slog.Logger
@@ -101,62 +101,63 @@ type Checkpoints struct {
 	cluster  Cluster // or nil
 }
 
-// New returns the checkpoints of a node, of which none is under way.
+// New returns the Checkpoints of a node. No checkpoint is under way.
 func New(c Config) *Checkpoints {
 	return &Checkpoints{Config: c, log: c.Logger, captures: &captures{expected: make(map[string]*expectedCapture)}}
 }
 
-// Join has a cluster asked for what it knows of pods. It is called before anything is checkpointed, at most once.
+// Join sets the cluster to ask about pods. It must be called before the first checkpoint, and at most once.
 func (cs *Checkpoints) Join(c Cluster) { cs.cluster = c }
 
 // Options say what to checkpoint and what to do with the sandbox afterwards.
 type Options struct {
 	Target string // as cri.Client.Find takes it
-	Name   string // of the snapshot; empty: one is made when the sandbox's turn has come
-	Stop   bool   // stop the sandbox once the snapshot is safe on this node
-	// Scope is how much of the pod is kept. A whole pod is the default, unless the cluster asks for less.
+	Name   string // of the snapshot; empty: a name is made when the sandbox's turn comes
+	Stop   bool   // stop the sandbox once the snapshot is spooled
+	// Scope is how much of the pod is kept. The default is the whole pod, unless the cluster's Description says less.
 	Scope snapshot.Scope
-	// Completed has the containers of a sandbox that is stopped report exit status 0, rather than
-	// that of a process ended by SIGKILL.
+	// Completed makes the containers of a stopped sandbox report exit status 0, rather than that of a process killed by
+	// SIGKILL.
 	Completed bool
-	// NoWait returns once the snapshot is restorable on this node.
+	// NoWait makes Checkpoint return once the snapshot is restorable on this node.
 	NoWait bool
-	// Progress, if set, is told how far a stage is, in bytes of raw image; total is 0 while
-	// unknown. It is called from several goroutines.
+	// Progress, if set, is called with the progress of a stage, in bytes of the raw image. total is 0 while it is unknown.
+	// Progress is called from several goroutines.
 	Progress func(stage string, done, total int64)
-	// Named, if set, makes the snapshot's name: names may say the order in which snapshots were taken.
+	// Named, if set, makes the snapshot's name. It is called in the sandbox's turn, so names may show the snapshots'
+	// order.
 	Named func() (string, error)
-	// sentry, if set, has begun the save by itself.
+	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far.
 	Accepted func(request string)
 	Spooled  func(*snapshots.Found)
 }
 
-// checkpoint is a request on its way.
+// checkpoint is one request under way.
 type checkpoint struct {
 	cs          *Checkpoints
 	o           Options
 	log         *slog.Logger
 	rec         *journal.Record
 	pod         *cri.Pod
-	description Description // what the cluster says of the pod
+	description Description // what the cluster knows about the pod
 	watch       *stopwatch
 	meta        snapshot.Meta
 	running     []string // ids of the containers that are recorded
 	arena       *capture.Arena
 	capture     *capture.Capture
-	volumes     []onNode // that lie on the node, by name
-	volumeSize  int64    // of them, in bytes, shortly before the pause
-	owing       bool     // the journal, or the sandbox, is not as the request's end asks for
+	volumes     []onNode // emptyDir volumes on the node, by name
+	volumeSize  int64    // bytes of these volumes, measured shortly before the pause
+	owing       bool     // the journal or the sandbox is not yet as the request's end requires
 }
 
-// slack is how many bytes beyond the memory in use an arena is warmed for: what the sandbox
-// allocates until it is paused, and its file systems' own memory.
+// slack is how many bytes an arena has beyond the memory in use. They are for what the sandbox allocates until it is
+// paused, and for the memory of its file systems.
 const slack = 16 << 20
 
-// Checkpoint saves a sandbox as a snapshot. Until the sandbox is being saved the request ends with
-// ctx; from then on it is seen through as long as life lasts, so that no pause is left half-way.
+// Checkpoint saves a sandbox as a snapshot. The request ends with ctx until the save starts. From then on it ends only
+// with life, so that no pause is left unfinished.
 func (cs *Checkpoints) Checkpoint(ctx, life context.Context, o Options) (*snapshots.Found, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
@@ -181,7 +182,7 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 	if err != nil {
 		err = c.fail(err)
 	}
-	c.closeArena() // neither its memory nor the next checkpoint is to wait for the store
+	c.closeArena() // frees its memory, for the next checkpoint, before the wait for the store
 	release()
 	c.tellSpooled(life)
 	if err != nil {
@@ -190,8 +191,8 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 	return c.replicated(life)
 }
 
-// accept resolves the target, journals the request, and waits for the sandbox's turn. A request that
-// does not get it, or that is refused then, leaves nothing in the journal.
+// accept resolves the target, journals the request, and waits for the sandbox's turn. If the request does not get its
+// turn, or is refused then, accept removes it from the journal.
 func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	pod, err := c.cs.Runtime.Find(ctx, c.o.Target)
 	if err != nil {
@@ -217,8 +218,8 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// enter journals the request before whoever asked hears that it is accepted. If the agent dies while
-// the request waits for its turn, the next one ends it as failed.
+// enter journals the request before the caller learns that it is accepted. If the agent dies while the request waits
+// for its turn, the next agent ends it as failed.
 func (c *checkpoint) enter(pod *cri.Pod) error {
 	c.rec = &journal.Record{
 		ID: requests.NewID(8), UID: requests.NewID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
@@ -238,7 +239,7 @@ func (c *checkpoint) enter(pod *cri.Pod) error {
 	return nil
 }
 
-// begin journals what the cluster says of the pod, and tells the cluster of the request.
+// begin journals what the cluster knows about the pod, and tells the cluster about the request.
 func (c *checkpoint) begin() error {
 	was := c.cs.Journal.Get(c.rec.ID)
 	if was == nil || was.Key != c.rec.Key || was.Store != c.rec.Store || was.Scope != c.rec.Scope {
@@ -250,14 +251,14 @@ func (c *checkpoint) begin() error {
 	return nil
 }
 
-// refused forgets a request that nothing was done for: its caller gets err, and the snapshot that it
-// names may be that of another request.
+// refused removes a request for which nothing was done: the caller gets err. The request must not stay in the journal,
+// because the snapshot that it names may belong to another request.
 func (c *checkpoint) refused(err error) error {
 	return errors.Join(err, c.cs.Journal.Drop(c.rec.ID))
 }
 
-// called gives the snapshot the name that was asked for. In a cluster one that was not has no name until
-// the sandbox's turn has come, so that names are in the order of the checkpoints.
+// called gives the snapshot the requested name. In a cluster, a snapshot without a requested name gets its name only
+// when the sandbox's turn comes, so that names are in the order of the checkpoints.
 func (c *checkpoint) called(pod string) error {
 	c.log = c.cs.log.With("request", c.rec.ID, "pod", c.rec.Pod)
 	if c.o.Name == "" && (c.o.Named != nil || c.cs.cluster != nil) {
@@ -290,7 +291,8 @@ func (c *checkpoint) name() error {
 	return c.call(name)
 }
 
-// turn waits for the sandbox's turn. A sandbox that has begun a save by itself is not kept waiting.
+// turn waits for the sandbox's turn. A sandbox that has started a save by itself must not wait: if it is busy, turn
+// fails.
 func (c *checkpoint) turn(ctx context.Context) (release func(), err error) {
 	c.o.Progress("queue", 0, 0)
 	if c.o.sentry == nil {
@@ -302,7 +304,7 @@ func (c *checkpoint) turn(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// ready looks at the pod again now that its turn has come.
+// ready reads the pod's state again when its turn has come, names the snapshot, and checks that the name is free.
 func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if c.pod, err = c.cs.Runtime.Get(ctx, c.rec.SandboxID); err != nil {
 		return err
@@ -323,7 +325,7 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	return err
 }
 
-// describe asks the cluster what it knows of the pod.
+// describe asks the cluster what it knows about the pod.
 func (c *checkpoint) describe(ctx context.Context) error {
 	if c.cs.cluster == nil {
 		return nil
@@ -347,7 +349,7 @@ func (c *checkpoint) describe(ctx context.Context) error {
 	return nil
 }
 
-// save takes the snapshot into the spool and carries out the after-mode.
+// save writes the snapshot to the spool and, if asked to, stops the sandbox.
 func (c *checkpoint) save(ctx, life context.Context) error {
 	if err := c.load(ctx); err != nil {
 		return err
@@ -401,8 +403,8 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// warm makes the arena, and the sandbox's memory as far as it is allocated now, ready to be copied
-// without a page fault. Files lie elsewhere: how much of them there is, the sentry alone knows.
+// warm prepares the arena, and the memory that the sandbox has allocated so far, for copies without page faults. With
+// RootfsOnly the arena is small: files are elsewhere, and only the sentry knows their size.
 func (c *checkpoint) warm() (err error) {
 	if c.o.Scope == snapshot.RootfsOnly {
 		c.arena, err = capture.NewArena(slack, c.cs.Arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), nil)
@@ -439,7 +441,7 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if c.o.sentry == nil || !c.description.Stop {
 		return nil
 	}
-	// The sentry has let the sandbox run on by itself; what it has done since is given up.
+	// The sentry has already let the sandbox run on. What it has done since is lost.
 	c.rec.Completed = true
 	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.Runtime.Kill); err != nil {
 		return err
@@ -456,8 +458,8 @@ func (c *checkpoint) advance(s journal.Stage) error {
 	return err
 }
 
-// note journals how far the request has come where it goes on all the same: what the journal lacks
-// is made good later.
+// note journals how far the request has come. If that fails, the request still goes on, and the record is written
+// later.
 func (c *checkpoint) note(s journal.Stage) {
 	err := c.advance(s)
 	c.owing = err != nil
@@ -470,8 +472,8 @@ func (c *checkpoint) note(s journal.Stage) {
 func (c *checkpoint) fail(err error) error {
 	c.log.Error("checkpoint failed", "error", err)
 	if c.rec.Stage == journal.StageSpooled {
-		// The snapshot is safe, only the sandbox was not stopped: it is replicated all the same.
-		if !c.owing { // else it may yet be stopped
+		// The snapshot is in the spool and only the stop failed, so the snapshot is still replicated.
+		if !c.owing { // else a later attempt may stop the sandbox
 			c.rec.RunsOn = err.Error()
 			c.note(journal.StageSpooled)
 		}
@@ -479,20 +481,20 @@ func (c *checkpoint) fail(err error) error {
 		return fmt.Errorf("snapshot %s was made, but the sandbox was not stopped: %w", c.rec.Key, err)
 	}
 	c.rec.Error = err.Error()
-	if !c.owing { // else the journal keeps what is owed
+	if !c.owing { // else the journal must keep the stage, which says what is still to be done
 		c.note(journal.StageFailed)
 	}
 	return err
 }
 
-// cleanUp hands on what the request still owes.
+// cleanUp adds the request to Unsettled if work remains for it.
 func (c *checkpoint) cleanUp() {
 	if c.owing {
 		c.cs.Unsettled.Add(c.rec)
 	}
 }
 
-// closeArena gives the memory of what was captured back.
+// closeArena frees the captured memory and volumes.
 func (c *checkpoint) closeArena() {
 	c.closeVolumes()
 	if c.arena == nil {
@@ -503,7 +505,7 @@ func (c *checkpoint) closeArena() {
 	}
 }
 
-// tellSpooled tells of a snapshot that is safe, be it that its sandbox was not stopped.
+// tellSpooled reports a spooled snapshot, even if stopping its sandbox failed.
 func (c *checkpoint) tellSpooled(life context.Context) {
 	if c.o.Spooled == nil || c.rec.Stage != journal.StageSpooled {
 		return
@@ -516,7 +518,7 @@ func (c *checkpoint) tellSpooled(life context.Context) {
 	c.o.Spooled(f)
 }
 
-// replicated sees the snapshot into the store.
+// replicated waits until the snapshot is in its store, unless NoWait is set.
 func (c *checkpoint) replicated(life context.Context) error {
 	if c.o.NoWait {
 		c.cs.Replicator.Wake()
@@ -534,6 +536,6 @@ func (c *checkpoint) replicated(life context.Context) error {
 		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is tried again until it succeeds: %w",
 			errkind.ErrNotReplicated, c.rec.Key, err)
 	}
-	c.owing = false // the journal has the end of the request
+	c.owing = false // Replicate has journaled the end of the request
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. What it allocates
-// from now on is not counted: if that is too much, the checkpoint fails after the pause.
+// fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. It does not count
+// what the sandbox allocates afterwards. If that is too much, the checkpoint fails after the pause.
 func (c *checkpoint) fits() error {
 	if c.o.Scope == snapshot.RootfsOnly {
 		return c.filesFit()
@@ -34,8 +34,8 @@ func (c *checkpoint) fits() error {
 	return nil
 }
 
-// filesFit is fits for a snapshot of files alone. Those that the sentry keeps in its memory are not counted, for it
-// alone knows how much they are.
+// filesFit is fits for a snapshot of files alone. It does not count the files that the sentry keeps in its memory: only
+// the sentry knows their size.
 func (c *checkpoint) filesFit() error {
 	onDisk, err := runsc.FileStoreUsage(c.pod.SandboxPID)
 	if err == nil {

@@ -10,14 +10,15 @@ import (
 	"diapause.dev/runsc/lease"
 )
 
-// How long a sandbox stays paused without the agent, and how often the agent asks for more: an agent
-// that is restarted, or a containerd, is back in time as a rule, and takes up what it had begun.
+// pauseLease is how long a sandbox stays paused without the agent. renewPause is how often the agent renews the lease.
+// An agent or a containerd that restarts is usually back before the lease runs out, and continues its work.
 const (
 	pauseLease = 15 * time.Second
 	renewPause = pauseLease / 5
 )
 
-// pause pauses the sandbox, and keeps it so until release is called or the process ends.
+// pause pauses the sandbox and renews the pause's lease until release is called or the process ends. With a shim
+// without leases, the sandbox stays paused until it is resumed.
 func (c *checkpoint) pause(life context.Context) (release func(), err error) {
 	leased, err := c.cs.Runtime.PauseFor(life, c.pod.ID, c.rec.ID, pauseLease)
 	if err != nil || !leased {
@@ -35,8 +36,8 @@ func (c *checkpoint) pause(life context.Context) (release func(), err error) {
 	}, nil
 }
 
-// keepPaused renews the lease of the pause until ctx is done, or the lease has run out: then the sandbox
-// runs, and cannot be stopped by this request.
+// keepPaused renews the lease of the pause until ctx is done or the lease has run out. If it has run out, the sandbox
+// runs, and this request can no longer stop it.
 func (c *checkpoint) keepPaused(ctx context.Context) {
 	tick := time.NewTicker(renewPause)
 	defer tick.Stop()
@@ -56,7 +57,7 @@ func (c *checkpoint) keepPaused(ctx context.Context) {
 	}
 }
 
-// renew does not wait for longer than until the next one: what is late may come too late.
+// renew gives up when the next renewal is due: a reply that takes longer may come too late.
 func (c *checkpoint) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, renewPause)
 	defer cancel()
@@ -66,7 +67,7 @@ func (c *checkpoint) renew(ctx context.Context) error {
 // killer ends a sandbox.
 type killer func(context.Context, *cri.Pod) error
 
-// killPaused is the killer of a sandbox that was paused for a request, and must not have run since.
+// killPaused returns the killer for a sandbox that was paused for a request and must not have run since.
 func (cs *Checkpoints) killPaused(r *journal.Record) killer {
 	return func(ctx context.Context, pod *cri.Pod) error { return cs.Runtime.KillPaused(ctx, pod, r.ID) }
 }

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// A sentry that saves a sandbox first waits for what that has not loaded yet, and it does so in the
-// pause. A checkpoint therefore waits for the end of the load before it pauses anything.
+// Before a sentry saves a sandbox, it waits for all memory that is still loading. The sandbox is paused meanwhile. So a
+// checkpoint waits for the end of the load before it pauses the sandbox.
 
-// load waits until the sandbox has all its memory, if it is being restored. If ctx is done first,
-// nothing has been done to the sandbox.
+// load waits until a sandbox that is being restored has all its memory. If ctx is done first, nothing has been done to
+// the sandbox.
 func (c *checkpoint) load(ctx context.Context) error {
 	var done, total int64
 	waited, err := c.cs.Load(ctx, c.pod.ID, func(d, t int64) {
-		done, total = max(done, d), max(total, t) // 0 is for what is not known
+		done, total = max(done, d), max(total, t) // 0 means unknown
 		c.o.Progress("load", d, t)
 	})
 	if waited {

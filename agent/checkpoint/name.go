@@ -7,7 +7,7 @@ import (
 	"diapause.dev/agent/requests"
 )
 
-// snapshotName makes a name out of a pod's name, the time, and chance.
+// snapshotName makes a name from a pod's name, the time, and a random suffix.
 func snapshotName(pod string, now time.Time) string {
 	suffix := now.UTC().Format("-20060102-150405-") + requests.NewID(2)
 	clean := strings.Map(func(r rune) rune {

@@ -13,9 +13,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// Recover pays what an earlier agent owed: it resumes or ends what that one had paused, and ends
-// requests that were cut short. It runs before the local service answers. What cannot be settled
-// now is tried again by SettleLoop.
+// Recover finishes what an earlier agent left: it resumes or ends the sandboxes that were paused, and ends interrupted
+// requests. It runs before the local service answers. SettleLoop retries what fails here.
 func (cs *Checkpoints) Recover(ctx context.Context) {
 	for _, r := range cs.Journal.Where(func(r *journal.Record) bool { return !r.Ended() }) {
 		if !cs.settle(ctx, r) {
@@ -25,7 +24,7 @@ func (cs *Checkpoints) Recover(ctx context.Context) {
 	cs.resumeLost(ctx)
 }
 
-// settle does what a request that is over still asks for, and reports whether that is done.
+// settle does the remaining work for a request that is over, and reports whether it succeeded.
 func (cs *Checkpoints) settle(ctx context.Context, r *journal.Record) bool {
 	ctx, cancel := context.WithTimeout(ctx, resumeTime)
 	defer cancel()
@@ -59,8 +58,8 @@ func (cs *Checkpoints) settleOne(ctx context.Context, r *journal.Record) error {
 	return cs.Journal.Put(r)
 }
 
-// safe reports whether the snapshot of a request, and not another one of that name, is in the
-// spool. One whose manifest is damaged is not.
+// safe reports whether the snapshot of a request is in the spool. It checks the UID: another snapshot may have the same
+// name. A snapshot whose manifest is damaged is not safe.
 func (cs *Checkpoints) safe(ctx context.Context, r *journal.Record) (bool, error) {
 	if !r.Named() {
 		return false, nil
@@ -76,8 +75,8 @@ func (cs *Checkpoints) safe(ctx context.Context, r *journal.Record) (bool, error
 	return err == nil && m.Meta.UID == r.UID, err
 }
 
-// settleStop ends a sandbox whose snapshot is safe if nothing has run in it since, that is, if it
-// is still paused.
+// settleStop ends a sandbox whose snapshot is spooled, if the sandbox is still paused: then nothing has run in it
+// since.
 func (cs *Checkpoints) settleStop(ctx context.Context, r *journal.Record) error {
 	paused, err := cs.Runtime.Paused(ctx, r.SandboxID)
 	if err != nil && !errors.Is(err, cri.ErrNotFound) {
@@ -96,7 +95,7 @@ func (cs *Checkpoints) settleStop(ctx context.Context, r *journal.Record) error 
 	}
 	err = cs.stop(pod, r, newStopwatch(), cs.killPaused(r))
 	if errors.Is(err, lease.ErrRanOut) {
-		// It has run, or has ended meanwhile, or an agent has paused it that knew no leases.
+		// The sandbox has run or ended meanwhile, or an agent without leases has paused it.
 		if err = cs.resumeIfPaused(ctx, r.SandboxID); err == nil {
 			err = cs.noteEnd(ctx, r)
 		}
@@ -107,11 +106,11 @@ func (cs *Checkpoints) settleStop(ctx context.Context, r *journal.Record) error 
 	return cs.Journal.Put(r)
 }
 
-// noteEnd notes what became of a sandbox that was to be stopped and is not paused.
+// noteEnd records what became of a sandbox that was to be stopped and is not paused.
 func (cs *Checkpoints) noteEnd(ctx context.Context, r *journal.Record) error {
 	pod, err := cs.Runtime.Get(ctx, r.SandboxID)
 	switch {
-	case errors.Is(err, cri.ErrNotFound), err == nil && !(pod.Ready && pod.Alive()): // containerd hears of its end later
+	case errors.Is(err, cri.ErrNotFound), err == nil && !(pod.Ready && pod.Alive()): // containerd learns of its end later
 		r.Stopped = true
 	case err != nil:
 		return err
@@ -121,7 +120,7 @@ func (cs *Checkpoints) noteEnd(ctx context.Context, r *journal.Record) error {
 	return nil
 }
 
-// CleanMarkers removes markers of sandboxes that containerd knows no more.
+// CleanMarkers removes the markers of sandboxes that containerd no longer knows.
 func (cs *Checkpoints) CleanMarkers(ctx context.Context) {
 	entries, err := os.ReadDir(cs.StoppedDir)
 	if err != nil {
@@ -130,7 +129,7 @@ func (cs *Checkpoints) CleanMarkers(ctx context.Context) {
 	}
 	for _, e := range entries {
 		if _, err := cs.Runtime.Get(ctx, e.Name()); errors.Is(err, cri.ErrNotFound) {
-			os.Remove(filepath.Join(cs.StoppedDir, e.Name())) // tried again next time
+			os.Remove(filepath.Join(cs.StoppedDir, e.Name())) // the next call retries
 		}
 	}
 }

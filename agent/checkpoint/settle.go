@@ -7,11 +7,11 @@ import (
 	"diapause.dev/agent/journal"
 )
 
-// settleEvery is how often what is owed is tried again.
+// settleEvery is how often unsettled requests are retried.
 const settleEvery = time.Second
 
-// SettleLoop settles what is owed, again and again, until ctx is done. What is left then is in the
-// journal, for the next agent.
+// SettleLoop settles the unsettled requests, again and again, until ctx is done. The next agent finds the rest in the
+// journal.
 func (cs *Checkpoints) SettleLoop(ctx context.Context) error {
 	tick := time.NewTicker(settleEvery)
 	defer tick.Stop()
@@ -27,7 +27,7 @@ func (cs *Checkpoints) SettleLoop(ctx context.Context) error {
 	}
 }
 
-// settleInTurn settles a request while no other one works on its sandbox.
+// settleInTurn settles a request while no other request works on its sandbox.
 func (cs *Checkpoints) settleInTurn(ctx context.Context, r *journal.Record) {
 	release, err := cs.Sandboxes.Lock(ctx, r.SandboxID)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// toSpool compresses and stores what was captured. When it returns, the snapshot is restorable on
+// toSpool compresses and stores the captured image. When it returns without an error, the snapshot is restorable on
 // this node, whatever happens to the agent or the machine.
 func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	total := im.Size() + c.volumeBytes()
@@ -46,7 +46,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	return nil
 }
 
-// parent returns the manifest of the sandbox's last snapshot if this node still holds it whole.
+// parent returns the manifest of the sandbox's last snapshot if this node still has it.
 func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
 	k, ok := c.cs.Lineage.Parent(c.pod.ID, c.o.Scope)
 	if !ok {
@@ -61,7 +61,7 @@ func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
 	return m
 }
 
-// write writes the volumes and the image files, those first that a restore reads first.
+// write writes the volumes and the image files, in the order in which a restore reads them.
 func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
 	if err := c.writeVolumes(w); err != nil {
 		return err

@@ -14,11 +14,11 @@ import (
 	"diapause.dev/cri"
 )
 
-// resumeTime bounds undoing a pause, and killing a sandbox whose snapshot is safe. Neither is cut
-// short by the end of the request or of the agent.
+// resumeTime bounds the time to undo a pause, and the time to kill a sandbox whose snapshot is spooled. The end of the
+// request or of the agent interrupts neither.
 const resumeTime = time.Minute
 
-// saveAndStop pauses the sandbox and ends it once its snapshot is safe. Whatever fails before that,
+// saveAndStop pauses the sandbox, saves it, and ends it once its snapshot is spooled. If anything fails before the end,
 // the sandbox runs on.
 func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if paused, err := c.cs.Runtime.Paused(life, c.pod.ID); err != nil || paused {
@@ -49,7 +49,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if err := c.toSpool(life, im); err != nil {
 		return err
 	}
-	release() // the lease lasts for longer than it takes to stop
+	release() // stops renewing; the lease lasts longer than the stop takes
 	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.killPaused(c.rec)); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	return nil
 }
 
-// notPaused refuses a sandbox that somebody else has paused: it would not be the agent's to resume.
+// notPaused refuses a sandbox that somebody else has paused: the agent may not resume it.
 func notPaused(pod *cri.Pod, paused bool) error {
 	if !paused {
 		return nil
@@ -65,15 +65,15 @@ func notPaused(pod *cri.Pod, paused bool) error {
 	return fmt.Errorf("pod %s: %w: it is paused, and not by the agent: resume it first", pod, errkind.ErrInvalid)
 }
 
-// resume undoes a pause. A sandbox that is gone, or was not paused, needs none.
+// resume undoes a pause. It does nothing for a sandbox that is gone or not paused.
 func (c *checkpoint) resume() error {
 	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
 	defer cancel()
 	return c.cs.unpause(ctx, c.pod.ID, c.rec.ID)
 }
 
-// unpause resumes a sandbox that was paused for a request, and gives the lease of its pause back. A shim
-// that has no such lease resumes it all the same if it is paused.
+// unpause resumes a sandbox that was paused for a request, and ends the pause's lease. If the shim has no such lease,
+// unpause resumes the sandbox if it is paused.
 func (cs *Checkpoints) unpause(ctx context.Context, id, request string) error {
 	if cs.Runtime.EndPause(ctx, id, request) == nil {
 		return nil
@@ -92,8 +92,8 @@ func (cs *Checkpoints) resumeIfPaused(ctx context.Context, id string) error {
 	return cs.Runtime.Resume(ctx, id)
 }
 
-// exitStatus is what the marker says of the exit status of containers; nothing means that of a
-// process ended by SIGKILL.
+// exitStatus is the marker's content: the exit status that containers report. Empty means that of a process killed by
+// SIGKILL.
 func exitStatus(r *journal.Record) []byte {
 	if r.Completed {
 		return []byte("0")
@@ -101,8 +101,8 @@ func exitStatus(r *journal.Record) []byte {
 	return nil
 }
 
-// stop ends a sandbox whose snapshot is safe. Nothing in it runs again. The marker tells the shim that
-// the exit was wanted.
+// stop ends a sandbox whose snapshot is spooled. Nothing in it runs again. The marker tells the shim that the exit was
+// intended.
 func (cs *Checkpoints) stop(pod *cri.Pod, rec *journal.Record, watch *stopwatch, kill killer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
 	defer cancel()

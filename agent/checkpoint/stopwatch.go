@@ -6,7 +6,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// stopwatch measures stages that follow each other without a gap.
+// stopwatch measures consecutive stages: each begins where the one before ends.
 type stopwatch struct {
 	stages []snapshot.Stage
 	last   time.Time
@@ -17,7 +17,7 @@ func newStopwatch() *stopwatch { return &stopwatch{last: time.Now()} }
 // lap ends a stage now.
 func (s *stopwatch) lap(stage string) { s.lapAt(stage, time.Now()) }
 
-// lapAt ends a stage at t. A time before the last stage's end makes it empty.
+// lapAt ends a stage at t. If t is before the end of the stage before, the stage has length 0.
 func (s *stopwatch) lapAt(stage string, t time.Time) {
 	took := max(0, t.Sub(s.last))
 	s.stages = append(s.stages, snapshot.Stage{Name: stage, Took: took})

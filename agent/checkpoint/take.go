@@ -16,7 +16,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// take captures the image: what happens here is the pause.
+// take captures the image. The pause is within take.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
 	c.capture = capture.New(c.o.Scope, c.arena)
@@ -44,7 +44,7 @@ func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	return im, c.whole(life)
 }
 
-// share has the files of volumes come back wherever the containers mount these.
+// share makes a restore bring back the files of a volume wherever containers mount the volume.
 func (c *checkpoint) share(im *capture.Image) error {
 	if c.o.Scope != snapshot.RootfsOnly {
 		return nil
@@ -64,8 +64,8 @@ func (c *checkpoint) share(im *capture.Image) error {
 	return im.Share(volumes)
 }
 
-// whole returns an error unless the containers that were recorded are those that were captured: one
-// that has ended meanwhile would be missing from the image, and start anew in a restore.
+// whole returns an error unless the recorded containers are those that were captured. A container that has ended
+// meanwhile would be missing from the image, and a restore would start it anew.
 func (c *checkpoint) whole(ctx context.Context) error {
 	now, err := c.cs.Runtime.Running(ctx, c.pod.ID)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *checkpoint) whole(ctx context.Context) error {
 	return nil
 }
 
-// receive captures what a sentry sends that has begun by itself.
+// receive captures what a sentry sends that has started the save by itself.
 func (c *checkpoint) receive(life context.Context) (*capture.Image, error) {
 	ctx, cancel := context.WithTimeoutCause(life, c.cs.CaptureTime, errkind.ErrCaptureTime)
 	defer cancel()
@@ -93,7 +93,7 @@ func (c *checkpoint) receive(life context.Context) (*capture.Image, error) {
 	return im, nil
 }
 
-// order has the shim save the sandbox, by a sidecar that is expected.
+// order makes the shim save the sandbox, and expects the sidecar of that save.
 func (c *checkpoint) order(life context.Context) (*capture.Image, error) {
 	dir := c.cs.Requests.Path(c.rec.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -115,9 +115,8 @@ func (c *checkpoint) order(life context.Context) (*capture.Image, error) {
 	return c.ask(life, dir)
 }
 
-// ask makes the shim save the sandbox, and waits until it has and the sandbox runs on. When life
-// ends or the time is over it hangs up on the sentry, which makes the save fail and the sandbox run
-// on, and waits for that.
+// ask makes the shim save the sandbox, and waits until the save is done and the sandbox runs on. When life ends or
+// CaptureTime is over, ask hangs up on the sentry: the save fails and the sandbox runs on. ask waits for that, too.
 func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, error) {
 	ctx, cancel := context.WithTimeoutCause(life, c.cs.CaptureTime, errkind.ErrCaptureTime)
 	defer cancel()
@@ -137,7 +136,7 @@ func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, erro
 	return im, nil
 }
 
-// why finds the reason behind a save that failed: the sentry says only that it did.
+// why finds the reason for a failed save: the sentry says only that it failed.
 func (c *checkpoint) why(ctx context.Context, err error) error {
 	if cause := c.arena.Err(); cause != nil {
 		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.cs.Arena, c.cs.Stores.SpoolDir(),

@@ -4,8 +4,8 @@ import (
 	"diapause.dev/runsc/terminal"
 )
 
-// noteTerminals records how the terminals of the containers are set, by what the shim has left in the
-// request's directory. Without it those of a restored pod are set as new ones are.
+// noteTerminals records the terminal settings of the containers, which the shim has left in the request's directory. If
+// they cannot be read, the terminals of a restored pod get the settings of new ones.
 func (c *checkpoint) noteTerminals(dir string) {
 	all, err := terminal.Load(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"diapause.dev/runsc/lease"
 )
 
-// resumeLost resumes sandboxes that were paused for requests whose records cannot be read: nobody knows
-// any more what they are to wait for. What such a request has saved stays in the spool.
+// resumeLost resumes sandboxes that were paused for requests whose records cannot be read: no agent will finish these
+// requests. What such a request has saved stays in the spool.
 func (cs *Checkpoints) resumeLost(ctx context.Context) {
 	if len(cs.Journal.Lost()) == 0 {
 		return
@@ -34,8 +34,8 @@ func (cs *Checkpoints) resumeLost(ctx context.Context) {
 	}
 }
 
-// endLost resumes a pod if it was paused for a request. A shim that knows no leases cannot tell for
-// which: there the pod is resumed if it is paused at all.
+// endLost resumes a pod if it was paused for this request. A shim without leases does not know for which request it was
+// paused. There endLost resumes the pod if it is paused at all.
 func (cs *Checkpoints) endLost(ctx context.Context, pod *cri.Pod, id string) {
 	err := cs.Runtime.EndPause(ctx, pod.ID, id)
 	if errors.Is(err, lease.ErrRanOut) {

@@ -18,7 +18,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// onNode is an emptyDir volume that lies on the node, and not inside the sandbox, on its way into a snapshot.
+// onNode is an emptyDir volume whose files are on the node, not inside the sandbox, while it is captured and stored.
 type onNode struct {
 	name   string
 	dir    *os.File        // nil once it has been captured
@@ -59,11 +59,11 @@ func (c *checkpoint) findVolumes() error {
 	return nil
 }
 
-// mounted says how a volume is mounted by the containers.
+// mounted says how containers mount a volume: as a whole, in part, or both.
 type mounted struct{ whole, part bool }
 
-// addVolume adds a volume if it is an emptyDir that lies on the node. Who mounts the whole of it and who mounts a part
-// must have the same files.
+// addVolume adds a volume if it is an emptyDir whose files are on the node. Containers that mount the whole volume and
+// containers that mount a part of it must see the same files.
 func (c *checkpoint) addVolume(root, name string, m mounted, inside map[string]bool) error {
 	path, err := volume.Dir(c.pod.UID, name)
 	if err != nil {
@@ -92,8 +92,8 @@ func (c *checkpoint) addVolume(root, name string, m mounted, inside map[string]b
 	return nil
 }
 
-// warmVolumes reads the volumes before the pause, so that none of it is spent on waiting for a disk, or on
-// volumes that are too large. They may change meanwhile: what else is wrong shows then.
+// warmVolumes reads the volumes before the pause, so that the pause is not spent on a slow disk or on volumes that are
+// too large. It ignores other errors, because the volumes may change while it reads: the capture finds these.
 func (c *checkpoint) warmVolumes(ctx context.Context) error {
 	left := c.cs.VolumeLimit
 	for _, v := range c.volumes {
@@ -107,7 +107,7 @@ func (c *checkpoint) warmVolumes(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// counted is a volume.Sink that keeps the number of bytes.
+// counted is a volume.Sink that only counts bytes.
 type counted int64
 
 func (n *counted) Write(p []byte) (int, error) {
@@ -162,7 +162,7 @@ func (c *checkpoint) volumeBytes() (n int64) {
 	return n
 }
 
-// closeVolumes gives back what was captured of volumes.
+// closeVolumes frees what was captured of volumes.
 func (c *checkpoint) closeVolumes() {
 	for _, v := range c.volumes {
 		err := v.stream.Close()

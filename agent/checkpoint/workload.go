@@ -20,21 +20,19 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// workloadFile holds what the agent, this one or a later one, must know when a workload has its own
-// sandbox saved, in the directory of the request.
+// workloadFile, in the request's directory, holds what this agent or a later one must know when a workload saves its
+// own sandbox.
 const workloadFile = "workload.json"
 
-// workload is a sandbox whose processes may have it saved, by writing to /proc/gvisor/checkpoint or,
-// its files alone, to /proc/gvisor/fscheckpoint. GVisor lets them do each once in the life of a
-// sandbox.
+// workload is a sandbox whose processes may save it, by writing to /proc/gvisor/checkpoint or, for files alone, to
+// /proc/gvisor/fscheckpoint. gVisor allows each once in the life of a sandbox.
 type workload struct {
 	Token     string         `json:"token"`
 	SandboxID string         `json:"sandboxID"`
 	Scope     snapshot.Scope `json:"scope,omitempty"`
 }
 
-// PrepareWorkload has the processes of a sandbox be able to save it. It returns the image path that runsc is to be
-// given for that.
+// PrepareWorkload allows the processes of a sandbox to save it. It returns the image path that runsc must get for that.
 func (cs *Checkpoints) PrepareWorkload(sandbox string, scope snapshot.Scope) (dir string, err error) {
 	request := requests.NewID(8)
 	dir = cs.Requests.Path(request)
@@ -63,7 +61,7 @@ func (w workload) write(dir string, o sidecar.Options) error {
 	return err
 }
 
-// readWorkload reads what PrepareWorkload wrote down.
+// readWorkload reads what PrepareWorkload has written.
 func (cs *Checkpoints) readWorkload(request string) (w workload, err error) {
 	path, err := cs.Requests.File(request, workloadFile)
 	if err != nil {
@@ -76,8 +74,8 @@ func (cs *Checkpoints) readWorkload(request string) (w workload, err error) {
 	return w, err
 }
 
-// saved takes a checkpoint that a workload has begun: its sentry waits at sock, and pauses the sandbox
-// once its files are open there. Saved takes sock over if it returns no error.
+// saved starts a checkpoint that a workload has asked for. Its sentry waits at sock, and pauses the sandbox once its
+// files are open there. If saved returns no error, it owns sock.
 func (cs *Checkpoints) saved(o sidecar.Options, sock int) error {
 	w, err := cs.readWorkload(o.Request)
 	if err != nil || subtle.ConstantTimeCompare([]byte(w.Token), []byte(o.Token)) != 1 {
@@ -97,7 +95,7 @@ func (cs *Checkpoints) saved(o sidecar.Options, sock int) error {
 	return nil
 }
 
-// unsaved tells why a sandbox was not saved whose workload had begun that.
+// unsaved reports why a save that the workload started has failed.
 func (cs *Checkpoints) unsaved(sandbox string, cause error) {
 	cs.log.Error("a workload's own checkpoint", "sandbox", sandbox, "error", cause)
 	if cs.cluster == nil || cs.Life.Err() != nil || errors.Is(cause, errkind.ErrNotReplicated) {
@@ -111,18 +109,18 @@ func (cs *Checkpoints) unsaved(sandbox string, cause error) {
 	cs.cluster.Unsaved(snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
 }
 
-// sentry is the socket of a sentry that has begun a save and waits for its gofer.
+// sentry is the socket of a sentry that has started a save and waits for its gofer.
 type sentry struct{ sock int }
 
-// take hands the socket over.
+// take returns the socket and gives up its ownership.
 func (s *sentry) take() int {
 	sock := s.sock
 	s.sock = -1
 	return sock
 }
 
-// refuse has the save fail if nobody has taken the socket. The sandbox runs on, and the workload is
-// told. To one that saves files it is enough to hang up.
+// refuse makes the save fail if nobody has taken the socket. The sandbox runs on, and the workload gets err. A save of
+// files alone fails as soon as refuse hangs up.
 func (s *sentry) refuse(scope snapshot.Scope, err error) {
 	if s.sock < 0 {
 		return
@@ -132,10 +130,10 @@ func (s *sentry) refuse(scope snapshot.Scope, err error) {
 		return
 	}
 	refusal := capture.New(scope, capture.Refuse{Err: err})
-	_ = refusal.Serve(s.take()) // one that cannot be served fails all the same
+	_ = refusal.Serve(s.take()) // if Serve fails, the save fails, too
 }
 
-// waiting reports whether a request's directory is that of a sandbox that may still save itself.
+// waiting reports whether a request's directory belongs to a sandbox that may still save itself.
 func (cs *Checkpoints) waiting(ctx context.Context, request string) bool {
 	w, err := cs.readWorkload(request)
 	if err != nil {
