@@ -14,7 +14,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// foundProto returns a snapshot as the local service tells of it.
+// foundProto converts a snapshot to the form of the local service.
 func foundProto(f *snapshots.Found) *localv1.Snapshot {
 	m, stats := f.Manifest, f.Manifest.Stats()
 	s := &localv1.Snapshot{
@@ -49,7 +49,7 @@ func factsProto(f snapshot.Facts) *localv1.Facts {
 	}
 }
 
-// problems returns an error's parts, each as a line.
+// problems returns each part of an error as one line.
 func problems(err error) (lines []string) {
 	for _, e := range snapshots.Parts(err) {
 		lines = append(lines, e.Error())
@@ -62,7 +62,7 @@ func addSweep(sum *localv1.SweepResult, r storage.SweepResult) {
 	sum.Bytes += r.Bytes
 }
 
-// terminalsProto returns how terminals are set, by the names of their containers.
+// terminalsProto returns terminal settings by the names of their containers.
 func terminalsProto(all map[string]*snapshot.Terminal) map[string]*localv1.Terminal {
 	out := make(map[string]*localv1.Terminal, len(all))
 	for name, t := range all {
@@ -74,7 +74,7 @@ func terminalsProto(all map[string]*snapshot.Terminal) map[string]*localv1.Termi
 	return out
 }
 
-// union returns names, and those of codes that are not among them.
+// union returns names, followed by the names in codes that are not among them.
 func union(names []string, codes map[string]int32) []string {
 	all := slices.Clone(names)
 	for _, name := range slices.Sorted(maps.Keys(codes)) {
@@ -85,7 +85,7 @@ func union(names []string, codes map[string]int32) []string {
 	return all
 }
 
-// parseKey parses "namespace/name", or a name in the namespace given.
+// parseKey parses "namespace/name", or a bare name in the given namespace.
 func parseKey(s, namespace string) snapshot.Key {
 	if ns, name, ok := strings.Cut(s, "/"); ok {
 		return snapshot.Key{Namespace: ns, Name: name}

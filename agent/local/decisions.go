@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// answerTime is how long a shim waits for one answer; while a decision takes longer it is told
-	// to ask again, and so can tell an agent at work from one that hangs.
+	// answerTime is how long a shim waits for one answer. If the decision takes longer, the answer is to ask again. So the
+	// shim can tell an agent that works from one that hangs.
 	answerTime = 200 * time.Millisecond
-	// decideTime bounds a decision: a manifest that comes from a slow store, a snapshot that another
-	// node is still replicating. When the agent is to stop, the next one decides.
+	// decideTime bounds a decision: a slow store may have the manifest, or another node may still replicate the snapshot.
+	// When the agent stops, the next agent decides.
 	decideTime = 60 * time.Second
 	// decidedGrace is how long a decision is kept for a shim that does not come back.
 	decidedGrace = 5 * time.Minute
 )
 
-// decisions are what becomes of sandboxes that are being created, one decision for each however
-// often its shim asks.
+// decisions holds the decisions about sandboxes that are being created. Each sandbox has one decision, however often
+// its shim asks.
 type decisions struct {
 	mu  sync.Mutex
 	all map[string]*decision // by sandbox
 }
 
-// decision is one under way, or made and not told yet.
+// decision is a decision that is under way, or made and not yet sent to its shim.
 type decision struct {
 	begun time.Time
 	made  chan struct{} // closed when resp is set
@@ -36,7 +36,7 @@ type decision struct {
 
 func newDecisions() *decisions { return &decisions{all: make(map[string]*decision)} }
 
-// about returns the decision about a sandbox, and whether it is new: then the caller makes it.
+// about returns the decision about a sandbox. If isNew is true, the caller must make it.
 func (d *decisions) about(sandbox string) (_ *decision, isNew bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,14 +49,14 @@ func (d *decisions) about(sandbox string) (_ *decision, isNew bool) {
 	return x, true
 }
 
-// told ends a decision.
+// told removes a decision that was sent to its shim.
 func (d *decisions) told(sandbox string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.all, sandbox)
 }
 
-// withdraw ends a decision that its shim does not wait for any more, and returns it; nil: there is none.
+// withdraw removes a decision for which its shim no longer waits, and returns it, or nil if there is none.
 func (d *decisions) withdraw(sandbox string) *decision {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +65,7 @@ func (d *decisions) withdraw(sandbox string) *decision {
 	return x
 }
 
-// giveUp lets go of what was prepared, or is about to be, for a sandbox that does not come to be restored.
+// giveUp releases what was prepared, or is being prepared, for a sandbox that will not be restored.
 func (s *shimService) giveUp(sandbox string, reason error) {
 	d := s.decisions.withdraw(sandbox)
 	if d == nil {

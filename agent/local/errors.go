@@ -15,7 +15,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// codesOf maps kinds of errors to gRPC codes; the first that matches counts.
+// codesOf maps kinds of errors to gRPC codes. The first match counts.
 var codesOf = []struct {
 	kind error
 	code codes.Code
@@ -53,7 +53,7 @@ var codesOf = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// toStatus turns an error into one that gRPC sends with a code that callers can act on.
+// toStatus turns an error into a gRPC error with a code on which callers can act.
 func toStatus(err error) error {
 	if err == nil {
 		return nil

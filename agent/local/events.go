@@ -7,10 +7,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// events sends one stream's events. Whoever has something to tell never waits for the client: a sandbox
-// may be paused meanwhile. A client that does not keep up is told the newest progress of each stage;
-// what cannot be sent is dropped. The request goes on without its listener. Its methods may be called
-// concurrently, flush last and once.
+// events sends one stream's events. Its callers never wait for the client, because a sandbox may be paused meanwhile. A
+// slow client gets only the newest progress of each stage. If sending fails, the rest is dropped and the request goes
+// on without a listener. The methods of events may be called concurrently; flush must be the last call.
 type events[E any] struct {
 	stream grpc.ServerStreamingServer[E]
 	ended  chan struct{} // closed when the sender has returned
@@ -18,19 +17,19 @@ type events[E any] struct {
 
 	mu      sync.Mutex
 	queue   []*event[E]          // not sent yet, in order
-	pending map[string]*event[E] // those of them that are progress, by stage
-	stage   string               // of the last progress sent
+	pending map[string]*event[E] // the queued events that are progress, by stage
+	stage   string               // of the progress that was sent last
 	sent    time.Time
-	closed  bool // nothing is added any more
+	closed  bool // nothing more is added
 }
 
-// event is a message on its way; what it says may be replaced until it is sent.
+// event is a queued message. A newer one may replace its content until it is sent.
 type event[E any] struct {
 	stage   string // empty: it is not progress
 	message *E
 }
 
-// progressEvery is the least time between two events of progress in one stage, except the last.
+// progressEvery is the least time between two progress events of one stage, except before the last.
 const progressEvery = 100 * time.Millisecond
 
 func newEvents[E any](stream grpc.ServerStreamingServer[E]) *events[E] {
@@ -42,14 +41,14 @@ func newEvents[E any](stream grpc.ServerStreamingServer[E]) *events[E] {
 	return e
 }
 
-// send has a message sent behind all that was told before.
+// send queues a message behind everything that was queued before.
 func (e *events[E]) send(m *E) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.add(&event[E]{message: m})
 }
 
-// progress has the newest progress of a stage sent, in place of an older one that still waits.
+// progress queues the newest progress of a stage. It replaces older progress of the stage that was not sent yet.
 func (e *events[E]) progress(stage string, m *E) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,7 +78,7 @@ func (e *events[E]) wake() {
 	}
 }
 
-// flush returns when everything was sent, or the client is gone.
+// flush returns when everything is sent or the client is gone.
 func (e *events[E]) flush() {
 	e.mu.Lock()
 	e.closed = true
@@ -88,7 +87,7 @@ func (e *events[E]) flush() {
 	<-e.ended
 }
 
-// run sends what is queued until flush is called, or the client is gone.
+// run sends the queued events until flush is called and the queue is empty, or the client is gone.
 func (e *events[E]) run() {
 	defer close(e.ended)
 	for {
@@ -108,11 +107,10 @@ func (e *events[E]) run() {
 	}
 }
 
-// idle is how long the sender sleeps when nothing is queued: something wakes it.
+// idle is how long the sender sleeps when nothing is queued. A new event wakes it.
 const idle = time.Hour
 
-// next takes the next message that is due. If there is none it returns how long that may take, or 0 if
-// none will come.
+// next takes the next message that is due. If none is due, it returns how long to wait, or 0 if none will come.
 func (e *events[E]) next() (*E, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,7 +133,7 @@ func (e *events[E]) next() (*E, time.Duration) {
 	return x.message, 0
 }
 
-// drop forgets what is queued: the client is gone.
+// drop discards the queue, because the client is gone.
 func (e *events[E]) drop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

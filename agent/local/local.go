@@ -1,6 +1,5 @@
-// Package local serves the agent's two gRPC services on a socket that only root may use: that of operators, behind
-// the command line (service.go), and that of the shims (shimservice.go). It knows which errors get which status code
-// (errors.go).
+// Package local serves the agent's two gRPC services on a socket that only root may use: one for operators, behind the
+// command line (service.go), and one for the shims (shimservice.go). errors.go maps errors to status codes.
 package local
 
 import (
@@ -23,9 +22,9 @@ import (
 	"diapause.dev/cri"
 )
 
-// Config says what the services work on, and what they tell of the agent.
+// Config is what the services need, and what they report about the agent.
 type Config struct {
-	Version, Node, Store, StateDir string // as agent.Config has them
+	Version, Node, Store, StateDir string // as in agent.Config
 	Containerd                     string // containerd's socket
 	RunscConfig                    string // the shim's configuration file
 	Started                        time.Time
@@ -36,35 +35,35 @@ type Config struct {
 	Stores                         *snapshots.Stores
 	Catalog                        *snapshots.Catalog
 	Backlog                        *snapshots.Backlog
-	Sandboxes                      *keylock.Locks // taken by checkpoints
+	Sandboxes                      *keylock.Locks // locked by checkpoints
 	Cluster                        Cluster        // or nil
 	Metrics                        Metrics
 	Life                           *lifetime.Life
 	Logger                         *slog.Logger
 }
 
-// Runtime is what is asked of containerd. *cri.Client is one.
+// Runtime is what the services need of containerd. *cri.Client implements it.
 type Runtime interface {
 	Version(ctx context.Context) (string, error)
 	IDs(ctx context.Context) (map[string]bool, error)
 	Pods(ctx context.Context) ([]*cri.Pod, error)
 }
 
-// Metrics count restores that are refused.
+// Metrics counts the restores that are refused.
 type Metrics interface{ Refused() }
 
-// Cluster decides about pods, where there is a cluster.
+// Cluster decides about pods if the node belongs to a cluster.
 type Cluster interface {
-	// Choose decides for a pod whose sandbox is being created, podsnapshotv1.AnnotationRestoreFrom included. An error says
-	// why a restore that was wanted is refused; the choice's Fail counts all the same.
+	// Choose decides about a pod whose sandbox is being created. It also reads podsnapshotv1.AnnotationRestoreFrom. An
+	// error says why a wanted restore is refused. Even then, the choice's Fail is valid.
 	Choose(ctx context.Context, pod snapshot.PodRef) (restore.Choice, error)
-	// Restored is told that a pod is restored: all its containers have been started. The runtime hears of the
-	// last only after Restored has returned or ctx is done. After an error it must be told again.
+	// Restored reports that a pod is restored: all its containers have been started. The runtime learns that the last
+	// container has started only after Restored has returned or ctx is done. After an error the caller must call again.
 	Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
 }
 
-// StopTime is how long requests under way may take to end after the agent was told to stop; their contexts are done
-// by then. It is less than the grace period of the DaemonSet's pods.
+// StopTime is how long requests under way may take to end after the agent is told to stop. Their contexts are already
+// done then. It is less than the grace period of the DaemonSet's pods.
 const StopTime = 20 * time.Second
 
 // Serve serves both services until ctx is done. Then it ends c.Life, and returns when all requests have ended.
@@ -82,6 +81,6 @@ func Serve(ctx context.Context, l net.Listener, c Config) error {
 	if err := s.Serve(l); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("local service: %w", err)
 	}
-	s.GracefulStop() // waits for the one above
+	s.GracefulStop() // waits for the call above
 	return nil
 }

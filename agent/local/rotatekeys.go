@@ -9,7 +9,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// RotateKeys implements localv1.AgentServer. The spool's keys are rotated even when the store is away.
+// RotateKeys implements localv1.AgentServer. It rotates the spool's keys even if no store can be reached.
 func (s *service) RotateKeys(req *localv1.RotateKeysRequest,
 	stream grpc.ServerStreamingServer[localv1.RotateKeysEvent],
 ) error {

@@ -158,7 +158,7 @@ func verifyResult(r *localv1.VerifyResult) *localv1.VerifyEvent {
 	return &localv1.VerifyEvent{Event: &localv1.VerifyEvent_Result{Result: r}}
 }
 
-// toVerify returns what a request asks to verify.
+// toVerify returns the snapshots that a request asks to verify, and the problems of those that cannot be listed.
 func (s *service) toVerify(ctx context.Context,
 	req *localv1.VerifyRequest,
 ) (keys []snapshot.Key, damaged []string, err error) {
@@ -172,7 +172,7 @@ func (s *service) toVerify(ctx context.Context,
 	return keys, damaged, err
 }
 
-// maxSwept bounds how many objects a sweep names, so that its result fits in a message.
+// maxSwept bounds how many objects the result of a sweep names, so that it fits in a message.
 const maxSwept = 10_000
 
 // Sweep implements localv1.AgentServer.

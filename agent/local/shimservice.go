@@ -29,7 +29,7 @@ const (
 	annotationSandboxUID       = "io.kubernetes.Runtime.sandbox-uid"
 )
 
-// decide decides what becomes of a sandbox, and prepares its restore if it is restored.
+// decide decides whether a sandbox is restored, and if so prepares its restore.
 func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
 	pod := podRef(req.Annotations)
 	choice, err := s.choose(ctx, pod, req.Annotations)
@@ -44,7 +44,7 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 			return answer(r, choice)
 		}
 	}
-	if s.Life.Err() != nil { // perhaps the failure is only that; the shim asks the next agent
+	if s.Life.Err() != nil { // the stop may have caused the failure; the shim asks the next agent
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_WAIT}
 	}
 	s.Metrics.Refused()
@@ -57,7 +57,7 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Reason: err.Error()}
 }
 
-// answer is what the shim is told of a restore that is ready.
+// answer returns the shim's answer for a restore that is prepared.
 func answer(r restore.Prepared, choice restore.Choice) *localv1.AskRestoreResponse {
 	resp := &localv1.AskRestoreResponse{
 		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: r.Dir, Request: r.Request,
@@ -65,7 +65,7 @@ func answer(r restore.Prepared, choice restore.Choice) *localv1.AskRestoreRespon
 		Containers: int32(r.Containers), Snapshot: r.Key.String(), Volumes: r.Volumes, Strict: choice.Fail,
 		Terminals: terminalsProto(r.Terminals),
 	}
-	if r.Scope == snapshot.RootfsOnly { // all containers start anew, those that had ended too
+	if r.Scope == snapshot.RootfsOnly { // all containers start anew, also those that had ended
 		resp.Decision, resp.EndedContainers, resp.ExitCodes = localv1.AskRestoreResponse_RESTORE_ROOTFS, nil, nil
 		if choice.Containers > 0 {
 			resp.Containers = int32(choice.Containers)
@@ -81,8 +81,8 @@ func podRef(annotations map[string]string) snapshot.PodRef {
 	}
 }
 
-// choose decides what becomes of a pod: where there is a cluster, it decides, or else the pod's own
-// annotation.
+// choose decides whether a pod is restored, and from which snapshot. If there is a cluster, the cluster decides;
+// otherwise the pod's annotation does.
 func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, annotations map[string]string,
 ) (restore.Choice, error) {
 	if from := annotations[podsnapshotv1.AnnotationRestoreFrom]; from != "" && s.Cluster == nil {
@@ -122,7 +122,7 @@ func (s *shimService) ReportRestore(ctx context.Context,
 	}
 	if req.Complete && s.Cluster != nil {
 		if err := s.Cluster.Restored(ctx, pod, key); err != nil {
-			return nil, status.Error(codes.Aborted, err.Error()) // the shim tells it again
+			return nil, status.Error(codes.Aborted, err.Error()) // the shim reports it again
 		}
 	}
 	return &localv1.ReportRestoreResponse{}, nil
@@ -142,8 +142,8 @@ func (s *shimService) PrepareWorkload(_ context.Context, req *localv1.PrepareWor
 	return &localv1.PrepareWorkloadResponse{ImagePath: dir}, nil
 }
 
-// ReadVolume implements localv1.ShimServer. It waits out a store that is away as long as the caller
-// does.
+// ReadVolume implements localv1.ShimServer. If the store cannot be reached, it waits for the store as long as the
+// caller waits.
 func (s *shimService) ReadVolume(req *localv1.ReadVolumeRequest,
 	stream grpc.ServerStreamingServer[localv1.ReadVolumeResponse],
 ) error {

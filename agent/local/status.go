@@ -15,8 +15,8 @@ import (
 	"diapause.dev/runsc"
 )
 
-// Status implements localv1.AgentServer. It is what the readiness probe asks for every few seconds, so it
-// asks no sandbox, and starts no process for any.
+// Status implements localv1.AgentServer. The readiness probe calls it every few seconds, so it asks no sandbox and
+// starts no process.
 func (s *service) Status(ctx context.Context, _ *localv1.StatusRequest) (*localv1.StatusResponse, error) {
 	resp := &localv1.StatusResponse{
 		Version: s.Version, Node: s.Node, Store: s.Store, StateDir: s.StateDir,
@@ -25,14 +25,14 @@ func (s *service) Status(ctx context.Context, _ *localv1.StatusRequest) (*localv
 	if f, err := s.Facts(ctx); err == nil {
 		resp.Facts = factsProto(f)
 	}
-	_, resp.Kubelet, _ = cri.KubeletRunning() // not knowing is told by a check
+	_, resp.Kubelet, _ = cri.KubeletRunning() // a check reports the error
 	return resp, nil
 }
 
 // lowSpace is how much free space a spool should have, in bytes.
 const lowSpace = 1 << 30
 
-// checks looks at everything that the agent needs to do its work.
+// checks checks everything that the agent needs for its work.
 func (s *service) checks(ctx context.Context) []*localv1.Check {
 	var out []*localv1.Check
 	add := func(name, detail string, err error) {
@@ -112,7 +112,7 @@ func (s *service) checkSpool() (string, error) {
 	return fmt.Sprintf("%s, %d MiB free", s.Stores.SpoolDir(), free>>20), nil
 }
 
-// topTime bounds how long a sandbox may take to tell its memory use.
+// topTime bounds how long Top may take.
 const topTime = 5 * time.Second
 
 // Top implements localv1.AgentServer.
@@ -132,14 +132,14 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 			Id: p.ID, Pod: p.Name, Namespace: p.Namespace,
 			Snapshot: p.Annotations[podsnapshotv1.AnnotationRestoreFrom],
 		}
-		u.Memory, _ = runsc.MemoryUsage(p.SandboxPID) // 0: it has just ended
+		u.Memory, _ = runsc.MemoryUsage(p.SandboxPID) // 0: the sandbox has just ended
 		u.Request = s.underWay(p.ID)
 		resp.Sandboxes = append(resp.Sandboxes, u)
 	}
 	return resp, nil
 }
 
-// underWay says what is being done to a sandbox.
+// underWay describes the request under way for a sandbox.
 func (s *service) underWay(sandbox string) string {
 	done, total, loading := s.Restores.Loading(sandbox)
 	waiting := s.Sandboxes.Locked(sandbox)

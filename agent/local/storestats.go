@@ -7,7 +7,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// StatStore implements localv1.AgentServer. The spool is told even when the store is away.
+// StatStore implements localv1.AgentServer. It reports the spool even if no store can be reached.
 func (s *service) StatStore(req *localv1.StatStoreRequest,
 	stream grpc.ServerStreamingServer[localv1.StatStoreEvent],
 ) error {
