@@ -1,6 +1,5 @@
-// Package durable replaces files so that neither a killed process nor a power cut leaves part of one.
-// The agent's journal, its notes on restores, the markers for the shim and the cluster's ledger are
-// written with it.
+// Package durable replaces files atomically: neither a killed process nor a power failure leaves a partly written file.
+// The agent uses it for its journal, its notes on restores, the markers for the shim and the cluster's ledger.
 package durable
 
 import (
@@ -14,9 +13,9 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Replace makes b the content of the file at path, mode 0600. When it returns nil, a power cut does not
-// lose that. Whenever it is cut short, the file has its old content or the new one. Concurrent
-// callers do not disturb each other: the last one wins.
+// Replace makes b the content of the file at path, mode 0600. When it returns nil, a power failure does not undo the
+// change. If it is interrupted, the file has either its old content or the new one. Concurrent calls do not disturb
+// each other; the last one wins.
 func Replace(path string, b []byte) error {
 	dir := filepath.Dir(path)
 	if err := renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(dir),
@@ -29,7 +28,7 @@ func Replace(path string, b []byte) error {
 	return nil
 }
 
-// Remove removes a file durably. One that does not exist is no error.
+// Remove removes a file durably. It is no error if the file does not exist.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -37,8 +36,8 @@ func Remove(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// Clean removes what replacements that were cut short have left in a directory. Nobody may be replacing
-// a file there.
+// Clean removes the temporary files that interrupted replacements have left in a directory. No replacement may be under
+// way there.
 func Clean(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -53,8 +52,8 @@ func Clean(dir string) error {
 	return errors.Join(errs...)
 }
 
-// isTemp reports whether a file is one of renameio's on the way to its name: a dot, the name, and a
-// random number. Earlier agents wrote the name and ".tmp".
+// isTemp reports whether a file is a temporary file. The names of renameio's are a dot, the final name, and a random
+// number. Earlier agents added ".tmp" to the final name.
 func isTemp(name string) bool {
 	if strings.HasSuffix(name, ".tmp") {
 		return true

@@ -1,5 +1,5 @@
-// Package errkind has the kinds of errors that requests to an agent fail with, and that more than one
-// package must tell apart. An error of a kind wraps it: use errors.Is.
+// Package errkind has the kinds of errors of requests to an agent that more than one package must tell apart. An error
+// of a kind wraps it: use errors.Is.
 package errkind
 
 import "errors"
@@ -8,30 +8,30 @@ import "errors"
 var (
 	// ErrSandboxExited: the sandbox ended while it was being checkpointed or restored.
 	ErrSandboxExited = errors.New("the sandbox exited")
-	// ErrCaptureTime: a capture took longer than is allowed; the sandbox runs on.
+	// ErrCaptureTime: a capture exceeded its deadline; the sandbox runs on.
 	ErrCaptureTime = errors.New("the capture took too long and was given up")
 	// ErrStopping: the agent is being stopped.
 	ErrStopping = errors.New("the agent is being stopped")
 	// ErrKubelet: a kubelet runs on this node.
 	ErrKubelet = errors.New("a kubelet runs on this node")
-	// ErrInUse: a snapshot is being restored from.
+	// ErrInUse: a restore reads the snapshot.
 	ErrInUse = errors.New("in use")
-	// ErrReplaced: the snapshot was removed. It comes with storage.ErrNotFound.
+	// ErrReplaced: the snapshot was removed and another one has its name. It comes with storage.ErrNotFound.
 	ErrReplaced = errors.New("it was removed, and another one has been made under its name")
-	// ErrInvalid: a request that cannot be understood.
+	// ErrInvalid: the request is not valid.
 	ErrInvalid = errors.New("invalid request")
-	// ErrClusterAway: the cluster, without which a request cannot be decided, does not answer.
+	// ErrClusterAway: the cluster does not answer, and the request cannot be decided without it.
 	ErrClusterAway = errors.New("the cluster does not answer")
-	// ErrElsewhere: a snapshot is another node's to remove.
+	// ErrElsewhere: only another node may remove the snapshot.
 	ErrElsewhere = errors.New("not of this node")
-	// ErrNotReplicated: a snapshot is on this node and not yet in the store.
+	// ErrNotReplicated: the snapshot is on this node and not yet in its store.
 	ErrNotReplicated = errors.New("not replicated yet")
-	// ErrNeverReplicated: a snapshot is on this node and will never be in the store.
+	// ErrNeverReplicated: the snapshot is on this node and will never be in its store.
 	ErrNeverReplicated = errors.New("not replicated, and it will not be tried again")
-	// ErrNameTaken: a pod that runs, or is being restored, has the name already.
+	// ErrNameTaken: a pod that runs, or is being restored, already has the name.
 	ErrNameTaken = errors.New("the name is taken")
 	// ErrMemoryLimit: a pod's memory limit is below what its snapshot needs.
 	ErrMemoryLimit = errors.New("raise the limit")
-	// ErrVolume: a volume of the node cannot be in a snapshot, or not come back from it.
+	// ErrVolume: a volume on the node cannot be saved in a snapshot, or cannot be restored from it.
 	ErrVolume = errors.New("a volume of the node stands in the way")
 )

@@ -1,5 +1,5 @@
-// Package keylock locks names: of sandboxes, so that one is checkpointed once at a time, and of
-// snapshots, so that one is replicated, removed or repaired once at a time.
+// Package keylock locks names: those of sandboxes, so that each has one checkpoint at a time, and those of snapshots,
+// so that each has one replication, removal or repair at a time.
 package keylock
 
 import (
@@ -9,23 +9,23 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Locks lets one holder at a time have a name. Others wait in order of arrival. Its methods may be
-// called concurrently.
+// Locks gives each name to one holder at a time. The others wait in order of arrival. Its methods may be called
+// concurrently.
 type Locks struct {
 	mu    sync.Mutex
 	named map[string]*lock
 }
 
-// lock is the lock of one name. It exists while somebody has the name or waits for it.
+// lock is the lock of one name. It exists while a caller holds the name or waits for it.
 type lock struct {
 	sem   *semaphore.Weighted
 	users int // guarded by Locks.mu
 }
 
-// New returns Locks of which no name is taken.
+// New returns Locks that hold no name.
 func New() *Locks { return &Locks{named: make(map[string]*lock)} }
 
-// Lock waits until name is free. It returns what frees the name again, or why ctx was done first.
+// Lock waits until name is free. It returns a function that frees name, or, if ctx is done first, the cause of that.
 func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	u := l.enter(name)
 	if err := u.sem.Acquire(ctx, 1); err != nil {
@@ -38,7 +38,7 @@ func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error
 	}, nil
 }
 
-// TryLock is Lock for a caller that does not wait: it returns nil if somebody has the name.
+// TryLock is like Lock, but does not wait. It returns nil if a caller holds name or waits for it.
 func (l *Locks) TryLock(name string) (unlock func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,21 +47,21 @@ func (l *Locks) TryLock(name string) (unlock func()) {
 	}
 	u := &lock{sem: semaphore.NewWeighted(1), users: 1}
 	l.named[name] = u
-	u.sem.TryAcquire(1) // succeeds: it is new
+	u.sem.TryAcquire(1) // always succeeds: the lock is new
 	return func() {
 		u.sem.Release(1)
 		l.leave(name, u)
 	}
 }
 
-// Locked reports whether somebody has a name, or waits for it.
+// Locked reports whether a caller holds name or waits for it.
 func (l *Locks) Locked(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.named[name] != nil
 }
 
-// enter counts one more user of a name.
+// enter adds a user of a name.
 func (l *Locks) enter(name string) *lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +74,7 @@ func (l *Locks) enter(name string) *lock {
 	return u
 }
 
-// leave counts one user of a name less.
+// leave removes a user of a name.
 func (l *Locks) leave(name string, u *lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

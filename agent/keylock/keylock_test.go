@@ -10,7 +10,7 @@ import (
 
 var errGivenUp = errors.New("given up")
 
-// TestInOrder has many wait for one name, while another name is free.
+// TestInOrder lets many goroutines wait for one name, while another name is free.
 func TestInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := New()

@@ -11,7 +11,7 @@ import (
 
 var errStopping = errors.New("stopping")
 
-// TestBound: a request ends with its caller or with the agent, and then tells which.
+// TestBound checks that a request ends with its caller or with the agent, and that the cause says which.
 func TestBound(t *testing.T) {
 	l := lifetime.New(t.Context())
 	rpc, done := context.WithCancel(t.Context())
@@ -34,7 +34,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestOutliving: the cluster hears of what has come to pass while the agent ends, but not for long.
+// TestOutliving checks that work may go on for a short time after the agent is told to stop, and no longer.
 func TestOutliving(t *testing.T) {
 	l := lifetime.New(t.Context())
 	rpc, done := context.WithCancel(t.Context())

@@ -19,7 +19,7 @@ func TestNewID(t *testing.T) {
 	}
 }
 
-// TestHostileRequest: a request that a sidecar names leads nowhere but below the directory.
+// TestHostileRequest checks that the request ID of a sidecar cannot lead to a path outside the directory.
 func TestHostileRequest(t *testing.T) {
 	d := requests.Dir(t.TempDir())
 	for _, bad := range []string{"", ".", "..", "../x", "a/b", "/", "/etc", "a/..", "a/"} {
@@ -33,7 +33,7 @@ func TestHostileRequest(t *testing.T) {
 	}
 }
 
-// TestOlderThan: only directories that nobody has written to of late are told.
+// TestOlderThan checks that OlderThan returns only directories that have not changed recently.
 func TestOlderThan(t *testing.T) {
 	d := requests.Dir(t.TempDir())
 	for _, request := range []string{"new", "old"} {

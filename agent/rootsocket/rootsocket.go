@@ -12,14 +12,14 @@ import (
 	"diapause.dev/runsc/peercred"
 )
 
-// Listener accepts connections of root's processes and closes all others.
+// Listener accepts connections from processes of root and closes all others.
 type Listener struct {
 	*net.UnixListener
 	log *slog.Logger
 }
 
-// Listen listens on path, a socket of mode 0600 in a directory made with mode 0700 if need be.
-// network is "unix" or "unixpacket". A socket left by an earlier process is replaced.
+// Listen listens on path with a socket of mode 0600. If its directory does not exist, Listen creates it with mode 0700.
+// network is "unix" or "unixpacket". Listen replaces a socket that an earlier process has left.
 func Listen(network, path string, log *slog.Logger) (*Listener, error) {
 	l, err := listen(network, path)
 	if err != nil {

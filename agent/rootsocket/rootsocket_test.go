@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// dialVariable makes the test binary a process that dials the socket of that path and ends with
-// status 0 if it is answered.
+// dialVariable makes the test binary a process that dials the socket at that path. It exits with status 0 if it gets an
+// answer.
 const dialVariable = "ROOTSOCKET_DIAL"
 
 func TestMain(m *testing.M) {
@@ -61,7 +61,7 @@ func greet(t *testing.T, l *Listener) {
 	})
 }
 
-// dialAs has a process of a user dial, and returns its exit status.
+// dialAs dials from a process of the given user, and returns the process's exit status.
 func dialAs(t *testing.T, uid uint32, path string) int {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
@@ -74,8 +74,8 @@ func dialAs(t *testing.T, uid uint32, path string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// TestOnlyRoot opens a socket to everybody by its mode: other users must be refused all the same,
-// and those after them be served.
+// TestOnlyRoot opens a socket to everybody by its mode. Other users must still be refused, and later connections of
+// root must be served.
 func TestOnlyRoot(t *testing.T) {
 	dir, err := os.MkdirTemp("", "rootsocket")
 	if err != nil {
