@@ -28,7 +28,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// Agent is the daemon of one node. It makes the parts of which the work is done, and runs them.
+// Agent is the daemon of one node. It creates the parts that do the work, and runs them.
 type Agent struct {
 	cfg     Config
 	log     *slog.Logger
@@ -59,8 +59,8 @@ type Agent struct {
 // containerdTime bounds the wait for containerd at start.
 const containerdTime = 30 * time.Second
 
-// New opens everything an agent works on. It fails when another agent already works on the same
-// state directory, or when containerd does not answer; nothing is open then.
+// New opens everything that an agent works on. It fails if another agent already works on the same state directory, or
+// if containerd does not answer. After an error nothing is open.
 func New(ctx context.Context, cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), life: lifetime.New(ctx), metrics: newMetrics(),
@@ -75,7 +75,7 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// open opens what is on disk, and then the rest. Close gives back what is open, whatever fails.
+// open opens the state on disk first, and then containerd. If it fails, Close closes what is open.
 func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.lockDirs(); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	return err
 }
 
-// assemble makes the parts from what open has opened.
+// assemble creates the parts from what open has opened.
 func (a *Agent) assemble() {
 	readers := snapshots.OpenReaders(a.stores, a.life)
 	a.catalog = snapshots.NewCatalog(a.stores, readers, a.journal, a.backlog, a.changed, a.bell.Ring)
@@ -115,7 +115,7 @@ func (a *Agent) assemble() {
 	})
 }
 
-// lockDirs makes the agent's directories, and keeps other agents from the state directory.
+// lockDirs creates the agent's directories, and keeps other agents from the state directory.
 func (a *Agent) lockDirs() (err error) {
 	for _, d := range []string{a.cfg.RequestDir, a.cfg.StoppedDir, a.cfg.StateDir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -126,8 +126,8 @@ func (a *Agent) lockDirs() (err error) {
 	return err
 }
 
-// Run recovers what an earlier agent owed, then serves until ctx is done. It returns when all that
-// it started has ended.
+// Run first finishes what an earlier agent left, then serves until ctx is done. It returns when everything that it
+// started has ended.
 func (a *Agent) Run(ctx context.Context) error {
 	sidecars, err := rootsocket.Listen("unixpacket", a.cfg.SidecarSocket, a.log)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return gofer.New(sidecars, sidecarHandler{a}, a.log).Serve(ctx) })
-	a.checkpoints.Recover(ctx) // before the local service answers: nothing new is under way
+	a.checkpoints.Recover(ctx) // before the local service answers, so no new request is under way
 	a.clean(ctx)
 	g.Go(func() error { return local.Serve(ctx, socket, a.local()) })
 	g.Go(func() error { return a.checkpoints.SettleLoop(ctx) })
@@ -152,7 +152,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		g.Go(func() error { return a.metrics.serve(ctx, a.cfg.MetricsAddr) })
 	}
 	g.Go(func() error {
-		if _, err := a.node.Facts(ctx); err != nil { // known before the first request asks
+		if _, err := a.node.Facts(ctx); err != nil { // computes them before the first request needs them
 			a.log.Error("this node cannot checkpoint or restore yet", "error", err)
 		}
 		return nil
@@ -161,7 +161,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// local returns what the local service works on.
+// local returns the configuration of the local service.
 func (a *Agent) local() local.Config {
 	return local.Config{
 		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
@@ -184,7 +184,7 @@ func (h sidecarHandler) Restore(o sidecar.Options) (gofer.Source, error) {
 	return h.a.restores.Source(o)
 }
 
-// Close gives everything back that New opened, the state directory last.
+// Close closes everything that New opened, the lock of the state directory last.
 func (a *Agent) Close() (err error) {
 	a.life.End(errkind.ErrStopping)
 	a.life.Wait()

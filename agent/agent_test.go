@@ -12,7 +12,7 @@ import (
 	"diapause.dev/agent/journal/journaltest"
 )
 
-// open returns what this process has open below a directory.
+// openBelow returns the files that this process has open below a directory.
 func openBelow(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -35,7 +35,7 @@ func newConfig(dir string) Config {
 	}
 }
 
-// TestNewFails: an agent that cannot be made leaves nothing open, and the next one can be.
+// TestNewFails checks that a failed New leaves nothing open, so that a later one can succeed.
 func TestNewFails(t *testing.T) {
 	dir := t.TempDir()
 	none, cancel := context.WithCancel(t.Context())
@@ -66,11 +66,11 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// TestNewBesideAnother: nothing of a state directory is touched while another agent works on it.
+// TestNewBesideAnother checks that New changes nothing in a state directory on which another agent works.
 func TestNewBesideAnother(t *testing.T) {
 	dir := t.TempDir()
 	cfg := newConfig(dir)
-	cfg.Store = "gs://bucket" // which has a cache before it
+	cfg.Store = "gs://bucket" // a store with a cache
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}

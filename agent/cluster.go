@@ -17,18 +17,18 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Cluster is what an agent asks and tells the cluster that its node belongs to. Its methods are
+// Cluster is what an agent needs of the cluster that its node belongs to, and what it reports to it. Its methods are
 // called concurrently.
 type Cluster interface {
 	local.Cluster
 	restore.Cluster
 	checkpoint.Cluster
 	snapshots.Cluster
-	// Changed is told of the steps of every request, in order. It must not block.
+	// Changed reports each step of every request, in order. It must not block.
 	Changed(r journal.Request)
 }
 
-// Join makes the agent one of a cluster. It is called before Run, at most once.
+// Join makes the agent a member of a cluster. It must be called before Run, and at most once.
 func (a *Agent) Join(c Cluster) {
 	a.cluster = c
 	a.stores.Join(c)
@@ -36,7 +36,7 @@ func (a *Agent) Join(c Cluster) {
 	a.checkpoints.Join(c)
 }
 
-// Node answers what a cluster asks of an agent's node.
+// Node is the agent's node as the cluster sees it.
 type Node struct {
 	*snapshots.Catalog
 	agent *Agent
@@ -61,11 +61,11 @@ func (n Node) Requests() (out []journal.Request, err error) {
 // Facts returns what this node offers to a restore.
 func (n Node) Facts(ctx context.Context) (snapshot.Facts, error) { return n.agent.node.Facts(ctx) }
 
-// clusterMarker is the name of the file beside the socket that tells the shim to wait for an agent that
-// is being restarted or replaced: the cluster may have a snapshot for any pod.
+// clusterMarker is the name of a file beside the socket. It tells the shim to wait for an agent that is being restarted
+// or replaced: the cluster may have a snapshot for any pod.
 const clusterMarker = "cluster"
 
-// mark says on the node whether the agent is one of a cluster.
+// mark creates or removes the file that says that the agent belongs to a cluster.
 func (a *Agent) mark() error {
 	path := filepath.Join(filepath.Dir(a.cfg.Socket), clusterMarker)
 	if a.cluster == nil {
@@ -80,14 +80,14 @@ func (a *Agent) mark() error {
 	return nil
 }
 
-// changed tells the cluster of a step. Of a request that never came to have a name there is nothing to tell.
+// changed reports a step of a request to the cluster, unless the request has no name yet.
 func (a *Agent) changed(r *journal.Record) {
 	if a.cluster != nil && r.Named() {
 		a.cluster.Changed(a.request(r))
 	}
 }
 
-// request returns a record as others see it.
+// request returns a record as a journal.Request, with the reason for which it waits.
 func (a *Agent) request(r *journal.Record) journal.Request {
 	q := r.Request()
 	q.Waiting = a.backlog.Reason(r.ID)

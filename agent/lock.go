@@ -7,8 +7,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// lock makes sure that one agent at a time works on a state directory, until the caller closes the
-// lock.
+// lock makes sure that only one agent works on a state directory, until the caller closes the lock.
 func lock(stateDir string) (*flock.Flock, error) {
 	l := flock.New(filepath.Join(stateDir, "lock"))
 	locked, err := l.TryLock()

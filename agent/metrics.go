@@ -17,7 +17,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// metrics are what the agent counts.
+// metrics holds the agent's metrics.
 type metrics struct {
 	registry    *prometheus.Registry
 	checkpoints *prometheus.CounterVec
@@ -30,7 +30,7 @@ type metrics struct {
 	waiting     *prometheus.GaugeVec
 }
 
-// seconds are buckets from a millisecond to a minute.
+// seconds are histogram buckets from a millisecond to a minute.
 var seconds = prometheus.ExponentialBuckets(0.001, 2, 17)
 
 func newMetrics() *metrics {
@@ -101,15 +101,15 @@ func (m *metrics) Restore(err error, took time.Duration, bytes int64) {
 // Refused implements local.Metrics.
 func (m *metrics) Refused() { m.refusals.Inc() }
 
-// Waiting tells how many snapshots wait for their store, by reason.
+// Waiting sets how many snapshots wait for their store, by reason.
 func (m *metrics) Waiting(n map[string]int) {
 	for _, kind := range snapshots.Reasons {
 		m.waiting.WithLabelValues(kind).Set(float64(n[kind]))
 	}
 }
 
-// serve serves the metrics on a loopback address until ctx is done. Any other address is refused:
-// nothing here asks who is reading.
+// serve serves the metrics on a loopback address until ctx is done. It refuses any other address, because it does not
+// authenticate its readers.
 func (m *metrics) serve(ctx context.Context, addr string) error {
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {

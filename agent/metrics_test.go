@@ -56,7 +56,7 @@ func TestMetricsServed(t *testing.T) {
 	}
 }
 
-// fetch gets a page once there is one.
+// fetch gets a page, and retries until the server answers.
 func fetch(t *testing.T, url string) string {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {

@@ -8,8 +8,8 @@ import (
 const (
 	// upkeepEvery is how often the node's disk is tidied.
 	upkeepEvery = 10 * time.Minute
-	// requestGrace is how long a request's directory is kept in any case: containerd tells of a sandbox
-	// only once it has started.
+	// requestGrace is the least time that a request's directory is kept: containerd reports a sandbox only once it has
+	// started.
 	requestGrace = 10 * time.Minute
 )
 
@@ -31,7 +31,7 @@ func (a *Agent) upkeepLoop(ctx context.Context) error {
 	}
 }
 
-// forgetLineage forgets sandboxes that containerd knows no more.
+// forgetLineage forgets sandboxes that containerd no longer knows.
 func (a *Agent) forgetLineage(ctx context.Context) error {
 	here, err := a.cri.IDs(ctx)
 	if err == nil {
@@ -46,7 +46,7 @@ func (a *Agent) clean(ctx context.Context) {
 	a.checkpoints.CleanMarkers(ctx)
 }
 
-// cleanRequests removes directories of requests that nobody waits for any more.
+// cleanRequests removes the directories of requests for which nobody waits any longer.
 func (a *Agent) cleanRequests(ctx context.Context) {
 	old, err := a.requests.OlderThan(requestGrace)
 	if err != nil {
