@@ -1,0 +1,414 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+	"gvisor.dev/gvisor/pkg/sentry/state/stateipc"
+	"gvisor.dev/gvisor/pkg/unet"
+	"gvisor.dev/gvisor/pkg/urpc"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/sidecar"
+)
+
+// sandboxID is that of the one sandbox.
+const sandboxID = "sandbox"
+
+// state is that of a sandbox.
+type state string
+
+const (
+	running state = "running"
+	paused  state = "paused"
+	exited  state = "exited" // containerd still knows it
+	gone    state = "gone"
+)
+
+// sandbox is a pod as containerd and its shim know it. It notes what must not be done to it.
+type sandbox struct {
+	leases bool                       // its shim knows leases
+	safe   func(*journal.Record) bool // whether the snapshot of a request is in the spool
+	runs   bool                       // it may be killed while it runs: it was saved by its own workload
+
+	mu          sync.Mutex
+	state       state
+	holder      string // of the lease of its pause
+	ran         bool   // since it was last paused
+	killed      bool
+	wrongdoings []string
+}
+
+// set puts the sandbox into a state. Whether it has run since its snapshot follows from that.
+func (s *sandbox) set(to state, holder string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state, s.holder, s.ran = to, holder, to != paused
+}
+
+func (s *sandbox) now() (state, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stateLocked(), s.holder
+}
+
+func (s *sandbox) stateLocked() state {
+	if s.state == "" {
+		return running
+	}
+	return s.state
+}
+
+func (s *sandbox) lives() bool {
+	now, _ := s.now()
+	return now == running || now == paused
+}
+
+func (s *sandbox) isKilled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.killed
+}
+
+// expire has the lease of a pause run out: nobody has renewed it.
+func (s *sandbox) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stateLocked() == paused && s.holder != "" {
+		s.resumeLocked()
+	}
+}
+
+func (s *sandbox) resumeLocked() { s.state, s.holder, s.ran = running, "", true }
+
+func (s *sandbox) killLocked() {
+	if s.ran && !s.runs {
+		s.wrongLocked("killed, and it may have run since its snapshot")
+	}
+	s.state, s.holder, s.killed = exited, "", true
+}
+
+func (s *sandbox) pod() (*cri.Pod, error) {
+	p := &cri.Pod{
+		ID: sandboxID, Namespace: "default", Name: "pod", UID: "pod-uid", Runtime: cri.RuntimeType, Handler: "diapause",
+		Containers: []cri.Container{{ID: "container", Name: "app", State: cri.StateRunning}},
+	}
+	switch s.stateLocked() {
+	case gone:
+		return nil, fmt.Errorf("pod %s: %w", sandboxID, cri.ErrNotFound)
+	case running, paused:
+		p.Ready, p.SandboxPID = true, sentryProcess().pid
+	}
+	return p, nil
+}
+
+// runtime is containerd as one agent sees it. Its n-th call can fail or be the agent's last, before or after it was
+// carried out.
+type runtime struct {
+	*sandbox
+	deliver func(sidecar.Options, int) error // a sidecar to the agent
+
+	callsMu sync.Mutex
+	calls   []string
+	at      int  // number of the first call that is hit; 0: none
+	on      bool // all calls from there on are hit
+	after   bool // a call that is hit is carried out, and only its answer is lost
+	kills   bool // the agent dies at the call
+	dead    bool
+	saves   func() error // called instead of a save, if set
+}
+
+// lift has containerd answer again.
+func (r *runtime) lift() {
+	r.callsMu.Lock()
+	defer r.callsMu.Unlock()
+	r.at = 0
+}
+
+// made returns the calls so far.
+func (r *runtime) made() []string {
+	r.callsMu.Lock()
+	defer r.callsMu.Unlock()
+	return r.calls
+}
+
+// call makes a call.
+func (r *runtime) call(name string, do func() error) error {
+	r.callsMu.Lock()
+	if r.dead {
+		r.callsMu.Unlock()
+		return errFault
+	}
+	r.calls = append(r.calls, name)
+	n := len(r.calls)
+	hit := r.at > 0 && (n == r.at || r.on && n > r.at)
+	r.dead = hit && r.kills
+	r.callsMu.Unlock()
+	if !hit {
+		return do()
+	}
+	if r.after {
+		do()
+	}
+	if r.kills {
+		panic(crash{})
+	}
+	return fmt.Errorf("%s: %w", name, errFault)
+}
+
+// held is call for what needs the sandbox's lock.
+func (r *runtime) held(name string, do func() error) error {
+	return r.call(name, func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return do()
+	})
+}
+
+func (r *runtime) Find(ctx context.Context, target string) (*cri.Pod, error) { return r.Get(ctx, target) }
+
+func (r *runtime) Get(_ context.Context, id string) (p *cri.Pod, err error) {
+	err = r.held("get", func() error {
+		if id != sandboxID {
+			return fmt.Errorf("pod %s: %w", id, cri.ErrNotFound)
+		}
+		p, err = r.pod()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (r *runtime) Pods(context.Context) (pods []*cri.Pod, err error) {
+	err = r.held("pods", func() error {
+		if p, err := r.pod(); err == nil {
+			pods = append(pods, p)
+		}
+		return nil
+	})
+	return pods, err
+}
+
+func (r *runtime) Running(context.Context, string) (ids []string, err error) {
+	err = r.held("running", func() error {
+		ids = []string{"container"}
+		return nil
+	})
+	return ids, err
+}
+
+func (r *runtime) Record(context.Context, string) (p snapshot.Pod, err error) {
+	err = r.held("record", func() error {
+		p = snapshot.Pod{Containers: []snapshot.Container{{Name: "app", Config: []byte("{}")}}}
+		return nil
+	})
+	return p, err
+}
+
+func (r *runtime) Paused(context.Context, string) (is bool, err error) {
+	err = r.held("paused", func() error {
+		is = r.stateLocked() == paused
+		if r.stateLocked() == gone {
+			return fmt.Errorf("task %s: %w", sandboxID, cri.ErrNotFound)
+		}
+		return nil
+	})
+	return is, err
+}
+
+func (r *runtime) Resume(context.Context, string) error {
+	return r.held("resume", func() error {
+		if r.stateLocked() != paused {
+			return fmt.Errorf("it is %s: %w", r.stateLocked(), errdefs.ErrFailedPrecondition)
+		}
+		r.resumeLocked()
+		return nil
+	})
+}
+
+func (r *runtime) PauseFor(_ context.Context, _, request string, _ time.Duration) (leased bool, err error) {
+	err = r.held("pause", func() error {
+		if r.stateLocked() != running {
+			return fmt.Errorf("it is %s: %w", r.stateLocked(), errdefs.ErrFailedPrecondition)
+		}
+		r.state, r.ran, leased = paused, false, r.leases
+		if leased {
+			r.holder = request
+		}
+		return nil
+	})
+	return leased, err
+}
+
+// RenewPause is made at its own time, and so is never hit.
+func (r *runtime) RenewPause(_ context.Context, _, request string, _ time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holdsLocked(request)
+}
+
+func (r *runtime) holdsLocked(request string) error {
+	if !r.leases {
+		return errdefs.ErrInvalidArgument
+	}
+	if r.stateLocked() == gone {
+		return cri.ErrNotFound
+	}
+	if r.stateLocked() != paused || r.holder != request {
+		return lease.ErrRanOut
+	}
+	return nil
+}
+
+func (r *runtime) EndPause(_ context.Context, _, request string) error {
+	return r.held("end pause", func() error {
+		if err := r.holdsLocked(request); err != nil {
+			return err
+		}
+		r.resumeLocked()
+		return nil
+	})
+}
+
+func (r *runtime) Kill(context.Context, *cri.Pod) error {
+	return r.held("kill", func() error {
+		if s := r.stateLocked(); s == running || s == paused {
+			r.killLocked()
+		}
+		return nil
+	})
+}
+
+func (r *runtime) KillPaused(_ context.Context, _ *cri.Pod, request string) error {
+	return r.held("kill paused", func() error {
+		err := r.holdsLocked(request)
+		switch {
+		case errdefs.IsInvalidArgument(err) && r.stateLocked() != paused:
+			return lease.ErrRanOut
+		case err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err):
+			return err
+		case r.stateLocked() == paused:
+			r.killLocked()
+		}
+		return nil
+	})
+}
+
+// Checkpoint saves the sandbox as its sentry does.
+func (r *runtime) Checkpoint(_ context.Context, _, dir string) error {
+	return r.call("checkpoint", func() error {
+		if r.saves != nil {
+			return r.saves()
+		}
+		f, err := os.Open(filepath.Join(dir, sidecar.OptionsFile))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		o, err := sidecar.ReadOptions(f)
+		if err != nil {
+			return err
+		}
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		if err := r.deliver(o, pair[1]); err != nil {
+			return errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
+		}
+		return saveTo(pair[0], o.Direction)
+	})
+}
+
+// saveTo is the sentry's part of a save.
+func saveTo(sock int, d sidecar.Direction) error {
+	s, err := unet.NewSocket(sock)
+	if err != nil {
+		return err
+	}
+	c, err := stateipc.NewAsyncFileClient(urpc.NewClient(s))
+	if err != nil {
+		return err
+	}
+	defer c.DecRef()
+	names := []string{
+		checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName,
+	}
+	if d == sidecar.RootfsCheckpoint || d == sidecar.RootfsWorkload {
+		names = []string{
+			checkpointfiles.FSCheckpointManifestFileName, checkpointfiles.FSCheckpointMultiTarFileName,
+			checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName,
+		}
+	}
+	for _, name := range names {
+		if err := writeOne(c, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// process is the process that stands in for the sentry's.
+type process struct {
+	pid    int
+	memory *os.File
+	cmd    *exec.Cmd // holds its standard input open
+}
+
+// sentryProcess starts the process once. It ends with this one, when its standard input does.
+var sentryProcess = sync.OnceValue(func() process {
+	fd, err := unix.MemfdCreate("runsc-memory", unix.MFD_CLOEXEC)
+	if err == nil {
+		_, err = unix.Pwrite(fd, make([]byte, 1<<16), 0)
+	}
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command("cat")
+	cmd.Args = []string{sandboxID} // by which it is known as the sandbox's
+	memory := os.NewFile(uintptr(fd), "memory")
+	cmd.ExtraFiles = []*os.File{memory}
+	if _, err = cmd.StdinPipe(); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		panic(err)
+	}
+	return process{cmd.Process.Pid, memory, cmd}
+})
+
+// writeOne writes an image file: pages of the memory file, or nothing.
+func writeOne(c *stateipc.AsyncFileClient, name string) error {
+	w, err := c.OpenWrite(name)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if name == checkpointfiles.PagesFileName {
+		memory, err := w.RegisterSourceFD(int32(sentryProcess().memory.Fd()), 1<<16, nil)
+		if err != nil {
+			return err
+		}
+		w.AddWrite(0, memory, memmap.FileRange{Start: 0, End: 1 << 14}, nil)
+		done, err := w.Wait(nil, 1)
+		if err != nil || done[0].Err != nil {
+			return errors.Join(err, done[0].Err)
+		}
+	}
+	return w.Finalize()
+}
