@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
@@ -52,7 +54,10 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 
 // readPatiently waits out a store that is away, and gives up what cannot get better.
 func (s *source) readPatiently(ctx context.Context, file string, off int64, p []byte) error {
-	for pause := readRetryFirst; ; pause = min(2*pause, readRetryMost) {
+	pauses := backoff.ExponentialBackOff{
+		InitialInterval: readRetryFirst, MaxInterval: readRetryMost, Multiplier: 2, RandomizationFactor: 0.25,
+	}
+	for {
 		err := s.read(ctx, file, off, p)
 		if err == nil {
 			s.restore.add(int64(len(p)))
@@ -63,7 +68,7 @@ func (s *source) readPatiently(ctx context.Context, file string, off int64, p []
 		}
 		s.rs.log.Warn("read is tried again", "snapshot", s.restore.Key.String(), "file", file, "offset", off, "error", err)
 		select {
-		case <-time.After(pause):
+		case <-time.After(pauses.NextBackOff()):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
@@ -115,19 +117,24 @@ func (p *Replicator) waits(rec *journal.Record, err error) {
 
 // Run replicates every snapshot that is in the spool alone, until ctx is done.
 func (p *Replicator) Run(ctx context.Context) error {
-	for pause, most := replicateFirst, replicateEvery; ; pause = min(2*pause, most) {
+	b := &backoff.ExponentialBackOff{InitialInterval: replicateFirst, Multiplier: 2, RandomizationFactor: 0.25}
+	for {
+		pause := replicateEvery
 		if p.replicateAll(ctx) {
-			pause = replicateEvery
-		}
-		if most = replicateEvery; p.backlog.denied() {
-			most = replicateDenied
+			b.Reset()
+		} else {
+			b.MaxInterval = replicateEvery
+			if p.backlog.denied() {
+				b.MaxInterval = replicateDenied
+			}
+			pause = b.NextBackOff()
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(pause):
 		case <-p.bell:
-			pause = replicateFirst / 2
+			b.Reset()
 		}
 	}
 }
