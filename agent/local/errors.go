@@ -15,10 +15,10 @@ import (
 	"diapause.dev/storage"
 )
 
-// codesOf maps kinds of errors to gRPC codes; the first that matches counts. Package errdefs has classes for that, but each
-// kind would have to name its class where it is defined, in package storage too, and an error of two kinds would get the
-// code of the class that errdefs looks for first: a snapshot that is not replicated since its store is full would be
-// ResourceExhausted, and not Unavailable.
+// codesOf maps kinds of errors to gRPC codes. The first match counts. Package errdefs has classes for that. But each
+// kind would have to name its class where it is defined, in package storage too. And an error of two kinds would get
+// the code of the class that errdefs looks for first: a snapshot that is not replicated because its store is full would
+// be ResourceExhausted, and not Unavailable.
 var codesOf = []struct {
 	kind error
 	code codes.Code
