@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,27 +15,6 @@ func TestDialNobody(t *testing.T) {
 	address := filepath.Join(t.TempDir(), "containerd.sock")
 	if _, err := Dial(ctx, Options{Address: address}); err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("error %v, want one that names %s", err, address)
-	}
-}
-
-func TestProcessNamed(t *testing.T) {
-	proc := t.TempDir()
-	for pid, comm := range map[string]string{"1": "init\n", "42": "kubelet\n", "self": "kubelet\n", "43": "kubelet-x\n"} {
-		if err := os.MkdirAll(filepath.Join(proc, pid), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(proc, pid, "comm"), []byte(comm), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if pid, ok, err := processNamed(proc, "kubelet"); pid != 42 || !ok || err != nil {
-		t.Errorf("kubelet: %d, %v, %v", pid, ok, err)
-	}
-	if _, ok, err := processNamed(proc, "crio"); ok || err != nil {
-		t.Errorf("crio: %v, %v", ok, err)
-	}
-	if _, _, err := processNamed(filepath.Join(proc, "none"), "kubelet"); err == nil {
-		t.Error("no error without a proc file system")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/cri"
+	"diapause.dev/cri/kubelet"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/volume"
@@ -33,11 +34,11 @@ func (c *checkpoint) findVolumes() error {
 	}
 	found := make(map[string]mounted)
 	for path := range mounts {
-		if name, whole, ok := volume.Mounted(c.pod.UID, path); ok {
+		if name, whole, ok := kubelet.Mounted(c.pod.UID, path); ok {
 			m := found[name]
 			found[name] = mounted{whole: m.whole || whole, part: m.part || !whole}
-		} else if volume.Elsewhere(c.pod.UID, path) {
-			c.log.Warn("a volume is not part of the snapshot: it is looked for in "+volume.Kubelet, "path", path)
+		} else if kubelet.Elsewhere(c.pod.UID, path) {
+			c.log.Warn("a volume is not part of the snapshot: it is looked for in "+kubelet.Root, "path", path)
 		}
 	}
 	if len(found) == 0 {
@@ -65,7 +66,7 @@ type mounted struct{ whole, part bool }
 // addVolume adds a volume if it is an emptyDir whose files are on the node. Containers that mount the whole volume and
 // containers that mount a part of it must see the same files.
 func (c *checkpoint) addVolume(root, name string, m mounted, inside map[string]bool) error {
-	path, err := volume.Dir(c.pod.UID, name)
+	path, err := kubelet.VolumeDir(c.pod.UID, name)
 	if err != nil {
 		return err
 	}

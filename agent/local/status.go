@@ -12,6 +12,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/cri"
+	"diapause.dev/cri/kubelet"
 	"diapause.dev/runsc"
 )
 
@@ -25,7 +26,7 @@ func (s *service) Status(ctx context.Context, _ *localv1.StatusRequest) (*localv
 	if f, err := s.Facts(ctx); err == nil {
 		resp.Facts = factsProto(f)
 	}
-	_, resp.Kubelet, _ = cri.KubeletRunning() // a check reports the error
+	_, resp.Kubelet, _ = kubelet.Running() // a check reports the error
 	return resp, nil
 }
 
@@ -59,7 +60,7 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	add("replication", detail, err)
 	detail, err = s.checkSpool()
 	add("spool", detail, err)
-	pid, ok, err := cri.KubeletRunning()
+	pid, ok, err := kubelet.Running()
 	detail = "no kubelet: pods are restored by diapause restore"
 	if ok {
 		detail = fmt.Sprintf("kubelet is process %d: pods are restored by annotation", pid)

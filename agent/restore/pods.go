@@ -14,6 +14,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/cri/kubelet"
 )
 
 // PodsOptions say what new pods to start from a snapshot.
@@ -43,7 +44,7 @@ func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if pid, ok, err := cri.KubeletRunning(); err != nil || ok {
+	if pid, ok, err := kubelet.Running(); err != nil || ok {
 		return errors.Join(err, kubeletError(pid, o.Key))
 	}
 	s, err := rs.Readers.Open(ctx, snapshots.ID{Key: o.Key}, "")

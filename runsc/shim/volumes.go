@@ -9,11 +9,13 @@ import (
 	"os"
 	"time"
 
-	localv1 "diapause.dev/api/local/v1"
-	"diapause.dev/runsc/volume"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cri/kubelet"
+	"diapause.dev/runsc/volume"
 )
 
 // A snapshot may contain emptyDir volumes that lie on the node. The shim puts them into the new pod's directories
@@ -62,7 +64,7 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("not done within %v", fillLimit))
 	defer cancel()
 	for _, name := range a.resp.GetVolumes() {
-		dir, err := volume.Dir(s.pod.uid, name)
+		dir, err := kubelet.VolumeDir(s.pod.uid, name)
 		if err == nil {
 			_, err = os.Lstat(dir)
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/cri/kubelet"
 )
 
 // markName is the extended attribute that marks a volume. Only the node's root sees it.
@@ -92,10 +94,11 @@ func empty(d *os.File) error {
 
 // Clean empties those volumes of a pod whose filling was cut short. No process of the pod can have written to them.
 func Clean(pod string) error {
-	if !validUID.MatchString(pod) {
-		return nil // no kubelet gives such a UID
+	dir, ok := kubelet.VolumesDir(pod)
+	if !ok {
+		return nil
 	}
-	entries, err := os.ReadDir(dirOf(pod))
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -103,7 +106,7 @@ func Clean(pod string) error {
 		return fmt.Errorf("volumes of pod %s: %w", pod, err)
 	}
 	for _, e := range entries {
-		if err := clean(filepath.Join(dirOf(pod), e.Name())); err != nil {
+		if err := clean(filepath.Join(dir, e.Name())); err != nil {
 			return fmt.Errorf("empty the half-filled volume %s of pod %s: %w", e.Name(), pod, err)
 		}
 	}
@@ -171,7 +174,7 @@ func removeAll(d *os.File) error {
 func each(pod string, names []string, f func(*os.File) error) error {
 	var errs []error
 	for _, name := range names {
-		dir, err := Dir(pod, name)
+		dir, err := kubelet.VolumeDir(pod, name)
 		if err == nil {
 			err = with(dir, f)
 		}

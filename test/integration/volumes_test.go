@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"diapause.dev/runsc/volume"
+	paths "diapause.dev/cri/kubelet"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 )
@@ -27,7 +27,7 @@ func newKubelet(t *testing.T, uid string, volumes ...string) *kubelet {
 	for _, name := range volumes {
 		must(t, os.MkdirAll(k.dir(name), 0o755), os.Chmod(k.dir(name), 0o777))
 	}
-	t.Cleanup(func() { must(t, os.RemoveAll(filepath.Join(volume.Kubelet, "pods", uid))) })
+	t.Cleanup(func() { must(t, os.RemoveAll(filepath.Join(paths.Root, "pods", uid))) })
 	return k
 }
 
@@ -42,14 +42,14 @@ func must(t *testing.T, errs ...error) {
 
 // dir returns the directory of a volume.
 func (k *kubelet) dir(name string) string {
-	dir, err := volume.Dir(k.uid, name)
+	dir, err := paths.VolumeDir(k.uid, name)
 	must(k.T, err)
 	return dir
 }
 
 // part returns where a part of a volume is mounted for a container.
 func (k *kubelet) part(name, container string) string {
-	return filepath.Join(volume.Kubelet, "pods", k.uid, "volume-subpaths", name, container, "0")
+	return filepath.Join(paths.Root, "pods", k.uid, "volume-subpaths", name, container, "0")
 }
 
 // mount mounts a part of a volume for a container until the test ends, and makes the directory if there is none.

@@ -1,4 +1,4 @@
-package cri
+package kubelet
 
 import (
 	"bytes"
@@ -9,17 +9,17 @@ import (
 	"sync/atomic"
 )
 
-// lastKubelet is the process that was found last. KubeletRunning checks it first.
-var lastKubelet atomic.Int64
+// last is the process that was found last. Running checks it first.
+var last atomic.Int64
 
-// KubeletRunning reports whether a kubelet runs on this node, and its process id. It finds only processes that the
+// Running reports whether a kubelet runs on this node, and its process id. It finds only processes that the
 // caller's /proc shows. A kubelet removes pods that it did not make.
-func KubeletRunning() (pid int, ok bool, err error) {
-	if pid = int(lastKubelet.Load()); pid != 0 && hasName("/proc", strconv.Itoa(pid), "kubelet") {
+func Running() (pid int, ok bool, err error) {
+	if pid = int(last.Load()); pid != 0 && hasName("/proc", strconv.Itoa(pid), "kubelet") {
 		return pid, true, nil
 	}
 	pid, ok, err = processNamed("/proc", "kubelet")
-	lastKubelet.Store(int64(pid))
+	last.Store(int64(pid))
 	return pid, ok, err
 }
 

@@ -1,0 +1,64 @@
+package kubelet
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Root is the kubelet's directory. GVisor's shim looks for volumes in the same place.
+const Root = "/var/lib/kubelet"
+
+// The kubelet's directories inside a pod's directory (pkg/kubelet/config, pkg/volume/emptydir).
+const (
+	volumesDir  = "volumes/kubernetes.io~empty-dir"
+	subpathsDir = "volume-subpaths"
+)
+
+var (
+	validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	validUID  = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9]{0,127}$`)
+)
+
+// VolumeDir returns the directory of a pod's emptyDir volume, which need not exist. If the pod's UID or the name is not
+// valid in Kubernetes, it returns an error.
+func VolumeDir(pod, name string) (string, error) {
+	if !validUID.MatchString(pod) || !validName.MatchString(name) {
+		return "", fmt.Errorf("volume %.80q of pod %.80q: Kubernetes gives no such names", name, pod)
+	}
+	return filepath.Join(volumesOf(pod), name), nil
+}
+
+// VolumesDir returns the directory of all emptyDir volumes of a pod, which need not exist. If no kubelet gives such a
+// UID, ok is false.
+func VolumesDir(pod string) (dir string, ok bool) { return volumesOf(pod), validUID.MatchString(pod) }
+
+func volumesOf(pod string) string { return filepath.Join(Root, "pods", pod, volumesDir) }
+
+// ValidVolume reports whether Kubernetes gives volumes such names.
+func ValidVolume(name string) bool { return validName.MatchString(name) }
+
+// Mounted returns the name of the pod's volume that lies at a path of the node, and whether the path is the whole
+// volume. If the path is only a part of a volume, that volume need not be an emptyDir.
+func Mounted(pod, path string) (name string, whole, ok bool) {
+	of := filepath.Join(Root, "pods", pod) + "/"
+	in, ok := strings.CutPrefix(filepath.Clean(path), of)
+	if !ok || !validUID.MatchString(pod) {
+		return "", false, false
+	}
+	name, whole = strings.CutPrefix(in, volumesDir+"/")
+	if !whole {
+		name, ok = strings.CutPrefix(in, subpathsDir+"/")
+		name, _, _ = strings.Cut(name, "/")
+	}
+	return name, whole, ok && validName.MatchString(name)
+}
+
+// Elsewhere reports whether a path of the node looks like a pod's volume in the directory of a kubelet that is not at
+// its usual place.
+func Elsewhere(pod, path string) bool {
+	_, _, here := Mounted(pod, path)
+	in := filepath.Join("/pods", pod) + "/"
+	return !here && (strings.Contains(path, in+volumesDir+"/") || strings.Contains(path, in+subpathsDir+"/"))
+}
