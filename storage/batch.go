@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// batch is what one ReadAt or Prefetch needs: chunks to fetch, and chunks that others fetch.
+// batch is the work of one ReadAt or Prefetch: chunks to fetch, and chunks that are already being fetched.
 type batch struct {
 	r     *Reader
 	file  *fileIndex
@@ -25,7 +25,7 @@ type want struct {
 	part
 }
 
-// part says which bytes of a decoded chunk go where; none when out is empty.
+// part says which bytes of a decoded chunk are copied where. If out is empty, none are.
 type part struct {
 	from, n int64
 	out     scatter
@@ -33,7 +33,7 @@ type part struct {
 
 func (p *part) copy(data []byte) { p.out.copy(data[p.from : p.from+p.n]) }
 
-// wait is a chunk that is on its way already.
+// wait is a chunk that is already being fetched.
 type wait struct {
 	chunk *Chunk
 	index int
@@ -42,7 +42,7 @@ type wait struct {
 
 var errAbandoned = fmt.Errorf("%w: read abandoned", context.Canceled)
 
-// add has n bytes of a chunk, from its byte from on, moved to the next bytes of out.
+// add arranges for n bytes of a chunk, from its byte from on, to be copied to the next bytes of out.
 func (b *batch) add(i int, from, n int64) {
 	c := &b.file.file.Chunks[i]
 	if c.Codec == CodecZero {
@@ -67,7 +67,7 @@ func (b *batch) add(i int, from, n int64) {
 	b.claim(id, c, i, p)
 }
 
-// prefetch has a chunk loaded into the reader's memory.
+// prefetch arranges for a chunk to be loaded into the reader's cache.
 func (b *batch) prefetch(i int) {
 	c := &b.file.file.Chunks[i]
 	id := chunkID{c.Digest, c.Raw}
@@ -84,8 +84,8 @@ func (b *batch) claim(id chunkID, c *Chunk, i int, p part) {
 	}
 }
 
-// finish fetches what is wanted. Only then does it wait for what others fetch, so that no two
-// batches wait for each other.
+// finish fetches the wanted chunks. Only then does it wait for chunks that others fetch, so that two batches never wait
+// for each other.
 func (b *batch) finish(ctx context.Context) error {
 	if err := b.fetch(ctx); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (b *batch) finish(ctx context.Context) error {
 	return nil
 }
 
-// complete takes note that a wanted chunk is decoded, or failed to be.
+// complete records that a wanted chunk is decoded, or has failed.
 func (b *batch) complete(w *want, err error) error {
 	if e := w.entry; e != nil {
 		w.entry = nil
@@ -119,11 +119,11 @@ func (b *batch) complete(w *want, err error) error {
 	return nil
 }
 
-// abandon lets go of what was claimed and not fetched, because something failed before.
+// abandon gives up the claims to chunks that were not fetched because something failed before.
 func (b *batch) abandon() {
 	for i := range b.wants {
 		if w := &b.wants[i]; w.entry != nil {
-			_ = b.complete(w, errAbandoned) // for those who wait: they try themselves
+			_ = b.complete(w, errAbandoned) // goroutines that wait for the chunk load it themselves
 		}
 	}
 }
@@ -135,7 +135,7 @@ type run struct {
 	wants    []*want
 }
 
-// runs puts the wanted chunks together to reads, as it is best for where they are read from.
+// runs combines the wanted chunks into reads, as suits the store that serves them.
 func (b *batch) runs() (list []run) {
 	order := make([]*want, len(b.wants))
 	for i := range b.wants {
@@ -162,8 +162,8 @@ func (b *batch) runs() (list []run) {
 	return list
 }
 
-// direct returns the memory that a run can be read into as it is, because its chunks are stored as
-// they are and lie side by side in the pack as in memory.
+// direct returns the memory into which a run can be read without decoding. It succeeds if the chunks are stored
+// uncompressed and lie side by side in memory in the same order as in the pack.
 func (r *run) direct() ([]byte, bool) {
 	dst := r.wants[0].dst[:0]
 	at := r.from

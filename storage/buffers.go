@@ -2,7 +2,7 @@ package storage
 
 import "sync"
 
-// Buffers that are large and short-lived, shared by all stores of the process.
+// Large, short-lived buffers that all stores of the process share.
 var (
 	packBuffers  = sync.Pool{New: func() any { return new([]byte) }}
 	runBuffers   = sync.Pool{New: func() any { return new([]byte) }}
@@ -12,7 +12,7 @@ var (
 // getBuffer returns a buffer for the stored bytes of one chunk; its length is not specified.
 func getBuffer() *[]byte { return chunkBuffers.Get().(*[]byte) }
 
-// sized gives a buffer the length n, and memory for it when it has too little.
+// sized gives a buffer the length n, and allocates memory if the buffer has too little.
 func sized(b *[]byte, n int) []byte {
 	if cap(*b) < n {
 		*b = make([]byte, n)

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// chooser picks the codec of each chunk of a writer. The processors and the backend work at the
-// same time, so the snapshot is done soonest when neither waits for the other: as long as the
-// backend has enough to read, there is time to compress well; when it is about to run out, the codec
-// is the one that costs the processors least. So the codecs mix in the proportion that keeps both
-// busy, whatever the data and the bandwidth. Safe for concurrent use.
+// chooser picks the codec of each chunk of a writer. Processors and backend work at the same time, so the snapshot is
+// done soonest if neither waits for the other. As long as the backend has enough to read, there is time to compress
+// well. When the backend is about to run out, the chooser picks the codec that costs the processors least. So the mix
+// of codecs keeps both busy, whatever the data and the bandwidth. Safe for concurrent use.
 type chooser struct {
 	fixed Codec // CodecAuto: choose
 	small bool  // S2 at least
@@ -21,26 +20,25 @@ type chooser struct {
 	s2   cost
 }
 
-// cost is what a codec is expected to take and to give.
+// cost is the expected time and result of a codec.
 type cost struct {
 	perByte float64 // seconds of one processor for a raw byte
 	ratio   float64 // stored bytes for a raw byte
 }
 
-// What is expected before anything has been measured: a heap on a processor of no great speed. The
-// cost of a stored byte for laying it into a pack and its digest there is not measured: it hardly
-// depends on the data.
+// Expectations before anything has been measured: a heap on a processor of moderate speed. packPerByte is the cost to
+// lay a stored byte into a pack and to digest it there. It is not measured, because it hardly depends on the data.
 const (
 	zstdPerByte, zstdRatio = 3.5e-9, 0.17
 	s2PerByte, s2Ratio     = 1.0e-9, 0.28
 	packPerByte            = 0.2e-9
-	minLearnt              = 32 << 10 // raw bytes of a chunk that tells anything
+	minLearnt              = 32 << 10 // raw bytes; a smaller chunk says nothing about a codec
 )
 
-// sampleEvery is the number of chunks after which a codec that has not been used is tried.
+// sampleEvery is how often each codec is tried, in chunks, even if another one is the better choice.
 const sampleEvery = 256
 
-// margin is how many seconds of work the backend must have for the others to take their time.
+// margin is how many seconds of work the backend must have left before a chunk is compressed more strongly.
 const margin = 0.01
 
 func newChooser(fixed Codec, small bool, w *writeSpeed) *chooser {
@@ -73,8 +71,8 @@ func (c *chooser) choose() Codec {
 	return c.cheapest(rate)
 }
 
-// cheapest compares storing a chunk as it is with S2, by the time of one processor. Writing is
-// taken to cost what it takes, which is right where it matters: on a fast local disk.
+// cheapest chooses between S2 and no compression, by the time of one processor. It counts the time of a write as
+// processor time, which is right where it matters: on a fast local disk.
 func (c *chooser) cheapest(rate float64) Codec {
 	if !c.small && c.s2.perByte > 1.5*(1-c.s2.ratio)*(packPerByte+1/rate) {
 		return CodecNone
@@ -82,7 +80,8 @@ func (c *chooser) cheapest(rate float64) Codec {
 	return CodecS2
 }
 
-// learn takes in what a codec took and gave. One that was preempted counts no more than fourfold.
+// learn takes in the time and the result of a codec. A measurement counts at most as four times the expected time, in
+// case the goroutine was preempted.
 func (c *chooser) learn(codec Codec, raw, stored int, took time.Duration) {
 	if c.fixed != CodecAuto || codec == CodecNone || raw < minLearnt {
 		return

@@ -7,16 +7,15 @@ import (
 	"sync"
 )
 
-// chunkID tells chunks apart by what they hold, which has been checked, and not by where a
-// manifest claims them to be.
+// chunkID identifies a chunk by its content, which has been checked, not by the place that a manifest claims for it.
 type chunkID struct {
 	digest [32]byte
 	raw    uint32
 }
 
-// chunkCache keeps decoded chunks in memory for one Reader, and evicts the least recently used first.
-// Concurrent readers of one chunk share the load. What it holds is never changed. Package storage/cache
-// keeps undecoded blocks of packs, on disk.
+// chunkCache keeps decoded chunks in memory for one Reader, and evicts the least recently used first. Concurrent
+// readers of one chunk share the load. Data in the cache never changes. (Package storage/cache keeps undecoded blocks
+// of packs, on disk.)
 type chunkCache struct {
 	max int64
 
@@ -26,7 +25,7 @@ type chunkCache struct {
 	recent  *list.List // of loaded *entry, the latest in front
 }
 
-// entry is a chunk that is there, or on its way.
+// entry is a chunk that is loaded or being loaded.
 type entry struct {
 	at      chunkID
 	done    chan struct{} // closed when data and err are set
@@ -39,7 +38,7 @@ func newChunkCache(max int64) *chunkCache {
 	return &chunkCache{max: max, entries: map[chunkID]*entry{}, recent: list.New()}
 }
 
-// peek returns a chunk's entry if it is there, or on its way.
+// peek returns a chunk's entry if the chunk is loaded or being loaded.
 func (c *chunkCache) peek(at chunkID) (*entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +59,8 @@ func (e *entry) loaded() ([]byte, bool) {
 	}
 }
 
-// get returns a chunk, which load brings if need be. Of concurrent callers one loads, the others
-// wait for it; when it gave up because its context ended, one of them takes over.
+// get returns a chunk, and calls load if the cache does not have it. Of concurrent callers one loads and the others
+// wait. If that one gives up because its context ends, another takes over.
 func (c *chunkCache) get(ctx context.Context, at chunkID, load func() ([]byte, error)) ([]byte, error) {
 	for {
 		e, mine := c.claim(at)
@@ -84,7 +83,7 @@ func (c *chunkCache) get(ctx context.Context, at chunkID, load func() ([]byte, e
 	}
 }
 
-// claim finds a chunk's entry, or makes one that the caller has to fill.
+// claim finds a chunk's entry. If there is none, claim makes one, which the caller must fill.
 func (c *chunkCache) claim(at chunkID) (e *entry, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +98,7 @@ func (c *chunkCache) claim(at chunkID) (e *entry, mine bool) {
 	return e, true
 }
 
-// fill completes a claimed entry. One that failed is forgotten, so that the next reader tries again.
+// fill completes a claimed entry. It forgets an entry that failed, so that the next reader retries.
 func (c *chunkCache) fill(e *entry, data []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

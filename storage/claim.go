@@ -12,8 +12,8 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// claim is an object that says what a manifest is about to name, or what is being read. doc.go tells
-// what it is for.
+// claim is an object that says which objects a manifest is about to name, or a reader is reading. doc.go says what it
+// is for.
 type claim struct {
 	store *Store
 	name  string
@@ -21,13 +21,13 @@ type claim struct {
 	laid  instant
 }
 
-// claimFresh is how old a claim may be, by this machine's clocks, when its manifest is about to be
-// made. It is far below the grace of any sweep that leaves writers their time.
+// claimFresh is how old a claim may be, by this machine's clocks, when its manifest is about to be created. It is far
+// below the grace of any sweep that leaves writers enough time.
 const claimFresh = 10 * time.Second
 
 func claimsDir(namespace string) string { return namespace + "/claims/" }
 
-// newClaim returns a claim to objects, which is still to be laid.
+// newClaim returns a claim to objects. The caller must lay it.
 func (s *Store) newClaim(namespace string, objects []string) *claim {
 	return &claim{
 		store: s, name: claimsDir(namespace) + strings.ToLower(rand.Text()),
@@ -35,8 +35,8 @@ func (s *Store) newClaim(namespace string, objects []string) *claim {
 	}
 }
 
-// lay makes the claim. A sweep that gives notice from now on spares the objects, until the claim is
-// released or is as old as the sweep's grace.
+// lay writes the claim. A sweep that gives notice later spares the objects, until the claim is released or is as old as
+// the sweep's grace.
 func (c *claim) lay(ctx context.Context) error {
 	began := c.store.clock()
 	if err := c.store.backend.Replace(ctx, c.name, c.data); err != nil {
@@ -55,8 +55,7 @@ func (c *claim) refresh(ctx context.Context) error {
 	return c.lay(ctx)
 }
 
-// release takes the claim back, whether it was laid or not. One that stays does no harm but to keep
-// garbage for a while.
+// release deletes the claim, whether it was laid or not. A claim that stays only keeps garbage for a while.
 func (c *claim) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
 	defer cancel()
@@ -66,14 +65,14 @@ func (c *claim) release(ctx context.Context) error {
 	return nil
 }
 
-// drop releases the claim, and only logs when that fails.
+// drop releases the claim. If that fails, it only logs the error.
 func (c *claim) drop(ctx context.Context) {
 	if err := c.release(ctx); err != nil {
 		c.store.log.Warn("a claim is left to the next sweep", "object", c.name, "error", err)
 	}
 }
 
-// readClaims notes what is claimed, and removes claims that have come of age.
+// readClaims records what is claimed, and deletes expired claims.
 func (w *sweep) readClaims(ctx context.Context) error {
 	b := w.store.backend
 	return b.List(ctx, claimsDir(w.namespace), func(o ObjectInfo) error {
@@ -85,7 +84,7 @@ func (w *sweep) readClaims(ctx context.Context) error {
 		}
 		data, err := w.store.readAll(ctx, o.Name, maxNoticeSize)
 		if errors.Is(err, ErrNotFound) {
-			return nil // its manifest has been made, or will not be
+			return nil // released meanwhile: its manifest exists, or will not be made
 		}
 		if err != nil {
 			return err
@@ -97,7 +96,7 @@ func (w *sweep) readClaims(ctx context.Context) error {
 	})
 }
 
-// encodeNames lists objects of a namespace, one a line.
+// encodeNames lists objects of a namespace, one per line.
 func encodeNames(namespace string, objects []string) []byte {
 	var b bytes.Buffer
 	for _, name := range objects {

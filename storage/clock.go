@@ -21,9 +21,8 @@ func machineClock() instant {
 	return instant{wall: time.Now().Round(0), boot: time.Duration(ts.Nano())}
 }
 
-// since returns how much time has passed since an instant: by whichever clock says more. A machine
-// that was suspended has a monotonic clock that stood still, and one whose wall clock was set back has
-// one that lies.
+// since returns how much time has passed since an instant, by the clock that says more. The wall clock may have been
+// set back. The boot clock may have stood still while a virtual machine was suspended.
 func (c clock) since(t instant) time.Duration {
 	now := c()
 	return max(now.wall.Sub(t.wall), now.boot-t.boot)

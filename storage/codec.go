@@ -10,9 +10,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Codecs of zstd that are at rest. Each serves one call at a time, and a pool gives a processor the one
-// that it used last: what a codec needs at hand, an encoder's table above all, stays in that
-// processor's cache. One codec that all share would deal its tables out to whoever comes next.
+// Idle zstd codecs. Each serves one call at a time. A pool gives a processor the codec that it used last, so that the
+// codec's working data, above all an encoder's table, is still in that processor's cache. One shared codec would give
+// its tables to whichever caller comes next.
 var (
 	encoders      = sync.Pool{New: func() any { return newEncoder() }}
 	chunkDecoders = sync.Pool{New: func() any { return newDecoder(MaxChunk) }}
@@ -28,8 +28,8 @@ func newEncoder() *zstd.Encoder {
 	return e
 }
 
-// newDecoder makes a decoder that writes within the capacity it is given, and refuses frames that
-// want more than max bytes of it.
+// newDecoder makes a decoder that writes only within the capacity it is given, and refuses frames that need more than
+// max bytes.
 func newDecoder(max uint64) *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max),
 		zstd.WithDecodeAllCapLimit(true))
@@ -39,12 +39,11 @@ func newDecoder(max uint64) *zstd.Decoder {
 	return d
 }
 
-// worthwhile reports whether storing n bytes instead of raw is worth a decode: 1/32 saved.
+// worthwhile reports whether storing n bytes instead of raw is worth a decode: whether it saves more than 1/32.
 func worthwhile(n, raw int) bool { return n < raw-raw/32 }
 
-// compress returns how to store raw, and the bytes to store: raw itself, or a block in dst's memory
-// (which is grown when too small). The codec is the one asked for, or CodecNone when that one does
-// not make raw smaller.
+// compress returns how to store raw, and the bytes to store: either raw itself, or a block in dst's memory, which grows
+// if it is too small. The codec is the requested one, or CodecNone if that one does not save enough.
 func compress(codec Codec, dst, raw []byte) (Codec, []byte) {
 	block := raw
 	switch codec {
@@ -59,8 +58,8 @@ func compress(codec Codec, dst, raw []byte) (Codec, []byte) {
 	return codec, block
 }
 
-// decompress fills dst, whose length is the chunk's raw length, from the stored bytes. It writes to
-// dst[:len(dst)] alone and never panics, whatever stored holds.
+// decompress fills dst, whose length is the chunk's raw length, from the stored bytes. Whatever stored holds,
+// decompress writes only to dst[:len(dst)] and never panics.
 func decompress(codec Codec, dst, stored []byte) error {
 	switch codec {
 	case CodecNone:
@@ -115,7 +114,7 @@ func decodeFrame(decoders *sync.Pool, dst, frame []byte) error {
 	return nil
 }
 
-// zeros is as long as is compared at a time: it stays in the nearest cache.
+// zeros has the length of one comparison, which is short enough to stay in the nearest cache.
 var zeros [4096]byte
 
 // isZero reports whether all bytes are zero.

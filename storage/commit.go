@@ -13,8 +13,8 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// buildManifest makes the manifest of what has been packed. Packs that no chunk names (a parent's)
-// are left out, the others numbered in the order in which the files name them.
+// buildManifest makes the manifest of the packed chunks. It leaves out packs that no chunk names (a parent's), and
+// numbers the others in the order in which the files name them.
 func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 	if meta.Key == (Key{}) {
 		meta.Key = w.key
@@ -48,9 +48,9 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 	return m, nil
 }
 
-// publish writes the manifest, with which the snapshot exists, and makes sure that no sweep took
-// meanwhile, or is about to take, what it names: before, so that a snapshot that exists is whole
-// even if this process dies the next moment, and after, in case the claim was too old for a sweep.
+// publish writes the manifest, which makes the snapshot exist. It checks that no sweep has deleted, or is about to
+// delete, what the manifest names. The first check is before the manifest is written, so that a snapshot that exists is
+// whole even if this process dies the next moment. The second is after, in case a sweep considered the claim too old.
 func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	data, err := EncodeManifest(m)
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err := claim.lay(ctx); err != nil {
 		return err
 	}
-	if m.lock != nil { // behind the claim, or it might be swept with the last snapshot that had it
+	if m.lock != nil { // after the claim: else a sweep might delete the key with the last snapshot that had it
 		if err := w.store.putKey(ctx, w.key.Namespace, m.lock); err != nil {
 			return fmt.Errorf("put the data key in place: %w", err)
 		}
@@ -88,9 +88,9 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	return nil
 }
 
-// confirm checks that all that the manifest names is there and that no sweep has given notice of
-// it. A sweep that gives notice later finds the manifest. If the parent was removed meanwhile, which is
-// the usual reason for a notice, the error says so.
+// confirm checks that everything that the manifest names exists and that no sweep has given notice of it. A sweep that
+// gives notice later finds the claim or the manifest. The usual reason for a notice is that the parent was removed
+// meanwhile; then the error says so.
 func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
 	err := w.store.intact(ctx, w.key.Namespace, m.objects())
 	if err == nil {
@@ -99,7 +99,7 @@ func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
 	return errors.Join(err, w.checkParent(ctx))
 }
 
-// intact returns an error unless objects of a namespace are there and will stay, once they are claimed.
+// intact returns an error unless objects of a namespace exist and will stay. The caller must have claimed them before.
 func (s *Store) intact(ctx context.Context, namespace string, objects []string) error {
 	found, _, err := s.condemned(ctx, namespace, objects)
 	if err != nil {
@@ -135,7 +135,7 @@ func (w *Writer) checkParent(ctx context.Context) error {
 	return nil
 }
 
-// retract takes a manifest back that must not stay. While it may still be there, its packs stay.
+// retract deletes a manifest that must not stay. As long as the manifest may still exist, its packs stay.
 func (w *Writer) retract(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
 	defer cancel()
@@ -147,11 +147,11 @@ func (w *Writer) retract(ctx context.Context) error {
 	return fmt.Errorf("take the manifest back: %w", err)
 }
 
-// confirmTimeout bounds the question whether a manifest was written after all.
+// confirmTimeout bounds requests that must be made even after the caller's context has ended.
 const confirmTimeout = 10 * time.Second
 
-// createManifest creates the manifest object. An error that leaves open whether it was made is
-// settled by looking: the bytes are this writer's own, since its packs' ids are random.
+// createManifest creates the manifest object. If an error leaves open whether the object was made, createManifest
+// looks: the bytes are unique to this writer, because its packs' ids are random.
 func (w *Writer) createManifest(ctx context.Context, m *Manifest, data []byte) error {
 	w.manifest = manifestUnknown
 	err := w.store.backend.Create(ctx, manifestName(w.key), bytes.NewReader(data), int64(len(data)))

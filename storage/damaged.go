@@ -10,11 +10,11 @@ import (
 // damagedName is the object beside a manifest that says why the snapshot cannot be restored from this store.
 func damagedName(key Key) string { return snapshotDir(key) + "damaged" }
 
-// maxReason bounds the reason that is kept of a damage, in bytes.
+// maxReason bounds the recorded reason of a damage, in bytes.
 const maxReason = 4 << 10
 
-// MarkDamaged records that a snapshot cannot be restored from this store, and why. No new snapshot uses the
-// chunks of one that is marked. The mark goes with the snapshot.
+// MarkDamaged records that a snapshot cannot be restored from this store, and why. New snapshots reuse no chunk of a
+// marked one. The mark is removed with the snapshot.
 func (s *Store) MarkDamaged(ctx context.Context, key Key, reason string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (s *Store) MarkDamaged(ctx context.Context, key Key, reason string) error {
 	return nil
 }
 
-// UnmarkDamaged takes the mark away from a snapshot that is whole again. No mark is no error.
+// UnmarkDamaged removes the mark from a snapshot that is whole again. It is no error if there is no mark.
 func (s *Store) UnmarkDamaged(ctx context.Context, key Key) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (s *Store) UnmarkDamaged(ctx context.Context, key Key) error {
 	return nil
 }
 
-// Damaged returns why a snapshot was marked as damaged; "" if it is not.
+// Damaged returns why a snapshot was marked as damaged, or "" if it is not marked.
 func (s *Store) Damaged(ctx context.Context, key Key) (reason string, err error) {
 	if err := checkKey(key); err != nil {
 		return "", err
@@ -70,8 +70,8 @@ func CorruptErrors(err error) (all []*CorruptError) {
 	return all
 }
 
-// Users returns the snapshots of a namespace whose manifests name any of the objects. A manifest that cannot be
-// read is passed over: its snapshot is lost in any case.
+// Users returns the snapshots of a namespace whose manifests name any of the objects. It skips manifests that cannot be
+// read: their snapshots are lost in any case.
 func (s *Store) Users(ctx context.Context, namespace string, objects ...string) (keys []Key, err error) {
 	err = s.List(ctx, namespace, func(entry Entry) error {
 		e, err := s.envelope(ctx, entry.Key)

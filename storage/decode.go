@@ -12,9 +12,9 @@ import (
 // DecodeManifest reads the bytes of a manifest object and checks everything that can be checked
 // without the packs. It never panics, and allocates no more than a fixed multiple of len(data).
 //
-// Damage is a CorruptError (so is a manifest that contradicts itself); a sound manifest of another
-// format version, with a section that must be understood and is not, or with a codec that is not
-// known, is ErrFormat. An encrypted one is ErrKey: Store.Manifest reads it.
+// A damaged manifest is a CorruptError, and so is one that contradicts itself. A sound manifest is an ErrFormat if it
+// has another format version, an unknown section that must be understood, or an unknown codec. An encrypted one is an
+// ErrKey: Store.Manifest reads it.
 func DecodeManifest(data []byte) (*Manifest, error) {
 	return decode(data, func(namespace string, id keyID) (*lock, error) {
 		return nil, fmt.Errorf("%w: the snapshot is encrypted with data key %s of namespace %s", ErrKey, id, namespace)
@@ -42,12 +42,12 @@ func decode(data []byte, unlock unlocker) (*Manifest, error) {
 	return nil, &CorruptError{Reason: "manifest", Err: err}
 }
 
-// lockedError is an error of an unlocker, which says nothing of the manifest.
+// lockedError is an error of an unlocker. It says nothing about the manifest.
 type lockedError struct{ err error }
 
 func (e *lockedError) Error() string { return e.err.Error() }
 
-// envelope is what can be known of a manifest without a key.
+// envelope is what can be read of a manifest without a key.
 type envelope struct {
 	digest   [digestSize]byte
 	sections map[string][]byte
@@ -91,7 +91,7 @@ func openEnvelope(data []byte) (*envelope, error) {
 	return e, checkKey(e.key)
 }
 
-// openLock reads the sections beside the sealed one, which must be the last.
+// openLock reads the sections beside the sealed one. The sealed section must be the last.
 func (e *envelope) openLock(before, box, body []byte) error {
 	if len(box) == 0 || &box[len(box)-1] != &body[len(body)-1] {
 		return fmt.Errorf("section %q is not the last", tagSeal)
@@ -142,8 +142,8 @@ func (e *envelope) manifest(unlock unlocker) (*Manifest, error) {
 	return m, m.validate()
 }
 
-// splitSections takes the sections apart. Unknown ones that a reader may do without are dropped,
-// unknown ones that it may not are an ErrFormat.
+// splitSections splits b into sections. It drops unknown sections that a reader may skip. Any other unknown section is
+// an ErrFormat.
 func splitSections(b []byte) (map[string][]byte, error) {
 	sections := map[string][]byte{}
 	for len(b) > 0 {
@@ -282,7 +282,7 @@ func decodePacks(b []byte) ([]Pack, error) {
 	return packs, nil
 }
 
-// decodeChunks reads the table and deals its records out to the files.
+// decodeChunks reads the table and distributes its records to the files.
 func (m *Manifest) decodeChunks(b, fileSection []byte) error {
 	raw, n, err := unpackTable(b)
 	if err != nil {
@@ -310,7 +310,7 @@ func (m *Manifest) decodeChunks(b, fileSection []byte) error {
 	return nil
 }
 
-// decodePrints deals the fingerprints out to the files, whose chunks are known by now.
+// decodePrints distributes the fingerprints to the files, whose chunks are already decoded.
 func (m *Manifest) decodePrints(b []byte) error {
 	n := countChunks(m.Files)
 	if n == 0 || len(b) != n*printSize {
@@ -328,8 +328,7 @@ func (m *Manifest) decodePrints(b []byte) error {
 	return nil
 }
 
-// unpackTable returns the raw table and its number of records. It allocates at most maxExpansion
-// times what it is given.
+// unpackTable returns the raw table and its number of records. It allocates at most maxExpansion times len(b).
 func unpackTable(b []byte) ([]byte, int, error) {
 	if len(b) < tableHeader {
 		return nil, 0, errors.New("cut short")

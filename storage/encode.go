@@ -10,7 +10,7 @@ import (
 	"github.com/zeebo/blake3"
 )
 
-// The parts of an encoded manifest; doc.go tells the whole format.
+// The parts of an encoded manifest. doc.go describes the whole format.
 const (
 	manifestMagic  = "DIAMANIF"
 	manifestPrefix = len(manifestMagic) + 4 // and the version
@@ -38,8 +38,8 @@ const (
 	maxExpansion = 64        // raw bytes of the chunk table per stored one
 )
 
-// EncodeManifest returns the bytes of the object that holds m. It refuses a manifest that
-// DecodeManifest would refuse. m.Format and m.Digest are not looked at.
+// EncodeManifest returns the bytes of the object that holds m. It refuses a manifest that DecodeManifest would refuse.
+// It ignores m.Format and m.Digest.
 func EncodeManifest(m *Manifest) ([]byte, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
@@ -65,7 +65,7 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 	return append(b, digest[:]...), nil
 }
 
-// roomFor returns how long an encoded manifest can get, so that it need not be moved while it grows.
+// roomFor returns how long an encoded manifest can get, so that its buffer need not grow.
 func (m *Manifest) roomFor(meta []byte) int {
 	n := countChunks(m.Files)
 	room := manifestPrefix + digestSize + 8*sectionPrefix + 2*len(meta) + 256 + packRecord*len(m.Packs) +
@@ -88,8 +88,7 @@ func (m *Manifest) appendContent(b, meta []byte) []byte {
 	return appendPrints(b, m.Files)
 }
 
-// appendSealed appends the sections of an encrypted manifest. All that stands before the last one is
-// authenticated with it.
+// appendSealed appends the sections of an encrypted manifest. The last section authenticates everything before it.
 func (m *Manifest) appendSealed(b, meta []byte) ([]byte, error) {
 	name, err := json.Marshal(m.Meta.Key)
 	if err != nil {
@@ -105,7 +104,7 @@ func (m *Manifest) appendSealed(b, meta []byte) ([]byte, error) {
 	return m.lock.manifestAEAD(salt).Seal(b, zeroNonce, content, b[:before:before]), nil
 }
 
-// zeroNonce is the nonce of keys that encrypt one thing.
+// zeroNonce is the nonce for keys that encrypt only one thing.
 var zeroNonce = make([]byte, 12)
 
 // manifestAEAD is the cipher of the one manifest that has this salt.
@@ -117,7 +116,7 @@ func appendSection(b []byte, tag string, data []byte) []byte {
 	return append(appendHead(b, tag, len(data)), data...)
 }
 
-// appendHead appends what stands before the data of a section.
+// appendHead appends the header of a section: its tag and the length of its data.
 func appendHead(b []byte, tag string, size int) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, tag...), uint64(size))
 }
@@ -150,9 +149,8 @@ func countChunks(files []File) (n int) {
 	return n
 }
 
-// appendChunks writes the table column by column, which compresses better than row by row. A table
-// that would shrink by more than maxExpansion stays as it is: a reader bounds what it allocates by
-// what it was given.
+// appendChunks writes the table column by column, which compresses better than row by row. A table that would shrink by
+// more than maxExpansion is stored as it is, because a reader bounds its allocation by the size of its input.
 func appendChunks(b []byte, files []File) []byte {
 	table, n := tableOf(files)
 	head := len(b)
@@ -194,10 +192,10 @@ func appendPrints(b []byte, files []File) []byte {
 	return b
 }
 
-// table is the raw chunk table, taken apart.
+// table is the raw chunk table, split into columns.
 type table struct{ codec, raw, stored, pack, offset, digest []byte }
 
-// columns takes a raw table of n records apart; b has n*chunkRecord bytes.
+// columns splits a raw table of n records into columns. b has n*chunkRecord bytes.
 func columns(b []byte, n int) table {
 	next := func(width int) []byte {
 		col := b[:n*width]

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Kinds of errors, to be asked for with errors.Is. Every error of this package and of a Backend is
-// wrapped with what was being done to what.
+// Kinds of errors, to be tested with errors.Is. Every error of this package and of a Backend says what was being done,
+// and to what.
 var (
 	// ErrNotFound: the object, or the snapshot, does not exist.
 	ErrNotFound = errors.New("not found")
@@ -14,35 +14,35 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrTruncated: an object is shorter than what was to be read of it.
 	ErrTruncated = errors.New("truncated")
-	// ErrTooLarge: an object is larger than the caller wants to hold.
+	// ErrTooLarge: an object is larger than the caller accepts.
 	ErrTooLarge = errors.New("too large")
 	// ErrCorrupt: stored bytes are not what was written. See CorruptError.
 	ErrCorrupt = errors.New("corrupt")
-	// ErrFormat: whole and sound, but of a format that this version does not read.
+	// ErrFormat: sound, but of a format that this version does not read.
 	ErrFormat = errors.New("unsupported format")
-	// ErrIdentity: there is no store, or another one than was expected. See Options.Identity.
+	// ErrIdentity: there is no store, or not the expected one. See Options.Identity.
 	ErrIdentity = errors.New("not the store that was expected")
-	// ErrInvalidName: a key or an object's name that is not allowed.
+	// ErrInvalidName: a key or an object's name is not allowed.
 	ErrInvalidName = errors.New("invalid name")
-	// ErrKey: the key that something is encrypted with, or must be, is not at hand.
+	// ErrKey: the key that encrypts something, or must encrypt it, is missing.
 	ErrKey = errors.New("encryption key missing")
 	// ErrNoSpace: the backend is full. Nothing was created.
 	ErrNoSpace = errors.New("no space left in the store")
-	// ErrUnavailable: the backend cannot be reached or fails; it may pass.
+	// ErrUnavailable: the backend cannot be reached, or fails. This may be temporary.
 	ErrUnavailable = errors.New("store unavailable")
-	// ErrDenied: the backend refuses the credentials, or they do not allow what was asked. It is an ErrUnavailable: it
-	// passes once somebody grants access.
+	// ErrDenied: the backend refuses the credentials, or they do not allow the operation. It is an ErrUnavailable, because
+	// it ends once somebody grants access.
 	ErrDenied = fmt.Errorf("%w: access denied", ErrUnavailable)
-	// ErrSource: what was to be replicated is damaged where it comes from. It is an ErrCorrupt too.
+	// ErrSource: the source of a replication is damaged. An error of this kind is an ErrCorrupt, too.
 	ErrSource = errors.New("the source is damaged")
 )
 
-// CorruptError says which object is damaged and which snapshot it hurts. It is an ErrCorrupt.
+// CorruptError says which object is damaged and which snapshot this affects. It is an ErrCorrupt.
 type CorruptError struct {
-	Object string // the object's name in its backend; empty when only bytes were at hand
+	Object string // the object's name in its backend; empty if only bytes were given
 	Key    Key    // the snapshot that was being read; zero when not known
 	Reason string
-	Err    error // what was found underneath, or nil
+	Err    error // the underlying error, or nil
 }
 
 func (e *CorruptError) Error() string {
@@ -62,5 +62,5 @@ func (e *CorruptError) Error() string {
 // Is makes every CorruptError an ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// Unwrap returns what was found underneath.
+// Unwrap returns the underlying error.
 func (e *CorruptError) Unwrap() error { return e.Err }

@@ -32,16 +32,15 @@ func (b *batch) fetch(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Of all runs of a Reader so many bytes may be in memory at a time. A short one counts as weight,
-// which bounds the requests under way.
+// runMemory bounds the bytes of all runs of a Reader that are in memory at a time. A short run counts as runWeight,
+// which bounds the number of requests under way.
 const (
 	runMemory = 64 << 20
 	runWeight = runMemory / mostReads
 )
 
-// fetchRun reads a run and decodes its chunks, by the same goroutine: what has just been read is
-// still in the processor's cache. A failure is not the end: each chunk is then looked for on its
-// own, in all stores.
+// fetchRun reads a run and decodes its chunks in the same goroutine, while the data is still in the processor's cache.
+// If a read or a decode fails, each affected chunk is then looked for on its own, in all stores.
 func (b *batch) fetchRun(ctx context.Context, r *run) error {
 	weight := max(r.to-r.from, runWeight)
 	if err := b.r.runs.Acquire(ctx, weight); err != nil {
@@ -64,7 +63,7 @@ func (b *batch) fetchRun(ctx context.Context, r *run) error {
 	return b.decode(ctx, r, data)
 }
 
-// decode decodes the chunks of a run, which could not be read if data is nil.
+// decode decodes the chunks of a run. data is nil if the run could not be read.
 func (b *batch) decode(ctx context.Context, r *run, data []byte) error {
 	for _, w := range r.wants {
 		if ctx.Err() != nil {
@@ -82,7 +81,7 @@ func (b *batch) decode(ctx context.Context, r *run, data []byte) error {
 	return nil
 }
 
-// decodeInto decodes a chunk to where it is wanted, if it is not there already.
+// decodeInto decodes a chunk to where it is wanted. If the chunk is already there, decodeInto only checks it.
 func (b *batch) decodeInto(w *want, stored []byte) error {
 	if &stored[0] == &w.dst[0] {
 		return b.r.check(w.chunk, w.dst)
@@ -90,7 +89,7 @@ func (b *batch) decodeInto(w *want, stored []byte) error {
 	return b.r.unpack(w.chunk, w.dst, stored)
 }
 
-// preferredStore is the store that served a pack last; nil when there is none at all.
+// preferredStore returns the store that served a pack last, or nil if the Reader has no store.
 func (r *Reader) preferredStore(pack uint32) *Store {
 	if len(r.stores) == 0 {
 		return nil

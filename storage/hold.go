@@ -5,26 +5,25 @@ import (
 	"fmt"
 )
 
-// Hold keeps what a snapshot needs in a store while somebody reads it, even if the snapshot is
-// removed meanwhile. Its methods are not safe for concurrent use.
+// Hold keeps a snapshot's objects in a store while somebody reads them, even if the snapshot is removed meanwhile. Its
+// methods are not safe for concurrent use.
 type Hold struct {
 	claim *claim
 	m     *Manifest
 }
 
-// Hold lays a claim to all that a manifest needs. It fails if that is not in the store, or no longer,
-// or is about to go because the snapshot was removed before.
+// Hold lays a claim to everything that a manifest needs. It fails if some of that is not, or no longer, in the store,
+// or is about to be deleted because the snapshot was removed before.
 //
-// A Hold ends by Release. A process that dies leaves it, and so does a context that ends in the middle; sweeps heed it
-// until it is as old as their grace. For the same reason who holds for long calls Refresh, more often than any sweep's
-// grace.
+// A Hold ends with Release. If the process dies, or a context ends during a call, the claim stays. Sweeps heed a claim
+// until it is as old as their grace. So the owner of a long Hold must call Refresh more often than any sweep's grace.
 func (s *Store) Hold(ctx context.Context, m *Manifest) (*Hold, error) {
 	h := &Hold{claim: s.newClaim(m.Meta.Namespace, m.objects()), m: m}
 	err := h.claim.lay(ctx)
 	if err == nil {
 		err = h.check(ctx)
 	}
-	if err != nil && ctx.Err() == nil { // else it is not known: better a claim too many
+	if err != nil && ctx.Err() == nil { // else the result is unknown: better one claim too many
 		h.claim.drop(ctx)
 	}
 	if err != nil {
@@ -33,7 +32,7 @@ func (s *Store) Hold(ctx context.Context, m *Manifest) (*Hold, error) {
 	return h, nil
 }
 
-// check returns an error if a removal may have come before the claim.
+// check returns an error if the snapshot may have been removed before the claim was laid.
 func (h *Hold) check(ctx context.Context) error {
 	s := h.claim.store
 	if there, err := s.holds(ctx, h.m); there || err != nil {
@@ -42,7 +41,7 @@ func (h *Hold) check(ctx context.Context) error {
 	return s.intact(ctx, h.m.Meta.Namespace, h.m.objects())
 }
 
-// Refresh makes the Hold young again.
+// Refresh renews the Hold's claim.
 func (h *Hold) Refresh(ctx context.Context) error {
 	if err := h.claim.lay(ctx); err != nil {
 		return fmt.Errorf("hold snapshot %s: %w", h.m.Meta.Key, err)
@@ -50,7 +49,7 @@ func (h *Hold) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Release ends the Hold. If the snapshot was removed meanwhile, what it needed goes now.
+// Release ends the Hold. If the snapshot was removed meanwhile, Release deletes the objects that only it needed.
 func (h *Hold) Release(ctx context.Context) error {
 	s := h.claim.store
 	if err := h.claim.release(ctx); err != nil {

@@ -13,11 +13,10 @@ import (
 // Marker is the object that makes a place a store.
 const Marker = marker
 
-// identityObject gives an identity to a store that was made before stores had one. No namespace can have
-// that name.
+// identityObject holds the identity of a store that was made before stores had one. No namespace can have this name.
 const identityObject = "diapause_id.json"
 
-// markerContent is what diapause.json says, and what identityObject says.
+// markerContent is the content of diapause.json and of identityObject.
 type markerContent struct {
 	Product string `json:"product"`
 	Format  int    `json:"format,omitempty"`
@@ -28,12 +27,12 @@ const maxMarker = 64 << 10
 
 func newIdentity() string { return strings.ToLower(rand.Text()) }
 
-// Identity returns the store's identity: 26 letters and digits, random, the same for everybody who opens
-// it, for good.
+// Identity returns the store's identity: 26 random letters and digits. It never changes, and is the same for everybody
+// who opens the store.
 func (s *Store) Identity() string { return s.identity }
 
-// identify finds out the identity of the store in the backend. If none in particular is expected, it
-// makes what is missing.
+// identify finds out the identity of the store in the backend. If no particular identity is expected, identify makes
+// what is missing.
 func (s *Store) identify(ctx context.Context, expected string) (err error) {
 	s.identity, err = s.readMarker(ctx)
 	if errors.Is(err, ErrNotFound) {
@@ -63,7 +62,7 @@ func (s *Store) readMarker(ctx context.Context) (id string, err error) {
 	return c.ID, nil
 }
 
-// makeMarker makes the backend a store, unless somebody else is faster.
+// makeMarker makes the backend a store, unless another process is faster.
 func (s *Store) makeMarker(ctx context.Context) (id string, err error) {
 	if err := s.createOnce(ctx, marker,
 		markerContent{Product: "diapause", Format: Format, ID: newIdentity()}); err != nil {
@@ -72,8 +71,8 @@ func (s *Store) makeMarker(ctx context.Context) (id string, err error) {
 	return s.readMarker(ctx)
 }
 
-// lateIdentity returns the identity of a store that was made without one, and gives it one if need be and
-// if that is wanted.
+// lateIdentity returns the identity of a store that was made without one. If the store has none yet and give is true,
+// lateIdentity gives it one.
 func (s *Store) lateIdentity(ctx context.Context, give bool) (string, error) {
 	c, err := s.readIdentity(ctx, identityObject)
 	if errors.Is(err, ErrNotFound) {
@@ -105,7 +104,7 @@ func (s *Store) readIdentity(ctx context.Context, object string) (c markerConten
 // validIdentity reports whether an identity can be shown and compared: "", or a component of an object's name.
 func validIdentity(id string) bool { return id == "" || len(id) <= 64 && validComponent(id) }
 
-// createOnce creates an object; that it is there already is success.
+// createOnce creates an object. It is no error if the object already exists.
 func (s *Store) createOnce(ctx context.Context, name string, c markerContent) error {
 	data, err := json.Marshal(c)
 	if err != nil {

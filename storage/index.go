@@ -1,9 +1,9 @@
 package storage
 
-// index finds things by what they are known by, given where they stand in a list: it holds 4 bytes for each slot, and
-// nothing of the things themselves, of which a large snapshot has millions. The zero index is empty.
+// index finds things in a list by their hashes. It holds 4 bytes for each slot and no copy of the things, because a
+// large snapshot has millions of them. The zero index is empty.
 type index struct {
-	slots []uint32 // places in the list, each one more than it is; 0: none. A power of two of them
+	slots []uint32 // each is a place in the list plus one, or 0 if it is free. Their number is a power of two
 	used  int
 }
 
@@ -16,7 +16,7 @@ func newIndex(n int) index {
 	return index{slots: make([]uint32, size)}
 }
 
-// find returns the place of the thing of that hash for which is says true.
+// find returns the place of the thing with this hash for which is returns true.
 func (x *index) find(hash uint64, is func(place uint32) bool) (place uint32, ok bool) {
 	if len(x.slots) == 0 {
 		return 0, false
@@ -30,7 +30,8 @@ func (x *index) find(hash uint64, is func(place uint32) bool) (place uint32, ok 
 	return 0, false
 }
 
-// add adds a thing that is not there yet. The hashes of others are asked for when there is no more room.
+// add adds a thing that is not in the index yet. If the index has to grow, add asks hashOf for the hashes of the
+// others.
 func (x *index) add(hash uint64, place uint32, hashOf func(place uint32) uint64) {
 	if (x.used+1)*4 > len(x.slots)*3 {
 		larger := newIndex(2 * (x.used + 1))

@@ -5,18 +5,18 @@ import (
 	"sort"
 )
 
-// inherited finds the chunks of a manifest by digest and by fingerprint, without a copy of them. It is not changed once
-// made.
+// inherited finds the chunks of a manifest by digest and by fingerprint, without a copy of them. It never changes after
+// newInherited.
 type inherited struct {
 	seed    maphash.Seed
 	files   []File
-	starts  []int   // by file: the place of its first chunk in the list of all
-	numbers []int64 // by pack of the manifest: its number for who asks, or -1 if its chunks are not wanted
+	starts  []int   // by file: the place of its first chunk among all chunks
+	numbers []int64 // by pack of the manifest: its number for the caller, or -1 if its chunks are not wanted
 	digests index
 	prints  index
 }
 
-// newInherited indexes the chunks of m that lie in packs which have a number.
+// newInherited indexes the chunks of m in those packs that have a number.
 func newInherited(m *Manifest, numbers []int64) *inherited {
 	k := &inherited{seed: maphash.MakeSeed(), files: m.Files, numbers: numbers}
 	n, printed := 0, 0
@@ -51,16 +51,16 @@ func (k *inherited) addFile(start uint32, f *File) {
 	}
 }
 
-// at returns where the chunk of a place is.
+// at returns the file and the index in it of the chunk at a place.
 func (k *inherited) at(place uint32) (f *File, i int) {
 	n := 0
-	if len(k.starts) > 1 { // the last file that begins there or before, and is not empty
+	if len(k.starts) > 1 { // the last file that begins at this place or before, and is not empty
 		n = sort.Search(len(k.starts), func(i int) bool { return k.starts[i] > int(place) }) - 1
 	}
 	return &k.files[n], int(place) - k.starts[n]
 }
 
-// chunk returns the chunk of a place, with the number of its pack.
+// chunk returns the chunk at a place, with the number of its pack.
 func (k *inherited) chunk(place uint32) Chunk {
 	f, i := k.at(place)
 	c := f.Chunks[i]

@@ -25,22 +25,22 @@ func (Secret) String() string { return "secret" }
 // GoString hides the key.
 func (Secret) GoString() string { return "secret" }
 
-// Keys are what a Keyring has for a namespace.
+// Keys are the keys that a Keyring has for a namespace.
 type Keys struct {
 	Current *Secret  // wraps the data keys of new snapshots; nil: these are not encrypted
 	Former  []Secret // unwrap data keys that have not been rewrapped yet
 	Plain   bool     // snapshots that are not encrypted may be read
 }
 
-// Keyring knows the keys of namespaces. It is asked whenever a snapshot is read or written, so that
-// keys can be changed while the store is open. Safe for concurrent use.
+// Keyring knows the keys of namespaces. A Store asks it whenever a snapshot is read or written, so that keys can change
+// while the store is open. Safe for concurrent use.
 type Keyring interface {
-	// Keys returns a namespace's keys. None at all is an ErrKey: nothing of the namespace is then read
-	// or written.
+	// Keys returns a namespace's keys. If there are none at all, the error is ErrKey: then nothing of the namespace is
+	// read or written.
 	Keys(namespace string) (Keys, error)
 }
 
-// keysOf returns a namespace's keys; without a Keyring nothing is encrypted.
+// keysOf returns a namespace's keys. Without a Keyring, nothing is encrypted.
 func (s *Store) keysOf(namespace string) (Keys, error) {
 	if s.keyring == nil {
 		return Keys{Plain: true}, nil
@@ -59,12 +59,12 @@ func (k Keys) all() []Secret {
 	return append([]Secret{*k.Current}, k.Former...)
 }
 
-// keyID names a key, of a namespace or of data, without telling anything about it.
+// keyID names a namespace key or a data key, and reveals nothing about it.
 type keyID [16]byte
 
 func (id keyID) String() string { return hex.EncodeToString(id[:]) }
 
-// Each use of a key has a key of its own, derived under one of these contexts.
+// Each use of a key has its own key, derived under one of these contexts.
 const (
 	useKeyID    = "diapause.dev store 1: id of a namespace key"
 	useDataID   = "diapause.dev store 1: id of a data key"
@@ -122,7 +122,7 @@ func keysDir(namespace string) string { return namespace + "/keys/" }
 
 func keyName(namespace string, id keyID) string { return keysDir(namespace) + id.String() }
 
-// parseKeyName reports whether an object of a namespace is a data key's.
+// parseKeyName reports whether an object of a namespace is a data key, and returns the key's id.
 func parseKeyName(namespace, object string) (id keyID, ok bool) {
 	s, ok := strings.CutPrefix(object, keysDir(namespace))
 	if !ok || len(s) != hex.EncodedLen(len(id)) {
@@ -132,7 +132,7 @@ func parseKeyName(namespace, object string) (id keyID, ok bool) {
 	return id, err == nil && id.String() == s
 }
 
-// wrap returns the object of a data key. Its place is authenticated with it.
+// wrap returns a data key's object. The object's name is authenticated with it.
 func (l *lock) wrap(namespace string, by Secret) []byte {
 	id := idOf(useKeyID, by)
 	b := append([]byte(wrappedMagic), id[:]...)
@@ -142,7 +142,7 @@ func (l *lock) wrap(namespace string, by Secret) []byte {
 	return newAEAD(derive(useWrap, by, nil)).Seal(b, nonce, l.key[:], []byte(keyName(namespace, l.id)))
 }
 
-// unwrap reads the object of a data key, and tells which key had wrapped it.
+// unwrap reads a data key's object. It also returns the id of the key that wraps it.
 func unwrap(namespace string, id keyID, object []byte, keys []Secret) (*lock, keyID, error) {
 	name := keyName(namespace, id)
 	if len(object) != wrappedSize || string(object[:len(wrappedMagic)]) != wrappedMagic {
@@ -168,7 +168,7 @@ func unwrap(namespace string, id keyID, object []byte, keys []Secret) (*lock, ke
 		len(keys))
 }
 
-// unlocked remembers data keys that have been unwrapped, and by which key.
+// unlocked remembers unwrapped data keys, and which key had wrapped each.
 type unlocked struct {
 	mu   sync.Mutex
 	keys map[string]unlockedKey // by the object's name
@@ -216,7 +216,7 @@ func (s *Store) unlock(ctx context.Context, namespace string, id keyID) (*lock, 
 	return l, nil
 }
 
-// putKey makes sure that a data key's object is there and can be unwrapped.
+// putKey makes sure that a data key's object exists and can be unwrapped.
 func (s *Store) putKey(ctx context.Context, namespace string, l *lock) error {
 	ring, err := s.keysOf(namespace)
 	if err != nil {

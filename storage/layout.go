@@ -20,7 +20,7 @@ func (id PackID) String() string { return hex.EncodeToString(id[:]) }
 // marker is the object that makes a place a store.
 const marker = "diapause.json"
 
-// checkKey refuses keys whose objects could not be told from others.
+// checkKey refuses keys whose objects could be mistaken for others.
 func checkKey(key Key) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidName, err)

@@ -14,39 +14,40 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// lineage is what a writer knows to be stored already: the chunks of the parent that lie in packs
-// worth keeping, and those that the writer itself has placed. Pack numbers below inherited() are
-// the parent's packs, those from there on the writer's own. Safe for concurrent use.
+// lineage is what a writer knows to be stored already: the parent's chunks in packs that are worth keeping, and the
+// chunks that the writer has placed itself. Pack numbers below inherited() are the parent's packs; the others are the
+// writer's own. Safe for concurrent use.
 type lineage struct {
 	digestKey [32]byte
 	lock      *lock      // nil: chunks are not encrypted
 	parent    *Manifest  // nil: no chunk of it is used
-	packs     []Pack     // of the parent, those that may be named again
-	known     *inherited // the chunks in them; nil: there are none
+	packs     []Pack     // the parent's packs that may be named again
+	known     *inherited // the chunks in these packs; nil: there are none
 
 	mu    sync.RWMutex
 	seed  maphash.Seed
-	own   []Chunk // that the writer has placed
-	byOwn index   // of them, by digest
+	own   []Chunk // chunks that the writer has placed
+	byOwn index   // finds chunks of own by digest
 }
 
-// A long lineage must not fray into ever more packs of which ever less is used: reading it would
-// take ever longer. So some of a parent's packs are not named again; the chunks in them that are
-// still needed are written anew, side by side.
+// A long lineage must not spread over ever more packs of which ever less is used: reading it would take ever longer. So
+// a child does not name all of its parent's packs again. It writes the chunks anew that it still needs from the others,
+// side by side.
 const (
-	// maxInherited is how many packs of a parent may always be named again. One that names more is
-	// held to twice the packs that its bytes would fill. When they are too many, a quarter of them
-	// goes, so that the next few snapshots need not do it again.
+	// maxInherited is how many packs of a parent may always be named again. For a large parent the limit is twice the
+	// number of packs that its bytes would fill. If the parent has more packs, only three quarters of the limit are kept,
+	// so that the next few snapshots need not cut again.
 	maxInherited = 32
-	// minUsed is how much of the bytes of all packs must be used by the parent: read together with
-	// what is used, the rest costs time.
+	// minUsed is the share of the bytes of all packs that the parent must use. The rest costs time, because it is read
+	// together with what is used.
 	minUsed = 0.8
-	// maxRewritten is how much of a parent's bytes is written anew at a time because of minUsed, a
-	// single pack aside.
+	// maxRewritten is the largest share of a parent's bytes that is written anew at a time because of minUsed. One pack is
+	// allowed even if it exceeds this.
 	maxRewritten = 1.0 / 8
 )
 
-// newLineage indexes the parent. One that is not in the store is used for its digest key alone.
+// newLineage indexes the parent. If the store does not have the parent undamaged, only its digest key and its data key
+// are used.
 func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lineage, error) {
 	if parent != nil && parent.Meta.Namespace != key.Namespace {
 		return nil, fmt.Errorf("%w: the parent %s is of another namespace", ErrInvalidName, parent.Meta.Key)
@@ -79,7 +80,7 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	return l, nil
 }
 
-// unusable returns why no chunk of a parent can be relied on: "" if nothing speaks against it. It reads no data.
+// unusable returns why no chunk of a parent can be relied on, or "" if no reason is known. It reads no data.
 func (s *Store) unusable(ctx context.Context, parent *Manifest) (why string) {
 	why, err := s.Damaged(ctx, parent.Meta.Key)
 	if err == nil && why == "" {
@@ -91,7 +92,7 @@ func (s *Store) unusable(ctx context.Context, parent *Manifest) (why string) {
 	return why
 }
 
-// statPacks checks that all packs of a snapshot are there in their right size.
+// statPacks checks that all packs of a snapshot exist in their right sizes.
 func (s *Store) statPacks(ctx context.Context, m *Manifest) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(checks)
@@ -123,13 +124,13 @@ func (l *lineage) inherit() {
 	l.known = newInherited(l.parent, numbers)
 }
 
-// forget gives back the memory of what is known, once all chunks are placed. Of the parent it keeps what it is.
+// forget frees the memory of the known chunks, once all chunks are placed. Of the parent it keeps the identity.
 func (l *lineage) forget() {
 	l.known, l.own, l.byOwn = nil, nil, index{}
 	l.parent = l.parent.identity()
 }
 
-// identity returns what tells a manifest from all others; nil of none.
+// identity returns what distinguishes a manifest from all others, or nil for nil.
 func (m *Manifest) identity() *Manifest {
 	if m == nil {
 		return nil
@@ -137,7 +138,7 @@ func (m *Manifest) identity() *Manifest {
 	return &Manifest{Meta: snapshot.Meta{Key: m.Meta.Key}, Digest: m.Digest}
 }
 
-// keptPacks returns the packs that a child of m may name again, those of which m uses most first.
+// keptPacks returns the packs that a child of m may name again, the most used first.
 func keptPacks(m *Manifest) []int {
 	used, total := usedBytes(m)
 	kept := make([]int, len(m.Packs))
@@ -161,7 +162,7 @@ func usedBytes(m *Manifest) (used []int64, total int64) {
 	return used, total
 }
 
-// stretch is a stored chunk: its pack and its offset there in one number, and its length.
+// stretch is the stored range of a chunk: its pack and its offset there in one number, and its length.
 type stretch struct {
 	place  uint64
 	stored uint32
@@ -181,7 +182,7 @@ func (m *Manifest) ranges() []stretch {
 	return slices.CompactFunc(all, func(a, b stretch) bool { return a.place == b.place })
 }
 
-// dropUnused leaves out the packs of which least is used, until enough of the rest is.
+// dropUnused leaves out the least used packs, until enough of the rest is used.
 func dropUnused(m *Manifest, kept []int, used []int64) []int {
 	var live, size int64
 	for _, i := range kept {
@@ -205,10 +206,10 @@ func dropUnused(m *Manifest, kept []int, used []int64) []int {
 	return slices.DeleteFunc(kept, func(i int) bool { return dropped[i] })
 }
 
-// inherited is how many pack numbers belong to the parent.
+// inherited returns how many pack numbers belong to the parent.
 func (l *lineage) inherited() uint32 { return uint32(len(l.packs)) }
 
-// recognise returns the parent's chunk of that fingerprint and length.
+// recognise returns the parent's chunk with this fingerprint and length.
 func (l *lineage) recognise(print [printSize]byte, raw uint32) (c Chunk, ok bool) {
 	if l.known == nil {
 		return c, false
@@ -220,7 +221,7 @@ func (l *lineage) recognise(print [printSize]byte, raw uint32) (c Chunk, ok bool
 	return c, ok && c.Raw == raw
 }
 
-// find returns the stored chunk of that digest and length.
+// find returns the stored chunk with this digest and length.
 func (l *lineage) find(digest [32]byte, raw uint32) (c Chunk, ok bool) {
 	if l.known != nil {
 		if place, ok := l.known.byDigest(&digest); ok {
@@ -238,7 +239,7 @@ func (l *lineage) find(digest [32]byte, raw uint32) (c Chunk, ok bool) {
 	return c, ok && c.Raw == raw
 }
 
-// add makes a chunk that the writer has placed known.
+// add records a chunk that the writer has placed.
 func (l *lineage) add(c Chunk) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

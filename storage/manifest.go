@@ -11,10 +11,10 @@ import (
 // that it reads.
 const Format = 2
 
-// Bounds of the format, in bytes where they are sizes. What exceeds them is not read.
+// Bounds of the format; sizes are in bytes. Anything beyond them is not read.
 const (
 	MaxChunk    = 1 << 20   // raw bytes of a chunk
-	PackTarget  = 32 << 20  // a pack is sealed before it would grow past this, if nothing else is said
+	PackTarget  = 32 << 20  // a pack is sealed before it grows past this, unless WriterOptions.PackSize is set
 	maxPack     = 256 << 20 // of packs that are read
 	maxManifest = 256 << 20
 	maxFiles    = 1 << 16
@@ -22,14 +22,14 @@ const (
 	maxPacks    = 1 << 20
 )
 
-// MaxChunks is how many chunks a snapshot may surely have: its manifest has room for them, however little they
+// MaxChunks is how many chunks a snapshot may have in any case. Its manifest has room for them even if they do not
 // compress, beside packs of PackTarget and a Meta of the largest size.
 const MaxChunks = (maxManifest - maxMeta - 1<<20) / (chunkRecord + printSize)
 
 // ErrTooManyChunks: a snapshot would have more than MaxChunks chunks.
 var ErrTooManyChunks = errors.New("too many chunks for a snapshot")
 
-// Codec tells how a chunk's bytes are stored. The numbers are part of the format.
+// Codec says how a chunk's bytes are stored. The numbers are part of the format.
 type Codec uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 	CodecS2   Codec = 3 // one S2 block
 )
 
-// CodecAuto, as an option, leaves the codec of each chunk to what is measured while writing.
+// CodecAuto, as an option, lets the writer choose each chunk's codec by what it measures while writing.
 const CodecAuto = CodecZero
 
 // ParseCodec reads a codec as a flag names it: auto, none, s2 or zstd.
@@ -69,9 +69,9 @@ func (c Codec) String() string {
 	return fmt.Sprintf("codec(%d)", uint8(c))
 }
 
-// Manifest is all that makes a snapshot: what it is, and where each of its bytes lies. One that
-// came from DecodeManifest, Store.Manifest or Writer.Commit is sound in itself (every index, range
-// and sum holds) and must not be changed.
+// Manifest is everything that makes a snapshot: what it is, and where each of its bytes is. A manifest from
+// DecodeManifest, Store.Manifest or Writer.Commit is consistent (every index, range and sum holds) and must not be
+// changed.
 type Manifest struct {
 	Format    int
 	Meta      snapshot.Meta
@@ -96,7 +96,7 @@ func (m *Manifest) fingerprinted() bool {
 	return false
 }
 
-// overhead is how many bytes longer stored chunks are than their codec makes them.
+// overhead returns how many bytes encryption adds to each stored chunk.
 func (m *Manifest) overhead() uint32 {
 	if m.lock != nil {
 		return sealed
@@ -104,13 +104,13 @@ func (m *Manifest) overhead() uint32 {
 	return 0
 }
 
-// File is a run of chunks, one after the other without a gap.
+// File is a sequence of chunks without gaps.
 type File struct {
 	Name   string // of the image file; a label, never a path
 	Size   int64  // bytes; the sum over its chunks
 	Chunks []Chunk
 
-	prints [][printSize]byte // fingerprints of the chunks, those of CodecZero aside; or none
+	prints [][printSize]byte // fingerprints of the chunks, undefined for CodecZero; or none
 }
 
 // Chunk is a piece of a file and where it is stored.
@@ -127,7 +127,7 @@ type Chunk struct {
 type Pack struct {
 	ID     PackID
 	Size   int64    // bytes, header included
-	Digest [16]byte // XXH3-128 of the whole object, which finds damage; forgery the chunks find
+	Digest [16]byte // XXH3-128 of the whole object. It finds damage; the chunks' digests find forgery
 }
 
 // Stats sums up a manifest.
@@ -167,7 +167,7 @@ func (m *Manifest) File(name string) (*File, bool) {
 	return nil, false
 }
 
-// packObject is the name of the object that holds a pack of this manifest.
+// packObject returns the name of the object that holds a pack of this manifest.
 func (m *Manifest) packObject(i uint32) string {
 	return packName(m.Meta.Namespace, m.Packs[i].ID)
 }

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// names remembers what manifests name, so that each removal need not read every manifest of its
-// namespace again. Manifests never change, but one may be removed and made again under its key.
-// Safe for concurrent use; the zero value remembers nothing.
+// names remembers what manifests name, so that a removal need not read every manifest of its namespace again. Manifests
+// never change, but one may be removed and another made under its key. Safe for concurrent use; the zero value
+// remembers nothing.
 type names struct {
 	mu    sync.Mutex
 	known map[Key]*named
 }
 
-// named is what the manifest that was listed like this names.
+// named is what a manifest names. modified and size tell that manifest from a later one under its key.
 type named struct {
 	modified time.Time
 	size     int64
@@ -22,11 +22,11 @@ type named struct {
 	lock     *keyID // nil: not encrypted
 }
 
-// nameAge is how old a manifest must be when it is read, by the backend's clock, to be remembered. One
-// that is made again later under its key then has another time, however coarse that clock is.
+// nameAge is how old a manifest must be, by the backend's clock, when it is read, to be remembered. A manifest that is
+// made later under its key then has another time, however coarse that clock is.
 const nameAge = time.Second
 
-// get returns what the manifest of a listed object names, if it is known.
+// get returns what a listed manifest names, if that is remembered.
 func (n *names) get(key Key, o ObjectInfo) *named {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -46,7 +46,7 @@ func (n *names) put(key Key, e *named) {
 	n.known[key] = e
 }
 
-// keep forgets the manifests of a namespace that are not listed any more.
+// keep forgets the manifests of a namespace that are no longer listed.
 func (n *names) keep(namespace string, listed map[Key]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A notice is an object in which a sweep says what it is about to delete. doc.go tells how notices
-// keep sweeps from hurting those who write meanwhile.
+// A notice is an object in which a sweep says what it is about to delete. doc.go says how notices keep sweeps from
+// hurting concurrent writers.
 const (
-	// noticeLife is how long a notice counts. Its sweep deletes nothing any more after half of it, nor
-	// once it is gone. Who has waited for longer takes it away.
+	// noticeLife is how long a notice counts. Its sweep deletes nothing after half of that time, nor once the notice is
+	// gone. After noticeLife others remove the notice.
 	noticeLife = 10 * time.Minute
 	// maxNotice is how many objects one notice holds.
 	maxNotice = 25_000
@@ -23,8 +23,7 @@ const (
 
 func noticesDir(namespace string) string { return namespace + "/sweeps/" }
 
-// begin writes an empty notice, which tells the backend's time, and removes those of sweeps that
-// died.
+// begin writes an empty notice, which gives the backend's time, and removes the notices of dead sweeps.
 func (w *sweep) begin(ctx context.Context) error {
 	b := w.store.backend
 	clock := w.newNotice()
@@ -48,15 +47,15 @@ func (w *sweep) begin(ctx context.Context) error {
 	return nil
 }
 
-// newNotice returns the name of a notice that is not there yet: object storage does not like to
-// have one object written twice in a second.
+// newNotice returns the name of a notice that does not exist yet. One name for all would not do: object storage limits
+// how often per second one object may be written.
 func (w *sweep) newNotice() string {
 	name := noticesDir(w.namespace) + strings.ToLower(rand.Text())
 	w.notices = append(w.notices, name)
 	return name
 }
 
-// notice is one that was given.
+// notice is a notice that was given.
 type notice struct {
 	store *Store
 	name  string
@@ -73,8 +72,8 @@ func (w *sweep) give(ctx context.Context, condemned []ObjectInfo) (notice, error
 	return n, w.store.backend.Replace(ctx, n.name, encodeNames(w.namespace, names))
 }
 
-// stands returns an error unless the notice still counts: somebody who does not believe in it any
-// more takes it away, but it does not come to that while the sweep is alive and awake.
+// stands returns an error unless the notice still counts. Others remove notices that are too old, but a sweep that is
+// alive and awake stops before that.
 func (n notice) stands(ctx context.Context) error {
 	if _, err := n.store.backend.Stat(ctx, n.name); err != nil {
 		return fmt.Errorf("look for the notice: %w", err)
@@ -85,7 +84,7 @@ func (n notice) stands(ctx context.Context) error {
 	return nil
 }
 
-// end takes the notices away.
+// end removes the sweep's notices.
 func (w *sweep) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
 	defer cancel()
@@ -103,8 +102,7 @@ func (s *Store) removeNotice(ctx context.Context, name string) error {
 	return nil
 }
 
-// condemned returns which of the objects of a namespace any sweep has given notice of, and those
-// notices.
+// condemned returns which of the given objects any sweep has given notice of, and those notices.
 func (s *Store) condemned(ctx context.Context, namespace string,
 	objects []string,
 ) (found, notices []string, err error) {

@@ -25,8 +25,7 @@ func packHeader(id PackID) []byte {
 	return h
 }
 
-// checkPack checks a whole pack against what a manifest says of it; the reason is empty when it
-// is sound.
+// checkPack checks a whole pack against its entry in a manifest. The reason is empty if the pack is sound.
 func checkPack(p Pack, data []byte) (reason string) {
 	switch {
 	case int64(len(data)) != p.Size:
