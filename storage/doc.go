@@ -1,21 +1,19 @@
-// Package storage is the snapshot store: it keeps what was captured of sandboxes as chunks in
-// packs, named by manifests, in any place that offers the Backend interface, and gives it back
-// checked. It knows nothing of gVisor, containerd or Kubernetes; what a snapshot's files mean is
-// for those who write and read them.
+// Package storage is the snapshot store. It keeps captured sandboxes as chunks in packs, which manifests name, in any
+// place that offers the Backend interface. It checks everything that it reads back. It knows nothing of gVisor,
+// containerd or Kubernetes; what a snapshot's files mean is up to those who write and read them.
 //
 // # Words
 //
-// A chunk is a run of at most 1 MiB of a file, known by its digest. A pack is an immutable object
-// that holds the stored bytes of many chunks. A manifest is the object that makes a snapshot exist: it
-// says what the snapshot is and where each of its chunks lies. A lineage is a snapshot's line of
-// parents; chunks that a parent has are not stored again. To replicate is to copy a snapshot from
-// one store to another, the first of which is often a spool. A sweep deletes packs that nothing
-// names any more. A working set is the chunks that a restored sandbox asks for first, in order. A
-// data key encrypts the snapshots of a lineage, a namespace key wraps data keys.
+// A chunk is a run of at most 1 MiB of a file, known by its digest. A pack is an immutable object that holds the stored
+// bytes of many chunks. A manifest is the object that makes a snapshot exist: it says what the snapshot is and where
+// each of its chunks is. A lineage is a snapshot's line of parents; chunks that a parent has are not stored again. To
+// replicate is to copy a snapshot from one store to another; the first is often a spool. A sweep deletes packs that
+// nothing names any longer. A working set is the list of chunks that a restored sandbox asks for first, in order. A
+// data key encrypts the snapshots of a lineage. A namespace key wraps data keys.
 //
 // # Layout
 //
-// Objects of a store, below the place its backend was opened on:
+// Objects of a store, below the place at which its backend was opened:
 //
 //	diapause.json                              {"product":"diapause","format":2,"id":"…"}, created once
 //	diapause_id.json                           {"product":"diapause","id":"…"}, created once, if that has no id
@@ -28,109 +26,108 @@
 //	<namespace>/sweeps/<id>                    notice of a sweep under way
 //	<namespace>/claims/<id>                    claim of a manifest under way
 //
-// What else lies in a snapshot's directory belongs to the snapshot and goes with it. Namespaces and names
-// are those of Kubernetes (at most 253 of a-z, 0-9, '-' and '.'), so that no name can lead to another
-// namespace's objects; a manifest names packs by their ids, and these are looked for in the manifest's
-// own namespace alone.
+// Any other object in a snapshot's directory belongs to the snapshot and is removed with it. Namespaces and names are
+// those of Kubernetes (at most 253 of a-z, 0-9, '-' and '.'), so that no name can lead to another namespace's objects.
+// A manifest names packs by their ids, and these are looked for only in the manifest's own namespace.
 //
-// The id is a store's identity, for good: who has opened a store before says which one it must be
-// (Options.Identity), so that none is made anew where the real one is not mounted.
+// The id is a store's identity and never changes. A caller that has opened the store before says which one it must be
+// (Options.Identity), so that no new store is made where the real one is not mounted.
 //
 // # Order of writing
 //
-// A Writer makes all packs, and the data key, durable before it creates the manifest, and creating is
-// create-only. So whatever dies at whatever point, a snapshot that exists is whole; what is left of
-// one that does not exist is packs that no manifest names, which a Sweep deletes once they are older
-// than its grace. Remove deletes the manifest first, and then at once the packs and the data key that
-// only this manifest named; what it leaves because it dies is left to a Sweep.
+// A Writer makes all packs, and the data key, durable before it creates the manifest. A create never replaces an
+// object. So whatever dies at whatever point, a snapshot that exists is whole. A snapshot that does not exist leaves at
+// most objects that no manifest names. A Sweep deletes these once they are older than its grace. Remove deletes the
+// manifest first, and then at once the packs and the data key that only this manifest named. If it dies before that, a
+// Sweep deletes them.
 //
 // # Sweeps beside writers
 //
-// How old an object is, a sweep tells by the backend's clock alone: it writes an object and asks for
-// its time. No node's clock counts. As long as writers commit within the grace, sweeps do not touch
-// what they make. A writer that is slower, or a replication that finds packs of an earlier attempt,
-// may meet a sweep that has condemned them. So
+// A sweep tells how old an object is by the backend's clock alone: it writes an object and asks for its time. The
+// clocks of nodes do not count. As long as writers commit within the grace, sweeps do not touch their objects. A slower
+// writer, or a replication that finds packs of an earlier attempt, may need packs that a sweep has condemned. So
 //
 //	a sweep    gives notice of what it is about to delete, then reads all claims, then all manifests
-//	           that have come since it read them first, then deletes what is neither claimed nor
-//	           named, then takes the notice away;
-//	a writer   lays claim to what its manifest will name, then reads all notices, then asks for all
-//	           these objects, then creates the manifest, then releases the claim;
-//	a removal  deletes its manifest, and then does what a sweep does with the objects that this one
-//	           named, whatever their age: who has not claimed them yet finds that they are gone;
-//	a reader   that cannot do without a snapshot (Hold) lays claim to what it reads, then asks whether
-//	           the manifest is there, and when it ends, does what a removal does if it is not.
+//	           that have come since it first read them, then deletes what is neither claimed nor
+//	           named, then removes the notice;
+//	a writer   lays a claim to what its manifest will name, then reads all notices, then checks that
+//	           all these objects exist, then creates the manifest, then releases the claim;
+//	a removal  deletes its manifest, and then does what a sweep does with the objects that this
+//	           manifest named, whatever their age: a writer that has not claimed them yet finds that
+//	           they are gone;
+//	a reader   that must not lose its snapshot (Hold) lays a claim to what it reads, then checks that
+//	           the manifest exists; if the manifest is gone when the reader ends, the reader does
+//	           what a removal does.
 //
-// A sweep that does not find the claim has looked too early or too late for it. Too late: then it
-// finds the manifest. Too early: then it had given notice before the claim was made, and the writer
-// either finds the notice, or the notice has been taken away and with it the object is gone. It
-// fails then, before there is a manifest; a replication waits until the notice is gone and copies
-// again. That needs no clocks, only a backend in which a read sees every write that ended before, and
-// holds whoever dies at whatever point.
+// A sweep that does not find the claim has looked too early or too late for it. If it has looked too late, it finds the
+// manifest. If it has looked too early, it had given notice before the claim was laid. Then the writer finds the
+// notice, or the notice has been removed and the object is gone. In both cases the writer fails before there is a
+// manifest. A replication does not fail: it waits until the notice is gone and copies again. All this needs no clocks,
+// only a backend in which a read sees every write that ended before it. It holds whichever process dies at whatever
+// point.
 //
-// A replication lays its claim while it copies, and again before it reads the notices if copying has
-// taken long.
+// A replication lays its claim while it copies. If copying has taken long, it lays the claim again before it reads the
+// notices.
 //
-// The claim of a writer that died must end some time: a sweep does not heed one that is as old as
-// its grace. So a writer looks for notices and objects once more behind its manifest, which it takes
-// back if need be. A sweep that died leaves a notice. Whoever finds one that is ten minutes old takes
-// it away before going on. A sweep that lives looks, before each few objects that it deletes, whether
-// its notice is still there, and deletes nothing any more after five minutes by any clock of its
-// machine: one that was suspended meanwhile has missed what others have done. (Between that look and the
-// deletion lie microseconds; a machine that is suspended just there is not guarded against.)
+// The claim of a dead writer must end at some time, so a sweep ignores a claim that is as old as the sweep's grace. For
+// this reason a writer checks notices and objects once more after it has created its manifest, and deletes the manifest
+// if need be. A dead sweep leaves a notice. The next sweep removes a notice that is ten minutes old, and so does a
+// replication that has waited for ten minutes. A live sweep checks, before each few objects that it deletes, that its
+// notice still exists. It deletes nothing after five minutes by any clock of its machine: a machine that was suspended
+// meanwhile has missed what others have done. (Between the check and the deletion lie microseconds. Nothing guards
+// against a machine that is suspended just there.)
 //
 // # Packs
 //
 //	8 bytes   "DIAPACK" and the format version, 2
 //	16 bytes  the pack's id
 //	8 bytes   zero
-//	          the stored bytes of chunks, one behind the other, without anything between them
+//	          the stored bytes of chunks, one after the other, with nothing between them
 //
-// A chunk's stored bytes decode alone. Its codec stands in the manifest: 0 zero (all bytes are
-// zero, nothing is stored, the chunk is in no pack), 1 none (as they are), 2 zstd (one frame), 3 S2
-// (one block). A chunk that its codec does not make smaller by 1/32 is stored as it is.
+// A chunk's stored bytes can be decoded on their own. The manifest has its codec: 0 zero (all bytes are zero, nothing
+// is stored, the chunk is in no pack), 1 none (as they are), 2 zstd (one frame), 3 S2 (one block). If its codec does
+// not save more than 1/32 of a chunk, the chunk is stored as it is.
 //
 // # Pipeline
 //
-// A Writer's stages overlap: chunks are fingerprinted, digested and compressed by several goroutines,
-// laid into packs in their order, and packs are written several at a time. Its memory is bounded
-// whatever the snapshot's size, except for up to 256 bytes for each chunk. Which codec a chunk gets is decided when its
-// turn comes, by what has been measured so far of codecs and backend: see chooser.
+// A Writer's stages overlap: several goroutines fingerprint, digest and compress chunks, the chunks are laid into packs
+// in their order, and several packs are written at a time. Its memory is bounded whatever the snapshot's size, except
+// for up to 256 bytes for each chunk. A chunk's codec is chosen when its turn comes, by what has been measured so far
+// of codecs and backend: see chooser.
 //
-// A fingerprint costs a quarter of a digest and tells which chunks the parent has. Only a chunk that is
-// not known by it is digested, and only one whose digest is not known either is compressed. The first
-// snapshot of a lineage has nothing to recognise, and no fingerprints: the second one takes them, and
-// from the third on they spare the digests of all that has not changed.
+// A fingerprint costs a quarter of a digest and tells which chunks the parent has. Only a chunk with an unknown
+// fingerprint is digested, and only a chunk with an unknown digest is compressed. The first snapshot of a lineage has
+// no parent to compare with, and no fingerprints. The second one takes fingerprints. From the third on, they save the
+// digests of everything that has not changed.
 //
-// A Reader reads neighbouring chunks together, up to 8 MiB at a time, several such reads at once, and
-// decodes them on all processors straight into the caller's memory. Before the first byte of a chunk
-// there is one read for the manifest, one for the data key of an encrypted lineage, once, and one for
-// the chunk. A PackCache may stand between the Reader and the backend; of what a store deletes, its
-// PackCache keeps nothing.
+// A Reader reads neighbouring chunks together, up to 8 MiB at a time, with several such reads at once. It decodes them
+// on all processors straight into the caller's memory. Before the first byte of a chunk there is one read for the
+// manifest, one for the data key of an encrypted lineage (only once), and one for the chunk. A PackCache may stand
+// between the Reader and the backend. When a store deletes an object, its PackCache drops it.
 //
 // # Long lineages
 //
-// A child names packs of its parent again, as long as they are not too many (32, or twice what the
-// bytes would fill) and four fifths of their bytes are used. Otherwise the chunks in the packs that
-// are used least are written anew. So however long a lineage is, a snapshot is read nearly as fast as
-// one that was written whole; and what is stored for a small change is a few times that change.
+// A child names packs of its parent again, as long as there are not too many (32, or twice what the bytes would fill)
+// and four fifths of their bytes are used. Otherwise the chunks in the least used packs are written anew. So however
+// long a lineage is, a snapshot is read nearly as fast as one that was written whole, and a small change takes only a
+// few times its size.
 //
 // # Encryption
 //
-// Where a Keyring has a key for a namespace, chunks and manifests are encrypted with AES-256-GCM under
-// a data key: 32 random bytes, inherited along a lineage, so that chunks can be shared. The data
-// key's id is derived from it. Its object holds it wrapped:
+// If a Keyring has a key for a namespace, chunks and manifests are encrypted with AES-256-GCM under a data key. A data
+// key is 32 random bytes, inherited along a lineage so that chunks can be shared. Its id is derived from it. Its object
+// holds it wrapped:
 //
 //	8 bytes   "DIAPKEY" and 1
-//	16 bytes  the id of the namespace key that wraps it, derived from that
+//	16 bytes  the id of the namespace key that wraps it, derived from that key
 //	12 bytes  nonce, random
 //	48 bytes  the data key, AES-256-GCM under a key derived from the namespace key; authenticated with
 //	          it: the object's name
 //
-// Namespace keys change by Rewrap, which replaces these objects alone; manifests and packs stay. A
-// manifest names its data key by id, so that a key object that was exchanged is found out. There is
-// one such object for a lineage, and it is swept like a pack. All keys that are used for something
-// are derived from the data key by BLAKE3's key derivation, each under a context of its own:
+// When namespace keys change, Rewrap replaces these objects alone; manifests and packs stay. A manifest names its data
+// key by id, so that a key object that was exchanged is found out. A lineage has one such object, which is swept like a
+// pack. For each use there is a separate key, derived from the data key by BLAKE3's key derivation under a context of
+// its own:
 //
 //	a pack's      from its id; encrypts each of its chunks, whose nonce is its offset (8 zero bytes, 4
 //	              bytes little-endian); authenticated with it: the pack's id and the offset
@@ -139,9 +136,9 @@
 //	              packs stand
 //	a working set's  the same way
 //
-// An encrypted chunk is 16 bytes longer. What can be seen without a key: names of namespaces and
-// snapshots, ids and sizes of packs, which packs a snapshot names, times. Digests of chunks are inside,
-// and so is their key. Where a namespace must be encrypted, a snapshot that is not is refused.
+// An encrypted chunk is 16 bytes longer. Without a key one can see: names of namespaces and snapshots, ids and sizes of
+// packs, which packs a snapshot names, times. Digests of chunks are encrypted, and so is their key. If a namespace must
+// be encrypted, a snapshot that is not encrypted is refused.
 //
 // # Working sets
 //
@@ -163,9 +160,9 @@
 //	          sections
 //	32 bytes  BLAKE3 of all bytes before
 //
-// A section is a tag of 4 bytes, the length of its data in 8 bytes, and the data. A tag that begins
-// with a lower-case letter may be skipped by a reader that does not know it; any other unknown tag
-// makes the manifest unreadable for it (ErrFormat). Each of these stands exactly once, in any order:
+// A section is a tag of 4 bytes, the length of its data in 8 bytes, and the data. If a reader does not know a tag, it
+// may skip the section if the tag begins with a lower-case letter. Any other unknown tag makes the manifest unreadable
+// (ErrFormat). Each of these sections exists exactly once, in any order:
 //
 //	META  JSON of snapshot.Meta; its key is the snapshot's, whatever object the manifest lies in
 //	DKEY  32 bytes: the key of all digests of chunks
@@ -174,46 +171,44 @@
 //	PACK  4 bytes: number of packs; for each 16 bytes id, 8 bytes size, 16 bytes digest
 //	CHNK  1 byte: codec of the table (1 or 2), 8 bytes: number of chunks, and the table
 //
-// and this one at most once, behind CHNK when written by this package:
+// and this one at most once; this package writes it after CHNK:
 //
-//	fing  16 bytes for each chunk of the table: its fingerprint; undefined for one of zeros
+//	fing  16 bytes for each chunk of the table: its fingerprint; undefined for a chunk of zeros
 //
-// An encrypted manifest has, in this order and with nothing behind them, NAME (JSON of the snapshot's
-// key), LOCK (16 bytes id of the data key, 16 random bytes), PACK, and SEAL, which encrypts the other
-// sections.
+// An encrypted manifest has NAME (JSON of the snapshot's key), LOCK (16 bytes id of the data key, 16 random bytes),
+// PACK, and SEAL, in this order and with nothing after them. SEAL encrypts the other sections.
 //
 // The table holds the chunks of all files, one file after the other, column by column: codecs (1
 // byte each), raw lengths (4), stored lengths (4), packs (4, an index into PACK), offsets in the
 // pack (4), digests (32). A table stored as zstd shrinks by no more than a factor of 64.
 //
-// Digests of chunks, over the raw bytes, are BLAKE3 with the key of DKEY, which is random and
-// inherited along a lineage: who can see the store cannot confirm a guess at what is in it from
-// digests of another lineage. Nothing that a chunk's digest has not been compared with is handed out.
-// Those of packs are XXH3-128 over the whole object. They tell verify and Replicate that any of its
-// bits has changed, also where this snapshot has no chunk; they need not withstand a forger, since a
-// forged chunk does not pass.
+// Digests of chunks are BLAKE3 over the raw bytes, with the key of DKEY. That key is random and inherited along a
+// lineage. So somebody who can see the store cannot confirm a guess at its content by digests of another lineage. Every
+// chunk is checked against its digest before it is returned. Digests of packs are XXH3-128 over the whole object. They
+// tell Verify and Replicate whether any bit of a pack has changed, even where this snapshot has no chunk. They need not
+// withstand a forger, because a forged chunk fails its own check.
 //
-// Fingerprints, over the raw bytes too, are XXH3-128 with a seed that BLAKE3 derives from the key of
-// DKEY. They serve the next writer of the lineage alone, which takes a chunk of the parent for what it
-// has before it; no reader relies on them. What runs in a sandbox knows neither them nor the key; did it
-// have two of its chunks taken for one all the same, the wrong one would be in its own snapshots alone.
+// Fingerprints are XXH3-128 over the raw bytes, with a seed that BLAKE3 derives from the key of DKEY. Only the next
+// writer of the lineage uses them: if a fingerprint matches, it takes the parent's chunk for its own. No reader relies
+// on them. A workload in a sandbox knows neither the fingerprints nor the key. Even if it could give two of its chunks
+// one fingerprint, the wrong chunk would be only in its own snapshots.
 //
 // # Bounds
 //
-// A manifest has at most 256 MiB, with 65 bytes for each chunk if nothing of it compresses. So a snapshot surely has
-// room for MaxChunks chunks: 235 GiB in pieces of 64 KiB. Who knows how many chunks will come asks before
+// A manifest has at most 256 MiB, with 65 bytes for each chunk if nothing compresses. So a snapshot has room for
+// MaxChunks chunks in any case: 235 GiB in pieces of 64 KiB. A caller that knows how many chunks will come asks before
 // (FileWriter.Expect).
 //
 // # Damage
 //
-// Verify finds it, and names the snapshot and the object. A Replicate whose source is damaged ends with ErrSource.
-// MarkDamaged records it beside the manifest: a Writer takes no chunk over from a parent that is marked, or that has
-// lost a pack. Repair brings back, from another store, what that has sound; nothing else can be brought back.
+// Verify finds damage, and names the snapshot and the object. A Replicate whose source is damaged ends with ErrSource.
+// MarkDamaged records damage beside the manifest. A Writer reuses no chunk of a parent that is marked, or that has lost
+// a pack. Repair copies sound objects back from another store; nothing else can be brought back.
 //
 // # Errors
 //
-// Kinds are asked for with errors.Is: ErrIdentity, ErrNotFound, ErrExists, ErrTruncated, ErrTooLarge, ErrCorrupt,
-// ErrFormat, ErrInvalidName, ErrKey, ErrNoSpace, ErrUnavailable. A CorruptError names the object and the snapshot it
-// hurts. Everything read from a store is taken for hostile: sizes are bounded, ranges checked, and no
-// byte is handed out before its digest has been compared.
+// Test kinds with errors.Is: ErrIdentity, ErrNotFound, ErrExists, ErrTruncated, ErrTooLarge, ErrCorrupt, ErrSource,
+// ErrFormat, ErrInvalidName, ErrKey, ErrNoSpace, ErrUnavailable, ErrDenied, ErrTooManyChunks. A CorruptError names the
+// object and the snapshot that it affects. Everything read from a store is treated as hostile: sizes are bounded,
+// ranges are checked, and every digest is checked before bytes are returned.
 package storage

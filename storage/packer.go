@@ -9,19 +9,19 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// packer lays chunks into packs in the order in which they were handed in, so that neighbours in a
-// file are neighbours in a pack. The backend reads a pack while it is being filled.
+// packer lays chunks into packs in the order in which they were added, so that neighbours in a file are neighbours in a
+// pack. The backend reads a pack while the packer fills it.
 type packer struct {
 	w       *Writer
 	uploads sync.WaitGroup
-	most    int   // packs that may be under way
-	memory  int64 // bytes of pieces that there may be
+	most    int   // limit of packs under way
+	memory  int64 // limit of bytes held by pieces
 
 	mu       sync.Mutex
 	wake     sync.Cond            // room, something to read, a pack written, or the writer's end
-	waiting  map[uint64]placement // done out of order
-	next     uint64               // whose turn it is
-	laying   bool                 // by one worker at a time
+	waiting  map[uint64]placement // ready before their turn
+	next     uint64               // the chunk whose turn it is
+	laying   bool                 // a worker lays chunks; only one may at a time
 	open     *openPack            // being filled, or nil
 	active   int                  // packs under way
 	held     int64                // bytes of memory of pieces that the backend has not read
@@ -30,14 +30,14 @@ type packer struct {
 	packs []*openPack // by number
 }
 
-// placement is a chunk that has been worked on and waits for its turn to be placed.
+// placement is a chunk that is ready and waits for its turn to be placed.
 type placement struct {
 	job
-	chunk  Chunk           // all but pack, offset and stored length, unless placed
-	placed bool            // needs no bytes: zero, or stored already
+	chunk  Chunk           // complete except for pack, offset and stored length, unless placed
+	placed bool            // it has no bytes to store: it is zero, or stored already
 	print  [printSize]byte // or zero, if none is needed
 	stored []byte          // the bytes to store, unless placed
-	buffer *[]byte         // to be given back, or nil
+	buffer *[]byte         // to be returned to its pool, or nil
 }
 
 func newPacker(w *Writer) *packer {
@@ -47,8 +47,9 @@ func newPacker(w *Writer) *packer {
 	return p
 }
 
-// place takes a chunk, and lays it and those behind it that waited for it into packs, unless
-// another worker is at it. It waits while there is no memory for more.
+// place takes a chunk. If it is the chunk's turn, place lays it into a pack, and after it the chunks that waited for
+// it. If another worker is laying, or another chunk's turn comes first, the chunk waits. place blocks while there is no
+// memory for more.
 func (p *packer) place(pl placement) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +72,7 @@ func (p *packer) place(pl placement) error {
 func (p *packer) lay(pl *placement) error {
 	c := pl.chunk
 	if !pl.placed {
-		known, ok := p.w.lineage.find(c.Digest, c.Raw) // by a chunk of this snapshot, meanwhile
+		known, ok := p.w.lineage.find(c.Digest, c.Raw) // an equal chunk of this snapshot may have been stored meanwhile
 		if ok {
 			c = known
 		} else if err := p.store(&c, pl); err != nil {
@@ -87,7 +88,7 @@ func (p *packer) lay(pl *placement) error {
 	return nil
 }
 
-// store appends a chunk's bytes to the open pack and says in c where they are.
+// store appends a chunk's bytes to the open pack and records in c where they are.
 func (p *packer) store(c *Chunk, pl *placement) error {
 	add := piece{data: pl.stored, held: int64(len(pl.stored))}
 	if pl.buffer != nil {
@@ -102,14 +103,13 @@ func (p *packer) store(c *Chunk, pl *placement) error {
 	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
 	c.Offset, c.Stored = uint32(p.open.size), uint32(len(add.data))
 	p.open.append(add)
-	pl.buffer = nil // is the pack's
+	pl.buffer = nil // the pack owns it now
 	p.out += int64(len(pl.stored))
 	p.w.lineage.add(*c)
 	return nil
 }
 
-// room sees to it that there is an open pack with room for n bytes, and memory for as many as are
-// held, as soon as there may be.
+// room makes sure that there is an open pack with room for n bytes, and waits until there is memory for held bytes.
 func (p *packer) room(n int, held int64) error {
 	if p.open != nil && int64(p.open.size+n) > p.w.options.PackSize {
 		p.close()
@@ -129,7 +129,7 @@ func (p *packer) room(n int, held int64) error {
 	})
 }
 
-// await waits until something holds, or the writer ends.
+// await waits until ready returns true, or the writer ends.
 func (p *packer) await(ready func() bool) error {
 	for p.w.ctx.Err() == nil {
 		if ready() {
@@ -140,7 +140,7 @@ func (p *packer) await(ready func() bool) error {
 	return context.Cause(p.w.ctx)
 }
 
-// free gives back the memory of pieces that the backend has read.
+// free releases the memory of pieces that the backend has read.
 func (p *packer) free(pieces []piece) {
 	if len(pieces) == 0 {
 		return
@@ -153,7 +153,7 @@ func (p *packer) free(pieces []piece) {
 	p.wake.Broadcast()
 }
 
-// newPack opens a pack and has the backend begin with it.
+// newPack opens a pack and makes the backend start to read it.
 func (p *packer) newPack() {
 	o := &openPack{p: p, id: newPackID(), number: len(p.packs), upload: p.w.store.writes.begin()}
 	p.packs = append(p.packs, o)
@@ -172,7 +172,7 @@ func (p *packer) newPack() {
 	})
 }
 
-// close ends the open pack, if there is any.
+// close ends the open pack, if there is one.
 func (p *packer) close() {
 	if p.open == nil {
 		return
@@ -183,7 +183,7 @@ func (p *packer) close() {
 	p.open = nil
 }
 
-// upload writes a pack, as it is filled.
+// upload writes a pack while it is being filled.
 func (p *packer) upload(o *openPack) error {
 	defer o.upload.end()
 	err := p.w.store.backend.Create(p.w.ctx, packName(p.w.key.Namespace, o.id), o, -1)
@@ -214,8 +214,8 @@ func (p *packer) finish() {
 	p.uploads.Wait()
 }
 
-// remove deletes the packs of a writer that failed, including those that may have been written by
-// an upload that reported an error.
+// remove deletes the packs of a failed writer. An upload that reported an error may still have written its pack, so
+// remove deletes such packs, too.
 func (p *packer) remove(ctx context.Context) {
 	failpoint.SnapshotBroken.Hit()
 	for _, pack := range p.packs {

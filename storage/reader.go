@@ -20,8 +20,8 @@ type ReaderOptions struct {
 
 const defaultCache = 64 << 20
 
-// Reader reads the files of a snapshot, chunk by chunk, from the first of its stores that has what
-// is needed, whole. It is safe for concurrent use.
+// Reader reads the files of a snapshot, chunk by chunk. It takes each chunk from a store that has it undamaged. It is
+// safe for concurrent use.
 type Reader struct {
 	stores []*Store
 	files  map[string]*fileIndex
@@ -38,8 +38,8 @@ type fileIndex struct {
 	starts []int64 // of each chunk
 }
 
-// NewReader makes a Reader of a snapshot with the default options. The stores are tried in the
-// order given; they, and m, stay the caller's.
+// NewReader makes a Reader of a snapshot with the default options. It tries the stores in the given order. The caller
+// keeps ownership of the stores and of m.
 func NewReader(m *Manifest, stores ...*Store) *Reader { return ReaderOptions{}.NewReader(m, stores...) }
 
 // NewReader is the package's NewReader with these options.
@@ -77,7 +77,7 @@ func (x *fileIndex) at(off int64) int {
 	return sort.Search(len(x.starts), func(i int) bool { return x.starts[i] > off }) - 1
 }
 
-// Locate returns the chunks that hold a range of a file; none when there is no such range.
+// Locate returns the chunks that hold a range of a file, or none if there is no such range.
 func (r *Reader) Locate(file string, off, n int64) (chunks []ChunkRef) {
 	x, ok := r.files[file]
 	if !ok || off < 0 || n <= 0 || off >= x.file.Size || n > x.file.Size-off {
@@ -89,16 +89,16 @@ func (r *Reader) Locate(file string, off, n int64) (chunks []ChunkRef) {
 	return chunks
 }
 
-// ReadAt fills all of dst, slice after slice, with the file's bytes from off on. Every byte has
-// been checked against its chunk's digest when it returns nil; after an error the content of dst is
-// unspecified, and may be bytes that failed the check.
+// ReadAt fills all of dst, slice after slice, with the file's bytes from off on. When it returns nil, every byte has
+// been checked against its chunk's digest. After an error the content of dst is unspecified, and may be bytes that
+// failed the check.
 //
-// Neighbouring chunks are read together, several reads at a time, and decoded by all processors. A
-// chunk that lies whole inside one slice of dst is decoded straight into it. Others are decoded
-// once, kept for a while, and copied from: concurrent and neighbouring reads share the work.
+// Neighbouring chunks are read together, several reads at a time, and decoded by all processors. A chunk that lies
+// wholly inside one slice of dst is decoded straight into it. Other chunks are decoded once, kept for a while, and
+// copied, so that concurrent and neighbouring reads share the work.
 //
-// A file that does not exist is ErrNotFound; a range that is not all inside it is
-// io.ErrUnexpectedEOF. When no store serves a chunk, the error says what each one lacked.
+// If the file does not exist, the error is ErrNotFound. If the range is not wholly inside the file, it is
+// io.ErrUnexpectedEOF. If no store serves a chunk, the error says for each store why.
 func (r *Reader) ReadAt(ctx context.Context, file string, off int64, dst [][]byte) error {
 	x, ok := r.files[file]
 	if !ok {
@@ -130,9 +130,9 @@ func (r *Reader) ReadAt(ctx context.Context, file string, off int64, dst [][]byt
 	return ctx.Err()
 }
 
-// Prefetch reads a range of a file into the memory of the reader, where the next ReadAt finds it. It
-// reads whole chunks, up to half of CacheBytes, and leaves the rest of the range alone; what is
-// there, or on its way, is not read again. The error is that of ReadAt.
+// Prefetch reads a range of a file into the reader's memory, where the next ReadAt finds it. It reads whole chunks, up
+// to half of CacheBytes, and ignores the rest of the range. It does not read chunks again that are loaded or being
+// loaded. Its errors are those of ReadAt.
 func (r *Reader) Prefetch(ctx context.Context, file string, off, n int64) error {
 	x, ok := r.files[file]
 	if !ok {
@@ -160,9 +160,9 @@ func (r *Reader) Prefetch(ctx context.Context, file string, off, n int64) error 
 	return nil
 }
 
-// PrefetchChunks is Prefetch for the chunks of a working set, which are fetched together in as few
-// reads as possible. It returns how many of them, from the first on, it dealt with: what does not
-// fit is left to a later call.
+// PrefetchChunks is Prefetch for the chunks of a working set. It fetches them together, in as few reads as possible. It
+// returns how many of them, from the first on, it has handled. The others did not fit; the caller can pass them in a
+// later call.
 func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, err error) {
 	if err := r.m.checkRefs(chunks); err != nil {
 		return 0, fmt.Errorf("prefetch snapshot %s: %w", r.m.Meta.Key, err)
@@ -184,7 +184,7 @@ func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, 
 	return n, nil
 }
 
-// load fills dst, of the chunk's raw length, from the first store that has it sound.
+// load fills dst, of the chunk's raw length, from the first store that has the chunk undamaged.
 func (r *Reader) load(ctx context.Context, c *Chunk, dst []byte) error {
 	var errs []error
 	last := int(r.good[c.Pack].Load())
@@ -208,7 +208,7 @@ func (r *Reader) load(ctx context.Context, c *Chunk, dst []byte) error {
 	return errors.Join(errs...)
 }
 
-// preferred is the i-th store to try when the one of index first comes before all others.
+// preferred returns the index of the i-th store to try if the store with index first comes before all others.
 func preferred(i, first int) int {
 	switch {
 	case i == 0:
@@ -251,7 +251,7 @@ func (s *Store) readPackUncached(ctx context.Context, m *Manifest, i uint32, p [
 	return s.readObject(ctx, m.packObject(i), p, off)
 }
 
-// readObject reads from the backend, and measures how long that takes.
+// readObject reads from the backend, and measures the time.
 func (s *Store) readObject(ctx context.Context, name string, p []byte, off int64) error {
 	return s.reads.read(len(p), func() error { return s.backend.ReadAt(ctx, name, p, off) })
 }
@@ -266,12 +266,11 @@ func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, o
 	})
 }
 
-// checks is how many packs are asked for at a time.
+// checks is how many objects are looked up at a time.
 const checks = 16
 
-// Check asks that every pack the snapshot names is in one of the stores with its right size. It
-// reads no data. Each pack that is not is a CorruptError, which is an ErrNotFound when no store has
-// it; the errors are joined.
+// Check checks that every pack of the snapshot is in one of the stores with its right size. It reads no data. For each
+// pack that is not, there is a CorruptError, which is an ErrNotFound if no store has the pack. The errors are joined.
 func (r *Reader) Check(ctx context.Context) error {
 	errs := make([]error, len(r.m.Packs))
 	var group errgroup.Group
@@ -302,7 +301,7 @@ func (r *Reader) checkPack(ctx context.Context, i uint32) error {
 	return errors.Join(errs...)
 }
 
-// Close lets go of the decoded chunks. Reads that are under way, or begun later, still work.
+// Close frees the decoded chunks. Reads that are under way, or that begin later, still work.
 func (r *Reader) Close() error {
 	r.cache.clear()
 	return nil

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// readSpeed measures how a backend answers reads: how long the first byte takes, and how many bytes a
-// second come once they do. It is safe for concurrent use. The zero value has measured nothing.
+// readSpeed measures how fast a backend answers reads: how long the first byte takes, and how many bytes per second
+// follow. It is safe for concurrent use. The zero value has measured nothing.
 type readSpeed struct {
 	mu      sync.Mutex
-	latency float64 // seconds; the shortest read of late
+	latency float64 // seconds; the shortest of recent reads
 	rate    float64 // bytes per second of all reads together; 0: not known
 	active  int     // reads under way
 	began   time.Time
-	bytes   float64 // that came since began
+	bytes   float64 // bytes that came since began
 }
 
-// Until a rate has been measured, a backend is taken for a network, or for a disk if it answers within
-// diskLatency. Only a burst of at least burstLeast bytes says anything about the rate; one of burstMost is
-// measured before it ends.
+// Until a rate has been measured, a backend is assumed to be a disk if it answers within diskLatency, or else a
+// network. A burst of less than burstLeast bytes says nothing about the rate. A burst of burstMost bytes is measured
+// before it ends.
 const (
 	usualRate   = 100e6
 	diskRate    = 2e9
 	diskLatency = 1e-3
 	burstLeast  = 4 << 20
 	burstMost   = 64 << 20
-	slowerReads = 1.02 // by so much every read raises what is taken for the shortest
+	slowerReads = 1.02 // each read raises the shortest latency by this factor, so that it follows changes
 )
 
-// read does a read of n bytes and takes note of what it took.
+// read runs a read of n bytes and measures it.
 func (s *readSpeed) read(n int, do func() error) error {
 	began := s.begin()
 	err := do()
@@ -69,7 +69,7 @@ func (s *readSpeed) end(began time.Time, n int, err error) {
 	s.began, s.bytes = now, 0
 }
 
-// state returns seconds to the first byte and bytes per second.
+// state returns the seconds to the first byte, and the bytes per second after it.
 func (s *readSpeed) state() (latency, rate float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,28 +82,27 @@ func (s *readSpeed) state() (latency, rate float64) {
 	return s.latency, usualRate
 }
 
-// Bounds of a run, of a gap in it, and of the reads of a batch that are under way.
+// Bounds of a run, of a gap in a run, and of how many reads of a batch are under way.
 const (
 	leastRun, mostRun     = 1 << 20, 8 << 20
 	leastGap, mostGap     = 16 << 10, 1 << 20
 	leastReads, mostReads = 4, 64
 )
 
-// readCost is how many seconds of a processor a read takes, however short.
+// readCost is how many seconds of a processor even the shortest read takes.
 const readCost = 30e-6
 
-// bounds returns how runs are best cut: the largest gap that a run may have, and its largest size, in
-// bytes. Latency times rate is what the backend can send while one answer is waited for. That many bytes
-// must be asked for at any time to keep it busy, and are a good read. To ask once more costs a share of
-// them, since other answers come meanwhile, or what a read costs at least: a smaller gap is cheaper to
-// read.
+// bounds returns the largest gap that a run should have, and its largest size, in bytes. Latency times rate is what the
+// backend can send while one answer is awaited. To keep the backend busy, that many bytes must be requested at any
+// time; they also make a good read. One more request costs a share of them, since other answers come meanwhile, and at
+// least readCost. If a gap costs less, it is cheaper to read the gap.
 func (s *readSpeed) bounds() (gap, run int64) {
 	latency, rate := s.state()
 	n := int64(latency * rate)
 	return min(max(n/mostReads, int64(readCost*rate), leastGap), mostGap), min(max(n, leastRun), mostRun)
 }
 
-// inFlight returns how many runs are to be read at a time: twice what keeps the backend busy.
+// inFlight returns how many runs to read at a time: twice what keeps the backend busy.
 func (s *readSpeed) inFlight(runs []run) int {
 	var size int64
 	for i := range runs {

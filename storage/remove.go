@@ -8,11 +8,11 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// Remove removes a snapshot: its manifest first, with which it ceases to exist, then what else is
-// kept beside it, then the packs and the data key that it needed. Of these it spares what another
-// manifest names, and what a writer, a replication or a reader (see Hold) has laid claim to. If they
-// cannot be deleted, this is logged and a Sweep deletes them later: the snapshot is removed all the
-// same. A snapshot that does not exist is ErrNotFound.
+// Remove removes a snapshot. It deletes the manifest first, and with it the snapshot ceases to exist. Then it deletes
+// the other objects beside the manifest, then the packs and the data key that the snapshot needed. Of packs and keys it
+// spares those that another manifest names, or that a writer, a replication or a reader (see Hold) has claimed. If it
+// cannot delete packs or keys, it logs this and succeeds: a Sweep deletes them later. If the snapshot does not exist,
+// the error is ErrNotFound.
 func (s *Store) Remove(ctx context.Context, key Key) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (s *Store) Remove(ctx context.Context, key Key) error {
 	return nil
 }
 
-// needs returns the objects that a snapshot needs; none if its manifest is damaged.
+// needs returns the objects that a snapshot needs, or none if its manifest is damaged.
 func (s *Store) needs(ctx context.Context, key Key) ([]ObjectInfo, error) {
 	e, err := s.envelope(ctx, key)
 	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFormat) {
@@ -48,11 +48,11 @@ func (s *Store) needs(ctx context.Context, key Key) ([]ObjectInfo, error) {
 	return e.needs(), nil
 }
 
-// removeBeside removes what lies beside a manifest.
+// removeBeside removes the objects beside a manifest.
 func (s *Store) removeBeside(ctx context.Context, key Key) error {
 	return s.backend.List(ctx, snapshotDir(key), func(o ObjectInfo) error {
 		if o.Name == manifestName(key) {
-			return nil // of a snapshot made anew meanwhile
+			return nil // it belongs to a snapshot that was made anew meanwhile
 		}
 		if err := s.backend.Delete(ctx, o.Name); !errors.Is(err, ErrNotFound) {
 			return err
@@ -61,9 +61,9 @@ func (s *Store) removeBeside(ctx context.Context, key Key) error {
 	})
 }
 
-// collect deletes those objects of a namespace that nothing names or claims, whatever their age. They
-// must have been named by a manifest: then a writer that has not laid claim to them yet either has
-// another manifest that names them, or finds out that they are gone.
+// collect deletes those of the given objects that nothing names or claims, whatever their age. A manifest must have
+// named them. So if a writer needs one and has not claimed it yet, either another manifest names it, or the writer
+// finds out that it is gone.
 func (s *Store) collect(ctx context.Context, namespace string, objects []ObjectInfo) error {
 	if len(objects) == 0 {
 		return nil
@@ -76,8 +76,7 @@ func (s *Store) collect(ctx context.Context, namespace string, objects []ObjectI
 	return errors.Join(w.collect(ctx, objects), w.end(ctx))
 }
 
-// collect gives no notice of what is named or claimed already, since a writer takes a notice for a
-// reason to fail.
+// collect gives notice only of objects that are neither named nor claimed, because a writer that finds a notice fails.
 func (w *sweep) collect(ctx context.Context, objects []ObjectInfo) error {
 	if err := w.readClaims(ctx); err != nil {
 		return err

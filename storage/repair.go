@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// RepairResult says what Repair found.
+// RepairResult is the result of Repair.
 type RepairResult struct {
-	Repaired []string        // objects that were damaged or gone, and are sound again
-	Lost     []*CorruptError // objects that no store has a sound copy of
+	Repaired []string        // objects that were damaged or missing, and are sound again
+	Lost     []*CorruptError // objects of which no store has a sound copy
 	Hurt     []Key           // other snapshots of the store that name an object of Lost
 }
 
-// Repair reads everything that a snapshot needs in dst, and replaces what is damaged there, or gone, by a sound copy
-// from one of the other stores. Nothing else is deleted: what is lost stays as it is. It may be interrupted and
-// repeated, beside readers, writers and sweeps, but not beside the snapshot's removal, which it would undo.
+// Repair reads everything that a snapshot needs in dst, and replaces damaged or missing objects by sound copies from
+// the other stores. It deletes nothing else: what is lost stays as it is. It may be interrupted and repeated, and may
+// run beside readers, writers and sweeps. It must not run beside the snapshot's removal, which it would undo.
 //
-// A snapshot that dst does not have is ErrNotFound. Other errors kept it from looking. Progress, if not nil, is called
-// with the bytes of packs dealt with and to be dealt with, one call at a time.
+// If dst does not have the snapshot, the error is ErrNotFound. Other errors say why Repair could not check. report, if
+// not nil, is called with the bytes of packs handled and their total, one call at a time.
 func Repair(ctx context.Context, key Key, dst *Store, others []*Store,
 	report func(done, total int64),
 ) (RepairResult, error) {
@@ -56,7 +56,7 @@ func (r *repair) run(ctx context.Context, key Key, report func(done, total int64
 	return errors.Join(r.key(ctx, m), r.packs(ctx, m, newProgress(report, totalSize(m.Packs))), r.hurt(ctx, key))
 }
 
-// manifest returns the snapshot's manifest, which it brings back if it is damaged; nil if it is lost.
+// manifest returns the snapshot's manifest. It restores a damaged manifest. If the manifest is lost, it returns nil.
 func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 	m, err := r.dst.Manifest(ctx, key)
 	damage := CorruptErrors(err)
@@ -66,7 +66,7 @@ func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 	for _, src := range r.others {
 		m, data, err := src.readManifest(ctx, key)
 		if err != nil {
-			continue // it has none, or none that helps
+			continue // src has no manifest, or none that can be read
 		}
 		if err := r.restoreManifest(ctx, &replication{dst: r.dst, src: src, m: m, progress: newProgress(nil, 0)},
 			data); err != nil {
@@ -78,8 +78,8 @@ func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 	return nil, nil
 }
 
-// restoreManifest makes a snapshot of dst what it is elsewhere. Damaged bytes of a manifest are kept beside it: nobody
-// can tell any more whose they were.
+// restoreManifest copies the snapshot's manifest, and what it needs, from another store. It keeps the damaged bytes of
+// the old manifest beside the new one: nobody can tell any longer to which snapshot they belonged.
 func (r *repair) restoreManifest(ctx context.Context, from *replication, data []byte) error {
 	name := manifestName(from.m.Meta.Key)
 	if err := from.readKey(ctx); err != nil {
@@ -89,7 +89,7 @@ func (r *repair) restoreManifest(ctx context.Context, from *replication, data []
 		return err
 	}
 	if same, err := r.dst.hasManifest(ctx, from.m.Meta.Key, data); same {
-		r.repaired(keyName(from.m.Meta.Namespace, from.m.lock.id)) // for nothing else keeps a manifest from being read
+		r.repaired(keyName(from.m.Meta.Namespace, from.m.lock.id)) // only a damaged key kept the manifest from being read
 		return nil
 	} else if !errors.Is(err, ErrCorrupt) {
 		return err
@@ -178,14 +178,14 @@ func (r *repair) replace(ctx context.Context, from *replication, i uint32) error
 	if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	if err := from.createPack(ctx, i); err != nil && !errors.Is(err, ErrExists) { // it has come from elsewhere
+	if err := from.createPack(ctx, i); err != nil && !errors.Is(err, ErrExists) { // created by another process
 		return err
 	}
 	r.repaired(name)
 	return nil
 }
 
-// hurt finds out which other snapshots need what is lost.
+// hurt finds the other snapshots that need a lost object.
 func (r *repair) hurt(ctx context.Context, key Key) error {
 	if len(r.result.Lost) == 0 {
 		return nil

@@ -14,20 +14,19 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// copies is how many packs are copied at a time, and copyBuffer how much of each is read at once.
+// copies is how many packs are copied at a time. copyBuffer is how much of each is read at once, in bytes.
 const (
 	copies     = 4
 	copyBuffer = 4 << 20
 )
 
-// Replicate copies a snapshot from src to dst: the packs that dst does not have yet, each checked
-// on the way, then the manifest, byte for byte. It may be interrupted and repeated, also by several
-// at once: what is there already in its right size is not copied again. When dst has the snapshot
-// already, only packs that it lost are copied; when it has another one under the same key, nothing
-// is copied and the error is ErrExists. When src's own copy is damaged the error is ErrSource.
+// Replicate copies a snapshot from src to dst: first the packs that dst does not have yet, each checked on the way,
+// then the manifest, byte for byte. It may be interrupted and repeated, also by several callers at once: it does not
+// copy packs again that dst has in the right size. If dst already has the snapshot, only packs that it has lost are
+// copied. If dst has another snapshot under the same key, nothing is copied and the error is ErrExists. If the copy in
+// src is damaged, the error is ErrSource.
 //
-// Progress, if not nil, is called with the bytes of packs dealt with and to be dealt with, one call
-// at a time.
+// report, if not nil, is called with the bytes of packs handled and their total, one call at a time.
 func Replicate(ctx context.Context, dst, src *Store, key Key, report func(done, total int64)) error {
 	if err := replicate(ctx, dst, src, key, report); err != nil {
 		return fmt.Errorf("replicate %s from %s to %s: %w", key, src.backend.Location(), dst.backend.Location(), err)
@@ -54,7 +53,7 @@ func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, 
 	return r.publish(ctx, data, there)
 }
 
-// fromSource makes damage found in the source an ErrSource.
+// fromSource makes an error about damage in the source an ErrSource.
 func fromSource(err error) error {
 	if errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%w: %w", ErrSource, err)
@@ -62,7 +61,7 @@ func fromSource(err error) error {
 	return err
 }
 
-// look asks, side by side, whether dst has the manifest, and which packs it has.
+// look finds out, concurrently, whether dst has the manifest, and which packs it has.
 func (r *replication) look(ctx context.Context, data []byte) (done bool, there []bool, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
@@ -77,7 +76,7 @@ func (r *replication) look(ctx context.Context, data []byte) (done bool, there [
 	return done, there, err
 }
 
-// find asks which packs dst has in their right size.
+// find finds out which packs dst has in their right size.
 func (r *replication) find(ctx context.Context) ([]bool, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(checks)
@@ -101,9 +100,8 @@ func (r *replication) has(ctx context.Context, i uint32) (bool, error) {
 	return err == nil && info.Size == r.m.Packs[i].Size, err
 }
 
-// publish copies what the snapshot needs and makes it exist in dst, with the same care as
-// Writer.publish. The claim is laid while the packs are copied; one that has become old by then is
-// laid again.
+// publish copies what the snapshot needs and makes the snapshot exist in dst, as carefully as Writer.publish. It lays
+// the claim while it copies the packs. If the claim is too old by then, publish lays it again.
 func (r *replication) publish(ctx context.Context, data []byte, there []bool) error {
 	claim := r.dst.newClaim(r.m.Meta.Namespace, r.m.objects())
 	defer claim.drop(ctx)
@@ -132,19 +130,19 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 	return nil
 }
 
-// sweepPoll is how often it is asked whether a sweep has ended.
+// sweepPoll is how often confirm looks whether a sweep has ended.
 const sweepPoll = time.Second
 
-// confirm copies again what a sweep of dst took that was there before and that nothing named until
-// now, once no sweep is about to take more of it. A sweep that gives notice later finds the claim, or
-// the manifest.
+// confirm waits until no sweep of dst is about to delete what the snapshot needs. It copies again what a sweep has
+// deleted meanwhile: objects that were in dst before and that nothing named until now. A sweep that gives notice later
+// finds the claim or the manifest.
 func (r *replication) confirm(ctx context.Context) error {
 	for began := r.dst.clock(); ; {
 		found, notices, err := r.dst.condemned(ctx, r.m.Meta.Namespace, r.m.objects())
 		if err != nil {
 			return err
 		}
-		if r.dst.clock.since(began) > noticeLife { // their sweeps are dead, or stop when they do not find them
+		if r.dst.clock.since(began) > noticeLife { // these sweeps are dead, or stop when they miss their notices
 			for _, name := range notices {
 				if err := r.dst.removeNotice(ctx, name); err != nil {
 					return err
@@ -166,8 +164,8 @@ func (r *replication) confirm(ctx context.Context) error {
 	}
 }
 
-// hasManifest reports whether a snapshot's manifest is these very bytes. Those of another snapshot are ErrExists;
-// damaged ones, which nobody can tell from those, are ErrCorrupt.
+// hasManifest reports whether a snapshot's manifest consists of exactly these bytes. If another snapshot has the key,
+// the error is ErrExists. If the manifest is damaged, the error is ErrCorrupt: nobody can tell whose manifest it was.
 func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, error) {
 	name := manifestName(key)
 	have, err := s.readAll(ctx, name, maxManifest)
@@ -185,7 +183,7 @@ func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, er
 	return false, fmt.Errorf("another snapshot %s: %w", key, ErrExists)
 }
 
-// putManifest creates a manifest; that it was made meanwhile, by whomever, is success.
+// putManifest creates a manifest. It is no error if another process has created the same manifest meanwhile.
 func (s *Store) putManifest(ctx context.Context, key Key, data []byte) error {
 	err := s.backend.Create(ctx, manifestName(key), bytes.NewReader(data), int64(len(data)))
 	if err == nil {
@@ -207,7 +205,7 @@ type replication struct {
 	progress *progress
 }
 
-// readKey reads the data key of an encrypted snapshot and checks it: without it, all snapshots of the
+// readKey reads the data key of an encrypted snapshot and checks it, because without the key all snapshots of the
 // lineage are lost.
 func (r *replication) readKey(ctx context.Context) (err error) {
 	if r.m.lock == nil {
@@ -219,7 +217,7 @@ func (r *replication) readKey(ctx context.Context) (err error) {
 	return r.checkKey(r.key)
 }
 
-// checkKey returns an error unless data is the data key, wrapped by a key that is at hand.
+// checkKey returns an error unless data is the data key, wrapped by a known key.
 func (r *replication) checkKey(data []byte) error {
 	src, err := r.src.keysOf(r.m.Meta.Namespace)
 	if err != nil {
@@ -233,7 +231,7 @@ func (r *replication) checkKey(data []byte) error {
 	return err
 }
 
-// copy brings what dst has not to dst: there says which packs it has; nil: it is asked.
+// copy copies to dst what dst lacks. there says which packs dst has. If there is nil, copy finds out.
 func (r *replication) copy(ctx context.Context, there []bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -254,8 +252,8 @@ func (r *replication) copy(ctx context.Context, there []bool) error {
 	return group.Wait()
 }
 
-// copyKey brings the data key to dst, unless it is there: by the parent, or an earlier attempt. One
-// that is damaged is replaced, one that is wrapped by a key that is not at hand stays.
+// copyKey copies the data key to dst, unless dst has it already, from the parent or an earlier attempt. It replaces a
+// damaged key. A key that is wrapped by an unknown key stays.
 func (r *replication) copyKey(ctx context.Context) error {
 	if r.m.lock == nil {
 		return nil
@@ -267,7 +265,7 @@ func (r *replication) copyKey(ctx context.Context) error {
 		if !errors.Is(err, ErrExists) {
 			return err
 		}
-		have, err = r.dst.readAll(ctx, name, int64(wrappedSize)) // meanwhile, by another replication
+		have, err = r.dst.readAll(ctx, name, int64(wrappedSize)) // created meanwhile by another replication
 	}
 	if err == nil {
 		err = r.checkKey(have)
@@ -282,7 +280,7 @@ func (r *replication) copyKey(ctx context.Context) error {
 	return err
 }
 
-// copyPacks brings the packs that are not there to dst.
+// copyPacks copies the packs that dst does not have.
 func (r *replication) copyPacks(ctx context.Context, there []bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(copies)
@@ -300,8 +298,8 @@ func (r *replication) copyPacks(ctx context.Context, there []bool) error {
 	return group.Wait()
 }
 
-// copyPack creates a pack in dst. One that has come there meanwhile is another replication's; in
-// another size it is damaged, for no writer leaves it so.
+// copyPack creates a pack in dst. If the pack exists by now, another replication has made it. If it has another size,
+// it is damaged, because no writer leaves such a pack.
 func (r *replication) copyPack(ctx context.Context, i uint32) error {
 	err := r.createPack(ctx, i)
 	if !errors.Is(err, ErrExists) {
@@ -330,7 +328,7 @@ func (r *replication) createPack(ctx context.Context, i uint32) error {
 	return err
 }
 
-// packReader reads a pack from a store, and yields io.EOF only if it was what the manifest says.
+// packReader reads a pack from a store. It yields io.EOF only if the pack is what the manifest says.
 type packReader struct {
 	ctx    context.Context
 	store  *Store
@@ -338,8 +336,8 @@ type packReader struct {
 	index  uint32
 	damage digest.Damage
 	buffer []byte // of copyBuffer
-	unread []byte // of buffer
-	off    int64  // of the pack, behind unread
+	unread []byte // the part of buffer that Read has not returned
+	off    int64  // offset in the pack of the byte after unread
 }
 
 func newPackReader(ctx context.Context, s *Store, m *Manifest, i uint32) *packReader {
@@ -357,8 +355,8 @@ func (r *packReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads the next piece. The last piece is not handed out before the whole has been checked, so
-// that a consumer that stops at the expected size has had the check too.
+// fill reads the next piece. It checks the whole pack before it returns the last piece. So a consumer that stops at the
+// expected size gets the check, too.
 func (r *packReader) fill() error {
 	size := r.m.Packs[r.index].Size
 	if r.off == size {

@@ -8,23 +8,23 @@ import (
 
 // RewrapOptions of Store.Rewrap.
 type RewrapOptions struct {
-	Namespace string // "": each one that has data keys
+	Namespace string // "": all that have data keys
 
-	// Progress, if set, is called with the data keys looked at and to be looked at, per namespace.
+	// Progress, if set, is called with the data keys handled and their total, per namespace.
 	Progress func(done, total int64)
 }
 
 // RewrapResult counts data keys.
 type RewrapResult struct {
-	Keys      int // looked at
-	Rewrapped int // of them: were wrapped by another key than the current one
+	Keys      int // handled
+	Rewrapped int // of these: were wrapped by a key other than the current one
 }
 
-// Rewrap wraps those data keys anew that are wrapped by another key than their namespace's current one.
-// Manifests and packs stay as they are. Once it has returned nil, former keys are not needed any more
-// by snapshots that existed when it began, nor by those made with the current key since. It may be
-// interrupted and repeated, beside readers and writers. A key that cannot be unwrapped keeps none of
-// the others; the errors are joined, an ErrKey for each namespace that has no current key.
+// Rewrap wraps those data keys anew that are wrapped by a key other than their namespace's current one. Manifests and
+// packs stay as they are. Once it has returned nil, former keys are no longer needed for snapshots that existed when it
+// began, nor for those made with the current key since. It may be interrupted and repeated, and may run beside readers
+// and writers. If a key cannot be unwrapped, Rewrap goes on with the others. The errors are joined; a namespace without
+// a current key is an ErrKey.
 func (s *Store) Rewrap(ctx context.Context, o RewrapOptions) (r RewrapResult, err error) {
 	namespaces := []string{o.Namespace}
 	if o.Namespace == "" {
@@ -87,7 +87,7 @@ func (s *Store) dataKeys(ctx context.Context, namespace string) (ids []keyID, er
 	return ids, err
 }
 
-// rewrapKey reports whether it replaced a data key's object.
+// rewrapKey wraps a data key anew if need be. It reports whether it has replaced the key's object.
 func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring Keys) (bool, error) {
 	name := keyName(namespace, id)
 	object, err := s.readAll(ctx, name, int64(wrappedSize))

@@ -1,20 +1,20 @@
 package storage
 
-// scatter is what is left to fill of a list of slices. The list itself is not changed.
+// scatter is the part of a list of slices that is still to be filled. It does not change the list itself.
 type scatter struct {
 	head []byte
 	rest [][]byte
 }
 
-// skip leaves the next byte to fill in head.
+// skip moves head to the slice with the next byte to fill.
 func (s *scatter) skip() {
 	for len(s.head) == 0 && len(s.rest) > 0 {
 		s.head, s.rest = s.rest[0], s.rest[1:]
 	}
 }
 
-// straight returns the next n bytes to fill as one slice and counts them as filled, if they lie in
-// one.
+// straight returns the next n bytes to fill as one slice and counts them as filled. It fails if they are not in one
+// slice.
 func (s *scatter) straight(n int) ([]byte, bool) {
 	s.skip()
 	if len(s.head) < n {

@@ -9,8 +9,7 @@ import (
 	"diapause.dev/storage/digest"
 )
 
-// packAEAD is the cipher of one pack. Its key is used for this pack alone, so that a chunk's offset
-// is nonce enough.
+// packAEAD is the cipher of one pack. Its key is used for this pack alone, so a chunk's offset suffices as its nonce.
 func (l *lock) packAEAD(id PackID) cipher.AEAD { return newAEAD(derive(usePack, l.key, id[:])) }
 
 // chunkNonce returns the nonce of the chunk at an offset of its pack.
@@ -18,13 +17,12 @@ func chunkNonce(offset uint32) []byte {
 	return binary.LittleEndian.AppendUint32(make([]byte, 8, 12), offset)
 }
 
-// chunkData is what is authenticated with a chunk: where it belongs.
+// chunkData is what is authenticated with a chunk: its pack and its offset.
 func chunkData(id PackID, offset uint32) []byte {
 	return binary.LittleEndian.AppendUint32(id[:], offset)
 }
 
-// sealChunk encrypts the chunk at an offset of its pack in place. Behind it there is room for the
-// tag.
+// sealChunk encrypts the chunk at an offset of its pack in place. box must have room for the tag after the chunk.
 func sealChunk(a cipher.AEAD, id PackID, offset uint32, box []byte) {
 	a.Seal(box[:0], chunkNonce(offset), box, chunkData(id, offset))
 }

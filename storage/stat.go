@@ -10,26 +10,26 @@ import (
 type StatOptions struct {
 	Namespace string // "": all
 
-	// Progress, if set, is called with the manifests read and to be read.
+	// Progress, if set, is called with the manifests read and their total.
 	Progress func(done, total int64)
 }
 
 // StoreStats sums up what a store holds. Sizes are bytes.
 type StoreStats struct {
 	Snapshots     int
-	Damaged       int   // snapshots whose manifest cannot be read; they count for nothing else
+	Damaged       int   // snapshots whose manifest cannot be read; RawBytes and NamedBytes lack them
 	RawBytes      int64 // of all snapshots
-	NamedBytes    int64 // stored bytes that the snapshots name, each snapshot on its own
+	NamedBytes    int64 // stored bytes that the snapshots name; shared ones count once for each snapshot
 	ManifestBytes int64
 	Packs         int
 	PackBytes     int64
 	Unreferenced  int   // packs that no manifest names
 	UnrefBytes    int64 // of those
-	Missing       int   // packs that a manifest names, and that are not there
+	Missing       int   // packs that a manifest names and that do not exist
 }
 
-// DedupRatio is how many times as large the packs would be if each snapshot had its own; 0 for a
-// store without any.
+// DedupRatio is how many times larger the packs would be if each snapshot had its own. It is 0 if no pack is
+// referenced.
 func (s StoreStats) DedupRatio() float64 {
 	if s.PackBytes == s.UnrefBytes {
 		return 0
@@ -37,10 +37,9 @@ func (s StoreStats) DedupRatio() float64 {
 	return float64(s.NamedBytes) / float64(s.PackBytes-s.UnrefBytes)
 }
 
-// Stat goes through a store and sums it up. It reads every manifest, and no pack. What is written or
-// removed meanwhile may be counted or not; so packs of a writer under way count as unreferenced, and those
-// of a snapshot that was just removed may count as missing. While a namespace has damaged manifests, packs that only
-// they name count as unreferenced.
+// Stat sums up a store. It reads every manifest, and no pack. Objects that are written or removed meanwhile may be
+// counted or not. So packs of a writer under way count as unreferenced, and packs of a snapshot that was just removed
+// may count as missing. If a namespace has damaged manifests, packs that only these name count as unreferenced.
 func (s *Store) Stat(ctx context.Context, o StatOptions) (StoreStats, error) {
 	c := census{store: s, have: map[string]int64{}, named: map[string]bool{}}
 	if err := c.list(ctx, o.Namespace); err != nil {
@@ -67,7 +66,7 @@ type census struct {
 	stats StoreStats
 }
 
-// list takes in the names and sizes of manifests and packs.
+// list records the names and sizes of manifests and packs.
 func (c *census) list(ctx context.Context, namespace string) error {
 	prefix := ""
 	if namespace != "" {
@@ -89,7 +88,7 @@ func (c *census) list(ctx context.Context, namespace string) error {
 	})
 }
 
-// read takes in a manifest, unless it has been removed meanwhile.
+// read adds a manifest to the sums, unless the manifest has been removed meanwhile.
 func (c *census) read(ctx context.Context, key Key) error {
 	m, err := c.store.Manifest(ctx, key)
 	switch {
@@ -112,7 +111,7 @@ func (c *census) read(ctx context.Context, key Key) error {
 	return nil
 }
 
-// sum compares the packs that there are with those that are named.
+// sum compares the packs that exist with those that are named.
 func (c *census) sum() {
 	for name, size := range c.have {
 		c.stats.Packs++

@@ -14,38 +14,36 @@ type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
 	Codec  Codec        // of the chunks written; CodecAuto: whichever is fastest, chunk by chunk
 
-	// Spool says that what is written is going to be copied to another store: with CodecAuto chunks are
-	// then made smaller even where it would be faster to write them as they are.
+	// Spool says that snapshots will be copied to another store. With CodecAuto, chunks are then compressed even where it
+	// would be faster to write them as they are.
 	Spool bool
 
-	// Identity, if set, is that of the store that must be there: see Store.Identity. It keeps a store from
-	// being made anew where the real one is only not mounted.
+	// Identity, if set, is the identity that the store must have: see Store.Identity. Then no new store is made where the
+	// real one is only not mounted.
 	Identity string
 
 	// Keyring, if set, says how snapshots are encrypted; without it they are not.
 	Keyring Keyring
 
-	// Cache, if set, is where Readers look before they read from the backend. It may be shared by
-	// stores of the same content.
+	// Cache, if set, is where Readers look before they read from the backend. Stores with the same content may share it.
 	Cache PackCache
 }
 
-// PackCache keeps what is read of packs nearer than the store is. It need not be trusted with what
-// it returns: chunks are checked after it. Implementations are safe for concurrent use.
+// PackCache keeps data of packs closer than the store. It need not be trusted, because chunks are checked after it.
+// Implementations are safe for concurrent use.
 type PackCache interface {
-	// ReadAt fills p with the bytes from off on of an object of size bytes, which never changes. What
-	// it does not have it gets by fetch, which is called any number of times, for any ranges of the
-	// object, while ReadAt runs. An error of fetch is returned as it is.
+	// ReadAt fills p with the bytes from off on of an object of size bytes, which never changes. It gets missing data by
+	// fetch. While it runs, it may call fetch any number of times, for any ranges of the object. It returns an error of
+	// fetch unchanged.
 	ReadAt(ctx context.Context, object string, size int64, p []byte, off int64,
 		fetch func(ctx context.Context, p []byte, off int64) error) error
 
-	// Drop forgets a range, which turned out to be wrong or was deleted.
+	// Drop forgets a range that turned out to be wrong, or was deleted.
 	Drop(object string, off, n int64)
 }
 
-// Store keeps snapshots in a Backend. It is safe for concurrent use; it holds no state of its own
-// beyond the backend except measurements, keys and what immutable objects say, so that any number of
-// stores, in any number of processes, may be open over one place.
+// Store keeps snapshots in a Backend. It is safe for concurrent use. Beside the backend it has only measurements, keys
+// and the content of immutable objects. So any number of stores, in any number of processes, may be open at one place.
 type Store struct {
 	backend Backend
 	log     *slog.Logger
@@ -63,9 +61,9 @@ type Store struct {
 	clock    clock
 }
 
-// Open opens the store in b, and makes b a store if it is none yet, unless Options.Identity says that
-// there must be one: then another one, or none, is ErrIdentity. A store of another format is refused with
-// ErrFormat. The backend stays the caller's, who closes it last.
+// Open opens the store in b. If b is not a store yet, Open makes it one. But if Options.Identity is set, a missing
+// store, or another one, is ErrIdentity. A store of another format is ErrFormat. The caller keeps ownership of b, and
+// closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 	s := &Store{
 		backend: b, log: o.Logger, codec: o.Codec, spool: o.Spool, cache: o.Cache, keyring: o.Keyring,
@@ -94,8 +92,8 @@ func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, er
 	return data, err
 }
 
-// Probe returns why the store cannot be read now, or nil if it answers. It reads one small object, and makes
-// nothing. It does not ask which store answers: that an object is not there is an answer, too.
+// Probe returns nil if the store answers, or else why it cannot be read now. It reads one small object, and makes
+// nothing. It does not check which store answers: that an object does not exist is an answer, too.
 func (s *Store) Probe(ctx context.Context) error {
 	if _, err := s.readAll(ctx, marker, maxMarker); err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("probe store %s: %w", s.backend.Location(), err)
@@ -106,14 +104,14 @@ func (s *Store) Probe(ctx context.Context) error {
 // Backend returns the backend that the store was opened with.
 func (s *Store) Backend() Backend { return s.backend }
 
-// Manifest reads and checks a snapshot's manifest. A snapshot that does not exist is ErrNotFound; a
-// manifest that is damaged, or is another snapshot's, is a CorruptError.
+// Manifest reads and checks a snapshot's manifest. If the snapshot does not exist, the error is ErrNotFound. If the
+// manifest is damaged, or is another snapshot's, the error is a CorruptError.
 func (s *Store) Manifest(ctx context.Context, key Key) (*Manifest, error) {
 	m, _, err := s.readManifest(ctx, key)
 	return m, err
 }
 
-// readManifest returns the manifest and the very bytes it was decoded from.
+// readManifest returns the manifest and the exact bytes from which it was decoded.
 func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, error) {
 	if err := checkKey(key); err != nil {
 		return nil, nil, err
@@ -127,7 +125,7 @@ func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, e
 	if err != nil {
 		var c *CorruptError
 		if errors.As(err, &c) {
-			c.Object, c.Key = cmp.Or(c.Object, name), key // it may be the data key
+			c.Object, c.Key = cmp.Or(c.Object, name), key // Object may already name the data key
 		}
 		return nil, nil, fmt.Errorf("read manifest of %s: %w", key, err)
 	}
@@ -153,8 +151,8 @@ func (s *Store) decode(ctx context.Context, data []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// manifestDigest reads the digest that stands at a manifest's end, unchecked: enough to tell
-// whether a manifest is the one that is at hand.
+// manifestDigest reads the digest at the end of a manifest, and does not check it. That suffices to tell whether the
+// store has a given manifest.
 func (s *Store) manifestDigest(ctx context.Context, key Key) (digest [digestSize]byte, err error) {
 	info, err := s.backend.Stat(ctx, manifestName(key))
 	if err != nil {
@@ -185,9 +183,9 @@ type Entry struct {
 	Size     int64     // of the manifest, in bytes
 }
 
-// List calls fn once for each snapshot of a namespace, or of all of them when namespace is "", in
-// no particular order. No manifest is read: a damaged one is listed like any other. An error of fn
-// ends the listing and is returned.
+// List calls fn once for each snapshot of a namespace, or of all namespaces if namespace is "", in no particular order.
+// It reads no manifest, so it also lists snapshots whose manifest is damaged. An error of fn ends the listing and is
+// returned.
 func (s *Store) List(ctx context.Context, namespace string, fn func(Entry) error) error {
 	prefix := ""
 	if namespace != "" {

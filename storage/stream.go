@@ -9,8 +9,8 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// openPack is a pack on its way: chunks are appended to it while the backend reads it. The packer's
-// lock guards what both need. It implements io.Reader and io.WriterTo for the backend.
+// openPack is a pack under way: the packer appends chunks while the backend reads. The packer's lock guards what both
+// use. It implements io.Reader and io.WriterTo for the backend.
 type openPack struct {
 	p      *packer
 	id     PackID
@@ -19,29 +19,28 @@ type openPack struct {
 	damage digest.Damage
 
 	size    int     // bytes appended
-	pieces  []piece // not taken yet
+	pieces  []piece // not yet taken by the backend
 	untaken int     // bytes of pieces
-	urgent  bool    // the backend is to have what there is, however little
-	closed  bool    // nothing will be appended any more
+	urgent  bool    // the backend is to get what there is, however little
+	closed  bool    // nothing more will be appended
 	waiting bool    // the backend waits for more
 
-	taken []piece // what the backend reads
-	at    int     // the first of them that it has not read whole
+	taken []piece // pieces that the backend is reading
+	at    int     // the first of them that it has not read completely
 	read  int     // bytes of that one that it has read
 	pack  Pack    // set at the end of reading
 }
 
-// piece is the stored bytes of one chunk, where they are: they are not moved before the backend reads
-// them.
+// piece is the stored bytes of one chunk. They are not moved before the backend reads them.
 type piece struct {
 	data   []byte
 	offset uint32  // in the pack
-	seal   bool    // to be encrypted in place, when it is taken; the last bytes of data are room for the tag
-	buffer *[]byte // that holds data, to be given back; nil: others own it
-	held   int64   // of packer.held
+	seal   bool    // encrypt in place when it is taken; data ends with room for the tag
+	buffer *[]byte // the buffer that holds data, to be returned to its pool; nil: others own data
+	held   int64   // its share of packer.held
 }
 
-// leastPiece is what the backend is woken for, in bytes: fewer wait until there are more.
+// leastPiece is how many bytes must be ready before the backend is woken, unless the pack is urgent.
 const leastPiece = 256 << 10
 
 // append adds a piece.
@@ -57,7 +56,7 @@ func (o *openPack) append(c piece) {
 	}
 }
 
-// urge lets the backend have what there is.
+// urge gives the backend what there is.
 func (o *openPack) urge() {
 	o.urgent = true
 	if o.waiting && o.ready() {
@@ -65,11 +64,11 @@ func (o *openPack) urge() {
 	}
 }
 
-// ready reports whether the backend may have more.
+// ready reports whether the backend can get more.
 func (o *openPack) ready() bool { return o.untaken >= leastPiece || o.urgent && o.untaken > 0 }
 
-// take waits for the next pieces for the backend and encrypts them. They stay until the next call.
-// After the last ones the error is io.EOF.
+// take waits for the next pieces for the backend and encrypts them. They are valid until the next call. After the last
+// ones the error is io.EOF.
 func (o *openPack) take() error {
 	if err := o.next(); err != nil {
 		return err
@@ -88,7 +87,7 @@ func (o *openPack) take() error {
 	return nil
 }
 
-// next frees the pieces that were taken and waits for others.
+// next frees the pieces that were taken and waits for more.
 func (o *openPack) next() error {
 	o.p.mu.Lock()
 	defer o.p.mu.Unlock()
@@ -114,8 +113,8 @@ func (o *openPack) next() error {
 	}
 }
 
-// takeSome gives the backend what it is woken for, and no more: what it has been given counts as read
-// (see writeSpeed), and a slow one would seem to have nothing left.
+// takeSome gives the backend no more than leastPiece requires. What the backend has been given counts as read (see
+// writeSpeed). If it got more, a slow backend would seem to have nothing left.
 func (o *openPack) takeSome() {
 	size, n := 0, 0
 	for size < leastPiece && n < len(o.pieces) {
@@ -144,8 +143,8 @@ func (o *openPack) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// VectorWriter is a Writer that writes pieces that lie apart at once. What a backend's Create is
-// given is written to it by whole pieces if it is one.
+// VectorWriter is a Writer that can write separate pieces at once. If a backend's Create passes a VectorWriter to
+// io.WriterTo, it gets whole pieces.
 type VectorWriter interface {
 	io.Writer
 	WriteVector(pieces [][]byte) (int64, error)
@@ -168,7 +167,7 @@ func (o *openPack) WriteTo(w io.Writer) (total int64, err error) {
 	}
 }
 
-// writeTaken writes what has been taken and not read yet.
+// writeTaken writes the pieces that are taken and not read yet.
 func (o *openPack) writeTaken(w io.Writer) (total int64, err error) {
 	rest := make([][]byte, 0, len(o.taken)-o.at)
 	for i := o.at; i < len(o.taken); i++ {

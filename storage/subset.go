@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// Subset is one of several shares of all packs: part Part, from 1, of Of. Each pack is in exactly
-// one of them, always the same, so that Of verifications, one for each part, read everything once.
-// The zero Subset is all packs.
+// Subset is one of several shares of all packs: share Part of Of, counted from 1. Each pack is always in the same one
+// of these shares. So Of verifications, one for each part, read everything once. The zero Subset is all packs.
 type Subset struct{ Part, Of int }
 
-// ParseSubset reads a subset as a flag names it: "2/5" is the second of five.
+// ParseSubset parses a subset as given to a flag: "2/5" is the second of five.
 func ParseSubset(s string) (Subset, error) {
 	var b Subset
 	if n, err := fmt.Sscanf(s+"\n", "%d/%d\n", &b.Part, &b.Of); n != 2 || err != nil || b.Validate() != nil ||
@@ -28,7 +27,7 @@ func (b Subset) Validate() error {
 	return nil
 }
 
-// has reports whether a pack is in the subset. Ids are random, so the parts are of about one size.
+// has reports whether a pack is in the subset. Pack ids are random, so the parts have about the same size.
 func (b Subset) has(id PackID) bool {
 	return b == (Subset{}) || binary.BigEndian.Uint64(id[:8])%uint64(b.Of) == uint64(b.Part-1)
 }

@@ -13,35 +13,35 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// DefaultGrace is how old a pack must be before it is swept, when nothing else is said. A writer
-// should commit within it, counted from its first pack.
+// DefaultGrace is how old a pack must be before it is swept, unless the caller says otherwise. A writer should commit
+// within this time, counted from its first pack.
 const DefaultGrace = 24 * time.Hour
 
 // SweepOptions of Store.Sweep.
 type SweepOptions struct {
-	Namespace string        // "": each one that the store has, on its own
-	Grace     time.Duration // 0: DefaultGrace. Writers that take longer fail, if they are unlucky
-	DryRun    bool          // delete nothing, tell what would be
+	Namespace string        // "": all namespaces, each on its own
+	Grace     time.Duration // 0: DefaultGrace. Writers that take longer may fail
+	DryRun    bool          // delete nothing, only report what would be deleted
 
 	// Found, if set, is called with each object that has been deleted or, in a dry run, would be.
 	Found func(ObjectInfo)
 
-	// Progress, if set, is called with the objects looked at and to be looked at, per namespace.
+	// Progress, if set, is called with the objects handled and their total, per namespace.
 	Progress func(done, total int64)
 }
 
-// SweepResult counts packs, and with them data keys and what lies beside snapshots.
+// SweepResult counts packs, data keys, and objects beside snapshots.
 type SweepResult struct {
 	Named   int   // kept: a manifest names them
 	Young   int   // kept: nothing names them, but they, or a claim to them, are younger than Grace
-	Deleted int   // or, in a dry run, to be deleted
+	Deleted int   // deleted or, in a dry run, to be deleted
 	Bytes   int64 // of those deleted
 }
 
-// Sweep deletes what no manifest of its namespace names and what is older than Grace by the
-// backend's own clock. It may run beside writers, readers and other sweeps, on any node. In a
-// namespace where any manifest cannot be read nothing is deleted, and the error says which one;
-// other namespaces are swept all the same. No keys are needed.
+// Sweep deletes the objects that no manifest of their namespace names and that are older than Grace by the backend's
+// own clock. It may run beside writers, readers and other sweeps, on any node. If a namespace has a manifest that
+// cannot be read, Sweep deletes nothing there and the error names the manifest. Other namespaces are still swept. Sweep
+// needs no keys.
 func (s *Store) Sweep(ctx context.Context, o SweepOptions) (SweepResult, error) {
 	if o.Grace <= 0 {
 		o.Grace = DefaultGrace
@@ -63,7 +63,7 @@ func (s *Store) Sweep(ctx context.Context, o SweepOptions) (SweepResult, error) 
 	return result, errors.Join(errs...)
 }
 
-// namespaces lists those that have any object.
+// namespaces lists the namespaces that have any object.
 func (s *Store) namespaces(ctx context.Context) ([]string, error) {
 	seen := map[string]bool{}
 	var list []string
@@ -85,7 +85,7 @@ type sweep struct {
 	options   SweepOptions
 	result    *SweepResult
 
-	notices []string        // objects; the first is empty and tells the time
+	notices []string        // names of notices; the first notice is empty and tells the time
 	now     time.Time       // when the sweep began, by the backend's clock
 	named   map[string]bool // objects that a manifest names, and snapshots' directories
 	claimed map[string]bool // objects that a manifest is about to name, or a reader reads
@@ -110,12 +110,11 @@ func (s *Store) sweepNamespace(ctx context.Context, ns string, o SweepOptions, r
 	return errors.Join(err, w.end(ctx))
 }
 
-// clockGrain is how coarse a backend's clock may be: so much younger than it seems an object may
-// be.
+// clockGrain is how coarse a backend's clock may be. An object may be younger than it seems by this much.
 const clockGrain = 10 * time.Millisecond
 
 func (w *sweep) run(ctx context.Context) error {
-	found, err := w.find(ctx) // before the manifests: what comes later is not looked at
+	found, err := w.find(ctx) // before the manifests: objects that come later are not considered
 	if err != nil {
 		return err
 	}
@@ -146,7 +145,7 @@ func (w *sweep) run(ctx context.Context) error {
 	return w.rounds(ctx, condemned, func(n int) { w.progress(done+n, len(found)) })
 }
 
-// rounds deals with all of the condemned, and tells with how many it is done.
+// rounds handles all condemned objects, and reports how many it has handled.
 func (w *sweep) rounds(ctx context.Context, condemned []ObjectInfo, done func(n int)) error {
 	for all := len(condemned); len(condemned) > 0; {
 		n, err := w.round(ctx, condemned)
@@ -173,9 +172,9 @@ func (w *sweep) count(o ObjectInfo) {
 	}
 }
 
-// round gives notice of as many of the condemned as one notice holds, looks for manifests that have
-// come meanwhile, and deletes those that are still not named. It returns how many it dealt with:
-// fewer if the notice has become too old for the rest.
+// round gives notice of as many condemned objects as one notice holds, reads claims and new manifests, and deletes the
+// objects that are still neither named nor claimed. It returns how many it has handled: fewer if the notice has become
+// too old for the rest.
 func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) {
 	condemned = condemned[:min(len(condemned), maxNotice)]
 	n, err := w.give(ctx, condemned)
@@ -183,7 +182,7 @@ func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) 
 		return 0, err
 	}
 	failpoint.NoticeGiven.Hit()
-	if err := w.readClaims(ctx); err != nil { // before the manifests: a claim is released when there is one
+	if err := w.readClaims(ctx); err != nil { // before the manifests: writers release claims after making them
 		return 0, err
 	}
 	if err := w.readManifests(ctx); err != nil {
@@ -207,7 +206,7 @@ func (w *sweep) round(ctx context.Context, condemned []ObjectInfo) (int, error) 
 // deletes is how many objects are deleted at a time.
 const deletes = 16
 
-// delete deletes those of a batch that are neither named nor claimed.
+// delete deletes the objects of a batch that are neither named nor claimed.
 func (w *sweep) delete(ctx context.Context, batch []ObjectInfo) error {
 	var group errgroup.Group
 	var gone []ObjectInfo
@@ -231,7 +230,7 @@ func (w *sweep) delete(ctx context.Context, batch []ObjectInfo) error {
 	return nil
 }
 
-// delete deletes an object that is not needed, here and in the cache.
+// delete deletes an unneeded object from the backend and from the cache.
 func (s *Store) delete(ctx context.Context, o ObjectInfo) error {
 	if err := s.backend.Delete(ctx, o.Name); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
@@ -244,7 +243,7 @@ func (s *Store) delete(ctx context.Context, o ObjectInfo) error {
 	return nil
 }
 
-// find lists what may be swept: packs, data keys, and what lies beside manifests.
+// find lists what may be swept: packs, data keys, and objects beside manifests.
 func (w *sweep) find(ctx context.Context) (found []ObjectInfo, err error) {
 	for _, prefix := range []string{packDir(w.namespace), keysDir(w.namespace), snapshotsDir(w.namespace)} {
 		err := w.store.backend.List(ctx, prefix, func(o ObjectInfo) error {
@@ -263,7 +262,7 @@ func (w *sweep) find(ctx context.Context) (found []ObjectInfo, err error) {
 	return found, nil
 }
 
-// isNamed reports whether a manifest that has been read names an object, or has it beside itself.
+// isNamed reports whether a manifest that has been read names an object, or is beside it.
 func (w *sweep) isNamed(object string) bool {
 	if rest, ok := strings.CutPrefix(object, snapshotsDir(w.namespace)); ok {
 		name, _, _ := strings.Cut(rest, "/")
@@ -275,8 +274,8 @@ func (w *sweep) isNamed(object string) bool {
 // manifestReads is how many manifests are read at a time.
 const manifestReads = 8
 
-// readManifests notes what the manifests of the namespace name, beside what was noted before. Those
-// that are known, and cannot have been made anew since, are not read again.
+// readManifests records what the manifests of the namespace name, in addition to what was recorded before. It does not
+// read manifests that are remembered and cannot have been replaced since.
 func (w *sweep) readManifests(ctx context.Context) error {
 	listed := map[Key]bool{}
 	var unknown []ObjectInfo
@@ -300,7 +299,7 @@ func (w *sweep) readManifests(ctx context.Context) error {
 	return w.readUnknown(ctx, unknown)
 }
 
-// readUnknown reads manifests, notes what they name, and remembers it if they are old enough.
+// readUnknown reads manifests, records what they name, and remembers those that are old enough.
 func (w *sweep) readUnknown(ctx context.Context, manifests []ObjectInfo) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(manifestReads)
@@ -327,7 +326,7 @@ func (w *sweep) readUnknown(ctx context.Context, manifests []ObjectInfo) error {
 	return nil
 }
 
-// readNames reads what a listed manifest names; nil if it has been removed since.
+// readNames reads what a listed manifest names. It returns nil if the manifest has been removed since.
 func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
 	key, _ := parseManifestName(o.Name)
 	e, err := w.store.envelope(ctx, key)
@@ -351,7 +350,7 @@ func (w *sweep) note(key Key, n *named) {
 	}
 }
 
-// envelope reads what can be known of a snapshot's manifest without a key.
+// envelope reads what can be read of a snapshot's manifest without a key.
 func (s *Store) envelope(ctx context.Context, key Key) (*envelope, error) {
 	name := manifestName(key)
 	data, err := s.readAll(ctx, name, maxManifest)
@@ -370,7 +369,7 @@ func (s *Store) envelope(ctx context.Context, key Key) (*envelope, error) {
 	return e, nil
 }
 
-// needs returns the objects that a manifest needs. Of data keys the size is not known.
+// needs returns the objects that a manifest needs. The sizes of data keys are not known.
 func (m *Manifest) needs() []ObjectInfo {
 	var lock *keyID
 	if m.lock != nil {

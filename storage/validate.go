@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// validate checks all that the rest of the package relies on in a manifest. The error is plain; it
-// is the caller who knows whether the manifest was read or is about to be written.
+// validate checks everything that the rest of the package relies on in a manifest. The caller adds to the error whether
+// the manifest was read or is about to be written.
 func (m *Manifest) validate() error {
 	if err := checkKey(m.Meta.Key); err != nil {
 		return err

@@ -12,20 +12,19 @@ import (
 
 // VerifyOptions of Store.Verify.
 type VerifyOptions struct {
-	// ReadData reads every pack and checks every byte of it; otherwise only presence and size of
-	// the packs are checked.
+	// ReadData makes Verify read every pack and check every byte of it. Otherwise Verify checks only that the packs exist
+	// in their right sizes.
 	ReadData bool
 
-	// Subset, unless it is zero, has ReadData read only a share of the packs.
+	// Subset, unless it is zero, restricts ReadData to a share of the packs.
 	Subset Subset
 
-	// Progress, if set, is called with the bytes of packs checked and to be checked. The calls come
-	// one at a time.
+	// Progress, if set, is called with the bytes of packs checked and their total, one call at a time.
 	Progress func(done, total int64)
 }
 
-// Verify checks what a manifest names in this store. Damage is one CorruptError per pack, all of
-// them joined, together with errors that kept it from looking.
+// Verify checks what a manifest names in this store. Each damaged pack, and a damaged data key, is one CorruptError.
+// These are joined, together with errors that kept Verify from checking.
 func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error {
 	if err := o.Subset.Validate(); err != nil {
 		return err
@@ -47,8 +46,8 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 	return errors.Join(errs...)
 }
 
-// verifyKey checks that the data key of an encrypted snapshot is there and can be unwrapped: a store that has read it
-// before would not notice.
+// verifyKey checks that the data key of an encrypted snapshot exists and can be unwrapped. It reads the key's object,
+// because a store that has unwrapped the key before would not notice its loss.
 func (s *Store) verifyKey(ctx context.Context, m *Manifest) error {
 	if m.lock == nil {
 		return nil
@@ -124,7 +123,7 @@ func (v *verification) pack(ctx context.Context, i uint32) error {
 	return nil
 }
 
-// badChunks counts the chunks that a pack does not hold as the manifest says.
+// badChunks counts the chunks of a pack that are not what the manifest says.
 func (v *verification) badChunks(i uint32, data []byte) (bad int) {
 	buffer := getBuffer()
 	defer putBuffer(buffer)
@@ -137,7 +136,7 @@ func (v *verification) badChunks(i uint32, data []byte) (bad int) {
 	return bad
 }
 
-// statPack checks that a pack of m is there in its right size.
+// statPack checks that a pack of m exists in its right size.
 func (s *Store) statPack(ctx context.Context, m *Manifest, i uint32) error {
 	info, err := s.backend.Stat(ctx, m.packObject(i))
 	if err != nil {
@@ -149,7 +148,7 @@ func (s *Store) statPack(ctx context.Context, m *Manifest, i uint32) error {
 	return nil
 }
 
-// damaged makes a CorruptError of what was found at a pack, unless it was only not to be reached.
+// damaged returns a CorruptError for a pack. But if err says only that the pack cannot be reached, it returns err.
 func (s *Store) damaged(m *Manifest, i uint32, reason string, err error) error {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrTruncated) {
 		return err

@@ -16,7 +16,7 @@ type ChunkRef struct {
 	Index uint32 // in File.Chunks
 }
 
-// The parts of an encoded working set; doc.go tells the whole format.
+// The parts of an encoded working set. doc.go describes the whole format.
 const (
 	setMagic      = "DIAWSET"
 	setPlain      = 0
@@ -29,8 +29,8 @@ const (
 
 func workingSetName(key Key) string { return snapshotDir(key) + "workingset" }
 
-// PutWorkingSet records which chunks of a snapshot a restored sandbox asks for first, in that
-// order, in place of what was recorded before. At most 1 Mi chunks are kept, the first ones.
+// PutWorkingSet records which chunks of a snapshot a restored sandbox asks for first, in that order. It replaces an
+// earlier record. It keeps at most the first 1 Mi chunks.
 func (s *Store) PutWorkingSet(ctx context.Context, m *Manifest, chunks []ChunkRef) error {
 	chunks = chunks[:min(len(chunks), maxWorkingSet)]
 	if err := m.checkRefs(chunks); err != nil {
@@ -42,8 +42,8 @@ func (s *Store) PutWorkingSet(ctx context.Context, m *Manifest, chunks []ChunkRe
 	return nil
 }
 
-// WorkingSet returns what PutWorkingSet recorded for a snapshot. Nothing, or what was recorded for
-// another snapshot of that name, is ErrNotFound.
+// WorkingSet returns what PutWorkingSet has recorded for a snapshot. If there is no record, or only that of another
+// snapshot of this name, the error is ErrNotFound.
 func (s *Store) WorkingSet(ctx context.Context, m *Manifest) ([]ChunkRef, error) {
 	name := workingSetName(m.Meta.Key)
 	data, err := s.readAll(ctx, name, int64(maxSetSize))

@@ -20,41 +20,40 @@ import (
 
 // WriterOptions of a Writer.
 type WriterOptions struct {
-	// Parent is the snapshot before this one in its lineage, of the same namespace. Its digest key
-	// and its data key are inherited, unless one of the two is encrypted and the other is not. If it is in this store, and
-	// is what this store has under its key, chunks that it has are not stored again; it must then stay until Commit has
-	// returned, which fails otherwise.
+	// Parent is the snapshot before this one in its lineage, in the same namespace. The writer inherits its digest key and
+	// its data key, unless one of the two is encrypted and the other is not. If this store has exactly this parent under
+	// the parent's key, the writer does not store its chunks again. Then the parent must stay until Commit has returned,
+	// or Commit fails.
 	Parent *Manifest
 
-	// Memory bounds what the writer holds, in bytes, whatever the snapshot's size: what the backend
-	// has not read yet of packs (and as much again for one that keeps a copy), chunks being worked
-	// on, and chunks given to Copy. Raw bytes given to Chunk are the caller's. 0 is 256 MiB; the
-	// least is what a few chunks need. Beside it a writer holds up to 256 bytes for each chunk of the
-	// snapshot, the parent's manifest included.
+	// Memory bounds what the writer holds, in bytes, whatever the snapshot's size: data of packs that the backend has not
+	// read yet (and as much again for a backend that keeps a copy), chunks in work, and chunks given to Copy. Raw bytes
+	// given to Chunk are the caller's. 0 means 256 MiB. The minimum is what a few chunks need. In addition, a writer holds
+	// up to 256 bytes for each chunk of the snapshot, including the parent's manifest.
 	Memory int64
 
-	// PackSize is the size that a pack does not grow past, in bytes; 0 is PackTarget. Less than 1 MiB,
-	// and more than 128 MiB, are taken for these.
+	// PackSize is the size in bytes past which a pack does not grow; 0 means PackTarget. It is raised to 1 MiB or lowered
+	// to 128 MiB if need be.
 	PackSize int64
 
-	// Codec is that of chunks; CodecAuto is what the store was opened with.
+	// Codec is the codec of chunks. CodecAuto means the codec with which the store was opened.
 	Codec Codec
 
 	// Parallelism is how many chunks are digested and compressed at a time; 0 is GOMAXPROCS.
 	Parallelism int
 
-	// Progress, if set, is called with the raw bytes dealt with and the bytes stored for them so
-	// far. The calls come one at a time, from the writer's goroutines; they must be short.
+	// Progress, if set, is called with the raw bytes handled and the bytes stored for them so far. The calls come one at a
+	// time, from the writer's goroutines; they must be short.
 	Progress func(raw, stored int64)
 }
 
-// Writer makes one snapshot. Chunks are digested, compressed, packed and written by goroutines of
-// the writer while more are handed in; the snapshot exists once Commit has returned nil.
+// Writer makes one snapshot. Its goroutines digest, compress, pack and write chunks while the caller adds more. The
+// snapshot exists once Commit has returned nil.
 //
-// Every Writer is ended by Commit or Abort, which wait for its goroutines. Abort after Commit does
-// nothing, so that it can be deferred. File and Chunk may be called from several goroutines (the
-// chunks of one file from one at a time, since their order counts), Commit and Abort from one, with
-// no other call running.
+// Every Writer must be ended by Commit or Abort, which wait for its goroutines. Abort after a successful Commit does
+// nothing, so that it can be deferred. File and Chunk may be called from several goroutines, but the chunks of one file
+// only from one at a time, since their order counts. Commit and Abort must be called from one goroutine, with no other
+// call running.
 type Writer struct {
 	store   *Store
 	key     Key
@@ -63,9 +62,9 @@ type Writer struct {
 	lineage *lineage
 	packer  *packer
 	chooser *chooser
-	share   int64 // of Memory: raw bytes of chunks worked on, and of chunks copied, each
+	share   int64 // limit for raw bytes in work, and for copied ones: each gets this share of Memory
 
-	ctx     context.Context // of the writer's goroutines; its cause is what failed first
+	ctx     context.Context // of the writer's goroutines; its cause is the first failure
 	cancel  context.CancelCauseFunc
 	workers sync.WaitGroup
 	unwatch func() bool
@@ -76,29 +75,29 @@ type Writer struct {
 	jobs   []job // waiting for a worker, in order
 	closed bool  // no more jobs will come
 	next   uint64
-	flying int64 // raw bytes taken by workers and not placed yet
-	copied int64 // raw bytes that Copy made a copy of, not placed yet
+	flying int64 // raw bytes that workers have taken and not placed yet
+	copied int64 // raw bytes that Copy has copied and that are not placed yet
 
 	ended    bool
 	manifest manifestState
 }
 
-// manifestState tells whether the packs of a writer that failed may be removed.
+// manifestState says whether the packs of a failed writer may be removed.
 type manifestState int
 
 const (
-	manifestAbsent  manifestState = iota // surely not written by this writer
-	manifestUnknown                      // may be written, or be written yet
+	manifestAbsent  manifestState = iota // this writer has certainly not written it
+	manifestUnknown                      // it may exist, or may still be written
 	manifestWritten
 )
 
-// job is a chunk on its way.
+// job is a chunk for a worker.
 type job struct {
 	seq   uint64 // place among all chunks of the writer, from 0
 	file  *FileWriter
 	index int // place in the file
 	raw   []byte
-	copy  *[]byte // that holds raw, or nil when raw is the caller's
+	copy  *[]byte // the buffer that holds raw; nil: raw is the caller's
 }
 
 // FileWriter appends chunks to one image file of a snapshot.
@@ -112,8 +111,8 @@ type FileWriter struct {
 
 var errAborted = errors.New("writer aborted")
 
-// NewWriter begins a snapshot. One that exists already is ErrExists. The context governs the
-// writer's whole life: when it ends, the writer fails.
+// NewWriter begins a snapshot. If the snapshot exists already, the error is ErrExists. The context governs the writer's
+// whole life: when it ends, the writer fails.
 func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Writer, error) {
 	switch exists, err := s.Has(ctx, key); {
 	case err != nil:
@@ -154,8 +153,8 @@ func (o WriterOptions) withDefaults() WriterOptions {
 	return o
 }
 
-// uploads is how many packs may be under way, and the memory for what the backend has not read of
-// them: an eighth of all is for chunks, and a backend may keep a copy of what it has read.
+// uploads returns how many packs may be under way, and the memory for data of them that the backend has not read. An
+// eighth of all memory is for chunks, and a backend may keep a copy of what it has read.
 func (o WriterOptions) uploads() (packs int, memory int64) {
 	memory = max((o.Memory-o.Memory/8)/2, MaxChunk)
 	return 1 + int(memory/o.PackSize), memory
@@ -182,9 +181,8 @@ func newDigestKey() (key [32]byte) {
 	return key
 }
 
-// File returns the writer of an image file; the same one when it is asked for again. Files stand in
-// the manifest in the order in which they were first asked for. The name is 1 to 255 bytes of
-// printable UTF-8.
+// File returns the writer of an image file. For one name it always returns the same writer. The manifest has the files
+// in the order of their first calls. The name is 1 to 255 bytes of printable UTF-8.
 func (w *Writer) File(name string) *FileWriter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,8 +196,8 @@ func (w *Writer) File(name string) *FileWriter {
 	return f
 }
 
-// Expect makes room for so many chunks more, if the caller knows how many will come: appending them then takes less
-// memory. More than a snapshot may have are ErrTooManyChunks.
+// Expect makes room for this many more chunks, if the caller knows how many will come. Appending them then takes less
+// memory. If a snapshot may not have so many, the error is ErrTooManyChunks.
 func (f *FileWriter) Expect(chunks int) error {
 	f.w.mu.Lock()
 	defer f.w.mu.Unlock()
@@ -213,9 +211,9 @@ func (f *FileWriter) Expect(chunks int) error {
 	return nil
 }
 
-// Chunk appends raw, at most MaxChunk bytes, to the file. It only queues it: it does not wait for
-// the work, and raw must stay as it is until Commit or Abort has returned. No bytes are no chunk.
-// When the writer has failed meanwhile, Chunk says so.
+// Chunk appends raw, at most MaxChunk bytes, to the file. It only queues raw and does not wait for the work, so raw
+// must not change until Commit or Abort has returned. An empty raw adds no chunk. If the writer has failed meanwhile,
+// Chunk returns that error.
 func (f *FileWriter) Chunk(raw []byte) error {
 	if err := f.check(raw); err != nil || len(raw) == 0 {
 		return err
@@ -225,8 +223,8 @@ func (f *FileWriter) Chunk(raw []byte) error {
 	return f.queue(raw, nil)
 }
 
-// Copy is Chunk for a caller who needs raw back: it appends a copy, and waits while the writer
-// holds as many copies as its memory allows.
+// Copy is like Chunk, for a caller who needs raw back: it appends a copy. It waits while the writer holds as many
+// copies as its memory allows.
 func (f *FileWriter) Copy(raw []byte) error {
 	if err := f.check(raw); err != nil || len(raw) == 0 {
 		return err
@@ -256,7 +254,7 @@ func (f *FileWriter) check(raw []byte) error {
 	return nil
 }
 
-// queue is called with the writer locked.
+// queue appends a job. The caller holds the writer's lock.
 func (f *FileWriter) queue(raw []byte, copy *[]byte) error {
 	w := f.w
 	if w.closed {
@@ -277,7 +275,7 @@ func (w *Writer) wrap(err error) error {
 	return fmt.Errorf("write snapshot %s to %s: %w", w.key, w.store.backend.Location(), err)
 }
 
-// take waits for a job. It returns false when there will be none any more.
+// take waits for a job. It returns false if no more will come.
 func (w *Writer) take() (job, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -288,14 +286,14 @@ func (w *Writer) take() (job, bool) {
 		return job{}, false
 	}
 	j := w.jobs[0]
-	w.jobs[0] = job{} // lets go of the raw bytes
+	w.jobs[0] = job{} // releases the raw bytes
 	w.jobs = w.jobs[1:]
 	w.flying += int64(len(j.raw))
 	return j, true
 }
 
-// crowded reports whether chunks that were taken before are to be placed first. The one whose turn
-// it is has been taken when any has, so that they will be.
+// crowded reports whether chunks that were taken earlier must be placed first. They will be: if any chunk is taken, so
+// is the one whose turn it is.
 func (w *Writer) crowded() bool {
 	return w.flying > 0 && w.flying+int64(len(w.jobs[0].raw)) > w.share
 }
@@ -310,13 +308,13 @@ func (w *Writer) work() {
 			w.cancel(err)
 			return
 		}
-		runtime.Gosched() // those who write packs are nearly always idle, and must not wait long when they are not
+		runtime.Gosched() // the goroutines that write packs are mostly idle; when they are not, they must not wait long
 	}
 }
 
-// prepare does all the work on a chunk that needs no order. What may be stored already is looked for
-// first. Otherwise the digest comes after compressing: it costs less once the chunk is in the
-// processor's cache, which compressing brings it into faster.
+// prepare does all work on a chunk that needs no order. If there is a parent, it first looks whether the chunk is
+// stored already. Without a parent, it computes the digest after compressing, because compressing brings the chunk into
+// the processor's cache faster, and a digest of cached data costs less.
 func (w *Writer) prepare(j job) placement {
 	p := placement{job: j, chunk: Chunk{Raw: uint32(len(j.raw))}}
 	if p.placed = isZero(j.raw); p.placed {
@@ -333,8 +331,8 @@ func (w *Writer) prepare(j job) placement {
 	return p
 }
 
-// reuse looks for a chunk among those that are stored already: by its fingerprint, and by its digest
-// if that is not known.
+// reuse looks for a chunk among those that are stored already: first by its fingerprint, then, if that is not known, by
+// its digest.
 func (w *Writer) reuse(p *placement) bool {
 	p.print = w.digests.Fingerprint(p.raw)
 	c, ok := w.lineage.recognise(p.print, p.chunk.Raw)
@@ -348,7 +346,7 @@ func (w *Writer) reuse(p *placement) bool {
 	return ok
 }
 
-// compress makes the bytes to store of a chunk.
+// compress computes the bytes to store for a chunk.
 func (w *Writer) compress(p *placement) {
 	p.buffer = getBuffer()
 	sized(p.buffer, s2.MaxEncodedLen(len(p.raw))+sealed)
@@ -359,8 +357,8 @@ func (w *Writer) compress(p *placement) {
 	w.own(p)
 }
 
-// own sees to it that a chunk's stored bytes stay as they are until the backend has read them. Raw
-// ones are left where they are, unless they are to be encrypted or the writer wants their memory back.
+// own makes sure that a chunk's stored bytes do not change until the backend has read them. Raw bytes stay where they
+// are, unless they must be encrypted or are in a buffer that the writer wants back.
 func (w *Writer) own(p *placement) {
 	switch {
 	case p.chunk.Codec != CodecNone:
@@ -372,7 +370,7 @@ func (w *Writer) own(p *placement) {
 	}
 }
 
-// settle records where a chunk ended up, and lets go of what it needed.
+// settle records where a chunk is stored, and releases what the chunk needed.
 func (w *Writer) settle(p *placement, c Chunk) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -388,7 +386,7 @@ func (w *Writer) settle(p *placement, c Chunk) {
 	w.wake.Broadcast()
 }
 
-// drain waits until all that was handed in lies in durable packs.
+// drain waits until all chunks that were added are in durable packs.
 func (w *Writer) drain() error {
 	w.mu.Lock()
 	w.closed = true
@@ -399,18 +397,17 @@ func (w *Writer) drain() error {
 	return context.Cause(w.ctx)
 }
 
-// Commit waits until all packs are durable and then writes the manifest, with which the snapshot
-// exists. meta.Key may be left zero; otherwise it is the writer's. meta.Parent is filled in from
-// the options when nil. When the snapshot exists by then, made by another writer, the error is
-// ErrExists. After an error the snapshot does not exist and nothing of it is left, as far as the
-// backend let itself be asked; a pack that could not be removed is left to Sweep.
+// Commit waits until all packs are durable and then writes the manifest, which makes the snapshot exist. meta.Key may
+// be zero; otherwise it must be the writer's. If meta.Parent is nil, it is set from the options. If another writer has
+// made the snapshot meanwhile, the error is ErrExists. After an error the snapshot does not exist and none of its
+// objects are left, as far as the backend could be asked. A pack that could not be removed is left to Sweep.
 func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, error) {
 	if w.ended {
 		return nil, w.wrap(errors.New("commit after the end"))
 	}
 	stop := context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })
 	defer stop()
-	defer w.Abort() // of no effect after success
+	defer w.Abort() // no effect after success
 	if err := w.drain(); err != nil {
 		return nil, w.wrap(err)
 	}
@@ -427,11 +424,11 @@ func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, err
 	return m, nil
 }
 
-// abortTimeout bounds the removal of packs nobody will need.
+// abortTimeout bounds the removal of packs that nobody will need.
 const abortTimeout = 30 * time.Second
 
-// Abort gives the snapshot up: it stops the writer's goroutines, waits for them, and removes what
-// was written, as far as that works. After a Commit that succeeded it does nothing.
+// Abort gives up the snapshot: it stops the writer's goroutines, waits for them, and removes what was written, as far
+// as possible. If the manifest may exist, the packs stay. After a successful Commit it does nothing.
 func (w *Writer) Abort() {
 	if w.ended {
 		return

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// writeSpeed measures how fast a backend takes packs: by all that it took while there was something for
-// it to take. It is safe for concurrent use. The zero value has measured nothing.
+// writeSpeed measures how fast a backend takes packs: how much it took in the time in which there was something to
+// take. It is safe for concurrent use. The zero value has measured nothing.
 type writeSpeed struct {
 	mu     sync.Mutex
-	busy   int       // packs that the backend is at: reading what is there, or making it durable
-	left   float64   // bytes that are there for it and that it has not read yet
-	ending float64   // bytes of packs that it has read whole and is not done with
+	busy   int       // packs on which the backend works: it reads what is ready, or makes them durable
+	left   float64   // bytes that are ready and that it has not read yet
+	ending float64   // bytes of packs that it has read completely and not finished
 	at     time.Time // of the last event
-	spent  float64   // seconds in which it was at any, the older ones counting less
-	taken  float64   // bytes that it has read in them
+	spent  float64   // seconds in which busy was not 0; older ones count less
+	taken  float64   // bytes that it read in these seconds
 }
 
 // speedWindow is for how many seconds of work a measurement counts.
@@ -29,10 +29,10 @@ type upload struct {
 	read  bool // whole
 }
 
-// begin starts the upload of a pack that the backend will ask for more of than there is.
+// begin starts the upload of a pack. It is idle, because the backend asks for data before there is any.
 func (w *writeSpeed) begin() *upload { return &upload{speed: w, idle: true} }
 
-// add notes bytes that are there to be read.
+// add records bytes that are ready to be read.
 func (p *upload) add(n int) {
 	w := p.speed
 	w.mu.Lock()
@@ -42,7 +42,7 @@ func (p *upload) add(n int) {
 	w.left += float64(n)
 }
 
-// take notes that bytes are being read: the backend is at work until it waits.
+// take records that bytes are being read. The backend is busy until it waits.
 func (p *upload) take(n int) {
 	w := p.speed
 	w.mu.Lock()
@@ -54,7 +54,7 @@ func (p *upload) take(n int) {
 	w.taken += float64(n)
 }
 
-// wait notes that the backend is done with all that there was.
+// wait records that the backend has handled everything that was ready.
 func (p *upload) wait() {
 	w := p.speed
 	w.mu.Lock()
@@ -63,7 +63,7 @@ func (p *upload) wait() {
 	p.rest()
 }
 
-// whole notes that the backend has read all.
+// whole records that the backend has read the whole pack.
 func (p *upload) whole() {
 	w := p.speed
 	w.mu.Lock()
@@ -74,7 +74,7 @@ func (p *upload) whole() {
 	w.ending += p.size
 }
 
-// end notes that the backend is done, or has failed.
+// end records that the backend has finished, or has failed.
 func (p *upload) end() {
 	w := p.speed
 	w.mu.Lock()
@@ -114,13 +114,12 @@ func (w *writeSpeed) advance() {
 	w.at = now
 }
 
-// doubt is how many seconds are added to those measured: a first burst goes into buffers, and says
-// little.
+// doubt is added to the measured seconds: a first burst goes into buffers and says little.
 const doubt = 0.002
 
-// state returns the rate in bytes per second (0: nothing is known) and how many bytes the backend
-// still has to do with. Some backends read a pack at once and are busy with it for long: until it
-// is done, a quarter of it is taken to be left.
+// state returns the rate in bytes per second (0: unknown), and how many bytes the backend still has to handle. Some
+// backends read a pack at once and then work on it for long. Until such a pack is finished, a quarter of it counts as
+// left.
 func (w *writeSpeed) state() (rate, left float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
