@@ -142,7 +142,10 @@ func everyLeft(t *testing.T, f func(t *testing.T, l left)) {
 				for _, after := range []struct{ stop, stopped bool }{{}, {true, false}, {true, true}} {
 					l := left{stage, after.stop, after.stopped, snapshot, sandbox}
 					if l.possible() {
-						t.Run(l.String(), func(t *testing.T) { f(t, l) })
+						t.Run(l.String(), func(t *testing.T) {
+							t.Parallel()
+							f(t, l)
+						})
 					}
 				}
 			}

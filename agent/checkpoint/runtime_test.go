@@ -178,7 +178,9 @@ func (r *runtime) held(name string, do func() error) error {
 	})
 }
 
-func (r *runtime) Find(ctx context.Context, target string) (*cri.Pod, error) { return r.Get(ctx, target) }
+func (r *runtime) Find(ctx context.Context, target string) (*cri.Pod, error) {
+	return r.Get(ctx, target)
+}
 
 func (r *runtime) Get(_ context.Context, id string) (p *cri.Pod, err error) {
 	err = r.held("get", func() error {
