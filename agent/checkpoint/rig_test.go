@@ -219,9 +219,20 @@ func (r *rig) isSound() {
 	if state, _ := r.sandbox.now(); state == paused {
 		r.t.Error("the sandbox stays paused")
 	}
-	for _, rec := range journaltest.Read(r.t, r.Journal, r.journalDir()) {
+	onDisk := journaltest.Open(r.t, r.journalDir())
+	for _, rec := range r.Journal.Records() {
 		r.isSoundRecord(rec)
+		if disk := onDisk.Get(rec.ID); disk == nil || disk.Request() != request(rec) {
+			r.t.Errorf("on disk: %+v, in memory: %+v", disk, rec)
+		}
 	}
+}
+
+// request returns a record as one that was read has it: without a monotonic time.
+func request(rec *journal.Record) journal.Request {
+	q := rec.Request()
+	q.Created = q.Created.Round(0).UTC()
+	return q
 }
 
 func (r *rig) isSoundRecord(rec *journal.Record) {

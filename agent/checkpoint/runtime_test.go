@@ -43,6 +43,7 @@ type sandbox struct {
 	leases bool                       // its shim knows leases
 	safe   func(*journal.Record) bool // whether the snapshot of a request is in the spool
 	runs   bool                       // it may be killed while it runs: it was saved by its own workload
+	other  bool                       // its runtime cannot checkpoint
 
 	mu          sync.Mutex
 	state       state
@@ -106,6 +107,9 @@ func (s *sandbox) pod() (*cri.Pod, error) {
 		ID: sandboxID, Namespace: "default", Name: "pod", UID: "pod-uid", Runtime: cri.RuntimeType, Handler: "diapause",
 		Containers: []cri.Container{{ID: "container", Name: "app", State: cri.StateRunning}},
 	}
+	if s.other {
+		p.Runtime = "io.containerd.runc.v2"
+	}
 	switch s.stateLocked() {
 	case gone:
 		return nil, fmt.Errorf("pod %s: %w", sandboxID, cri.ErrNotFound)
@@ -123,12 +127,14 @@ type runtime struct {
 
 	callsMu sync.Mutex
 	calls   []string
-	at      int  // number of the first call that is hit; 0: none
-	on      bool // all calls from there on are hit
-	after   bool // a call that is hit is carried out, and only its answer is lost
-	kills   bool // the agent dies at the call
+	failing string // calls of that name fail
+	at      int    // number of the first call that is hit; 0: none
+	on      bool   // all calls from there on are hit
+	after   bool   // a call that is hit is carried out, and only its answer is lost
+	kills   bool   // the agent dies at the call
 	dead    bool
 	saves   func() error // called instead of a save, if set
+	before  func(call string)
 }
 
 // lift has containerd answer again.
@@ -154,9 +160,12 @@ func (r *runtime) call(name string, do func() error) error {
 	}
 	r.calls = append(r.calls, name)
 	n := len(r.calls)
-	hit := r.at > 0 && (n == r.at || r.on && n > r.at)
+	hit := r.at > 0 && (n == r.at || r.on && n > r.at) || name == r.failing
 	r.dead = hit && r.kills
 	r.callsMu.Unlock()
+	if r.before != nil {
+		r.before(name)
+	}
 	if !hit {
 		return do()
 	}

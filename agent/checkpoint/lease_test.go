@@ -1,0 +1,96 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/runsc/lease"
+)
+
+// renewing is a Runtime whose leases are renewed, or not.
+type renewing struct {
+	Runtime
+	renewed int
+	err     error
+	hangs   bool
+}
+
+func (r *renewing) RenewPause(ctx context.Context, _, _ string, _ time.Duration) error {
+	r.renewed++
+	if r.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return r.err
+}
+
+// keptPaused has a pause kept for some time, and returns what was asked for.
+func keptPaused(t *testing.T, r *renewing, d time.Duration) {
+	t.Helper()
+	rig := newRig(t)
+	r.Runtime = rig.runtime
+	rig.Runtime = r
+	c := &checkpoint{cs: rig.Checkpoints, log: rig.log, rec: journaltest.Record(1, journal.StagePaused)}
+	c.pod, _ = rig.sandbox.pod()
+	release, err := c.pause(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(d)
+	release()
+	release() // as it is called when a stop fails
+	before := r.renewed
+	time.Sleep(pauseLease)
+	if r.renewed != before {
+		t.Error("the lease is renewed after its release")
+	}
+}
+
+// TestPauseIsKept: the lease of a pause is renewed in time, again and again, whatever fails in between.
+func TestPauseIsKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    renewing
+		want int // renewals in ten times their interval
+	}{
+		"renewed":               {renewing{}, 9},
+		"containerd fails":      {renewing{err: errFault}, 9},
+		"containerd hangs":      {renewing{hangs: true}, 5}, // a renewal may take as long as until the next one
+		"the lease has run out": {renewing{err: lease.ErrRanOut}, 1},
+		"a kind of running out": {renewing{err: errors.Join(errFault, lease.ErrRanOut)}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				keptPaused(t, &c.r, 10*renewPause-time.Millisecond)
+				if c.r.renewed < c.want {
+					t.Errorf("renewed %d times, want at least %d", c.r.renewed, c.want)
+				}
+				if errors.Is(c.r.err, lease.ErrRanOut) && c.r.renewed > 1 {
+					t.Errorf("renewed %d times after it has run out", c.r.renewed)
+				}
+			})
+		})
+	}
+}
+
+// TestPauseWithoutLeases: nothing is renewed where the shim knows no leases.
+func TestPauseWithoutLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.sandbox.leases = false
+		counting := &renewing{Runtime: r.runtime}
+		r.Runtime = counting
+		c := &checkpoint{cs: r.Checkpoints, log: r.log, rec: journaltest.Record(1, journal.StagePaused)}
+		c.pod, _ = r.sandbox.pod()
+		release, err := c.pause(t.Context())
+		time.Sleep(pauseLease)
+		release()
+		if now, _ := r.sandbox.now(); err != nil || counting.renewed > 0 || now != paused {
+			t.Errorf("%v, renewed %d times, the sandbox is %s", err, counting.renewed, now)
+		}
+	})
+}

@@ -1,0 +1,319 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/requests"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/sidecar"
+)
+
+// cluster is one that a node belongs to.
+type cluster struct {
+	description Description
+	err         error
+
+	mu      sync.Mutex
+	asked   []snapshot.PodRef
+	unsaved []error
+}
+
+func (c *cluster) Describe(_ context.Context, pod snapshot.PodRef) (Description, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, pod)
+	return c.description, c.err
+}
+
+func (c *cluster) Name() string { return "of-the-cluster" }
+
+func (c *cluster) Unsaved(_ snapshot.PodRef, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsaved = append(c.unsaved, err)
+}
+
+// inCluster returns a rig in a cluster.
+func inCluster(t *testing.T, d Description) (*rig, *cluster) {
+	t.Helper()
+	r, c := newRig(t), &cluster{description: d}
+	r.cluster = c
+	r.next()
+	return r, c
+}
+
+// begin has the workload begin its save, and returns what its sentry was answered.
+func (r *rig) begin(scope snapshot.Scope) error {
+	r.t.Helper()
+	dir, err := r.PrepareWorkload(sandboxID, scope)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.beginIn(dir)
+}
+
+func (r *rig) beginIn(dir string) error {
+	r.t.Helper()
+	o := optionsIn(r.t, dir)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.Sidecar(o, pair[1]); err != nil {
+		unix.Close(pair[0])
+		unix.Close(pair[1])
+		return err
+	}
+	err = saveTo(pair[0], o.Direction)
+	r.Life.Wait()
+	return err
+}
+
+// optionsIn returns what a sidecar reads in the directory of its request.
+func optionsIn(t *testing.T, dir string) sidecar.Options {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, sidecar.OptionsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	o, err := sidecar.ReadOptions(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestWorkloadSavesItself: the sandbox runs on, or is ended if the cluster wants that, once its snapshot is safe.
+func TestWorkloadSavesItself(t *testing.T) {
+	for _, scope := range []snapshot.Scope{snapshot.WholePod, snapshot.RootfsOnly} {
+		for _, stop := range []bool{false, true} {
+			r, c := inCluster(t, Description{Stop: stop, Scope: scope, ServiceAccount: "sa", SpecHash: "hash"})
+			r.sandbox.runs = true
+			if err := r.begin(scope); err != nil {
+				t.Errorf("%s, stop %v: %v", scope, stop, err)
+			}
+			recs := r.Journal.Records()
+			if len(recs) != 1 || recs[0].Stage != journal.StageReplicated || recs[0].Stopped != stop ||
+				recs[0].Completed != stop || recs[0].Key.Name != "of-the-cluster" || r.sandbox.isKilled() != stop {
+				t.Fatalf("%s, stop %v: the journal says %+v", scope, stop, recs[0])
+			}
+			found, err := r.Catalog.Find(t.Context(), recs[0].Key)
+			if err != nil || found.Manifest.Meta.Scope != scope || found.Manifest.Meta.Origin.ServiceAccount != "sa" ||
+				found.Manifest.Meta.Origin.SpecHash != "hash" {
+				t.Errorf("%s, stop %v: %+v, %v", scope, stop, found, err)
+			}
+			if len(c.unsaved) > 0 || c.asked[0].UID != "pod-uid" {
+				t.Errorf("the cluster was told %v and asked for %v", c.unsaved, c.asked)
+			}
+			r.isSound()
+		}
+	}
+}
+
+// TestWorkloadKillFails: the snapshot is safe, and the sandbox runs on.
+func TestWorkloadKillFails(t *testing.T) {
+	r, _ := inCluster(t, Description{Stop: true})
+	r.sandbox.runs, r.runtime.failing = true, "kill"
+	if err := r.begin(snapshot.WholePod); err != nil {
+		t.Error(err)
+	}
+	rec := r.Journal.Records()[0]
+	if rec.Stage != journal.StageSpooled || rec.RunsOn == "" || rec.Stopped || rec.Error != "" {
+		t.Errorf("the journal says %+v", rec)
+	}
+	if now, _ := r.sandbox.now(); now != running {
+		t.Errorf("the sandbox is %s", now)
+	}
+	r.isSound()
+}
+
+// TestWorkloadIsRefused: a save that is refused fails for the workload, the sandbox runs on, and the cluster hears
+// why.
+func TestWorkloadIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		d       Description
+		prepare func(*rig, *cluster)
+		want    error
+	}{
+		"the cluster refuses": {
+			Description{},
+			func(_ *rig, c *cluster) { c.err = errkind.ErrClusterAway },
+			errkind.ErrClusterAway,
+		},
+		"files alone are wanted": {Description{Scope: snapshot.RootfsOnly}, func(*rig, *cluster) {}, errkind.ErrInvalid},
+		"it is being checkpointed": {
+			Description{},
+			func(r *rig, _ *cluster) { r.Sandboxes.TryLock(sandboxID) },
+			errkind.ErrInvalid,
+		},
+	} {
+		for _, scope := range []snapshot.Scope{snapshot.WholePod, snapshot.RootfsOnly} {
+			if name == "files alone are wanted" && scope == snapshot.RootfsOnly {
+				continue
+			}
+			t.Run(name+", "+scope.String(), func(t *testing.T) {
+				r, cluster := inCluster(t, c.d)
+				c.prepare(r, cluster)
+				if err := r.begin(scope); err == nil {
+					t.Error("the sentry was not refused")
+				}
+				if len(cluster.unsaved) != 1 || !errors.Is(cluster.unsaved[0], c.want) {
+					t.Errorf("the cluster was told %v", cluster.unsaved)
+				}
+				if now, _ := r.sandbox.now(); now != running || len(r.Journal.Records()) > 0 {
+					t.Errorf("the sandbox is %s, the journal has %v", now, r.Journal.Records())
+				}
+			})
+		}
+	}
+}
+
+// TestWorkloadNotReplicated: a snapshot that is safe on this node is no save that has failed.
+func TestWorkloadNotReplicated(t *testing.T) {
+	r, c := inCluster(t, Description{Store: "dir:/dev/null/store"})
+	if err := r.begin(snapshot.WholePod); err != nil {
+		t.Error(err)
+	}
+	if rec := r.Journal.Records()[0]; rec.Stage != journal.StageSpooled || len(c.unsaved) > 0 {
+		t.Errorf("the journal says %+v, the cluster was told %v", rec, c.unsaved)
+	}
+}
+
+// TestHostileWorkload: only who has the token may begin a save, and none is begun when the agent is to stop.
+func TestHostileWorkload(t *testing.T) {
+	r := newRig(t)
+	dir, err := r.PrepareWorkload(sandboxID, snapshot.RootfsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := optionsIn(t, dir)
+	if good.Direction != sidecar.RootfsWorkload || good.Token == "" {
+		t.Errorf("a sidecar is told %+v", good)
+	}
+	for _, change := range []func(*sidecar.Options){
+		func(o *sidecar.Options) { o.Token = "" },
+		func(o *sidecar.Options) { o.Token += "x" },
+		func(o *sidecar.Options) { o.Request = "other" },
+		func(o *sidecar.Options) { o.Request = "../" + filepath.Base(r.dir) + "/requests/" + o.Request },
+		func(o *sidecar.Options) { o.Direction = sidecar.Checkpoint },
+	} {
+		bad := good
+		change(&bad)
+		if err := r.Sidecar(bad, -1); !errors.Is(err, requests.ErrUnknown) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	r.Life.End(errkind.ErrStopping)
+	if err := r.Sidecar(good, -1); !errors.Is(err, errkind.ErrStopping) {
+		t.Errorf("while the agent stops: %v", err)
+	}
+	if len(r.Journal.Records()) > 0 {
+		t.Error("a request was journaled")
+	}
+}
+
+// TestWorkloadOfTheNextAgent: what one agent has prepared the next one takes.
+func TestWorkloadOfTheNextAgent(t *testing.T) {
+	r := newRig(t)
+	dir, err := r.PrepareWorkload(sandboxID, snapshot.WholePod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.next()
+	if err := r.beginIn(dir); err != nil {
+		t.Error(err)
+	}
+	r.isSound()
+	if n := len(r.Journal.Records()); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestWanted: the directory of a request stays while its sandbox may save itself, and when nobody knows.
+func TestWanted(t *testing.T) {
+	r := newRig(t)
+	dir, err := r.PrepareWorkload(sandboxID, snapshot.WholePod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := filepath.Base(dir)
+	if !r.Wanted(t.Context(), request) || r.Wanted(t.Context(), "other") || r.Wanted(t.Context(), "../x") {
+		t.Error("wanted: the wrong ones")
+	}
+	r.runtime.set(1, fault{})
+	if !r.Wanted(t.Context(), request) {
+		t.Error("not wanted while containerd does not answer")
+	}
+	r.sandbox.set(gone, "")
+	if r.runtime.lift(); r.Wanted(t.Context(), request) {
+		t.Error("wanted after the sandbox is gone")
+	}
+}
+
+// TestPrepareWorkloadFails: nothing is left of a request whose directory cannot be made.
+func TestPrepareWorkloadFails(t *testing.T) {
+	r := newRig(t)
+	if err := os.WriteFile(r.dir+"/requests", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if dir, err := r.PrepareWorkload(sandboxID, snapshot.WholePod); err == nil {
+		t.Errorf("prepared %s", dir)
+	}
+}
+
+// TestDescribe: a checkpoint bears what the cluster knows of its pod, and the cluster may refuse it.
+func TestDescribe(t *testing.T) {
+	d := Description{
+		Cluster: "c", ServiceAccount: "sa", SpecHash: "hash", Group: map[string]string{"a": "b"},
+		Scope: snapshot.RootfsOnly,
+	}
+	r, c := inCluster(t, d)
+	found, err := r.Checkpoint(t.Context(), r.Life.Context(), Options{Target: sandboxID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := found.Manifest.Meta.Origin
+	if origin.Cluster != "c" || origin.ServiceAccount != "sa" || origin.SpecHash != "hash" || origin.Group["a"] != "b" ||
+		found.Manifest.Meta.Scope != snapshot.RootfsOnly || found.Manifest.Meta.Key.Name != "of-the-cluster" {
+		t.Errorf("it says of itself %+v", found.Manifest.Meta)
+	}
+	if rec := r.Journal.Records()[0]; rec.Scope != snapshot.RootfsOnly {
+		t.Errorf("the journal says %+v", rec)
+	}
+	for _, refusal := range []struct {
+		d    Description
+		err  error
+		want error
+	}{{Description{}, errkind.ErrClusterAway, errkind.ErrClusterAway}, {
+		Description{Store: "tape:1"},
+		nil,
+		errkind.ErrInvalid,
+	}} {
+		c.description, c.err = refusal.d, refusal.err
+		_, err := r.Checkpoint(t.Context(), r.Life.Context(), Options{Target: sandboxID, Name: "other"})
+		if !errors.Is(err, refusal.want) || len(r.Journal.Records()) != 1 {
+			t.Errorf("the error is %v, want %v", err, refusal.want)
+		}
+	}
+}
+
+// TestUnsavedPodIsGone: of a pod that containerd no longer knows there is nothing to tell.
+func TestUnsavedPodIsGone(t *testing.T) {
+	r, c := inCluster(t, Description{})
+	r.sandbox.set(gone, "")
+	r.unsaved(sandboxID, cri.ErrNotFound)
+	if len(c.unsaved) > 0 {
+		t.Errorf("the cluster was told %v", c.unsaved)
+	}
+}
