@@ -129,9 +129,8 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// recordFormat is the format of records that this agent writes. Records of agents before formats had a number have
-// none, and are read as its first. Fields may be added without a new format, with a zero value that means what was true
-// before.
+// recordFormat is the format of records that this agent writes. Records of earlier agents have no number, and are read
+// as format 1. Fields may be added without a new format if their zero value means what was true before.
 const recordFormat = 1
 
 func readRecord(path string) (*Record, error) {

@@ -14,15 +14,14 @@ import (
 // recordFile holds what the next agent must know to go on with a restore, in its request's directory.
 const recordFile = "restore.json"
 
-// recordFormat is the format of records that this agent writes. Records of agents before formats had a number have
-// none, and are read as its first.
+// recordFormat is the format of records that this agent writes. Records of earlier agents have no number, and are read
+// as format 1. Fields may be added without a new format if their zero value means what was true before.
 const recordFormat = 1
 
 // errNewer is the kind of error of a record that a newer agent has written.
 var errNewer = errors.New("a newer agent has written it")
 
-// record is what the next agent must know of a restore. Fields may be added, with a zero value that means what was
-// true before, and without a new format.
+// record is what the next agent must know of a restore.
 type record struct {
 	Format    int             `json:"format,omitempty"`
 	Request   string          `json:"request"`

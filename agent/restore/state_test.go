@@ -82,8 +82,8 @@ func TestRecordOfAnotherVersion(t *testing.T) {
 		text string
 		kind error
 	}{
-		{`{"request":"` + r.Request + `","token":"t","key":{"namespace":"n","name":"s"},"sandboxID":"sandbox","pod":{}}`, nil},
-		{`{"format":1,"request":"` + r.Request + `","token":"t","key":{"namespace":"n","name":"s"},"new":["field"]}`, nil},
+		{`{"request":"r","token":"t","key":{"namespace":"n","name":"s"},"sandboxID":"sandbox","pod":{}}`, nil},
+		{`{"format":1,"request":"r","token":"t","key":{"namespace":"n","name":"s"},"new":["field"]}`, nil},
 		{`{"format":2,"key":"something else"}`, errNewer},
 	} {
 		a.next(t)

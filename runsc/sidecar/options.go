@@ -17,8 +17,8 @@ const OptionsFile = "gcs_opts.json"
 // maxOptions bounds the size of OptionsFile in bytes.
 const maxOptions = 16 << 10
 
-// optionsFormat is the value of Options.Diapause. A sidecar sends its options first, so it is the format of all packets:
-// an agent hangs up on a sidecar of another one.
+// optionsFormat is the value of Options.Diapause. A sidecar sends its options first, so this is the format of all its
+// packets: an agent hangs up on a sidecar with another one.
 const optionsFormat = 1
 
 // Direction says what a request is for.
