@@ -17,8 +17,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// entryFormat is the format of entries that this agent writes. Entries of earlier agents have no number, and are read as
-// format 1. Fields may be added without a new format if their zero value means what was true before.
+// entryFormat is the format of entries that this agent writes. Entries of earlier agents have no number, and are read
+// as format 1. Fields may be added without a new format if their zero value means what was true before.
 const entryFormat = 1
 
 // entry is what this node knows of a snapshot in addition to the agent's journal and the API server.
