@@ -13,14 +13,14 @@ import (
 
 // Time limits for containerd.
 const (
-	answerTime  = 30 * time.Second       // for one answer
-	restartTime = time.Minute            // from a restart until it has read its configuration
-	restartPoll = 200 * time.Millisecond // between two checks
+	containerdTime = 30 * time.Second       // for one answer
+	restartTime    = time.Minute            // from a restart until it has read its configuration
+	restartPoll    = 200 * time.Millisecond // between two checks
 )
 
 // containerd calls f with a client of the host's containerd.
 func (o Options) containerd(ctx context.Context, f func(context.Context, *cri.Client) error) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, containerdTime)
 	defer cancel()
 	c, err := cri.Dial(ctx, cri.Options{Address: o.host(o.Socket)})
 	if err != nil {

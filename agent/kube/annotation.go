@@ -54,7 +54,7 @@ func (c *Cluster) servePod(ctx context.Context, r reconcile.Request) (reconcile.
 		return reconcile.Result{}, err
 	}
 	if pod == nil {
-		c.orders.gone(door{in: r.Namespace, pod: r.Name}, asker{})
+		c.orders.gone(requester{in: r.Namespace, pod: r.Name}, asker{})
 		return reconcile.Result{}, nil
 	}
 	id := pod.Annotations[podsnapshotv1.AnnotationCheckpoint]
@@ -62,7 +62,7 @@ func (c *Cluster) servePod(ctx context.Context, r reconcile.Request) (reconcile.
 		return reconcile.Result{}, nil
 	}
 	a := &askedByAnnotation{c: c, pod: pod, id: id}
-	c.orders.gone(a.door(), a.asker())
+	c.orders.gone(a.requester(), a.asker())
 	switch s := ParseStatus(pod); {
 	case s.ID == id && (s.State == StateComplete || s.State == StateFailed):
 		return reconcile.Result{}, c.close(a)
@@ -85,7 +85,9 @@ type askedByAnnotation struct {
 	uid string // of the pod, once the request was taken
 }
 
-func (a *askedByAnnotation) door() door { return door{in: a.pod.Namespace, pod: a.pod.Name} }
+func (a *askedByAnnotation) requester() requester {
+	return requester{in: a.pod.Namespace, pod: a.pod.Name}
+}
 
 func (a *askedByAnnotation) asker() asker { return annotationAsker(a.pod.Namespace, a.pod.UID, a.id) }
 

@@ -70,7 +70,7 @@ func (c *Cluster) checkpoint(o *order) {
 	if k := c.orders.end(o, err); k.Name != "" {
 		c.progressed(k)
 	}
-	o.door.kick(c)
+	o.requester.kick(c)
 	c.nextTurn(o.pod)
 }
 
@@ -86,7 +86,7 @@ func (c *Cluster) captured(k snapshot.Key) {
 func (c *Cluster) progressed(k snapshot.Key) {
 	c.snapshots.kick(named(k))
 	if o, ok := c.orders.state(k); ok {
-		o.door.kick(c)
+		o.requester.kick(c)
 	}
 }
 

@@ -21,16 +21,16 @@ import (
 	"diapause.dev/storage"
 )
 
-// answerTime is how long before the end of its context Choose answers, so that the caller still hears why there is no
+// answerMargin is how long before the end of its context Choose answers, so that the caller still hears why there is no
 // restore.
-const answerTime = 50 * time.Millisecond
+const answerMargin = 50 * time.Millisecond
 
 // Choose implements agent.Cluster. While a snapshot is still being made or replicated, Choose waits for it, as long
 // as ctx lasts.
 func (c *Cluster) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choice, error) {
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end.Add(-answerTime))
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-answerMargin))
 		defer cancel()
 	}
 	pod, err := c.podOf(ctx, ref)

@@ -144,7 +144,7 @@ func (c *Cluster) forget(ctx context.Context, k snapshot.Key) error {
 	if !ok {
 		return nil
 	}
-	d, open := c.doorOf(ctx, e)
+	d, open := c.requesterOf(ctx, e)
 	if !open {
 		return c.ledger.drop(k)
 	}

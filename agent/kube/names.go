@@ -70,7 +70,7 @@ func (c *Cluster) name(o *order) (string, error) {
 	if k.Name == "" {
 		k = snapshot.Key{Namespace: o.asker.namespace, Name: c.names.Name(o.asker.tag)}
 	}
-	if err := c.ledger.put(entry{Key: k, Pod: o.pod, Plan: o.plan, Trigger: o.door.trigger}); err != nil {
+	if err := c.ledger.put(entry{Key: k, Pod: o.pod, Plan: o.plan, Trigger: o.requester.trigger}); err != nil {
 		return "", err
 	}
 	c.orders.named(o, k)

@@ -11,10 +11,10 @@ import (
 
 // order is a checkpoint that was requested in the cluster and is under way in this process.
 type order struct {
-	asker asker
-	pod   snapshot.PodRef
-	plan  *rules.Plan
-	door  door
+	asker     asker
+	pod       snapshot.PodRef
+	plan      *rules.Plan
+	requester requester
 
 	// Guarded by orders.mu.
 	key      snapshot.Key // zero until the pod's turn has come
@@ -25,15 +25,15 @@ type order struct {
 	err      error // why it ended without a snapshot, or what failed after the snapshot
 }
 
-// door identifies the object that asked for a checkpoint, and that gets the answer.
-type door struct {
+// requester identifies the object that asked for a checkpoint, and that gets the answer.
+type requester struct {
 	trigger string // its name; empty: the pod's annotation asks
 	pod     string
 	in      string // namespace
 }
 
 // kick requeues the object.
-func (d door) kick(c *Cluster) {
+func (d requester) kick(c *Cluster) {
 	if d.trigger != "" {
 		c.triggers.kick(client.ObjectKey{Namespace: d.in, Name: d.trigger})
 		return
@@ -159,11 +159,11 @@ func (s *orders) close(a asker) (none bool) {
 
 // gone forgets the orders of an object that no longer asks, at the end of their checkpoints. It keeps the order of
 // the asker except.
-func (s *orders) gone(d door, except asker) {
+func (s *orders) gone(d requester, except asker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.all {
-		if o.door == d && o.asker != except {
+		if o.requester == d && o.asker != except {
 			o.closed = true
 			s.forget(o)
 		}

@@ -16,7 +16,7 @@ import (
 // asked is an object that asks for a checkpoint. Its methods write to the API server. None of them replaces an answer
 // that exists already.
 type asked interface {
-	door() door
+	requester() requester
 	asker() asker
 	podName() string
 	// taken returns the UID of the pod for which this agent has taken the request, or "" if it has not.
@@ -133,7 +133,7 @@ func (c *Cluster) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 			return err
 		}
 	}
-	c.begin(&order{asker: a.asker(), pod: refOf(pod), plan: plan, door: a.door()})
+	c.begin(&order{asker: a.asker(), pod: refOf(pod), plan: plan, requester: a.requester()})
 	return nil
 }
 

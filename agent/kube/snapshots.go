@@ -86,7 +86,7 @@ func (c *Cluster) stored(ctx context.Context, q journal.Request) (bool, error) {
 
 // unpublished forgets a request without anything to publish, once the object that asked has its answer.
 func (c *Cluster) unpublished(ctx context.Context, q journal.Request, e entry) error {
-	if d, open := c.doorOf(ctx, e); open {
+	if d, open := c.requesterOf(ctx, e); open {
 		d.kick(c)
 		return nil
 	}
@@ -94,9 +94,9 @@ func (c *Cluster) unpublished(ctx context.Context, q journal.Request, e entry) e
 	return c.ledger.drop(q.Key)
 }
 
-// doorOf returns the object that asked for a snapshot, and whether it still waits for an answer.
-func (c *Cluster) doorOf(ctx context.Context, e entry) (d door, open bool) {
-	d = door{in: e.Key.Namespace, trigger: e.Trigger}
+// requesterOf returns the object that asked for a snapshot, and whether it still waits for an answer.
+func (c *Cluster) requesterOf(ctx context.Context, e entry) (d requester, open bool) {
+	d = requester{in: e.Key.Namespace, trigger: e.Trigger}
 	if e.Trigger != "" {
 		t := new(podsnapshotv1.PodSnapshotManualTrigger)
 		err := c.client.Get(ctx, client.ObjectKey{Namespace: e.Key.Namespace, Name: e.Trigger}, t)
@@ -227,7 +227,7 @@ func (c *Cluster) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 		return nil
 	}
 	e, _ := c.ledger.get(k)
-	if d, open := c.doorOf(ctx, e); open {
+	if d, open := c.requesterOf(ctx, e); open {
 		d.kick(c)
 	}
 	if was || !rules.Ready(s) {

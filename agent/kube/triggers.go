@@ -27,7 +27,7 @@ func targetOf(o client.Object) []string {
 func (c *Cluster) serveTrigger(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	t := new(podsnapshotv1.PodSnapshotManualTrigger)
 	if err := c.client.Get(ctx, r.NamespacedName, t); apierrors.IsNotFound(err) {
-		c.orders.gone(door{in: r.Namespace, trigger: r.Name}, asker{})
+		c.orders.gone(requester{in: r.Namespace, trigger: r.Name}, asker{})
 		return reconcile.Result{}, nil
 	} else if err != nil {
 		return reconcile.Result{}, err
@@ -121,8 +121,8 @@ type askedByTrigger struct {
 	t *podsnapshotv1.PodSnapshotManualTrigger
 }
 
-func (a *askedByTrigger) door() door {
-	return door{in: a.t.Namespace, trigger: a.t.Name}
+func (a *askedByTrigger) requester() requester {
+	return requester{in: a.t.Namespace, trigger: a.t.Name}
 }
 
 func (a *askedByTrigger) asker() asker { return triggerAsker(a.t) }

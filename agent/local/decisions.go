@@ -50,7 +50,7 @@ func (d *decisions) about(sandbox string) (_ *decision, isNew bool) {
 }
 
 // told removes a decision that was sent to its shim.
-func (d *decisions) told(sandbox string) {
+func (d *decisions) answered(sandbox string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.all, sandbox)
@@ -93,7 +93,7 @@ func (s *shimService) AskRestore(ctx context.Context,
 	}
 	select {
 	case <-d.made:
-		s.decisions.told(req.SandboxId)
+		s.decisions.answered(req.SandboxId)
 		return d.resp, nil
 	case <-time.After(answerTime):
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_WAIT}, nil

@@ -37,9 +37,9 @@ func (rs *Restores) Loaded(request string) error {
 	return nil
 }
 
-// spoilt ends a sandbox whose files cannot be had: unlike one without its memory it would live on,
+// endSandbox ends a sandbox whose files cannot be had: unlike one without its memory it would live on,
 // with files that cannot be read.
-func (rs *Restores) spoilt(r *restore, cause error) {
+func (rs *Restores) endSandbox(r *restore, cause error) {
 	if r.Scope != snapshot.RootfsOnly {
 		return
 	}

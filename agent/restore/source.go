@@ -47,7 +47,7 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 	err := s.readPatiently(ctx, file, off, p)
 	if err != nil && ctx.Err() == nil {
 		s.restore.note(err)
-		s.rs.spoilt(s.restore, err)
+		s.rs.endSandbox(s.restore, err)
 	}
 	return err
 }

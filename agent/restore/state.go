@@ -12,7 +12,7 @@ const (
 	loading state = iota // the sandbox reads its image
 	loaded               // files alone: all containers have their files, and may read them again
 	failing              // the shim says that the restore has failed; its sidecar is still there
-	spoilt               // the sandbox is being ended, since its files cannot be had
+	ending               // the sandbox is being ended, since its files cannot be had
 	ended                // nothing is served any more
 )
 
@@ -29,10 +29,10 @@ const (
 
 // transitions has the state that follows on an event. An event that is not there changes nothing.
 var transitions = map[state]map[event]state{
-	loading: {allLoaded: loaded, shimFailed: failing, filesLost: spoilt, over: ended},
-	loaded:  {shimFailed: failing, filesLost: spoilt, over: ended},
+	loading: {allLoaded: loaded, shimFailed: failing, filesLost: ending, over: ended},
+	loaded:  {shimFailed: failing, filesLost: ending, over: ended},
 	failing: {over: ended},
-	spoilt:  {shimFailed: failing, over: ended},
+	ending:  {shimFailed: failing, over: ended},
 	ended:   {},
 }
 

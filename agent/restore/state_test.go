@@ -29,7 +29,7 @@ func TestStatesEnd(t *testing.T) {
 
 // TestStatesFilesLost: a sandbox is ended once, and not by two who both want to.
 func TestStatesFilesLost(t *testing.T) {
-	for from, kill := range map[state]bool{loading: true, loaded: true, failing: false, spoilt: false, ended: false} {
+	for from, kill := range map[state]bool{loading: true, loaded: true, failing: false, ending: false, ended: false} {
 		r := newRestore(record{})
 		r.state = from
 		if got := r.on(filesLost); got != kill {

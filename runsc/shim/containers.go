@@ -261,7 +261,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Kill(ctx, r)
 	}
-	first := c.endings.told(r.ID, unix.Signal(r.Signal))
+	first := c.endings.signalled(r.ID, unix.Signal(r.Signal))
 	if unix.Signal(r.Signal) == unix.SIGKILL {
 		c.seeOut(ctx, r.ID)
 	}

@@ -13,8 +13,8 @@ type endings struct {
 	ids map[string]bool
 }
 
-// told records a signal to a container, and reports whether it is the first one that tells the container to end.
-func (e *endings) told(id string, s unix.Signal) (first bool) {
+// signalled records a signal to a container, and reports whether it is the first one that tells the container to end.
+func (e *endings) signalled(id string, s unix.Signal) (first bool) {
 	switch s {
 	case 0, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT:
 		return false // these ask a process for something else

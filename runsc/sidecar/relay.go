@@ -66,7 +66,7 @@ func (r *relayer) ending() *Message {
 
 // first connects to the agent that ordered the restore, or to the next one if that one has just gone.
 func first(opts Options) (*Conn, error) {
-	deadline := time.Now().Add(answerTime)
+	deadline := time.Now().Add(welcomeTime)
 	for pauses := retries(); ; time.Sleep(pauses.NextBackOff()) {
 		c, err := greet(opts)
 		if refused := new(RefusedError); err == nil || errors.As(err, &refused) || time.Now().After(deadline) {

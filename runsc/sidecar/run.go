@@ -96,8 +96,8 @@ func Run(a Args, log *slog.Logger) error {
 	return fmt.Errorf("request %s is for a %s, runsc started the sidecar for something else", opts.Request, opts.Direction)
 }
 
-// answerTime bounds how long the agent may take to welcome a sidecar.
-const answerTime = 10 * time.Second
+// welcomeTime bounds how long the agent may take to welcome a sidecar.
+const welcomeTime = 10 * time.Second
 
 // handOver gives the sentry's socket to the agent. The agent's copy keeps it open.
 func handOver(opts Options, sock int) error {
@@ -156,7 +156,7 @@ func hello(c *Conn, opts Options, sock int) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Unix().SetReadDeadline(time.Now().Add(answerTime)); err != nil {
+	if err := c.Unix().SetReadDeadline(time.Now().Add(welcomeTime)); err != nil {
 		return err
 	}
 	if err := c.Send(&Message{Kind: KindHello, Text: string(b)}, sock); err != nil {
