@@ -8,12 +8,12 @@ import (
 
 func TestEndings(t *testing.T) {
 	var e endings
-	e.told("a", unix.SIGHUP)
-	e.told("a", 0)
+	e.signalled("a", unix.SIGHUP)
+	e.signalled("a", 0)
 	if id := e.first(); id != "" {
 		t.Errorf("%s ends", id)
 	}
-	e.told("a", unix.SIGTERM)
+	e.signalled("a", unix.SIGTERM)
 	if id := e.first(); id != "a" {
 		t.Errorf("%q ends, want a", id)
 	}
