@@ -2,6 +2,8 @@ package local
 
 import (
 	"testing"
+
+	"diapause.dev/api/snapshot"
 )
 
 func TestParseKey(t *testing.T) {
@@ -21,5 +23,15 @@ func TestParseKey(t *testing.T) {
 		if err := parseKey(bad, "").Validate(); err == nil {
 			t.Errorf("%q is valid", bad)
 		}
+	}
+}
+
+// TestPodOf: the annotations are containerd's, as its package internal/cri/annotations has them.
+func TestPodOf(t *testing.T) {
+	got := podRef(map[string]string{
+		"io.kubernetes.cri.sandbox-namespace": "n", "io.kubernetes.cri.sandbox-name": "p", "io.kubernetes.cri.sandbox-uid": "u",
+	})
+	if want := (snapshot.PodRef{Namespace: "n", Name: "p", UID: "u"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -24,9 +24,9 @@ type shimService struct {
 // Annotations that containerd puts into the spec of a sandbox container
 // (internal/cri/annotations).
 const (
-	annotationSandboxNamespace = "io.kubernetes.Runtime.sandbox-namespace"
-	annotationSandboxName      = "io.kubernetes.Runtime.sandbox-name"
-	annotationSandboxUID       = "io.kubernetes.Runtime.sandbox-uid"
+	annotationSandboxNamespace = "io.kubernetes.cri.sandbox-namespace"
+	annotationSandboxName      = "io.kubernetes.cri.sandbox-name"
+	annotationSandboxUID       = "io.kubernetes.cri.sandbox-uid"
 )
 
 // decide decides whether a sandbox is restored, and if so prepares its restore.
