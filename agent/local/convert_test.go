@@ -29,7 +29,8 @@ func TestParseKey(t *testing.T) {
 // TestPodOf: the annotations are containerd's, as its package internal/cri/annotations has them.
 func TestPodOf(t *testing.T) {
 	got := podRef(map[string]string{
-		"io.kubernetes.cri.sandbox-namespace": "n", "io.kubernetes.cri.sandbox-name": "p", "io.kubernetes.cri.sandbox-uid": "u",
+		"io.kubernetes.cri.sandbox-namespace": "n", "io.kubernetes.cri.sandbox-name": "p",
+		"io.kubernetes.cri.sandbox-uid": "u",
 	})
 	if want := (snapshot.PodRef{Namespace: "n", Name: "p", UID: "u"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
