@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A block's file is its data and a trailer: 8 bytes of magic and a CRC-32C over the object's name,
-// the block's number (8 bytes, little-endian) and the data.
+// A block's file is its data and a trailer: 8 bytes of magic, and a CRC-32C over the object's name, the block's number
+// (8 bytes, little-endian) and the data.
 const (
 	blockSize = 1 << 20
 	magic     = "DIABLOCK"
@@ -29,7 +29,7 @@ func checksum(object string, at id, data []byte) uint32 {
 	return crc32.Update(sum, castagnoli, data)
 }
 
-// write puts a block's file in place.
+// write writes a block's file and renames it into place.
 func (c *Cache) write(object string, at id, data []byte) (err error) {
 	path := c.path(at)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -48,17 +48,17 @@ func (c *Cache) write(object string, at id, data []byte) (err error) {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		_ = os.Remove(temp) // the next Open does it
+		_ = os.Remove(temp) // else the next Open removes it
 	}
 	return err
 }
 
-// touchEvery is how often the time of a file's last use is written down.
+// touchEvery is how often a file's last use is recorded.
 const touchEvery = time.Minute
 
 var blocks = sync.Pool{New: func() any { b := make([]byte, blockSize+trailer); return &b }}
 
-// read reads a block's file and checks it. What it returns is to be recycled.
+// read reads a block's file and checks it. The caller must recycle the result.
 func (c *Cache) read(object string, at id, size int64) ([]byte, error) {
 	f, err := os.Open(c.path(at))
 	if err != nil {
@@ -86,8 +86,7 @@ func (c *Cache) recycle(data []byte) {
 	blocks.Put(&data)
 }
 
-// touch writes down that a block was used, now and then, so that the order of use outlives the
-// process.
+// touch records now and then that a block was used, so that the order of use survives the process.
 func (c *Cache) touch(at id) {
 	now := time.Now()
 	c.mu.Lock()
@@ -98,6 +97,6 @@ func (c *Cache) touch(at id) {
 	}
 	c.mu.Unlock()
 	if due {
-		_ = os.Chtimes(c.path(at), time.Time{}, now) // it may be gone
+		_ = os.Chtimes(c.path(at), time.Time{}, now) // the file may be gone
 	}
 }

@@ -47,7 +47,7 @@ type Cache struct {
 
 var _ storage.PackCache = (*Cache)(nil)
 
-// id tells blocks apart: the digest of the object's name, and the block's number.
+// id identifies a block: the digest of the object's name, and the block's number.
 type id struct {
 	object [16]byte
 	index  int64
@@ -61,8 +61,7 @@ type entry struct {
 	element *list.Element
 }
 
-// Open opens the cache in a directory, which is made if it does not exist, and shrinks it to its
-// bound.
+// Open opens the cache in a directory and shrinks it to its bound. If the directory does not exist, Open creates it.
 func Open(dir string, o Options) (*Cache, error) {
 	c := &Cache{
 		dir: dir, max: o.MaxBytes, log: o.Logger,
@@ -95,7 +94,7 @@ func (c *Cache) open() error {
 	return nil
 }
 
-// scan takes stock of the blocks, and removes what is none.
+// scan records the blocks on disk, and removes files that are not blocks.
 func (c *Cache) scan() error {
 	var found []*entry
 	dirs, err := os.ReadDir(c.dir)
@@ -114,7 +113,7 @@ func (c *Cache) scan() error {
 			at, ok := parseName(d.Name(), f.Name())
 			info, err := f.Info()
 			if !ok || err != nil || info.Size() > blockSize+trailer {
-				_ = os.Remove(filepath.Join(c.dir, d.Name(), f.Name())) // left by one that died; else the next Open does it
+				_ = os.Remove(filepath.Join(c.dir, d.Name(), f.Name())) // left by a dead process; else the next Open removes it
 				continue
 			}
 			found = append(found, &entry{id: at, size: info.Size(), touched: info.ModTime()})
@@ -134,10 +133,10 @@ func (c *Cache) Bytes() int64 {
 	return c.bytes
 }
 
-// Close lets another process have the directory. No other method may be running or called later.
+// Close allows another process to open the directory. No other method may be running or called later.
 func (c *Cache) Close() error { return c.lock.Close() }
 
-// insert adds a block that is on disk, and makes room. The caller holds the lock, or is alone.
+// insert adds a block that is on disk, and evicts others if need be. The caller holds the lock, or is alone.
 func (c *Cache) insert(e *entry) {
 	if old := c.entries[e.id]; old != nil {
 		c.forget(old)
@@ -164,7 +163,7 @@ func (c *Cache) remove(e *entry) {
 	}
 }
 
-// Drop removes the blocks of a range, which turned out to be wrong.
+// Drop removes the blocks of a range that turned out to be wrong, or was deleted.
 func (c *Cache) Drop(object string, off, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,8 +174,8 @@ func (c *Cache) Drop(object string, off, n int64) {
 	}
 }
 
-// Retain removes the blocks of all objects except these, and returns how many it removed. A block that is
-// fetched meanwhile may be removed or stay.
+// Retain removes the blocks of all objects except these, and returns how many it removed. A block that is being fetched
+// meanwhile may be removed or stay.
 func (c *Cache) Retain(objects iter.Seq[string]) (removed int) {
 	retained := map[[16]byte]bool{}
 	for name := range objects {
@@ -198,7 +197,7 @@ func newID(object string, index int64) id {
 	return id{object: [16]byte(digest[:16]), index: index}
 }
 
-// path is where a block lies: <2 hex digits>/<30 hex digits>.<number>.
+// path returns the path of a block: <2 hex digits>/<30 hex digits>.<number>.
 func (c *Cache) path(at id) string {
 	name := hex.EncodeToString(at.object[:])
 	return filepath.Join(c.dir, name[:2], name[2:]+"."+strconv.FormatInt(at.index, 10))

@@ -10,19 +10,19 @@ import (
 // maxFetch is how many bytes are fetched at a time.
 const maxFetch = 8 << 20
 
-// flight is a block on its way from the store. It stays known until its file is written.
+// flight is a block that is being fetched from the store. It stays known until its file is written.
 type flight struct {
 	done chan struct{} // closed when data and err are set
 	data []byte
 	err  error
 }
 
-// state is what a reader found of a block.
+// state is where a reader has found a block.
 type state struct {
 	id     id
 	size   int64 // bytes of the block
 	hit    bool  // on disk
-	mine   bool  // to be fetched by this reader
+	mine   bool  // this reader must fetch it
 	flight *flight
 }
 
@@ -51,7 +51,7 @@ func (c *Cache) ReadAt(ctx context.Context, object string, size int64, p []byte,
 	return nil
 }
 
-// claim says of each block where it is, and makes those that are nowhere the caller's to fetch.
+// claim says of each block where it is. The caller must fetch those that are nowhere.
 func (c *Cache) claim(object string, size, first, last int64) []state {
 	states := make([]state, 0, last-first+1)
 	at := newID(object, first)
@@ -73,7 +73,7 @@ func (c *Cache) claim(object string, size, first, last int64) []state {
 	return states
 }
 
-// fetch fetches the claimed blocks, neighbours together. Each is completed, whatever happens.
+// fetch fetches the claimed blocks, neighbours together. It completes each flight, whatever happens.
 func (c *Cache) fetch(ctx context.Context, object string, states []state, fetch Fetch) (failed error) {
 	for len(states) > 0 {
 		n := 0
@@ -99,7 +99,7 @@ func (c *Cache) fetch(ctx context.Context, object string, states []state, fetch 
 	return failed
 }
 
-// land hands fetched blocks to those who wait, and then writes them to the disk.
+// land hands fetched blocks to their waiting readers, and then writes them to the disk.
 func (c *Cache) land(object string, run []state, data []byte, err error) {
 	for i := range run {
 		f := run[i].flight
@@ -123,7 +123,7 @@ func (c *Cache) land(object string, run []state, data []byte, err error) {
 	}
 }
 
-// keep writes a block, and returns nil if that did not work: a cache may be full or broken.
+// keep writes a block to disk. If that fails, it returns nil: a cache may be full or broken.
 func (c *Cache) keep(object string, at id, data []byte) *entry {
 	if int64(len(data))+trailer > c.max {
 		return nil
@@ -174,7 +174,7 @@ func (c *Cache) copy(ctx context.Context, object string, s *state, p []byte, at 
 	}
 }
 
-// cancelled reports whether a fetch failed only because the one who did it gave up.
+// cancelled reports whether a fetch failed only because the reader that fetched gave up.
 func cancelled(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

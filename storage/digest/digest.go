@@ -1,6 +1,5 @@
-// Package digest computes the digests of the store: BLAKE3 under a key, of what must not be guessed
-// or forged, XXH3 under a key, by which chunks are recognised, and XXH3 of what is only to be found
-// damaged.
+// Package digest computes the digests of the store: keyed BLAKE3 for data that nobody may guess or forge, keyed XXH3 to
+// recognise chunks, and XXH3 to find damage.
 package digest
 
 import (
@@ -36,11 +35,11 @@ func New(key [32]byte) *Keyed {
 	return k
 }
 
-// wide reports whether 16 of BLAKE3's chunks can be hashed side by side. One of the two libraries
-// does that, half as fast again as the other, which is the faster one everywhere else.
+// wide reports whether 16 of BLAKE3's chunks can be hashed side by side. Only one of the two libraries does that, and
+// then it is half as fast again as the other. Everywhere else the other is faster.
 var wide = cpu.X86.HasAVX512F
 
-// width is how many bytes are hashed side by side; for less than leastWide it is not worth it.
+// width is how many bytes are hashed side by side. Data shorter than leastWide does not gain by it.
 const (
 	width     = guts.MaxSIMD * guts.ChunkSize
 	leastWide = 2 * width
@@ -74,7 +73,7 @@ func (k *Keyed) sumWide(data []byte) (sum [32]byte) {
 	return sum
 }
 
-// node returns the node of BLAKE3's tree above data, whose first chunk is the counter-th of all.
+// node returns the node of BLAKE3's tree above data. counter is the number of data's first chunk among all chunks.
 func (k *Keyed) node(data []byte, counter uint64) guts.Node {
 	if len(data) == width {
 		return guts.CompressBuffer((*[width]byte)(data), width, &k.words, counter, guts.FlagKeyedHash)

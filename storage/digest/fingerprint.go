@@ -16,7 +16,7 @@ func fingerprintSeed(key [32]byte) uint64 {
 	return binary.LittleEndian.Uint64(seed[:])
 }
 
-// Fingerprint returns XXH3-128 of data, big-endian, with a seed derived from the key. It tells a chunk
-// from others at a quarter of a digest's cost: no two have the same one by chance. It withstands no
-// forger: who knows the key can make such two, and who does not can make two that may be.
+// Fingerprint returns XXH3-128 of data, big-endian, with a seed derived from the key. It distinguishes chunks at a
+// quarter of a digest's cost: no two chunks have the same fingerprint by chance. It does not withstand a forger. With
+// the key, one can make two chunks with the same fingerprint; without the key, one can make two that may have the same.
 func (k *Keyed) Fingerprint(data []byte) [16]byte { return xxh3.Hash128Seed(data, k.seed).Bytes() }

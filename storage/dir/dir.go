@@ -17,7 +17,7 @@ import (
 
 const (
 	tempDir  = ".tmp"
-	tempLife = time.Hour // since the last write; then its writer is taken for dead
+	tempLife = time.Hour // since the last write; after that its writer is taken for dead
 	dirMode  = 0o700
 	fileMode = 0o600
 )
@@ -30,7 +30,7 @@ type Backend struct {
 
 var _ storage.Backend = (*Backend)(nil)
 
-// Open opens the directory at path, and makes it, mode 0700, if it does not exist.
+// Open opens the directory at path. If it does not exist, Open creates it with mode 0700.
 func Open(path string) (*Backend, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -50,8 +50,9 @@ func Open(path string) (*Backend, error) {
 	return b, nil
 }
 
-// OpenExisting is Open for a directory that must hold an object already: otherwise it makes nothing, and
-// the error is storage.ErrNotFound. What is only to be mounted there looks like an empty directory.
+// OpenExisting is Open for a directory that must already hold the given object. Otherwise it makes nothing, and the
+// error is storage.ErrNotFound. This recognises a mount point where nothing is mounted: it looks like an empty
+// directory.
 func OpenExisting(path, object string) (*Backend, error) {
 	if _, err := os.Stat(filepath.Join(path, filepath.FromSlash(object))); err != nil {
 		return nil, fmt.Errorf("open directory %s: %w", path, classify(err))
@@ -76,13 +77,13 @@ func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int
 	}
 	failpoint.ObjectWritten.Hit()
 	err = b.publish(temp, name, b.root.Link)
-	_ = b.root.Remove(temp) // a later Open does it
+	_ = b.root.Remove(temp) // else a later Open removes it
 	if err != nil {
 		return fmt.Errorf("create %s: %w", name, classify(err))
 	}
 	failpoint.ObjectLinked.Hit()
 	if err := b.syncAbove(name); err != nil {
-		_ = b.root.Remove(name) // it may not survive a power cut, so it must not be relied on
+		_ = b.root.Remove(name) // a power failure may undo the name, so nobody must rely on it
 		return fmt.Errorf("create %s: %w", name, classify(err))
 	}
 	return nil
@@ -98,7 +99,7 @@ func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
 		return fmt.Errorf("replace %s: %w", name, classify(err))
 	}
 	err = b.publish(temp, name, b.root.Rename)
-	_ = b.root.Remove(temp) // if it is still there; a later Open does it
+	_ = b.root.Remove(temp) // if it still exists; else a later Open removes it
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", name, classify(err))
 	}
@@ -172,7 +173,7 @@ func (b *Backend) Stat(ctx context.Context, name string) (storage.ObjectInfo, er
 
 // Delete implements storage.Backend. Directories that it leaves empty are removed.
 func (b *Backend) Delete(ctx context.Context, name string) error {
-	if _, err := b.Stat(ctx, name); err != nil { // Remove would take an empty directory too
+	if _, err := b.Stat(ctx, name); err != nil { // Remove would also remove an empty directory
 		return fmt.Errorf("delete: %w", err)
 	}
 	if err := b.root.Remove(name); err != nil {
@@ -189,7 +190,7 @@ func (b *Backend) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// check is what every method asks first.
+// check does the checks with which the reading methods begin.
 func check(ctx context.Context, name string) error {
 	if err := storage.ValidateObject(name); err != nil {
 		return err

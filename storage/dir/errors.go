@@ -10,7 +10,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// kinds maps what the operating system says to what a Backend says.
+// kinds maps errors of the operating system to those of a Backend.
 var kinds = []struct{ is, kind error }{
 	{fs.ErrNotExist, storage.ErrNotFound},
 	{syscall.ENOTDIR, storage.ErrNotFound},

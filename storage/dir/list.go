@@ -45,7 +45,7 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func(storage.Objec
 	return fmt.Errorf("list %q: %w", prefix, classify(err))
 }
 
-// enter tells whether a directory can hold objects of the prefix.
+// enter returns fs.SkipDir if a directory cannot hold objects with the prefix.
 func enter(name, prefix string) error {
 	if name == "." {
 		return nil
@@ -56,7 +56,7 @@ func enter(name, prefix string) error {
 	return nil
 }
 
-// show calls fn with a file, if it is an object.
+// show calls fn for a file that is an object.
 func show(name string, d fs.DirEntry, fn func(storage.ObjectInfo) error) error {
 	if !d.Type().IsRegular() || storage.ValidateObject(name) != nil {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networks are file systems on which a node may see late what another one has done, as statfs names them.
-// (The cluster file systems Ceph, GFS2, Lustre, OCFS2 and GPFS are none: there a read sees every write
-// that ended before.)
+// networks are the file systems, as statfs names them, on which a node may see late what another one has done. (The
+// cluster file systems Ceph, GFS2, Lustre, OCFS2 and GPFS are not among them: there a read sees every write that ended
+// before.)
 var networks = map[int64]string{
 	unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.CIFS_SUPER_MAGIC: "SMB", unix.SMB2_SUPER_MAGIC: "SMB",
 	unix.V9FS_MAGIC: "9p", unix.FUSE_SUPER_MAGIC: "FUSE", unix.AFS_SUPER_MAGIC: "AFS", unix.AFS_FS_MAGIC: "AFS",
@@ -21,8 +21,8 @@ var networks = map[int64]string{
 
 const vboxMagic = 0x786f4256 // not in package unix
 
-// CheckShared returns an error if nodes that share the directory at path, or will once it is made, might
-// not see at once what others have written and deleted there, on which a store relies.
+// CheckShared returns an error if nodes that share the directory at path might not see at once what others have written
+// and deleted there. A store relies on that. The directory need not exist yet.
 func CheckShared(path string) error {
 	path, err := existing(path)
 	if err != nil {
@@ -43,7 +43,7 @@ func CheckShared(path string) error {
 	return checkMount(path, name, mountOptions(string(mounts), path))
 }
 
-// existing returns the nearest directory above path, or path itself, that exists.
+// existing returns path if it exists, or else the nearest directory above it that exists.
 func existing(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func existing(path string) (string, error) {
 	}
 }
 
-// checkMount judges a network file system by its options. Of NFS it is known which make it safe.
+// checkMount judges a network file system by its options. Only for NFS are there options known to make it safe.
 func checkMount(path, name string, options []string) error {
 	if name != "NFS" {
 		return fmt.Errorf("%s is on a file system of the kind %s, on which nodes may not see at once what others have "+
@@ -75,8 +75,8 @@ func checkMount(path, name string, options []string) error {
 		"mount it with lookupcache=none,actimeo=0", path)
 }
 
-// mountOptions returns the options of the mount that path is on, as /proc/self/mountinfo lists it: of
-// several at one place the last.
+// mountOptions returns the options of the mount that path is on, as /proc/self/mountinfo lists it. If several file
+// systems are mounted at one place, the last one counts.
 func mountOptions(mountinfo, path string) (options []string) {
 	longest := -1
 	for line := range strings.Lines(mountinfo) {

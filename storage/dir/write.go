@@ -16,7 +16,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// prepareTemp makes .tmp and removes from it what dead writers left.
+// prepareTemp makes .tmp and removes from it what dead writers have left.
 func (b *Backend) prepareTemp() error {
 	if err := b.root.Mkdir(tempDir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -28,7 +28,7 @@ func (b *Backend) prepareTemp() error {
 	for _, e := range left {
 		info, err := e.Info()
 		if err != nil || time.Since(info.ModTime()) < tempLife {
-			continue // gone meanwhile, or alive
+			continue // gone meanwhile, or its writer is alive
 		}
 		if err := b.root.RemoveAll(path.Join(tempDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -37,8 +37,8 @@ func (b *Backend) prepareTemp() error {
 	return nil
 }
 
-// writeTemp writes the size bytes of r (-1: all of them) to a file in .tmp, durably, and returns the
-// file's name. On an error there is no such file.
+// writeTemp writes the size bytes of r (-1: all of them) durably to a file in .tmp, and returns the file's name. After
+// an error there is no such file.
 func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (_ string, err error) {
 	temp := path.Join(tempDir, rand.Text())
 	f, err := b.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
@@ -50,7 +50,7 @@ func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (_ str
 			err = closeErr
 		}
 		if err != nil {
-			_ = b.root.Remove(temp) // a later Open does it
+			_ = b.root.Remove(temp) // else a later Open removes it
 		}
 	}()
 	if err := copyExactly(&tempFile{ctx: ctx, file: f, size: size}, r, size); err != nil {
@@ -59,10 +59,10 @@ func (b *Backend) writeTemp(ctx context.Context, r io.Reader, size int64) (_ str
 	return temp, f.Sync()
 }
 
-// copyBuffer is how much is written between two looks at the context.
+// copyBuffer is how much is written between two checks of the context.
 const copyBuffer = 1 << 20
 
-// copyExactly copies r to f and fails if r does not hold size bytes.
+// copyExactly copies r to f. It fails if r does not hold exactly size bytes.
 func copyExactly(f *tempFile, r io.Reader, size int64) error {
 	var err error
 	if from, ok := r.(io.WriterTo); ok {
@@ -80,7 +80,7 @@ func copyExactly(f *tempFile, r io.Reader, size int64) error {
 	return err
 }
 
-// tempFile is an object's content on its way to the disk.
+// tempFile is an object's content while it is written to the disk.
 type tempFile struct {
 	ctx     context.Context
 	file    *os.File
@@ -91,8 +91,8 @@ type tempFile struct {
 
 var _ storage.VectorWriter = (*tempFile)(nil)
 
-// flushEvery is how many bytes there are before the kernel is told to write them. It would do so by
-// itself much later, so that the last Sync would have to wait for all of them.
+// flushEvery is after how many bytes the kernel is told to write them. By itself the kernel would write much later, and
+// the final Sync would have to wait for all of them.
 const flushEvery = 2 << 20
 
 // Write implements io.Writer.
@@ -104,7 +104,7 @@ func (f *tempFile) Write(b []byte) (int, error) {
 	return n, f.wrote(n, err)
 }
 
-// mostPieces is how many pieces one call of the kernel takes (IOV_MAX).
+// mostPieces is how many pieces one system call takes (IOV_MAX).
 const mostPieces = 1024
 
 // WriteVector implements storage.VectorWriter. It changes pieces.
@@ -120,7 +120,7 @@ func (f *tempFile) WriteVector(pieces [][]byte) (total int64, err error) {
 		case err != nil:
 			return total, &fs.PathError{Op: "writev", Path: f.file.Name(), Err: err}
 		case n == 0:
-			return total, io.ErrShortWrite // or it would never end
+			return total, io.ErrShortWrite // else the loop would never end
 		}
 		total += int64(n)
 		if err := f.wrote(n, nil); err != nil {
@@ -131,7 +131,7 @@ func (f *tempFile) WriteVector(pieces [][]byte) (total int64, err error) {
 	return total, nil
 }
 
-// behind returns what is left of pieces behind the first n bytes.
+// behind returns what is left of pieces after the first n bytes.
 func behind(pieces [][]byte, n int) [][]byte {
 	for len(pieces) > 0 && n >= len(pieces[0]) {
 		n -= len(pieces[0])
@@ -143,8 +143,7 @@ func behind(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// wrote takes note of n more bytes, written with this outcome, and returns an error if that or their
-// number is wrong.
+// wrote counts n more bytes. It returns err, or an error if there are now too many bytes.
 func (f *tempFile) wrote(n int, err error) error {
 	f.written += int64(n)
 	if err == nil && f.size >= 0 && f.written > f.size {
@@ -168,12 +167,12 @@ func moreOrLess(n, size int64) string {
 	return "less"
 }
 
-// attempts bounds how often an object's directory may go away, by deletes of what else was in it,
-// and come back, by other objects, while an object is given its name.
+// attempts bounds the retries of publish. Deletes of other objects may remove the object's directory, and creates of
+// other objects may bring it back.
 const attempts = 100
 
-// publish gives a temporary file its name by give, making the directories above it. The file may
-// keep its temporary name as well.
+// publish gives a temporary file its name by give, and makes the directories above the name. The file may keep its
+// temporary name as well.
 func (b *Backend) publish(temp, name string, give func(temp, name string) error) error {
 	var err error
 	for range attempts {
@@ -188,21 +187,20 @@ func (b *Backend) publish(temp, name string, give func(temp, name string) error)
 	return err
 }
 
-// publishTree gives a temporary file its name together with the directories above it that are
-// missing or empty: they are made in .tmp, with the file in them, and given their names all at once.
-// So none of them is ever seen empty, which a delete beside this would remove. It returns
-// fs.ErrExist if the object's directory is there and not empty, fs.ErrNotExist if one above it went
-// away meanwhile, or the file did.
+// publishTree gives a temporary file its name, together with the directories above it that are missing or empty. It
+// makes them in .tmp with the file in them, and then renames them all at once. So no delete ever sees one of them empty
+// and removes it. If the object's directory exists and is not empty, the error is fs.ErrExist. If a directory above it,
+// or the file, has gone meanwhile, the error is fs.ErrNotExist.
 func (b *Backend) publishTree(temp, name string) error {
 	tree := path.Join(tempDir, rand.Text())
-	defer func() { _ = b.root.RemoveAll(tree) }() // a later Open does it
+	defer func() { _ = b.root.RemoveAll(tree) }() // else a later Open removes it
 	if err := b.root.MkdirAll(path.Join(tree, path.Dir(name)), dirMode); err != nil {
 		return err
 	}
 	if err := b.root.Link(temp, path.Join(tree, name)); err != nil {
 		return err
 	}
-	err := fs.ErrNotExist // for want of a directory in name
+	err := fs.ErrNotExist // if name has no directory
 	for i, c := range name {
 		if c != '/' {
 			continue
@@ -214,8 +212,7 @@ func (b *Backend) publishTree(temp, name string) error {
 	return err
 }
 
-// renameDir renames a directory. One that has the new name and is empty is replaced, which
-// os.Root.Rename refuses.
+// renameDir renames a directory. It replaces an empty directory that has the new name, which os.Root.Rename refuses.
 func (b *Backend) renameDir(from, to string) error {
 	old, err := b.root.Open(path.Dir(from))
 	if err != nil {
@@ -234,8 +231,8 @@ func (b *Backend) renameDir(from, to string) error {
 	return nil
 }
 
-// syncAbove makes an object's name durable: each directory from the object's up to the root, since
-// any of them may be new, made by this process or by another that has not synced it yet.
+// syncAbove makes an object's name durable. It syncs each directory from the object's up to the root, because any of
+// them may be new, made by this process or by another one that has not synced it yet.
 func (b *Backend) syncAbove(name string) error {
 	for d := path.Dir(name); ; d = path.Dir(d) {
 		if err := b.syncDir(d); err != nil || d == "." {
@@ -244,7 +241,7 @@ func (b *Backend) syncAbove(name string) error {
 	}
 }
 
-// syncDir syncs a directory. One that is gone needs no syncing.
+// syncDir syncs a directory. If the directory is gone, there is nothing to sync.
 func (b *Backend) syncDir(name string) error {
 	d, err := b.root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

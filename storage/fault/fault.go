@@ -1,5 +1,4 @@
-// Package fault wraps a storage.Backend in one that fails on demand, for tests of whatever stands
-// on a backend.
+// Package fault wraps a storage.Backend in one that fails on demand, for tests of code that uses a backend.
 package fault
 
 import (
@@ -23,19 +22,19 @@ const (
 	Delete  Op = "delete"
 )
 
-// Fault is what goes wrong with one operation. The zero Fault is none. Several at once happen in
-// the order of the fields.
+// Fault is what goes wrong with one operation. The zero Fault changes nothing. Several faults happen in the order of
+// the fields.
 type Fault struct {
 	Stall  <-chan struct{} // waits until it is closed, or the context ends
-	Before error           // returned; nothing is done
+	Before error           // returned; the operation is not done
 	During error           // returned halfway: a Create's reader breaks off, a read fills half, a list shows one
-	After  error           // returned, although all was done
-	Short  bool            // a read finds the object ended halfway: ErrTruncated
+	After  error           // returned, although the operation was done
+	Short  bool            // a read finds that the object ends halfway: ErrTruncated
 	Flip   bool            // a read succeeds with one bit wrong
 }
 
-// Hook decides what goes wrong with an operation on a name (List: its prefix). It is called by
-// every operation as it begins, from the caller's goroutine, concurrently.
+// Hook decides what goes wrong with an operation on a name (for List: on a prefix). Every operation calls it at its
+// start, in the caller's goroutine, so calls are concurrent.
 type Hook func(op Op, name string) Fault
 
 // Backend is a Backend that fails as its hook says.
@@ -49,7 +48,7 @@ var _ storage.Backend = (*Backend)(nil)
 // New wraps b.
 func New(b storage.Backend, hook Hook) *Backend { return &Backend{b, hook} }
 
-// run does an operation that has no middle, with its faults around it.
+// run does an operation, with faults before and after it. do handles the others.
 func (b *Backend) run(ctx context.Context, op Op, name string, do func(Fault) error) error {
 	f := b.hook(op, name)
 	if f.Stall != nil {
@@ -77,7 +76,7 @@ func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int
 		if f.During != nil {
 			half := size / 2
 			if size < 0 {
-				half = 4096 // not known: as good a place as any
+				half = 4096 // the size is not known
 			}
 			r = io.MultiReader(io.LimitReader(r, half), broken{f.During})
 		}
@@ -90,7 +89,7 @@ type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) { return 0, b.err }
 
-// Replace implements storage.Backend. It is atomic: During is like Before.
+// Replace implements storage.Backend. It is atomic, so During is like Before.
 func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
 	return b.run(ctx, Replace, name, func(f Fault) error {
 		if f.During != nil {
@@ -119,7 +118,7 @@ func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) 
 	})
 }
 
-// ReadAll implements storage.Backend. To the hook it is a ReadAt.
+// ReadAll implements storage.Backend. The hook sees it as a ReadAt.
 func (b *Backend) ReadAll(ctx context.Context, name string, max int64) (data []byte, err error) {
 	err = b.run(ctx, ReadAt, name, func(f Fault) (err error) {
 		switch {
@@ -162,7 +161,7 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func(storage.Objec
 	})
 }
 
-// Delete implements storage.Backend. It is atomic: During is like Before.
+// Delete implements storage.Backend. It is atomic, so During is like Before.
 func (b *Backend) Delete(ctx context.Context, name string) error {
 	return b.run(ctx, Delete, name, func(f Fault) error {
 		if f.During != nil {

@@ -1,7 +1,7 @@
 // Package gcs keeps a store in a bucket of Google Cloud Storage, below a prefix.
 //
-// An object of the store is an object of the bucket, created under the precondition that there is
-// none, with a checksum that the service compares before it commits. Every retry is the client
-// library's own, bounded in time. Credentials are found as the library finds them;
-// STORAGE_EMULATOR_HOST sends everything to an emulator, without any.
+// An object of the store is an object of the bucket. It is created under the precondition that it does not exist yet,
+// with a checksum that the service compares before it commits. The client library does all retries, bounded in time,
+// and finds credentials in its usual way. With STORAGE_EMULATOR_HOST, everything goes to an emulator, without
+// credentials.
 package gcs

@@ -18,7 +18,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// classify adds to an error of the client the kind that a Backend gives it.
+// classify adds to an error of the client the kind that Backend requires.
 func classify(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -50,7 +50,7 @@ func kindOf(err error) error {
 	return nil
 }
 
-// kindOfAnswer returns the kind of a refusal by the service. It says 403 also to those who ask too often.
+// kindOfAnswer returns the kind of an error from the service. The service also answers 403 if it is asked too often.
 func kindOfAnswer(e *googleapi.Error) error {
 	for _, item := range e.Errors {
 		if e.Code == http.StatusForbidden && strings.HasSuffix(strings.ToLower(item.Reason), "limitexceeded") {
@@ -60,7 +60,7 @@ func kindOfAnswer(e *googleapi.Error) error {
 	return kindOfStatus(e.Code)
 }
 
-// tokenStatus returns the status with which a token was refused that every request needs; 0: this is not why.
+// tokenStatus returns the status with which the token for requests was refused, or 0 if err has another reason.
 func tokenStatus(err error) int {
 	var token *auth.Error
 	var node *metadata.Error

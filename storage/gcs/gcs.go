@@ -20,11 +20,11 @@ import (
 const (
 	// retryFor bounds the retries of one request.
 	retryFor = 2 * time.Minute
-	// oneRequest is up to which size an object is sent in one request, out of one buffer.
+	// oneRequest is the size up to which an object is sent in one request, from one buffer.
 	oneRequest = 64 << 20
-	pieceSize  = 16 << 20 // of larger ones
+	pieceSize  = 16 << 20 // of larger objects
 	granule    = 256 << 10
-	// writerKey is the metadata by which a creator knows its own object again.
+	// writerKey is the metadata by which a creator recognises its own object.
 	writerKey = "diapause-writer"
 )
 
@@ -38,8 +38,8 @@ type Backend struct {
 
 var _ storage.Backend = (*Backend)(nil)
 
-// Open connects to a bucket, which must exist, and uses the objects below the prefix ("" for all
-// of it; the '/' at its end may be left out). Options go to the client.
+// Open connects to a bucket, which must exist. It uses the objects below the prefix, or the whole bucket if prefix is
+// "". The '/' at the end of the prefix may be omitted. Options go to the client.
 func Open(ctx context.Context, bucket, prefix string, options ...option.ClientOption) (*Backend, error) {
 	if prefix = strings.Trim(prefix, "/"); prefix != "" {
 		if err := storage.ValidateObject(prefix); err != nil {
@@ -60,7 +60,7 @@ func Open(ctx context.Context, bucket, prefix string, options ...option.ClientOp
 	return b, nil
 }
 
-// probe finds out whether the bucket is there and lets itself be read.
+// probe checks whether the bucket exists and can be read.
 func (b *Backend) probe(ctx context.Context) error {
 	_, err := b.objects(ctx, "").Next()
 	if errors.Is(err, iterator.Done) {
@@ -88,7 +88,7 @@ func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int
 	o := b.object(name).If(gcs.Conditions{DoesNotExist: true})
 	err := upload(ctx, o, r, size, map[string]string{writerKey: token})
 	if err = classify(err); errors.Is(err, storage.ErrExists) && b.wrote(ctx, name, token) {
-		return nil // by an attempt whose answer was lost
+		return nil // an attempt whose answer was lost has created it
 	}
 	if err != nil {
 		return fmt.Errorf("create %s: %w", name, err)
@@ -96,7 +96,7 @@ func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int
 	return nil
 }
 
-// wrote reports whether the object is the one that was created with that token.
+// wrote reports whether the object was created with this token.
 func (b *Backend) wrote(ctx context.Context, name, token string) bool {
 	attrs, err := b.object(name).Attrs(ctx)
 	return err == nil && attrs.Metadata[writerKey] == token
@@ -107,7 +107,7 @@ func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
 	if err := storage.ValidateObject(name); err != nil {
 		return err
 	}
-	// Without a condition the client takes a write for not repeatable; this one is.
+	// Without a condition the client assumes that a write cannot be repeated; this one can.
 	o := b.object(name).Retryer(gcs.WithPolicy(gcs.RetryAlways))
 	if err := upload(ctx, o, strings.NewReader(string(data)), int64(len(data)), nil); err != nil {
 		return fmt.Errorf("replace %s: %w", name, classify(err))
@@ -115,8 +115,8 @@ func (b *Backend) Replace(ctx context.Context, name string, data []byte) error {
 	return nil
 }
 
-// upload writes the size bytes of r, or all of them if size is -1. The object is made by Close alone; on any failure
-// before, the writer's context is cancelled, so that Close makes nothing.
+// upload writes the size bytes of r, or all of them if size is -1. Only Close makes the object. After any failure
+// before that, upload cancels the writer's context, so that Close makes nothing.
 func upload(ctx context.Context, o *gcs.ObjectHandle, r io.Reader, size int64, metadata map[string]string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -232,8 +232,8 @@ func (b *Backend) objects(ctx context.Context, prefix string) *gcs.ObjectIterato
 	return b.bucket.Objects(ctx, q)
 }
 
-// Delete implements storage.Backend. It deletes the generation that it found and no later one, so
-// that a repeated request cannot hit another object; one made meanwhile is ErrExists.
+// Delete implements storage.Backend. It deletes only the generation that it found, so that a repeated request cannot
+// hit a later object. If there is a later one, the error is ErrExists.
 func (b *Backend) Delete(ctx context.Context, name string) error {
 	if err := storage.ValidateObject(name); err != nil {
 		return err

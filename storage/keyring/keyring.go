@@ -1,11 +1,10 @@
-// Package keyring reads the keys of namespaces from a directory, such as a Kubernetes Secret is
-// mounted as.
+// Package keyring reads the keys of namespaces from a directory, such as a mounted Kubernetes Secret.
 //
-// The file <directory>/<namespace> holds the keys of a namespace, <directory>/default those of all
-// namespaces that have no file. A file is either one key of 32 bytes, or lines of which each is a
-// key in 64 hex digits, or the word none; blank lines, and lines that begin with #, say nothing.
-// The first line counts for new snapshots; the others let older ones be read, until they have been
-// rewrapped: none means snapshots that are not encrypted. A namespace for which there is no file
+// The file <directory>/<namespace> holds the keys of a namespace. <directory>/default holds those of all namespaces
+// without a file. A file is either one key of 32 bytes, or lines. Each line is a key in 64 hex digits, or the word
+// none. Blank lines and lines that begin with # are ignored. The first line is for new snapshots. With the other keys,
+// older snapshots can be read until they have been rewrapped. none stands for snapshots that are not encrypted. A
+// namespace for which there is no file has no key: nothing of it is read or written.
 // has no key, and nothing of it is read or written.
 package keyring
 
@@ -22,12 +21,12 @@ import (
 	"diapause.dev/storage"
 )
 
-// Dir is a directory of keys. It is read each time it is asked.
+// Dir is a directory of keys. Each call of Keys reads it.
 type Dir string
 
 var _ storage.Keyring = Dir("")
 
-// fallback is the file for namespaces that have none.
+// fallback is the file for namespaces that have no file.
 const fallback = "default"
 
 // maxFile bounds a file of keys.
@@ -69,8 +68,8 @@ func (d Dir) read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-// Parse reads a file of keys. What it does not understand is an ErrKey, which never holds a part of
-// the file.
+// Parse reads a file of keys. If it does not understand the file, the error is ErrKey, and never contains a part of the
+// file.
 func Parse(data []byte) (keys storage.Keys, err error) {
 	if len(data) == len(storage.Secret{}) {
 		key := storage.Secret(data)

@@ -1,5 +1,5 @@
-// Package limit wraps a storage.Backend in one that is as slow as a network, for benchmarks and
-// for tests of what waits.
+// Package limit wraps a storage.Backend in one that is as slow as a network, for benchmarks and for tests of code that
+// waits.
 package limit
 
 import (
@@ -13,17 +13,17 @@ import (
 	"diapause.dev/storage"
 )
 
-// Options of a wrapper. Zero values do not limit.
+// Options of a wrapper. Zero values mean no limit.
 type Options struct {
 	Up      int64         // bytes per second of all Create and Replace together
 	Down    int64         // bytes per second of all ReadAt together
 	Latency time.Duration // before every operation
 }
 
-// piece is how many bytes are let through at a time.
+// piece is how many bytes may pass at a time.
 const piece = 256 << 10
 
-// Backend is a Backend behind a shaped wire.
+// Backend is a Backend behind a link with limited bandwidth and latency.
 type Backend struct {
 	storage.Backend
 	latency  time.Duration
@@ -76,7 +76,7 @@ func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int
 	return b.Backend.Create(ctx, name, &reader{ctx, r, b.up}, size)
 }
 
-// reader is the sending end of the wire.
+// reader limits the rate at which the wrapped Backend can read from r.
 type reader struct {
 	ctx   context.Context
 	r     io.Reader

@@ -16,7 +16,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// Bytes returns n bytes that do not compress, the same for the same seed.
+// Bytes returns n bytes that do not compress. The same seed gives the same bytes.
 func Bytes(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)}).Read(b) // never fails
@@ -154,7 +154,7 @@ func testCreateRace(t *testing.T, b storage.Backend) {
 	wantContent(t, b, "race/one", Bytes(uint64(winner), 1000))
 }
 
-// testCreateBesideDelete makes objects while the last others of their directory go away.
+// testCreateBesideDelete creates objects while the last other objects of their directory are deleted.
 func testCreateBesideDelete(t *testing.T, b storage.Backend) {
 	var wg sync.WaitGroup
 	for worker := range 4 {

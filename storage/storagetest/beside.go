@@ -10,8 +10,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// testRemoveBeside removes a snapshot while a child of it is written, or copied from elsewhere, in the
-// hope to come between any two of their steps. A child that was made is whole.
+// testRemoveBeside removes a snapshot while a child of it is written, or replicated from another store. By chance the
+// removal comes between any two of their steps. A child that was made must be whole.
 func testRemoveBeside(t *testing.T, b storage.Backend) {
 	const rounds = 20
 	parentKey, childKey := storage.Key{Namespace: "ns", Name: "parent"}, storage.Key{Namespace: "ns", Name: "child"}

@@ -9,7 +9,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// testIdentity opens a store by many at once, new and as an earlier version made it: all see one identity.
+// testIdentity opens a store many times at once: a new one, and one made by an earlier version. All must see one
+// identity.
 func testIdentity(t *testing.T, b storage.Backend) {
 	_, err := storage.Open(t.Context(), b, storage.Options{Identity: "expected"})
 	wantKind(t, "open where there is no store", err, storage.ErrIdentity)
@@ -40,7 +41,7 @@ func testIdentity(t *testing.T, b storage.Backend) {
 	wantKind(t, "open another store", err, storage.ErrIdentity)
 }
 
-// openTogether opens a store by several at once and returns its identity.
+// openTogether opens a store several times at once and returns its identity.
 func openTogether(t *testing.T, b storage.Backend) string {
 	t.Helper()
 	var group sync.WaitGroup

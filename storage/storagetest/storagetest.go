@@ -12,7 +12,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// Open returns an empty backend, and sees to it that it is closed and removed when the test ends.
+// Open returns an empty backend, which is closed and removed when the test ends.
 type Open func(t *testing.T) storage.Backend
 
 // Run runs the whole suite. Each test has a backend of its own.

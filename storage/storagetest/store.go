@@ -26,7 +26,7 @@ func OpenStore(t testing.TB, b storage.Backend) *storage.Store {
 	return s
 }
 
-// testProbe probes a store that is there, one whose objects are gone, and one with a context that has ended.
+// testProbe probes a store, an empty backend, and a store with a context that has ended.
 func testProbe(t *testing.T, b storage.Backend) {
 	s := OpenStore(t, b)
 	wantKind(t, "probe a store", s.Probe(t.Context()), nil)
@@ -42,7 +42,7 @@ func testProbe(t *testing.T, b storage.Backend) {
 	wantKind(t, "probe with a context that has ended", s.Probe(ctx), context.Canceled)
 }
 
-// NewDir returns a store over an empty directory that goes away with the test.
+// NewDir returns a store over an empty directory that is removed with the test.
 func NewDir(t testing.TB) *storage.Store {
 	t.Helper()
 	b, err := dir.Open(filepath.Join(t.TempDir(), "store"))
@@ -93,7 +93,7 @@ func Write(t testing.TB, s *storage.Store, key storage.Key, parent *storage.Mani
 	return m
 }
 
-// Orphan takes a snapshot's manifest away and leaves all else, as a removal does that dies.
+// Orphan deletes a snapshot's manifest and leaves everything else, like a removal that dies.
 func Orphan(t testing.TB, s *storage.Store, key storage.Key) {
 	t.Helper()
 	if err := s.Backend().Delete(t.Context(), key.Namespace+"/snapshots/"+key.Name+"/manifest"); err != nil {
@@ -118,7 +118,7 @@ func fill(t testing.TB, w *storage.Writer, image Image) {
 	}
 }
 
-// WantImage reads all of a snapshot, whole and in odd pieces, and compares.
+// WantImage reads all of a snapshot, in whole files and in odd pieces, and compares it with image.
 func WantImage(t testing.TB, m *storage.Manifest, image Image, stores ...*storage.Store) {
 	t.Helper()
 	r := storage.NewReader(m, stores...)
@@ -142,7 +142,7 @@ func WantImage(t testing.TB, m *storage.Manifest, image Image, stores ...*storag
 	}
 }
 
-// wantPieces reads a file in pieces that fit no chunk, each into several slices.
+// wantPieces reads a file in pieces that do not align with chunks, each into several slices.
 func wantPieces(t testing.TB, r *storage.Reader, name string, want []byte) {
 	t.Helper()
 	const piece = 3001
@@ -264,7 +264,8 @@ func testRemove(t *testing.T, b storage.Backend) {
 	}
 }
 
-// testRemoveShared removes the snapshots of a line one by one: with each goes what no other one names.
+// testRemoveShared removes the snapshots of a lineage one by one. Each removal must delete what no other snapshot
+// names.
 func testRemoveShared(t *testing.T, b storage.Backend) {
 	s := OpenStore(t, b)
 	var line []*storage.Manifest
@@ -302,7 +303,7 @@ func testRemoveShared(t *testing.T, b storage.Backend) {
 	}
 }
 
-// testHold removes a snapshot that two are reading: its packs go with the last of them.
+// testHold removes a snapshot that two readers hold. Its packs must go with the last of them.
 func testHold(t *testing.T, b storage.Backend) {
 	s, other := OpenStore(t, b), OpenStore(t, b)
 	m := Write(t, s, storage.Key{Namespace: "ns", Name: "one"}, nil, SmallImage(1))
