@@ -14,8 +14,8 @@ import (
 
 const benchChunk = 256 << 10
 
-// heap returns chunks that compress about as well as a heap does: noise and text, page by page,
-// every eighth chunk zero.
+// heap returns chunks that compress about as well as a heap does: noise and text, page by page. Every eighth chunk is
+// zero.
 func heap(chunks int) (list [][]byte, raw int64) {
 	words := bytes.Repeat([]byte("{'name': 'object', 'value': 12345, 'next': None} "), 100)
 	for i := range chunks {
@@ -47,7 +47,7 @@ func BenchmarkWriter(b *testing.B) {
 	}
 }
 
-// BenchmarkWriterSame writes what the parent has already.
+// BenchmarkWriterSame writes what the parent already has.
 func BenchmarkWriterSame(b *testing.B) {
 	chunks, raw := heap(512)
 	s := storagetest.NewDir(b)
@@ -80,8 +80,8 @@ func benchRead(b *testing.B, m *storage.Manifest, s *storage.Store, dst []byte, 
 	}
 }
 
-// BenchmarkReplicate copies a snapshot of one pack to a store that answers late: what counts is how
-// many round trips follow each other.
+// BenchmarkReplicate copies a snapshot of one pack to a store with a long latency. It measures how many round trips
+// follow each other.
 func BenchmarkReplicate(b *testing.B) {
 	for name, keys := range map[string]storage.Keyring{"plain": nil, "encrypted": anyKey{}} {
 		b.Run(name, func(b *testing.B) {

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// TestChooser runs a writer's loop in the mind: chunks that cost what they cost, and a backend of a
-// given bandwidth.
+// TestChooser simulates a writer's loop, with chunks of known cost and a backend of a given bandwidth.
 func TestChooser(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		rate     float64 // bytes per second
-		zstd, s2 int     // at least so many of 100
+		zstd, s2 int     // the least number of chunks in 100
 	}{
 		{"slow backend", 20e6, 90, 0},
 		{"fast disk", 1e9, 0, 90},

@@ -13,12 +13,12 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestDiesWhileSwept: a writer whose parent is removed, and whose parent's packs a sweep condemns,
-// dies as soon as its manifest is made. The snapshot is whole.
+// TestDiesWhileSwept: a writer dies as soon as it has made its manifest. Its parent is being removed, and a sweep has
+// condemned the parent's packs. The snapshot must be whole.
 func TestDiesWhileSwept(t *testing.T) {
 	s := storagetest.NewDir(t)
 	parent := storagetest.Write(t, s, key, nil, tinyImage())
-	time.Sleep(200 * time.Millisecond) // the parent's packs are older than the grace, a claim is not
+	time.Sleep(200 * time.Millisecond) // the parent's packs are older than the grace, a claim is younger
 	options := storage.SweepOptions{Grace: 150 * time.Millisecond}
 
 	atDelete, deleteNow := make(chan struct{}), make(chan struct{})
@@ -43,7 +43,7 @@ func TestDiesWhileSwept(t *testing.T) {
 				_, err := sweeper.Sweep(t.Context(), options)
 				swept <- err
 			}()
-			select { // until the sweep has read all it reads
+			select { // until the sweep has read everything
 			case <-atDelete:
 			case err := <-swept:
 				swept <- err
@@ -73,8 +73,7 @@ func TestDiesWhileSwept(t *testing.T) {
 	verifyAll(t, s, 1)
 }
 
-// TestClaimsEnd: what a dead writer has claimed is swept when the claim is as old as the grace, and
-// the claim with it.
+// TestClaimsEnd: once the claim of a dead writer is as old as the grace, the claim and the claimed objects are swept.
 func TestClaimsEnd(t *testing.T) {
 	s := storagetest.NewDir(t)
 	var dead atomic.Bool

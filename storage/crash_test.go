@@ -21,8 +21,8 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// The process that is killed is this test binary, told by its environment where to write and, if
-// it is to kill itself, at which operation: "before 3" is right before the third.
+// The process that is killed is this test binary. Its environment says where to write and, if it is to kill itself, at
+// which operation: "before 3" is right before the third.
 const (
 	crashDir = "DIAPAUSE_TEST_CRASH_DIR"
 	crashAt  = "DIAPAUSE_TEST_CRASH_AT"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeUntilKilled writes a line of snapshots, each the parent of the next, and removes old ones.
+// writeUntilKilled writes a lineage of snapshots, each the parent of the next, and removes old ones.
 func writeUntilKilled(path, at string) error {
 	b, err := dir.Open(path)
 	if err != nil {
@@ -82,7 +82,7 @@ type suicidal struct {
 func (b *suicidal) step(when string) {
 	if b.at == when+" "+strconv.Itoa(b.n) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // it takes a moment
+		select {} // the signal takes a moment
 	}
 }
 
@@ -93,8 +93,8 @@ func (b *suicidal) Delete(ctx context.Context, name string) error {
 	return b.Backend.Delete(ctx, name)
 }
 
-// crash runs the writer over a directory and returns once it is dead: by its own hand, or killed
-// after a while.
+// crash runs the writer over a directory and returns once the writer is dead: it kills itself, or is killed after a
+// while.
 func crash(t *testing.T, path, at string, after time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), after)
@@ -163,8 +163,8 @@ func crashStore(t *testing.T) (*storage.Store, string) {
 	return s, strings.TrimPrefix(s.Backend().Location(), "dir:")
 }
 
-// TestKilledAnywhere kills a writer at random instants. Snapshots that were there before stay as
-// they were, all that exist are whole, and a sweep leaves only what they name.
+// TestKilledAnywhere kills a writer at random instants. Older snapshots must not change, all snapshots that exist must
+// be whole, and a sweep must leave only what they name.
 func TestKilledAnywhere(t *testing.T) {
 	s, path := crashStore(t)
 	before := map[storage.Key]string{}
@@ -186,7 +186,7 @@ func TestKilledAnywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range temps { // a later Open takes them for dead
+	for _, e := range temps { // so that a later Open takes their writers for dead
 		if err := os.Chtimes(filepath.Join(path, ".tmp", e.Name()), time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
@@ -213,12 +213,12 @@ func TestKilledAtRemove(t *testing.T) {
 	}
 }
 
-// TestKilledBetweenPackAndManifest: packs that no manifest came to name are swept when they are old.
+// TestKilledBetweenPackAndManifest: packs that no manifest names are swept when they are old.
 func TestKilledBetweenPackAndManifest(t *testing.T) {
 	s := storagetest.NewDir(t)
 	f := faulty(t, s, func(op fault.Op, name string) fault.Fault {
 		if op == fault.Delete || op == fault.Create && strings.HasSuffix(name, "/manifest") {
-			return fault.Fault{Before: errInjected} // as if there were no process any more
+			return fault.Fault{Before: errInjected} // as if the process were dead
 		}
 		return fault.Fault{}
 	})

@@ -72,8 +72,7 @@ func TestFlippedBitInManifest(t *testing.T) {
 	}
 }
 
-// TestFlippedBitInPack: verify finds it wherever it is, and a reader never returns another byte
-// than was written.
+// TestFlippedBitInPack: Verify finds a flipped bit wherever it is, and a reader never returns a wrong byte.
 func TestFlippedBitInPack(t *testing.T) {
 	s := storagetest.NewDir(t)
 	m := storagetest.Write(t, s, key, nil, tinyImage())
@@ -91,7 +90,7 @@ func TestFlippedBitInPack(t *testing.T) {
 		}
 		got := make([]byte, len(want))
 		err = storage.NewReader(m, s).ReadAt(t.Context(), "pages.img", 0, [][]byte{got})
-		// A frame has bits that mean nothing: then the bytes are right.
+		// A zstd frame has bits without meaning. If one of these is flipped, the bytes are right.
 		if err != nil && !errors.Is(err, storage.ErrCorrupt) || err == nil && !bytes.Equal(got, want) {
 			t.Fatalf("byte %d: read: %v", i, err)
 		}
@@ -136,7 +135,7 @@ func TestMissingPack(t *testing.T) {
 	}
 }
 
-// TestMovedManifest: a manifest laid in another snapshot's place, or another namespace's, is refused.
+// TestMovedManifest: a manifest that was moved to another snapshot's place, or to another namespace, is refused.
 func TestMovedManifest(t *testing.T) {
 	s := storagetest.NewDir(t)
 	storagetest.Write(t, s, key, nil, tinyImage())

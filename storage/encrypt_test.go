@@ -19,7 +19,7 @@ import (
 // hexKey returns a key as a line of a key file.
 func hexKey(seed uint64) string { return fmt.Sprintf("%x", storagetest.Bytes(seed, 32)) }
 
-// keyDir is a directory of keys with a file for each argument pair.
+// keyDir returns a directory of keys with a file for each pair of arguments.
 func keyDir(t *testing.T, files ...string) keyring.Dir {
 	t.Helper()
 	path := t.TempDir()
@@ -29,7 +29,7 @@ func keyDir(t *testing.T, files ...string) keyring.Dir {
 	return keyring.Dir(path)
 }
 
-// locked opens the place of s with keys.
+// locked opens the store at the place of s with keys.
 func locked(t *testing.T, s *storage.Store, keys storage.Keyring) *storage.Store {
 	t.Helper()
 	l, err := storage.Open(t.Context(), s.Backend(), storage.Options{Keyring: keys})
@@ -39,7 +39,7 @@ func locked(t *testing.T, s *storage.Store, keys storage.Keyring) *storage.Store
 	return l
 }
 
-// secretImage is an image in which a word stands that must not be found in the store.
+// secretImage returns an image with a word that must not be found in the store.
 func secretImage() storagetest.Image {
 	image := storagetest.SmallImage(1)
 	image["pages.img"] = append(image["pages.img"], append([]byte("xyzzy"), storagetest.Bytes(8, 2000)...),
@@ -47,7 +47,7 @@ func secretImage() storagetest.Image {
 	return image
 }
 
-// TestEncrypted: nothing of a snapshot can be found in the store, and all of it is read with the key.
+// TestEncrypted: no content of a snapshot can be found in the store, and all of it can be read with the key.
 func TestEncrypted(t *testing.T) {
 	plain := storagetest.NewDir(t)
 	s := locked(t, plain, keyDir(t, "ns", hexKey(1)))
@@ -89,7 +89,7 @@ func TestEncrypted(t *testing.T) {
 	storagetest.WantImage(t, child, image, s)
 }
 
-// TestKeyErrors: without the right key nothing is read or written, and the error says so.
+// TestKeyErrors: without the right key nothing is read or written, and the error says why.
 func TestKeyErrors(t *testing.T) {
 	plain := storagetest.NewDir(t)
 	storagetest.Write(t, locked(t, plain, keyDir(t, "ns", hexKey(1))), key, nil, tinyImage())
@@ -130,7 +130,7 @@ func TestKeyErrors(t *testing.T) {
 	}
 }
 
-// TestRewrap: after it the former key is not needed, and no pack and no manifest was touched.
+// TestRewrap: after Rewrap the former key is no longer needed, and no pack and no manifest has changed.
 func TestRewrap(t *testing.T) {
 	plain := storagetest.NewDir(t)
 	image := secretImage()
@@ -161,8 +161,8 @@ func TestRewrap(t *testing.T) {
 	}
 }
 
-// TestRewrapPartly: a data key that cannot be unwrapped, and a namespace without a key, keep none of the
-// others.
+// TestRewrapPartly: Rewrap goes on with the other keys after a data key that cannot be unwrapped, and after a namespace
+// without a key.
 func TestRewrapPartly(t *testing.T) {
 	plain := storagetest.NewDir(t)
 	for ns, by := range map[string]uint64{"ns": 1, "other": 2} {
@@ -184,7 +184,7 @@ func TestRewrapPartly(t *testing.T) {
 	}
 }
 
-// TestEncryptedReplicate: a snapshot goes to another store as it is, its key with it.
+// TestEncryptedReplicate: a snapshot is replicated without a change, together with its key.
 func TestEncryptedReplicate(t *testing.T) {
 	keys := keyDir(t, "ns", hexKey(1))
 	src, dst := locked(t, storagetest.NewDir(t), keys), locked(t, storagetest.NewDir(t), keys)
@@ -202,7 +202,7 @@ func TestEncryptedReplicate(t *testing.T) {
 	storagetest.WantImage(t, far, image, dst)
 }
 
-// TestEncryptedDamage: any flipped bit is found, and nothing can be put in another's place.
+// TestEncryptedDamage: any flipped bit is found, and no object can replace another one.
 func TestEncryptedDamage(t *testing.T) {
 	plain := storagetest.NewDir(t)
 	keys := keyDir(t, "default", hexKey(1))
@@ -226,7 +226,7 @@ func TestEncryptedDamage(t *testing.T) {
 				err = errors.Join(s.Verify(t.Context(), m, storage.VerifyOptions{ReadData: true}),
 					storage.NewReader(m, s).ReadAt(t.Context(), "pages.img", 0, [][]byte{got}))
 			}
-			isKey := strings.Contains(name, "/keys/") && errors.Is(err, storage.ErrKey) // the id of the one that wraps it
+			isKey := strings.Contains(name, "/keys/") && errors.Is(err, storage.ErrKey) // the id of the wrapping key
 			if !errors.Is(err, storage.ErrCorrupt) && !isKey {
 				t.Fatalf("%s, byte %d: %v", name, i, err)
 			}
@@ -252,7 +252,7 @@ func swapChunks(t *testing.T, s *storage.Store, m *storage.Manifest) {
 	overwrite(t, path, data)
 }
 
-// moveKey lays a namespace's data key in another namespace, which has the same key.
+// moveKey moves a namespace's data key to another namespace that has the same key.
 func moveKey(t *testing.T, s *storage.Store) {
 	t.Helper()
 	other := storage.Key{Namespace: "other", Name: "one"}
@@ -271,7 +271,7 @@ func moveKey(t *testing.T, s *storage.Store) {
 	}
 }
 
-// TestParentNotEncrypted: nothing is shared between a snapshot that is encrypted and one that is not.
+// TestParentNotEncrypted: an encrypted snapshot and one that is not share nothing.
 func TestParentNotEncrypted(t *testing.T) {
 	plain := storagetest.NewDir(t)
 	parent := storagetest.Write(t, plain, key, nil, tinyImage())

@@ -2,7 +2,7 @@ package storage
 
 import "time"
 
-// SetClock has a store tell the time by a test's wall clock and clock since boot.
+// SetClock replaces a store's clock by a test's wall clock and boot clock.
 func SetClock(s *Store, now func() (wall time.Time, boot time.Duration)) {
 	s.clock = func() instant {
 		wall, boot := now()

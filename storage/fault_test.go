@@ -18,7 +18,7 @@ import (
 
 var errInjected = errors.New("injected")
 
-// faulty returns a store over the same place as s in which things go wrong.
+// faulty returns a store with faults at the same place as s.
 func faulty(t *testing.T, s *storage.Store, hook fault.Hook) *storage.Store {
 	t.Helper()
 	var on atomic.Bool
@@ -49,7 +49,7 @@ func write(t *testing.T, s *storage.Store, k storage.Key) error {
 	return err
 }
 
-// TestProbeFaults: a store that cannot be read fails the probe, with the backend's error.
+// TestProbeFaults: if the store cannot be read, Probe returns the backend's error.
 func TestProbeFaults(t *testing.T) {
 	for _, injected := range []error{errInjected, storage.ErrUnavailable, storage.ErrDenied} {
 		f := faulty(t, storagetest.NewDir(t), func(fault.Op, string) fault.Fault { return fault.Fault{Before: injected} })
@@ -59,8 +59,8 @@ func TestProbeFaults(t *testing.T) {
 	}
 }
 
-// TestWriterFaults: a writer whose backend fails leaves either the whole snapshot or none, and no
-// pack when it is certain that none is needed.
+// TestWriterFaults: a writer whose backend fails leaves either the whole snapshot or none. It leaves no pack if it is
+// certain that none is needed.
 func TestWriterFaults(t *testing.T) {
 	isPack := func(name string) bool { return strings.Contains(name, "/packs/") }
 	isManifest := func(name string) bool { return strings.HasSuffix(name, "/manifest") }
@@ -68,14 +68,14 @@ func TestWriterFaults(t *testing.T) {
 		name   string
 		hit    func(string) bool
 		fault  fault.Fault
-		exists bool // although something failed
-		packs  int  // left, when it does not exist
+		exists bool // despite the failure
+		packs  int  // left, if the snapshot does not exist
 	}{
 		{"pack before", isPack, fault.Fault{Before: errInjected}, false, 0},
 		{"pack during", isPack, fault.Fault{During: errInjected}, false, 0},
 		{"pack after", isPack, fault.Fault{After: errInjected}, false, 0},
 		{"pack full", isPack, fault.Fault{Before: storage.ErrNoSpace}, false, 0},
-		{"manifest before", isManifest, fault.Fault{Before: errInjected}, false, 1}, // may come yet
+		{"manifest before", isManifest, fault.Fault{Before: errInjected}, false, 1}, // it may still be written
 		{"manifest full", isManifest, fault.Fault{Before: storage.ErrNoSpace}, false, 0},
 		{"manifest after", isManifest, fault.Fault{After: errInjected}, true, 0},
 	} {
@@ -110,7 +110,7 @@ func TestWriterFaults(t *testing.T) {
 	}
 }
 
-// verifyAll checks that a store has so many snapshots, each of them whole.
+// verifyAll checks that a store has this many snapshots, each of them whole.
 func verifyAll(t *testing.T, s *storage.Store, want int) {
 	t.Helper()
 	n := 0
@@ -127,7 +127,7 @@ func verifyAll(t *testing.T, s *storage.Store, want int) {
 	}
 }
 
-// TestReaderFallsBack: what the first store does not have sound comes from the second.
+// TestReaderFallsBack: if the first store does not have a chunk undamaged, the chunk comes from the second.
 func TestReaderFallsBack(t *testing.T) {
 	good := storagetest.NewDir(t)
 	image := storagetest.SmallImage(1)
@@ -152,8 +152,7 @@ func TestReaderFallsBack(t *testing.T) {
 	}
 }
 
-// TestStalledRead: a read that never comes ends with its context, and those who waited for the
-// same chunk are not hurt by it.
+// TestStalledRead: a read without an answer ends with its context, and others who wait for the same chunk still get it.
 func TestStalledRead(t *testing.T) {
 	s := storagetest.NewDir(t)
 	m := storagetest.Write(t, s, key, nil, storagetest.SmallImage(1))
@@ -176,7 +175,7 @@ func TestStalledRead(t *testing.T) {
 	go func() { stalled <- read(ctx) }()
 	<-began
 	go func() { waited <- read(t.Context()) }()
-	time.Sleep(10 * time.Millisecond) // the second waits for the first, most likely
+	time.Sleep(10 * time.Millisecond) // most likely the second waits for the first by then
 	cancel()
 	if err := <-stalled; !errors.Is(err, context.Canceled) {
 		t.Errorf("stalled read: %v", err)
@@ -213,13 +212,13 @@ func TestReadersShare(t *testing.T) {
 	}
 }
 
-// TestReplicateInterrupted: a copy that broke off anywhere shows nothing, and is completed by the next.
+// TestReplicateInterrupted: a copy that broke off anywhere leaves no snapshot, and the next copy completes it.
 func TestReplicateInterrupted(t *testing.T) {
 	src := storagetest.NewDir(t)
 	image := storagetest.SmallImage(1)
 	one := storagetest.Write(t, src, storage.Key{Namespace: "ns", Name: "zero"}, nil, image)
 	image["pages.img"][2] = storagetest.Bytes(99, 4096)
-	m := storagetest.Write(t, src, key, one, image) // of two packs
+	m := storagetest.Write(t, src, key, one, image) // it has two packs
 	dst := storagetest.NewDir(t)
 	for allowed := range int64(3) {
 		var creates atomic.Int64
@@ -270,14 +269,13 @@ func TestReplicateRepairs(t *testing.T) {
 			t.Fatal(err)
 		}
 		storagetest.WantImage(t, m, tinyImage(), dst)
-		if err := dst.Backend().Delete(t.Context(), pack); err != nil { // lost, although named
+		if err := dst.Backend().Delete(t.Context(), pack); err != nil { // a lost pack that is still named
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestParentRemoved: a snapshot that names packs of a parent which is gone by its commit does not
-// come to be.
+// TestParentRemoved: if a parent is gone at the commit of a snapshot that names its packs, the snapshot is not made.
 func TestParentRemoved(t *testing.T) {
 	s := storagetest.NewDir(t)
 	parent := storagetest.Write(t, s, key, nil, storagetest.SmallImage(1))
@@ -293,7 +291,7 @@ func TestParentRemoved(t *testing.T) {
 		t.Errorf("commit: %v", err)
 	}
 	verifyAll(t, s, 0)
-	// From then on the parent is only good for its digest key.
+	// From now on only the parent's digest key is used.
 	m := storagetest.Write(t, s, child, parent, storagetest.SmallImage(1))
 	if m.DigestKey != parent.DigestKey || m.Packs[0].ID == parent.Packs[0].ID {
 		t.Error("names a pack of a parent that is gone")
@@ -335,7 +333,7 @@ func TestCommitCancelled(t *testing.T) {
 	}
 }
 
-// TestLongLineage: however many snapshots follow each other, each names a bounded number of packs.
+// TestLongLineage: however long a lineage is, each snapshot names a bounded number of packs.
 func TestLongLineage(t *testing.T) {
 	s := storagetest.NewDir(t)
 	image := storagetest.Image{"pages.img": nil}

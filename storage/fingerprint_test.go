@@ -10,9 +10,9 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestFingerprints: of a lineage in which a part of each snapshot is as it was, a part has moved and a part is
-// new, the new part alone is stored, and all is read back as it was written. All snapshots but the first
-// have fingerprints; where they are encrypted, nothing of that shows.
+// TestFingerprints: in this lineage, a part of each snapshot is unchanged, a part has moved and a part is new. Only the
+// new part is stored, and everything is read back as written. All snapshots except the first have fingerprints. If they
+// are encrypted, none of that is visible.
 func TestFingerprints(t *testing.T) {
 	for name, keys := range map[string]storage.Keyring{"plain": nil, "encrypted": keyDir(t, "default", hexKey(1))} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestFingerprints(t *testing.T) {
 	}
 }
 
-// added returns the bytes of the packs that a snapshot has and its parent has not.
+// added returns the size of the packs that a snapshot has and its parent does not have.
 func added(m, parent *storage.Manifest) (n int64) {
 	old := map[storage.PackID]bool{}
 	if parent != nil {

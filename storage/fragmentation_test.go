@@ -14,7 +14,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// counting is a Backend that counts what is read.
+// counting is a Backend that counts reads.
 type counting struct {
 	storage.Backend
 	reads, bytes atomic.Int64
@@ -26,10 +26,10 @@ func (b *counting) ReadAt(ctx context.Context, name string, p []byte, off int64)
 	return b.Backend.ReadAt(ctx, name, p, off)
 }
 
-// attempts is how often a file is read; the best time counts, for what takes longer is the machine.
+// attempts is how often a file is read. The best time counts, because the machine causes the longer ones.
 const attempts = 5
 
-// readAll reads a file whole, and returns what that took.
+// readAll reads a whole file, and returns the number of reads, their size and the time.
 func readAll(t *testing.T, s *storage.Store, m *storage.Manifest, want []byte) (reads, size int64, took time.Duration) {
 	t.Helper()
 	c := &counting{Backend: s.Backend()}
@@ -52,8 +52,8 @@ func readAll(t *testing.T, s *storage.Store, m *storage.Manifest, want []byte) (
 	return c.reads.Load(), c.bytes.Load(), took
 }
 
-// TestFragmentation: after 200 snapshots, each with 2 % of the chunks changed, the newest is read
-// nearly as fast as one that was written whole, and what was stored for all of them is bounded.
+// TestFragmentation: after 200 snapshots, each with 2 % of the chunks changed, the newest is read nearly as fast as one
+// that was written whole. The size of everything that was stored is bounded.
 func TestFragmentation(t *testing.T) {
 	const chunks, size, dirty, snapshots = 500, 40 << 10, 10, 200
 	s := storagetest.NewDir(t)

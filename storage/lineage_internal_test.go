@@ -9,7 +9,7 @@ import (
 	"diapause.dev/storage/digest"
 )
 
-// twoChunks is a manifest with a chunk of 4096 bytes in each of two packs.
+// twoChunks returns a manifest with a chunk of 4096 bytes in each of two packs.
 func twoChunks() *Manifest {
 	m := &Manifest{
 		Packs: []Pack{{ID: PackID{1}, Size: packHeaderSize + 4096}, {ID: PackID{2}, Size: packHeaderSize + 4096}},
@@ -28,14 +28,14 @@ func inheriting(m *Manifest) *lineage {
 	return l
 }
 
-// TestReuse: a chunk whose fingerprint the parent has is the parent's, and no digest is computed of
-// it; one whose digest alone the parent has is found too.
+// TestReuse: if the parent has a chunk with the same fingerprint, that chunk is taken, and no digest is computed. A
+// chunk of which the parent knows only the digest is found, too.
 func TestReuse(t *testing.T) {
 	m := twoChunks()
 	d := digest.New(m.DigestKey)
 	known, digested := bytes.Repeat([]byte("a"), 4096), bytes.Repeat([]byte("b"), 4096)
 	f := &m.Files[0]
-	f.prints[0] = d.Fingerprint(known) // and the digest is not that of these bytes
+	f.prints[0] = d.Fingerprint(known) // its digest is deliberately wrong
 	f.Chunks[1].Digest = d.Sum(digested)
 	l := inheriting(m)
 	w := &Writer{lineage: l, digests: d}
@@ -62,10 +62,10 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestRecogniseKept: what lies in a pack that is not named again is not recognised.
+// TestRecogniseKept: a chunk in a pack that is not named again is not recognised.
 func TestRecogniseKept(t *testing.T) {
 	m := twoChunks()
-	m.Packs[0].Size *= 10 // of which little is used
+	m.Packs[0].Size *= 10 // so that little of it is used
 	l := inheriting(m)
 	if _, ok := l.recognise(m.Files[0].prints[0], 4096); ok {
 		t.Error("recognised in a pack that is left out")

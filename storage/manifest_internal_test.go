@@ -13,7 +13,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// example is a manifest with chunks of every codec.
+// example returns a manifest with chunks of every codec.
 func example() *Manifest {
 	return &Manifest{
 		Format: Format,
@@ -34,7 +34,7 @@ func example() *Manifest {
 	}
 }
 
-// fingerprinted is the example with fingerprints.
+// fingerprinted returns the example with fingerprints.
 func fingerprinted() *Manifest {
 	m := example()
 	m.Files[0].prints = [][printSize]byte{}
@@ -147,7 +147,7 @@ func TestManifestRefused(t *testing.T) {
 	}
 }
 
-// TestManifestUnknownCodec: a chunk of a codec to come is not damage.
+// TestManifestUnknownCodec: a chunk of a future codec is not damage.
 func TestManifestUnknownCodec(t *testing.T) {
 	m := example()
 	plain := body(encode(t, m))
@@ -166,8 +166,8 @@ func TestManifestUnknownCodec(t *testing.T) {
 	}
 }
 
-// TestManifestBomb: a few bytes cannot claim a table of many, and a table that is nearly all zero
-// is still written so that it can be read.
+// TestManifestBomb: a few bytes cannot claim a table of many, and a table that is nearly all zero is still written in a
+// way that can be read.
 func TestManifestBomb(t *testing.T) {
 	const n = 1 << 20
 	frame := encodeFrame(nil, make([]byte, n*chunkRecord))
@@ -202,7 +202,7 @@ func FuzzDecodeManifest(f *testing.F) {
 	f.Add(body(encode(f, fingerprinted())))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if _, err := DecodeManifest(data); err == nil {
-			t.Fatal("decoded without a digest") // the corpus holds bodies alone
+			t.Fatal("decoded without a digest") // the corpus holds bodies without digests
 		}
 		m, err := DecodeManifest(seal(data))
 		if err != nil {
@@ -222,7 +222,7 @@ func FuzzDecodeManifest(f *testing.F) {
 	})
 }
 
-// FuzzChunk decodes hostile stored bytes beside a canary.
+// FuzzChunk decodes hostile stored bytes into memory beside a canary.
 func FuzzChunk(f *testing.F) {
 	raw := bytes.Repeat([]byte("abcdefgh"), 500)
 	for _, data := range [][]byte{raw, raw[:1], bytes.Repeat([]byte{0, 1, 2, 3, 5, 8}, 3000)} {
@@ -245,8 +245,8 @@ func FuzzChunk(f *testing.F) {
 	})
 }
 
-// FuzzSealedManifest opens hostile content that is sealed with the right key: what a namespace's own
-// writer may have made of it.
+// FuzzSealedManifest opens hostile content that is sealed with the right key, as a writer of the namespace could make
+// it.
 func FuzzSealedManifest(f *testing.F) {
 	l := newLock()
 	unlock := func(string, keyID) (*lock, error) { return l, nil }
@@ -285,7 +285,7 @@ func sealedExample(l *lock) *Manifest {
 	return m
 }
 
-// TestSealedManifest: an encrypted manifest needs its key, and says only whose it is without.
+// TestSealedManifest: an encrypted manifest needs its key. Without the key it reveals only whose it is.
 func TestSealedManifest(t *testing.T) {
 	l := newLock()
 	m := sealedExample(l)
@@ -334,7 +334,7 @@ func FuzzWorkingSet(f *testing.F) {
 	})
 }
 
-// FuzzPack checks hostile packs against a manifest's word, and unpacks hostile encrypted chunks.
+// FuzzPack checks hostile packs against a manifest, and unpacks hostile encrypted chunks.
 func FuzzPack(f *testing.F) {
 	m := sealedExample(newLock())
 	o := newOpener(m)
@@ -396,7 +396,7 @@ func TestIsZero(t *testing.T) {
 	}
 }
 
-// TestMaxChunks: as many chunks as are promised to fit do so, even if nothing of their table compresses.
+// TestMaxChunks: a manifest with MaxChunks chunks can be encoded, even if nothing of its table compresses.
 func TestMaxChunks(t *testing.T) {
 	const room = maxManifest - maxMeta - 1<<20
 	if most := MaxChunks * (chunkRecord + printSize); most > room || most+chunkRecord+printSize <= room {

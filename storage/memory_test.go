@@ -16,9 +16,9 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestMemoryOfChunks: what a writer holds for each chunk, beside its fixed memory, while all of a snapshot is in it, is
-// bounded. It was 375 bytes, and the parent's manifest: half a gigabyte for a pod of 64 GiB. The race detector's own
-// memory would count, so there is no such test with it.
+// TestMemoryOfChunks: the memory that a writer holds for each chunk, beside its fixed memory, is bounded while all of a
+// snapshot is in it. It was once 375 bytes, and the parent's manifest: half a gigabyte for a pod of 64 GiB. The race
+// detector's own memory would count, so this test does not run with it.
 func TestMemoryOfChunks(t *testing.T) {
 	const chunks, most, mostInCommit = 200_000, 256, 384
 	s := storagetest.NewDir(t)
@@ -79,7 +79,7 @@ func fillTiny(t *testing.T, w *storage.Writer, chunks int, generation uint64) {
 	}
 }
 
-// watchHeap collects garbage eagerly, and looks at the heap until it is asked for the most bytes that were there.
+// watchHeap collects garbage eagerly, and watches the heap until peak is called, which returns its largest size.
 func watchHeap() (peak func() int64) {
 	percent := debug.SetGCPercent(5)
 	quit, most := make(chan struct{}), make(chan int64)

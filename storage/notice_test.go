@@ -12,7 +12,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// giveNotice says, as a sweep would, that all packs of a store are about to be deleted.
+// giveNotice writes a notice, like a sweep, that all packs of a store are about to be deleted.
 func giveNotice(t *testing.T, s *storage.Store) {
 	t.Helper()
 	var lines []string
@@ -34,11 +34,11 @@ func sweepAll(t *testing.T, s *storage.Store) {
 	}
 }
 
-// TestSweptAtCommit: a writer whose packs a sweep takes, or is about to take, at the very moment when
-// its manifest is created, fails and leaves nothing.
+// TestSweptAtCommit: a sweep deletes a writer's packs, or is about to, just when their manifest is created. The writer
+// must fail and leave nothing.
 func TestSweptAtCommit(t *testing.T) {
 	for name, test := range map[string]struct {
-		op        fault.Op // at which it happens, and on what
+		op        fault.Op // at which operation it happens, and on what
 		at        string
 		meanwhile func(*storage.Store)
 		kind      error
@@ -71,8 +71,8 @@ func TestSweptAtCommit(t *testing.T) {
 	}
 }
 
-// TestSweptAtReplicate: a replication that finds packs which a sweep is about to take waits for it,
-// and copies them again.
+// TestSweptAtReplicate: a replication finds packs that a sweep is about to delete. It waits for the sweep, and copies
+// the packs again.
 func TestSweptAtReplicate(t *testing.T) {
 	src, dst := storagetest.NewDir(t), storagetest.NewDir(t)
 	m := storagetest.Write(t, src, key, nil, tinyImage())

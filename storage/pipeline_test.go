@@ -18,7 +18,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// sink is a Backend that throws packs away, after a look at the memory in use.
+// sink is a Backend that discards packs, and measures the memory in use.
 type sink struct {
 	storage.Backend
 	packs, peak atomic.Int64
@@ -36,7 +36,7 @@ func (b *sink) Create(ctx context.Context, name string, r io.Reader, size int64)
 	return err
 }
 
-// Stat says of every pack that it is there.
+// Stat reports every pack as existing.
 func (b *sink) Stat(ctx context.Context, name string) (storage.ObjectInfo, error) {
 	if strings.Contains(name, "/packs/") {
 		return storage.ObjectInfo{Name: name}, nil
@@ -50,7 +50,7 @@ func heapInUse() int64 {
 	return int64(sample[0].Value.Uint64())
 }
 
-// TestWriterMemory: a writer keeps within its memory, however much is copied into it.
+// TestWriterMemory: a writer stays within its memory, however much is copied into it.
 func TestWriterMemory(t *testing.T) {
 	const memory = 32 << 20
 	defer debug.SetGCPercent(debug.SetGCPercent(5)) // so that garbage does not count
@@ -66,7 +66,7 @@ func TestWriterMemory(t *testing.T) {
 	raw := storagetest.Bytes(1, 256<<10)
 	f := w.File("pages.img")
 	for i := range 800 { // 200 MiB
-		raw[i%4096], raw[4096+i/256] = byte(i), byte(i>>8) // no two are the same
+		raw[i%4096], raw[4096+i/256] = byte(i), byte(i>>8) // so that no two chunks are equal
 		if err := f.Copy(raw); err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +82,8 @@ func TestWriterMemory(t *testing.T) {
 	}
 }
 
-// TestWriterSlowBackend: many small packs on a backend slower than the writer, whose chunks are
-// copies of one buffer, come out as they went in.
+// TestWriterSlowBackend: many small packs are written to a backend that is slower than the writer, from copies of one
+// buffer. They are read back as written.
 func TestWriterSlowBackend(t *testing.T) {
 	good := storagetest.NewDir(t)
 	s := storagetest.OpenStore(t, limit.New(good.Backend(), limit.Options{Up: 100 << 20, Latency: 5 * time.Millisecond}))
@@ -115,7 +115,7 @@ func TestWriterSlowBackend(t *testing.T) {
 	}
 }
 
-// TestCodecs: what is written with each codec is read back, and the codec asked for is used.
+// TestCodecs: what is written with each codec is read back, and the requested codec is used.
 func TestCodecs(t *testing.T) {
 	for _, name := range []string{"auto", "none", "s2", "zstd"} {
 		codec, err := storage.ParseCodec(name)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestReadSpeedBounds: what is read together depends on how a backend answers.
+// TestReadSpeedBounds: how much is read together depends on the backend's speed.
 func TestReadSpeedBounds(t *testing.T) {
 	for _, test := range []struct {
 		name          string
@@ -34,8 +34,8 @@ func TestReadSpeedBounds(t *testing.T) {
 	}
 }
 
-// TestReadSpeedMeasures: a readSpeed knows its latency by the shortest read and its rate by large bursts, and
-// learns nothing from reads that failed.
+// TestReadSpeedMeasures: a readSpeed takes its latency from the shortest read and its rate from large bursts. It
+// ignores reads that failed.
 func TestReadSpeedMeasures(t *testing.T) {
 	s := &readSpeed{}
 	ago := func(d time.Duration, n int, err error) {

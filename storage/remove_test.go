@@ -15,8 +15,8 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestRemoveBesideReplication: a removal spares the packs that a replication has found in the store
-// and is about to name, wherever the replication is on its way.
+// TestRemoveBesideReplication: a removal spares the packs that a replication has found in the store and is about to
+// name, whatever the replication is doing.
 func TestRemoveBesideReplication(t *testing.T) {
 	for _, at := range []struct {
 		op   fault.Op
@@ -58,8 +58,8 @@ func TestRemoveBesideReplication(t *testing.T) {
 	}
 }
 
-// TestRemoveLeaves: a removal succeeds if what the snapshot needed cannot be deleted, as long as the
-// snapshot itself can; a sweep deletes the rest.
+// TestRemoveLeaves: a removal succeeds if the manifest can be deleted, even if the packs cannot. A sweep deletes the
+// rest.
 func TestRemoveLeaves(t *testing.T) {
 	for _, at := range []struct {
 		op   fault.Op
@@ -89,8 +89,8 @@ func TestRemoveLeaves(t *testing.T) {
 	}
 }
 
-// TestRemoveDamaged: a snapshot whose manifest is damaged can be removed. Its packs wait for a sweep,
-// and so do those of others as long as it is not known what the damaged one needs.
+// TestRemoveDamaged: a snapshot with a damaged manifest can be removed. Its packs wait for a sweep. So do the packs of
+// other snapshots, as long as it is not known what the damaged one needs.
 func TestRemoveDamaged(t *testing.T) {
 	s := storagetest.NewDir(t)
 	other := storage.Key{Namespace: "ns", Name: "other"}
@@ -111,7 +111,7 @@ func TestRemoveDamaged(t *testing.T) {
 	}
 }
 
-// TestRemoveReadsManifestsOnce: removing many snapshots does not read all others each time.
+// TestRemoveReadsManifestsOnce: removing many snapshots does not read all other manifests each time.
 func TestRemoveReadsManifestsOnce(t *testing.T) {
 	s := storagetest.NewDir(t)
 	var keys []storage.Key
@@ -119,7 +119,7 @@ func TestRemoveReadsManifestsOnce(t *testing.T) {
 		keys = append(keys, storage.Key{Namespace: "ns", Name: "s" + string(rune('a'+i))})
 		storagetest.Write(t, s, keys[i], nil, tinyImage())
 	}
-	for _, k := range keys { // as if they had been made long ago
+	for _, k := range keys { // make them look old
 		err := os.Chtimes(objectPath(s, "ns/snapshots/"+k.Name+"/manifest"), time.Time{}, time.Now().Add(-time.Hour))
 		if err != nil {
 			t.Fatal(err)
@@ -167,8 +167,8 @@ func TestRemoveFromCache(t *testing.T) {
 	}
 }
 
-// TestDiesWhileRemoved: a replication dies as soon as its manifest is made, for which it found packs that
-// only a snapshot named that is being removed. The new snapshot is whole.
+// TestDiesWhileRemoved: a replication dies as soon as it has made its manifest. It had found packs that only a snapshot
+// named that is being removed. The new snapshot must be whole.
 func TestDiesWhileRemoved(t *testing.T) {
 	spool, s := storagetest.NewDir(t), storagetest.NewDir(t)
 	parent := storagetest.Write(t, spool, key, nil, tinyImage())

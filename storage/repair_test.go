@@ -12,7 +12,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// pair is a snapshot, and a child that shares its packs, in two stores.
+// pair is a snapshot and a child that shares its packs, in two stores.
 type pair struct {
 	spool, far *storage.Store
 	child      storage.Key
@@ -55,7 +55,7 @@ func openDir(t *testing.T, o storage.Options) *storage.Store {
 	return s
 }
 
-// again opens the store anew: what it remembers of keys must not help.
+// again opens the store anew, so that it remembers no keys.
 func again(t *testing.T, s *storage.Store, o storage.Options) *storage.Store {
 	t.Helper()
 	o.Logger = nil
@@ -66,7 +66,7 @@ func again(t *testing.T, s *storage.Store, o storage.Options) *storage.Store {
 	return again
 }
 
-// TestRepair: each object that one store has damaged, cut short or lost comes back from the other.
+// TestRepair: each object that one store has damaged, truncated or lost is restored from the other.
 func TestRepair(t *testing.T) {
 	for name, o := range map[string]storage.Options{"plain": {}, "encrypted": {Keyring: anyKey{}}} {
 		p := newPair(t, o)
@@ -87,7 +87,7 @@ func TestRepair(t *testing.T) {
 				},
 			} {
 				if how == "gone" && strings.HasSuffix(object, "manifest") {
-					continue // then it is no snapshot
+					continue // without a manifest there is no snapshot
 				}
 				path := objectPath(p.spool, object)
 				good := content(t, path)
@@ -114,7 +114,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// TestRepairLost: what no store has a sound copy of is named, with all snapshots that need it, and left as it is.
+// TestRepairLost: an object without a sound copy is named, with all snapshots that need it, and left as it is.
 func TestRepairLost(t *testing.T) {
 	p := newPair(t, storage.Options{})
 	for _, s := range []*storage.Store{p.spool, p.far} {
@@ -141,7 +141,7 @@ func TestRepairLost(t *testing.T) {
 	}
 }
 
-// TestMissingParentPack: a parent that lost a pack does not keep its child from being made.
+// TestMissingParentPack: a child can be made even if its parent has lost a pack.
 func TestMissingParentPack(t *testing.T) {
 	s := storagetest.NewDir(t)
 	m := storagetest.Write(t, s, key, nil, tinyImage())
@@ -152,7 +152,7 @@ func TestMissingParentPack(t *testing.T) {
 	storagetest.WantImage(t, child, tinyImage(), s)
 }
 
-// TestMarkedParent: nothing is taken over from a parent that is marked as damaged, until it is whole again.
+// TestMarkedParent: a child reuses nothing of a parent that is marked as damaged, until the parent is whole again.
 func TestMarkedParent(t *testing.T) {
 	s := storagetest.NewDir(t)
 	m := storagetest.Write(t, s, key, nil, tinyImage())

@@ -11,7 +11,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// anyKey is a keyring with one key for all.
+// anyKey is a keyring with one key for all namespaces.
 type anyKey struct{}
 
 // Keys implements storage.Keyring.
@@ -29,8 +29,8 @@ func encrypted(t *testing.T, b storage.Backend) *storage.Store {
 	return s
 }
 
-// TestReplicateDamagedKey: a data key that is damaged on its way is not put in place, and one that is
-// in place and damaged is replaced.
+// TestReplicateDamagedKey: a data key that is damaged on its way is not written. One that is damaged in the target is
+// replaced.
 func TestReplicateDamagedKey(t *testing.T) {
 	var flip atomic.Bool
 	src := encrypted(t, fault.New(storagetest.NewDir(t).Backend(), func(op fault.Op, name string) fault.Fault {

@@ -12,7 +12,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// clocks are those of a machine: how far each has gone since the test began.
+// clocks are the clocks of a machine: how far each has advanced since the test began.
 type clocks struct{ wall, boot atomic.Int64 }
 
 func (c *clocks) set(s *storage.Store) {
@@ -22,14 +22,14 @@ func (c *clocks) set(s *storage.Store) {
 	})
 }
 
-// suspended runs a sweep of one orphaned pack, at a machine that is suspended when the sweep has read all
-// it reads and is about to delete the pack. Meanwhile others do what they do.
+// suspended runs a sweep of one orphaned pack. The machine is suspended at the sweep's last listing, before it deletes
+// the pack. meanwhile is what others do in that time.
 func suspended(t *testing.T, s *storage.Store, c *clocks, meanwhile func()) error {
 	t.Helper()
 	lists := 0
 	sweeper := faulty(t, s, func(op fault.Op, name string) fault.Fault {
 		if op == fault.List && strings.HasSuffix(name, "/snapshots/") {
-			if lists++; lists == 3 { // what lies beside manifests, manifests, and manifests again
+			if lists++; lists == 3 { // objects beside manifests, manifests, and manifests again
 				meanwhile()
 			}
 		}
@@ -70,8 +70,8 @@ func TestSweepSuspended(t *testing.T) {
 	}
 }
 
-// TestSweepFrozen: a sweep on a machine all of whose clocks stood still deletes nothing once somebody
-// who waited long enough has taken its notice away.
+// TestSweepFrozen: all clocks of the machine of a sweep have stood still. The sweep deletes nothing once somebody who
+// waited long enough has removed its notice.
 func TestSweepFrozen(t *testing.T) {
 	spool, s := storagetest.NewDir(t), storagetest.NewDir(t)
 	m := storagetest.Write(t, spool, key, nil, tinyImage())
@@ -84,7 +84,7 @@ func TestSweepFrozen(t *testing.T) {
 		looks := 0
 		other := faulty(t, s, func(op fault.Op, name string) fault.Fault {
 			if op == fault.List && strings.HasSuffix(name, "/sweeps/") {
-				if looks++; looks == 2 { // the first look has found the notice
+				if looks++; looks == 2 { // the first check has found the notice
 					there.boot.Store(int64(storage.NoticeLife + time.Second))
 				}
 			}

@@ -15,7 +15,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// node is a Backend as a node sees it whose clock, and that of all it writes, is off.
+// node is a Backend as seen by a node whose clock is wrong, and with it the times of everything that it writes.
 type node struct {
 	storage.Backend
 	off time.Duration
@@ -34,7 +34,7 @@ func (n node) List(ctx context.Context, prefix string, fn func(storage.ObjectInf
 	})
 }
 
-// TestSweepClock: it is the backend's clock that tells how old a pack is, not the node's.
+// TestSweepClock: the backend's clock determines how old a pack is, not the node's.
 func TestSweepClock(t *testing.T) {
 	s := storagetest.NewDir(t)
 	storagetest.Write(t, s, key, nil, tinyImage())
@@ -51,9 +51,8 @@ func TestSweepClock(t *testing.T) {
 	}
 }
 
-// TestSweepBesideWriters: sweeps without any patience run on several nodes, with clocks that are
-// wrong, beside writers of lineages, removals and replications. What was committed, and not removed,
-// is whole.
+// TestSweepBesideWriters: sweeps with no grace run on several nodes with wrong clocks, beside writers of lineages,
+// removals and replications. Every snapshot that was committed and not removed must be whole.
 func TestSweepBesideWriters(t *testing.T) {
 	s, spool := storagetest.NewDir(t), storagetest.NewDir(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -148,7 +147,7 @@ func writeSlowly(ctx context.Context, s *storage.Store, k storage.Key, parent *s
 	return w.Commit(ctx, snapshot.Meta{})
 }
 
-// TestSweepKeysAndStrays: data keys and what lies beside a snapshot go when the snapshot has gone.
+// TestSweepKeysAndStrays: data keys and objects beside a snapshot are swept once the snapshot is gone.
 func TestSweepKeysAndStrays(t *testing.T) {
 	plain := storagetest.NewDir(t)
 	s := locked(t, plain, keyDir(t, "ns", hexKey(1)))
@@ -157,7 +156,7 @@ func TestSweepKeysAndStrays(t *testing.T) {
 		storagetest.Write(t, s, k, nil, tinyImage())
 	}
 	storagetest.Orphan(t, s, key)
-	for _, name := range []string{"one", "other"} { // the first came after the removal
+	for _, name := range []string{"one", "other"} { // the first is written after the removal
 		if err := s.Backend().Replace(t.Context(), "ns/snapshots/"+name+"/workingset", []byte("x")); err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ func shut(t *testing.T, c *cache.Cache) {
 	}
 }
 
-// far is a pack in a store that counts what is fetched of it.
+// far is a pack in a store that counts fetches.
 type far struct {
 	data    []byte
 	bytes   atomic.Int64
@@ -108,7 +108,7 @@ func TestShared(t *testing.T) {
 	go func() {
 		gaveUp <- c.ReadAt(ctx, "ns/packs/1", int64(len(f.data)), make([]byte, 3<<20), 0, f.fetch)
 	}()
-	time.Sleep(10 * time.Millisecond) // it is the first, most likely
+	time.Sleep(10 * time.Millisecond) // most likely the first by then
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() { f.want(t, c, 1<<20, 5<<20) })
@@ -170,7 +170,7 @@ func blocks(t *testing.T, path string) []string {
 	return names
 }
 
-// TestDamaged: blocks that are not what was written, or another's, are fetched again.
+// TestDamaged: blocks that are damaged, or another object's, are fetched again.
 func TestDamaged(t *testing.T) {
 	path := t.TempDir()
 	f := &far{data: storagetest.Bytes(1, 3<<20)}
@@ -199,7 +199,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestFull: a cache that cannot write is no hindrance.
+// TestFull: reads succeed even if the cache cannot write.
 func TestFull(t *testing.T) {
 	path := t.TempDir()
 	c := open(t, path, 64<<20)
@@ -261,8 +261,8 @@ func (b *counting) ReadAt(ctx context.Context, name string, p []byte, off int64)
 	return b.Backend.ReadAt(ctx, name, p, off)
 }
 
-// TestEightRestores: eight readers of one snapshot, each of its own, read every byte of the store
-// once; what is wrong in the cache reaches none of them.
+// TestEightRestores: eight readers of one snapshot read every byte of the store once. Wrong bytes in the cache reach
+// none of them.
 func TestEightRestores(t *testing.T) {
 	near := storagetest.NewDir(t)
 	key := storage.Key{Namespace: "ns", Name: "one"}
@@ -313,7 +313,7 @@ func poison(t *testing.T, c *cache.Cache, m *storage.Manifest) {
 	}
 }
 
-// TestRetain: what was read of objects that no longer exist goes, and nothing else.
+// TestRetain: Retain removes the blocks of objects that no longer exist, and nothing else.
 func TestRetain(t *testing.T) {
 	path := t.TempDir()
 	c := open(t, path, 1<<30)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// input is that of BLAKE3's official test vectors: 0 to 250, again and again.
+// input returns the input of BLAKE3's official test vectors: 0 to 250, again and again.
 func input(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -16,7 +16,7 @@ func input(n int) []byte {
 	return b
 }
 
-// TestVectors are some of BLAKE3's own: keyed hashes, the first 32 bytes.
+// TestVectors checks some of BLAKE3's own test vectors: keyed hashes, the first 32 bytes.
 func TestVectors(t *testing.T) {
 	k := New([32]byte([]byte("whats the Elvish word for friend")))
 	for n, want := range map[int]string{
@@ -33,7 +33,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestWays: both ways to compute a digest agree on all lengths around what they treat as one.
+// TestWays: both ways to compute a digest agree, above all on lengths near powers of two.
 func TestWays(t *testing.T) {
 	k := New([32]byte{1, 2, 3})
 	data := input(1<<20 + 1)

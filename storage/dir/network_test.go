@@ -13,7 +13,7 @@ import (
 	"diapause.dev/storage/dir"
 )
 
-// TestCheckShared: a disk is fine, also where a directory is yet to be made; a real FUSE mount is not.
+// TestCheckShared: a disk passes, even if the directory does not exist yet. A real FUSE mount does not.
 func TestCheckShared(t *testing.T) {
 	path := t.TempDir()
 	if err := dir.CheckShared(filepath.Join(path, "not", "made", "yet")); err != nil {
@@ -41,10 +41,10 @@ func TestCheckShared(t *testing.T) {
 	}
 }
 
-// The requests of the kernel that serve answers.
+// Requests of the kernel that serve answers.
 const fuseForget, fuseGetattr, fuseStatfs, fuseInit = 2, 3, 17, 26
 
-// serve is a FUSE file system of one empty directory, until it is unmounted.
+// serve serves a FUSE file system of one empty directory until it is unmounted.
 func serve(t *testing.T, fuse int) {
 	request := make([]byte, 1<<17)
 	order := binary.LittleEndian

@@ -116,7 +116,7 @@ func TestDeadWriters(t *testing.T) {
 	}
 }
 
-// TestSymlink: a link that someone laid into the directory leads nowhere outside it.
+// TestSymlink: a symbolic link in the directory leads nowhere outside it.
 func TestSymlink(t *testing.T) {
 	outside, path := t.TempDir(), t.TempDir()
 	secret := filepath.Join(outside, "secret")

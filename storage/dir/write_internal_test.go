@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestWriteVector writes more pieces than the kernel takes at once, of all lengths.
+// TestWriteVector writes more pieces than one system call takes, of all lengths.
 func TestWriteVector(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	file, err := os.Create(path)
@@ -43,7 +43,7 @@ func TestWriteVector(t *testing.T) {
 	}
 }
 
-// TestBehind cuts pieces anywhere.
+// TestBehind cuts pieces at any place.
 func TestBehind(t *testing.T) {
 	whole := []byte("abcdefg")
 	for n := range len(whole) + 1 {
@@ -54,8 +54,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestPublishBeside publishes objects while their directories are made and removed without a pause,
-// and below directories that are there already, all or some of them.
+// TestPublishBeside publishes objects while their directories are constantly made and removed. All, some or none of the
+// directories above exist.
 func TestPublishBeside(t *testing.T) {
 	b := openTemp(t)
 	var others sync.WaitGroup
@@ -84,8 +84,7 @@ func TestPublishBeside(t *testing.T) {
 	}
 }
 
-// TestPublishTogether publishes from several goroutines into one directory that each of them removes
-// when it can.
+// TestPublishTogether publishes from several goroutines into one directory. Each of them removes it whenever it can.
 func TestPublishTogether(t *testing.T) {
 	b := openTemp(t)
 	var all sync.WaitGroup
@@ -113,7 +112,7 @@ func TestPublishTogether(t *testing.T) {
 	}
 }
 
-// TestPublishTree tells what publishTree says of each state of the directories.
+// TestPublishTree checks what publishTree returns for each state of the directories.
 func TestPublishTree(t *testing.T) {
 	for _, c := range []struct {
 		about, dirs, file string

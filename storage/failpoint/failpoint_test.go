@@ -10,7 +10,7 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// TestMain lets the test binary die at a step, told by its environment.
+// TestMain lets the test binary die at a step that its environment names.
 func TestMain(m *testing.M) {
 	if os.Getenv(failpoint.Variable) != "" {
 		for range 3 {

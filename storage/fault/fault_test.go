@@ -39,7 +39,7 @@ func TestFaults(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		fault  fault.Fault
-		done   bool // the operation, whatever it returned
+		done   bool // whether the operation was done, whatever it returned
 		create error
 	}{
 		{"none", fault.Fault{}, true, nil},

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// TestMain runs the tests beside a real fake-gcs-server, which the client library finds by
-// STORAGE_EMULATOR_HOST.
+// TestMain runs the tests beside a real fake-gcs-server. The client library finds it by STORAGE_EMULATOR_HOST.
 func TestMain(m *testing.M) {
 	code, err := withServer(m.Run)
 	if err != nil {

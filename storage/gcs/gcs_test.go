@@ -67,8 +67,7 @@ func TestNoPrefix(t *testing.T) {
 	}
 }
 
-// TestPrefixes: two stores of one bucket do not see each other, even when one's prefix begins with
-// the other's.
+// TestPrefixes: two stores in one bucket do not see each other, even if one's prefix begins with the other's.
 func TestPrefixes(t *testing.T) {
 	bucket := newBucket(t)
 	one, other := open(t, bucket, "store"), open(t, bucket, "store-b/")
@@ -106,7 +105,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestLargeObject sends an object in one request out of one buffer.
+// TestLargeObject sends an object in one request from one buffer.
 func TestLargeObject(t *testing.T) {
 	b := open(t, newBucket(t), "x")
 	data := storagetest.Bytes(1, 20<<20)
@@ -119,7 +118,7 @@ func TestLargeObject(t *testing.T) {
 	}
 }
 
-// standIn answers the requests that a handler knows, and keeps what it was asked.
+// standIn is a service that lists an empty bucket and passes all other requests to handle.
 func standIn(t *testing.T, handle http.HandlerFunc) *gcs.Backend {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,8 +178,8 @@ func TestDeleteGeneration(t *testing.T) {
 	}
 }
 
-// TestCreateAnswerLost: an upload that the service took, but whose answer was an error, is repeated
-// by the client, meets its own object, and is a success; another's object is not.
+// TestCreateAnswerLost: the service takes an upload, but its answer is an error. The client repeats the upload, meets
+// its own object, and succeeds. If it meets another's object, it does not.
 func TestCreateAnswerLost(t *testing.T) {
 	t.Setenv("STORAGE_EMULATOR_HOST", "")
 	for _, own := range []bool{true, false} {
@@ -245,7 +244,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestDenied: every operation says that it was refused, which may pass. To be asked too often is something else.
+// TestDenied: every operation reports a refusal, which may pass. Too many requests are reported as something else.
 func TestDenied(t *testing.T) {
 	t.Setenv("STORAGE_EMULATOR_HOST", "")
 	reason := "forbidden"
@@ -280,7 +279,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestNoToken: a node that gives its agent no token denies access as the service does.
+// TestNoToken: if a node gives its agent no token, this counts as denied access, like a refusal of the service.
 func TestNoToken(t *testing.T) {
 	t.Setenv("STORAGE_EMULATOR_HOST", "")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "")

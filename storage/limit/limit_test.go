@@ -37,7 +37,7 @@ func TestSlow(t *testing.T) {
 	const size, rate, latency = 1 << 20, 4 << 20, 20 * time.Millisecond
 	b := open(t, limit.Options{Up: rate, Down: rate, Latency: latency})
 	data := storagetest.Bytes(1, size)
-	least := latency + 150*time.Millisecond // 3/4 of it, since the first 256 KiB pass at once
+	least := latency + 150*time.Millisecond // 3/4 of the time, since the first 256 KiB pass at once
 	for name, do := range map[string]func() error{
 		"up":   func() error { return b.Create(t.Context(), "o", bytes.NewReader(data), size) },
 		"down": func() error { return b.ReadAt(t.Context(), "p", make([]byte, size), 0) },
