@@ -28,6 +28,6 @@ type Config struct {
 	Logger        *slog.Logger
 
 	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
-	// what another node has written, so that a sweep on one node may delete what another one has just named.
+	// what another node has written. Then a sweep on one node may delete what another one has just named.
 	AcceptNetworkDirectory bool
 }

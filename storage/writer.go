@@ -26,10 +26,10 @@ type WriterOptions struct {
 	// or Commit fails.
 	Parent *Manifest
 
-	// Memory bounds what the writer holds, in bytes, whatever the snapshot's size: data of packs that the backend has not
-	// read yet (and as much again for a backend that keeps a copy), chunks in work, and chunks given to Copy. Raw bytes
-	// given to Chunk are the caller's. 0 means 256 MiB. The minimum is what a few chunks need. In addition, a writer holds
-	// up to 256 bytes for each chunk of the snapshot, including the parent's manifest.
+	// Memory bounds in bytes what the writer holds, whatever the snapshot's size: data of packs that the backend has not
+	// read yet, chunks in work, and chunks given to Copy. A backend that keeps a copy may hold as much of the packs again.
+	// Raw bytes given to Chunk are the caller's. 0 means 256 MiB. The minimum is what a few chunks need. In addition, a
+	// writer holds up to 256 bytes for each chunk of the snapshot, including the parent's manifest.
 	Memory int64
 
 	// PackSize is the size in bytes past which a pack does not grow; 0 means PackTarget. It is raised to 1 MiB or lowered

@@ -71,8 +71,8 @@ type Metrics interface {
 
 // Cluster is what checkpoints need of the cluster that a node belongs to.
 type Cluster interface {
-	// Describe returns what a snapshot of a pod records and where it is stored. It is called for every checkpoint, whoever
-	// asked for it. An error refuses the checkpoint.
+	// Describe returns what a snapshot of a pod records and where it is stored. It is called for every checkpoint, however
+	// the checkpoint was requested. An error refuses the checkpoint.
 	Describe(ctx context.Context, pod snapshot.PodRef) (Description, error)
 	// Name returns a name for a snapshot that is being taken and that was requested without a name.
 	Name() string
@@ -512,13 +512,13 @@ func (c *checkpoint) tellSpooled(life context.Context) {
 	}
 	f, err := c.cs.Catalog.Find(life, c.rec.Key)
 	if err != nil {
-		c.log.Warn("whoever asked is not told of the snapshot yet", "error", err)
+		c.log.Warn("the spooled snapshot is not reported to the caller yet", "error", err)
 		return
 	}
 	c.o.Spooled(f)
 }
 
-// replicated waits until the snapshot is in its store, unless NoWait is set.
+// replicated replicates the snapshot to its store. With NoWait it only wakes the replicator.
 func (c *checkpoint) replicated(life context.Context) error {
 	if c.o.NoWait {
 		c.cs.Replicator.Wake()

@@ -72,7 +72,7 @@ func (c *checkpoint) addVolume(root, name string, m mounted, inside map[string]b
 	}
 	if inside[path] && m.part {
 		return fmt.Errorf("pod %s: volume %s: %w: a container mounts a part of it from the node, and what others mount is "+
-			"kept inside the sandbox: take the annotations dev.gvisor.spec.mount.%s.* off the pod",
+			"kept inside the sandbox: remove the annotations dev.gvisor.spec.mount.%s.* from the pod",
 			c.pod, name, errkind.ErrVolume, name)
 	}
 	if inside[path] {

@@ -103,7 +103,7 @@ func (cs *Checkpoints) unsaved(sandbox string, cause error) {
 	}
 	pod, err := cs.Runtime.Get(cs.Life.Context(), sandbox)
 	if err != nil {
-		cs.log.Warn("its pod is not told", "sandbox", sandbox, "error", err)
+		cs.log.Warn("the failed save is not reported for the pod", "sandbox", sandbox, "error", err)
 		return
 	}
 	cs.cluster.Unsaved(snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)

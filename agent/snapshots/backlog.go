@@ -18,7 +18,7 @@ const (
 	waitDenied      = "denied"      // the store refuses the credentials
 	waitUnavailable = "unavailable" // the store cannot be reached
 	waitFull        = "full"        // the store has no space
-	waitDamaged     = "damaged"     // the snapshot is damaged
+	waitDamaged     = "damaged"     // something stored is damaged
 	waitOther       = "other"
 )
 
@@ -53,7 +53,7 @@ func advice(kind string) string {
 	case waitDamaged:
 		return "run \"diapause verify --repair\""
 	case waitUnavailable:
-		return "look whether the store runs and can be reached from this node"
+		return "check that the store runs and can be reached from this node"
 	}
 	return "look at the reason"
 }

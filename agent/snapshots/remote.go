@@ -15,7 +15,7 @@ import (
 const openWait = 3 * time.Second
 
 // errOpening says that an attempt to open the store is still under way.
-var errOpening = errors.New("it does not answer; it is being tried")
+var errOpening = errors.New("it has not answered yet; the agent keeps trying")
 
 // Remote is a store that is opened when it is first needed and can be reached. So an agent can start, and take
 // checkpoints into its spool, while the store is unreachable.

@@ -170,8 +170,8 @@ func (p *Replicator) replicateAll(ctx context.Context) (done bool) {
 	return done
 }
 
-// replicateLeft replicates a snapshot unless its own request does that now, or still has other work to finish: then the
-// request does not end with the replication.
+// replicateLeft replicates a snapshot after its own request's checkpoint is over. It does nothing if the request still
+// has other work to finish: then the request does not end with the replication.
 func (p *Replicator) replicateLeft(ctx context.Context, r *journal.Record) error {
 	release, err := p.sandboxes.Lock(ctx, r.SandboxID)
 	if err != nil {

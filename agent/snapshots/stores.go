@@ -28,7 +28,7 @@ type Options struct {
 	Keys      string // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
 	CacheSize int64  // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
 	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
-	// what another node has written, so that a sweep on one node may delete what another one has just named.
+	// what another node has written. Then a sweep on one node may delete what another one has just named.
 	AcceptNetworkDirectory bool
 	Opened                 func() // called when a store has been opened
 	Logger                 *slog.Logger

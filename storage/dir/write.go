@@ -231,8 +231,8 @@ func (b *Backend) renameDir(from, to string) error {
 	return nil
 }
 
-// syncAbove makes an object's name durable. It syncs each directory from the object's up to the root, because any of
-// them may be new, made by this process or by another one that has not synced it yet.
+// syncAbove makes an object's name durable. It syncs each directory from the object's up to the root. Any of them may
+// be new, made by this process or by another one that has not synced it yet.
 func (b *Backend) syncAbove(name string) error {
 	for d := path.Dir(name); ; d = path.Dir(d) {
 		if err := b.syncDir(d); err != nil || d == "." {
