@@ -164,7 +164,7 @@ func unwrap(namespace string, id keyID, object []byte, keys []Secret) (*lock, ke
 		}
 		return l, by, nil
 	}
-	return nil, by, fmt.Errorf("%w: the data key %s is wrapped by key %s, which is none of the %d known keys", ErrKey, id, by,
+	return nil, by, fmt.Errorf("%w: the data key %s is wrapped by key %s, which is not among the %d known", ErrKey, id, by,
 		len(keys))
 }
 

@@ -2,10 +2,9 @@
 //
 // The file <directory>/<namespace> holds the keys of a namespace. <directory>/default holds those of all namespaces
 // without a file. A file is either one key of 32 bytes, or lines. Each line is a key in 64 hex digits, or the word
-// none. Blank lines and lines that begin with # are ignored. The first line is for new snapshots. With the other keys,
-// older snapshots can be read until they have been rewrapped. none stands for snapshots that are not encrypted. A
-// namespace for which there is no file has no key: nothing of it is read or written.
-// has no key, and nothing of it is read or written.
+// none. Blank lines and lines that begin with # are ignored. The first line is for new snapshots. With the other lines,
+// older snapshots can be read until they have been rewrapped. The word none stands for snapshots that are not
+// encrypted. A namespace for which there is no file has no key: nothing of it is read or written.
 package keyring
 
 import (
