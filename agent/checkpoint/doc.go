@@ -2,8 +2,8 @@
 //
 // A checkpoint is a request in the journal that goes from stage to stage (checkpoint.go): it is accepted, waits for its
 // sandbox's turn, prepares what it can before the pause, captures the image (take.go), writes it to the spool
-// (spool.go), ends the sandbox if it is to stop (stop.go), and is replicated. A stage is in the journal before the step
-// that it names.
+// (spool.go), ends the sandbox if it is to stop (stop.go), and is replicated. The journal says
+// paused before the sandbox is paused, and spooled and replicated once the snapshot is there.
 //
 // A request may be over while something is still to be done for it: the agent died, containerd did not answer, or the
 // journal could not be written. That is settled later (recover.go, settle.go). Three rules hold all the time. No
