@@ -1,0 +1,264 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/requests"
+	"diapause.dev/agent/restore"
+	"diapause.dev/agent/snapshots"
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc"
+	"diapause.dev/storage"
+)
+
+// saved is the snapshot that a rig has.
+var saved = snapshot.Key{Namespace: "n", Name: "s"}
+
+// facts are those of a rig's node.
+var facts = snapshot.Facts{Architecture: "amd64", RunscVersion: "test", RunscDigest: "d", Platform: "systrap"}
+
+// rig is a node without containerd, with a client of its services.
+type rig struct {
+	Config
+	agent    localv1.AgentClient
+	shim     localv1.ShimClient
+	requests requests.Dir
+	metrics  *refusals
+	criAway  bool // containerd does not answer
+}
+
+// newRig returns a rig in a cluster, or nil.
+func newRig(t *testing.T, c Cluster) *rig {
+	t.Helper()
+	dir, bell := t.TempDir(), snapshots.NewBell()
+	store := "dir:" + dir + "/store"
+	if _, _, err := snapshots.MakeStore(t.Context(), store, false); err != nil {
+		t.Fatal(err)
+	}
+	stores, err := snapshots.Open(t.Context(), snapshots.Options{
+		StateDir: dir + "/state", Store: store, Opened: bell.Ring, Logger: journaltest.Quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, _ := journaltest.New(t)
+	life := lifetime.New(t.Context())
+	readers, backlog := snapshots.OpenReaders(stores, life), snapshots.NewBacklog(func(map[string]int) {})
+	changed := func(*journal.Record) {}
+	r := &rig{requests: requests.Dir(dir + "/requests"), metrics: &refusals{}}
+	nodeFacts := func(context.Context) (snapshot.Facts, error) { return facts, nil }
+	r.Config = Config{
+		Version: "v", Node: "node", Store: store, StateDir: dir + "/state", Containerd: "socket",
+		RunscConfig: dir + "/runsc.toml", Started: time.Unix(1, 0), Runtime: runtime{r}, Facts: nodeFacts,
+		Stores: stores, Backlog: backlog, Sandboxes: keylock.New(), Cluster: c, Metrics: r.metrics, Life: life,
+		Logger:  journaltest.Quiet,
+		Catalog: snapshots.NewCatalog(stores, readers, j, backlog, changed, bell.Ring),
+		Restores: restore.New(restore.Config{
+			Requests: r.requests, SidecarSocket: dir + "/sidecars", VolumeLimit: 1 << 20, Readers: readers,
+			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
+		}),
+	}
+	r.Checkpoints = checkpoint.New(checkpoint.Config{
+		Requests: r.requests, SidecarSocket: dir + "/sidecars", Runtime: pods{rig: r}, Journal: j,
+		Unsettled: journal.NewUnsettled(), Sandboxes: r.Sandboxes, Stores: stores, Catalog: r.Catalog, Changed: changed,
+		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
+	})
+	if told, ok := c.(restore.Cluster); ok {
+		r.Restores.Join(told)
+	}
+	r.serve(t, filepath.Join(dir, "s"))
+	return r
+}
+
+// serve serves the rig until the test ends.
+func (r *rig) serve(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, r.Config) }()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.agent, r.shim = localv1.NewAgentClient(conn), localv1.NewShimClient(conn)
+	t.Cleanup(func() {
+		conn.Close()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if r.Life.Err() == nil {
+			t.Error("the agent's life goes on after its service")
+		}
+		r.Life.Wait()
+		if err := r.Stores.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// put writes a snapshot into a store.
+func put(t *testing.T, s *storage.Store, k snapshot.Key, meta snapshot.Meta) {
+	t.Helper()
+	w, err := s.NewWriter(t.Context(), k, storage.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.File(runsc.StateFile).Chunk([]byte("state")); err != nil {
+		t.Fatal(err)
+	}
+	meta.Key, meta.Facts = k, facts
+	if _, err := w.Commit(t.Context(), meta); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// save writes the rig's snapshot into its spool.
+func (r *rig) save(t *testing.T, meta snapshot.Meta) {
+	t.Helper()
+	meta.UID = "u"
+	put(t, r.Stores.Spool(), saved, meta)
+}
+
+// refusals count the restores that are refused.
+type refusals struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (m *refusals) Refused() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.n++
+}
+
+func (m *refusals) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.n
+}
+
+func (*refusals) Restore(error, time.Duration, int64) {}
+
+func (*refusals) Checkpoint(error, time.Duration, []snapshot.Stage) {}
+
+// runtime is a containerd that knows one pod.
+type runtime struct{ *rig }
+
+func (r runtime) Version(context.Context) (string, error) {
+	if r.criAway {
+		return "", fmt.Errorf("containerd: %w", context.DeadlineExceeded)
+	}
+	return "2", nil
+}
+
+func (r runtime) IDs(context.Context) (map[string]bool, error) {
+	return map[string]bool{"sandbox": true}, nil
+}
+
+func (r runtime) Pods(context.Context) ([]*cri.Pod, error) {
+	if r.criAway {
+		return nil, context.DeadlineExceeded
+	}
+	return []*cri.Pod{
+		{ID: "sandbox", Namespace: "n", Name: "p", Runtime: cri.RuntimeType, Ready: true},
+		{ID: "ended", Runtime: cri.RuntimeType},
+		{ID: "other", Ready: true},
+	}, nil
+}
+
+// pods is what checkpoints see of containerd: pods that cannot be checkpointed.
+type pods struct {
+	checkpoint.Runtime
+	*rig
+}
+
+func (p pods) Find(_ context.Context, target string) (*cri.Pod, error) {
+	switch target {
+	case "other":
+		return &cri.Pod{ID: "other", Runtime: "io.containerd.runc.v2"}, nil
+	case "ended":
+		return p.Get(context.Background(), target)
+	case "many":
+		return nil, fmt.Errorf("%s: %w", target, cri.ErrAmbiguous)
+	}
+	return nil, fmt.Errorf("%s: %w", target, cri.ErrNotFound)
+}
+
+func (p pods) Get(_ context.Context, id string) (*cri.Pod, error) {
+	return &cri.Pod{ID: id, Namespace: "n", Name: id, Runtime: cri.RuntimeType}, nil
+}
+
+// wantCode wants an error of a code.
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if got := status.Code(err); got != want {
+		t.Errorf("%s: %v (%v), want %v", what, got, err, want)
+	}
+}
+
+// fakeCluster is a cluster that has decided.
+type fakeCluster struct {
+	choice restore.Choice
+	err    error
+	slow   chan struct{} // Choose waits until it is closed, if it is not nil
+
+	mu          sync.Mutex
+	notRestored []error
+	restored    []snapshot.Key
+	restoredErr error
+}
+
+func (c *fakeCluster) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Choice, error) {
+	if c.slow != nil {
+		select {
+		case <-c.slow:
+		case <-ctx.Done():
+		}
+	}
+	return c.choice, c.err
+}
+
+func (c *fakeCluster) NotRestored(_ context.Context, _ snapshot.PodRef, _ snapshot.Key, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notRestored = append(c.notRestored, err)
+}
+
+func (c *fakeCluster) Restored(_ context.Context, _ snapshot.PodRef, k snapshot.Key) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.restored = append(c.restored, k)
+	return c.restoredErr
+}
+
+func (c *fakeCluster) failures() []error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.notRestored
+}
+
+var errAway = fmt.Errorf("the API server: %w", errkind.ErrClusterAway)
