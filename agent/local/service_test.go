@@ -1,0 +1,288 @@
+package local
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// all returns all messages of a stream.
+func all[E any](stream grpc.ServerStreamingClient[E], err error) (events []*E, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	for {
+		e, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return events, nil
+		}
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+	}
+}
+
+// manifest returns where the manifest of the rig's snapshot lies.
+func (r *rig) manifest() string { return filepath.Join(r.Stores.SpoolDir(), "n/snapshots/s/manifest") }
+
+// TestListAndInspect: both tell the same of a snapshot.
+func TestListAndInspect(t *testing.T) {
+	r := newRig(t, nil)
+	parent := snapshot.Key{Namespace: "n", Name: "before"}
+	r.save(t, snapshot.Meta{
+		Parent: &parent, Overflow: 5, Origin: snapshot.Origin{Pod: "p", Node: "node"},
+		Timeline: []snapshot.Stage{{Name: "queue", Took: 1}},
+		Pod:      snapshot.Pod{Containers: []snapshot.Container{{Name: "app", Config: []byte("{}")}}},
+	})
+	for namespace, want := range map[string]int{"": 1, "n": 1, "m": 0} {
+		resp, err := r.agent.List(t.Context(), &localv1.ListRequest{Namespace: namespace})
+		if err != nil || len(resp.Snapshots) != want || len(resp.Damaged)+len(resp.Unreachable) > 0 {
+			t.Errorf("namespace %q: %+v, %v", namespace, resp, err)
+		}
+	}
+	s, err := r.agent.Inspect(t.Context(), &localv1.InspectRequest{Namespace: "n", Snapshot: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Uid != "u" || s.Parent != "n/before" || s.OverflowBytes != 5 || s.OriginPod != "p" || s.OriginNode != "node" ||
+		!s.OnNode || s.Replicated || s.Facts.RunscVersion != "test" || s.Timeline[0].Name != "queue" ||
+		!slices.Equal(s.Containers, []string{"app"}) || len(s.Files) != 1 || s.Scope != "whole-pod" || s.Problem != "" {
+		t.Errorf("it is told as %+v", s)
+	}
+}
+
+// TestListIsNotStopped: a snapshot that is damaged is named, and so is a store that cannot be reached.
+func TestListIsNotStopped(t *testing.T) {
+	r := newRig(t, nil)
+	r.save(t, snapshot.Meta{})
+	put(t, r.Stores.Spool(), snapshot.Key{Namespace: "n", Name: "whole"}, snapshot.Meta{UID: "w"})
+	if err := os.WriteFile(r.manifest(), []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Stores.At("dir:/dev/null/away"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := r.agent.List(t.Context(), &localv1.ListRequest{})
+	if err != nil || len(resp.Snapshots) != 1 || len(resp.Damaged) != 1 || len(resp.Unreachable) != 1 ||
+		!strings.Contains(resp.Damaged[0], "n/s") || !strings.Contains(resp.Unreachable[0], "/dev/null/away") {
+		t.Errorf("%+v, %v", resp, err)
+	}
+}
+
+// TestRemove: a snapshot is removed once.
+func TestRemove(t *testing.T) {
+	r := newRig(t, nil)
+	r.save(t, snapshot.Meta{})
+	req := &localv1.RemoveRequest{Namespace: "n", Snapshot: "s"}
+	if _, err := r.agent.Remove(t.Context(), req); err != nil {
+		t.Error(err)
+	}
+	_, err := r.agent.Remove(t.Context(), req)
+	wantCode(t, "remove once more", err, codes.NotFound)
+}
+
+// TestVerify: each snapshot is told of, with what is wrong with it.
+func TestVerify(t *testing.T) {
+	r := newRig(t, nil)
+	r.save(t, snapshot.Meta{})
+	put(t, r.Stores.Spool(), snapshot.Key{Namespace: "n", Name: "whole"}, snapshot.Meta{UID: "w"})
+	verify := func(req *localv1.VerifyRequest) (ok, bad []string) {
+		t.Helper()
+		events, err := all(r.agent.Verify(t.Context(), req))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			switch v := e.GetResult(); {
+			case v == nil:
+			case v.Ok:
+				ok = append(ok, v.Namespace+"/"+v.Snapshot)
+			case len(v.Problems) == 0:
+				t.Errorf("it is not said what is wrong: %+v", v)
+			default:
+				bad = append(bad, v.Problems...)
+			}
+		}
+		return ok, bad
+	}
+	if ok, bad := verify(&localv1.VerifyRequest{ReadData: true}); !slices.Equal(ok, []string{"n/s", "n/whole"}) ||
+		len(bad) > 0 {
+		t.Errorf("whole: %q, damaged: %q", ok, bad)
+	}
+	if ok, _ := verify(&localv1.VerifyRequest{Snapshot: "n/s"}); !slices.Equal(ok, []string{"n/s"}) {
+		t.Errorf("one of them: %q", ok)
+	}
+	if err := os.WriteFile(r.manifest(), []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ok, bad := verify(&localv1.VerifyRequest{}); !slices.Equal(ok, []string{"n/whole"}) || len(bad) != 1 {
+		t.Errorf("whole: %q, damaged: %q", ok, bad)
+	}
+}
+
+// TestSweepAndStat: both go over the spool and all stores. A sweep that is only tried deletes nothing.
+func TestSweepAndStat(t *testing.T) {
+	r := newRig(t, nil)
+	r.save(t, snapshot.Meta{})
+	if err := os.Remove(r.manifest()); err != nil { // its pack is nobody's now
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dry           bool
+		before, after int64
+	}{{true, 1, 1}, {false, 1, 0}} {
+		if n := r.spoolPacks(t); n != c.before {
+			t.Errorf("%d packs before", n)
+		}
+		events, err := all(r.agent.Sweep(t.Context(), &localv1.SweepRequest{DryRun: c.dry, Grace: durationpb.New(0)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := events[len(events)-1].GetResult()
+		if last == nil || last.Packs != 1 || !slices.ContainsFunc(last.Objects, func(o string) bool {
+			return strings.HasPrefix(o, r.Stores.Spool().Backend().Location()+" n/packs/")
+		}) {
+			t.Errorf("dry %v: %+v", c.dry, last)
+		}
+		if n := r.spoolPacks(t); n != c.after {
+			t.Errorf("%d packs after, want %d", n, c.after)
+		}
+	}
+}
+
+// spoolPacks returns how many packs StatStore finds in the spool.
+func (r *rig) spoolPacks(t *testing.T) (packs int64) {
+	t.Helper()
+	events, err := all(r.agent.StatStore(t.Context(), &localv1.StatStoreRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stores := 0
+	for _, e := range events {
+		if s := e.GetResult(); s != nil {
+			stores++
+			if s.Spool {
+				packs = s.Packs
+			}
+		}
+	}
+	if stores != 2 {
+		t.Errorf("%d stores", stores)
+	}
+	return packs
+}
+
+// TestCodes: callers can act on what goes wrong.
+func TestCodes(t *testing.T) {
+	r := newRig(t, nil)
+	r.save(t, snapshot.Meta{})
+	ctx := t.Context()
+	for what, c := range map[string]struct {
+		call func() error
+		want codes.Code
+	}{
+		"inspect what is not there": {func() error {
+			_, err := r.agent.Inspect(ctx, &localv1.InspectRequest{Snapshot: "n/other"})
+			return err
+		}, codes.NotFound},
+		"inspect what is no name": {func() error {
+			_, err := r.agent.Inspect(ctx, &localv1.InspectRequest{Snapshot: "n/.."})
+			return err
+		}, codes.InvalidArgument},
+		"remove what is no name": {func() error {
+			_, err := r.agent.Remove(ctx, &localv1.RemoveRequest{Snapshot: "n/.."})
+			return err
+		}, codes.InvalidArgument},
+		"verify what is not there": {func() error {
+			_, err := all(r.agent.Verify(ctx, &localv1.VerifyRequest{Snapshot: "n/other"}))
+			return err
+		}, codes.NotFound},
+		"verify no such part": {func() error {
+			_, err := all(r.agent.Verify(ctx, &localv1.VerifyRequest{Part: 3, Parts: 2}))
+			return err
+		}, codes.InvalidArgument},
+		"rotate keys that there are not": {func() error {
+			_, err := all(r.agent.RotateKeys(ctx, &localv1.RotateKeysRequest{}))
+			return err
+		}, codes.FailedPrecondition},
+		"checkpoint what is not there":     {r.checkpoint(t, "none", ""), codes.NotFound},
+		"checkpoint what is ambiguous":     {r.checkpoint(t, "many", ""), codes.InvalidArgument},
+		"checkpoint what cannot be":        {r.checkpoint(t, "other", ""), codes.FailedPrecondition},
+		"checkpoint what does not run":     {r.checkpoint(t, "ended", ""), codes.FailedPrecondition},
+		"checkpoint under what is no name": {r.checkpoint(t, "ended", "../x"), codes.InvalidArgument},
+		"restore from what is no name": {func() error {
+			_, err := all(r.agent.Restore(ctx, &localv1.RestoreRequest{Snapshot: "n/..", Count: 1}))
+			return err
+		}, codes.InvalidArgument},
+	} {
+		wantCode(t, what, c.call(), c.want)
+	}
+}
+
+// checkpoint returns what checkpoints a pod.
+func (r *rig) checkpoint(t *testing.T, target, name string) func() error {
+	return func() error {
+		_, err := all(r.agent.Checkpoint(t.Context(), &localv1.CheckpointRequest{Target: target, Name: name}))
+		return err
+	}
+}
+
+// TestStatus: each thing that the agent needs has a check, which fails alone.
+func TestStatus(t *testing.T) {
+	r := newRig(t, nil)
+	wants := map[string]bool{
+		"containerd": true, "runsc": true, "sidecar": false, "store": true, "replication": true, "spool": true,
+	}
+	for _, away := range []bool{false, true} {
+		r.criAway = away
+		wants["containerd"] = !away
+		resp, err := r.agent.Status(t.Context(), &localv1.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Version != "v" || resp.Node != "node" || resp.Facts.RunscVersion != "test" {
+			t.Errorf("%+v", resp)
+		}
+		checks := make(map[string]bool)
+		for _, c := range resp.Checks {
+			checks[c.Name] = c.Ok
+			if c.Detail == "" {
+				t.Errorf("%s has no detail", c.Name)
+			}
+		}
+		for name, want := range wants {
+			if ok, there := checks[name]; name != "spool" && ok != want || !there {
+				t.Errorf("containerd away %v: %s is ok: %v", away, name, ok)
+			}
+		}
+	}
+}
+
+// TestTop: only sandboxes of our runtime that run are told of, and what is being done to them.
+func TestTop(t *testing.T) {
+	r := newRig(t, nil)
+	for _, want := range []string{"", "checkpoint"} {
+		resp, err := r.agent.Top(t.Context(), &localv1.TopRequest{})
+		if err != nil || len(resp.Sandboxes) != 1 || resp.Sandboxes[0].Id != "sandbox" || resp.Sandboxes[0].Request != want {
+			t.Errorf("%+v, %v", resp, err)
+		}
+		if unlock := r.Sandboxes.TryLock("sandbox"); unlock != nil {
+			defer unlock()
+		}
+	}
+	r.criAway = true
+	_, err := r.agent.Top(t.Context(), &localv1.TopRequest{})
+	wantCode(t, "containerd is away", err, codes.DeadlineExceeded)
+}
