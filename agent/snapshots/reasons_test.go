@@ -1,0 +1,49 @@
+package snapshots
+
+import (
+	"errors"
+	"testing"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/storage"
+)
+
+// TestBacklogReasons: each kind of failure has its name, its number and its advice; only a change of kind is news.
+func TestBacklogReasons(t *testing.T) {
+	var counted map[string]int
+	b := NewBacklog(func(n map[string]int) { counted = n })
+	r := journaltest.Record(1, journal.StageSpooled)
+	for _, c := range []struct {
+		err  error
+		kind string
+	}{
+		{storage.ErrDenied, waitDenied},
+		{storage.ErrUnavailable, waitUnavailable},
+		{storage.ErrNoSpace, waitFull},
+		{storage.ErrCorrupt, waitDamaged},
+		{errors.New("anything"), waitOther},
+	} {
+		if !b.failed(r, c.err) || b.failed(r, c.err) {
+			t.Errorf("%s: is news twice, or not at all", c.kind)
+		}
+		if len(counted) != 1 || counted[c.kind] != 1 || b.denied() != (c.kind == waitDenied) {
+			t.Errorf("%s: counted %v", c.kind, counted)
+		}
+		if _, err := b.Check(); err == nil || b.Reason(r.ID) == "" || b.of(r.UID) != b.Reason(r.ID) {
+			t.Errorf("%s: %v", c.kind, err)
+		}
+	}
+	other := journaltest.Record(2, journal.StageSpooled)
+	b.failed(other, storage.ErrDenied)
+	if b.denied() {
+		t.Error("one of two is denied")
+	}
+	b.ended(r)
+	if !b.denied() || b.Reason(r.ID) != "" || b.of(r.UID) != "" || counted[waitDenied] != 1 || len(counted) != 1 {
+		t.Errorf("once it has ended: %v", counted)
+	}
+	if b.ended(other); len(counted) > 0 || b.denied() {
+		t.Errorf("once all have ended: %v", counted)
+	}
+}
