@@ -63,18 +63,20 @@ func TestReadersRefuse(t *testing.T) {
 	a := newRig(t, nil)
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	put(t, a.stores.spool, k)
-	for what, c := range map[string]struct {
+	for _, c := range []struct {
+		what     string
 		id       ID
 		location string
 		want     error
 	}{
-		"another":      {ID{Key: k, UID: "another"}, "", errkind.ErrReplaced},
-		"not there":    {ID{Key: snapshot.Key{Namespace: "n", Name: "other"}}, "", storage.ErrNotFound},
-		"no store":     {ID{Key: k}, "tape:1", errkind.ErrInvalid},
-		"store's away": {ID{Key: snapshot.Key{Namespace: "n", Name: "other"}}, "dir:/dev/null/away", storage.ErrUnavailable},
+		{"another", ID{Key: k, UID: "another"}, "", errkind.ErrReplaced},
+		{"not there", ID{Key: snapshot.Key{Namespace: "n", Name: "other"}}, "", storage.ErrNotFound},
+		{"no store", ID{Key: k}, "tape:1", errkind.ErrInvalid},
+		// The last one: it is asked from then on.
+		{"store's away", ID{Key: snapshot.Key{Namespace: "n", Name: "other"}}, "dir:/dev/null/away", storage.ErrUnavailable},
 	} {
 		if _, err := a.readers.Open(t.Context(), c.id, c.location); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", c.what, err)
 		}
 	}
 }
