@@ -82,5 +82,6 @@ func Serve(ctx context.Context, l net.Listener, c Config) error {
 		return fmt.Errorf("local service: %w", err)
 	}
 	s.GracefulStop() // waits for the call above
+	c.Life.End(errkind.ErrStopping) // the function above may not have come to it yet
 	return nil
 }
