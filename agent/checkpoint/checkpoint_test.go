@@ -175,7 +175,7 @@ func TestCheckpointFaults(t *testing.T) {
 		}
 		for name, f := range faults {
 			more := true
-			for n := 1; more; n++ {
+			for n := 1; more && n <= mostCalls; n++ {
 				t.Run(fmt.Sprintf("call %d %s", n, name), func(t *testing.T) { more = saveWith(t, s, n, f) })
 			}
 		}
@@ -213,7 +213,7 @@ func TestCheckpointCrashAndTheLeaseRunsOut(t *testing.T) {
 	s := saving{stop: true, leases: true}
 	for _, after := range []bool{false, true} {
 		more := true
-		for n := 1; more; n++ {
+		for n := 1; more && n <= mostCalls; n++ {
 			t.Run(fmt.Sprintf("call %d, after it %v", n, after), func(t *testing.T) {
 				r := savingRig(t, s)
 				r.runtime.set(n, fault{kills: true, after: after})

@@ -44,6 +44,9 @@ func owing() (all []left) {
 	return append(all, left{journal.StageSpooled, true, false, "whole", "paused"})
 }
 
+// mostCalls is more than any request makes. It ends the loops over calls where go test runs only some of them.
+const mostCalls = 50
+
 // everyFault calls f with all that takes calls to settle, with each fault at each of these calls. F reports whether
 // there was such a call.
 func everyFault(t *testing.T, f func(t *testing.T, l left, n int, f fault) bool) {
@@ -52,7 +55,7 @@ func everyFault(t *testing.T, f func(t *testing.T, l left, n int, f fault) bool)
 			t.Run(fmt.Sprintf("%s/%s", l, name), func(t *testing.T) {
 				t.Parallel()
 				more := true
-				for n := 1; more; n++ {
+				for n := 1; more && n <= mostCalls; n++ {
 					t.Run(fmt.Sprint("call ", n), func(t *testing.T) { more = f(t, l, n, fault) })
 				}
 			})
