@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
+	"diapause.dev/agent/durable"
 	"diapause.dev/agent/journal"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
@@ -43,13 +45,13 @@ func (cs *Checkpoints) settleOne(ctx context.Context, r *journal.Record) error {
 	switch {
 	case err != nil:
 		return err
-	case safe && r.Stop && !r.Stopped:
+	case safe && toBeStopped(r):
 		return cs.settleStop(ctx, r)
 	case safe:
 		r.Stage = journal.StageSpooled
 		return cs.Journal.Put(r)
 	}
-	if r.Stage == journal.StagePaused || r.Stage == journal.StageSpooled && r.Stop && !r.Stopped {
+	if r.Stage == journal.StagePaused || r.Stage == journal.StageSpooled && toBeStopped(r) {
 		if err := cs.unpause(ctx, r.SandboxID, r.ID); err != nil {
 			return err
 		}
@@ -74,6 +76,10 @@ func (cs *Checkpoints) safe(ctx context.Context, r *journal.Record) (bool, error
 	}
 	return err == nil && m.Meta.UID == r.UID, err
 }
+
+// toBeStopped reports whether a request is still to stop its sandbox. One that has given that up must leave the sandbox
+// alone: a newer request may have paused it.
+func toBeStopped(r *journal.Record) bool { return r.Stop && !r.Stopped && r.RunsOn == "" }
 
 // settleStop ends a sandbox whose snapshot is spooled, if the sandbox is still paused: then nothing has run in it
 // since.
@@ -108,16 +114,32 @@ func (cs *Checkpoints) settleStop(ctx context.Context, r *journal.Record) error 
 
 // noteEnd records what became of a sandbox that was to be stopped and is not paused.
 func (cs *Checkpoints) noteEnd(ctx context.Context, r *journal.Record) error {
-	pod, err := cs.Runtime.Get(ctx, r.SandboxID)
-	switch {
-	case errors.Is(err, cri.ErrNotFound), err == nil && !(pod.Ready && pod.Alive()): // containerd learns of its end later
-		r.Stopped = true
-	case err != nil:
+	ended, err := cs.hasEnded(ctx, r.SandboxID)
+	if err != nil {
 		return err
-	default:
-		r.RunsOn = cmp.Or(r.RunsOn, "the agent ended before the sandbox was stopped")
 	}
+	if ended {
+		r.Stopped = true
+		return nil
+	}
+	// A later exit is not one that was intended.
+	if err := durable.Remove(filepath.Join(cs.StoppedDir, r.SandboxID)); err != nil {
+		return fmt.Errorf("unmark sandbox %s: %w", r.SandboxID, err)
+	}
+	r.RunsOn = "the agent ended before the sandbox was stopped"
 	return nil
+}
+
+// hasEnded reports whether a sandbox has ended. Containerd may learn of that later.
+func (cs *Checkpoints) hasEnded(ctx context.Context, sandbox string) (bool, error) {
+	pod, err := cs.Runtime.Get(ctx, sandbox)
+	if errors.Is(err, cri.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return !pod.Ready || !pod.Alive(), nil
 }
 
 // CleanMarkers removes the markers of sandboxes that containerd no longer knows.

@@ -12,6 +12,7 @@ import (
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/cri"
+	"diapause.dev/runsc/lease"
 )
 
 // resumeTime bounds the time to undo a pause, and the time to kill a sandbox whose snapshot is spooled. The end of the
@@ -111,7 +112,10 @@ func (cs *Checkpoints) stop(pod *cri.Pod, rec *journal.Record, watch *stopwatch,
 		return fmt.Errorf("mark sandbox %s as stopped: %w", pod.ID, err)
 	}
 	if err := kill(ctx, pod); err != nil {
-		return errors.Join(err, os.Remove(marker))
+		ended, lookErr := cs.hasEnded(ctx, pod.ID)
+		if errors.Is(err, lease.ErrRanOut) || lookErr != nil || !ended { // else only the answer was lost
+			return errors.Join(err, os.Remove(marker))
+		}
 	}
 	watch.lap("stop")
 	rec.Stopped = true
