@@ -81,7 +81,7 @@ func Serve(ctx context.Context, l net.Listener, c Config) error {
 	if err := s.Serve(l); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("local service: %w", err)
 	}
-	s.GracefulStop() // waits for the call above
+	s.GracefulStop()                // waits for the call above
 	c.Life.End(errkind.ErrStopping) // the function above may not have come to it yet
 	return nil
 }
