@@ -1,8 +1,8 @@
-// Package restore brings sandboxes back from snapshots. A restore is a decision of the local service, prepared here
-// (restore.go), and a source of bytes that the sandbox then reads (source.go).
+// Package restore brings sandboxes back from snapshots. The local service decides whether a sandbox is restored.
+// restore.go prepares the restore. source.go serves the bytes that the sandbox then reads.
 //
-// Restores of root file systems differ from those of whole pods in how they end: see rootfs.go. Without Kubernetes,
-// pods are started here, too (pods.go).
+// Restores of root file systems end differently from those of whole pods: see rootfs.go. pods.go starts pods without
+// Kubernetes.
 //
-// Locks are taken in this order: Restores.mu, then that of one restore, then those of package snapshots.
+// Locks are taken in this order: Restores.mu, then the lock of one restore, then those of package snapshots.
 package restore

@@ -8,8 +8,8 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// Await waits until a sandbox has loaded everything, and reports whether it was loading. A restore that
-// fails meanwhile is an error, and so is the end of ctx.
+// Await waits until a sandbox has loaded everything, and reports whether it was loading. It returns an error if the
+// restore fails meanwhile, or if ctx ends.
 func (rs *Restores) Await(ctx context.Context, sandbox string,
 	progress func(done, total int64),
 ) (waited bool, err error) {
@@ -25,8 +25,8 @@ func (rs *Restores) Await(ctx context.Context, sandbox string,
 	}
 }
 
-// unloaded returns the request by which a sandbox is still being loaded, or "". After a restart of the
-// agent that is one whose sidecar has not come back yet.
+// unloaded returns the request that is still loading a sandbox, or "". After a restart of the agent, rs.all lacks
+// requests whose sidecar has not come back yet. unloaded finds them in the request directories.
 func (rs *Restores) unloaded(sandbox string) string {
 	rs.mu.Lock()
 	for _, r := range rs.all {
@@ -49,7 +49,7 @@ func (rs *Restores) unloaded(sandbox string) string {
 	return ""
 }
 
-// served reports whether the sidecar of a restore lives. It does as long as its sandbox lacks anything.
+// served reports whether the sidecar of a restore is running. A sidecar runs at least until its sandbox has everything.
 func (rs *Restores) served(request string) bool {
 	held, err := sidecar.Held(rs.Requests.Path(request))
 	if err != nil {
@@ -58,8 +58,8 @@ func (rs *Restores) served(request string) bool {
 	return held
 }
 
-// awaitRequest waits until a restore ends, or an instant if it cannot be looked at: its snapshot may be
-// in a store that is away.
+// awaitRequest waits until a restore ends. If the restore cannot be looked at, awaitRequest only pauses: the snapshot's
+// store may be unreachable.
 func (rs *Restores) awaitRequest(ctx context.Context, request string, progress func(done, total int64)) error {
 	progress(0, 0)
 	r, err := rs.find(ctx, request)
@@ -70,7 +70,7 @@ func (rs *Restores) awaitRequest(ctx context.Context, request string, progress f
 		progress(r.progress())
 		select {
 		case <-r.ended:
-			if r.hasAll() { // files alone: a container may have failed to start before
+			if r.hasAll() { // root file systems only: failure may return why a container failed to start earlier
 				return nil
 			}
 			return r.failure()
@@ -92,15 +92,14 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// endOrphan ends a restore whose sidecar ended while there was no agent: its sandbox lives, and so has
-// everything.
+// endOrphan ends a restore whose sidecar ended while no agent was running. Its sandbox is alive, so it has everything.
 func (rs *Restores) endOrphan(r *restore) {
 	if rs.orphan(r) {
 		rs.finish(r, nil)
 	}
 }
 
-// orphan reports whether the sidecar of a restore ended while there was no agent.
+// orphan reports whether the sidecar of a restore ended while no agent was running.
 func (rs *Restores) orphan(r *restore) bool {
 	r.mu.Lock()
 	maybe := r.revived && r.serving == 0 && !r.Loaded && r.Scope != snapshot.RootfsOnly

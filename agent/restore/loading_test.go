@@ -15,7 +15,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// hold does what a sidecar does as long as it runs.
+// hold does what a running sidecar does: it locks its options file.
 func hold(t *testing.T, a *rig, r *restore) (exit func()) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(a.Requests.Path(r.Request), sidecar.OptionsFile))
@@ -28,8 +28,8 @@ func hold(t *testing.T, a *rig, r *restore) (exit func()) {
 	return func() { f.Close() }
 }
 
-// TestLoadingWithoutAgent: a sandbox whose sidecar has not come back to the next agent is loading until
-// that sidecar ends, or comes back and says that all is loaded.
+// TestLoadingWithoutAgent: a sandbox counts as loading while its sidecar has not come back to the next agent. That ends
+// when the sidecar ends, or when it comes back and says that everything is loaded.
 func TestLoadingWithoutAgent(t *testing.T) {
 	for name, end := range map[string]func(rs *Restores, r *restore, exit func()){
 		"ended unheard": func(_ *Restores, _ *restore, exit func()) { exit() },
@@ -83,7 +83,7 @@ func TestLoadingWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestLoadingFailed: who waits for a load hears that it failed.
+// TestLoadingFailed: if a restore fails, Await returns the failure.
 func TestLoadingFailed(t *testing.T) {
 	a := newRig(t)
 	a.make(t, "one", "text", snapshot.WholePod)

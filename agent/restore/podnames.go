@@ -8,13 +8,13 @@ import (
 	"diapause.dev/agent/errkind"
 )
 
-// podNames are the names of pods that requests of this agent are about to make. The zero value has none.
+// podNames holds the names that this agent's requests have reserved for new pods. The zero value has none.
 type podNames struct {
 	mu    sync.Mutex
 	taken map[string]bool // namespace/name
 }
 
-// take takes all the names, or none and returns the one that is taken.
+// take reserves all the names or none. If one is taken, it returns that one.
 func (n *podNames) take(names []string) (taken string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,9 +40,9 @@ func (n *podNames) release(names []string) {
 	}
 }
 
-// claimNames sees to it that no other pod of the node has one of the names that new pods are to have:
-// containerd would make a second one, and neither could be named any more. Release ends the claim, once
-// the pods are there. The error is of kind ErrNameTaken.
+// claimNames reserves the names of new pods. Otherwise containerd might make a second pod of the same name, and then
+// neither could be named. If another request or a pod of this node has one of the names, the error is of kind
+// ErrNameTaken. The caller calls release when the pods exist.
 func (rs *Restores) claimNames(ctx context.Context, namespace string, names []string) (release func(), err error) {
 	full := make([]string, len(names))
 	for i, name := range names {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPodNames: of many requests at once for names of which one is the same, one gets them.
+// TestPodNames: if many requests want the same names at once, only one gets them.
 func TestPodNames(t *testing.T) {
 	var n podNames
 	var won atomic.Int32

@@ -17,14 +17,13 @@ import (
 	"diapause.dev/cri/kubelet"
 )
 
-// PodsOptions say what new pods to start from a snapshot.
+// PodsOptions says which new pods to start from a snapshot.
 type PodsOptions struct {
 	Key   snapshot.Key
 	Name  string // of the new pod; empty: the origin pod's name and a suffix
 	Count int    // with more than one, "-0", "-1", ... is added to the name
-	// Progress, if set, is told how far a stage is, in bytes. Restored is called for each pod
-	// whose containers run, Loaded for each that has all its memory. They may be called
-	// concurrently.
+	// Progress reports how far a stage is, in bytes. Restored is called for each pod whose containers run, Loaded for each
+	// pod that has all its memory. They may be called concurrently.
 	Progress func(stage string, done, total int64)
 	Restored func(p *cri.Pod, took time.Duration)
 	Loaded   func(p *cri.Pod, took time.Duration)
@@ -37,9 +36,8 @@ const (
 	startParallel = 4
 )
 
-// Pods starts new pods from a snapshot without Kubernetes, and returns when all of them have
-// all their memory. Pods of the request that could not be restored are removed, and the error names
-// each; the others stay.
+// Pods starts new pods from a snapshot without Kubernetes. It returns when all of them have all their memory. If some
+// pods cannot be restored, Pods removes them, and the error names each. The others stay.
 func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
 	if err := o.check(); err != nil {
 		return err
@@ -142,8 +140,8 @@ func (rs *Restores) restorePod(ctx context.Context, meta snapshot.Meta, name str
 // loadPoll is how often loading is reported.
 const loadPoll = 200 * time.Millisecond
 
-// awaitLoaded waits until a sandbox has all its memory. When ctx ends first the sandbox goes on
-// loading.
+// awaitLoaded waits until a sandbox has all its memory. If ctx ends first, awaitLoaded returns nil and the sandbox goes
+// on loading.
 func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int64)) error {
 	if r == nil {
 		return errNotAsked
@@ -166,7 +164,7 @@ func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int6
 	}
 }
 
-// errNotAsked says that a pod came up without a word from its shim.
+// errNotAsked says that a pod has started and its shim has not asked the agent whether to restore it.
 var errNotAsked = errors.New("the pod was started anew and not restored: does its runtime handler run " +
 	"containerd-shim-diapause-v1?")
 

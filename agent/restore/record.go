@@ -11,7 +11,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// recordFile holds what the next agent must know to go on with a restore, in its request's directory.
+// recordFile is a file in a request's directory. It holds what the next agent must know to go on with the restore.
 const recordFile = "restore.json"
 
 // recordFormat is the format of records that this agent writes. Records of earlier agents have no number, and are read
@@ -21,13 +21,13 @@ const recordFormat = 1
 // errNewer is the kind of error of a record that a newer agent has written.
 var errNewer = errors.New("a newer agent has written it")
 
-// record is what the next agent must know of a restore.
+// record is what the next agent must know about a restore.
 type record struct {
 	Format    int             `json:"format,omitempty"`
 	Request   string          `json:"request"`
 	Token     string          `json:"token"`
 	Key       snapshot.Key    `json:"key"`
-	UID       string          `json:"uid,omitempty"` // of the snapshot: another one may come to have its key
+	UID       string          `json:"uid,omitempty"` // of the snapshot: another one may get its key later
 	Scope     snapshot.Scope  `json:"scope,omitempty"`
 	Store     string          `json:"store,omitempty"` // location; empty: any
 	SandboxID string          `json:"sandboxID"`
@@ -49,7 +49,7 @@ func (rs *Restores) remember(r *restore) error {
 	return durable.Replace(filepath.Join(rs.Requests.Path(r.Request), recordFile), b)
 }
 
-// readRecord reads the record of a request. One of a newer format is an error of kind errNewer.
+// readRecord reads the record of a request. If the record has a newer format, the error is of kind errNewer.
 func (rs *Restores) readRecord(request string) (rec record, err error) {
 	path, err := rs.Requests.File(request, recordFile)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// exitCodesOf returns how containers of a recorded pod had ended, by their names.
+// exitCodesOf returns the exit codes of the containers of a recorded pod that had ended, by their names.
 func exitCodesOf(p snapshot.Pod) map[string]int32 {
 	codes := make(map[string]int32)
 	for _, c := range p.Ended {
@@ -13,7 +13,7 @@ func exitCodesOf(p snapshot.Pod) map[string]int32 {
 	return codes
 }
 
-// terminalsOf returns how the terminals of a recorded pod are set, by the names of their containers.
+// terminalsOf returns the terminal settings of a recorded pod's containers, by their names.
 func terminalsOf(p snapshot.Pod) map[string]*snapshot.Terminal {
 	all := make(map[string]*snapshot.Terminal)
 	for _, c := range p.Containers {

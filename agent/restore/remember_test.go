@@ -14,11 +14,12 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// victimDir names, to the process that TestRememberedIsWhole kills, the directory of requests.
+// victimDir is an environment variable. It names the request directory for the process that TestRememberedIsWhole
+// kills.
 const victimDir = "DIAPAUSE_TEST_REQUESTS"
 
-// TestRememberedIsWhole kills, at random instants, a process that notes again and again how far a
-// restore has come. The next agent must be able to take the restore up whenever that was.
+// TestRememberedIsWhole runs a process that keeps writing down how far a restore has come, and kills it at random
+// instants. The next agent must always be able to continue the restore.
 func TestRememberedIsWhole(t *testing.T) {
 	dir := os.Getenv(victimDir)
 	if dir != "" {
@@ -41,7 +42,8 @@ func TestRememberedIsWhole(t *testing.T) {
 	}
 }
 
-// killWhileRemembering kills a process some time after it has begun to note things of a request.
+// killWhileRemembering starts a process that writes the record of a request, and kills it some time after its first
+// write.
 func killWhileRemembering(t *testing.T, dir, request string, after time.Duration) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRememberedIsWhole$")
@@ -53,7 +55,7 @@ func killWhileRemembering(t *testing.T, dir, request string, after time.Duration
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil { // it has noted something
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil { // it has written the record once
 		t.Error(err)
 	}
 	time.Sleep(after)
@@ -63,7 +65,7 @@ func killWhileRemembering(t *testing.T, dir, request string, after time.Duration
 	_ = cmd.Wait() // it was killed
 }
 
-// rememberForever notes things of a request until it is killed.
+// rememberForever writes the record of a request again and again until it is killed.
 func rememberForever(t *testing.T, dir string) {
 	rs := New(Config{Requests: requests.Dir(filepath.Dir(dir))})
 	r := newRestore(record{Request: filepath.Base(dir), Key: snapshot.Key{Namespace: "n", Name: "s"}})

@@ -9,8 +9,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// TestReplacedWhileRestored: a restore that is under way keeps to its snapshot, and the next one is of
-// the new snapshot of that name.
+// TestReplacedWhileRestored: a restore under way keeps its snapshot. The next restore uses the new snapshot of that
+// name.
 func TestReplacedWhileRestored(t *testing.T) {
 	a := newRig(t)
 	a.make(t, "one", "old!", snapshot.WholePod)
@@ -42,7 +42,8 @@ func TestReplacedAfterLoading(t *testing.T) {
 	}
 }
 
-// TestReplacedWithoutAgent: the next agent goes on with the very snapshot, loaded or not, or not at all.
+// TestReplacedWithoutAgent: the next agent continues a restore, loaded or not, only with the very snapshot that it
+// began with.
 func TestReplacedWithoutAgent(t *testing.T) {
 	for _, loaded := range []bool{false, true} {
 		a := newRig(t)
@@ -65,7 +66,7 @@ func TestReplacedWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestReplacedSinceChosen: a snapshot that has been looked at is restored, or none.
+// TestReplacedSinceChosen: a restore uses the snapshot that was chosen, or fails.
 func TestReplacedSinceChosen(t *testing.T) {
 	a := newRig(t)
 	a.make(t, "two", "new!", snapshot.WholePod)

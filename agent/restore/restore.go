@@ -26,8 +26,8 @@ type restore struct {
 	record
 
 	revived bool              // an earlier agent has prepared it
-	reader  *snapshots.Reader // guarded by Restores.mu; nil: the snapshot was let go
-	volumes []string          // names of those that the snapshot holds
+	reader  *snapshots.Reader // guarded by Restores.mu; nil: it was released
+	volumes []string          // names of the snapshot's volumes
 	total   int64             // bytes of all image files
 	start   time.Time
 
@@ -45,8 +45,8 @@ type restore struct {
 // Config says what restores work on.
 type Config struct {
 	Requests      requests.Dir
-	SidecarSocket string // that sidecars are to call
-	VolumeLimit   int64  // most bytes of the volumes of a pod, in one snapshot
+	SidecarSocket string // that sidecars connect to
+	VolumeLimit   int64  // limit for all volumes in one snapshot together, in bytes
 	Runtime       Runtime
 	Readers       *snapshots.Readers
 	Lineage       *snapshots.Lineage
@@ -56,7 +56,7 @@ type Config struct {
 	Logger        *slog.Logger
 }
 
-// Runtime is what is asked of containerd. *cri.Client is one.
+// Runtime is what restores need of containerd. *cri.Client implements it.
 type Runtime interface {
 	Get(ctx context.Context, id string) (*cri.Pod, error)
 	Kill(ctx context.Context, pod *cri.Pod) error
@@ -70,13 +70,13 @@ type Metrics interface {
 	Restore(err error, took time.Duration, bytes int64)
 }
 
-// Cluster is what is told to the cluster that a node belongs to.
+// Cluster is what restores need of the cluster that a node belongs to.
 type Cluster interface {
-	// NotRestored is told why a pod could not be restored.
+	// NotRestored tells the cluster why a pod could not be restored.
 	NotRestored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error)
 }
 
-// Restores are the restores under way on this node. Its methods may be called concurrently.
+// Restores holds the restores under way on this node. Its methods may be called concurrently.
 type Restores struct {
 	Config
 	log      *slog.Logger
@@ -88,28 +88,28 @@ type Restores struct {
 	watched map[string]*watchedPod // by namespace/name
 }
 
-// New returns the restores of a node, of which none is under way.
+// New returns the restores of a node. None is under way.
 func New(o Config) *Restores {
 	return &Restores{
 		Config: o, log: o.Logger, all: make(map[string]*restore), watched: make(map[string]*watchedPod),
 	}
 }
 
-// Join has a cluster told of restores that fail. It is called before anything is restored, at most once.
+// Join sets the cluster that is told about failed restores. It must be called before any restore, and at most once.
 func (rs *Restores) Join(c Cluster) { rs.cluster = c }
 
-// Choice is what becomes of a pod whose sandbox is being created.
+// Choice says how a new pod starts: restored from a snapshot, or ordinarily.
 type Choice struct {
 	Snapshot snapshot.Key // zero: an ordinary start
-	// UID is that of the snapshot that was looked at: if another one has come to have its key, the
-	// restore is refused (errkind.ErrReplaced). Empty: whichever has the key.
+	// UID is the UID of the chosen snapshot. If another snapshot has the key by now, the restore is refused
+	// (errkind.ErrReplaced). Empty: any snapshot with the key.
 	UID   string
-	Store string // the location of its store, as agent.Config.Store has it; empty: the agent's own
+	Store string // the location of its store, in the syntax of agent.Config.Store; empty: any store
 	Fail  bool   // a pod that cannot be restored is refused instead of started anew
-	// Init are the names of containers that have ended in the snapshot: they are not run again.
+	// Init holds the names of containers that had ended in the snapshot. They are not run again.
 	Init []string
-	// Containers is how many of the pod's containers start if only root file systems are restored:
-	// with the last of them the pod is restored. 0: as many as the snapshot was taken of.
+	// Containers is how many of the pod's containers start if only root file systems are restored. The pod is restored
+	// once the last of them has started. 0: as many as the snapshot has.
 	Containers int
 }
 
@@ -120,13 +120,13 @@ type Prepared struct {
 	Key        snapshot.Key
 	Scope      snapshot.Scope
 	Containers int                           // of the snapshot
-	Volumes    []string                      // names of those that it holds
+	Volumes    []string                      // names of the snapshot's volumes
 	Terminals  map[string]*snapshot.Terminal // of its containers, by their names
 	ExitCodes  map[string]int32              // of containers that had ended, by their names
 }
 
-// Prepare makes everything ready for a sandbox to be restored. It fails if the restore cannot succeed, as far as can be
-// known beforehand. limit is that of the pod's memory in bytes; 0: not known.
+// Prepare makes everything ready for a sandbox to be restored. It fails if it can tell beforehand that the restore
+// cannot succeed. limit is the pod's memory limit in bytes; 0: not known.
 func (rs *Restores) Prepare(ctx context.Context, c Choice, pod snapshot.PodRef, sandboxID string, limit int64,
 ) (Prepared, error) {
 	r, dir, err := rs.prepare(ctx, c, pod, sandboxID, limit)
@@ -177,8 +177,8 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	return r, dir, nil
 }
 
-// expected returns the UID of the snapshot that was chosen for a pod, or that the pod was made for;
-// empty: nobody has looked at it yet.
+// expected returns the UID that the snapshot must have. It is the choice's UID, or else that of the snapshot from which
+// a request of this node makes the pod. Empty: any.
 func (rs *Restores) expected(c Choice, pod snapshot.PodRef) string {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -188,7 +188,7 @@ func (rs *Restores) expected(c Choice, pod snapshot.PodRef) string {
 	return c.UID
 }
 
-// attach opens the snapshot for a restore, which from then on is of that one and no other.
+// attach opens the snapshot for a restore. From then on the restore reads this snapshot, and no other one with its key.
 func (rs *Restores) attach(ctx context.Context, r *restore) error {
 	reader, err := rs.Readers.Open(ctx, snapshots.ID{Key: r.Key, UID: r.UID}, r.Store)
 	if err != nil {
@@ -205,12 +205,13 @@ func (rs *Restores) attach(ctx context.Context, r *restore) error {
 		rs.drop(r)
 		return err
 	}
-	reader.PrefetchOnce(func() { rs.prefetch(reader) }) // it is known by now where the packs are
+	reader.PrefetchOnce(func() { rs.prefetch(reader) }) // check has found where the packs are
 	return nil
 }
 
-// check returns why a snapshot cannot be restored, as far as can be known without reading it all. A
-// sandbox that an earlier agent began to restore waits for the answer, and is on a node that fits.
+// check returns why a snapshot cannot be restored, as far as can be known without reading all of it. If an earlier
+// agent began the restore, check does not compare the node with the snapshot again: the node fits, and the sandbox is
+// waiting.
 func (rs *Restores) check(ctx context.Context, r *restore, s *snapshots.Reader) error {
 	if !r.revived {
 		return rs.fit(ctx, s)
@@ -221,8 +222,7 @@ func (rs *Restores) check(ctx context.Context, r *restore, s *snapshots.Reader) 
 	return nil
 }
 
-// fit returns why a snapshot cannot be restored on this node, as far as can be known without
-// reading it all.
+// fit returns why a snapshot cannot be restored on this node, as far as can be known without reading all of it.
 func (rs *Restores) fit(ctx context.Context, s *snapshots.Reader) error {
 	meta := &s.Manifest.Meta
 	node, err := rs.Facts(ctx)
@@ -243,7 +243,7 @@ func (rs *Restores) fit(ctx context.Context, s *snapshots.Reader) error {
 	return nil
 }
 
-// write puts the request's directory in place.
+// write creates the request's directory, with what the sidecar and the next agent must know.
 func (rs *Restores) write(r *restore) (string, error) {
 	dir := rs.Requests.Path(r.Request)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -281,8 +281,7 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	return &source{rs: rs, restore: r}, nil
 }
 
-// find returns a restore. After a restart of the agent it is made again from what the earlier one wrote
-// down.
+// find returns a restore. If an earlier agent prepared it, find makes it from what that agent wrote down.
 func (rs *Restores) find(ctx context.Context, request string) (*restore, error) {
 	rs.mu.Lock()
 	r := rs.all[request]
@@ -297,8 +296,8 @@ func (rs *Restores) find(ctx context.Context, request string) (*restore, error) 
 	return r, nil
 }
 
-// Reported takes the shim's word that a restore has failed. While its sidecar is there, that one's
-// end is waited for.
+// Reported notes that the shim has reported a failed restore. If the restore's sidecar is still connected, the restore
+// ends only with that connection.
 func (rs *Restores) Reported(request string, failure error) {
 	rs.mu.Lock()
 	r := rs.all[request]
@@ -316,7 +315,7 @@ func (rs *Restores) Reported(request string, failure error) {
 	}
 }
 
-// GiveUp ends what was prepared for a sandbox that does not come to be restored.
+// GiveUp ends the restores that were prepared for a sandbox that will not be restored.
 func (rs *Restores) GiveUp(sandbox string, reason error) {
 	rs.mu.Lock()
 	var given []*restore
@@ -356,7 +355,7 @@ func (rs *Restores) revive(ctx context.Context, request string) (*restore, error
 	return r, nil
 }
 
-// recall reads what an earlier agent wrote down of a restore.
+// recall makes a restore from what an earlier agent wrote down.
 func (rs *Restores) recall(request string) (*restore, error) {
 	rec, err := rs.readRecord(request)
 	if err != nil {
@@ -371,8 +370,8 @@ func (rs *Restores) recall(request string) (*restore, error) {
 	return r, nil
 }
 
-// Wanted reports whether the directory of a request must stay. It does as long as its sandbox exists: its
-// sidecar may come back. Known is false of a request that is no restore.
+// Wanted reports whether the directory of a request must stay. It must stay as long as the request's sandbox exists,
+// because its sidecar may come back. known is false if the request is not a restore.
 func (rs *Restores) Wanted(ctx context.Context, request string) (wanted, known bool) {
 	rs.mu.Lock()
 	r := rs.all[request]
@@ -391,7 +390,7 @@ func (rs *Restores) Wanted(ctx context.Context, request string) (wanted, known b
 	return !errors.Is(err, cri.ErrNotFound), true
 }
 
-// Abandon ends a restore whose sandbox is gone without a word from its sidecar.
+// Abandon ends a restore whose sandbox has gone and whose sidecar has not reported that.
 func (rs *Restores) Abandon(request string) {
 	rs.mu.Lock()
 	r := rs.all[request]
@@ -429,11 +428,11 @@ func (r *restore) seenThrough() bool {
 	return r.err == nil && !r.revived
 }
 
-// conclude tells who waits for a restore that the sandbox has everything, or why not. Only the first call counts.
+// conclude wakes waiters with the restore's outcome. Only the first call counts.
 func (rs *Restores) conclude(r *restore, err error) {
 	r.concluded.Do(func() {
 		r.mu.Lock()
-		if !errors.Is(r.err, err) { // else it was noted before
+		if !errors.Is(r.err, err) { // otherwise it was noted before
 			r.err = errors.Join(r.err, err)
 		}
 		err, read := r.err, r.read
@@ -445,16 +444,15 @@ func (rs *Restores) conclude(r *restore, err error) {
 	})
 }
 
-// watchedPod is a pod whose restore somebody waits for.
+// watchedPod is a pod whose restore a request of this node waits for.
 type watchedPod struct {
 	rs      *Restores
 	pod     string
-	uid     string // of the snapshot that it is made for
+	uid     string // of the snapshot that it is made from
 	restore *restore
 }
 
-// watch follows the restore of a pod that is about to be made from the snapshot of that UID, until
-// forget is called.
+// watch follows the restore of a pod that is about to be made from the snapshot with this UID, until forget is called.
 func (rs *Restores) watch(pod, uid string) *watchedPod {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -486,8 +484,8 @@ func (w *watchedPod) failure() error {
 	return nil
 }
 
-// cause returns why the restore failed if the agent knows that by itself: what the shim has told it has told
-// containerd too.
+// cause returns why the restore failed if the agent itself found that out, or nil. A failure that the shim reported is
+// left out: the shim has told containerd, too.
 func (w *watchedPod) cause() error {
 	err := w.failure()
 	if errors.As(err, new(toldByShim)) {
@@ -496,7 +494,7 @@ func (w *watchedPod) cause() error {
 	return err
 }
 
-// toldByShim is the shim's word on why a restore failed.
+// toldByShim is the reason that the shim reported for a failed restore.
 type toldByShim struct{ error }
 
 // Unwrap returns what the shim said.

@@ -59,7 +59,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// next makes what the next agent has: the one before it has ended.
+// next ends the agent and makes what the next agent has.
 func (r *rig) next(t *testing.T) {
 	t.Helper()
 	if r.Restores != nil {
@@ -75,12 +75,12 @@ func (r *rig) end() {
 	r.Life.Wait()
 }
 
-// counted are metrics that nobody reads.
+// counted discards metrics.
 type counted struct{}
 
 func (counted) Restore(error, time.Duration, int64) {}
 
-// make puts a snapshot with a file of some text in the place of the one that has that name.
+// make stores a snapshot with a file of some text. It replaces the snapshot of the same name.
 func (a *rig) make(t *testing.T, uid, text string, scope snapshot.Scope) {
 	t.Helper()
 	if err := a.stores.Spool().Remove(t.Context(), saved); err != nil && !errors.Is(err, storage.ErrNotFound) {

@@ -7,12 +7,13 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// sandboxOverhead is the least memory, in bytes, that a restored sandbox has besides its application's: the sentry, its
-// gofers and the sidecar. Measured are 25 MiB and more; what is refused must be sure not to fit.
+// sandboxOverhead is the least memory, in bytes, that a restored sandbox needs besides its application's: for the
+// sentry, its gofers and the sidecar. The measured overhead is 25 MiB and more. The constant is lower, so that a pod is
+// refused only if it certainly does not fit.
 const sandboxOverhead = 16 << 20
 
-// roomFor returns an error if a pod with that memory limit, in bytes, cannot hold what it is restored from. A limit
-// of 0 is none. A pod that turns out to need more is killed in its own cgroup.
+// roomFor returns an error if a pod with this memory limit, in bytes, cannot hold the snapshot's memory. 0 means no
+// limit. A pod that turns out to need more is killed in its own cgroup.
 func roomFor(meta *snapshot.Meta, limit int64) error {
 	need := meta.Memory + sandboxOverhead
 	if limit == 0 || meta.Memory == 0 || need <= limit {

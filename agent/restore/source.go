@@ -52,7 +52,7 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 	return err
 }
 
-// readPatiently waits out a store that is away, and gives up what cannot get better.
+// readPatiently retries while the store is unreachable. It gives up on errors that a retry cannot help.
 func (s *source) readPatiently(ctx context.Context, file string, off int64, p []byte) error {
 	pauses := backoff.ExponentialBackOff{
 		InitialInterval: readRetryFirst, MaxInterval: readRetryMost, Multiplier: 2, RandomizationFactor: 0.25,
@@ -81,13 +81,13 @@ func (s *source) read(ctx context.Context, file string, off int64, p []byte) err
 		return err
 	}
 	defer release()
-	if !isVolume(file) { // which is read from its beginning to its end
+	if !isVolume(file) { // a volume is read from its beginning to its end
 		s.restore.asked.add(r.Reader, file, off, int64(len(p)))
 	}
 	return r.ReadAt(ctx, file, off, [][]byte{p})
 }
 
-// final reports whether trying again cannot help.
+// final reports whether a retry cannot help.
 func final(err error) bool {
 	for _, kind := range []error{
 		errEnded, storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound,
@@ -107,7 +107,7 @@ func (s *source) Ended(end gofer.End, reason error) {
 		r.note(reason)
 	}
 	if end == gofer.Loaded && r.Scope == snapshot.RootfsOnly {
-		end = gofer.Gone // its sidecar stays as long as the sandbox: see loaded
+		end = gofer.Gone // its sidecar stays until the sandbox ends: see rootfs.go
 	}
 	r.mu.Lock()
 	r.serving--
@@ -123,8 +123,8 @@ func (s *source) Ended(end gofer.End, reason error) {
 	}
 }
 
-// gone returns why a restore has failed whose sandbox has ended. Whether the kernel ended it for its limit is not
-// known for sure: the sandbox's cgroup may have gone with it.
+// gone returns the error of a restore whose sandbox has ended. The agent cannot tell for sure whether the kernel killed
+// the sandbox because of its memory limit: the sandbox's cgroup may be gone, too.
 func (r *restore) gone() error {
 	var limit string
 	if r.Limit > 0 {
@@ -140,7 +140,7 @@ func (r *restore) add(n int64) {
 	r.read += n
 }
 
-// progress returns the bytes handed to the sandbox and those of the image.
+// progress returns how many bytes the sandbox has been handed, and how many the image has.
 func (r *restore) progress() (done, total int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +170,7 @@ func (r *restore) failure() error {
 	return r.err
 }
 
-// Loading returns how far a sandbox has loaded its memory, if it is still at it.
+// Loading returns how far a sandbox has loaded its memory, and whether it is still loading.
 func (rs *Restores) Loading(sandbox string) (done, total int64, ok bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -183,8 +183,9 @@ func (rs *Restores) Loading(sandbox string) (done, total int64, ok bool) {
 	return 0, 0, false
 }
 
-// borrow returns the reader of a restore's snapshot until release is called. One that was let go is
-// opened again; if another snapshot has come to have its key, the error is of kind ErrReplaced.
+// borrow returns the reader of a restore's snapshot until release is called. If the reader was released, borrow opens a
+// new one for a restore of root file systems; for a whole pod it fails. If another snapshot has the key by then, the
+// error is of kind ErrReplaced.
 func (rs *Restores) borrow(ctx context.Context, r *restore) (s *snapshots.Reader, release func(), err error) {
 	rs.mu.Lock()
 	if s = r.reader; s != nil {

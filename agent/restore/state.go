@@ -10,10 +10,10 @@ type state int
 // States of a restore.
 const (
 	loading state = iota // the sandbox reads its image
-	loaded               // files alone: all containers have their files, and may read them again
+	loaded               // root file systems only: all containers have their files, and may read them again
 	failing              // the shim says that the restore has failed; its sidecar is still there
-	ending               // the sandbox is being ended, since its files cannot be had
-	ended                // nothing is served any more
+	ending               // the sandbox is being ended because its files cannot be read
+	ended                // nothing is served any longer
 )
 
 // event is what happens to a restore.
@@ -23,11 +23,11 @@ type event int
 const (
 	allLoaded  event = iota // the shim says that all containers have all their files
 	shimFailed              // the shim says that the restore has failed. The shim ends the sandbox
-	filesLost               // the sandbox has asked for files that cannot be had
-	over                    // the sandbox has all its memory, is gone, or is not to be restored any more
+	filesLost               // the sandbox has asked for files that cannot be read
+	over                    // the sandbox has all its memory, has gone, or will not be restored
 )
 
-// transitions has the state that follows on an event. An event that is not there changes nothing.
+// transitions maps a state and an event to the next state. An event that is missing changes nothing.
 var transitions = map[state]map[event]state{
 	loading: {allLoaded: loaded, shimFailed: failing, filesLost: ending, over: ended},
 	loaded:  {shimFailed: failing, filesLost: ending, over: ended},
@@ -36,7 +36,7 @@ var transitions = map[state]map[event]state{
 	ended:   {},
 }
 
-// on takes an event, and reports whether that has changed the state. The caller holds r.mu.
+// on applies an event, and reports whether it has changed the state. The caller holds r.mu.
 func (r *restore) on(e event) bool {
 	next, ok := transitions[r.state][e]
 	if ok {

@@ -11,7 +11,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// TestStatesEnd: every restore can end from wherever it is, once, and nothing happens to it afterwards.
+// TestStatesEnd: every restore can end from any state, once. After that no event changes it.
 func TestStatesEnd(t *testing.T) {
 	for from := loading; from <= ended; from++ {
 		r := newRestore(record{})
@@ -27,7 +27,7 @@ func TestStatesEnd(t *testing.T) {
 	}
 }
 
-// TestStatesFilesLost: a sandbox is ended once, and not by two who both want to.
+// TestStatesFilesLost: a sandbox is ended only once, even if there are two reasons to end it.
 func TestStatesFilesLost(t *testing.T) {
 	for from, kill := range map[state]bool{loading: true, loaded: true, failing: false, ending: false, ended: false} {
 		r := newRestore(record{})
@@ -41,8 +41,8 @@ func TestStatesFilesLost(t *testing.T) {
 	}
 }
 
-// TestFailedWhileServed: the shim's word that a restore has failed does not end it while its sidecar is there, and its
-// sidecar's end does.
+// TestFailedWhileServed: if the shim reports a failed restore, the restore does not end while its sidecar is connected.
+// It ends when the sidecar's connection ends.
 func TestFailedWhileServed(t *testing.T) {
 	a := newRig(t)
 	a.make(t, "one", "old!", snapshot.WholePod)
@@ -71,8 +71,8 @@ func TestFailedWhileServed(t *testing.T) {
 	}
 }
 
-// TestRecordOfAnotherVersion: the record of an earlier agent, which had no format, is read; that of a newer one is left
-// alone, with its directory, until that agent is back.
+// TestRecordOfAnotherVersion: the agent reads a record of an earlier agent, which has no format. It leaves a newer
+// agent's record alone, with its directory, until that agent is back.
 func TestRecordOfAnotherVersion(t *testing.T) {
 	a := newRig(t)
 	a.make(t, "one", "old!", snapshot.RootfsOnly)

@@ -12,8 +12,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// The sizes, in bytes, of what is read of a volume at a time, and of what is sent; and how many reads are begun
-// before one is sent.
+// volumeRead and volumeSend are the sizes, in bytes, of one read from a volume and of one piece that is sent.
+// volumeAhead is how many reads may run ahead of sending.
 const (
 	volumeRead  = 4 << 20
 	volumeSend  = 1 << 20
@@ -26,8 +26,8 @@ func isVolume(part string) bool {
 	return ok && err == nil
 }
 
-// volumesOf returns the names of the volumes that a snapshot holds, none of which is larger than all
-// that are allowed.
+// volumesOf returns the names of the volumes that a snapshot holds. If the volumes together are larger than
+// VolumeLimit, the error is of kind volume.ErrLimit.
 func (rs *Restores) volumesOf(m *storage.Manifest) (names []string, err error) {
 	left := rs.VolumeLimit
 	for i := range m.Files {
@@ -47,8 +47,8 @@ func (rs *Restores) volumesOf(m *storage.Manifest) (names []string, err error) {
 	return names, nil
 }
 
-// Volume calls send with the bytes of a volume of a restore's snapshot, from offset off on, and with the size of the
-// whole. It waits out a store that is away as long as ctx lasts.
+// Volume sends a volume of a restore's snapshot from offset off on. Each call of send gets the size of the whole volume
+// and the next bytes. While the store is unreachable, Volume retries until ctx ends.
 func (rs *Restores) Volume(ctx context.Context, request, name string, off int64,
 	send func(size int64, data []byte) error,
 ) error {
@@ -73,7 +73,7 @@ func (rs *Restores) Volume(ctx context.Context, request, name string, off int64,
 // piece is a part of a volume that is being read.
 type piece struct {
 	data []byte
-	read chan error // holds one once it has been
+	read chan error // receives the outcome of the read
 }
 
 // send sends a volume from off on, and reads ahead of what is being sent.

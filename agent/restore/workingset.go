@@ -14,7 +14,7 @@ import (
 // maxAsked bounds the chunks of a working set: half a GiB of memory.
 const maxAsked = 512 << 20 / snapshots.ChunkSize
 
-// asked is what a sandbox has asked for, in order.
+// asked is what a sandbox has asked for, in the order in which it asked.
 type asked struct {
 	mu   sync.Mutex
 	seen map[storage.ChunkRef]bool
@@ -46,15 +46,15 @@ func (a *asked) chunks() []storage.ChunkRef {
 	return a.list[:min(len(a.list), maxAsked)]
 }
 
-// Bounds of what is done with a working set beside a restore.
+// Time limits for background work on working sets.
 const (
 	prefetchTime = 30 * time.Second
 	recordTime   = 30 * time.Second
 )
 
-// prefetch fetches what a sandbox will ask for first, while it is still being made: the small files of
-// the image, then what it asked for when it was last restored from this snapshot, or else the beginning
-// of its memory. A snapshot that is on the node is at hand as it is.
+// prefetch fetches what a sandbox will ask for first, while the sandbox is still being created. It fetches all files
+// except the memory, the image's before the volumes. At the same time it fetches the working set of an earlier restore
+// from this snapshot, or else the beginning of the memory. If the snapshot is on this node, there is nothing to fetch.
 func (rs *Restores) prefetch(s *snapshots.Reader) {
 	if s.OnNode {
 		return
@@ -77,7 +77,7 @@ func (rs *Restores) prefetch(s *snapshots.Reader) {
 	rs.Life.Go(func() { fetch("memory", first) })
 }
 
-// files returns the chunks of all files but the memory: the image's first, whatever volumes there are.
+// files returns the chunks of all files except the memory: those of the image first, then those of any volumes.
 func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 	var volumes []storage.ChunkRef
 	for _, f := range s.Manifest.Files {
@@ -91,7 +91,7 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 	return append(chunks, volumes...)
 }
 
-// first returns the working set, or chunks of the memory from its beginning on if there is none.
+// first returns the working set. If there is none, it returns chunks of the memory, from its beginning on.
 func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	if chunks, err := s.Far.WorkingSet(ctx, s.Manifest); err == nil {
 		return chunks
@@ -104,8 +104,8 @@ func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	return chunks[:min(len(chunks), maxAsked)]
 }
 
-// record keeps what a sandbox asked for first beside its snapshot in the store, for the next restore,
-// unless that has been done before. The restore must have been seen through.
+// record writes the working set of a restore to the store, beside the snapshot, for the next restore. It writes nothing
+// if the store has one that is as long. This agent must have seen the restore through.
 func (rs *Restores) record(s *snapshots.Reader, chunks []storage.ChunkRef) {
 	if s.Far == nil || len(chunks) == 0 {
 		return
@@ -119,8 +119,8 @@ func (rs *Restores) record(s *snapshots.Reader, chunks []storage.ChunkRef) {
 	})
 }
 
-// putWorkingSet writes a working set if the store has the snapshot, and no working set of it that is as
-// long: what the sandbox of a restore that was seen through asked for is all that it can ask for.
+// putWorkingSet writes a working set if the store has the snapshot, but no working set of it that is as long. A shorter
+// one is incomplete: a restore that was seen through has asked for everything.
 func putWorkingSet(ctx context.Context, s *snapshots.Reader, chunks []storage.ChunkRef) error {
 	m, err := s.Far.Manifest(ctx, s.Manifest.Meta.Key)
 	if errors.Is(err, storage.ErrNotFound) {

@@ -15,7 +15,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// busy counts what is read of packs.
+// busy is a backend that counts reads.
 type busy struct {
 	storage.Backend
 	reads atomic.Int64
@@ -26,7 +26,7 @@ func (b *busy) ReadAt(ctx context.Context, name string, p []byte, off int64) err
 	return b.Backend.ReadAt(ctx, name, p, off)
 }
 
-// farSnapshot returns a rig, and the reader of a snapshot that is in a store alone.
+// farSnapshot returns a rig, the reader of a snapshot that is only in a store, and that store's backend.
 func farSnapshot(t *testing.T) (*rig, *snapshots.Reader, *busy) {
 	t.Helper()
 	b := &busy{Backend: storagetest.NewDir(t).Backend()}
@@ -47,7 +47,7 @@ func farSnapshot(t *testing.T) (*rig, *snapshots.Reader, *busy) {
 	return rs, s, b
 }
 
-// TestWorkingSet: what a sandbox asked for is recorded once, and fetched before the next one asks.
+// TestWorkingSet: what a sandbox asked for is recorded once, and prefetched before the next sandbox asks.
 func TestWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
 	var a asked
@@ -93,8 +93,8 @@ func TestWorkingSet(t *testing.T) {
 	}
 }
 
-// TestNoWorkingSet: without one the memory is fetched from its beginning on; of a snapshot that is not in
-// the store nothing is recorded, and of one that is on the node nothing is fetched.
+// TestNoWorkingSet: without a working set, the memory is prefetched from its beginning on. If the snapshot is not in
+// the store, nothing is recorded. If the snapshot is on the node, nothing is prefetched.
 func TestNoWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
 	if got := first(t.Context(), s); len(got) != 40 || got[0].Index != 0 {
@@ -116,8 +116,8 @@ func TestNoWorkingSet(t *testing.T) {
 	}
 }
 
-// TestPartialWorkingSet: of a restore that failed, or that another agent began, nothing is recorded; what
-// was recorded of one all the same is replaced.
+// TestPartialWorkingSet: nothing is recorded of a restore that failed or that another agent began. If such a restore
+// was recorded all the same, the next complete one replaces its working set.
 func TestPartialWorkingSet(t *testing.T) {
 	rs, s, _ := farSnapshot(t)
 	restored := func(end func(*restore)) []storage.ChunkRef {
