@@ -14,8 +14,8 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestReplicationDenied: a store that refuses the credentials is asked once for all that waits, seldom, and not in
-// silence; once it accepts them everything goes on.
+// TestReplicationDenied: if a store refuses the credentials, the replicator asks it once for everything that waits, and
+// retries seldom. The cluster and doctor hear why. Once the store accepts the credentials, everything is replicated.
 func TestReplicationDenied(t *testing.T) {
 	keys := []snapshot.Key{{Namespace: "n", Name: "a"}, {Namespace: "n", Name: "b"}}
 	a := newReplicating(t, keys...)
@@ -65,7 +65,7 @@ func TestReplicationDenied(t *testing.T) {
 	}
 }
 
-// refuse has the agent's own store deny every creation while refused says so.
+// refuse makes the agent's own store deny every creation while refused returns true.
 func (a *rig) refuse(t *testing.T, refused func() bool) {
 	t.Helper()
 	b, err := dir.Open(t.TempDir())

@@ -6,7 +6,7 @@ import (
 	"diapause.dev/agent/journal/journaltest"
 )
 
-// TestBlockCache: without a cache restores are slower, and nothing else.
+// TestBlockCache: without a cache restores are slower, but nothing fails.
 func TestBlockCache(t *testing.T) {
 	none := &blockCache{dir: t.TempDir(), log: journaltest.Quiet}
 	bad := &blockCache{dir: "/dev/null/cache", maxBytes: 1 << 20, log: journaltest.Quiet}

@@ -14,10 +14,10 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// path returns where an object of the spool lies.
+// path returns the path of an object in the spool.
 func (a *rig) path(object string) string { return pathIn(a.stores.spool, object) }
 
-// pathIn returns where an object of a store lies that is a directory.
+// pathIn returns the path of an object in a store that is a directory.
 func pathIn(s *storage.Store, object string) string {
 	return filepath.Join(strings.TrimPrefix(s.Backend().Location(), "dir:"), filepath.FromSlash(object))
 }
@@ -100,8 +100,8 @@ func packsOf(t *testing.T, a *rig, k snapshot.Key) (names []string) {
 	return names
 }
 
-// TestDamageEndsWithItsLineage: what shares a damaged pack fails too, and the next checkpoint is stored whole, even if
-// its parent is one that the replication has not come to yet.
+// TestDamageEndsWithItsLineage: a snapshot that shares a damaged pack fails, too. The next checkpoint is stored whole,
+// even if the replicator has not come to its parent yet.
 func TestDamageEndsWithItsLineage(t *testing.T) {
 	one, two, three := snapshot.Key{Namespace: "n", Name: "a"}, snapshot.Key{Namespace: "n", Name: "b"},
 		snapshot.Key{Namespace: "n", Name: "c"}
@@ -131,7 +131,7 @@ func TestDamageEndsWithItsLineage(t *testing.T) {
 	}
 }
 
-// TestDamageThatPasses: one read that was wrong is not the end of a snapshot.
+// TestDamageThatPasses: a single wrong read does not end the replication of a snapshot.
 func TestDamageThatPasses(t *testing.T) {
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	a := newReplicating(t, k)

@@ -58,8 +58,8 @@ func shrink(t *testing.T, a *rig, size int64) {
 	}
 }
 
-// TestShrinkKeepsANewSnapshotOfAnOldName: the journal remembers another snapshot of that name, which
-// was replicated and removed. This one is nowhere else.
+// TestShrinkKeepsANewSnapshotOfAnOldName: the journal remembers another snapshot of that name, which was replicated and
+// removed. The new snapshot is only in the spool.
 func TestShrinkKeepsANewSnapshotOfAnOldName(t *testing.T) {
 	a := newRig(t, nil)
 	replicated(t, a, 1, "x", "old")
@@ -74,8 +74,8 @@ func TestShrinkKeepsANewSnapshotOfAnOldName(t *testing.T) {
 	wantSpool(t, a)
 }
 
-// TestShrinkGoesByUse: of three snapshots that are in the store, the one that has not been used for
-// longest goes, also by the word of an earlier agent.
+// TestShrinkGoesByUse: of three snapshots that are also in the store, the least recently used one is evicted. Uses that
+// an earlier agent noted count, too.
 func TestShrinkGoesByUse(t *testing.T) {
 	a := newRig(t, nil)
 	for i, name := range []string{"a", "b", "c"} {
@@ -100,7 +100,7 @@ func TestShrinkGoesByUse(t *testing.T) {
 	}
 }
 
-// TestShrinkWithoutARecord: of a snapshot that the journal has forgotten the store is asked.
+// TestShrinkWithoutARecord: if the journal has forgotten a snapshot, the store is asked whether it has it.
 func TestShrinkWithoutARecord(t *testing.T) {
 	a := newRig(t, nil)
 	far, err := a.stores.Get(t.Context(), "")

@@ -16,7 +16,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// await waits until a store has so many objects of a kind.
+// await waits until a store has as many objects with a prefix as wanted.
 func await(t *testing.T, s *storage.Store, prefix string, want int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -37,8 +37,8 @@ func await(t *testing.T, s *storage.Store, prefix string, want int) {
 	}
 }
 
-// TestRemovedWhileLoading: a snapshot that another node removes while this one restores from it is read
-// to its end, and its packs go then.
+// TestRemovedWhileLoading: if another node removes a snapshot that this node restores from, the restore reads it to its
+// end. After that its packs are deleted.
 func TestRemovedWhileLoading(t *testing.T) {
 	a := newRig(t, nil)
 	k, image := snapshot.Key{Namespace: "n", Name: "s"}, storagetest.SmallImage(1)
@@ -75,8 +75,8 @@ func TestRemovedWhileLoading(t *testing.T) {
 	}
 }
 
-// TestHoldOutlivesTheAgent: sandboxes that are loading when the agent ends find their snapshot when the
-// next one begins.
+// TestHoldOutlivesTheAgent: sandboxes that are loading when the agent ends find their snapshot when the next agent
+// starts.
 func TestHoldOutlivesTheAgent(t *testing.T) {
 	a := newRig(t, nil)
 	k := snapshot.Key{Namespace: "n", Name: "s"}
@@ -90,7 +90,7 @@ func TestHoldOutlivesTheAgent(t *testing.T) {
 	await(t, a.stores.spool, "n/claims/", 1)
 }
 
-// TestForgetDeleted: what another node has removed from the store goes from this node's cache.
+// TestForgetDeleted: what another node has removed from the store is removed from this node's cache.
 func TestForgetDeleted(t *testing.T) {
 	a := newRig(t, nil)
 	c, err := cache.Open(t.TempDir(), cache.Options{MaxBytes: 1 << 30})
@@ -118,7 +118,7 @@ func TestForgetDeleted(t *testing.T) {
 	if c.Bytes() <= want {
 		t.Fatal("nothing of the removed snapshot is in the cache")
 	}
-	for range 2 { // the second time it is too soon
+	for range 2 { // the second call does nothing: it comes too soon
 		if err := a.stores.forgetDeleted(t.Context()); err != nil || c.Bytes() != want {
 			t.Errorf("%d bytes in the cache, want %d: %v", c.Bytes(), want, err)
 		}

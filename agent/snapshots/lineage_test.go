@@ -30,7 +30,7 @@ func TestLineage(t *testing.T) {
 	}
 }
 
-// TestBell: a bell that is rung often wakes once, and never keeps whoever rings it.
+// TestBell: a bell that is rung several times wakes once. Ringing it never blocks.
 func TestBell(t *testing.T) {
 	b := NewBell()
 	select {

@@ -7,7 +7,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// TestListWithoutStore lists what the node has, and names the store that cannot be reached.
+// TestListWithoutStore: List returns every snapshot that can be reached, and names the store that cannot be.
 func TestListWithoutStore(t *testing.T) {
 	const away = "dir:/proc/nowhere/store"
 	a := newRig(t, &removals{store: away})

@@ -7,7 +7,7 @@ import (
 	"diapause.dev/agent/errkind"
 )
 
-// TestMayMake: an agent makes no directory that may be a place where a store is to be mounted.
+// TestMayMake: an agent makes no store in a directory that may be a mount point.
 func TestMayMake(t *testing.T) {
 	o := &Options{StateDir: "/state"}
 	for location, ok := range map[string]bool{

@@ -9,7 +9,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// TestReadersShare: restores of one snapshot share its reader. The last one that lets it go closes it.
+// TestReadersShare: restores of one snapshot share its reader. The last release closes it.
 func TestReadersShare(t *testing.T) {
 	a := newRig(t, nil)
 	k := snapshot.Key{Namespace: "n", Name: "s"}
@@ -58,7 +58,7 @@ func isClosed(s *Reader) bool {
 	}
 }
 
-// TestReadersRefuse: a restore reads the snapshot that was chosen, or none.
+// TestReadersRefuse: a restore reads the snapshot that was chosen, or fails.
 func TestReadersRefuse(t *testing.T) {
 	a := newRig(t, nil)
 	k := snapshot.Key{Namespace: "n", Name: "s"}
@@ -72,7 +72,7 @@ func TestReadersRefuse(t *testing.T) {
 		{"another", ID{Key: k, UID: "another"}, "", errkind.ErrReplaced},
 		{"not there", ID{Key: snapshot.Key{Namespace: "n", Name: "other"}}, "", storage.ErrNotFound},
 		{"no store", ID{Key: k}, "tape:1", errkind.ErrInvalid},
-		// The last one: it is asked from then on.
+		// This case is the last one: from here on every restore asks this store, too.
 		{"store's away", ID{Key: snapshot.Key{Namespace: "n", Name: "other"}}, "dir:/dev/null/away", storage.ErrUnavailable},
 	} {
 		if _, err := a.readers.Open(t.Context(), c.id, c.location); !errors.Is(err, c.want) {

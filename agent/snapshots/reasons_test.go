@@ -9,7 +9,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// TestBacklogReasons: each kind of failure has its name, its number and its advice; only a change of kind is news.
+// TestBacklogReasons: each kind of failure has its name, its count and its advice. A failure is news only if it is the
+// first or of another kind than the last.
 func TestBacklogReasons(t *testing.T) {
 	var counted map[string]int
 	b := NewBacklog(func(n map[string]int) { counted = n })

@@ -13,7 +13,7 @@ import (
 // removals is a cluster that is asked to remove snapshots.
 type removals struct {
 	Cluster
-	store string // that it names
+	store string // the store that it names
 	known bool
 	err   error
 	asked int
@@ -26,7 +26,7 @@ func (r *removals) Remove(context.Context, snapshot.Key) (bool, error) {
 
 func (r *removals) Stores(context.Context) ([]string, error) { return []string{r.store}, nil }
 
-// put puts a snapshot of nothing into a store.
+// put writes an empty snapshot into a store.
 func put(t *testing.T, s *storage.Store, k snapshot.Key) {
 	t.Helper()
 	w, err := s.NewWriter(t.Context(), k, storage.WriterOptions{})
@@ -38,7 +38,7 @@ func put(t *testing.T, s *storage.Store, k snapshot.Key) {
 	}
 }
 
-// TestRemoveAsksTheCluster: nothing is removed on the node behind the cluster's back.
+// TestRemoveAsksTheCluster: the node removes nothing before it has asked the cluster.
 func TestRemoveAsksTheCluster(t *testing.T) {
 	cluster := &removals{store: "dir:" + madeStore(t)}
 	a, k := newRig(t, cluster), snapshot.Key{Namespace: "n", Name: "s"}
@@ -54,7 +54,7 @@ func TestRemoveAsksTheCluster(t *testing.T) {
 	}{
 		{false, errkind.ErrClusterAway, true},
 		{true, errkind.ErrElsewhere, true},
-		{true, nil, true}, // the cluster sees to it
+		{true, nil, true}, // the cluster removes it
 		{false, nil, false},
 	} {
 		cluster.known, cluster.err = c.known, c.err
@@ -67,7 +67,7 @@ func TestRemoveAsksTheCluster(t *testing.T) {
 	}
 }
 
-// TestRemoveReplaced: a removal that meant one snapshot leaves another one that has taken its name, in the store and in
+// TestRemoveReplaced: if another snapshot has taken the name, a removal of the old one leaves it in the store and in
 // the spool.
 func TestRemoveReplaced(t *testing.T) {
 	a := newRig(t, nil)

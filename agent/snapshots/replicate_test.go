@@ -9,8 +9,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// TestReplicateHandsTheRecordOver: what waits to be settled belongs to whoever settles it. The race detector sees
-// whether the replication goes on using it.
+// TestReplicateHandsTheRecordOver: an unsettled record belongs to the goroutine that settles it. The race detector
+// notices if the replication goes on using it.
 func TestReplicateHandsTheRecordOver(t *testing.T) {
 	a := newRig(t, nil)
 	r := &journal.Record{

@@ -14,7 +14,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// rig is a node with a spool and a store of its own, that does nothing by itself.
+// rig is a node with a spool and a store of its own. It does nothing by itself.
 type rig struct {
 	stores     *Stores
 	readers    *Readers
@@ -28,10 +28,10 @@ type rig struct {
 	life       *lifetime.Life
 
 	mu   sync.Mutex
-	told []journal.Request // what the cluster was told of requests
+	told []journal.Request // what the cluster was told about requests
 }
 
-// newRig returns a rig in a cluster, or nil.
+// newRig returns a rig in a cluster. Without a cluster, cluster is nil.
 func newRig(t *testing.T, cluster Cluster) *rig {
 	t.Helper()
 	bell := NewBell()
@@ -60,7 +60,7 @@ func newRig(t *testing.T, cluster Cluster) *rig {
 	return a
 }
 
-// begin makes what an agent forgets when it ends.
+// begin makes the parts that do not outlive an agent.
 func (a *rig) begin(bell Bell) {
 	a.readers = OpenReaders(a.stores, a.life)
 	a.catalog = NewCatalog(a.stores, a.readers, a.journal, a.backlog, a.changed, bell.Ring)
@@ -76,7 +76,7 @@ func (a *rig) changed(r *journal.Record) {
 	a.told = append(a.told, q)
 }
 
-// last returns what the cluster was told last of a snapshot.
+// last returns the last request of a snapshot that the cluster was told about.
 func (a *rig) last(k snapshot.Key) (last journal.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +88,7 @@ func (a *rig) last(k snapshot.Key) (last journal.Request) {
 	return last
 }
 
-// count returns how often the cluster was told of a snapshot.
+// count returns how often the cluster was told about a snapshot.
 func (a *rig) count(k snapshot.Key) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +100,8 @@ func (a *rig) count(k snapshot.Key) (n int) {
 	return n
 }
 
-// newReplicating returns a rig with a request for each key, whose snapshot is in the spool.
+// newReplicating returns a rig whose journal has a request for each key. By their stage their snapshots are in the
+// spool; the caller writes them.
 func newReplicating(t *testing.T, keys ...snapshot.Key) *rig {
 	t.Helper()
 	a := newRig(t, nil)

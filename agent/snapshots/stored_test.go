@@ -9,7 +9,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestStored: what a store holds is listed, and removed only if it is the very snapshot that was meant.
+// TestStored: a snapshot in a store is listed. It is removed only if it has the given UID.
 func TestStored(t *testing.T) {
 	a := newRig(t, nil)
 	there := "dir:" + madeStore(t)
@@ -54,7 +54,7 @@ func TestStored(t *testing.T) {
 	}
 	stray := storagetest.Write(t, s, snapshot.Key{Namespace: "n", Name: "stray"}, nil, storagetest.SmallImage(1))
 	storagetest.Orphan(t, s, stray.Meta.Key)
-	for range 2 { // the second time it is gone already
+	for range 2 { // the second time it is already gone
 		if err := a.catalog.RemoveStored(t.Context(), k, "u", there); err != nil || count(there) != 0 {
 			t.Errorf("removed: %v", err)
 		}

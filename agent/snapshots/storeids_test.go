@@ -11,7 +11,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// identified opens the stores of a state directory, and returns why its own store cannot be opened.
+// identified opens the stores of a node, and returns why its own store cannot be opened, or nil.
 func identified(t *testing.T, o Options) error {
 	t.Helper()
 	o.Opened, o.Logger = func() {}, journaltest.Quiet
@@ -26,12 +26,12 @@ func identified(t *testing.T, o Options) error {
 	return err
 }
 
-// TestStoreNotMounted: a store that was there before is not made anew where it is not mounted, nor is
-// another one taken for it.
+// TestStoreNotMounted: if a known store is not mounted, the agent makes no new store in its place. It does not take
+// another store for it either.
 func TestStoreNotMounted(t *testing.T) {
 	place, away := madeStore(t), filepath.Join(t.TempDir(), "away")
 	c := Options{Store: "dir:" + place, StateDir: t.TempDir()}
-	for range 2 { // the first time it is noted
+	for range 2 { // the first time its identity is recorded
 		if err := identified(t, c); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,8 @@ func madeStore(t *testing.T) string {
 	return dir
 }
 
-// TestStoreNotMade: no store is made by itself where one may be mounted, nor a second one where there is one.
+// TestStoreNotMade: the agent makes no store by itself where one may be mounted. Where a store is, no second one is
+// made.
 func TestStoreNotMade(t *testing.T) {
 	place, state := t.TempDir(), t.TempDir()
 	c := Options{Store: "dir:" + place, StateDir: state}
@@ -105,7 +106,7 @@ func TestStoreNotMade(t *testing.T) {
 	}
 }
 
-// TestStoreConfigured: an identity that is configured counts from the first start on.
+// TestStoreConfigured: a configured identity is required from the first start on.
 func TestStoreConfigured(t *testing.T) {
 	place := filepath.Join(t.TempDir(), "store")
 	c := Options{Store: "dir:" + place, StateDir: t.TempDir(), StoreID: "expected"}
@@ -117,7 +118,7 @@ func TestStoreConfigured(t *testing.T) {
 	}
 }
 
-// TestStoreRecordDamaged: a record that cannot be read keeps the store closed.
+// TestStoreRecordDamaged: if the record of a store cannot be read, the store is not opened.
 func TestStoreRecordDamaged(t *testing.T) {
 	c := Options{Store: "dir:" + madeStore(t), StateDir: t.TempDir()}
 	ids := &storeIDs{dir: filepath.Join(c.StateDir, "stores")}

@@ -25,7 +25,7 @@ func TestValidateStore(t *testing.T) {
 	}
 }
 
-// TestStoreHangs needs a store that takes connections and never answers.
+// TestStoreHangs: a store that accepts connections and never answers is unavailable.
 func TestStoreHangs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestStoreHangs(t *testing.T) {
 	if _, err := r.Get(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with little patience: %v", err)
 	}
-	for range 20 { // only the first waits
+	for range 20 { // only the first call waits
 		if _, err := r.Get(t.Context()); !errors.Is(err, storage.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "gs://bucket") {
 			t.Errorf("got %v", err)
@@ -50,7 +50,7 @@ func TestStoreHangs(t *testing.T) {
 	}
 }
 
-// TestStoreComes wants a store that cannot be opened to be tried again.
+// TestStoreComes: if a store cannot be opened, the next call tries again.
 func TestStoreComes(t *testing.T) {
 	opened := 0
 	dir := t.TempDir()

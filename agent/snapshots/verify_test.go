@@ -11,8 +11,8 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestVerifyRepairs: what the spool or the store has damaged comes back from the other, whichever that is, and the
-// snapshot is restorable on this node again.
+// TestVerifyRepairs: what is damaged in the spool or in the store is repaired from the other one. After that the
+// snapshot is whole again.
 func TestVerifyRepairs(t *testing.T) {
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	a := newReplicating(t, k)
@@ -43,7 +43,7 @@ func TestVerifyRepairs(t *testing.T) {
 	}
 }
 
-// TestVerifyResumes: what was given up because it was damaged is replicated once it is whole again.
+// TestVerifyResumes: if a replication was given up because of damage, it resumes once the snapshot is whole again.
 func TestVerifyResumes(t *testing.T) {
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	a := newReplicating(t, k)
@@ -62,8 +62,8 @@ func TestVerifyResumes(t *testing.T) {
 	}
 }
 
-// TestVerifyMarks: a snapshot that is found to be damaged beyond repair is not restorable on this node, nor is what
-// shares its data; once there is a sound copy both are.
+// TestVerifyMarks: a snapshot that is damaged beyond repair is not restorable on this node, and neither is one that
+// shares its data. Both are restorable again once there is a sound copy.
 func TestVerifyMarks(t *testing.T) {
 	one, two := snapshot.Key{Namespace: "n", Name: "a"}, snapshot.Key{Namespace: "n", Name: "b"}
 	a := newReplicating(t, one)
