@@ -16,7 +16,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// path returns where the record of a request lies.
+// path returns the path of a request's record.
 func path(dir, id string) string { return filepath.Join(dir, id+".json") }
 
 func TestJournalKeepsRecords(t *testing.T) {
@@ -31,7 +31,7 @@ func TestJournalKeepsRecords(t *testing.T) {
 	}
 }
 
-// TestJournalPassesOverDamage leaves in a journal what a crash or a person may.
+// TestJournalPassesOverDamage: the journal ignores files that a crash or a person may leave in it.
 func TestJournalPassesOverDamage(t *testing.T) {
 	j, dir := journaltest.New(t)
 	good := journaltest.Record(1, journal.StageSpooled)
@@ -69,7 +69,7 @@ func TestJournalPrunes(t *testing.T) {
 	j, dir := journaltest.New(t)
 	owed := journaltest.Record(0, journal.StageSpooled)
 	journaltest.Put(t, j, owed)
-	for i := range journal.KeptRecords + 3 { // as put does, without its syncs
+	for i := range journal.KeptRecords + 3 { // as Put does, without its syncs
 		r := journaltest.Record(i+1, []journal.Stage{journal.StageFailed, journal.StageReplicated}[i%2])
 		if err := os.WriteFile(path(dir, r.ID),
 			fmt.Appendf(nil, `{"id":%q,"stage":%q,"created":%q}`, r.ID, r.Stage, r.Created.Format(time.RFC3339)),
@@ -82,25 +82,25 @@ func TestJournalPrunes(t *testing.T) {
 	if len(left) != journal.KeptRecords+1 || left[0].ID != owed.ID || left[1].ID != "0004" {
 		t.Errorf("%d records left, the first are %+v, %+v", len(left), left[0], left[1])
 	}
-	for i := range 5 { // a long life: without a restart
+	for i := range 5 { // without a restart
 		journaltest.Put(t, j, journaltest.Record(journal.KeptRecords+10+i, journal.StageReplicated))
 	}
 	if left = journaltest.Read(t, j, dir); len(left) != journal.KeptRecords+1 || left[0].ID != owed.ID ||
 		left[1].ID != "0009" {
 		t.Errorf("%d records left, the first are %+v, %+v", len(left), left[0], left[1])
 	}
-	// The oldest, but whoever asked for it has not heard yet.
+	// It is the oldest, but it has just ended: its requester has not heard yet.
 	journaltest.Put(t, j, journaltest.Record(0, journal.StageReplicated))
 	if left = journaltest.Read(t, j, dir); len(left) != journal.KeptRecords || left[0].ID != owed.ID {
 		t.Errorf("%d records left, the first is %+v", len(left), left[0])
 	}
 }
 
-// TestJournalOfALongLife: after 10,000 snapshots the journal is as large as after 1,000, and whoever
-// looks at it every few seconds reads no file.
+// TestJournalOfALongLife: after 10,000 snapshots the journal is as large as after 1,000. Reading from it every few
+// seconds reads no file.
 func TestJournalOfALongLife(t *testing.T) {
 	_, dir := journaltest.New(t)
-	for i := range 10_000 { // as put does, without its syncs
+	for i := range 10_000 { // as Put does, without its syncs
 		b, err := json.Marshal(journaltest.Record(i, journal.StageReplicated))
 		if err != nil {
 			t.Fatal(err)
@@ -130,7 +130,7 @@ func TestJournalTimelines(t *testing.T) {
 	r := journaltest.Record(1, journal.StageReplicated)
 	r.UID, r.Timeline = "u", []snapshot.Stage{{Name: "capture", Took: time.Millisecond}}
 	journaltest.Put(t, j, r)
-	r.Timeline[0].Name = "changed" // it is the caller's
+	r.Timeline[0].Name = "changed" // the record belongs to the caller: the journal has a copy
 	if got := j.Timelines(); got["u"][0].Name != "capture" || len(got["other"]) > 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -139,7 +139,7 @@ func TestJournalTimelines(t *testing.T) {
 	}
 }
 
-// TestJournalUnwritable wants the old record whole when a new one cannot be written.
+// TestJournalUnwritable: if a new record cannot be written, the old one stays whole.
 func TestJournalUnwritable(t *testing.T) {
 	j, dir := journaltest.New(t)
 	r := journaltest.Record(1, journal.StageAccepted)
@@ -176,7 +176,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// TestJournalLosesNoRequestInSilence damages records: their requests are known as lost, and the files kept.
+// TestJournalLosesNoRequestInSilence: if a record is damaged, Lost returns its request, and the file is kept.
 func TestJournalLosesNoRequestInSilence(t *testing.T) {
 	j, dir := journaltest.New(t)
 	for i := range 3 {
@@ -202,8 +202,8 @@ func TestJournalLosesNoRequestInSilence(t *testing.T) {
 	}
 }
 
-// TestJournalOfAnotherVersion: records of an earlier agent, which had no format, are read, and so are those with fields
-// that this agent does not know. What a newer agent wrote in another format is lost to this one, and left as it is.
+// TestJournalOfAnotherVersion: the journal reads records of an earlier agent, which have no format, and records with
+// fields that this agent does not know. A record in a newer format is lost to this agent, and its file stays as it is.
 func TestJournalOfAnotherVersion(t *testing.T) {
 	_, dir := journaltest.New(t)
 	const newer = `{"format":2,"id":"newer","stage":"paused","meaning":"unknown"}`

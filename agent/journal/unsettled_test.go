@@ -8,7 +8,7 @@ import (
 	"diapause.dev/agent/journal/journaltest"
 )
 
-// TestUnsettledKeepsTheNewest: whoever settles a record does not forget a newer one of the same request.
+// TestUnsettledKeepsTheNewest: removing a settled record does not remove a newer one of the same request.
 func TestUnsettledKeepsTheNewest(t *testing.T) {
 	u := journal.NewUnsettled()
 	r := journaltest.Record(1, journal.StagePaused)
@@ -30,10 +30,11 @@ func TestUnsettledKeepsTheNewest(t *testing.T) {
 	if u.Has(r.ID) || len(u.List()) > 0 {
 		t.Errorf("left: %+v", u.List())
 	}
-	u.Remove(older) // that is forgotten already
+	u.Remove(older) // it has already been removed
 }
 
-// TestLostRecords: a record that says nothing is named, and set aside for good.
+// TestLostRecords: a file with the record of another request is lost. Only the first agent that opens the journal
+// reports it.
 func TestLostRecords(t *testing.T) {
 	j, dir := journaltest.New(t)
 	journaltest.Put(t, j, journaltest.Record(1, journal.StagePaused), journaltest.Record(2, journal.StagePaused))
@@ -47,7 +48,7 @@ func TestLostRecords(t *testing.T) {
 	}
 }
 
-// TestDrop: a request that is dropped is gone for the next agent too.
+// TestDrop: the next agent does not find a request that was dropped.
 func TestDrop(t *testing.T) {
 	j, dir := journaltest.New(t)
 	r := journaltest.Record(1, journal.StageAccepted)
@@ -62,7 +63,7 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestRequest: others see the pod by its parts.
+// TestRequest: a Request has the namespace, name and UID of the pod as separate fields.
 func TestRequest(t *testing.T) {
 	r := journaltest.Record(1, journal.StageSpooled)
 	r.PodUID, r.Stop, r.RunsOn = "p", true, "because"
