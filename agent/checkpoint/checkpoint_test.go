@@ -28,7 +28,7 @@ func (s saving) String() string {
 	return fmt.Sprintf("stop %v, %s, leases %v, store away %v", s.stop, s.scope, s.leases, s.storeAway)
 }
 
-// everySaving calls f with each kind.
+// everySaving calls f with each kind of checkpoint whose store is reachable.
 func everySaving(t *testing.T, f func(t *testing.T, s saving)) {
 	for _, stop := range []bool{false, true} {
 		for _, scope := range []snapshot.Scope{snapshot.WholePod, snapshot.RootfsOnly} {
@@ -55,7 +55,7 @@ func savingRig(t *testing.T, s saving) *rig {
 	return r
 }
 
-// save makes a checkpoint, and returns its request too.
+// save makes a checkpoint. It also returns the ID of its request.
 func (r *rig) save(s saving, o Options) (request string, _ *snapshots.Found, _ error) {
 	o.Target, o.Stop, o.Scope = sandboxID, s.stop, s.scope
 	if o.Name == "" {
@@ -72,7 +72,7 @@ func (r *rig) save(s saving, o Options) (request string, _ *snapshots.Found, _ e
 	return request, found, err
 }
 
-// TestCheckpoint saves a sandbox in each way.
+// TestCheckpoint: a sandbox can be saved in each way.
 func TestCheckpoint(t *testing.T) {
 	everySaving(t, func(t *testing.T, s saving) {
 		r := savingRig(t, s)
@@ -103,7 +103,7 @@ func TestCheckpoint(t *testing.T) {
 	})
 }
 
-// wantStages wants the cluster to have been told of all stages, in order.
+// wantStages checks that the cluster was told about all stages, in order.
 func (r *rig) wantStages(request string, s saving) {
 	r.t.Helper()
 	want := []journal.Stage{journal.StageAccepted, journal.StagePaused, journal.StageSpooled, journal.StageReplicated}
@@ -123,7 +123,7 @@ func (r *rig) wantStages(request string, s saving) {
 	}
 }
 
-// TestCheckpointDescends: the next snapshot of a sandbox shares with the one before, if the node has that.
+// TestCheckpointDescends: the next snapshot of a sandbox descends from the one before, if the node still has that one.
 func TestCheckpointDescends(t *testing.T) {
 	r := newRig(t)
 	for i, name := range []string{"one", "two"} {
@@ -145,7 +145,8 @@ func TestCheckpointDescends(t *testing.T) {
 	}
 }
 
-// TestCheckpointStoreAway: a snapshot that is not in the store yet is an error, and no failure.
+// TestCheckpointStoreAway: if a snapshot is not in its store yet, the caller gets an error, but the request has not
+// failed.
 func TestCheckpointStoreAway(t *testing.T) {
 	for _, stop := range []bool{false, true} {
 		s := saving{stop: stop, leases: true, storeAway: true}
@@ -166,8 +167,8 @@ func TestCheckpointStoreAway(t *testing.T) {
 	}
 }
 
-// TestCheckpointFaults: whatever containerd fails at, what is safe is reported so, what is not has failed, and
-// afterwards the sandbox runs, or was stopped with a safe snapshot.
+// TestCheckpointFaults: whichever call of containerd fails, a request is reported as failed only if its snapshot is not
+// safe. Afterwards the sandbox runs, or it was stopped and its snapshot is safe.
 func TestCheckpointFaults(t *testing.T) {
 	everySaving(t, func(t *testing.T, s saving) {
 		if s.scope != snapshot.WholePod {
@@ -182,7 +183,7 @@ func TestCheckpointFaults(t *testing.T) {
 	})
 }
 
-// saveWith makes a checkpoint with a fault at the n-th call of containerd, and reports whether there was one.
+// saveWith makes a checkpoint with a fault at the n-th call of containerd. It reports whether there was such a call.
 func saveWith(t *testing.T, s saving, n int, f fault) bool {
 	t.Helper()
 	r := savingRig(t, s)
@@ -205,7 +206,8 @@ func saveWith(t *testing.T, s saving, n int, f fault) bool {
 	return true
 }
 
-// TestCheckpointCrashAndTheLeaseRunsOut: after a crash the sandbox may run before the next agent comes.
+// TestCheckpointCrashAndTheLeaseRunsOut: after a crash, the lease runs out before the next agent starts. The sandbox
+// may have run meanwhile.
 func TestCheckpointCrashAndTheLeaseRunsOut(t *testing.T) {
 	s := saving{stop: true, leases: true}
 	for _, after := range []bool{false, true} {
@@ -228,11 +230,11 @@ func TestCheckpointCrashAndTheLeaseRunsOut(t *testing.T) {
 }
 
 // TestCheckpointJournalFails: a request that cannot be journaled does nothing to the sandbox. If the journal fails
-// later, the request goes on, and the journal is made good.
+// later, the request goes on, and the journal is brought up to date afterwards.
 func TestCheckpointJournalFails(t *testing.T) {
 	for _, c := range []struct {
 		when string // the journal fails from this call of containerd on
-		fail bool   // so does the request
+		fail bool   // the request fails, too
 	}{{"get", true}, {"paused", true}, {"pause", false}, {"checkpoint", false}, {"kill paused", false}} {
 		t.Run(c.when, func(t *testing.T) {
 			s := saving{stop: true, leases: true}
@@ -267,7 +269,7 @@ func TestCheckpointJournalFails(t *testing.T) {
 	}
 }
 
-// TestCheckpointRefused: a request that is refused leaves nothing in the journal, and the sandbox as it is.
+// TestCheckpointRefused: a refused request leaves nothing in the journal and does not change the sandbox.
 func TestCheckpointRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*rig)
@@ -301,7 +303,7 @@ func TestCheckpointRefused(t *testing.T) {
 	}
 }
 
-// TestCheckpointOfAPausedSandbox: one that somebody else has paused is not the agent's to resume, or to stop.
+// TestCheckpointOfAPausedSandbox: the agent neither resumes nor stops a sandbox that somebody else has paused.
 func TestCheckpointOfAPausedSandbox(t *testing.T) {
 	r := newRig(t)
 	r.sandbox.set(paused, "")
@@ -315,7 +317,7 @@ func TestCheckpointOfAPausedSandbox(t *testing.T) {
 	}
 }
 
-// TestCheckpointQueues: a request waits for its turn, and gives it up with its caller.
+// TestCheckpointQueues: a request waits for its sandbox's turn. When its caller gives up, it stops waiting.
 func TestCheckpointQueues(t *testing.T) {
 	r := newRig(t)
 	unlock, err := r.Sandboxes.Lock(t.Context(), sandboxID)

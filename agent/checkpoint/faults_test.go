@@ -14,7 +14,7 @@ import (
 type fault struct {
 	after bool // the call was carried out
 	kills bool // the agent dies; otherwise the call fails
-	on    bool // all later calls fail too, until that is over
+	on    bool // all later calls fail, too, until lift is called
 }
 
 var faults = map[string]fault{
@@ -25,7 +25,7 @@ var faults = map[string]fault{
 	"kills the agent after": {kills: true, after: true},
 }
 
-// set has the n-th call hit by a fault.
+// set makes a fault hit the n-th call.
 func (r *runtime) set(n int, f fault) {
 	r.callsMu.Lock()
 	defer r.callsMu.Unlock()
@@ -35,7 +35,7 @@ func (r *runtime) set(n int, f fault) {
 // hit reports whether the n-th call has been made.
 func (r *runtime) hit(n int) bool { return len(r.made()) >= n }
 
-// owing are requests that take calls of containerd to settle.
+// owing returns what a killed agent can leave that takes calls of containerd to settle.
 func owing() (all []left) {
 	for _, sandbox := range []string{"gone", "runs", "paused", "paused without a lease", "paused by another"} {
 		all = append(all, left{journal.StagePaused, true, false, "none", sandbox},
@@ -44,11 +44,11 @@ func owing() (all []left) {
 	return append(all, left{journal.StageSpooled, true, false, "whole", "paused"})
 }
 
-// mostCalls is more than any request makes. It ends the loops over calls where go test runs only some of them.
+// mostCalls is more calls than any request makes. It ends the loops over calls when go test skips some subtests.
 const mostCalls = 50
 
-// everyFault calls f with all that takes calls to settle, with each fault at each of these calls. F reports whether
-// there was such a call.
+// everyFault calls f for everything in owing, with each fault at each call of containerd. f reports whether there was
+// such a call.
 func everyFault(t *testing.T, f func(t *testing.T, l left, n int, f fault) bool) {
 	for _, l := range owing() {
 		for name, fault := range faults {
@@ -63,7 +63,7 @@ func everyFault(t *testing.T, f func(t *testing.T, l left, n int, f fault) bool)
 	}
 }
 
-// TestRecoverFaults: whatever containerd fails at, and wherever the agent is killed while it recovers, the end is
+// TestRecoverFaults: whichever call of containerd fails, and wherever the agent is killed while it recovers, the end is
 // the same.
 func TestRecoverFaults(t *testing.T) {
 	everyFault(t, func(t *testing.T, l left, n int, f fault) bool {
@@ -119,8 +119,8 @@ func TestRecoverFaultsAndTheLeaseRunsOut(t *testing.T) {
 	})
 }
 
-// TestRecoverJournalUnwritable: a request whose end cannot be journaled is tried again, and the cluster hears of its
-// end only then.
+// TestRecoverJournalUnwritable: if the end of a request cannot be journaled, the agent tries again. It tells the
+// cluster only when the end is journaled.
 func TestRecoverJournalUnwritable(t *testing.T) {
 	everyLeft(t, func(t *testing.T, l left) {
 		r := newRig(t)
@@ -143,7 +143,7 @@ func TestRecoverJournalUnwritable(t *testing.T) {
 	})
 }
 
-// TestSettleLoop settles, by and by, what could not be settled at first.
+// TestSettleLoop: the loop settles later what could not be settled at first.
 func TestSettleLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -172,7 +172,7 @@ func TestSettleLoop(t *testing.T) {
 	})
 }
 
-// TestSettleWaitsForItsTurn: what is owed for a sandbox waits while somebody else works on it.
+// TestSettleWaitsForItsTurn: a request is not settled while another one works on its sandbox.
 func TestSettleWaitsForItsTurn(t *testing.T) {
 	r := newRig(t)
 	l := left{journal.StagePaused, true, false, "none", "paused"}

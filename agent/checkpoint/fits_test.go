@@ -8,7 +8,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// TestEnough: a sandbox that is too large is refused with both figures.
+// TestEnough: if a sandbox is too large, the error has its size and the limit.
 func TestEnough(t *testing.T) {
 	const perGiB = 16 << 10
 	if err := enough(storage.MaxChunks, storage.MaxChunks); err != nil {

@@ -12,7 +12,7 @@ import (
 	"diapause.dev/runsc/lease"
 )
 
-// renewing is a Runtime whose leases are renewed, or not.
+// renewing is a Runtime that counts renewals of a lease. They can fail or hang.
 type renewing struct {
 	Runtime
 	renewed int
@@ -29,7 +29,7 @@ func (r *renewing) RenewPause(ctx context.Context, _, _ string, _ time.Duration)
 	return r.err
 }
 
-// keptPaused has a pause kept for some time, and returns what was asked for.
+// keptPaused pauses a sandbox for some time. It checks that the lease is not renewed after its release.
 func keptPaused(t *testing.T, r *renewing, d time.Duration) {
 	t.Helper()
 	rig := newRig(t)
@@ -43,7 +43,7 @@ func keptPaused(t *testing.T, r *renewing, d time.Duration) {
 	}
 	time.Sleep(d)
 	release()
-	release() // as it is called when a stop fails
+	release() // a stop calls it more than once, too
 	before := r.renewed
 	time.Sleep(pauseLease)
 	if r.renewed != before {
@@ -51,7 +51,8 @@ func keptPaused(t *testing.T, r *renewing, d time.Duration) {
 	}
 }
 
-// TestPauseIsKept: the lease of a pause is renewed in time, again and again, whatever fails in between.
+// TestPauseIsKept: the lease of a pause is renewed again and again in time, even if renewals fail. That ends only when
+// the lease has run out.
 func TestPauseIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		r    renewing
@@ -59,7 +60,7 @@ func TestPauseIsKept(t *testing.T) {
 	}{
 		"renewed":               {renewing{}, 9},
 		"containerd fails":      {renewing{err: errFault}, 9},
-		"containerd hangs":      {renewing{hangs: true}, 5}, // a renewal may take as long as until the next one
+		"containerd hangs":      {renewing{hangs: true}, 5}, // a renewal may take until the next one is due
 		"the lease has run out": {renewing{err: lease.ErrRanOut}, 1},
 		"a kind of running out": {renewing{err: errors.Join(errFault, lease.ErrRanOut)}, 1},
 	} {
@@ -77,7 +78,7 @@ func TestPauseIsKept(t *testing.T) {
 	}
 }
 
-// TestPauseWithoutLeases: nothing is renewed where the shim knows no leases.
+// TestPauseWithoutLeases: if the shim knows no leases, nothing is renewed.
 func TestPauseWithoutLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -12,7 +12,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// left is what an agent that was killed has left: a request, what it has saved, and its sandbox.
+// left is what a killed agent has left: a request, what the request has saved, and the state of its sandbox.
 type left struct {
 	stage    journal.Stage
 	stop     bool
@@ -32,10 +32,10 @@ func (l left) String() string {
 	return fmt.Sprintf("%s, %s, snapshot %s, sandbox %s", l.stage, after, l.snapshot, l.sandbox)
 }
 
-// requestID is that of the request that is left.
+// requestID is the ID of the request that is left.
 const requestID = "0001"
 
-// What becomes of a sandbox.
+// The states in which a sandbox can be left.
 var sandboxes = map[string]func(*sandbox){
 	"gone":    func(s *sandbox) { s.set(gone, "") },
 	"exited":  func(s *sandbox) { s.set(exited, "") },
@@ -57,7 +57,7 @@ var sandboxes = map[string]func(*sandbox){
 	},
 }
 
-// What a request has saved.
+// What a request can have saved.
 var saves = map[string]func(*rig, *journal.Record){
 	"none":    func(*rig, *journal.Record) {},
 	"whole":   func(r *rig, rec *journal.Record) { r.put(rec.Key, rec.UID) },
@@ -68,11 +68,13 @@ var saves = map[string]func(*rig, *journal.Record){
 	},
 }
 
-// possible reports whether an agent can leave that. It pauses only to stop, and it stops only what is saved.
+// possible reports whether an agent can leave this. An agent pauses a sandbox only to stop it, and stops it only after
+// it is saved.
 func (l left) possible() bool {
 	switch {
 	case l.stage == journal.StageAccepted:
-		// It has paused nothing. Without a stop it may have saved: the journal comes after the snapshot.
+		// The request has paused nothing. Without a stop it may have saved a snapshot: the journal is written after the
+		// snapshot.
 		return !l.stopped && !strings.HasPrefix(l.sandbox, "paused") && (l.snapshot != "whole" || !l.stop)
 	case l.stage == journal.StagePaused:
 		return l.stop && !l.stopped
@@ -93,7 +95,7 @@ func (l left) leave(r *rig) *journal.Record {
 	return rec
 }
 
-// end is how a request ends, and its sandbox.
+// end is how a request and its sandbox end.
 type end struct {
 	safe    bool
 	stopped bool
@@ -101,8 +103,8 @@ type end struct {
 	sandbox state
 }
 
-// want is the rule: a sandbox that is still paused by the request is stopped if its snapshot is safe, and runs on
-// if it is not. Any other sandbox is left as it is, but not paused.
+// want returns the end by this rule: a sandbox that the request still keeps paused is stopped if its snapshot is safe,
+// and runs on if it is not. Any other sandbox is left as it is, except that it does not stay paused.
 func (l left) want() end {
 	e := end{safe: l.snapshot == "whole", sandbox: running}
 	dead := l.sandbox == "gone" || l.sandbox == "exited"
@@ -118,7 +120,7 @@ func (l left) want() end {
 	return e
 }
 
-// check compares the end of the request that was left with what is wanted.
+// check compares the end of the request that is left with the wanted end.
 func (r *rig) check(l left) {
 	r.t.Helper()
 	r.isSound()
@@ -134,7 +136,7 @@ func (r *rig) check(l left) {
 	}
 }
 
-// everyLeft calls f with all that an agent can leave.
+// everyLeft calls f with everything that a killed agent can leave.
 func everyLeft(t *testing.T, f func(t *testing.T, l left)) {
 	for _, stage := range []journal.Stage{journal.StageAccepted, journal.StagePaused, journal.StageSpooled} {
 		for snapshot := range saves {
@@ -174,7 +176,7 @@ func TestRecover(t *testing.T) {
 	})
 }
 
-// TestRecoverSaysWhatIsDamaged: a request whose manifest is damaged says so.
+// TestRecoverSaysWhatIsDamaged: if the manifest of a snapshot is damaged, the error of its request says so.
 func TestRecoverSaysWhatIsDamaged(t *testing.T) {
 	r := newRig(t)
 	left{journal.StageSpooled, false, false, "damaged", "runs"}.leave(r)
@@ -185,7 +187,7 @@ func TestRecoverSaysWhatIsDamaged(t *testing.T) {
 	}
 }
 
-// TestRecoverNameless: a request that never came to have a name has no snapshot.
+// TestRecoverNameless: a request that was left before it had a name has no snapshot, and fails.
 func TestRecoverNameless(t *testing.T) {
 	r := newRig(t)
 	rec := journaltest.Record(1, journal.StageAccepted)
@@ -212,8 +214,8 @@ func TestRecoverLeavesWhatHasEnded(t *testing.T) {
 	}
 }
 
-// TestRecoverSpoolUnreadable: while the disk does not say whether a snapshot is there, its request is not ended, and
-// its sandbox is neither ended nor resumed.
+// TestRecoverSpoolUnreadable: while the disk does not say whether a snapshot is there, its request does not end. Its
+// sandbox is neither ended nor resumed.
 func TestRecoverSpoolUnreadable(t *testing.T) {
 	r := newRig(t)
 	l := left{journal.StagePaused, true, false, "whole", "paused"}
@@ -244,7 +246,8 @@ func TestRecoverSpoolUnreadable(t *testing.T) {
 	r.check(l)
 }
 
-// TestRecoverMarkerUnwritable: a sandbox is not ended while the shim cannot be told that this is wanted.
+// TestRecoverMarkerUnwritable: the marker tells the shim that the end of a sandbox is wanted. If it cannot be written,
+// the sandbox is not ended.
 func TestRecoverMarkerUnwritable(t *testing.T) {
 	r := newRig(t)
 	l := left{journal.StagePaused, true, false, "whole", "paused"}
@@ -264,7 +267,7 @@ func TestRecoverMarkerUnwritable(t *testing.T) {
 	r.check(l)
 }
 
-// TestMarkerSaysCompleted: the shim learns which exit status the containers are to have.
+// TestMarkerSaysCompleted: the marker tells the shim which exit status the containers get.
 func TestMarkerSaysCompleted(t *testing.T) {
 	for completed, want := range map[bool]string{true: "0", false: ""} {
 		r := newRig(t)
@@ -312,10 +315,10 @@ func TestCleanMarkers(t *testing.T) {
 	if err := os.RemoveAll(r.stoppedDir()); err != nil {
 		t.Fatal(err)
 	}
-	r.CleanMarkers(t.Context()) // is logged
+	r.CleanMarkers(t.Context()) // the error is logged
 }
 
-// TestRecoverTwoOfOneSandbox: what is left of an older request does not touch the pause of a newer one.
+// TestRecoverTwoOfOneSandbox: settling an older request does not end the pause of a newer one.
 func TestRecoverTwoOfOneSandbox(t *testing.T) {
 	r := newRig(t)
 	older, newer := journaltest.Record(0, journal.StageAccepted), journaltest.Record(1, journal.StagePaused)

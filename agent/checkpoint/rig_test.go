@@ -48,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// next makes the next agent: of the one before it there is only what is on disk.
+// next starts the next agent. Only what is on disk is left of the previous one.
 func (r *rig) next() {
 	r.t.Helper()
 	if r.close != nil {
@@ -101,12 +101,12 @@ func (r *rig) next() {
 func (r *rig) journalDir() string { return filepath.Join(r.dir, "journal") }
 func (r *rig) stoppedDir() string { return filepath.Join(r.dir, "stopped") }
 
-// noMetrics are metrics that nobody reads.
+// noMetrics discards metrics.
 type noMetrics struct{}
 
 func (noMetrics) Checkpoint(error, time.Duration, []snapshot.Stage) {}
 
-// changed takes what the cluster is told, and notes if that is not true.
+// changed records what the cluster is told. If that is not true, it notes a wrongdoing.
 func (r *rig) changed(rec *journal.Record) {
 	safe := r.hasSnapshot(rec)
 	switch {
@@ -124,7 +124,7 @@ func (r *rig) changed(rec *journal.Record) {
 	r.told = append(r.told, rec.Clone())
 }
 
-// last returns what the cluster was told last of a request, or nil.
+// last returns the last record of a request that the cluster was told about, or nil.
 func (r *rig) last(request string) (last *journal.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,7 +136,8 @@ func (r *rig) last(request string) (last *journal.Record) {
 	return last
 }
 
-// hasSnapshot reports whether the snapshot of a request, and no other, is whole in the spool.
+// hasSnapshot reports whether the snapshot of a request is whole in the spool. Another snapshot with its key does not
+// count.
 func (r *rig) hasSnapshot(rec *journal.Record) bool {
 	if !rec.Named() {
 		return false
@@ -160,7 +161,7 @@ func (r *rig) put(k snapshot.Key, uid string) {
 	}
 }
 
-// manifest returns where the manifest of a snapshot in the spool lies.
+// manifest returns the path of a snapshot's manifest in the spool.
 func (r *rig) manifest(k snapshot.Key) string {
 	return filepath.Join(r.Stores.SpoolDir(), k.Namespace, "snapshots", k.Name, "manifest")
 }
@@ -185,7 +186,7 @@ func (r *rig) withoutJournal(f func()) {
 	f()
 }
 
-// breakJournal has writes to the journal fail until the function that it returns is called.
+// breakJournal makes writes to the journal fail until mend is called.
 func (r *rig) breakJournal() (mend func()) {
 	r.t.Helper()
 	away := r.journalDir() + "-away"
@@ -199,7 +200,7 @@ func (r *rig) breakJournal() (mend func()) {
 	}
 }
 
-// settled has what is owed settled, as SettleLoop does, and wants nothing left.
+// settled settles what is owed, as SettleLoop does, and checks that nothing is left.
 func (r *rig) settled() {
 	r.t.Helper()
 	for _, rec := range r.Unsettled.List() {
@@ -210,7 +211,7 @@ func (r *rig) settled() {
 	}
 }
 
-// isSound checks what has to hold in the end, whatever has happened before.
+// isSound checks what must hold in the end, whatever has happened before.
 func (r *rig) isSound() {
 	r.t.Helper()
 	for _, wrong := range r.sandbox.wrongs() {
@@ -228,7 +229,7 @@ func (r *rig) isSound() {
 	}
 }
 
-// request returns a record as one that was read has it: without a monotonic time.
+// request returns a record as if it had been read from disk: without a monotonic time.
 func request(rec *journal.Record) journal.Request {
 	q := rec.Request()
 	q.Created = q.Created.Round(0).UTC()
@@ -257,13 +258,13 @@ func (r *rig) isSoundRecord(rec *journal.Record) {
 	}
 }
 
-// errFault is what containerd answers when it fails.
+// errFault is the error of a call of containerd that fails.
 var errFault = errors.New("containerd does not answer")
 
-// crash is what an agent that is killed panics with.
+// crash is the value with which a killed agent panics.
 type crash struct{}
 
-// survive calls f, in which the agent may be killed, and reports whether it was not.
+// survive calls f, and reports whether the agent was not killed in it.
 func survive(f func()) (survived bool) {
 	defer func() {
 		switch p := recover(); p {

@@ -25,10 +25,10 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// sandboxID is that of the one sandbox.
+// sandboxID is the ID of the one sandbox.
 const sandboxID = "sandbox"
 
-// state is that of a sandbox.
+// state is the state of a sandbox.
 type state string
 
 const (
@@ -38,7 +38,7 @@ const (
 	gone    state = "gone"
 )
 
-// sandbox is a pod as containerd and its shim know it. It notes what must not be done to it.
+// sandbox is a pod as containerd and its shim know it. It notes wrongdoings: what must not be done to it.
 type sandbox struct {
 	leases bool                       // its shim knows leases
 	safe   func(*journal.Record) bool // whether the snapshot of a request is in the spool
@@ -84,7 +84,7 @@ func (s *sandbox) isKilled() bool {
 	return s.killed
 }
 
-// expire has the lease of a pause run out: nobody has renewed it.
+// expire makes the lease of a pause run out, as if nobody had renewed it.
 func (s *sandbox) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,11 +119,11 @@ func (s *sandbox) pod() (*cri.Pod, error) {
 	return p, nil
 }
 
-// runtime is containerd as one agent sees it. Its n-th call can fail or be the agent's last, before or after it was
-// carried out.
+// runtime is containerd as one agent sees it. Its n-th call can fail or kill the agent, before or after it is carried
+// out.
 type runtime struct {
 	*sandbox
-	deliver func(sidecar.Options, int) error // a sidecar to the agent
+	deliver func(sidecar.Options, int) error // hands a sidecar to the agent
 
 	callsMu sync.Mutex
 	calls   []string
@@ -137,7 +137,7 @@ type runtime struct {
 	before  func(call string)
 }
 
-// lift has containerd answer again.
+// lift makes containerd answer again.
 func (r *runtime) lift() {
 	r.callsMu.Lock()
 	defer r.callsMu.Unlock()
@@ -178,7 +178,7 @@ func (r *runtime) call(name string, do func() error) error {
 	return fmt.Errorf("%s: %w", name, errFault)
 }
 
-// held is call for what needs the sandbox's lock.
+// held is like call, but do runs with the sandbox's lock held.
 func (r *runtime) held(name string, do func() error) error {
 	return r.call(name, func() error {
 		r.mu.Lock()
@@ -266,7 +266,7 @@ func (r *runtime) PauseFor(_ context.Context, _, request string, _ time.Duration
 	return leased, err
 }
 
-// RenewPause is made at its own time, and so is never hit.
+// RenewPause is called at times of its own, so no fault hits it.
 func (r *runtime) RenewPause(_ context.Context, _, request string, _ time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -374,14 +374,14 @@ func saveTo(sock int, d sidecar.Direction) error {
 	return nil
 }
 
-// process is the process that stands in for the sentry's.
+// process stands in for the sentry's process.
 type process struct {
 	pid    int
 	memory *os.File
 	cmd    *exec.Cmd // holds its standard input open
 }
 
-// sentryProcess starts the process once. It ends with this one, when its standard input does.
+// sentryProcess starts the process once. It ends when the test's process ends, because that closes its standard input.
 var sentryProcess = sync.OnceValue(func() process {
 	fd, err := unix.MemfdCreate("runsc-memory", unix.MFD_CLOEXEC)
 	if err == nil {
@@ -391,7 +391,7 @@ var sentryProcess = sync.OnceValue(func() process {
 		panic(err)
 	}
 	cmd := exec.Command("cat")
-	cmd.Args = []string{sandboxID} // by which it is known as the sandbox's
+	cmd.Args = []string{sandboxID} // the agent recognizes the sandbox's process by it
 	memory := os.NewFile(uintptr(fd), "memory")
 	cmd.ExtraFiles = []*os.File{memory}
 	if _, err = cmd.StdinPipe(); err == nil {

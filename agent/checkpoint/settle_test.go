@@ -6,8 +6,8 @@ import (
 	"diapause.dev/agent/journal/journaltest"
 )
 
-// TestKillWhoseAnswerIsLost: containerd has ended the sandbox, and does not say so. The cluster must not be told that
-// the sandbox runs on.
+// TestKillWhoseAnswerIsLost: containerd has ended the sandbox, but its answer is lost. The cluster must not be told
+// that the sandbox runs on.
 func TestKillWhoseAnswerIsLost(t *testing.T) {
 	s := saving{stop: true, leases: true}
 	r := savingRig(t, s)
@@ -21,8 +21,8 @@ func TestKillWhoseAnswerIsLost(t *testing.T) {
 	r.isSound()
 }
 
-// TestRecoverLeavesWhatRunsOn: a request has been given up for its sandbox runs on. A newer request has paused the
-// sandbox since, and the agent was killed. The older one must neither end nor resume it.
+// TestRecoverLeavesWhatRunsOn: a request has given up stopping its sandbox, which runs on. Later a newer request has
+// paused the sandbox, and the agent was killed. The older request must neither end nor resume the sandbox.
 func TestRecoverLeavesWhatRunsOn(t *testing.T) {
 	for _, leases := range []bool{true, false} {
 		r := newRig(t)
@@ -36,7 +36,7 @@ func TestRecoverLeavesWhatRunsOn(t *testing.T) {
 			r.sandbox.set(paused, newer.ID)
 		} else {
 			r.sandbox.set(paused, "")
-			r.sandbox.ran = true // since the older one's snapshot; the newer one has none yet
+			r.sandbox.ran = true // since the older request's snapshot; the newer request has no snapshot yet
 		}
 		journaltest.Put(t, r.Journal, older, newer)
 		r.next()
@@ -48,7 +48,8 @@ func TestRecoverLeavesWhatRunsOn(t *testing.T) {
 	}
 }
 
-// TestRecoverRanOnAndEnded: a sandbox that ran on, as the journal says, and has ended since was not stopped.
+// TestRecoverRanOnAndEnded: if the journal says that a sandbox ran on, and the sandbox has ended since, then it was not
+// stopped.
 func TestRecoverRanOnAndEnded(t *testing.T) {
 	r := newRig(t)
 	rec := journaltest.Record(1, "spooled")
@@ -61,8 +62,8 @@ func TestRecoverRanOnAndEnded(t *testing.T) {
 	r.isSound()
 }
 
-// TestStaleMarker: the agent is killed between the marker and the kill, and the lease runs out. The sandbox runs on, so
-// its later exit is not one that was wanted.
+// TestStaleMarker: the agent is killed after it has written the marker and before the kill, and the lease runs out. The
+// sandbox runs on, so nobody wanted its later exit.
 func TestStaleMarker(t *testing.T) {
 	r := newRig(t)
 	left{"paused", true, false, "whole", "paused"}.leave(r)

@@ -9,8 +9,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// TestStopwatchAddsUp wants stages without a gap, also when times come that are out of order or
-// were never set.
+// TestStopwatchAddsUp: stages have no gap, even if times are out of order or were never set.
 func TestStopwatchAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -18,8 +18,8 @@ func lost(t *testing.T, sandbox string) *rig {
 	return r
 }
 
-// TestRecoverUnreadableRecord: a sandbox that was paused for a request whose record is lost runs on. It is never
-// ended, and no other sandbox is touched.
+// TestRecoverUnreadableRecord: if the record of a request is lost, the sandbox that the request has paused runs on and
+// is never ended. No other sandbox is touched.
 func TestRecoverUnreadableRecord(t *testing.T) {
 	for sandbox, want := range map[string]state{
 		"paused": running, "paused without a lease": running, "runs": running, "runs without leases": running,
@@ -38,7 +38,8 @@ func TestRecoverUnreadableRecord(t *testing.T) {
 	}
 }
 
-// TestRecoverUnreadableRecordOfAnotherRuntime: a pod that cannot be checkpointed was not paused by the agent.
+// TestRecoverUnreadableRecordOfAnotherRuntime: the agent has not paused a pod that it cannot checkpoint, and so does
+// not resume it.
 func TestRecoverUnreadableRecordOfAnotherRuntime(t *testing.T) {
 	r := lost(t, "paused without a lease")
 	r.sandbox.other = true
@@ -48,7 +49,8 @@ func TestRecoverUnreadableRecordOfAnotherRuntime(t *testing.T) {
 	}
 }
 
-// TestRecoverUnreadableRecordFaults: whatever containerd fails at, the agent goes on, and its lease ends the pause.
+// TestRecoverUnreadableRecordFaults: whichever call of containerd fails, the agent goes on and does not end the
+// sandbox. If the pause has a lease, that ends the pause.
 func TestRecoverUnreadableRecordFaults(t *testing.T) {
 	for _, sandbox := range []string{"paused", "paused without a lease"} {
 		for n := 1; ; n++ {

@@ -18,7 +18,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// cluster is one that a node belongs to.
+// cluster is a cluster that a node belongs to.
 type cluster struct {
 	description Description
 	err         error
@@ -52,7 +52,7 @@ func inCluster(t *testing.T, d Description) (*rig, *cluster) {
 	return r, c
 }
 
-// begin has the workload begin its save, and returns what its sentry was answered.
+// begin makes the workload begin its save, and returns the outcome for its sentry.
 func (r *rig) begin(scope snapshot.Scope) error {
 	r.t.Helper()
 	dir, err := r.PrepareWorkload(sandboxID, scope)
@@ -79,7 +79,7 @@ func (r *rig) beginIn(dir string) error {
 	return err
 }
 
-// optionsIn returns what a sidecar reads in the directory of its request.
+// optionsIn returns the options that a sidecar reads in the directory of its request.
 func optionsIn(t *testing.T, dir string) sidecar.Options {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, sidecar.OptionsFile))
@@ -94,7 +94,7 @@ func optionsIn(t *testing.T, dir string) sidecar.Options {
 	return o
 }
 
-// TestWorkloadSavesItself: the sandbox runs on, or is ended if the cluster wants that, once its snapshot is safe.
+// TestWorkloadSavesItself: once its snapshot is safe, the sandbox runs on, or it is ended if the cluster wants that.
 func TestWorkloadSavesItself(t *testing.T) {
 	for _, scope := range []snapshot.Scope{snapshot.WholePod, snapshot.RootfsOnly} {
 		for _, stop := range []bool{false, true} {
@@ -121,7 +121,7 @@ func TestWorkloadSavesItself(t *testing.T) {
 	}
 }
 
-// TestWorkloadKillFails: the snapshot is safe, and the sandbox runs on.
+// TestWorkloadKillFails: if the sandbox cannot be ended, its snapshot is safe and it runs on.
 func TestWorkloadKillFails(t *testing.T) {
 	r, _ := inCluster(t, Description{Stop: true})
 	r.sandbox.runs, r.runtime.failing = true, "kill"
@@ -138,7 +138,7 @@ func TestWorkloadKillFails(t *testing.T) {
 	r.isSound()
 }
 
-// TestWorkloadIsRefused: a save that is refused fails for the workload, the sandbox runs on, and the cluster hears
+// TestWorkloadIsRefused: if a save is refused, it fails for the workload, and the sandbox runs on. The cluster hears
 // why.
 func TestWorkloadIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -179,7 +179,7 @@ func TestWorkloadIsRefused(t *testing.T) {
 	}
 }
 
-// TestWorkloadNotReplicated: a snapshot that is safe on this node is no save that has failed.
+// TestWorkloadNotReplicated: a save has not failed if its snapshot is safe on this node.
 func TestWorkloadNotReplicated(t *testing.T) {
 	r, c := inCluster(t, Description{Store: "dir:/dev/null/store"})
 	if err := r.begin(snapshot.WholePod); err != nil {
@@ -190,7 +190,7 @@ func TestWorkloadNotReplicated(t *testing.T) {
 	}
 }
 
-// TestHostileWorkload: only who has the token may begin a save, and none is begun when the agent is to stop.
+// TestHostileWorkload: a save begins only with the token of its request. None begins while the agent stops.
 func TestHostileWorkload(t *testing.T) {
 	r := newRig(t)
 	dir, err := r.PrepareWorkload(sandboxID, snapshot.RootfsOnly)
@@ -223,7 +223,7 @@ func TestHostileWorkload(t *testing.T) {
 	}
 }
 
-// TestWorkloadOfTheNextAgent: what one agent has prepared the next one takes.
+// TestWorkloadOfTheNextAgent: the next agent takes a save that an earlier agent has prepared.
 func TestWorkloadOfTheNextAgent(t *testing.T) {
 	r := newRig(t)
 	dir, err := r.PrepareWorkload(sandboxID, snapshot.WholePod)
@@ -240,7 +240,7 @@ func TestWorkloadOfTheNextAgent(t *testing.T) {
 	}
 }
 
-// TestWanted: the directory of a request stays while its sandbox may save itself, and when nobody knows.
+// TestWanted: the directory of a request stays while its sandbox may save itself, and while containerd does not answer.
 func TestWanted(t *testing.T) {
 	r := newRig(t)
 	dir, err := r.PrepareWorkload(sandboxID, snapshot.WholePod)
@@ -261,7 +261,7 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// TestPrepareWorkloadFails: nothing is left of a request whose directory cannot be made.
+// TestPrepareWorkloadFails: PrepareWorkload fails if the directory of the request cannot be made.
 func TestPrepareWorkloadFails(t *testing.T) {
 	r := newRig(t)
 	if err := os.WriteFile(r.dir+"/requests", nil, 0o600); err != nil {
@@ -272,7 +272,7 @@ func TestPrepareWorkloadFails(t *testing.T) {
 	}
 }
 
-// TestDescribe: a checkpoint bears what the cluster knows of its pod, and the cluster may refuse it.
+// TestDescribe: a snapshot records what the cluster knows about its pod. The cluster may refuse a checkpoint.
 func TestDescribe(t *testing.T) {
 	d := Description{
 		Cluster: "c", ServiceAccount: "sa", SpecHash: "hash", Group: map[string]string{"a": "b"},
@@ -308,7 +308,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestUnsavedPodIsGone: of a pod that containerd no longer knows there is nothing to tell.
+// TestUnsavedPodIsGone: the cluster is told nothing about a pod that containerd no longer knows.
 func TestUnsavedPodIsGone(t *testing.T) {
 	r, c := inCluster(t, Description{})
 	r.sandbox.set(gone, "")

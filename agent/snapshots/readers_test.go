@@ -72,7 +72,7 @@ func TestReadersRefuse(t *testing.T) {
 		{"another", ID{Key: k, UID: "another"}, "", errkind.ErrReplaced},
 		{"not there", ID{Key: snapshot.Key{Namespace: "n", Name: "other"}}, "", storage.ErrNotFound},
 		{"no store", ID{Key: k}, "tape:1", errkind.ErrInvalid},
-		// This case is the last one: from here on every restore asks this store, too.
+		// This case is the last one: from here on restores without a location ask this store, too.
 		{"store's away", ID{Key: snapshot.Key{Namespace: "n", Name: "other"}}, "dir:/dev/null/away", storage.ErrUnavailable},
 	} {
 		if _, err := a.readers.Open(t.Context(), c.id, c.location); !errors.Is(err, c.want) {
