@@ -13,7 +13,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// slow is a cluster that does not come to a decision.
+// slow is a cluster that does not decide before it is interrupted.
 type slow struct {
 	Cluster
 	asked chan struct{}
@@ -30,8 +30,8 @@ func (s *slow) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Choice, e
 
 func (s *slow) NotRestored(context.Context, snapshot.PodRef, snapshot.Key, error) { s.told = true }
 
-// TestDecisionEndsWithTheAgent: an agent that is to stop does not finish its decisions, and does not
-// have a pod start anew, or fail, for that. The next agent decides.
+// TestDecisionEndsWithTheAgent: an agent that is told to stop does not finish its decisions. It neither starts pods
+// anew nor refuses them because of that. The next agent decides.
 func TestDecisionEndsWithTheAgent(t *testing.T) {
 	cluster := &slow{asked: make(chan struct{})}
 	life := lifetime.New(t.Context())

@@ -47,7 +47,7 @@ func TestToStatus(t *testing.T) {
 		{context.Canceled, codes.Canceled},
 		{context.DeadlineExceeded, codes.DeadlineExceeded},
 		{errors.New("anything"), codes.Internal},
-		// What it means for the caller goes before what was underneath.
+		// What the error means for the caller takes precedence over its cause.
 		{fmt.Errorf("%w: %w", errkind.ErrNotReplicated, storage.ErrNoSpace), codes.Unavailable},
 		{fmt.Errorf("%w: %w", errkind.ErrStopping, context.Canceled), codes.Unavailable},
 		{errors.Join(errors.New("first"), storage.ErrExists), codes.AlreadyExists},

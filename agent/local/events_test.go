@@ -15,7 +15,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 )
 
-// talkative is a local service that says in every verification what tell tells it.
+// talkative is a local service that calls tell in each verification. tell sends its events.
 type talkative struct {
 	localv1.UnimplementedAgentServer
 	tell func(*events[localv1.VerifyEvent])
@@ -66,12 +66,12 @@ func stageEvent(stage string, done int64) *localv1.VerifyEvent {
 	}}}
 }
 
-// TestEventsDoNotWait: a client that does not read, as one stopped by Ctrl-Z, keeps nobody waiting who
-// has something to tell, and later hears the newest.
+// TestEventsDoNotWait: a client that does not read, for example because Ctrl-Z has stopped it, does not block the
+// sender of events. Later it gets the newest ones.
 func TestEventsDoNotWait(t *testing.T) {
 	told := make(chan struct{})
 	const rounds = 100
-	long := strings.Repeat("x", 32<<10) // so that few fill what the connection holds
+	long := strings.Repeat("x", 32<<10) // so that a few fill the buffers of the connection
 	stream := listen(t.Context(), t, func(out *events[localv1.VerifyEvent]) {
 		for i := range int64(rounds) {
 			for stage := range 20 {
@@ -112,8 +112,7 @@ func TestEventsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestEventsTellTheEnd: however fast a stage goes, its first and its last progress are told, and few
-// between.
+// TestEventsTellTheEnd: however fast a stage goes, its first and its last progress are sent, and only a few in between.
 func TestEventsTellTheEnd(t *testing.T) {
 	stream := listen(t.Context(), t, func(out *events[localv1.VerifyEvent]) {
 		for i := range int64(10_000) {
@@ -137,7 +136,7 @@ func TestEventsTellTheEnd(t *testing.T) {
 	}
 }
 
-// TestEventsOfAClientThatIsGone: nothing waits for it.
+// TestEventsOfAClientThatIsGone: a client that is gone does not block the sender of events.
 func TestEventsOfAClientThatIsGone(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	full, flushed := make(chan struct{}), make(chan struct{})

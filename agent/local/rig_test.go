@@ -33,7 +33,7 @@ import (
 // saved is the snapshot that a rig has.
 var saved = snapshot.Key{Namespace: "n", Name: "s"}
 
-// facts are those of a rig's node.
+// facts are the facts of a rig's node.
 var facts = snapshot.Facts{Architecture: "amd64", RunscVersion: "test", RunscDigest: "d", Platform: "systrap"}
 
 // rig is a node without containerd, with a client of its services.
@@ -46,7 +46,7 @@ type rig struct {
 	criAway  bool // containerd does not answer
 }
 
-// newRig returns a rig in a cluster, or nil.
+// newRig returns a rig in a cluster. Without a cluster, c is nil.
 func newRig(t *testing.T, c Cluster) *rig {
 	t.Helper()
 	dir, bell := t.TempDir(), snapshots.NewBell()
@@ -143,7 +143,7 @@ func (r *rig) save(t *testing.T, meta snapshot.Meta) {
 	put(t, r.Stores.Spool(), saved, meta)
 }
 
-// refusals count the restores that are refused.
+// refusals counts refused restores.
 type refusals struct {
 	mu sync.Mutex
 	n  int
@@ -165,7 +165,7 @@ func (*refusals) Restore(error, time.Duration, int64) {}
 
 func (*refusals) Checkpoint(error, time.Duration, []snapshot.Stage) {}
 
-// runtime is a containerd that knows one pod.
+// runtime is a containerd with one running pod of our runtime.
 type runtime struct{ *rig }
 
 func (r runtime) Version(context.Context) (string, error) {
@@ -190,7 +190,7 @@ func (r runtime) Pods(context.Context) ([]*cri.Pod, error) {
 	}, nil
 }
 
-// pods is what checkpoints see of containerd: pods that cannot be checkpointed.
+// pods is containerd as checkpoints see it. None of its pods can be checkpointed.
 type pods struct {
 	checkpoint.Runtime
 	*rig
@@ -212,7 +212,7 @@ func (p pods) Get(_ context.Context, id string) (*cri.Pod, error) {
 	return &cri.Pod{ID: id, Namespace: "n", Name: id, Runtime: cri.RuntimeType}, nil
 }
 
-// wantCode wants an error of a code.
+// wantCode checks that an error has a code.
 func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	t.Helper()
 	if got := status.Code(err); got != want {
@@ -220,11 +220,11 @@ func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	}
 }
 
-// fakeCluster is a cluster that has decided.
+// fakeCluster is a cluster whose decisions the test sets.
 type fakeCluster struct {
 	choice restore.Choice
 	err    error
-	slow   chan struct{} // Choose waits until it is closed, if it is not nil
+	slow   chan struct{} // if it is not nil, Choose waits until it is closed
 
 	mu          sync.Mutex
 	notRestored []error

@@ -34,10 +34,10 @@ func all[E any](stream grpc.ServerStreamingClient[E], err error) (events []*E, _
 	}
 }
 
-// manifest returns where the manifest of the rig's snapshot lies.
+// manifest returns the path of the manifest of the rig's snapshot.
 func (r *rig) manifest() string { return filepath.Join(r.Stores.SpoolDir(), "n/snapshots/s/manifest") }
 
-// TestListAndInspect: both tell the same of a snapshot.
+// TestListAndInspect: List returns the snapshots of a namespace, and Inspect returns what was saved with one.
 func TestListAndInspect(t *testing.T) {
 	r := newRig(t, nil)
 	parent := snapshot.Key{Namespace: "n", Name: "before"}
@@ -63,7 +63,8 @@ func TestListAndInspect(t *testing.T) {
 	}
 }
 
-// TestListIsNotStopped: a snapshot that is damaged is named, and so is a store that cannot be reached.
+// TestListIsNotStopped: List names a damaged snapshot and a store that cannot be reached, and returns the other
+// snapshots.
 func TestListIsNotStopped(t *testing.T) {
 	r := newRig(t, nil)
 	r.save(t, snapshot.Meta{})
@@ -81,7 +82,7 @@ func TestListIsNotStopped(t *testing.T) {
 	}
 }
 
-// TestRemove: a snapshot is removed once.
+// TestRemove: a snapshot can be removed once.
 func TestRemove(t *testing.T) {
 	r := newRig(t, nil)
 	r.save(t, snapshot.Meta{})
@@ -93,7 +94,7 @@ func TestRemove(t *testing.T) {
 	wantCode(t, "remove once more", err, codes.NotFound)
 }
 
-// TestVerify: each snapshot is told of, with what is wrong with it.
+// TestVerify: Verify reports each snapshot, with what is wrong with it.
 func TestVerify(t *testing.T) {
 	r := newRig(t, nil)
 	r.save(t, snapshot.Meta{})
@@ -132,11 +133,11 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestSweepAndStat: both go over the spool and all stores. A sweep that is only tried deletes nothing.
+// TestSweepAndStat: Sweep and StatStore go over the spool and all stores. A dry run of a sweep deletes nothing.
 func TestSweepAndStat(t *testing.T) {
 	r := newRig(t, nil)
 	r.save(t, snapshot.Meta{})
-	if err := os.Remove(r.manifest()); err != nil { // its pack is nobody's now
+	if err := os.Remove(r.manifest()); err != nil { // now nothing names its pack
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -184,7 +185,7 @@ func (r *rig) spoolPacks(t *testing.T) (packs int64) {
 	return packs
 }
 
-// TestCodes: callers can act on what goes wrong.
+// TestCodes: each error has a code that callers can act on.
 func TestCodes(t *testing.T) {
 	r := newRig(t, nil)
 	r.save(t, snapshot.Meta{})
@@ -231,7 +232,7 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// checkpoint returns what checkpoints a pod.
+// checkpoint returns a function that checkpoints a pod.
 func (r *rig) checkpoint(t *testing.T, target, name string) func() error {
 	return func() error {
 		_, err := all(r.agent.Checkpoint(t.Context(), &localv1.CheckpointRequest{Target: target, Name: name}))
@@ -239,7 +240,7 @@ func (r *rig) checkpoint(t *testing.T, target, name string) func() error {
 	}
 }
 
-// TestStatus: each thing that the agent needs has a check, which fails alone.
+// TestStatus: each thing that the agent needs has its own check. If one fails, the others do not.
 func TestStatus(t *testing.T) {
 	r := newRig(t, nil)
 	wants := map[string]bool{
@@ -270,7 +271,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestTop: only sandboxes of our runtime that run are told of, and what is being done to them.
+// TestTop: Top returns only running sandboxes of our runtime, with what is being done to each.
 func TestTop(t *testing.T) {
 	r := newRig(t, nil)
 	for _, want := range []string{"", "checkpoint"} {

@@ -27,7 +27,7 @@ const (
 	waits   = localv1.AskRestoreResponse_WAIT
 )
 
-// annotated returns the annotations of pod n/p, with others.
+// annotated returns the annotations of pod n/p and others, given as keys and values in turn.
 func annotated(others ...string) map[string]string {
 	all := map[string]string{annotationSandboxNamespace: "n", annotationSandboxName: "p", annotationSandboxUID: "pod-uid"}
 	for i := 0; i < len(others); i += 2 {
@@ -61,8 +61,8 @@ func (r *rig) left(t *testing.T) []string {
 	return all
 }
 
-// TestAskRestoreByAnnotation: without a cluster the pod itself says what it is restored from, and what becomes of it
-// if it cannot be.
+// TestAskRestoreByAnnotation: without a cluster, the pod's annotations say what it is restored from, and what happens
+// if it cannot be restored.
 func TestAskRestoreByAnnotation(t *testing.T) {
 	from, onFailure := podsnapshotv1.AnnotationRestoreFrom, podsnapshotv1.AnnotationOnRestoreFailure
 	for name, c := range map[string]struct {
@@ -105,8 +105,8 @@ func TestAskRestoreByAnnotation(t *testing.T) {
 	}
 }
 
-// TestAskRestoreInACluster: the cluster decides, whatever the pod says, and hears of what is refused. The pod may be
-// stricter than the cluster.
+// TestAskRestoreInACluster: the cluster decides, whatever the pod says. It hears of restores that are refused. The pod
+// may be stricter than the cluster.
 func TestAskRestoreInACluster(t *testing.T) {
 	strict := annotated(podsnapshotv1.AnnotationOnRestoreFailure, podsnapshotv1.OnRestoreFailureFail)
 	unknown := snapshot.Key{Namespace: "n", Name: "other"}
@@ -134,7 +134,7 @@ func TestAskRestoreInACluster(t *testing.T) {
 			if resp.Decision != c.want {
 				t.Errorf("decided %v: %q, want %v", resp.Decision, resp.Reason, c.want)
 			}
-			r.Life.End(errkind.ErrStopping) // nobody holds the snapshot any more
+			r.Life.End(errkind.ErrStopping) // after that nothing holds the snapshot
 			r.Life.Wait()
 			told := cluster.failures()
 			if c.told == nil && len(told) > 0 || c.told != nil && (len(told) != 1 || !errors.Is(told[0], c.told)) {
@@ -147,7 +147,7 @@ func TestAskRestoreInACluster(t *testing.T) {
 	}
 }
 
-// TestAskRestoreAnswers: the shim learns all that it needs of the snapshot.
+// TestAskRestoreAnswers: the answer tells the shim everything that it needs to know about the snapshot.
 func TestAskRestoreAnswers(t *testing.T) {
 	for _, c := range []struct {
 		scope      snapshot.Scope
@@ -205,7 +205,8 @@ func TestAskRestoreOnce(t *testing.T) {
 	}
 }
 
-// TestGivenUpMeanwhile: a restore that is prepared after its shim has given it up is let go.
+// TestGivenUpMeanwhile: if the shim gives up a restore before it is prepared, the restore is released once it is
+// prepared.
 func TestGivenUpMeanwhile(t *testing.T) {
 	cluster := &fakeCluster{choice: restore.Choice{Snapshot: saved}, slow: make(chan struct{})}
 	r := newRig(t, cluster)
@@ -223,12 +224,12 @@ func TestGivenUpMeanwhile(t *testing.T) {
 	if left := r.left(t); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
-	if err := r.Catalog.Delete(t.Context(), saved); err != nil { // nobody restores from it
+	if err := r.Catalog.Delete(t.Context(), saved); err != nil { // it fails while a restore reads the snapshot
 		t.Error(err)
 	}
 }
 
-// TestGivenUpAfterwards: a restore that is ready, and does not come to be, is let go.
+// TestGivenUpAfterwards: if the shim gives up a restore that is ready, the restore is released.
 func TestGivenUpAfterwards(t *testing.T) {
 	r := newRig(t, nil)
 	r.save(t, snapshot.Meta{})
@@ -270,8 +271,8 @@ func TestReportRestoreFailed(t *testing.T) {
 	}
 }
 
-// TestReportRestoreComplete: the cluster hears of a pod that is restored. If it does not take that, the shim tells it
-// again.
+// TestReportRestoreComplete: the cluster hears of a restored pod. If the cluster cannot be told, the report fails, and
+// the shim reports again.
 func TestReportRestoreComplete(t *testing.T) {
 	cluster := &fakeCluster{restoredErr: errAway}
 	r := newRig(t, cluster)
@@ -290,7 +291,8 @@ func TestReportRestoreComplete(t *testing.T) {
 	}
 }
 
-// TestReportRestoreLoaded: a sandbox has all its memory only if the agent knows its request.
+// TestReportRestoreLoaded: the shim may report more than once that everything is loaded. If the agent does not know the
+// request, the report fails.
 func TestReportRestoreLoaded(t *testing.T) {
 	r := newRig(t, nil)
 	r.save(t, snapshot.Meta{})
@@ -307,7 +309,7 @@ func TestReportRestoreLoaded(t *testing.T) {
 	}
 }
 
-// TestPrepareWorkload: the shim is given the directory of a request that it can save to.
+// TestPrepareWorkload: the shim gets the directory of a request, into which the sandbox can be saved.
 func TestPrepareWorkload(t *testing.T) {
 	r := newRig(t, nil)
 	for _, rootfsOnly := range []bool{false, true} {
@@ -324,7 +326,7 @@ func TestPrepareWorkload(t *testing.T) {
 	}
 }
 
-// TestReadVolumeUnknown: there is no volume of a request that nobody knows.
+// TestReadVolumeUnknown: ReadVolume fails if the agent does not know the request.
 func TestReadVolumeUnknown(t *testing.T) {
 	stream, err := newRig(t, nil).shim.ReadVolume(t.Context(), &localv1.ReadVolumeRequest{Request: "r", Volume: "v"})
 	if err == nil {
