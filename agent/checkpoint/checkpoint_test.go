@@ -167,8 +167,8 @@ func TestCheckpointStoreAway(t *testing.T) {
 	}
 }
 
-// TestCheckpointFaults: whichever call of containerd fails, a request is reported as failed only if its snapshot is not
-// safe. Afterwards the sandbox runs, or it was stopped and its snapshot is safe.
+// TestCheckpointFaults: whichever call of containerd fails, a request is reported as failed if its snapshot is not
+// safe, and only then. Afterwards the sandbox runs, or it was stopped and its snapshot is safe.
 func TestCheckpointFaults(t *testing.T) {
 	everySaving(t, func(t *testing.T, s saving) {
 		if s.scope != snapshot.WholePod {

@@ -264,7 +264,7 @@ var errFault = errors.New("containerd does not answer")
 // crash is the value with which a killed agent panics.
 type crash struct{}
 
-// survive calls f, and reports whether the agent was not killed in it.
+// survive calls f, and reports whether the agent has survived it.
 func survive(f func()) (survived bool) {
 	defer func() {
 		switch p := recover(); p {

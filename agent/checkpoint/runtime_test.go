@@ -391,7 +391,7 @@ var sentryProcess = sync.OnceValue(func() process {
 		panic(err)
 	}
 	cmd := exec.Command("cat")
-	cmd.Args = []string{sandboxID} // the agent recognizes the sandbox's process by it
+	cmd.Args = []string{sandboxID} // by which it is known as the sandbox's
 	memory := os.NewFile(uintptr(fd), "memory")
 	cmd.ExtraFiles = []*os.File{memory}
 	if _, err = cmd.StdinPipe(); err == nil {

@@ -63,7 +63,7 @@ func TestRecoverRanOnAndEnded(t *testing.T) {
 }
 
 // TestStaleMarker: the agent is killed after it has written the marker and before the kill, and the lease runs out. The
-// sandbox runs on, so nobody wanted its later exit.
+// sandbox runs on, so the marker must not say that its later exit was wanted.
 func TestStaleMarker(t *testing.T) {
 	r := newRig(t)
 	left{"paused", true, false, "whole", "paused"}.leave(r)

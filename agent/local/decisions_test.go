@@ -13,7 +13,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// slow is a cluster that does not decide before it is interrupted.
+// slow is a cluster that does not decide before its context ends.
 type slow struct {
 	Cluster
 	asked chan struct{}

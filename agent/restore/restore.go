@@ -116,7 +116,7 @@ type Choice struct {
 // Prepared is a restore that is ready for its sandbox.
 type Prepared struct {
 	Request    string
-	Dir        string // the image path that runsc is to be given
+	Dir        string // the image path for runsc
 	Key        snapshot.Key
 	Scope      snapshot.Scope
 	Containers int                           // of the snapshot
