@@ -27,6 +27,7 @@ type restore struct {
 
 	revived bool              // an earlier agent has prepared it
 	reader  *snapshots.Reader // guarded by Restores.mu; nil: it was released
+	meta    *snapshot.Meta    // of the snapshot; set by attach
 	volumes []string          // names of the snapshot's volumes
 	total   int64             // bytes of all image files
 	start   time.Time
@@ -133,7 +134,7 @@ func (rs *Restores) Prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	if err != nil {
 		return Prepared{}, err
 	}
-	meta := &r.reader.Manifest.Meta
+	meta := r.meta // the reader may have been released by now
 	return Prepared{
 		Request: r.Request, Dir: dir, Key: r.Key, Scope: r.Scope, Containers: len(meta.Pod.Containers), Volumes: r.volumes,
 		Terminals: terminalsOf(meta.Pod), ExitCodes: exitCodesOf(meta.Pod),
@@ -152,13 +153,12 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	}
 	r := newRestore(record{
 		Request: requests.NewID(8), Token: requests.NewID(16), Key: key, UID: rs.expected(c, pod), Store: c.Store,
-		SandboxID: sandboxID,
-		Pod:       pod, Limit: limit,
+		SandboxID: sandboxID, Pod: pod, Limit: limit,
 	})
 	if err := rs.attach(ctx, r); err != nil {
 		return nil, "", err
 	}
-	if err := roomFor(&r.reader.Manifest.Meta, limit); err != nil {
+	if err := roomFor(r.meta, limit); err != nil {
 		rs.drop(r)
 		return nil, "", err
 	}
@@ -195,7 +195,8 @@ func (rs *Restores) attach(ctx context.Context, r *restore) error {
 		return err
 	}
 	r.reader, r.UID = reader, reader.ID.UID
-	r.Scope = reader.Manifest.Meta.Scope
+	r.meta = &reader.Manifest.Meta
+	r.Scope = r.meta.Scope
 	r.total = reader.Manifest.Stats().RawBytes
 	r.volumes, err = rs.volumesOf(reader.Manifest)
 	if err == nil {
