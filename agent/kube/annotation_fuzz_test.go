@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/request"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -17,9 +17,9 @@ func FuzzParseStatus(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		read := func(v string) kube.Status {
+		read := func(v string) request.Status {
 			annotations := map[string]string{podsnapshotv1.AnnotationCheckpointStatus: v}
-			return kube.ParseStatus(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})
+			return request.ParseStatus(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})
 		}
 		s := read(value)
 		b, err := json.Marshal(s)

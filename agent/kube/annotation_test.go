@@ -15,6 +15,7 @@ import (
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/request"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -30,15 +31,15 @@ func (w *world) ask(pod *corev1.Pod, id string) {
 }
 
 // answered waits for the final answer to a request of a pod's annotation.
-func (w *world) answered(pod *corev1.Pod, id string) kube.Status {
+func (w *world) answered(pod *corev1.Pod, id string) request.Status {
 	w.t.Helper()
 	until(w, pod, func(p *corev1.Pod) error {
-		if s := kube.ParseStatus(p); s.ID != id || s.State == kube.StateCheckpointing {
+		if s := request.ParseStatus(p); s.ID != id || s.State == request.StateCheckpointing {
 			return fmt.Errorf("status %+v", s)
 		}
 		return nil
 	})
-	return kube.ParseStatus(pod)
+	return request.ParseStatus(pod)
 }
 
 // TestAnnotation: a pod's annotation does what a trigger does, once for each value.
@@ -51,7 +52,7 @@ func TestAnnotation(t *testing.T) {
 	for _, id := range []string{"one", "two"} {
 		w.ask(pod, id)
 		a := w.answered(pod, id)
-		if a.State != kube.StateComplete || !strings.Contains(a.Message, a.Snapshot) {
+		if a.State != request.StateComplete || !strings.Contains(a.Message, a.Snapshot) {
 			t.Fatalf("answer %+v", a)
 		}
 		s := w.snapshot(a.Snapshot)
@@ -80,13 +81,13 @@ func TestAnnotationRefused(t *testing.T) {
 	w.start(node)
 	pod := w.pod(node, "lonely", func(p *corev1.Pod) { p.Labels = nil })
 	w.ask(pod, "x")
-	if a := w.answered(pod, "x"); a.State != kube.StateFailed || !strings.Contains(a.Message, "no PodSnapshotPolicy") {
+	if a := w.answered(pod, "x"); a.State != request.StateFailed || !strings.Contains(a.Message, "no PodSnapshotPolicy") {
 		t.Errorf("answer %+v", a)
 	}
 	w.event(pod, corev1.EventTypeWarning, "no PodSnapshotPolicy")
 	long := strings.Repeat("x", 1000)
 	w.ask(pod, long)
-	if a := w.answered(pod, long); a.State != kube.StateFailed || !strings.Contains(a.Message, "has 1000 bytes") {
+	if a := w.answered(pod, long); a.State != request.StateFailed || !strings.Contains(a.Message, "has 1000 bytes") {
 		t.Errorf("answer %+v", a)
 	}
 }
@@ -104,7 +105,7 @@ func TestAnnotationFailsOnce(t *testing.T) {
 	})
 	pod := w.pod(node, "web")
 	w.ask(pod, "x")
-	if a := w.answered(pod, "x"); a.State != kube.StateFailed || a.Message != "no" {
+	if a := w.answered(pod, "x"); a.State != request.StateFailed || a.Message != "no" {
 		t.Errorf("answer %+v", a)
 	}
 	w.ask(pod, "y")
@@ -116,9 +117,9 @@ func TestAnnotationFailsOnce(t *testing.T) {
 
 // TestAnnotationKilled: the next agent finishes what a killed agent left.
 func TestAnnotationKilled(t *testing.T) {
-	for at, want := range map[step]kube.State{
-		stepAccept: kube.StateComplete, stepCapture: kube.StateFailed,
-		stepReplicate: kube.StateComplete,
+	for at, want := range map[step]request.State{
+		stepAccept: request.StateComplete, stepCapture: request.StateFailed,
+		stepReplicate: request.StateComplete,
 	} {
 		t.Run(string(at), func(t *testing.T) {
 			w := newWorld(t)

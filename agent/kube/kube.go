@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,8 +22,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/kube/duty"
 	"diapause.dev/agent/kube/names"
-	"diapause.dev/api/snapshot"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/request"
+	"diapause.dev/agent/kube/start"
 )
 
 // Config says which cluster an agent belongs to, and the agent's place in it.
@@ -55,37 +55,18 @@ const (
 	requestBurst = 400
 )
 
-// Cluster is the cluster that an agent's node belongs to. New makes it; it works while Run runs.
+// Cluster is the cluster that an agent's node belongs to. New makes it; it works while Run runs. It connects its parts,
+// and implements agent.Cluster with them.
 type Cluster struct {
-	cfg    Config
-	node   Node
-	log    *slog.Logger
-	mgr    manager.Manager
-	stop   context.CancelFunc // tells Run to end
-	client client.Client      // reads watched objects from the cache
-	live   client.Reader      // reads from the API server
-	events events.EventRecorder
-
+	cfg      Config
+	log      *slog.Logger
+	mgr      manager.Manager
+	stop     context.CancelFunc // tells Run to end
+	objects  *objects.Objects
 	names    *names.Clock
-	arrivals *arrivals
-	ledger   *ledger
-	requests *requests
-	orders   *orders
-	latest   *latest
-	attempts *attempts
-	removals chan struct{} // has an element for each removal under way
-	news     bell          // of PodSnapshots
-	reports  chan report
-	synced   chan struct{} // closed when the caches are filled
-
-	triggers, pods, snapshots kicker // of the controllers of these names
-	keeper, policies, configs kicker
-	unanswered                kicker
-	leading                   atomic.Bool
-	identity                  atomic.Pointer[string] // of the cluster; nil: not known yet
-	begun                     chan struct{}          // a signal that leading has begun
-	life                      context.Context        // of checkpoints; set by Run
-	work                      sync.WaitGroup         // what Run waits for
+	requests *request.Requests
+	starts   *start.Starts
+	duties   *duty.Duties
 }
 
 // New prepares an agent's work in its cluster. It opens the ledger, and sends nothing to the API server.
@@ -97,28 +78,41 @@ func New(cfg Config, node Node) (*Cluster, error) {
 		cfg.Now = time.Now
 	}
 	logTo(cfg.Logger)
-	l, err := openLedger(filepath.Join(cfg.StateDir, "kube"), cfg.Logger)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes: %w", err)
-	}
 	running, stop := context.WithCancel(context.Background())
-	mgr, err := newManager(running, cfg)
-	if err != nil {
+	c := &Cluster{cfg: cfg, log: cfg.Logger, stop: stop, names: names.NewClock(cfg.Now)}
+	if err := c.build(running, node); err != nil {
 		stop()
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	c := &Cluster{
-		cfg: cfg, node: node, log: cfg.Logger, mgr: mgr, stop: stop,
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("diapause"),
-		names: names.NewClock(cfg.Now), arrivals: newArrivals(),
-		ledger: l, requests: newRequests(), orders: newOrders(), latest: newLatest(), attempts: newAttempts(),
-		removals: make(chan struct{}, maxRemovals),
-		reports:  make(chan report, maxReports), synced: make(chan struct{}), begun: make(chan struct{}, 1),
-	}
-	if err := c.control(); err != nil {
-		return nil, fmt.Errorf("kubernetes: %w", err)
-	}
 	return c, nil
+}
+
+// build makes the parts, and the controllers that they need. They live until running is done.
+func (c *Cluster) build(running context.Context, node Node) (err error) {
+	if c.mgr, err = newManager(running, c.cfg); err != nil {
+		return err
+	}
+	if c.objects, err = objects.New(c.mgr, c.cfg.NodeName, c.log); err != nil {
+		return err
+	}
+	c.requests, err = request.New(request.Config{
+		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Store: c.cfg.Store,
+		StateDir: c.cfg.StateDir, Logger: c.log,
+	})
+	if err != nil {
+		return err
+	}
+	c.starts = start.New(start.Config{
+		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Now: c.cfg.Now, Logger: c.log,
+	})
+	c.duties = duty.New(duty.Config{
+		Objects: c.objects, Node: node, Requests: c.requests, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge,
+		Lease: client.ObjectKey{Namespace: c.cfg.Namespace, Name: c.cfg.LeaseName}, Now: c.cfg.Now, Logger: c.log,
+	})
+	if err := c.requests.Control(c.mgr); err != nil {
+		return err
+	}
+	return c.duties.Control(c.mgr)
 }
 
 // logTo sends the logs of libraries to the logger of this process's first agent.
@@ -163,62 +157,31 @@ const syncTime = 30 * 24 * time.Hour
 
 // Run works until ctx is done. It returns when everything that it started has ended.
 func (c *Cluster) Run(ctx context.Context) error {
-	all, err := c.node.Requests()
-	if err != nil {
-		return fmt.Errorf("kubernetes: %w", err)
-	}
-	c.requests.load(all)
-	for _, q := range all {
-		c.names.Saw(q.Key.Name, q.Created)
-	}
-	for _, k := range append(c.requests.keys(), c.ledger.keys()...) {
-		c.snapshots.kick(named(k))
-	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { end(errkind.ErrStopping) })()
 	defer context.AfterFunc(ctx, c.stop)()
-	c.life = life
+	if err := c.requests.Begin(life); err != nil {
+		return fmt.Errorf("kubernetes: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	c.work.Go(func() { c.awaitCaches(ctx) })
-	c.work.Go(func() { c.lead(ctx) })
-	c.work.Go(func() { c.takeOver(ctx) })
-	c.work.Go(func() { c.sweepLoop(ctx) })
-	c.work.Go(func() { c.sendReports(ctx) })
-	if err = c.mgr.Start(ctx); ctx.Err() != nil {
+	defer cancel()
+	var work sync.WaitGroup
+	for _, do := range []func(context.Context){
+		c.objects.AwaitCaches, c.lead, c.duties.TakeOver, c.duties.Sweep, c.starts.SendReports,
+	} {
+		work.Go(func() { do(ctx) })
+	}
+	err := c.mgr.Start(ctx)
+	if ctx.Err() != nil {
 		err = nil // the failure is a consequence of that
 	}
 	cancel()
 	end(errkind.ErrStopping)
-	c.work.Wait()
+	work.Wait()
+	c.requests.Wait()
 	if err != nil {
 		return fmt.Errorf("kubernetes: %w", err)
 	}
 	return nil
-}
-
-// awaitCaches closes synced when the caches are filled.
-func (c *Cluster) awaitCaches(ctx context.Context) {
-	if !c.mgr.GetCache().WaitForCacheSync(ctx) || ctx.Err() != nil || c.fill(ctx) != nil {
-		return
-	}
-	close(c.synced)
-	if _, err := c.identify(ctx); err != nil && ctx.Err() == nil { // so that no checkpoint has to ask
-		c.log.Warn("asked again with the next checkpoint", "error", err)
-	}
-}
-
-// fill waits until every kind of object that is read from the cache is in the cache.
-func (c *Cluster) fill(ctx context.Context) error {
-	for _, o := range watched() {
-		if _, err := c.mgr.GetCache().GetInformer(ctx, o); err != nil {
-			return fmt.Errorf("watch %T: %w", o, err)
-		}
-	}
-	return nil
-}
-
-// named returns a snapshot's key in the form that objects have.
-func named(k snapshot.Key) client.ObjectKey {
-	return client.ObjectKey{Namespace: k.Namespace, Name: k.Name}
 }

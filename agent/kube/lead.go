@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/objects"
 )
 
 // leaseTimes are the times of the Lease: how long it is held without being renewed, how long the holder keeps trying
@@ -30,10 +32,10 @@ func timesFor(agents int64) leaseTimes {
 
 // agents returns roughly how many agents there are: the number of pods in their namespace.
 func (c *Cluster) agents(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, freshTime)
+	ctx, cancel := context.WithTimeout(ctx, objects.FreshTime)
 	defer cancel()
 	var pods corev1.PodList
-	if err := c.live.List(ctx, &pods, client.InNamespace(c.cfg.Namespace), client.Limit(1)); err != nil {
+	if err := c.objects.Live.List(ctx, &pods, client.InNamespace(c.cfg.Namespace), client.Limit(1)); err != nil {
 		return 0, fmt.Errorf("count pods of namespace %s: %w", c.cfg.Namespace, err)
 	}
 	n := int64(len(pods.Items))
@@ -47,7 +49,7 @@ func (c *Cluster) agents(ctx context.Context) (int64, error) {
 // that loses the Lease goes on with its node's duties.
 func (c *Cluster) lead(ctx context.Context) {
 	select {
-	case <-c.synced:
+	case <-c.objects.Synced:
 	case <-ctx.Done():
 		return
 	}
@@ -70,33 +72,9 @@ func (c *Cluster) lead(ctx context.Context) {
 			},
 			LeaseDuration: times.hold, RenewDeadline: times.renew, RetryPeriod: times.retry, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(context.Context) { c.elected() },
-				OnStoppedLeading: func() { c.leading.Store(false) },
+				OnStartedLeading: func(context.Context) { c.duties.Begin() },
+				OnStoppedLeading: func() { c.duties.End() },
 			},
 		})
-	}
-}
-
-// elected starts the cluster's duties.
-func (c *Cluster) elected() {
-	c.leading.Store(true)
-	select {
-	case c.begun <- struct{}{}:
-	default:
-	}
-}
-
-// takeOver requeues everything whenever this agent starts the cluster's duties, until ctx is done.
-func (c *Cluster) takeOver(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.begun:
-		}
-		c.log.Info("this agent does the cluster's duties")
-		if err := c.lookAtAll(ctx); err != nil && ctx.Err() == nil {
-			c.log.Error("objects not read", "error", err)
-		}
 	}
 }

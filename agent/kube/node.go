@@ -44,5 +44,3 @@ type Node interface {
 }
 
 var _ Node = agent.Node{}
-
-var _ agent.Cluster = (*Cluster)(nil)

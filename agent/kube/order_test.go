@@ -24,6 +24,7 @@ import (
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/request"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -46,8 +47,8 @@ func byAnnotation(ctx context.Context, p *pairs, pod string, n int) (string, err
 		if err := api.client.Get(ctx, keyOf(o), o); err != nil {
 			return err
 		}
-		s := kube.ParseStatus(o)
-		if name = s.Snapshot; s.ID != fmt.Sprint(n) || s.State != kube.StateComplete {
+		s := request.ParseStatus(o)
+		if name = s.Snapshot; s.ID != fmt.Sprint(n) || s.State != request.StateComplete {
 			return fmt.Errorf("status %+v", s)
 		}
 		return nil

@@ -170,3 +170,13 @@ func nonZero[T any](p *T) *T {
 	}
 	return p
 }
+
+// EndingInits returns the names of a pod's init containers that end before its containers run.
+func EndingInits(pod *corev1.Pod) (names []string) {
+	for i := range pod.Spec.InitContainers {
+		if x := &pod.Spec.InitContainers[i]; !Sidecar(x) {
+			names = append(names, x.Name)
+		}
+	}
+	return names
+}

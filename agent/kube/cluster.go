@@ -1,0 +1,53 @@
+package kube
+
+import (
+	"context"
+
+	"diapause.dev/agent"
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/kube/names"
+	"diapause.dev/agent/restore"
+	"diapause.dev/api/snapshot"
+)
+
+var _ agent.Cluster = (*Cluster)(nil)
+
+// Choose implements agent.Cluster: see start.Starts.
+func (c *Cluster) Choose(ctx context.Context, pod snapshot.PodRef) (restore.Choice, error) {
+	return c.starts.Choose(ctx, pod)
+}
+
+// Restored implements agent.Cluster: see start.Starts.
+func (c *Cluster) Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error {
+	return c.starts.Restored(ctx, pod, key)
+}
+
+// NotRestored implements agent.Cluster: see start.Starts.
+func (c *Cluster) NotRestored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error) {
+	c.starts.NotRestored(ctx, pod, key, err)
+}
+
+// Describe implements agent.Cluster: see request.Requests.
+func (c *Cluster) Describe(ctx context.Context, pod snapshot.PodRef) (checkpoint.Description, error) {
+	return c.requests.Describe(ctx, pod)
+}
+
+// Name implements agent.Cluster.
+func (c *Cluster) Name() string { return c.names.Name(names.Chance()) }
+
+// Unsaved implements agent.Cluster: see request.Requests.
+func (c *Cluster) Unsaved(pod snapshot.PodRef, err error) { c.requests.Unsaved(pod, err) }
+
+// Changed implements agent.Cluster: see request.Requests.
+func (c *Cluster) Changed(r journal.Request) { c.requests.Changed(r) }
+
+// Stores implements agent.Cluster: see objects.Objects. The agents' own store comes first.
+func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
+	return c.objects.Stores(ctx, c.cfg.Store)
+}
+
+// Remove implements agent.Cluster: see request.Requests.
+func (c *Cluster) Remove(ctx context.Context, key snapshot.Key) (known bool, err error) {
+	return c.requests.Remove(ctx, key)
+}

@@ -1,0 +1,89 @@
+package duty
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// keepSnapshot deletes an expired PodSnapshot, finishes a deletion that the origin does not finish, and marks a
+// snapshot that was lost with its node.
+func (d *Duties) keepSnapshot(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	s := new(podsnapshotv1.PodSnapshot)
+	if err := d.Objects.Get(ctx, name, s); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if s.DeletionTimestamp != nil {
+		if wait := originTime - time.Since(s.DeletionTimestamp.Time); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
+		return control.RetryConflict(d.Requests.Finalize(ctx, s))
+	}
+	policy, err := d.Objects.PolicyOf(ctx, s)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	at, why := rules.Expiry(policy, s)
+	if !at.IsZero() && !d.Now().Before(at) {
+		return reconcile.Result{}, d.discard(ctx, s, why)
+	}
+	wait, err := d.checkOrigin(ctx, s)
+	if !at.IsZero() {
+		if left := at.Sub(d.Now()); wait == 0 || left < wait {
+			wait = max(left, time.Second)
+		}
+	}
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// localPause is how often the node of a node-local snapshot is checked. There may be many such snapshots.
+const localPause = 15 * time.Minute
+
+// originTime is how long a snapshot's origin may take to delete it before this agent does.
+const originTime = 3 * time.Second
+
+// discard deletes exactly this version of a PodSnapshot.
+func (d *Duties) discard(ctx context.Context, s *podsnapshotv1.PodSnapshot, why string) error {
+	d.log.Info("snapshot is deleted", "snapshot", objects.KeyOf(s).String(), "reason", why)
+	err := d.Objects.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete PodSnapshot %s: %w", objects.KeyOf(s), err)
+	}
+	return nil
+}
+
+// checkOrigin marks a snapshot as failed if its only copy was on a node that has left the cluster. It returns when to
+// check again, or 0 if the snapshot no longer depends on its node.
+func (d *Duties) checkOrigin(ctx context.Context, s *podsnapshotv1.PodSnapshot) (time.Duration, error) {
+	name := s.Annotations[podsnapshotv1.AnnotationOriginNode]
+	if rules.Replicated(s) || rules.Lost(s) || name == "" {
+		return 0, nil
+	}
+	pause := watchPause
+	if rules.NodeLocal(s) {
+		pause = localPause
+	}
+	switch gone, err := d.Objects.NodeGone(ctx, name); {
+	case err != nil:
+		return 0, err
+	case !gone:
+		return wait.Jitter(pause, 0.2), nil
+	}
+	before := s.DeepCopy()
+	rules.SetProgress(s, rules.Progress{Failed: fmt.Sprintf("its only copy was on node %s, which no longer exists", name)})
+	err := d.Objects.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return control.ConflictPause, nil
+	}
+	return 0, client.IgnoreNotFound(err)
+}

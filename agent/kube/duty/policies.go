@@ -1,0 +1,101 @@
+package duty
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// servePolicy says in a policy's status whether it can be used. It also deletes the surplus snapshots of the policy's
+// groups.
+func (d *Duties) servePolicy(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	p := new(podsnapshotv1.PodSnapshotPolicy)
+	if err := d.Objects.Get(ctx, name, p); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	policies, find, err := d.Objects.Rules(ctx, p.Namespace, d.Objects.List)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	ok, reason, message := rules.Verdict(p, policies, find)
+	if err := d.setReady(ctx, p, &p.Status.Conditions, &p.Status.ObservedGeneration, ok, reason, message); err != nil {
+		return reconcile.Result{}, err
+	}
+	var all podsnapshotv1.PodSnapshotList
+	if err := d.Objects.List(ctx, &all, client.InNamespace(p.Namespace)); err != nil {
+		return reconcile.Result{}, fmt.Errorf("read PodSnapshots of namespace %s: %w", p.Namespace, err)
+	}
+	for _, s := range rules.Surplus(p, all.Items) {
+		if err := d.discard(ctx, s, "its group has newer ones"); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// setReady writes the condition Ready of a policy or a storage config.
+func (d *Duties) setReady(ctx context.Context, o client.Object, conditions *[]metav1.Condition, observed *int64,
+	ok bool, reason, message string,
+) error {
+	before := o.DeepCopyObject().(client.Object)
+	changed := rules.SetReady(conditions, o.GetGeneration(), ok, reason, message)
+	if !changed && *observed == o.GetGeneration() {
+		return nil
+	}
+	*observed = o.GetGeneration()
+	if err := d.Objects.Status().Patch(ctx, o, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("status of %T %s: %w", o, o.GetName(), err)
+	}
+	return nil
+}
+
+// How often a store is checked: while it answers, and while it does not. storeTime is how long it may take to answer.
+const (
+	storeEvery = 5 * time.Minute
+	storeAgain = 15 * time.Second
+	storeTime  = 20 * time.Second
+)
+
+// serveConfig says in a storage config's status whether its store can be used.
+func (d *Duties) serveConfig(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	config := new(podsnapshotv1.PodSnapshotStorageConfig)
+	if err := d.Objects.Get(ctx, name, config); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	ok, reason, message := true, podsnapshotv1.ReasonValid, "the store answers"
+	location, err := rules.Location(config)
+	if err != nil {
+		ok, reason, message = false, podsnapshotv1.ReasonInvalid, err.Error()
+	} else if err := d.reach(ctx, location); err != nil {
+		ok, reason, message = false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
+	} else if d.Node.OwnDisk(location) {
+		message = "the store answers; it is a separate disk on each node: a snapshot can be restored only on the node that " +
+			"made it"
+	}
+	if err := d.setReady(ctx, config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok, reason,
+		message); err != nil {
+		return reconcile.Result{}, err
+	}
+	if meta.IsStatusConditionTrue(config.Status.Conditions, podsnapshotv1.ConditionReady) {
+		return reconcile.Result{RequeueAfter: storeEvery}, nil
+	}
+	return reconcile.Result{RequeueAfter: storeAgain}, nil
+}
+
+// reach returns why a store cannot be used, or nil if it answers.
+func (d *Duties) reach(ctx context.Context, location string) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	if err := d.Node.ProbeStore(ctx, location); err != nil {
+		return fmt.Errorf("store %s: %w", location, err)
+	}
+	return nil
+}

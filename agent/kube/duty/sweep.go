@@ -1,0 +1,216 @@
+package duty
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+const (
+	// sweepEvery is how often stores are swept at least. The first sweep is about sweepFirst after the agent's start,
+	// or earlier.
+	sweepEvery = 6 * time.Hour
+	sweepFirst = 10 * time.Minute
+	// sweepSoonest is the shortest time between sweeps if OrphanAge is very short.
+	sweepSoonest = 100 * time.Millisecond
+	// sweepTime bounds the sweep of one store.
+	sweepTime = time.Hour
+	// maxLooks is how many snapshots of a store one sweep checks. The next sweep goes on with others.
+	maxLooks = 1000
+)
+
+// errNotLeading ends a sweep because another agent does the cluster's duties now.
+var errNotLeading = errors.New("this agent does not do the cluster's duties any more")
+
+// Sweep sweeps the cluster's stores from time to time until ctx is done. It sweeps stores that other nodes can
+// see only while this agent does the cluster's duties.
+func (d *Duties) Sweep(ctx context.Context) {
+	every := sweepEvery
+	if d.OrphanAge > 0 {
+		every = max(sweepSoonest, min(every, d.OrphanAge/4))
+	}
+	after := make(map[string]snapshot.Key) // by store: the key at which its last sweep ended
+	for pause := min(every, sweepFirst); ; pause = every {
+		select {
+		case <-time.After(wait.Jitter(pause, 0.2)):
+		case <-ctx.Done():
+			return
+		}
+		if err := d.sweepStores(ctx, after); err != nil && ctx.Err() == nil {
+			d.log.Warn("stores not swept", "error", err)
+		}
+	}
+}
+
+// sweepStores sweeps those of the cluster's stores that this agent must sweep.
+func (d *Duties) sweepStores(ctx context.Context, after map[string]snapshot.Key) error {
+	locations, err := d.Objects.Stores(ctx, d.Store)
+	if err != nil {
+		return err
+	}
+	locations = slices.DeleteFunc(locations, func(location string) bool { return !d.sweeps(location) })
+	if len(locations) == 0 {
+		return nil
+	}
+	orphans, err := d.orphans(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, location := range locations {
+		s := sweep{Duties: d, store: location, orphans: orphans, log: d.log.With("store", location)}
+		after[location], err = s.run(ctx, after[location])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("store %s: %w", location, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweeps reports whether this agent must sweep a store now.
+func (d *Duties) sweeps(location string) bool { return d.leading.Load() || d.Node.OwnDisk(location) }
+
+// orphans returns the rule for which snapshots without a PodSnapshot are removed now. It is nil if none are.
+func (d *Duties) orphans(ctx context.Context) (*rules.Orphans, error) {
+	if d.OrphanAge <= 0 {
+		return nil, nil
+	}
+	id, err := d.Objects.Identity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The Lease is created and deleted with the installation.
+	lease := new(coordinationv1.Lease)
+	if err := d.Objects.Live.Get(ctx, d.Lease, lease); err != nil {
+		return nil, fmt.Errorf("read Lease %s: %w", d.Lease, err)
+	}
+	return &rules.Orphans{Cluster: id, Since: lease.CreationTimestamp.Time, Before: time.Now().Add(-d.OrphanAge)}, nil
+}
+
+// sweep is one run over a store.
+type sweep struct {
+	*Duties
+	store   string
+	orphans *rules.Orphans // or nil
+	log     *slog.Logger
+
+	removed, failed int
+}
+
+// run removes orphans among the next snapshots after a key, and then everything that no snapshot of the store needs.
+// It returns the key after which the next run must go on.
+func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	began := time.Now()
+	var picked []storage.Entry
+	if s.orphans != nil {
+		if picked, last, err = s.unnamed(ctx, after); err != nil {
+			return after, err
+		}
+	}
+	for _, e := range picked {
+		if err := s.look(ctx, e); ctx.Err() != nil || errors.Is(err, errNotLeading) {
+			return after, err
+		} else if after = e.Key; err != nil {
+			s.failed++
+			s.log.Warn("snapshot not swept", "snapshot", e.Key.String(), "error", err)
+		}
+	}
+	r, err := s.Node.SweepStore(ctx, s.store)
+	s.log.Info("store swept", "unnamed", len(picked), "removed", s.removed, "failed", s.failed, "more",
+		last != snapshot.Key{},
+		"packs", r.Deleted, "bytes", r.Bytes, "took", time.Since(began))
+	return last, err
+}
+
+// unnamed lists the next snapshots after a key that are not young, and of which neither the cache nor this node
+// knows.
+func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.Entry, snapshot.Key, error) {
+	w := window{after: after, most: maxLooks}
+	err := s.Node.Stored(ctx, s.store, func(e storage.Entry) error {
+		if e.Modified.After(s.orphans.Before) || s.Requests.Knows(e.Key) {
+			return nil
+		}
+		named, err := s.Objects.PodSnapshot(ctx, e.Key)
+		if err == nil && named == nil {
+			w.add(e)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, after, fmt.Errorf("list snapshots: %w", err)
+	}
+	picked, last := w.entries()
+	return picked, last, nil
+}
+
+// look removes a snapshot if it is an orphan.
+func (s *sweep) look(ctx context.Context, e storage.Entry) error {
+	m, err := s.Node.StoredManifest(ctx, e.Key, s.store)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	why := s.orphans.Spared(&m.Meta, e.Modified)
+	if why == "" {
+		if why, err = s.wanted(ctx, &m.Meta); err != nil {
+			return err
+		}
+	}
+	log := s.log.With("snapshot", e.Key.String())
+	if why != "" {
+		log.Debug("snapshot left alone", "reason", why)
+		return nil
+	}
+	if !s.sweeps(s.store) {
+		return errNotLeading
+	}
+	if err := s.Node.RemoveStored(ctx, e.Key, m.Meta.UID, s.store); err != nil {
+		return err
+	}
+	s.removed++
+	o := m.Meta.Origin
+	log.Info("snapshot removed that no PodSnapshot names", "uid", m.Meta.UID, "created", m.Meta.Created, "pod",
+		e.Key.Namespace+"/"+o.Pod, "node", o.Node)
+	return nil
+}
+
+// wanted asks the API server, and returns why there may be a PodSnapshot for a snapshot, now or later. It is empty if
+// there can be none.
+func (s *sweep) wanted(ctx context.Context, m *snapshot.Meta) (why string, err error) {
+	var of podsnapshotv1.PodSnapshotList // a Get would also return NotFound if the kind were not defined
+	if err := s.Objects.Live.List(ctx, &of, client.InNamespace(m.Namespace),
+		client.MatchingFields{metav1.ObjectNameField: m.Name}); err != nil {
+		return "", fmt.Errorf("look for PodSnapshot %s: %w", m.Key, err)
+	}
+	if len(of.Items) > 0 {
+		return "a PodSnapshot names it", nil
+	}
+	if m.Origin.Node == "" {
+		return "it does not say on which node it was made", nil
+	}
+	if gone, err := s.Objects.NodeGone(ctx, m.Origin.Node); err != nil || gone {
+		return "", err
+	}
+	silent, err := s.Objects.NodeSilent(ctx, m.Origin.Node)
+	if silent {
+		why = "its node does not answer, and may still know of it"
+	}
+	return why, err
+}

@@ -1,0 +1,97 @@
+package duty
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Times after which this agent answers a trigger that the agent of the pod's node does not answer.
+const (
+	// lookTime is how long a trigger is left to the agents before this one looks for its pod.
+	lookTime = 500 * time.Millisecond
+	// takeTime is how long the agent of a pod's node may take to take a trigger.
+	takeTime = 30 * time.Second
+	// workTime is how long an agent may work on a trigger.
+	workTime = 15 * time.Minute
+	// watchPause is how often a node is checked.
+	watchPause = 15 * time.Second
+)
+
+// answerTrigger answers a trigger that no node's agent will answer.
+func (d *Duties) answerTrigger(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	t := new(podsnapshotv1.PodSnapshotManualTrigger)
+	if err := d.Objects.Get(ctx, name, t); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if rules.Ended(t) {
+		return reconcile.Result{}, nil
+	}
+	if wait := lookTime - time.Since(t.CreationTimestamp.Time); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	why, wait, err := d.unanswerable(ctx, t)
+	if err != nil || why == "" {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
+	return control.RetryConflict(client.IgnoreNotFound(d.Objects.WriteTrigger(ctx, t,
+		func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Fail(t, why) })))
+}
+
+// unanswerable returns why no agent will answer a trigger, or when to check again.
+func (d *Duties) unanswerable(ctx context.Context,
+	t *podsnapshotv1.PodSnapshotManualTrigger,
+) (why string, wait time.Duration, err error) {
+	if t.Status.NodeName != "" {
+		silent, err := d.Objects.NodeSilent(ctx, t.Status.NodeName)
+		switch {
+		case err != nil:
+			return "", 0, err
+		case silent:
+			return fmt.Sprintf("node %s, which was checkpointing the pod, is gone or does not answer: create another trigger "+
+				"when the pod runs again", t.Status.NodeName), 0, nil
+		case rules.TakenFor(t) > workTime:
+			return fmt.Sprintf("the agent of node %s did not finish within %v: look into its log", t.Status.NodeName, workTime),
+				0, nil
+		}
+		return "", watchPause, nil
+	}
+	name := client.ObjectKey{Namespace: t.Namespace, Name: t.Spec.TargetPod}
+	pod := new(corev1.Pod)
+	err = d.Objects.Live.Get(ctx, name, pod)
+	switch age := time.Since(t.CreationTimestamp.Time); {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("there is no pod %s: name a pod of namespace %s that runs", name, name.Namespace), 0, nil
+	case err != nil:
+		return "", 0, fmt.Errorf("read pod %s: %w", name, err)
+	case pod.Spec.NodeName == "":
+		return fmt.Sprintf("pod %s is not running, it has no node yet: wait until it runs", name), 0, nil
+	case age < takeTime:
+		return "", takeTime - age, nil
+	}
+	if waits, err := d.waits(ctx, t); err != nil || waits {
+		return "", watchPause, err
+	}
+	return fmt.Sprintf("no agent runs on node %s, where pod %s is: pods are checkpointed only on nodes where Diapause "+
+		"is installed", pod.Spec.NodeName, name), 0, nil
+}
+
+// waits reports whether a trigger waits for another trigger of its pod.
+func (d *Duties) waits(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (bool, error) {
+	all, err := d.Objects.Triggers(ctx, t.Namespace, objects.TargetOf(t))
+	if err != nil {
+		return false, err
+	}
+	first := rules.First(all, t.Spec.TargetPod)
+	return first != nil && rules.Taken(first), nil
+}

@@ -1,0 +1,35 @@
+package objects
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// Actions of events.
+const (
+	ActionCheckpoint = "Checkpoint"
+	ActionRestore    = "Restore"
+)
+
+// Event makes an event on a pod, without waiting for the API server. K names the PodSnapshot concerned, which need
+// not exist: it keeps apart events that the API server would otherwise merge.
+func (o *Objects) Event(ref snapshot.PodRef, k snapshot.Key, kind, action, message string) {
+	if ref.Name == "" {
+		return
+	}
+	pod := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(ref.UID),
+	}
+	var related runtime.Object
+	if k.Name != "" {
+		related = &corev1.ObjectReference{
+			APIVersion: podsnapshotv1.GroupVersion.String(), Kind: "PodSnapshot", Namespace: k.Namespace, Name: k.Name,
+		}
+	}
+	o.events.Eventf(pod, related, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))
+}

@@ -1,0 +1,89 @@
+// Package objects reads and writes the objects of the cluster that an agent works with.
+package objects
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// Objects is a client that reads watched objects from a cache. Its methods may be called concurrently.
+type Objects struct {
+	client.Client
+	Live   client.Reader // reads from the API server
+	Synced chan struct{} // closed by AwaitCaches when the caches are filled
+	News   Bell          // of PodSnapshots
+
+	mgr      manager.Manager
+	nodeName string
+	log      *slog.Logger
+	events   events.EventRecorder
+	latest   *latest
+	identity atomic.Pointer[string] // of the cluster; nil: not known yet
+}
+
+// New returns the objects that a manager reads and writes, as the node with that name sees them.
+func New(mgr manager.Manager, nodeName string, log *slog.Logger) (*Objects, error) {
+	o := &Objects{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Synced: make(chan struct{}),
+		mgr: mgr, nodeName: nodeName, log: log, events: mgr.GetEventRecorder("diapause"), latest: newLatest(),
+	}
+	return o, o.indexTriggers()
+}
+
+// watched returns the kinds of objects that are read from the cache.
+func watched() []client.Object {
+	return []client.Object{
+		&corev1.Pod{}, &podsnapshotv1.PodSnapshot{}, &podsnapshotv1.PodSnapshotManualTrigger{},
+		&podsnapshotv1.PodSnapshotPolicy{}, &podsnapshotv1.PodSnapshotStorageConfig{},
+	}
+}
+
+// AwaitCaches closes Synced when the caches are filled. It must be called once.
+func (o *Objects) AwaitCaches(ctx context.Context) {
+	if !o.mgr.GetCache().WaitForCacheSync(ctx) || ctx.Err() != nil || o.fill(ctx) != nil {
+		return
+	}
+	close(o.Synced)
+	if _, err := o.Identity(ctx); err != nil && ctx.Err() == nil { // so that no checkpoint has to ask
+		o.log.Warn("asked again with the next checkpoint", "error", err)
+	}
+}
+
+// fill waits until every kind of object that is read from the cache is in the cache.
+func (o *Objects) fill(ctx context.Context) error {
+	for _, kind := range watched() {
+		if _, err := o.mgr.GetCache().GetInformer(ctx, kind); err != nil {
+			return fmt.Errorf("watch %T: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+const (
+	// FreshTime is how long to wait for the API server before the cache is used instead.
+	FreshTime = time.Second
+	// LookAgain is how often something that is waited for is checked without news of it. After the API server was
+	// unreachable, the cache may be silent for a while.
+	LookAgain = time.Second
+)
+
+// Fresh lists objects from the API server or, if that does not answer, from the cache. The cache may be behind by
+// more than a pod's start takes: always for a moment, and for half a minute after the API server was unreachable.
+func (o *Objects) Fresh(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	soon, cancel := context.WithTimeout(ctx, FreshTime)
+	defer cancel()
+	if o.Live.List(soon, list, opts...) == nil {
+		return nil
+	}
+	return o.List(ctx, list, opts...)
+}

@@ -1,0 +1,68 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/api/snapshot"
+)
+
+// RefOf identifies a pod.
+func RefOf(pod *corev1.Pod) snapshot.PodRef {
+	return snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+}
+
+// PodHere returns a pod of this node, or nil if there is none.
+func (o *Objects) PodHere(ctx context.Context, name client.ObjectKey) (*corev1.Pod, error) {
+	pod := new(corev1.Pod)
+	if err := o.Get(ctx, name, pod); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read pod %s: %w", name, err)
+	}
+	return pod, nil
+}
+
+// PodNow returns the pod with a cached pod's name from the API server or, if that does not answer, the cached pod. If
+// no such pod is on this node any more, it returns nil.
+func (o *Objects) PodNow(ctx context.Context, cached *corev1.Pod) *corev1.Pod {
+	ctx, cancel := context.WithTimeout(ctx, FreshTime)
+	defer cancel()
+	pod := new(corev1.Pod)
+	err := o.Live.Get(ctx, client.ObjectKeyFromObject(cached), pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return cached
+	case pod.Spec.NodeName != o.nodeName:
+		return nil
+	}
+	return pod
+}
+
+// PodOf returns a pod whose sandbox is on this node. It returns nil if the API server does not know the pod, which is
+// then not the cluster's concern. The pod may be too new for the cache.
+func (o *Objects) PodOf(ctx context.Context, ref snapshot.PodRef) (*corev1.Pod, error) {
+	select {
+	case <-o.Synced:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("pod %s: the agent has not heard from the API server yet: %w", ref, context.Cause(ctx))
+	}
+	name := client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
+	pod := new(corev1.Pod)
+	for _, from := range []client.Reader{o.Client, o.Live} {
+		err := from.Get(ctx, name, pod)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read pod %s: %w", ref, err)
+		}
+		if err == nil && (ref.UID == "" || string(pod.UID) == ref.UID) {
+			return pod, nil
+		}
+	}
+	return nil, nil
+}

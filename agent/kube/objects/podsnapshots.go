@@ -1,0 +1,44 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// KeyOf returns a PodSnapshot's key.
+func KeyOf(s *podsnapshotv1.PodSnapshot) snapshot.Key {
+	return snapshot.Key{Namespace: s.Namespace, Name: s.Name}
+}
+
+// Named returns a snapshot's key in the form that objects have.
+func Named(k snapshot.Key) client.ObjectKey {
+	return client.ObjectKey{Namespace: k.Namespace, Name: k.Name}
+}
+
+// PodSnapshot returns a PodSnapshot as last seen or written, or nil if there is none.
+func (o *Objects) PodSnapshot(ctx context.Context, k snapshot.Key) (*podsnapshotv1.PodSnapshot, error) {
+	s := new(podsnapshotv1.PodSnapshot)
+	if err := o.Get(ctx, Named(k), s); apierrors.IsNotFound(err) {
+		s = nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
+	}
+	return o.latest.newer(k, s), nil
+}
+
+// Newer returns what this agent has written after s, which is from the cache or the API server, or else s.
+func (o *Objects) Newer(s *podsnapshotv1.PodSnapshot) *podsnapshotv1.PodSnapshot {
+	return o.latest.newer(KeyOf(s), s)
+}
+
+// Wrote records the PodSnapshot with which the API server has answered: PodSnapshot returns it at once.
+func (o *Objects) Wrote(s *podsnapshotv1.PodSnapshot) { o.latest.put(s) }
+
+// Unsure forgets what Wrote recorded of a PodSnapshot: it may have changed since.
+func (o *Objects) Unsure(k snapshot.Key) { o.latest.drop(k) }

@@ -1,0 +1,148 @@
+package request
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// Status is the value of the annotation diapause.dev/checkpoint-status. It answers the request in the pod's
+// annotation diapause.dev/checkpoint.
+type Status struct {
+	ID       string `json:"id"` // of the request
+	State    State  `json:"state"`
+	Snapshot string `json:"snapshot,omitempty"` // the PodSnapshot's name, once it is Ready
+	Message  string `json:"message,omitempty"`
+}
+
+// State is the state of a request in a pod's annotation.
+type State string
+
+// States of a request.
+const (
+	StateCheckpointing State = "Checkpointing" // an agent works on it
+	StateComplete      State = "Complete"      // the PodSnapshot is Ready
+	StateFailed        State = "Failed"        // there is no PodSnapshot, or the pod was not stopped; the message says why
+)
+
+// ParseStatus parses the answer on a pod. A malformed answer counts as none.
+func ParseStatus(pod *corev1.Pod) Status {
+	var s Status
+	if json.Unmarshal([]byte(pod.Annotations[podsnapshotv1.AnnotationCheckpointStatus]), &s) != nil {
+		return Status{}
+	}
+	return s
+}
+
+// maxID bounds the value of the annotation diapause.dev/checkpoint, in bytes.
+const maxID = 253
+
+// servePod reconciles the annotation that asks for a checkpoint, on a pod of this node.
+func (rs *Requests) servePod(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	pod, err := rs.Objects.PodHere(ctx, r.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if pod == nil {
+		rs.jobs.gone(requester{in: r.Namespace, pod: r.Name}, asker{})
+		return reconcile.Result{}, nil
+	}
+	id := pod.Annotations[podsnapshotv1.AnnotationCheckpoint]
+	if id == "" {
+		return reconcile.Result{}, nil
+	}
+	a := &askedByAnnotation{rs: rs, pod: pod, id: id}
+	rs.jobs.gone(a.requester(), a.asker())
+	switch s := ParseStatus(pod); {
+	case s.ID == id && (s.State == StateComplete || s.State == StateFailed):
+		return reconcile.Result{}, rs.close(a)
+	case len(id) > maxID:
+		a.id = id[:maxID]
+		why := fmt.Sprintf("the value of %s has %d bytes: write at most %d", podsnapshotv1.AnnotationCheckpoint, len(id),
+			maxID)
+		return control.RetryConflict(client.IgnoreNotFound(a.failed(ctx, id, why)))
+	case s.ID == id:
+		a.uid = string(pod.UID)
+	}
+	return control.RetryConflict(rs.serve(ctx, a, pod))
+}
+
+// askedByAnnotation implements asked.
+type askedByAnnotation struct {
+	rs  *Requests
+	pod *corev1.Pod
+	id  string
+	uid string // of the pod, once the request was taken
+}
+
+func (a *askedByAnnotation) requester() requester {
+	return requester{in: a.pod.Namespace, pod: a.pod.Name}
+}
+
+func (a *askedByAnnotation) asker() asker { return annotationAsker(a.pod.Namespace, a.pod.UID, a.id) }
+
+func (a *askedByAnnotation) podName() string { return a.pod.Name }
+
+func (a *askedByAnnotation) taken() string { return a.uid }
+
+// take fails on a conflict, because the pod may have an answer that the cache does not have yet.
+func (a *askedByAnnotation) take(ctx context.Context, _ *corev1.Pod) error {
+	return a.write(ctx, a.pod.ResourceVersion, Status{
+		ID: a.id, State: StateCheckpointing, Message: fmt.Sprintf("node %s is checkpointing the pod", a.rs.NodeName),
+	})
+}
+
+func (a *askedByAnnotation) complete(ctx context.Context, k snapshot.Key) error {
+	return a.write(ctx, "", Status{
+		ID: a.id, State: StateComplete, Snapshot: k.Name,
+		Message: fmt.Sprintf("PodSnapshot %s was made", k),
+	})
+}
+
+func (a *askedByAnnotation) fail(ctx context.Context, why string) error {
+	return a.failed(ctx, a.id, why)
+}
+
+func (a *askedByAnnotation) failed(ctx context.Context, id, why string) error {
+	return a.write(ctx, "", Status{ID: id, State: StateFailed, Message: rules.Message(why)})
+}
+
+// annotationPatch changes one annotation of the pod with this UID and, unless it is empty, this resource version.
+type annotationPatch struct {
+	Metadata struct {
+		UID             types.UID         `json:"uid"`
+		ResourceVersion string            `json:"resourceVersion,omitempty"`
+		Annotations     map[string]string `json:"annotations"`
+	} `json:"metadata"`
+}
+
+// write writes the answer on the pod. Without a version, a conflict or an immutable UID means that another pod has
+// taken the pod's place. That pod needs no answer.
+func (a *askedByAnnotation) write(ctx context.Context, version string, s Status) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
+	}
+	var p annotationPatch
+	p.Metadata.UID, p.Metadata.ResourceVersion = a.pod.UID, version
+	p.Metadata.Annotations = map[string]string{podsnapshotv1.AnnotationCheckpointStatus: string(b)}
+	if b, err = json.Marshal(p); err != nil {
+		return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
+	}
+	err = a.rs.Objects.Status().Patch(ctx, a.pod.DeepCopy(), client.RawPatch(types.MergePatchType, b))
+	if err == nil || version == "" && (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
+		return nil
+	}
+	return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
+}

@@ -1,0 +1,82 @@
+package request
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/kube/names"
+	"diapause.dev/agent/kube/objects"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// Clients take the PodSnapshot that the API server created last for the newest one. Among those created in the same
+// second, they take the one with the least name. So the agents create the PodSnapshots of one pod in the order of its
+// checkpoints. And they do not create a PodSnapshot whose name has no order in the same second as others.
+
+// errEarly means that a PodSnapshot must wait, because one that comes before it does not exist yet.
+var errEarly = errors.New("not its turn yet")
+
+const (
+	// turnTime is how long a PodSnapshot waits for that of an earlier checkpoint of its pod. It may be impossible to
+	// create the earlier one.
+	turnTime = 30 * time.Second
+	// apart is the time between two PodSnapshots that must not be in the same second of the API server's clock. It does
+	// not depend on this node's clock.
+	apart = 1100 * time.Millisecond
+)
+
+// early reports whether a request's PodSnapshot must wait.
+func (rs *Requests) early(q journal.Request) bool {
+	return slices.ContainsFunc(rs.reported.before(q, turnTime), func(k snapshot.Key) bool {
+		e, _ := rs.ledger.get(k)
+		return e.Published == ""
+	}) || rs.arrivals.close(q.Key)
+}
+
+// seen records that a PodSnapshot exists.
+func (rs *Requests) seen(s *podsnapshotv1.PodSnapshot) {
+	rs.Names.Saw(s.Name, s.CreationTimestamp.Time)
+	rs.arrivals.note(objects.KeyOf(s))
+}
+
+// arrivals are the PodSnapshots that were first seen within the last moment. Its methods may be called concurrently.
+type arrivals struct {
+	mu  sync.Mutex
+	all map[snapshot.Key]time.Time
+}
+
+func newArrivals() *arrivals { return &arrivals{all: make(map[snapshot.Key]time.Time)} }
+
+func (a *arrivals) note(k snapshot.Key) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for k, at := range a.all {
+		if time.Since(at) > apart {
+			delete(a.all, k)
+		}
+	}
+	if _, ok := a.all[k]; !ok {
+		a.all[k] = time.Now()
+	}
+}
+
+// close reports whether another PodSnapshot of the namespace may have been created in this second, with a lesser name
+// that does not mean that it is newer.
+func (a *arrivals) close(k snapshot.Key) bool {
+	_, _, ordered := names.Parse(k.Name)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for other, at := range a.all {
+		if other.Namespace != k.Namespace || other.Name >= k.Name || time.Since(at) > apart {
+			continue
+		}
+		if _, _, too := names.Parse(other.Name); !ordered || !too {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,66 @@
+package request
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// removeTime is how long Remove waits until a snapshot's data is removed.
+const removeTime = 15 * time.Second
+
+// Remove implements agent.Cluster. It deletes the PodSnapshot. The deletion then goes on even if this agent ends.
+func (rs *Requests) Remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
+	s := new(podsnapshotv1.PodSnapshot)
+	if err := rs.Objects.Live.Get(ctx, objects.Named(k), s); apierrors.IsNotFound(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("read PodSnapshot %s: %w: %w", k, errkind.ErrClusterAway, err)
+	}
+	if origin := s.Annotations[podsnapshotv1.AnnotationOriginNode]; origin != rs.NodeName {
+		return true, fmt.Errorf("remove snapshot %s: %w: it was made on node %s; remove it there, or by kubectl "+
+			"--namespace=%s delete podsnapshot %s",
+			k, errkind.ErrElsewhere, origin, k.Namespace, k.Name)
+	}
+	if s.DeletionTimestamp == nil {
+		rs.log.Info("snapshot is deleted", "snapshot", k.String(), "reason", "it is removed on its node")
+		err := rs.Objects.Delete(ctx, s, client.Preconditions{UID: &s.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return true, fmt.Errorf("delete PodSnapshot %s: %w", k, err)
+		}
+	}
+	return true, rs.awaitDeletion(ctx, s)
+}
+
+// awaitDeletion waits until a PodSnapshot no longer exists.
+func (rs *Requests) awaitDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	k, why := objects.KeyOf(s), "its data has not been removed yet"
+	for {
+		news := rs.Objects.News.Listen()
+		now := new(podsnapshotv1.PodSnapshot)
+		err := rs.Objects.Live.Get(ctx, objects.Named(k), now)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && now.UID != s.UID:
+			return nil
+		case err == nil && !rules.Ready(now) && rules.WhyNotReady(now) != "":
+			why = rules.WhyNotReady(now)
+		}
+		select {
+		case <-news:
+		case <-time.After(objects.LookAgain):
+		case <-ctx.Done():
+			return fmt.Errorf("the deletion of PodSnapshot %s goes on: %s: %w", k, why, context.Cause(ctx))
+		}
+	}
+}

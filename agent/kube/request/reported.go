@@ -1,0 +1,125 @@
+package request
+
+import (
+	"sync"
+	"time"
+
+	"diapause.dev/agent/journal"
+	"diapause.dev/api/snapshot"
+)
+
+// reported are the requests of the agent's journal, as the agent has reported them, by the snapshot that they make: for each snapshot the newest
+// request. Its methods may be called concurrently.
+type reported struct {
+	mu     sync.Mutex
+	all    map[snapshot.Key]heard
+	marked map[mark]snapshot.Key
+	turns  int
+}
+
+// heard is a request that the agent has reported.
+type heard struct {
+	journal.Request
+	turn  int // its number, in the job in which requests were reported
+	since time.Time
+}
+
+func newReported() *reported {
+	return &reported{all: make(map[snapshot.Key]heard), marked: make(map[mark]snapshot.Key)}
+}
+
+// put records the next step of a request.
+func (r *reported) put(q journal.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keep(q)
+}
+
+// keep is put. The caller holds r.mu.
+func (r *reported) keep(q journal.Request) {
+	h, ok := r.all[q.Key]
+	if !ok || h.ID != q.ID {
+		r.turns++
+		h.turn, h.since = r.turns, time.Now()
+	}
+	h.Request = q
+	r.all[q.Key], r.marked[markOf(q.Key)] = h, q.Key
+}
+
+// load adds the requests in the journal, oldest first. It skips those of which something newer was reported
+// meanwhile.
+func (r *reported) load(all []journal.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range all {
+		if old, ok := r.all[q.Key]; ok && (old.ID == q.ID || q.Created.Before(old.Created)) {
+			continue
+		}
+		r.keep(q)
+		if h := r.all[q.Key]; q.Stage == journal.StageReplicated || q.Stage == journal.StageFailed { // long ago
+			h.since = time.Time{}
+			r.all[q.Key] = h
+		}
+	}
+}
+
+// find returns the key of a request with this mark.
+func (r *reported) find(m mark) (snapshot.Key, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, ok := r.marked[m]
+	return k, ok
+}
+
+// before returns the snapshots of those requests for a pod that were reported before another request and have not
+// failed. It leaves out requests that were reported longer ago than ago.
+func (r *reported) before(q journal.Request, ago time.Duration) (out []snapshot.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, h := range r.all {
+		if h.Stage != journal.StageFailed && h.turn < r.all[q.Key].turn && h.Pod.String() == q.Pod.String() &&
+			time.Since(h.since) < ago {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func (r *reported) get(k snapshot.Key) (journal.Request, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, ok := r.all[k]
+	return h.Request, ok
+}
+
+// drop forgets a request that needs no further report, unless there is a newer one for its snapshot.
+func (r *reported) drop(q journal.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all[q.Key].ID == q.ID {
+		delete(r.all, q.Key)
+		if m := markOf(q.Key); r.marked[m] == q.Key {
+			delete(r.marked, m)
+		}
+	}
+}
+
+// keys returns the snapshots of all requests.
+func (r *reported) keys() (out []snapshot.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k := range r.all {
+		out = append(out, k)
+	}
+	return out
+}
+
+// stopping reports whether a snapshot was made and its pod is still to be stopped.
+func stopping(q journal.Request) bool {
+	return q.Stage == journal.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == ""
+}
+
+// spooled reports whether a request's snapshot was restorable on its node at some time.
+func spooled(q journal.Request) bool {
+	return q.Stage == journal.StageSpooled || q.Stage == journal.StageReplicated
+}

@@ -1,0 +1,185 @@
+package request
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// asked is an object that asks for a checkpoint. Its methods write to the API server. None of them replaces an answer
+// that exists already.
+type asked interface {
+	requester() requester
+	asker() asker
+	podName() string
+	// taken returns the UID of the pod for which this agent has taken the request, or "" if it has not.
+	taken() (podUID string)
+	take(ctx context.Context, pod *corev1.Pod) error
+	complete(ctx context.Context, k snapshot.Key) error
+	fail(ctx context.Context, why string) error
+}
+
+// serve does the next step of a request for a checkpoint of a pod. Pod is nil if it is not on this node, or no
+// longer.
+func (rs *Requests) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
+	if uid := a.taken(); pod != nil && uid != "" && string(pod.UID) != uid {
+		pod = nil // another pod has its name
+	}
+	if j, ok := rs.jobs.of(a.asker()); ok && j.answered {
+		return nil
+	}
+	k, err := rs.beganFor(ctx, a)
+	if err != nil {
+		return err
+	}
+	switch out, why := rs.outcome(ctx, a.asker(), k); out {
+	case failed:
+		return rs.refuse(ctx, a, pod, why)
+	case runsOn, safe:
+		ready, lost, err := rs.published(ctx, k)
+		switch {
+		case err != nil:
+			return err
+		case lost != "":
+			return rs.refuse(ctx, a, pod, lost)
+		case !ready:
+			return nil // published requeues the request
+		case out == runsOn:
+			return rs.refuse(ctx, a, pod, fmt.Sprintf("PodSnapshot %s was made, but the pod was not stopped and runs on: %s", k,
+				why))
+		}
+		return rs.answer(a, a.complete(ctx, k))
+	case underWay:
+		return nil
+	}
+	return rs.takeUp(ctx, a, pod)
+}
+
+// published returns whether the PodSnapshot of a successful checkpoint is Ready or, in lost, why it never will be. In
+// all other cases it requeues the PodSnapshot, which later requeues the object that asked.
+func (rs *Requests) published(ctx context.Context, k snapshot.Key) (ready bool, lost string, err error) {
+	s, err := rs.Objects.PodSnapshot(ctx, k)
+	switch {
+	case err != nil:
+	case s != nil && rules.Lost(s):
+		return false, rules.WhyNotReady(s), nil
+	case s != nil && rules.Ready(s):
+		return true, "", nil
+	case s == nil:
+		q, known := rs.reported.get(k)
+		if !known {
+			break
+		}
+		there, err := rs.stored(ctx, q)
+		if err == nil && !there {
+			return false, fmt.Sprintf("snapshot %s was removed before it became a PodSnapshot", k), nil
+		}
+	}
+	rs.snapshots.Kick(objects.Named(k))
+	return false, "", err
+}
+
+// beganFor returns the key of the snapshot that was begun for a request, or a zero key if none was. If this node took
+// the request and has forgotten the snapshot, the PodSnapshot may still show it.
+func (rs *Requests) beganFor(ctx context.Context, a asked) (snapshot.Key, error) {
+	k := rs.keyOf(a.asker())
+	if k.Name != "" || a.taken() == "" {
+		return k, nil
+	}
+	var all podsnapshotv1.PodSnapshotList
+	if err := rs.Objects.List(ctx, &all, client.InNamespace(a.asker().namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return k, fmt.Errorf("read PodSnapshots of namespace %s: %w", a.asker().namespace, err)
+	}
+	for i := range all.Items {
+		if k := objects.KeyOf(&all.Items[i]); a.asker().made(k) {
+			return k, nil
+		}
+	}
+	return k, nil
+}
+
+// takeUp begins a request of which nothing is known yet, if it is the request's turn.
+func (rs *Requests) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
+	switch {
+	case pod == nil && a.taken() != "":
+		return rs.refuse(ctx, a, nil, fmt.Sprintf("pod %s/%s was gone before it was checkpointed", a.asker().namespace,
+			a.podName()))
+	case pod == nil:
+		return nil // it is on another node
+	case rs.jobs.busy(string(pod.UID)):
+		return nil // nextTurn requeues the request
+	}
+	if a.taken() == "" {
+		if pod = rs.Objects.PodNow(ctx, pod); pod == nil {
+			return nil // it is requeued when the cache learns of the change
+		}
+	}
+	plan, err := rs.prepare(ctx, pod)
+	if rules.Refused(err) {
+		return rs.refuse(ctx, a, pod, err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	if a.taken() == "" {
+		if err := a.take(ctx, pod); err != nil {
+			return err
+		}
+	}
+	rs.begin(&job{asker: a.asker(), pod: objects.RefOf(pod), plan: plan, requester: a.requester()})
+	return nil
+}
+
+// refuse answers with the reason why the request has failed, and makes an event on the pod.
+func (rs *Requests) refuse(ctx context.Context, a asked, pod *corev1.Pod, why string) error {
+	err := a.fail(ctx, why)
+	if err == nil && pod != nil {
+		rs.Objects.Event(objects.RefOf(pod), a.asker().about(), corev1.EventTypeWarning, objects.ActionCheckpoint,
+			fmt.Sprintf("Failed to checkpoint the pod: %s", why))
+	}
+	return rs.answer(a, err)
+}
+
+// answer records that a request was answered. If its object is gone by then, that is as good.
+func (rs *Requests) answer(a asked, err error) error {
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	rs.jobs.answered(a.asker())
+	return nil
+}
+
+// close ends a request whose answer was seen.
+func (rs *Requests) close(a asked) error {
+	k := rs.keyOf(a.asker())
+	if !rs.jobs.close(a.asker()) {
+		return nil
+	}
+	if e, ok := rs.ledger.get(k); ok && (e.Deleted || e.Published == "") {
+		return rs.ledger.drop(k)
+	}
+	return nil
+}
+
+// prepare returns the plan for a pod's checkpoint, or a refusal.
+func (rs *Requests) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error) {
+	policies, find, err := rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.List)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := rules.Prepare(pod, policies, find)
+	if !rules.Refused(err) {
+		return plan, err
+	}
+	if policies, find, err = rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.Fresh); err != nil { // the cache may be behind
+		return nil, err
+	}
+	return rules.Prepare(pod, policies, find)
+}

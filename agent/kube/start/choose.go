@@ -1,0 +1,225 @@
+package start
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/podspec"
+	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/restore"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// answerMargin is how long before the end of its context Choose answers, so that the caller still hears why there is no
+// restore.
+const answerMargin = 50 * time.Millisecond
+
+// Choose implements agent.Cluster. While a snapshot is still being made or replicated, Choose waits for it, as long
+// as ctx lasts.
+func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choice, error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-answerMargin))
+		defer cancel()
+	}
+	pod, err := st.Objects.PodOf(ctx, ref)
+	if err != nil || pod == nil {
+		return restore.Choice{}, err
+	}
+	for {
+		news := st.Objects.News.Listen()
+		choice, err := st.choose(ctx, pod)
+		if !errors.Is(err, rules.ErrPending) {
+			return choice, err
+		}
+		select {
+		case <-news:
+		case <-time.After(objects.LookAgain):
+		case <-ctx.Done():
+			return choice, err
+		}
+	}
+}
+
+// choose is Choose without waiting.
+func (st *Starts) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, error) {
+	var choice restore.Choice
+	policy, several := st.policyFor(ctx, pod)
+	if several != nil && !rules.Refused(several) {
+		return choice, several
+	}
+	choice.Fail = rules.MustRestore(pod, policy)
+	facts, err := st.Node.Facts(ctx)
+	if err != nil {
+		return choice, fmt.Errorf("facts of this node: %w", err)
+	}
+	start := rules.Start{Pod: pod, Facts: facts}
+	var s *podsnapshotv1.PodSnapshot
+	switch name := wanted(pod); {
+	case name != "":
+		s, err = st.namedSnapshot(ctx, start, name)
+	case several != nil:
+		return choice, several
+	case policy == nil:
+		return choice, nil
+	default:
+		s, err = st.newestSnapshot(ctx, start, policy)
+	}
+	if err != nil || s == nil {
+		return choice, err
+	}
+	if err := st.attempts.spent(objects.RefOf(pod)); err != nil && !choice.Fail {
+		return choice, fmt.Errorf("restore from PodSnapshot %s: %w", objects.KeyOf(s), err)
+	}
+	st.Names.Saw(s.Name, s.CreationTimestamp.Time) // snapshots of the pod get newer names than that
+	choice.Snapshot, choice.Init = objects.KeyOf(s), podspec.EndingInits(pod)
+	choice.Containers = len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
+	if choice.Store, err = st.Objects.StoreOf(ctx, s); err != nil {
+		return choice, err
+	}
+	choice.UID, err = st.available(ctx, pod, s, choice.Store)
+	return choice, err
+}
+
+// wanted returns the name of the PodSnapshot that a pod asks for. In another namespace, it is "namespace/name". It is
+// empty if the pod asks for none.
+func wanted(pod *corev1.Pod) string {
+	if name := pod.Annotations[podsnapshotv1.AnnotationSnapshotName]; name != "" {
+		return name
+	}
+	return strings.TrimPrefix(pod.Annotations[podsnapshotv1.AnnotationRestoreFrom], pod.Namespace+"/")
+}
+
+// namedSnapshot returns the PodSnapshot that a pod names.
+func (st *Starts) namedSnapshot(ctx context.Context, start rules.Start,
+	name string,
+) (*podsnapshotv1.PodSnapshot, error) {
+	k := snapshot.Key{Namespace: start.Pod.Namespace, Name: name}
+	if k.Validate() != nil {
+		return nil, start.Named(name, nil)
+	}
+	s, err := st.Objects.PodSnapshot(ctx, k)
+	// The cache may be behind: the pod may start right after its snapshot was made.
+	if err == nil && (s == nil || !rules.Ready(s) || !rules.Replicated(s) && !rules.NodeLocal(s)) {
+		s = new(podsnapshotv1.PodSnapshot)
+		if err = st.Objects.Live.Get(ctx, objects.Named(k), s); apierrors.IsNotFound(err) {
+			s, err = nil, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
+	}
+	return s, start.Named(name, s)
+}
+
+// newestSnapshot returns the newest PodSnapshot of a pod's group.
+func (st *Starts) newestSnapshot(ctx context.Context, start rules.Start,
+	policy *podsnapshotv1.PodSnapshotPolicy,
+) (*podsnapshotv1.PodSnapshot, error) {
+	all, err := st.groupOf(ctx, start.Pod, policy)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		all[i] = *st.Objects.Newer(&all[i])
+	}
+	s, err := start.NewestOf(policy, all)
+	if s == nil && err == nil {
+		st.tellNearest(start, policy, all)
+	}
+	return s, err
+}
+
+// tellNearest makes an event on a pod that starts cold. It names the most similar snapshot, and what differs.
+func (st *Starts) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy,
+	all []podsnapshotv1.PodSnapshot,
+) {
+	s, differences := start.Nearest(policy, all)
+	if s == nil {
+		return
+	}
+	st.Objects.Event(objects.RefOf(start.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore, fmt.Sprintf(
+		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most similar, does not fit: %s",
+		policy.Name, objects.KeyOf(s), strings.Join(differences, "; ")))
+}
+
+// available checks that this node can get a snapshot, and that the manifest matches the PodSnapshot: the manifest is
+// what counts. It returns the UID in the manifest.
+func (st *Starts) available(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot,
+	location string,
+) (uid string, err error) {
+	k := objects.KeyOf(s)
+	local, err := st.Node.HasLocal(ctx, k)
+	if err != nil {
+		return "", fmt.Errorf("look for %s: %w", k, err)
+	}
+	here := local || rules.NodeLocal(s) && s.Annotations[podsnapshotv1.AnnotationOriginNode] == st.NodeName
+	if err := rules.Elsewhere(s); err != nil && !here {
+		return "", err
+	}
+	m, err := st.Node.Manifest(ctx, k, location)
+	if err != nil {
+		return "", fmt.Errorf("manifest of PodSnapshot %s: %w", k, err)
+	}
+	return m.Meta.UID, genuine(pod, s, m)
+}
+
+// genuine refuses a manifest that does not match the PodSnapshot or the pod.
+func genuine(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest) error {
+	o := m.Meta.Origin
+	facts := []struct{ what, stored, want string }{
+		{"identity", m.Meta.UID, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]},
+		{"scope", m.Meta.Scope.String(), rules.Scope(s).String()},
+		{"service account", o.ServiceAccount, rules.ServiceAccount(pod)},
+		{"distilled spec", o.SpecHash, podspec.Distil(pod).Hash()},
+	}
+	if m.Meta.Scope == snapshot.RootfsOnly {
+		facts = facts[:3]
+	}
+	for _, x := range facts {
+		if x.stored != x.want {
+			return rules.Refuse("the stored snapshot does not match PodSnapshot %s: its %s differs (%.80q stored, %.80q here)",
+				objects.KeyOf(s), x.what, x.stored, x.want)
+		}
+	}
+	return nil
+}
+
+// policyFor returns the policy that selects a pod, or nil if none does. If several do, the error is a refusal.
+func (st *Starts) policyFor(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.PodSnapshotPolicy, error) {
+	var policies podsnapshotv1.PodSnapshotPolicyList
+	for _, read := range []objects.List{st.Objects.List, st.Objects.Fresh} {
+		if err := read(ctx, &policies, client.InNamespace(pod.Namespace)); err != nil {
+			return nil, fmt.Errorf("read policies of namespace %s: %w", pod.Namespace, err)
+		}
+		if policy, err := rules.Only(pod, policies.Items); policy != nil || err != nil {
+			return policy, err
+		}
+	}
+	return nil, nil
+}
+
+// groupOf returns the PodSnapshots that have the labels of a pod's group. There may be others among them.
+func (st *Starts) groupOf(ctx context.Context, pod *corev1.Pod,
+	policy *podsnapshotv1.PodSnapshotPolicy,
+) ([]podsnapshotv1.PodSnapshot, error) {
+	labels, missing := rules.Group(policy, pod.Labels)
+	if len(missing) > 0 {
+		return nil, nil
+	}
+	var all podsnapshotv1.PodSnapshotList
+	if err := st.Objects.Fresh(ctx, &all, client.InNamespace(pod.Namespace), client.MatchingLabels(labels)); err != nil {
+		return nil, fmt.Errorf("read PodSnapshots of namespace %s: %w", pod.Namespace, err)
+	}
+	return all.Items, nil
+}

@@ -1,0 +1,200 @@
+package start
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// report is the part of a restore's outcome that is not yet written to the API server.
+type report struct {
+	pod      snapshot.PodRef
+	key      snapshot.Key
+	restored bool   // the snapshot's time of use must be written
+	patch    []byte // of the pod's status; nil: written already
+	until    time.Time
+}
+
+const (
+	// maxReports bounds how many reports wait for the API server.
+	maxReports = 1000
+	// writeTime is how long Restored and NotRestored wait for the API server.
+	writeTime = 2 * time.Second
+	// reportTime is how long a report is retried.
+	reportTime = 10 * time.Minute
+	// reportPause is the time between two attempts.
+	reportPause = 200 * time.Millisecond
+)
+
+// Restored implements agent.Cluster. It writes the condition PodRestored before it returns. If the API server does
+// not answer in time, it returns an error and keeps nothing of the report: this process may end before the API server
+// is back. The pod's shim, which lives as long as the pod, reports again.
+func (st *Starts) Restored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key) error {
+	st.attempts.note(ref, nil)
+	condition := corev1.PodCondition{
+		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
+		Message: fmt.Sprintf("Successfully restored the pod from PodSnapshot %s", key),
+	}
+	r := report{pod: ref, key: key, restored: true, patch: conditionPatch(ref, condition)}
+	if !st.tryReport(ctx, &r) {
+		return fmt.Errorf("the API server has not been told within %v that pod %s is restored from %s", writeTime, ref, key)
+	}
+	st.Objects.Event(ref, key, corev1.EventTypeNormal, objects.ActionRestore, condition.Message)
+	st.reportLater(r)
+	return nil
+}
+
+// NotRestored implements agent.Cluster. If the API server answers in time, it writes the condition PodRestored before
+// it returns. Otherwise it retries in the background.
+func (st *Starts) NotRestored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key, failure error) {
+	st.attempts.note(ref, failure)
+	r := report{pod: ref, key: key, patch: conditionPatch(ref, corev1.PodCondition{
+		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
+		Reason: podsnapshotv1.ReasonFailedToRestore, Message: rules.Message(failure.Error()),
+	})}
+	written := st.tryReport(ctx, &r)
+	st.Objects.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore, "Failed to restore the pod: "+failure.Error())
+	if !written {
+		st.reportLater(r)
+	}
+}
+
+// tryReport writes a pod's condition within writeTime. It reports whether the condition is done.
+func (st *Starts) tryReport(ctx context.Context, r *report) bool {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	for !st.writeReport(ctx, r) {
+		select {
+		case <-time.After(reportPause):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// reportLater writes the rest of a report in the background.
+func (st *Starts) reportLater(r report) {
+	r.until = time.Now().Add(reportTime)
+	select {
+	case st.reports <- r:
+	default:
+		st.log.Error("too much waits for the API server; a restore is not reported", "pod", r.pod.String())
+	}
+}
+
+// conditionPatch returns a strategic merge patch that sets a condition of the pod with this UID.
+func conditionPatch(ref snapshot.PodRef, condition corev1.PodCondition) []byte {
+	type condensed struct {
+		Type               corev1.PodConditionType `json:"type"`
+		Status             corev1.ConditionStatus  `json:"status"`
+		Reason             string                  `json:"reason"`
+		Message            string                  `json:"message"`
+		LastTransitionTime metav1.Time             `json:"lastTransitionTime"`
+	}
+	metadata := map[string]string{}
+	if ref.UID != "" {
+		metadata["uid"] = ref.UID
+	}
+	b, err := json.Marshal(map[string]any{
+		"metadata": metadata,
+		"status": map[string]any{"conditions": []condensed{{
+			condition.Type, condition.Status, condition.Reason, condition.Message, metav1.Now(),
+		}}},
+	})
+	if err != nil {
+		panic(fmt.Sprintf("encode condition: %v", err)) // strings and a time can be encoded
+	}
+	return b
+}
+
+// writeReport writes a pod's condition once. It reports whether the condition is done.
+func (st *Starts) writeReport(ctx context.Context, r *report) bool {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.pod.Namespace, Name: r.pod.Name}}
+	err := st.Objects.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		r.patch = nil
+		return true
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // the pod has another UID
+		st.log.Info("PodRestored not written, the pod is no more", "pod", r.pod.String(), "error", err)
+		r.patch = nil
+		return true
+	}
+	st.log.Warn("PodRestored not written yet", "pod", r.pod.String(), "error", err)
+	return false
+}
+
+// SendReports writes what could not be written at once, and the times at which snapshots were used, until ctx is
+// done.
+func (st *Starts) SendReports(ctx context.Context) {
+	var waiting []report
+	for {
+		var retry <-chan time.Time
+		reports := st.reports
+		if len(waiting) > 0 {
+			retry = time.After(reportPause)
+		}
+		if len(waiting) >= maxReports {
+			reports = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-reports:
+			waiting = append(waiting, r)
+		case <-retry:
+		}
+		left := waiting[:0]
+		for _, r := range waiting {
+			if !st.sendReport(ctx, &r) && time.Now().Before(r.until) {
+				left = append(left, r)
+			}
+		}
+		waiting = left
+	}
+}
+
+// sendReport writes the rest of a report, and reports whether the report is done.
+func (st *Starts) sendReport(ctx context.Context, r *report) bool {
+	if r.patch != nil && !st.writeReport(ctx, r) {
+		return false
+	}
+	return !r.restored || st.used(ctx, r.key) == nil
+}
+
+// used records that a snapshot was restored from.
+func (st *Starts) used(ctx context.Context, k snapshot.Key) error {
+	s, err := st.Objects.PodSnapshot(ctx, k)
+	if err != nil || s == nil {
+		return err
+	}
+	policy, err := st.Objects.PolicyOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	now := metav1.NewTime(st.Now())
+	if t := s.Status.LastAccessTime; t != nil && now.Sub(t.Time) < rules.AccessStep(policy) {
+		return nil
+	}
+	before := s.DeepCopy()
+	s.Status.LastAccessTime = &now
+	err = st.Objects.Status().Patch(ctx, s, client.MergeFrom(before))
+	if client.IgnoreNotFound(err) != nil && !errors.Is(err, context.Canceled) {
+		st.log.Warn("time of use not written yet", "snapshot", k.String(), "error", err)
+	}
+	return client.IgnoreNotFound(err)
+}
