@@ -115,6 +115,7 @@ func (c *chunkCache) fill(e *entry, data []byte, err error) {
 	}
 }
 
+// drop removes a chunk. The caller holds c.mu.
 func (c *chunkCache) drop(e *entry) {
 	c.recent.Remove(e.element)
 	delete(c.entries, e.at)

@@ -116,7 +116,7 @@ func crash(t *testing.T, path, at string, after time.Duration) {
 func survivors(t *testing.T, s *storage.Store) map[storage.Key]string {
 	t.Helper()
 	found := map[storage.Key]string{}
-	err := s.List(t.Context(), "", func(e storage.Entry) error {
+	err := s.List(t.Context(), "", func(e storage.Listed) error {
 		m, err := s.Manifest(t.Context(), e.Key)
 		if err != nil {
 			return err

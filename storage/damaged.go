@@ -73,8 +73,8 @@ func CorruptErrors(err error) (all []*CorruptError) {
 // Users returns the snapshots of a namespace whose manifests name any of the objects. It skips manifests that cannot be
 // read: their snapshots are lost in any case.
 func (s *Store) Users(ctx context.Context, namespace string, objects ...string) (keys []Key, err error) {
-	err = s.List(ctx, namespace, func(entry Entry) error {
-		e, err := s.envelope(ctx, entry.Key)
+	err = s.List(ctx, namespace, func(l Listed) error {
+		e, err := s.envelope(ctx, l.Key)
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrCorrupt), errors.Is(err, ErrFormat):
 			return nil
@@ -82,7 +82,7 @@ func (s *Store) Users(ctx context.Context, namespace string, objects ...string) 
 			return err
 		}
 		if slices.ContainsFunc(e.needs(), func(o ObjectInfo) bool { return slices.Contains(objects, o.Name) }) {
-			keys = append(keys, entry.Key)
+			keys = append(keys, l.Key)
 		}
 		return nil
 	})

@@ -114,7 +114,7 @@ func TestWriterFaults(t *testing.T) {
 func verifyAll(t *testing.T, s *storage.Store, want int) {
 	t.Helper()
 	n := 0
-	err := s.List(t.Context(), "", func(e storage.Entry) error {
+	err := s.List(t.Context(), "", func(e storage.Listed) error {
 		n++
 		m, err := s.Manifest(t.Context(), e.Key)
 		if err != nil {

@@ -69,6 +69,7 @@ func (p *packer) place(pl placement) error {
 	return nil
 }
 
+// lay places one chunk. The caller holds p.mu.
 func (p *packer) lay(pl *placement) error {
 	c := pl.chunk
 	if !pl.placed {
@@ -88,7 +89,7 @@ func (p *packer) lay(pl *placement) error {
 	return nil
 }
 
-// store appends a chunk's bytes to the open pack and records in c where they are.
+// store appends a chunk's bytes to the open pack and records in c where they are. The caller holds p.mu.
 func (p *packer) store(c *Chunk, pl *placement) error {
 	add := piece{data: pl.stored, held: int64(len(pl.stored))}
 	if pl.buffer != nil {
@@ -110,6 +111,7 @@ func (p *packer) store(c *Chunk, pl *placement) error {
 }
 
 // room makes sure that there is an open pack with room for n bytes, and waits until there is memory for held bytes.
+// The caller holds p.mu.
 func (p *packer) room(n int, held int64) error {
 	if p.open != nil && int64(p.open.size+n) > p.w.options.PackSize {
 		p.close()
@@ -129,7 +131,7 @@ func (p *packer) room(n int, held int64) error {
 	})
 }
 
-// await waits until ready returns true, or the writer ends.
+// await waits until ready returns true, or the writer ends. The caller holds p.mu, which await unlocks meanwhile.
 func (p *packer) await(ready func() bool) error {
 	for p.w.ctx.Err() == nil {
 		if ready() {
@@ -140,7 +142,7 @@ func (p *packer) await(ready func() bool) error {
 	return context.Cause(p.w.ctx)
 }
 
-// free releases the memory of pieces that the backend has read.
+// free releases the memory of pieces that the backend has read. The caller holds p.mu.
 func (p *packer) free(pieces []piece) {
 	if len(pieces) == 0 {
 		return
@@ -153,7 +155,7 @@ func (p *packer) free(pieces []piece) {
 	p.wake.Broadcast()
 }
 
-// newPack opens a pack and makes the backend start to read it.
+// newPack opens a pack and makes the backend start to read it. The caller holds p.mu.
 func (p *packer) newPack() {
 	o := &openPack{p: p, id: newPackID(), number: len(p.packs), upload: p.w.store.writes.begin()}
 	p.packs = append(p.packs, o)
@@ -172,7 +174,7 @@ func (p *packer) newPack() {
 	})
 }
 
-// close ends the open pack, if there is one.
+// close ends the open pack, if there is one. The caller holds p.mu.
 func (p *packer) close() {
 	if p.open == nil {
 		return

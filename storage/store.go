@@ -176,8 +176,8 @@ func (s *Store) Has(ctx context.Context, key Key) (bool, error) {
 	return err == nil, err
 }
 
-// Entry is a snapshot as a listing shows it.
-type Entry struct {
+// Listed is a snapshot as a listing shows it.
+type Listed struct {
 	Key      Key
 	Modified time.Time // when its manifest was written, by the backend's clock
 	Size     int64     // of the manifest, in bytes
@@ -186,7 +186,7 @@ type Entry struct {
 // List calls fn once for each snapshot of a namespace, or of all namespaces if namespace is "", in no particular order.
 // It reads no manifest, so it also lists snapshots whose manifest is damaged. An error of fn ends the listing and is
 // returned.
-func (s *Store) List(ctx context.Context, namespace string, fn func(Entry) error) error {
+func (s *Store) List(ctx context.Context, namespace string, fn func(Listed) error) error {
 	prefix := ""
 	if namespace != "" {
 		if err := checkNamespace(namespace); err != nil {
@@ -199,6 +199,6 @@ func (s *Store) List(ctx context.Context, namespace string, fn func(Entry) error
 		if !ok {
 			return nil
 		}
-		return fn(Entry{Key: key, Modified: o.Modified, Size: o.Size})
+		return fn(Listed{Key: key, Modified: o.Modified, Size: o.Size})
 	})
 }

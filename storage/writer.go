@@ -254,7 +254,7 @@ func (f *FileWriter) check(raw []byte) error {
 	return nil
 }
 
-// queue appends a job. The caller holds the writer's lock.
+// queue appends a job. The caller holds f.w.mu.
 func (f *FileWriter) queue(raw []byte, copy *[]byte) error {
 	w := f.w
 	if w.closed {
@@ -293,7 +293,7 @@ func (w *Writer) take() (job, bool) {
 }
 
 // crowded reports whether chunks that were taken earlier must be placed first. They will be: if any chunk is taken, so
-// is the one whose turn it is.
+// is the one whose turn it is. The caller holds w.mu.
 func (w *Writer) crowded() bool {
 	return w.flying > 0 && w.flying+int64(len(w.jobs[0].raw)) > w.share
 }

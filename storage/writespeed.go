@@ -101,7 +101,7 @@ func (p *upload) rest() {
 	}
 }
 
-// advance accounts for the time since the last event.
+// advance accounts for the time since the last event. The caller holds w.mu.
 func (w *writeSpeed) advance() {
 	now := time.Now()
 	if w.busy > 0 {

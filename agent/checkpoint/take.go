@@ -28,7 +28,7 @@ func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	if c.o.sentry != nil {
 		im, err = c.receive(life)
 	} else {
-		im, err = c.order(life)
+		im, err = c.instruct(life)
 	}
 	resumed := time.Now()
 	opened, closed := c.capture.Span()
@@ -93,8 +93,8 @@ func (c *checkpoint) receive(life context.Context) (*capture.Image, error) {
 	return im, nil
 }
 
-// order makes the shim save the sandbox, and expects the sidecar of that save.
-func (c *checkpoint) order(life context.Context) (*capture.Image, error) {
+// instruct makes the shim save the sandbox, and expects the sidecar of that save.
+func (c *checkpoint) instruct(life context.Context) (*capture.Image, error) {
 	dir := c.cs.Requests.Path(c.rec.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("request directory: %w", err)

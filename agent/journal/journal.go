@@ -106,6 +106,7 @@ func Open(dir string, log *slog.Logger) (*Journal, error) {
 	return j, nil
 }
 
+// load reads the records of an earlier agent. Nothing else uses j yet.
 func (j *Journal) load() error {
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {

@@ -28,7 +28,7 @@ type Node interface {
 	// Manifest returns a snapshot's manifest, from this node or from the store at location.
 	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	// Stored calls fn for each snapshot in the store at location.
-	Stored(ctx context.Context, location string, fn func(storage.Entry) error) error
+	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
 	// ProbeStore returns why the store at a location does not answer, or nil.
 	ProbeStore(ctx context.Context, location string) error
 	// StoredManifest returns a snapshot's manifest from the store at location.

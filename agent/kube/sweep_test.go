@@ -33,7 +33,7 @@ var realStores sync.Map
 var ownDisks sync.Map
 
 // Stored lists a real store, or a store of the test.
-func (n *fakeNode) Stored(ctx context.Context, location string, fn func(storage.Entry) error) error {
+func (n *fakeNode) Stored(ctx context.Context, location string, fn func(storage.Listed) error) error {
 	if s, ok := realStores.Load(location); ok {
 		return s.(*storage.Store).List(ctx, "", fn)
 	}
@@ -116,7 +116,7 @@ func has(ctx context.Context, s *storage.Store, want ...snapshot.Key) error {
 	for _, k := range want {
 		left[k] = true
 	}
-	err := s.List(ctx, "", func(e storage.Entry) error {
+	err := s.List(ctx, "", func(e storage.Listed) error {
 		if !left[e.Key] {
 			return fmt.Errorf("%s is stored", e.Key)
 		}

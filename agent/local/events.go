@@ -62,7 +62,7 @@ func (e *events[E]) progress(stage string, m *E) {
 	}
 }
 
-// add queues an event, unless the stream has ended. The caller holds the lock.
+// add queues an event, unless the stream has ended. The caller holds e.mu.
 func (e *events[E]) add(x *event[E]) bool {
 	if !e.closed {
 		e.queue = append(e.queue, x)

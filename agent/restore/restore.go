@@ -501,12 +501,14 @@ type toldByShim struct{ error }
 // Unwrap returns what the shim said.
 func (e toldByShim) Unwrap() error { return e.error }
 
+// drop releases what a restore reads from.
 func (rs *Restores) drop(r *restore) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.dropLocked(r)
 }
 
+// dropLocked is drop. The caller holds rs.mu.
 func (rs *Restores) dropLocked(r *restore) {
 	s := r.reader
 	if s == nil {

@@ -100,7 +100,7 @@ func (b *Backlog) ended(r *journal.Record) {
 	b.count()
 }
 
-// count updates the metrics.
+// count updates the metrics. The caller holds b.mu.
 func (b *Backlog) count() {
 	n := make(map[string]int)
 	for _, one := range b.all {

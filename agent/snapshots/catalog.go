@@ -134,7 +134,7 @@ const listTime = 20 * time.Second
 // what the other stores hold.
 func (c *Catalog) List(ctx context.Context, namespace string) (found []*Found, damaged []string, err error) {
 	keys := make(map[snapshot.Key]bool)
-	collect := func(e storage.Entry) error {
+	collect := func(e storage.Listed) error {
 		keys[e.Key] = true
 		return nil
 	}

@@ -45,7 +45,7 @@ func (v *Evictor) Tidy(ctx context.Context) {
 
 // kept is what the Evictor knows of a snapshot in the spool.
 type kept struct {
-	entry  storage.Entry
+	listed storage.Listed
 	uid    string
 	stored int64 // bytes of the packs that it names
 	used   time.Time
@@ -73,7 +73,7 @@ func (v *Evictor) shrinkCache(ctx context.Context) error {
 			excess -= k.stored
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("evict snapshot %s: %w", k.entry.Key, err))
+			errs = append(errs, fmt.Errorf("evict snapshot %s: %w", k.listed.Key, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -85,9 +85,9 @@ func (v *Evictor) inSpool(ctx context.Context) ([]kept, error) {
 	before := v.known
 	v.known = make(map[storage.Key]kept)
 	here := make(map[string]bool)
-	err := v.stores.spool.List(ctx, "", func(e storage.Entry) error {
+	err := v.stores.spool.List(ctx, "", func(e storage.Listed) error {
 		k, known := before[e.Key]
-		if !known || k.entry != e {
+		if !known || k.listed != e {
 			k = v.readKept(ctx, e)
 		}
 		if k.uid != "" {
@@ -108,7 +108,7 @@ func (v *Evictor) inSpool(ctx context.Context) ([]kept, error) {
 }
 
 // readKept reads the manifest of a snapshot in the spool. If that fails, the result has no UID.
-func (v *Evictor) readKept(ctx context.Context, e storage.Entry) kept {
+func (v *Evictor) readKept(ctx context.Context, e storage.Listed) kept {
 	m, err := v.stores.spool.Manifest(ctx, e.Key)
 	if err != nil {
 		if !errors.Is(err, storage.ErrNotFound) { // else it was removed meanwhile
@@ -116,26 +116,26 @@ func (v *Evictor) readKept(ctx context.Context, e storage.Entry) kept {
 		}
 		return kept{}
 	}
-	return kept{entry: e, uid: m.Meta.UID, stored: m.Stats().StoredBytes}
+	return kept{listed: e, uid: m.Meta.UID, stored: m.Stats().StoredBytes}
 }
 
 // evict removes a snapshot from the spool if a store has it and no restore reads it. If a replication, removal or
 // repair of it is under way, evict does nothing. The lock makes sure that the snapshot that is removed is the one that
 // was checked: nobody can replace it by another one of the same name meanwhile.
 func (v *Evictor) evict(ctx context.Context, k kept) (bool, error) {
-	release := v.stores.moving.TryLock(k.entry.Key.String())
+	release := v.stores.moving.TryLock(k.listed.Key.String())
 	if release == nil {
 		return false, nil
 	}
 	defer release()
-	m, err := v.stores.spool.Manifest(ctx, k.entry.Key)
-	if err != nil || m.Meta.UID != k.uid || v.readers.Using(k.entry.Key) {
+	m, err := v.stores.spool.Manifest(ctx, k.listed.Key)
+	if err != nil || m.Meta.UID != k.uid || v.readers.Using(k.listed.Key) {
 		return false, err
 	}
 	if safe, err := v.elsewhere(ctx, m); err != nil || !safe {
 		return false, err
 	}
-	if err := v.stores.spool.Remove(ctx, k.entry.Key); err != nil {
+	if err := v.stores.spool.Remove(ctx, k.listed.Key); err != nil {
 		return false, err
 	}
 	return true, nil

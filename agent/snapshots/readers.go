@@ -204,7 +204,7 @@ func notOnNode(k snapshot.Key, errs []error) error {
 	return fmt.Errorf("snapshot %s: %w, neither on this node nor in the store", k, storage.ErrNotFound)
 }
 
-// releaseLocked is Release for a caller that holds rs.mu.
+// releaseLocked is Release. The caller holds rs.mu.
 func (rs *Readers) releaseLocked(s *Reader) {
 	if s.users--; s.users > 0 {
 		return

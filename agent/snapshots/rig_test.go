@@ -125,7 +125,7 @@ func (a *rig) own(t *testing.T) *storage.Store {
 
 // spoolKeys returns the snapshots in the spool.
 func (a *rig) spoolKeys(ctx context.Context) (keys []storage.Key, err error) {
-	err = a.stores.spool.List(ctx, "", func(e storage.Entry) error {
+	err = a.stores.spool.List(ctx, "", func(e storage.Listed) error {
 		keys = append(keys, e.Key)
 		return nil
 	})

@@ -16,7 +16,7 @@ import (
 
 // Stored calls fn for each snapshot in the store at a location, in no particular order. It reads no manifest. An error
 // of fn ends the listing and is returned.
-func (c *Catalog) Stored(ctx context.Context, location string, fn func(storage.Entry) error) error {
+func (c *Catalog) Stored(ctx context.Context, location string, fn func(storage.Listed) error) error {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
 		return err

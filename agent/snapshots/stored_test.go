@@ -31,7 +31,7 @@ func TestStored(t *testing.T) {
 	}
 	count := func(location string) (n int) {
 		t.Helper()
-		err := a.catalog.Stored(t.Context(), location, func(e storage.Entry) error {
+		err := a.catalog.Stored(t.Context(), location, func(e storage.Listed) error {
 			if e.Key != k || e.Modified.IsZero() {
 				t.Errorf("listed %+v", e)
 			}

@@ -55,7 +55,7 @@ func relay(opts Options, sock int, log *slog.Logger) error {
 	return nil
 }
 
-// ending returns the message for the agent after the sentry has hung up.
+// ending returns the message for the agent after the sentry has hung up. The caller holds r.mu.
 func (r *relayer) ending() *Message {
 	m := &Message{Kind: KindLoaded, Size: uint64(len(r.reads))}
 	if r.failed != nil {
@@ -228,7 +228,7 @@ func (r *relayer) start(rd *read) {
 // sendLocked sends m to the agent if there is one. Callers need not handle an error: files, dests and reads keep
 // what matters, and resume repeats it to the next agent.
 //
-// The caller holds the lock, so that a read is sent to an agent at most once. An agent that carried a read out
+// The caller holds r.mu, so that a read is sent to an agent at most once. An agent that carried a read out
 // twice could overwrite what the application has written in between.
 func (r *relayer) sendLocked(m *Message, fd int) {
 	if r.conn == nil {
@@ -303,7 +303,7 @@ func (r *relayer) reconnect() *Conn {
 	}
 }
 
-// resume tells a new agent what the old one knew. It holds the lock throughout, so that no new read is sent
+// resume tells a new agent what the old one knew. It holds r.mu throughout, so that no new read is sent
 // before the file and the destination that the read refers to.
 func (r *relayer) resume(c *Conn) error {
 	r.mu.Lock()

@@ -136,7 +136,7 @@ func (c *Cache) Bytes() int64 {
 // Close allows another process to open the directory. No other method may be running or called later.
 func (c *Cache) Close() error { return c.lock.Close() }
 
-// insert adds a block that is on disk, and evicts others if need be. The caller holds the lock, or is alone.
+// insert adds a block that is on disk, and evicts others if need be. The caller holds c.mu, or nothing else uses c yet.
 func (c *Cache) insert(e *entry) {
 	if old := c.entries[e.id]; old != nil {
 		c.forget(old)
@@ -149,13 +149,14 @@ func (c *Cache) insert(e *entry) {
 	}
 }
 
+// forget removes a block from the bookkeeping. The caller holds c.mu.
 func (c *Cache) forget(e *entry) {
 	c.recent.Remove(e.element)
 	delete(c.entries, e.id)
 	c.bytes -= e.size
 }
 
-// remove removes a block. The caller holds the lock.
+// remove removes a block. The caller holds c.mu.
 func (c *Cache) remove(e *entry) {
 	c.forget(e)
 	if err := os.Remove(c.path(e.id)); err != nil && !errors.Is(err, os.ErrNotExist) {

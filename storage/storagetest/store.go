@@ -255,7 +255,7 @@ func testRemove(t *testing.T, b storage.Backend) {
 		t.Errorf("has: %v, %v", has, err)
 	}
 	var listed []string
-	err := s.List(t.Context(), "", func(e storage.Entry) error {
+	err := s.List(t.Context(), "", func(e storage.Listed) error {
 		listed = append(listed, e.Key.String())
 		return nil
 	})

@@ -238,7 +238,7 @@ func (m *model) compare(ctx context.Context) error {
 		}
 	}
 	for i, s := range m.look {
-		err := s.List(ctx, "", func(e storage.Entry) error {
+		err := s.List(ctx, "", func(e storage.Listed) error {
 			if c := m.cells[place{i, e.Key}]; c == nil || c.id == 0 {
 				return fmt.Errorf("store %d lists %s, which must not be there", i, e.Key)
 			}
@@ -276,7 +276,7 @@ func (m *model) matches(ctx context.Context, at place, want state) error {
 // wantNamed checks that a store holds the packs that its manifests name, and no others.
 func (m *model) wantNamed(ctx context.Context, store int) error {
 	s, named := m.look[store], map[string]bool{}
-	err := s.List(ctx, "", func(e storage.Entry) error {
+	err := s.List(ctx, "", func(e storage.Listed) error {
 		manifest, err := s.Manifest(ctx, e.Key)
 		if err != nil {
 			return err

@@ -212,7 +212,7 @@ var sweepNow = storage.SweepOptions{Grace: 1}
 
 // list returns the names of a store's snapshots, the oldest first.
 func list(ctx context.Context, s *storage.Store) (names []string, err error) {
-	err = s.List(ctx, namespace, func(e storage.Entry) error {
+	err = s.List(ctx, namespace, func(e storage.Listed) error {
 		names = append(names, e.Key.Name)
 		return nil
 	})

@@ -41,7 +41,7 @@ type Config struct {
 type Node interface {
 	ProbeStore(ctx context.Context, location string) error
 	OwnDisk(location string) bool
-	Stored(ctx context.Context, location string, fn func(storage.Entry) error) error
+	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
@@ -113,7 +113,8 @@ func (d *Duties) Control(mgr manager.Manager) error {
 	}{
 		{control.Controller(mgr, &d.unanswered).Watches(trigger, each), "unanswered-trigger", d.answerTrigger},
 		{
-			control.Controller(mgr, &d.keeper).Watches(snapshot, each).Watches(policy, handler.EnqueueRequestsFromMapFunc(d.snapshotsOf)),
+			control.Controller(mgr, &d.keeper).Watches(snapshot, each).
+				Watches(policy, handler.EnqueueRequestsFromMapFunc(d.snapshotsOf)),
 			"kept-snapshot", d.keepSnapshot,
 		},
 		{control.Controller(mgr, &d.policies).Watches(policy, handler.EnqueueRequestsFromMapFunc(d.policiesBeside)).

@@ -116,7 +116,7 @@ func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key,
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
 	began := time.Now()
-	var picked []storage.Entry
+	var picked []storage.Listed
 	if s.orphans != nil {
 		if picked, last, err = s.unnamed(ctx, after); err != nil {
 			return after, err
@@ -139,9 +139,9 @@ func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key,
 
 // unnamed lists the next snapshots after a key that are not young, and of which neither the cache nor this node
 // knows.
-func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.Entry, snapshot.Key, error) {
+func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.Listed, snapshot.Key, error) {
 	w := window{after: after, most: maxLooks}
-	err := s.Node.Stored(ctx, s.store, func(e storage.Entry) error {
+	err := s.Node.Stored(ctx, s.store, func(e storage.Listed) error {
 		if e.Modified.After(s.orphans.Before) || s.Requests.Knows(e.Key) {
 			return nil
 		}
@@ -154,12 +154,12 @@ func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.Entr
 	if err != nil {
 		return nil, after, fmt.Errorf("list snapshots: %w", err)
 	}
-	picked, last := w.entries()
+	picked, last := w.result()
 	return picked, last, nil
 }
 
 // look removes a snapshot if it is an orphan.
-func (s *sweep) look(ctx context.Context, e storage.Entry) error {
+func (s *sweep) look(ctx context.Context, e storage.Listed) error {
 	m, err := s.Node.StoredManifest(ctx, e.Key, s.store)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"diapause.dev/storage"
 )
 
-// TestWindow: every entry is picked exactly once, piece by piece and in order, whatever the order of the listing.
+// TestWindow: every snapshot is picked exactly once, piece by piece and in order, whatever the order of the listing.
 func TestWindow(t *testing.T) {
 	for n := range 12 {
 		var all []snapshot.Key
@@ -22,10 +22,10 @@ func TestWindow(t *testing.T) {
 		for range n + 2 {
 			w := window{after: last, most: 3}
 			for _, i := range rand.Perm(n) {
-				w.add(storage.Entry{Key: all[i]})
+				w.add(storage.Listed{Key: all[i]})
 			}
-			var picked []storage.Entry
-			picked, last = w.entries()
+			var picked []storage.Listed
+			picked, last = w.result()
 			for _, e := range picked {
 				got = append(got, e.Key)
 			}

@@ -41,5 +41,6 @@ func (rs *Requests) description(ctx context.Context, p *rules.Plan) checkpoint.D
 
 // Unsaved implements agent.Cluster. It makes an event on the pod that says why.
 func (rs *Requests) Unsaved(ref snapshot.PodRef, err error) {
-	rs.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint, "Failed to checkpoint the pod: "+err.Error())
+	rs.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+		"Failed to checkpoint the pod: "+err.Error())
 }

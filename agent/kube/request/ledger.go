@@ -71,7 +71,7 @@ func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 	return l, nil
 }
 
-// read reads a file into memory. The ledger must be locked, or nothing else may use it yet.
+// read reads a file into memory. The caller holds l.mu, or nothing else uses l yet.
 func (l *ledger) read(path string) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

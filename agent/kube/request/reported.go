@@ -8,8 +8,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// reported are the requests of the agent's journal, as the agent has reported them, by the snapshot that they make: for each snapshot the newest
-// request. Its methods may be called concurrently.
+// reported are the requests of the agent's journal, as the agent has reported them, by the snapshot that they make:
+// for each snapshot the newest request. Its methods may be called concurrently.
 type reported struct {
 	mu     sync.Mutex
 	all    map[snapshot.Key]heard

@@ -94,7 +94,8 @@ func (rs *Requests) beganFor(ctx context.Context, a asked) (snapshot.Key, error)
 		return k, nil
 	}
 	var all podsnapshotv1.PodSnapshotList
-	if err := rs.Objects.List(ctx, &all, client.InNamespace(a.asker().namespace), client.UnsafeDisableDeepCopy); err != nil {
+	err := rs.Objects.List(ctx, &all, client.InNamespace(a.asker().namespace), client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return k, fmt.Errorf("read PodSnapshots of namespace %s: %w", a.asker().namespace, err)
 	}
 	for i := range all.Items {
@@ -178,7 +179,8 @@ func (rs *Requests) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, 
 	if !rules.Refused(err) {
 		return plan, err
 	}
-	if policies, find, err = rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.Fresh); err != nil { // the cache may be behind
+	policies, find, err = rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.Fresh) // the cache may be behind
+	if err != nil {
 		return nil, err
 	}
 	return rules.Prepare(pod, policies, find)

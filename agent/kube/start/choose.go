@@ -148,9 +148,10 @@ func (st *Starts) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapsh
 	if s == nil {
 		return
 	}
-	st.Objects.Event(objects.RefOf(start.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore, fmt.Sprintf(
+	message := fmt.Sprintf(
 		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most similar, does not fit: %s",
-		policy.Name, objects.KeyOf(s), strings.Join(differences, "; ")))
+		policy.Name, objects.KeyOf(s), strings.Join(differences, "; "))
+	st.Objects.Event(objects.RefOf(start.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore, message)
 }
 
 // available checks that this node can get a snapshot, and that the manifest matches the PodSnapshot: the manifest is

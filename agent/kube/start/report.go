@@ -66,7 +66,8 @@ func (st *Starts) NotRestored(ctx context.Context, ref snapshot.PodRef, key snap
 		Reason: podsnapshotv1.ReasonFailedToRestore, Message: rules.Message(failure.Error()),
 	})}
 	written := st.tryReport(ctx, &r)
-	st.Objects.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore, "Failed to restore the pod: "+failure.Error())
+	st.Objects.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore,
+		"Failed to restore the pod: "+failure.Error())
 	if !written {
 		st.reportLater(r)
 	}
