@@ -24,7 +24,8 @@ type uses struct {
 	changed bool                 // since the file was written
 }
 
-// open reads the file of an earlier agent. After an error, uses works as if there were no file. Nothing else uses u yet.
+// open reads the file of an earlier agent. Nothing else uses u yet. After an error, uses works as if there were no
+// file.
 func (u *uses) open(path string) error {
 	u.path = path
 	b, err := os.ReadFile(path)
