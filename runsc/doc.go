@@ -5,6 +5,10 @@
 //   - runsc/gofer: the agent's end of that wire.
 //   - runsc/capture: taking a sandbox's image files during the pause.
 //   - runsc/volume: the file trees of volumes that lie on the node, and streams of them.
+//   - runsc/cgroup: the memory cgroup of a process, its limits, and how to raise them for an operation.
+//   - runsc/lease: pauses that end unless their holder renews them.
+//   - runsc/terminal: the settings of terminals, and the file by which a shim tells the agent about them.
 //   - runsc/forward: connections to a sandbox's ports.
+//   - runsc/peercred: the process at the other end of a Unix socket.
 //   - runsc/shim: the extension of gVisor's containerd shim.
 package runsc

@@ -149,7 +149,9 @@ type checkpoint struct {
 	capture     *capture.Capture
 	volumes     []onNode // emptyDir volumes on the node, by name
 	volumeSize  int64    // bytes of these volumes, measured shortly before the pause
-	owing       bool     // the journal or the sandbox is not yet as the request's end requires
+	// owing: the journal could not be written, or the sandbox not resumed. cleanUp then adds the request to the unsettled
+	// ones.
+	owing bool
 }
 
 // slack is how many bytes an arena has beyond the memory in use. They are for what the sandbox allocates until it is
@@ -227,7 +229,7 @@ func (c *checkpoint) enter(pod *cri.Pod) error {
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
 		Completed: c.o.Completed, Scope: c.o.Scope,
 	}
-	if err := c.called(pod.Name); err != nil {
+	if err := c.nameEarly(pod.Name); err != nil {
 		return err
 	}
 	if err := c.cs.Journal.Put(c.rec); err != nil {
@@ -257,17 +259,18 @@ func (c *checkpoint) refused(err error) error {
 	return errors.Join(err, c.cs.Journal.Drop(c.rec.ID))
 }
 
-// called gives the snapshot the requested name. In a cluster, a snapshot without a requested name gets its name only
-// when the sandbox's turn comes, so that names are in the order of the checkpoints.
-func (c *checkpoint) called(pod string) error {
+// nameEarly names the snapshot when the request is accepted: it sets the requested name or makes one. But if the
+// cluster or Options.Named makes the name, nameInTurn does it, so that names are in the order of the checkpoints.
+func (c *checkpoint) nameEarly(pod string) error {
 	c.log = c.cs.log.With("request", c.rec.ID, "pod", c.rec.Pod)
 	if c.o.Name == "" && (c.o.Named != nil || c.cs.cluster != nil) {
 		return nil
 	}
-	return c.call(cmp.Or(c.o.Name, snapshotName(pod, c.rec.Created)))
+	return c.setName(cmp.Or(c.o.Name, snapshotName(pod, c.rec.Created)))
 }
 
-func (c *checkpoint) call(name string) error {
+// setName checks a name and writes it into the record. It is the common part of nameEarly and nameInTurn.
+func (c *checkpoint) setName(name string) error {
 	c.rec.Key.Name = name
 	c.log = c.log.With("snapshot", c.rec.Key.String())
 	if err := c.rec.Key.Validate(); err != nil {
@@ -276,19 +279,19 @@ func (c *checkpoint) call(name string) error {
 	return nil
 }
 
-// name gives the snapshot a name if it has none yet.
-func (c *checkpoint) name() error {
+// nameInTurn names the snapshot when the sandbox's turn has come, if nameEarly has not.
+func (c *checkpoint) nameInTurn() error {
 	switch {
 	case c.rec.Named():
 		return nil
 	case c.o.Named == nil:
-		return c.call(c.cs.cluster.Name())
+		return c.setName(c.cs.cluster.Name())
 	}
 	name, err := c.o.Named()
 	if err != nil {
 		return err
 	}
-	return c.call(name)
+	return c.setName(name)
 }
 
 // turn waits for the sandbox's turn. A sandbox that has started a save by itself must not wait: if it is busy, turn
@@ -312,7 +315,7 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if !c.pod.Ready || c.pod.SandboxPID == 0 {
 		return fmt.Errorf("pod %s: %w", c.pod, cri.ErrNotRunning)
 	}
-	if err := c.name(); err != nil {
+	if err := c.nameInTurn(); err != nil {
 		return err
 	}
 	if err := c.describe(ctx); err != nil {
@@ -446,22 +449,35 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.Runtime.Kill); err != nil {
 		return err
 	}
-	c.note(journal.StageSpooled)
+	c.noteOrOwe(journal.StageSpooled)
 	return nil
 }
 
-// advance journals a stage.
-func (c *checkpoint) advance(s journal.Stage) error {
+// What happens if the journal cannot be written, by the stage that was to be written:
+//
+//   - accepted (enter, begin): the request is refused.
+//   - paused (noteOrFail): the checkpoint fails before the pause.
+//   - spooled, failed (noteOrOwe): the request goes on as if the stage had been written. If no later stage could be
+//     written either, cleanUp adds the request to the unsettled ones. SettleLoop writes the record from there.
+//   - replicated: Replicator.Replicate adds the request to the unsettled ones and still succeeds. SettleLoop first
+//     writes spooled. The replicator then finds the snapshot in its store and writes replicated.
+//   - failed, because the snapshot can never be replicated: the journal still says spooled. The replicator tries to
+//     replicate again, and fails again, until it can write failed.
+//
+// If the agent dies before the record is written, the next one goes on from the stage in the journal: see settleOne.
+
+// noteOrFail journals a stage. If it returns an error, the caller must not take the step that the stage announces.
+func (c *checkpoint) noteOrFail(s journal.Stage) error {
 	c.rec.Stage, c.rec.Timeline = s, c.watch.stages
 	err := c.cs.Journal.Put(c.rec)
 	c.cs.Changed(c.rec)
 	return err
 }
 
-// note journals how far the request has come. If that fails, the request still goes on, and the record is written
-// later.
-func (c *checkpoint) note(s journal.Stage) {
-	err := c.advance(s)
+// noteOrOwe journals how far the request has come. If that fails, the request still goes on and owes the record: it is
+// written later.
+func (c *checkpoint) noteOrOwe(s journal.Stage) {
+	err := c.noteOrFail(s)
 	c.owing = err != nil
 	if err != nil {
 		c.log.Error("the journal could not be written; it is tried again", "error", err)
@@ -475,14 +491,14 @@ func (c *checkpoint) fail(err error) error {
 		// The snapshot is in the spool and only the stop failed, so the snapshot is still replicated.
 		if !c.owing { // else a later attempt may stop the sandbox
 			c.rec.RunsOn = err.Error()
-			c.note(journal.StageSpooled)
+			c.noteOrOwe(journal.StageSpooled)
 		}
 		c.cs.Replicator.Wake()
 		return fmt.Errorf("snapshot %s was made, but the sandbox was not stopped: %w", c.rec.Key, err)
 	}
 	c.rec.Error = err.Error()
 	if !c.owing { // else the journal must keep the stage, which says what is still to be done
-		c.note(journal.StageFailed)
+		c.noteOrOwe(journal.StageFailed)
 	}
 	return err
 }
@@ -536,6 +552,8 @@ func (c *checkpoint) replicated(life context.Context) error {
 		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is tried again until it succeeds: %w",
 			errkind.ErrNotReplicated, c.rec.Key, err)
 	}
-	c.owing = false // Replicate has journaled the end of the request
+	// Replicate has journaled the end of the request. If it could not, it has added the request to the unsettled ones
+	// itself, with the newer record.
+	c.owing = false
 	return nil
 }

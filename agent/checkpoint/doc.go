@@ -6,9 +6,9 @@
 // paused before the sandbox is paused, and spooled and replicated once the snapshot is there.
 //
 // A request may be over while something is still to be done for it: the agent died, containerd did not answer, or the
-// journal could not be written. That is settled later (recover.go, settle.go). Three rules hold all the time. No
-// sandbox is ended that may have run since its snapshot was taken. No sandbox stays paused. No request says that it
-// has failed if its snapshot is safe.
+// journal could not be written. Such a request is unsettled. settle.go settles it; a new agent begins with that
+// (recover.go). Three rules hold all the time. No sandbox is ended that may have run since its snapshot was taken. No
+// sandbox stays paused. No request says that it has failed if its snapshot is safe.
 //
 // A checkpoint that the sandbox's own processes begin (workload.go) arrives with the socket of its sentry.
 package checkpoint

@@ -42,7 +42,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	c.o.Progress("spool", total, total)
 	c.watch.lap("spool")
 	c.cs.Lineage.Set(c.pod.ID, c.o.Scope, c.rec.Key)
-	c.note(journal.StageSpooled)
+	c.noteOrOwe(journal.StageSpooled)
 	return nil
 }
 

@@ -25,7 +25,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if paused, err := c.cs.Runtime.Paused(life, c.pod.ID); err != nil || paused {
 		return errors.Join(err, notPaused(c.pod, paused))
 	}
-	if err := c.advance(journal.StagePaused); err != nil {
+	if err := c.noteOrFail(journal.StagePaused); err != nil {
 		return err
 	}
 	defer func() {
@@ -54,7 +54,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.killPaused(c.rec)); err != nil {
 		return err
 	}
-	c.note(journal.StageSpooled)
+	c.noteOrOwe(journal.StageSpooled)
 	return nil
 }
 
@@ -120,4 +120,30 @@ func (cs *Checkpoints) stop(pod *cri.Pod, rec *journal.Record, watch *stopwatch,
 	watch.lap("stop")
 	rec.Stopped = true
 	return nil
+}
+
+// hasEnded reports whether a sandbox has ended. Containerd may learn of that later.
+func (cs *Checkpoints) hasEnded(ctx context.Context, sandbox string) (bool, error) {
+	pod, err := cs.Runtime.Get(ctx, sandbox)
+	if errors.Is(err, cri.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return !pod.Ready || !pod.Alive(), nil
+}
+
+// CleanMarkers removes the markers of sandboxes that containerd no longer knows.
+func (cs *Checkpoints) CleanMarkers(ctx context.Context) {
+	entries, err := os.ReadDir(cs.StoppedDir)
+	if err != nil {
+		cs.log.Warn("markers unreadable", "error", err)
+		return
+	}
+	for _, e := range entries {
+		if _, err := cs.Runtime.Get(ctx, e.Name()); errors.Is(err, cri.ErrNotFound) {
+			os.Remove(filepath.Join(cs.StoppedDir, e.Name())) // the next call retries
+		}
+	}
 }

@@ -16,7 +16,8 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// take captures the image. The pause is within take.
+// take captures the image. Without Stop the pause is within take: it is in ask, while Runtime.Checkpoint runs. With
+// Stop it begins before and lasts longer: see saveAndStop. A sentry that saves by itself also pauses by itself.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
 	c.capture = capture.New(c.o.Scope, c.arena)
@@ -36,16 +37,17 @@ func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.watch.lapAt("capture", closed)
 	c.watch.lapAt("resume", resumed)
 	if err == nil {
-		err = c.share(im)
+		err = c.shareVolumes(im)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return im, c.whole(life)
+	return im, c.checkSameContainers(life)
 }
 
-// share makes a restore bring back the files of a volume wherever containers mount the volume.
-func (c *checkpoint) share(im *capture.Image) error {
+// shareVolumes notes in an image of root file systems which mounts of the containers show the same volume. A restore
+// then brings back the volume's files in all of them. An image of the whole pod needs no such note.
+func (c *checkpoint) shareVolumes(im *capture.Image) error {
 	if c.o.Scope != snapshot.RootfsOnly {
 		return nil
 	}
@@ -64,9 +66,9 @@ func (c *checkpoint) share(im *capture.Image) error {
 	return im.Share(volumes)
 }
 
-// whole returns an error unless the recorded containers are those that were captured. A container that has ended
-// meanwhile would be missing from the image, and a restore would start it anew.
-func (c *checkpoint) whole(ctx context.Context) error {
+// checkSameContainers returns an error unless the recorded containers are those that were captured. A container that
+// has ended meanwhile would be missing from the image, and a restore would start it anew.
+func (c *checkpoint) checkSameContainers(ctx context.Context) error {
 	now, err := c.cs.Runtime.Running(ctx, c.pod.ID)
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func (c *checkpoint) receive(life context.Context) (*capture.Image, error) {
 	}
 	im, err := c.capture.Image(ctx)
 	if err != nil {
-		return nil, c.why(ctx, err)
+		return nil, c.whyFailed(ctx, err)
 	}
 	return im, nil
 }
@@ -126,18 +128,20 @@ func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, erro
 	defer cancelRPC()
 	if err := c.cs.Runtime.Checkpoint(rpc, c.pod.ID, dir); err != nil {
 		c.capture.Abort()
-		return nil, c.why(ctx, err)
+		return nil, c.whyFailed(ctx, err)
 	}
 	c.noteTerminals(dir)
 	im, err := c.capture.Image(ctx)
 	if err != nil {
-		return nil, c.why(ctx, err)
+		return nil, c.whyFailed(ctx, err)
 	}
 	return im, nil
 }
 
-// why finds the reason for a failed save: the sentry says only that it failed.
-func (c *checkpoint) why(ctx context.Context, err error) error {
+// whyFailed returns the reason for a failed save. The sentry and the shim say only that it failed: that is err. So
+// whyFailed looks for a failure of the arena or of a volume, a deadline, or a dead sandbox. If it finds none, it
+// returns err.
+func (c *checkpoint) whyFailed(ctx context.Context, err error) error {
 	if cause := c.arena.Err(); cause != nil {
 		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.cs.Arena, c.cs.Stores.SpoolDir(),
 			cause)

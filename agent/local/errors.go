@@ -19,6 +19,9 @@ import (
 // kind would have to name its class where it is defined, in package storage too. And an error of two kinds would get
 // the code of the class that errdefs looks for first: a snapshot that is not replicated because its store is full would
 // be ResourceExhausted, and not Unavailable.
+//
+// One code is given by hand elsewhere: ReportRestore in shimservice.go answers Aborted if the cluster does not take the
+// report now. To the shim it means "report it again".
 var codesOf = []struct {
 	kind error
 	code codes.Code

@@ -4,5 +4,5 @@
 // Restores of root file systems end differently from those of whole pods: see rootfs.go. pods.go starts pods without
 // Kubernetes.
 //
-// Locks are taken in this order: Restores.mu, then the lock of one restore, then those of package snapshots.
+// The order in which locks are taken is in docs/architecture.md, "Locks".
 package restore

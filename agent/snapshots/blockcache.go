@@ -39,7 +39,7 @@ func (s *Stores) forgetDeleted(ctx context.Context) error {
 	if n := c.Retain(maps.Keys(there)); n > 0 {
 		s.log.Info("removed from the cache what was deleted in the store", "blocks", n)
 	}
-	s.cache.tidy()
+	s.cache.noteTidied()
 	return nil
 }
 
@@ -82,8 +82,8 @@ func (l *blockCache) due() *cache.Cache {
 	return l.cache
 }
 
-// tidy notes that the cache no longer holds blocks of deleted objects.
-func (l *blockCache) tidy() {
+// noteTidied notes that the cache, as of now, holds no blocks of deleted objects.
+func (l *blockCache) noteTidied() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tidied = time.Now()

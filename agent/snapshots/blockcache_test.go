@@ -22,7 +22,7 @@ func TestBlockCache(t *testing.T) {
 	if c := good.get(); c == nil || good.get() != c || good.due() != c {
 		t.Error("there is none, or another one each time")
 	}
-	if good.tidy(); good.due() != nil {
+	if good.noteTidied(); good.due() != nil {
 		t.Error("it is due at once")
 	}
 	if err := good.close(); err != nil {

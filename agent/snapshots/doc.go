@@ -4,7 +4,18 @@
 // Stores opens these places. A Catalog finds, lists, verifies, repairs and deletes snapshots. A Replicator copies them
 // from the spool to their stores. Restores read from Readers. An Evictor keeps the node's disk usage within its bound.
 //
-// Locks are taken in this order: Stores.moving of a snapshot, Readers.mu, Backlog.mu; the others are leaves.
+// Four methods of Catalog remove a snapshot:
+//
+//	               from the spool   from stores             its cluster object
+//	Delete         yes              all                     yes
+//	Remove         yes              the one at a location   no
+//	Forget         yes              none                    no
+//	RemoveStored   no               the one at a location   no
+//
+// If the cluster knows the snapshot, Delete only deletes its PodSnapshot and waits. The origin node then calls Remove,
+// and other nodes call Forget.
+//
+// The order in which locks are taken is in docs/architecture.md, "Locks".
 package snapshots
 
 // ChunkSize is the size in bytes of the windows in which a memory file is cut into chunks. It was chosen by measurement

@@ -13,7 +13,8 @@ import (
 )
 
 // SweepGrace is how old a pack must be before a sweep of a node may delete it. Checkpoints and replications write packs
-// first, and manifests that name these packs later.
+// first, and manifests that name these packs later. It is also the default of "diapause gc", which sweeps far stores,
+// too. A sweep ignores the claim of a writer once the claim is as old as this grace.
 const SweepGrace = time.Hour
 
 // Evictor bounds what a node keeps on its disk for restores. It belongs to one goroutine.
@@ -32,8 +33,8 @@ func NewEvictor(c *Catalog) *Evictor {
 
 // Tidy removes from this node everything beyond the bound, packs that nothing names, and blocks deleted in the stores.
 func (v *Evictor) Tidy(ctx context.Context) {
-	if err := v.shrinkCache(ctx); err != nil {
-		v.log.Warn("cache not shrunk", "error", err)
+	if err := v.shrinkSpool(ctx); err != nil {
+		v.log.Warn("spool not shrunk", "error", err)
 	}
 	if _, err := v.stores.spool.Sweep(ctx, storage.SweepOptions{Grace: SweepGrace}); err != nil {
 		v.log.Warn("spool not swept", "error", err)
@@ -51,10 +52,11 @@ type kept struct {
 	used   time.Time
 }
 
-// shrinkCache evicts snapshots from the spool, the least recently used first, until the rest is within the bound. It
+// shrinkSpool evicts snapshots from the spool, the least recently used first, until the rest is within the bound. It
 // evicts only snapshots that a store has, too, and that no restore reads. If one cannot be evicted, it goes on with the
-// others.
-func (v *Evictor) shrinkCache(ctx context.Context) error {
+// others. The blocks of the block cache count towards the bound, but they are not evicted here: storage/cache evicts
+// them, by an order of its own.
+func (v *Evictor) shrinkSpool(ctx context.Context) error {
 	all, err := v.inSpool(ctx)
 	if err != nil {
 		return err

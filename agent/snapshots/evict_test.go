@@ -53,7 +53,7 @@ func wantSpool(t *testing.T, a *rig, want ...string) {
 func shrink(t *testing.T, a *rig, size int64) {
 	t.Helper()
 	a.stores.o.CacheSize = size
-	if err := a.evictor.shrinkCache(t.Context()); err != nil {
+	if err := a.evictor.shrinkSpool(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

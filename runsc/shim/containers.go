@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	localv1 "diapause.dev/api/local/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -444,34 +443,6 @@ func (c *containers) lost(ctx context.Context, id string, err error) error {
 	}
 	c.emptyVolumes(o)
 	return err
-}
-
-// reportOf returns a report for the agent: the pod is restored, or err says why it is not.
-func (c *containers) reportOf(o order, err error) *localv1.ReportRestoreRequest {
-	req := &localv1.ReportRestoreRequest{
-		Request: o.Request, SandboxId: c.bundle.id, Snapshot: o.Snapshot, Annotations: c.pod.annotations,
-		Complete: err == nil,
-	}
-	if err != nil {
-		req.Error = err.Error()
-	}
-	return req
-}
-
-// report reports the progress of a restore to the agent in the background. The removal of the container waits for
-// this no longer than briefWait.
-func (c *containers) report(ctx context.Context, id string, req *localv1.ReportRestoreRequest) {
-	ctx = c.while(ctx, id, c.telling)
-	c.reports.Add(1)
-	go func() {
-		defer c.reports.Done()
-		defer c.giveUp(id, c.telling)
-		sending, done := lingering(ctx)
-		defer done()
-		if err := c.agent.report(sending, req); err != nil {
-			log.L.WithError(err).Warnf("the agent was not told how the restore of sandbox %s went on", c.bundle.id)
-		}
-	}()
 }
 
 // maxRuntimeError bounds how much of an error of runsc is reported, in bytes.

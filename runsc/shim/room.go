@@ -30,7 +30,8 @@ const restoreRoom = 128 << 20
 // keptGrowth is how many bytes more than before an operation a sentry may keep.
 const keptGrowth = 24 << 20
 
-// roomToSave raises the sandbox's limits for a save. The function that it returns puts them back.
+// roomToSave raises the sandbox's limits for a save. The function that it returns puts them back, by limits.go. If the
+// shim dies before, Stop in manager.go puts them back.
 func (s *sandbox) roomToSave() (putBack func(), err error) {
 	pid, before, err := s.own()
 	if err != nil {

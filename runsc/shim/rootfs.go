@@ -5,17 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
 	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
-
-	localv1 "diapause.dev/api/local/v1"
 )
 
 // createRestored creates the sandbox container of a pod whose root file systems are restored. Runsc must know this
@@ -106,70 +101,4 @@ func (c *containers) reportLoaded(ctx context.Context, o order) error {
 	req := c.reportOf(o, nil)
 	req.Complete, req.Loaded = false, true
 	return c.reportUntil(ctx, req)
-}
-
-// reportComplete tells the agent that the pod is restored. If the agent or the API server does not accept this now,
-// it repeats the report in the background until the container is removed.
-func (c *containers) reportComplete(ctx context.Context, id string, req *localv1.ReportRestoreRequest) {
-	err := c.agent.report(ctx, req)
-	if err == nil {
-		return
-	}
-	log.L.WithError(err).Warnf("the agent was not told yet that the pod of sandbox %s is restored", c.bundle.id)
-	ctx = c.while(ctx, id, c.telling)
-	c.reports.Add(1)
-	go func() {
-		defer c.reports.Done()
-		defer c.giveUp(id, c.telling)
-		if err := c.reportUntil(ctx, req); err != nil {
-			log.L.WithError(err).Warnf("the agent was not told that the pod of sandbox %s is restored", c.bundle.id)
-		}
-	}()
-}
-
-// reportUntil reports the progress of a restore to the agent. If the agent is away, or cannot pass the report on now,
-// it retries until ctx is done.
-func (c *containers) reportUntil(ctx context.Context, req *localv1.ReportRestoreRequest) error {
-	sending, done := lingering(ctx)
-	defer done()
-	for {
-		err := c.agent.report(sending, req)
-		if !errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.Aborted || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-time.After(reportPause):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// lingering returns a context that lasts briefWait longer than ctx. So a report under way when a container is removed
-// still arrives, and the removal does not wait long for an agent that is away.
-func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(briefWait, cancel) })
-	return out, func() {
-		stop()
-		cancel()
-	}
-}
-
-// while returns a context for work for a container. It does not end with ctx, but with giveUp.
-func (c *containers) while(ctx context.Context, id string, underway map[string]context.CancelFunc) context.Context {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	underway[id] = cancel
-	return ctx
-}
-
-// giveUp cancels work for a container: the wait for its files, or a report.
-func (c *containers) giveUp(id string, underway map[string]context.CancelFunc) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if cancel := underway[id]; cancel != nil {
-		cancel()
-		delete(underway, id)
-	}
 }

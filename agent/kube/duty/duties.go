@@ -63,7 +63,7 @@ type Duties struct {
 	begun   chan struct{} // a signal that leading has begun
 
 	// The queues of the controllers of these objects.
-	unanswered, keeper, policies, configs control.Queue
+	unanswered, snapshots, policies, configs control.Queue
 }
 
 // New returns the duties, which are not begun.
@@ -113,9 +113,9 @@ func (d *Duties) Control(mgr manager.Manager) error {
 	}{
 		{control.Controller(mgr, &d.unanswered).Watches(trigger, each), "unanswered-trigger", d.answerTrigger},
 		{
-			control.Controller(mgr, &d.keeper).Watches(snapshot, each).
+			control.Controller(mgr, &d.snapshots).Watches(snapshot, each).
 				Watches(policy, handler.EnqueueRequestsFromMapFunc(d.snapshotsOf)),
-			"kept-snapshot", d.keepSnapshot,
+			"kept-snapshot", d.expireOrWatch,
 		},
 		{control.Controller(mgr, &d.policies).Watches(policy, handler.EnqueueRequestsFromMapFunc(d.policiesBeside)).
 			Watches(config, handler.EnqueueRequestsFromMapFunc(d.policiesWith)).
@@ -143,7 +143,7 @@ func (d *Duties) lookAtAll(ctx context.Context) error {
 		kick *control.Queue
 	}{
 		{&podsnapshotv1.PodSnapshotManualTriggerList{}, &d.unanswered},
-		{&podsnapshotv1.PodSnapshotList{}, &d.keeper},
+		{&podsnapshotv1.PodSnapshotList{}, &d.snapshots},
 		{&podsnapshotv1.PodSnapshotPolicyList{}, &d.policies},
 		{&podsnapshotv1.PodSnapshotStorageConfigList{}, &d.configs},
 	} {

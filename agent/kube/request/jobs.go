@@ -85,7 +85,8 @@ func (s *jobs) busy(podUID string) bool {
 	return s.capturing(podUID) != nil
 }
 
-// done reports whether the next checkpoint of the pod need not wait for this asker's any more.
+// done reports whether an asker's checkpoint has spooled its snapshot, or has ended without one. The pod is then free
+// for the next checkpoint, although this one may not be answered yet.
 func (s *jobs) done(a asker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

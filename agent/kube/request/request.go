@@ -4,6 +4,14 @@
 //
 // Every step can be repeated. Reconcilers look at the objects, at what the agent's journal has reported and at the
 // ledger, and do what is missing. A checkpoint itself runs in a goroutine, as a job.
+//
+// Four types say who asks:
+//
+//   - An asked is the object while a reconciler serves it: it reads the request and writes the answer.
+//   - A requester is the name of that object: a trigger or a pod, to be requeued. A pod may ask again under this name.
+//   - An asker identifies one request of the object. It stays the same when the request is retried, and is new when the
+//     pod's annotation gets a new value.
+//   - A mark is what the name of a snapshot says about its asker. By its mark a snapshot is found again after a crash.
 package request
 
 import (

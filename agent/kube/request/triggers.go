@@ -15,7 +15,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// serveTrigger reconciles a trigger whose pod is, or was, on this node.
+// serveTrigger reconciles a trigger whose pod is, or was, on this node. The triggers of a pod are served one
+// after the other: rules.First decides whose turn it is.
 func (rs *Requests) serveTrigger(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	t := new(podsnapshotv1.PodSnapshotManualTrigger)
 	if err := rs.Objects.Get(ctx, r.NamespacedName, t); apierrors.IsNotFound(err) {

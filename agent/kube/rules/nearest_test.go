@@ -27,7 +27,7 @@ func TestNearest(t *testing.T) {
 	other := pod(func(p *corev1.Pod) {
 		p.Spec.Containers = []corev1.Container{{Name: "worker", Image: "worker:7", Command: []string{"work"}}}
 	})
-	start := rules.Start{Pod: image("app:9"), Facts: facts}
+	start := rules.NewPod{Pod: image("app:9"), Facts: facts}
 	all := []podsnapshotv1.PodSnapshot{
 		ready("old", 1, of(image("app:1"))), ready("new", 2, of(image("app:2"))), ready("worker", 3, of(other)),
 		ready("elsewhere", 4, of(image("app:3")), func(s *podsnapshotv1.PodSnapshot) { s.Spec.PolicyName = "q" }),

@@ -63,17 +63,17 @@ func (st *Starts) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, 
 	if err != nil {
 		return choice, fmt.Errorf("facts of this node: %w", err)
 	}
-	start := rules.Start{Pod: pod, Facts: facts}
+	newPod := rules.NewPod{Pod: pod, Facts: facts}
 	var s *podsnapshotv1.PodSnapshot
 	switch name := wanted(pod); {
 	case name != "":
-		s, err = st.namedSnapshot(ctx, start, name)
+		s, err = st.namedSnapshot(ctx, newPod, name)
 	case several != nil:
 		return choice, several
 	case policy == nil:
 		return choice, nil
 	default:
-		s, err = st.newestSnapshot(ctx, start, policy)
+		s, err = st.newestSnapshot(ctx, newPod, policy)
 	}
 	if err != nil || s == nil {
 		return choice, err
@@ -101,12 +101,12 @@ func wanted(pod *corev1.Pod) string {
 }
 
 // namedSnapshot returns the PodSnapshot that a pod names.
-func (st *Starts) namedSnapshot(ctx context.Context, start rules.Start,
+func (st *Starts) namedSnapshot(ctx context.Context, newPod rules.NewPod,
 	name string,
 ) (*podsnapshotv1.PodSnapshot, error) {
-	k := snapshot.Key{Namespace: start.Pod.Namespace, Name: name}
+	k := snapshot.Key{Namespace: newPod.Pod.Namespace, Name: name}
 	if k.Validate() != nil {
-		return nil, start.Named(name, nil)
+		return nil, newPod.Named(name, nil)
 	}
 	s, err := st.Objects.PodSnapshot(ctx, k)
 	// The cache may be behind: the pod may start right after its snapshot was made.
@@ -119,39 +119,39 @@ func (st *Starts) namedSnapshot(ctx context.Context, start rules.Start,
 	if err != nil {
 		return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
 	}
-	return s, start.Named(name, s)
+	return s, newPod.Named(name, s)
 }
 
 // newestSnapshot returns the newest PodSnapshot of a pod's group.
-func (st *Starts) newestSnapshot(ctx context.Context, start rules.Start,
+func (st *Starts) newestSnapshot(ctx context.Context, newPod rules.NewPod,
 	policy *podsnapshotv1.PodSnapshotPolicy,
 ) (*podsnapshotv1.PodSnapshot, error) {
-	all, err := st.groupOf(ctx, start.Pod, policy)
+	all, err := st.groupOf(ctx, newPod.Pod, policy)
 	if err != nil {
 		return nil, err
 	}
 	for i := range all {
 		all[i] = *st.Objects.Newer(&all[i])
 	}
-	s, err := start.NewestOf(policy, all)
+	s, err := newPod.NewestOf(policy, all)
 	if s == nil && err == nil {
-		st.tellNearest(start, policy, all)
+		st.tellNearest(newPod, policy, all)
 	}
 	return s, err
 }
 
 // tellNearest makes an event on a pod that starts cold. It names the most similar snapshot, and what differs.
-func (st *Starts) tellNearest(start rules.Start, policy *podsnapshotv1.PodSnapshotPolicy,
+func (st *Starts) tellNearest(newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) {
-	s, differences := start.Nearest(policy, all)
+	s, differences := newPod.Nearest(policy, all)
 	if s == nil {
 		return
 	}
 	message := fmt.Sprintf(
 		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most similar, does not fit: %s",
 		policy.Name, objects.KeyOf(s), strings.Join(differences, "; "))
-	st.Objects.Event(objects.RefOf(start.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore, message)
+	st.Objects.Event(objects.RefOf(newPod.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore, message)
 }
 
 // available checks that this node can get a snapshot, and that the manifest matches the PodSnapshot: the manifest is

@@ -34,7 +34,7 @@ func (rs *Requests) early(q journal.Request) bool {
 	return slices.ContainsFunc(rs.reported.before(q, turnTime), func(k snapshot.Key) bool {
 		e, _ := rs.ledger.get(k)
 		return e.Published == ""
-	}) || rs.arrivals.close(q.Key)
+	}) || rs.arrivals.tooNear(q.Key)
 }
 
 // seen records that a PodSnapshot exists.
@@ -64,9 +64,10 @@ func (a *arrivals) note(k snapshot.Key) {
 	}
 }
 
-// close reports whether another PodSnapshot of the namespace may have been created in this second, with a lesser name
-// that does not mean that it is newer.
-func (a *arrivals) close(k snapshot.Key) bool {
+// tooNear reports whether a PodSnapshot with this key must not be created yet. That is so if another PodSnapshot of the
+// namespace may have been created in this second, and its name is less. Clients would take the other one for the
+// newer. They are right only if both names have an order: such names fall with time.
+func (a *arrivals) tooNear(k snapshot.Key) bool {
 	_, _, ordered := names.Parse(k.Name)
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,9 +16,12 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// keepSnapshot deletes an expired PodSnapshot, finishes a deletion that the origin does not finish, and marks a
-// snapshot that was lost with its node.
-func (d *Duties) keepSnapshot(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+// expireOrWatch deletes an expired PodSnapshot, and marks one that was lost with its node. If the PodSnapshot is
+// neither, expireOrWatch looks at it again later.
+//
+// It deletes only the object, and the finalizer keeps that until the stored bytes are gone. The bytes are deleted by
+// request.Requests on the origin node. If that has not happened after originTime, Finalize deletes them here.
+func (d *Duties) expireOrWatch(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := d.Objects.Get(ctx, name, s); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)

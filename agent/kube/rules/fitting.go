@@ -82,16 +82,16 @@ func WhyNotReady(s *podsnapshotv1.PodSnapshot) string {
 	return ""
 }
 
-// Start is a pod that is about to start on a node.
-type Start struct {
+// NewPod is a pod that is about to start on a node.
+type NewPod struct {
 	Pod   *corev1.Pod
 	Facts snapshot.Facts // of the node
 }
 
 // Named checks the snapshot that the pod names. S is nil if there is no snapshot with that name. If the pod cannot be
 // restored from it, Named returns a refusal. If the snapshot is still being made, the error is of kind ErrPending.
-func (st Start) Named(name string, s *podsnapshotv1.PodSnapshot) error {
-	namespace := st.Pod.Namespace
+func (p NewPod) Named(name string, s *podsnapshotv1.PodSnapshot) error {
+	namespace := p.Pod.Namespace
 	if other, _, ok := strings.Cut(name, "/"); ok && other != namespace {
 		return Refuse("PodSnapshot %.200s is of another namespace: a pod is restored only from snapshots of its own, %s",
 			name, namespace)
@@ -105,7 +105,7 @@ func (st Start) Named(name string, s *podsnapshotv1.PodSnapshot) error {
 	if !Ready(s) {
 		return notReady(s)
 	}
-	if reasons := st.misfits(s); len(reasons) > 0 {
+	if reasons := p.misfits(s); len(reasons) > 0 {
 		return cannot(s, reasons)
 	}
 	return nil
@@ -123,12 +123,12 @@ func notReady(s *podsnapshotv1.PodSnapshot) error {
 // NewestOf returns the snapshot to restore a pod from if policy selects the pod and the pod names no snapshot: the
 // newest that fits. If the pod's group has no snapshot, it returns nil. If the group has some and none fits, it
 // returns a refusal.
-func (st Start) NewestOf(policy *podsnapshotv1.PodSnapshotPolicy,
+func (p NewPod) NewestOf(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) (*podsnapshotv1.PodSnapshot, error) {
 	var refusal error
-	for _, s := range st.group(policy, all) {
-		reasons := st.misfits(s)
+	for _, s := range p.group(policy, all) {
+		reasons := p.misfits(s)
 		if len(reasons) == 0 {
 			return s, nil
 		}
@@ -146,31 +146,31 @@ func Scope(s *podsnapshotv1.PodSnapshot) snapshot.Scope {
 
 // group returns the ready snapshots of the pod's group, newest first. If the policy has no grouping labels, pods with
 // equal specs make a group; for root file systems alone, specs do not count.
-func (st Start) group(policy *podsnapshotv1.PodSnapshotPolicy,
+func (p NewPod) group(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) []*podsnapshotv1.PodSnapshot {
-	out := st.labelled(policy, all)
+	out := p.labelled(policy, all)
 	if len(GroupKeys(policy)) > 0 {
 		return out
 	}
-	hash := podspec.Distil(st.Pod).Hash()
+	hash := podspec.Distil(p.Pod).Hash()
 	return slices.DeleteFunc(out, func(s *podsnapshotv1.PodSnapshot) bool {
 		return Scope(s) != snapshot.RootfsOnly && s.Annotations[podsnapshotv1.AnnotationSpecHash] != hash
 	})
 }
 
 // labelled returns a policy's ready snapshots that have the labels of the pod's group, newest first.
-func (st Start) labelled(policy *podsnapshotv1.PodSnapshotPolicy,
+func (p NewPod) labelled(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) []*podsnapshotv1.PodSnapshot {
-	want, missing := Group(policy, st.Pod.Labels)
+	want, missing := Group(policy, p.Pod.Labels)
 	if len(missing) > 0 {
 		return nil
 	}
 	var out []*podsnapshotv1.PodSnapshot
 	for i := range all {
 		s := &all[i]
-		if s.Namespace == st.Pod.Namespace && s.Spec.PolicyName == policy.Name && Ready(s) && has(s.Labels, want) {
+		if s.Namespace == p.Pod.Namespace && s.Spec.PolicyName == policy.Name && Ready(s) && has(s.Labels, want) {
 			out = append(out, s)
 		}
 	}
@@ -184,20 +184,20 @@ const maxCompared = 32
 // Nearest returns the snapshot that is most similar to the pod, and where their specs differ. It returns nil if there
 // is none, or if the policy has grouping labels. It is for a pod for which NewestOf finds nothing. Nobody can tell
 // whether that pod was meant to be restored, because pods of several kinds may share a policy.
-func (st Start) Nearest(policy *podsnapshotv1.PodSnapshotPolicy,
+func (p NewPod) Nearest(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) (nearest *podsnapshotv1.PodSnapshot, differences []string) {
 	if len(GroupKeys(policy)) > 0 {
 		return nil, nil
 	}
 	seen := make(map[string]bool)
-	for _, s := range st.labelled(policy, all) {
+	for _, s := range p.labelled(policy, all) {
 		hash := s.Annotations[podsnapshotv1.AnnotationSpecHash]
 		if seen[hash] || len(seen) == maxCompared {
 			continue
 		}
 		seen[hash] = true
-		if d := specDiffers(s, st.Pod); nearest == nil || len(d) < len(differences) {
+		if d := specDiffers(s, p.Pod); nearest == nil || len(d) < len(differences) {
 			nearest, differences = s, d
 		}
 	}
@@ -213,20 +213,22 @@ func has(labels, want map[string]string) bool {
 	return true
 }
 
-// misfits lists the reasons why a pod cannot be restored from a snapshot.
-func (st Start) misfits(s *podsnapshotv1.PodSnapshot) (reasons []string) {
+// misfits lists the reasons why a pod cannot be restored from a snapshot. They do not include CPU features, which
+// runsc.Compatible compares later (fit in agent/restore). So a pod that is given a snapshot here can still be refused
+// there.
+func (p NewPod) misfits(s *podsnapshotv1.PodSnapshot) (reasons []string) {
 	differ := func(what, annotation, want string) {
 		if got := s.Annotations[annotation]; got != want {
 			reasons = append(reasons, fmt.Sprintf("%s differs (%.80q in the snapshot, %.80q here)", what, got, want))
 		}
 	}
-	differ("service account", podsnapshotv1.AnnotationServiceAccount, ServiceAccount(st.Pod))
-	differ("architecture", podsnapshotv1.AnnotationArchitecture, st.Facts.Architecture)
-	differ("runsc version", podsnapshotv1.AnnotationRunscVersion, st.Facts.RunscVersion)
+	differ("service account", podsnapshotv1.AnnotationServiceAccount, ServiceAccount(p.Pod))
+	differ("architecture", podsnapshotv1.AnnotationArchitecture, p.Facts.Architecture)
+	differ("runsc version", podsnapshotv1.AnnotationRunscVersion, p.Facts.RunscVersion)
 	if Scope(s) == snapshot.RootfsOnly {
 		return reasons // files fit a pod of any spec
 	}
-	return append(reasons, specDiffers(s, st.Pod)...)
+	return append(reasons, specDiffers(s, p.Pod)...)
 }
 
 // specDiffers lists where a pod's distilled spec differs from a snapshot's.

@@ -119,7 +119,7 @@ func TestNewestOf(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := rules.Start{Pod: pod(), Facts: facts}.NewestOf(&c.policy, c.all)
+			got, err := rules.NewPod{Pod: pod(), Facts: facts}.NewestOf(&c.policy, c.all)
 			switch {
 			case err != nil && (err.Error() != c.want || !rules.Refused(err)):
 				t.Errorf("refused: %v; want %q", err, c.want)
@@ -130,13 +130,13 @@ func TestNewestOf(t *testing.T) {
 	}
 	changed := pod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" })
 	p := policy("p")
-	_, err := rules.Start{Pod: changed, Facts: facts}.NewestOf(&p, snapshots{ready("a", 1)})
+	_, err := rules.NewPod{Pod: changed, Facts: facts}.NewestOf(&p, snapshots{ready("a", 1)})
 	want := `PodSnapshot ns/a does not fit: container app: image differs ("app:1" in the snapshot, "app:2" in the pod)`
 	if err == nil || err.Error() != want {
 		t.Errorf("refused: %v; want %s", err, want)
 	}
 	lacking := pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) })
-	if got, err := (rules.Start{Pod: lacking, Facts: facts}).NewestOf(&p, snapshots{ready("a", 1)}); got != nil ||
+	if got, err := (rules.NewPod{Pod: lacking, Facts: facts}).NewestOf(&p, snapshots{ready("a", 1)}); got != nil ||
 		err != nil {
 		t.Errorf("a pod without the group's label got %v, %v", got, err)
 	}
@@ -159,7 +159,7 @@ func TestNamed(t *testing.T) {
 		s := ready("a", 1, edit...)
 		return &s
 	}
-	start := rules.Start{Pod: pod(), Facts: facts}
+	start := rules.NewPod{Pod: pod(), Facts: facts}
 	for name, c := range map[string]struct {
 		snapshot *podsnapshotv1.PodSnapshot
 		named    string
