@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,5 +77,20 @@ func rememberForever(t *testing.T, dir string) {
 		if first {
 			fmt.Print("+")
 		}
+	}
+}
+
+// TestUnansweredIsForgotten: an agent that is killed before it has told the shim its decision leaves a request that
+// nobody knows of. It goes with the request that the shim gets from the next agent. Those of other sandboxes stay.
+func TestUnansweredIsForgotten(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "page", snapshot.WholePod)
+	a.mustPrepare(t, "sandbox")
+	other := a.mustPrepare(t, "other")
+	a.next(t)
+	again := a.mustPrepare(t, "sandbox")
+	a.finish(again, nil)
+	if left, err := a.Requests.All(); err != nil || !slices.Equal(left, []string{other.Request}) {
+		t.Errorf("%v are left, want %s; %v", left, other.Request, err)
 	}
 }

@@ -419,7 +419,28 @@ func (rs *Restores) finish(r *restore, err error) {
 	if err := rs.Requests.Remove(r.Request); err != nil {
 		rs.log.Warn("request directory not removed", "request", r.Request, "error", err)
 	}
+	rs.forgetUnanswered(r.SandboxID)
 	rs.conclude(r, err)
+}
+
+// forgetUnanswered removes the other requests of a sandbox whose restore has ended. An agent has left them that was
+// killed before it could tell the shim its decision; the shim has asked the next agent, and got another request.
+func (rs *Restores) forgetUnanswered(sandbox string) {
+	all, err := rs.Requests.All()
+	if err != nil {
+		rs.log.Warn("request directories unreadable", "error", err)
+	}
+	for _, request := range all {
+		rs.mu.Lock()
+		known := rs.all[request] != nil
+		rs.mu.Unlock()
+		if rec, err := rs.readRecord(request); err != nil || known || rec.SandboxID != sandbox {
+			continue
+		}
+		if err := rs.Requests.Remove(request); err != nil {
+			rs.log.Warn("request directory not removed", "request", request, "error", err)
+		}
+	}
 }
 
 // seenThrough reports whether this agent has seen all that the sandbox asked for, without a failure.
