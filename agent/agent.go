@@ -175,8 +175,8 @@ func (a *Agent) local() local.Config {
 type sidecarHandler struct{ a *Agent }
 
 // Checkpoint implements gofer.Handler.
-func (h sidecarHandler) Checkpoint(o sidecar.Options, sock int) error {
-	return h.a.checkpoints.Sidecar(o, sock)
+func (h sidecarHandler) Checkpoint(o sidecar.Options, c *sidecar.Conn) error {
+	return h.a.checkpoints.Sidecar(o, c)
 }
 
 // Restore implements gofer.Handler.

@@ -77,7 +77,7 @@ func (f *floor) complete(ctx context.Context) error {
 }
 
 // Checkpoint implements gofer.Handler.
-func (f *floor) Checkpoint(o sidecar.Options, sock int) error {
+func (f *floor) Checkpoint(o sidecar.Options, conn *sidecar.Conn) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.capture == nil || o.Request != f.request {
@@ -85,7 +85,7 @@ func (f *floor) Checkpoint(o sidecar.Options, sock int) error {
 	}
 	c := f.capture
 	f.serves.Go(func() {
-		if err := c.Serve(sock); err != nil {
+		if err := errors.Join(conn.Welcome(nil), c.Serve(conn)); err != nil {
 			slog.Error("floor", "error", err)
 		}
 	})

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -39,8 +40,8 @@ func (c *captures) expect(o sidecar.Options, to *capture.Capture) (forget func()
 	}
 }
 
-// take serves a sentry's socket if the socket's request is expected.
-func (c *captures) take(o sidecar.Options, sock int) error {
+// take serves a sidecar if its request is expected. If take returns no error, it owns conn.
+func (c *captures) take(o sidecar.Options, conn *sidecar.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.expected[o.Request]
@@ -48,7 +49,7 @@ func (c *captures) take(o sidecar.Options, sock int) error {
 		return fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
 	}
 	delete(c.expected, o.Request)
-	go e.capture.Serve(sock) // forget waits for it; if it fails, the image is incomplete
+	go serve(e.capture, conn) // forget waits for it
 	return nil
 }
 
@@ -58,13 +59,17 @@ func (c *captures) isExpected(request string) bool {
 	return c.expected[request] != nil
 }
 
-// Sidecar serves a checkpoint's sidecar, which hands over the socket of a sentry that is saving its sandbox. If Sidecar
-// returns no error, it owns the socket.
-func (cs *Checkpoints) Sidecar(o sidecar.Options, sock int) error {
+// serve welcomes a sidecar and serves it. If that fails, the image is incomplete.
+func serve(to *capture.Capture, conn *sidecar.Conn) error {
+	return errors.Join(conn.Welcome(nil), to.Serve(conn))
+}
+
+// Sidecar serves a checkpoint's sidecar, whose sentry is saving its sandbox. If Sidecar returns no error, it owns conn.
+func (cs *Checkpoints) Sidecar(o sidecar.Options, conn *sidecar.Conn) error {
 	if o.Direction.OfWorkload() {
-		return cs.saved(o, sock)
+		return cs.saved(o, conn)
 	}
-	return cs.captures.take(o, sock)
+	return cs.captures.take(o, conn)
 }
 
 // Wanted reports whether the directory of a request must stay: its sidecar is expected, or its sandbox may still save

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"diapause.dev/agent/requests"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/capture"
@@ -17,24 +15,24 @@ func TestCaptureWelcomesOnce(t *testing.T) {
 	c := &captures{expected: make(map[string]*expectedCapture)}
 	o := sidecar.Options{Request: "r", Token: "secret"}
 	for _, stranger := range []sidecar.Options{{Request: "r", Token: "secret"}, {Request: "other", Token: "secret"}} {
-		if err := c.take(stranger, -1); !errors.Is(err, requests.ErrUnknown) {
+		if err := c.take(stranger, nil); !errors.Is(err, requests.ErrUnknown) {
 			t.Errorf("before: %v", err)
 		}
 	}
 	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}))
 	for _, token := range []string{"", "Secret", "secret "} {
-		if err := c.take(sidecar.Options{Request: "r", Token: token}, -1); !errors.Is(err, requests.ErrUnknown) {
+		if err := c.take(sidecar.Options{Request: "r", Token: token}, nil); !errors.Is(err, requests.ErrUnknown) {
 			t.Errorf("token %q: %v", token, err)
 		}
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	agent, own, err := connection()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.take(o, pair[0]); err != nil {
+	if err := c.take(o, agent); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.take(o, -1); !errors.Is(err, requests.ErrUnknown) {
+	if err := c.take(o, nil); !errors.Is(err, requests.ErrUnknown) {
 		t.Errorf("the second time: %v", err)
 	}
 	over := make(chan struct{})
@@ -47,7 +45,7 @@ func TestCaptureWelcomesOnce(t *testing.T) {
 		t.Error("forgotten while the sentry is being served")
 	case <-time.After(50 * time.Millisecond):
 	}
-	unix.Close(pair[1])
+	own.Close()
 	<-over
 }
 
@@ -59,7 +57,7 @@ func TestCaptureNeverCame(t *testing.T) {
 		t.Error("not expected")
 	}
 	forget() // does not wait
-	if err := c.take(o, -1); c.isExpected("r") || !errors.Is(err, requests.ErrUnknown) {
+	if err := c.take(o, nil); c.isExpected("r") || !errors.Is(err, requests.ErrUnknown) {
 		t.Errorf("after: %v", err)
 	}
 }

@@ -413,16 +413,17 @@ func (c *checkpoint) warm() (err error) {
 		c.arena, err = capture.NewArena(slack, c.cs.Arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), nil)
 		return err
 	}
-	path, err := runsc.MemoryFile(c.pod.SandboxPID)
+	memory, err := runsc.MemoryFile(c.pod.SandboxPID)
 	if err != nil {
 		return err
 	}
+	defer memory.Close()
 	used, err := runsc.MemoryUsage(c.pod.SandboxPID)
 	if err != nil {
 		return err
 	}
 	c.o.Progress("prepare", 0, used)
-	mapping, err := capture.Map(path)
+	mapping, err := capture.Map(memory)
 	if err != nil {
 		return err
 	}

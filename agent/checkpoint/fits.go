@@ -16,13 +16,18 @@ func (c *checkpoint) fits() error {
 	if c.o.Scope == snapshot.RootfsOnly {
 		return c.filesFit()
 	}
-	paths, err := runsc.PageFiles(c.pod.SandboxPID)
+	files, err := runsc.PageFiles(c.pod.SandboxPID)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
 	chunks := c.volumeSize / snapshots.ChunkSize
-	for _, path := range paths {
-		n, err := capture.Windows(path, snapshots.ChunkSize)
+	for _, f := range files {
+		n, err := capture.Windows(f, snapshots.ChunkSize)
 		if err != nil {
 			return fmt.Errorf("pod %s: %w", c.pod, err)
 		}

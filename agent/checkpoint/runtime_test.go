@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
-	"gvisor.dev/gvisor/pkg/sentry/state/stateipc"
-	"gvisor.dev/gvisor/pkg/unet"
-	"gvisor.dev/gvisor/pkg/urpc"
 
 	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
@@ -123,7 +121,7 @@ func (s *sandbox) pod() (*cri.Pod, error) {
 // out.
 type runtime struct {
 	*sandbox
-	deliver func(sidecar.Options, int) error // hands a sidecar to the agent
+	deliver func(sidecar.Options, *sidecar.Conn) error // hands a sidecar to the agent
 
 	callsMu sync.Mutex
 	calls   []string
@@ -335,43 +333,66 @@ func (r *runtime) Checkpoint(_ context.Context, _, dir string) error {
 		if err != nil {
 			return err
 		}
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		if err := r.deliver(o, pair[1]); err != nil {
-			return errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
-		}
-		return saveTo(pair[0], o.Direction)
+		return saveBy(r.deliver, o)
 	})
 }
 
-// saveTo is the sentry's part of a save.
-func saveTo(sock int, d sidecar.Direction) error {
-	s, err := unet.NewSocket(sock)
+// saveBy is the part of a sentry and its sidecar in a save.
+func saveBy(deliver func(sidecar.Options, *sidecar.Conn) error, o sidecar.Options) error {
+	agent, own, err := connection()
 	if err != nil {
 		return err
 	}
-	c, err := stateipc.NewAsyncFileClient(urpc.NewClient(s))
-	if err != nil {
+	defer own.Close()
+	if err := deliver(o, agent); err != nil {
+		return errors.Join(err, agent.Close())
+	}
+	if err := hear(own); err != nil {
 		return err
 	}
-	defer c.DecRef()
 	names := []string{
 		checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName,
 	}
-	if d == sidecar.RootfsCheckpoint || d == sidecar.RootfsWorkload {
+	if o.Direction == sidecar.RootfsCheckpoint || o.Direction == sidecar.RootfsWorkload {
 		names = []string{
 			checkpointfiles.FSCheckpointManifestFileName, checkpointfiles.FSCheckpointMultiTarFileName,
 			checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName,
 		}
 	}
-	for _, name := range names {
-		if err := writeOne(c, name); err != nil {
+	for i, name := range names {
+		if err := writeOne(own, uint32(i), name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// connection returns the two ends of a connection between an agent and a sidecar.
+func connection() (agent, own *sidecar.Conn, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ends [2]*sidecar.Conn
+	for i, fd := range pair {
+		f := os.NewFile(uintptr(fd), "connection")
+		c, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			return nil, nil, err
+		}
+		ends[i] = sidecar.NewConn(c.(*net.UnixConn))
+	}
+	return ends[0], ends[1], nil
+}
+
+// hear returns the error in the agent's answer.
+func hear(c *sidecar.Conn) error {
+	var m sidecar.Message
+	if _, err := c.Receive(&m); err != nil {
+		return err
+	}
+	return m.Err()
 }
 
 // process stands in for the sentry's process.
@@ -404,22 +425,22 @@ var sentryProcess = sync.OnceValue(func() process {
 })
 
 // writeOne writes an image file: pages of the memory file, or nothing.
-func writeOne(c *stateipc.AsyncFileClient, name string) error {
-	w, err := c.OpenWrite(name)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
+func writeOne(c *sidecar.Conn, number uint32, name string) error {
+	id := uint64(number)
+	script := []sidecar.Message{{Kind: sidecar.KindOpen, ID: id, Text: name}}
 	if name == checkpointfiles.PagesFileName {
-		memory, err := w.RegisterSourceFD(int32(sentryProcess().memory.Fd()), 1<<16, nil)
-		if err != nil {
+		script = append(script, sidecar.Message{Kind: sidecar.KindRegister, File: number, Size: 1 << 16}, sidecar.Message{
+			Kind: sidecar.KindWrite, File: number, Ranges: []memmap.FileRange{{Start: 0, End: 1 << 14}},
+		})
+	}
+	for _, m := range append(script, sidecar.Message{Kind: sidecar.KindFinish, ID: id}) {
+		with := -1
+		if m.Kind == sidecar.KindRegister {
+			with = int(sentryProcess().memory.Fd())
+		}
+		if err := errors.Join(c.Send(&m, with), hear(c)); err != nil {
 			return err
 		}
-		w.AddWrite(0, memory, memmap.FileRange{Start: 0, End: 1 << 14}, nil)
-		done, err := w.Wait(nil, 1)
-		if err != nil || done[0].Err != nil {
-			return errors.Join(err, done[0].Err)
-		}
 	}
-	return w.Finalize()
+	return nil
 }

@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
@@ -74,9 +73,9 @@ func (cs *Checkpoints) readWorkload(request string) (w workload, err error) {
 	return w, err
 }
 
-// saved starts a checkpoint that a workload has asked for. Its sentry waits at sock, and pauses the sandbox once its
-// files are open there. If saved returns no error, it owns sock.
-func (cs *Checkpoints) saved(o sidecar.Options, sock int) error {
+// saved starts a checkpoint that a workload has asked for. Its sentry waits, and pauses the sandbox once its files are
+// open at conn. If saved returns no error, it owns conn.
+func (cs *Checkpoints) saved(o sidecar.Options, conn *sidecar.Conn) error {
 	w, err := cs.readWorkload(o.Request)
 	if err != nil || subtle.ConstantTimeCompare([]byte(w.Token), []byte(o.Token)) != 1 {
 		return fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
@@ -84,10 +83,13 @@ func (cs *Checkpoints) saved(o sidecar.Options, sock int) error {
 	if cs.Life.Err() != nil {
 		return errkind.ErrStopping
 	}
+	if err := conn.Welcome(nil); err != nil { // now, for the checkpoint may have to wait
+		return err
+	}
 	cs.Life.Go(func() {
-		s := &sentry{sock: sock}
+		s := &sentry{conn: conn}
 		_, err := cs.Checkpoint(cs.Life.Context(), cs.Life.Context(), Options{Target: w.SandboxID, Scope: w.Scope, sentry: s})
-		s.refuse(w.Scope, err)
+		s.refuse(w.Scope, err, cs.CaptureTime)
 		if err != nil {
 			cs.unsaved(w.SandboxID, err)
 		}
@@ -109,27 +111,28 @@ func (cs *Checkpoints) unsaved(sandbox string, cause error) {
 	cs.cluster.Unsaved(snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
 }
 
-// sentry is the socket of a sentry that has started a save and waits for its gofer.
-type sentry struct{ sock int }
+// sentry is the sidecar's connection of a sentry that has started a save and waits for its gofer.
+type sentry struct{ conn *sidecar.Conn }
 
-// take returns the socket and gives up its ownership.
-func (s *sentry) take() int {
-	sock := s.sock
-	s.sock = -1
-	return sock
+// take returns the connection and gives up its ownership.
+func (s *sentry) take() *sidecar.Conn {
+	conn := s.conn
+	s.conn = nil
+	return conn
 }
 
-// refuse makes the save fail if nobody has taken the socket. The sandbox runs on, and the workload gets err. A save of
-// files alone fails as soon as refuse hangs up.
-func (s *sentry) refuse(scope snapshot.Scope, err error) {
-	if s.sock < 0 {
+// refuse makes the save fail if nobody has taken the connection. The sandbox runs on, and the workload gets err. A save
+// of files alone fails as soon as refuse hangs up. Whatever the sandbox does, refuse returns within that time.
+func (s *sentry) refuse(scope snapshot.Scope, err error, within time.Duration) {
+	if s.conn == nil {
 		return
 	}
 	if scope == snapshot.RootfsOnly {
-		unix.Close(s.take())
+		s.take().Close()
 		return
 	}
 	refusal := capture.New(scope, capture.Refuse{Err: err})
+	defer time.AfterFunc(within, refusal.Abort).Stop()
 	_ = refusal.Serve(s.take()) // if Serve fails, the save fails, too
 }
 

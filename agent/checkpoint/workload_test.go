@@ -8,8 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/requests"
@@ -65,16 +63,7 @@ func (r *rig) begin(scope snapshot.Scope) error {
 func (r *rig) beginIn(dir string) error {
 	r.t.Helper()
 	o := optionsIn(r.t, dir)
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.Sidecar(o, pair[1]); err != nil {
-		unix.Close(pair[0])
-		unix.Close(pair[1])
-		return err
-	}
-	err = saveTo(pair[0], o.Direction)
+	err := saveBy(r.Sidecar, o)
 	r.Life.Wait()
 	return err
 }
@@ -210,12 +199,12 @@ func TestHostileWorkload(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if err := r.Sidecar(bad, -1); !errors.Is(err, requests.ErrUnknown) {
+		if err := r.Sidecar(bad, nil); !errors.Is(err, requests.ErrUnknown) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	r.Life.End(errkind.ErrStopping)
-	if err := r.Sidecar(good, -1); !errors.Is(err, errkind.ErrStopping) {
+	if err := r.Sidecar(good, nil); !errors.Is(err, errkind.ErrStopping) {
 		t.Errorf("while the agent stops: %v", err)
 	}
 	if len(r.Journal.Records()) > 0 {

@@ -15,6 +15,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "checkpointgofer:", err)
 		os.Exit(2)
 	}
+	args.Alone = true
 	log := args.Log()
 	if err := sidecar.Run(args, log); err != nil {
 		log.Error("checkpoint gofer failed", "error", err)

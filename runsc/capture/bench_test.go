@@ -1,12 +1,13 @@
 package capture
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
+
+	"diapause.dev/runsc/sidecar"
 )
 
 // BenchmarkArena captures 64 MiB with two workers, as during a pause, in both ways of reading.
@@ -50,7 +51,7 @@ func warmArena(b *testing.B, fd int, size int64, mapped bool) *Arena {
 	var m *Mapping
 	if mapped {
 		var err error
-		if m, err = Map(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
+		if m, err = Map(opened(b, fd)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -68,8 +69,8 @@ func captureAll(b *testing.B, a *Arena, size uint64) {
 	var wg sync.WaitGroup
 	for worker := range uint64(2) {
 		wg.Go(func() {
-			for off := worker * maxWrite; off < size; off += 2 * maxWrite {
-				if err := a.Capture(0, []memmap.FileRange{{Start: off, End: off + maxWrite}}, int64(off)); err != nil {
+			for off := worker * sidecar.MaxRead; off < size; off += 2 * sidecar.MaxRead {
+				if err := a.Capture(0, []memmap.FileRange{{Start: off, End: off + sidecar.MaxRead}}, int64(off)); err != nil {
 					b.Error(err)
 				}
 			}

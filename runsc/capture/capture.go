@@ -8,15 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
-	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
-	"gvisor.dev/gvisor/pkg/sentry/state/stateipc"
-	"gvisor.dev/gvisor/pkg/unet"
-	"gvisor.dev/gvisor/pkg/urpc"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/sidecar"
 )
 
 // Image is the result of a capture: the small files whole, and the layout of pages.img.
@@ -56,66 +52,35 @@ type Capture struct {
 	meanwhile *meanwhile // nil: there is no other work during the pause
 
 	mu      sync.Mutex
-	files   map[string]finalizer
+	files   map[string]file
 	opened  time.Time
 	closed  time.Time
-	sentry  *unet.Socket
+	conn    *sidecar.Conn // nil: Serve has not begun
 	aborted bool
 
-	done chan struct{} // closed when the sentry has hung up
+	done chan struct{} // closed when Serve has ended
 }
-
-// finalizer is a file being written.
-type finalizer interface{ finalized() bool }
 
 // New returns a capture of an image with the given scope. Its pages go to pages.
 func New(scope snapshot.Scope, pages Pages) *Capture {
-	return &Capture{pages: pages, small: smallFiles(scope), files: make(map[string]finalizer), done: make(chan struct{})}
+	return &Capture{pages: pages, small: smallFiles(scope), files: make(map[string]file), done: make(chan struct{})}
 }
 
-// Serve serves the sentry on sock until the sentry hangs up. It owns sock. Call it once.
-func (c *Capture) Serve(sock int) error {
-	defer close(c.done)
-	defer c.meanwhile.stop()
-	us, err := unet.NewSocket(sock)
-	if err != nil {
-		unix.Close(sock)
-		return fmt.Errorf("sentry's socket: %w", err)
-	}
-	fs, err := stateipc.NewAsyncFileServer(server{c})
-	if err != nil {
-		us.Close()
-		return fmt.Errorf("serve the sentry: %w", err)
-	}
-	c.mu.Lock()
-	c.sentry = us
-	if c.aborted {
-		us.Shutdown()
-	}
-	c.mu.Unlock()
-	s := urpc.NewServer()
-	s.Register(fs)
-	s.Handle(us) // until the sentry is done, or dead: the error is that it hung up
-	c.meanwhile.stop()
-	fs.Stop()
-	return nil
-}
-
-// Abort hangs up on the sentry: its save fails, and the sandbox runs on. It may be called at any time and more
-// than once. Once the sentry is done it has no effect.
+// Abort hangs up on the sidecar: the sentry's save fails, and the sandbox runs on. It may be called at any time and
+// more than once. Once the sentry is done it has no effect.
 func (c *Capture) Abort() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.aborted = true
-	if c.sentry != nil {
-		c.sentry.Shutdown()
+	if c.conn != nil {
+		c.conn.Close()
 	}
 }
 
 // Wait waits until Serve has returned.
 func (c *Capture) Wait() { <-c.done }
 
-// Image waits until the sentry has hung up, and returns what the sentry wrote. If any file is unfinished, it
+// Image waits until the sidecar has hung up, and returns what the sentry wrote. If any file is unfinished, it
 // returns an error.
 func (c *Capture) Image(ctx context.Context) (*Image, error) {
 	select {
@@ -141,7 +106,7 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 		case *smallFile:
 			im.Small = append(im.Small, Small{name, f.data})
 		case *pagesFile:
-			im.Extents, im.PagesSize, im.Memory = f.extents, int64(f.size), int64(f.memory)
+			im.Extents, im.PagesSize, im.Memory = f.extents, int64(f.size), int64(f.inMemory)
 		}
 	}
 	return im, nil
@@ -168,41 +133,6 @@ func smallFiles(scope snapshot.Scope) []string {
 		}
 	}
 	return []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName}
-}
-
-// server implements stateipc.AsyncFileServerImpl.
-type server struct{ c *Capture }
-
-// Destroy implements stateipc.AsyncFileServerImpl.
-func (s server) Destroy() {}
-
-// OpenRead implements stateipc.AsyncFileServerImpl.
-func (s server) OpenRead(string) (stateio.AsyncReader, error) {
-	return nil, errors.New("this is a checkpoint: nothing can be read")
-}
-
-// OpenWrite implements stateipc.AsyncFileServerImpl.
-func (s server) OpenWrite(path string) (stateio.AsyncWriter, error) {
-	c := s.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.files[path] != nil {
-		return nil, fmt.Errorf("image file %q was opened before", path)
-	}
-	if c.opened.IsZero() {
-		c.opened = time.Now()
-	}
-	switch {
-	case path == checkpointfiles.PagesFileName:
-		f := newPagesFile(c, c.pages)
-		c.files[path] = f
-		return f, nil
-	case slices.Contains(c.small, path):
-		f := newSmallFile(c, path)
-		c.files[path] = f
-		return f, nil
-	}
-	return nil, fmt.Errorf("unknown image file %q", path)
 }
 
 // finished notes that one more file is complete.

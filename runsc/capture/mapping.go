@@ -17,15 +17,10 @@ type Mapping struct {
 	file unix.Stat_t
 }
 
-// Map maps the memory file at path at its present size, and populates what is allocated. It allocates nothing:
-// holes stay holes. What the sandbox allocates later faults in when it is copied.
-func Map(path string) (*Mapping, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("map memory file: %w", err)
-	}
-	defer f.Close()
-	m := new(Mapping)
+// Map maps a memory file at its present size, and populates what is allocated. It allocates nothing: holes stay
+// holes. What the sandbox allocates later faults in when it is copied. The caller keeps f.
+func Map(f *os.File) (m *Mapping, err error) {
+	m = new(Mapping)
 	if err := unix.Fstat(int(f.Fd()), &m.file); err != nil {
 		return nil, fmt.Errorf("map memory file: %w", err)
 	}

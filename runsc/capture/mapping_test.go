@@ -2,7 +2,6 @@ package capture
 
 import (
 	"bytes"
-	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +40,7 @@ func blocks(t *testing.T, fd int) int64 {
 func TestMapping(t *testing.T) {
 	fd := memfd(t, 8, 1, 2, 5)
 	before := blocks(t, fd)
-	m, err := Map(fmt.Sprintf("/proc/self/fd/%d", fd))
+	m, err := Map(opened(t, fd))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +87,7 @@ func TestTruncatedMemoryFile(t *testing.T) {
 		var m *Mapping
 		if mapped {
 			var err error
-			if m, err = Map(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
+			if m, err = Map(opened(t, fd)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// memoryFile returns a descriptor of a memory file, and its content.
-func memoryFile(t testing.TB, size int) (fd int, content []byte) {
+// newMemory returns a descriptor of a memory file, and its content.
+func newMemory(t testing.TB, size int) (fd int, content []byte) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -35,7 +35,7 @@ func memoryFile(t testing.TB, size int) (fd int, content []byte) {
 // the file does not show it.
 func TestOverflow(t *testing.T) {
 	const size = 4 << 20
-	fd, content := memoryFile(t, size)
+	fd, content := newMemory(t, size)
 	for _, encrypt := range []bool{false, true} {
 		for _, limit := range []int64{0, 4096, 5001, size - 4096} {
 			t.Run(fmt.Sprint(encrypt, limit), func(t *testing.T) {
@@ -81,7 +81,7 @@ func onDisk(t *testing.T, o *overflow) []byte {
 // If the file were mapped, this would be a SIGBUS, as EIO would be.
 func TestOverflowUnreadable(t *testing.T) {
 	const size = 1 << 20
-	fd, _ := memoryFile(t, size)
+	fd, _ := newMemory(t, size)
 	for _, encrypt := range []bool{false, true} {
 		a := captured(t, fd, size, 4096, encrypt)
 		if err := a.overflow.file.Truncate(size / 2); err != nil {
@@ -148,7 +148,7 @@ func captureParts(t testing.TB, a *Arena, size uint64) {
 // BenchmarkOverflow captures 64 MiB, none of which fits into memory.
 func BenchmarkOverflow(b *testing.B) {
 	const size = 64 << 20
-	fd, _ := memoryFile(b, size)
+	fd, _ := newMemory(b, size)
 	for _, encrypt := range []bool{false, true} {
 		b.Run(fmt.Sprintf("encrypt=%v", encrypt), func(b *testing.B) {
 			b.SetBytes(size)
@@ -172,7 +172,7 @@ func BenchmarkOverflow(b *testing.B) {
 // BenchmarkOverflowRead reads 64 MiB, none of which fits into memory, in chunks of 64 KiB.
 func BenchmarkOverflowRead(b *testing.B) {
 	const size, chunk = 64 << 20, 64 << 10
-	fd, _ := memoryFile(b, size)
+	fd, _ := newMemory(b, size)
 	for _, encrypt := range []bool{false, true} {
 		b.Run(fmt.Sprintf("encrypt=%v", encrypt), func(b *testing.B) {
 			a, err := NewArena(0, 0, b.TempDir(), encrypt, nil)

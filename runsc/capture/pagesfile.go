@@ -1,59 +1,52 @@
 package capture
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
-	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
+
+	"diapause.dev/runsc/sidecar"
 )
 
 const (
-	// maxWrite is how many bytes the sentry sends in one write, and maxWrites how many writes it sends at once. They
-	// are small enough to keep all workers busy, and large enough to make the exchange with the sentry cheap.
-	maxWrite  = 1 << 20
-	maxWrites = 64
-	maxRanges = maxWrite / pageSize
 	// pageSize is the size, in bytes, of the pages that the sentry saves.
 	pageSize = 4096
 	// maxPagesSize bounds pages.img, in bytes.
 	maxPagesSize = 1 << 42
 )
 
-// pagesFile is pages.img being written. It implements stateio.AsyncWriter.
+// pagesFile is pages.img being written.
 type pagesFile struct {
 	capture *Capture
 	pages   Pages
-	sources sources
+	to      answerer
+	memory  memoryFiles
 
-	limit   atomic.Uint64 // bytes of all registered memory files: each page is saved at most once
-	extents []Extent
-	size    uint64
-	memory  uint64 // bytes of size that come from sources in memory
+	limit    uint64 // bytes of all registered memory files: each page is saved at most once
+	extents  []Extent
+	size     uint64
+	inMemory uint64 // bytes of size that come from memory files in memory
 
-	writes chan write
-	done   chan stateio.Completion
-	wg     sync.WaitGroup
-	final  atomic.Bool
+	writes   chan write
+	underWay atomic.Int64 // writes that are not answered
+	wg       sync.WaitGroup
+	final    atomic.Bool
 }
 
 type write struct {
-	id     int
+	id     uint64
 	file   int
 	ranges []memmap.FileRange
-	one    [1]memmap.FileRange
 	off    int64
 	total  uint64
 }
 
-func newPagesFile(c *Capture, pages Pages) *pagesFile {
-	f := &pagesFile{
-		capture: c, pages: pages,
-		writes: make(chan write, maxWrites),
-		done:   make(chan stateio.Completion, maxWrites),
-	}
+func newPagesFile(c *Capture, pages Pages, to answerer) *pagesFile {
+	f := &pagesFile{capture: c, pages: pages, to: to, writes: make(chan write, sidecar.MaxWrites)}
 	for range runtime.GOMAXPROCS(0) {
 		f.wg.Go(f.work)
 	}
@@ -62,84 +55,59 @@ func newPagesFile(c *Capture, pages Pages) *pagesFile {
 
 func (f *pagesFile) work() {
 	for w := range f.writes {
-		c := stateio.Completion{ID: w.id, N: w.total}
-		ranges := w.ranges
-		if ranges == nil {
-			ranges = w.one[:]
-		}
-		if err := f.pages.Capture(w.file, ranges, w.off); err != nil {
-			c.N, c.Err = 0, err
-		}
-		f.done <- c
+		err := f.pages.Capture(w.file, w.ranges, w.off)
+		f.underWay.Add(-1)
+		f.to.completed(w.id, w.total, err)
 	}
 }
 
 func (f *pagesFile) finalized() bool { return f.final.Load() }
 
-// Close implements stateio.AsyncWriter.Close.
-func (f *pagesFile) Close() error {
+func (f *pagesFile) close() {
 	close(f.writes)
 	f.wg.Wait()
-	f.sources.close()
+	f.memory.close()
+}
+
+func (f *pagesFile) register(m *sidecar.File, size uint64) error {
+	n, fd, err := f.memory.add(m, size)
+	if err != nil {
+		return err
+	}
+	if err := f.pages.Register(n, fd, size); err != nil {
+		return err
+	}
+	f.limit = min(f.limit+size, maxPagesSize)
+	f.capture.meanwhile.begin()
 	return nil
 }
 
-// MaxWriteBytes implements stateio.AsyncWriter.MaxWriteBytes.
-func (f *pagesFile) MaxWriteBytes() uint64 { return maxWrite }
-
-// MaxRanges implements stateio.AsyncWriter.MaxRanges.
-func (f *pagesFile) MaxRanges() int { return maxRanges }
-
-// MaxParallel implements stateio.AsyncWriter.MaxParallel.
-func (f *pagesFile) MaxParallel() int { return maxWrites }
-
-// NeedRegisterSourceFD implements stateio.AsyncWriter.NeedRegisterSourceFD.
-func (f *pagesFile) NeedRegisterSourceFD() bool { return true }
-
-// RegisterSourceFD implements stateio.AsyncWriter.RegisterSourceFD.
-func (f *pagesFile) RegisterSourceFD(fd int32, size uint64,
-	_ []stateio.ClientFileRangeSetting,
-) (stateio.SourceFile, error) {
-	n, own, err := f.sources.add(fd)
-	if err != nil {
-		return nil, err
+func (f *pagesFile) write(m *sidecar.Message) error {
+	if f.underWay.Load() >= sidecar.MaxWrites || f.finalized() {
+		return errors.New("write out of turn")
 	}
-	if err := f.pages.Register(n, own, size); err != nil {
-		return nil, err
+	if err := f.memory.check(m); err != nil {
+		return err
 	}
-	f.limit.Add(min(size, maxPagesSize))
-	f.capture.meanwhile.begin()
-	return n, nil
-}
-
-// AddWrite implements stateio.AsyncWriter.AddWrite.
-func (f *pagesFile) AddWrite(id int, sf stateio.SourceFile, fr memmap.FileRange, _ []byte) {
-	w := write{id: id, file: sf.(int), one: [1]memmap.FileRange{fr}, total: fr.Length()}
-	f.add(w, w.one[:])
-}
-
-// AddWritev implements stateio.AsyncWriter.AddWritev.
-func (f *pagesFile) AddWritev(id int, total uint64, sf stateio.SourceFile, frs []memmap.FileRange, _ []unix.Iovec) {
-	f.add(write{id: id, file: sf.(int), ranges: frs, total: total}, frs)
-}
-
-func (f *pagesFile) add(w write, frs []memmap.FileRange) {
-	for _, fr := range frs {
-		if fr.Start%pageSize != 0 || fr.End%pageSize != 0 {
-			f.done <- stateio.Completion{ID: w.id, Err: unix.EINVAL}
-			return
+	for _, r := range m.Ranges {
+		if r.Start%pageSize != 0 || r.End%pageSize != 0 {
+			return fmt.Errorf("range %v is not of whole pages", r)
 		}
-		f.addExtent(Extent{w.file, fr})
 	}
-	w.off = int64(f.size)
-	if f.sources.inMemory(w.file) {
-		f.memory += w.total
+	w := write{id: m.ID, file: int(m.Dest), ranges: m.Ranges, off: int64(f.size), total: m.Total()}
+	if f.size+w.total > f.limit {
+		return fmt.Errorf("pages.img has more than the %d bytes of the registered memory files", f.limit)
 	}
-	if f.size += w.total; f.size > min(f.limit.Load(), maxPagesSize) {
-		f.done <- stateio.Completion{ID: w.id, Err: unix.EFBIG}
-		return
+	for _, r := range m.Ranges {
+		f.addExtent(Extent{w.file, r})
 	}
-	f.writes <- w
+	f.size += w.total
+	if !f.memory.onDisk(w.file) {
+		f.inMemory += w.total
+	}
+	f.underWay.Add(1)
+	f.writes <- w // has room: no more than its capacity are under way
+	return nil
 }
 
 // addExtent notes where bytes came from. It joins neighbours, so that unfragmented memory takes few extents.
@@ -151,16 +119,10 @@ func (f *pagesFile) addExtent(e Extent) {
 	f.extents = append(f.extents, e)
 }
 
-// Wait implements stateio.AsyncWriter.Wait.
-func (f *pagesFile) Wait(cs []stateio.Completion, minCompletions int) ([]stateio.Completion, error) {
-	return stateio.CompletionChanWait(f.done, cs, minCompletions)
-}
-
-// Reserve implements stateio.AsyncWriter.Reserve.
-func (f *pagesFile) Reserve(uint64) {}
-
-// Finalize implements stateio.AsyncWriter.Finalize.
-func (f *pagesFile) Finalize() error {
+func (f *pagesFile) finish() error {
+	if f.underWay.Load() > 0 {
+		return errors.New("finished while writes are under way")
+	}
 	if err := f.capture.meanwhile.wait(); err != nil {
 		return err
 	}

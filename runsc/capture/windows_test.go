@@ -2,6 +2,7 @@ package capture
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,14 +30,27 @@ func TestWindows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n, err := Windows(fmt.Sprintf("/proc/self/fd/%d", fd), window); err != nil || n != c.want {
+		if n, err := Windows(opened(t, fd), window); err != nil || n != c.want {
 			t.Errorf("%v: %d windows, want %d; %v", c.pages, n, c.want, err)
 		}
 		if err := unix.Close(fd); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := Windows("/proc/self/nothing", window); err == nil {
+	closed := opened(t, memfd(t, 1))
+	closed.Close()
+	if _, err := Windows(closed, window); err == nil {
 		t.Error("counted nothing")
 	}
+}
+
+// opened opens the file of a descriptor anew.
+func opened(t testing.TB, fd int) *os.File {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }

@@ -43,7 +43,7 @@ type agent struct {
 	src       gofer.Source
 }
 
-func (a *agent) Checkpoint(o sidecar.Options, sock int) error {
+func (a *agent) Checkpoint(o sidecar.Options, conn *sidecar.Conn) error {
 	scope := snapshot.WholePod
 	if o.Direction == sidecar.RootfsCheckpoint {
 		scope = snapshot.RootfsOnly
@@ -52,8 +52,11 @@ func (a *agent) Checkpoint(o sidecar.Options, sock int) error {
 	if a.meanwhile != nil {
 		c.Meanwhile(a.meanwhile)
 	}
-	go c.Serve(sock)
 	a.taken <- c
+	if err := conn.Welcome(nil); err != nil {
+		return err
+	}
+	go c.Serve(conn)
 	return nil
 }
 
@@ -108,9 +111,6 @@ func sentry(t *testing.T, agentSocket string, d sidecar.Direction) (*stateipc.As
 			Reads: d == sidecar.Restore, Writes: d == sidecar.Checkpoint,
 			RootfsReads: d == sidecar.RootfsRestore, RootfsWrites: d == sidecar.RootfsCheckpoint,
 		}, slog.New(slog.DiscardHandler))
-		if !d.Restores() {
-			unix.Close(fds[1]) // as happens when the process ends
-		}
 	}()
 	s, err := unet.NewSocket(fds[0])
 	if err != nil {
@@ -144,7 +144,7 @@ func fill(b []byte, seed uint64) {
 
 const page = 4096
 
-// TestCheckpoint saves three files through a sidecar that hands over. Some of the pages do not fit the arena.
+// TestCheckpoint saves three files through a sidecar. Some of the pages do not fit the arena.
 func TestCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	arena, err := capture.NewArena(1<<20, 3*page, t.TempDir(), true, nil)
@@ -162,10 +162,10 @@ func TestCheckpoint(t *testing.T) {
 	writeAll(t, c, checkpointfiles.PagesMetadataFileName, fd, []memmap.FileRange{{Start: 100, End: 200}})
 	ranges := []memmap.FileRange{{Start: 2 * page, End: 4 * page}, {Start: 8 * page, End: 11 * page}}
 	writeAll(t, c, checkpointfiles.PagesFileName, fd, ranges)
+	c.DecRef()
 	if err := <-ended; err != nil {
 		t.Fatalf("sidecar: %v", err)
 	}
-	c.DecRef()
 	im, err := (<-a.taken).Image(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -207,10 +207,10 @@ func TestRootfsCheckpoint(t *testing.T) {
 		writeAll(t, c, name, fd, []memmap.FileRange{{Start: uint64(i), End: 5000}})
 	}
 	writeAll(t, c, checkpointfiles.PagesFileName, fd, []memmap.FileRange{{Start: 2 * page, End: 4 * page}})
+	c.DecRef()
 	if err := <-ended; err != nil {
 		t.Fatalf("sidecar: %v", err)
 	}
-	c.DecRef()
 	im, err := (<-a.taken).Image(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -655,23 +655,6 @@ func TestHostileSidecar(t *testing.T) {
 	a := startAgent(t, path, &agent{src: im})
 	defer a.stop()
 	fd, _ := memory(t, 2*page)
-	hello := func() *sidecar.Conn {
-		c, err := sidecar.Dial(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := sidecar.Message{
-			Kind: sidecar.KindHello,
-			Text: `{"diapause":1,"socket":"/s","request":"r","token":"t","direction":"restore"}`,
-		}
-		if err := c.Send(&m, -1); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Receive(&m); err != nil || m.Err() != nil {
-			t.Fatal(err, m.Err())
-		}
-		return c
-	}
 	one := []memmap.FileRange{{Start: 0, End: page}}
 	for name, script := range map[string][]sidecar.Message{
 		"read of what is not open": {{Kind: sidecar.KindRead, Ranges: one}},
@@ -699,7 +682,7 @@ func TestHostileSidecar(t *testing.T) {
 		"an answer instead of question": {{Kind: sidecar.KindCompleted}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := hello()
+			c := helloTo(t, path, "restore")
 			defer c.Close()
 			var last sidecar.Message
 			for _, m := range script {

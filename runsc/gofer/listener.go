@@ -6,20 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"diapause.dev/runsc/sidecar"
 )
 
 // Handler decides what becomes of a sidecar. Its methods are called concurrently.
 type Handler interface {
-	// Checkpoint serves every direction that saves. If it returns no error, it has taken over the sentry's socket
-	// sock; the sidecar is then told so, and exits. It must not wait for the checkpoint.
-	Checkpoint(o sidecar.Options, sock int) error
+	// Checkpoint serves every direction that saves. If it returns no error, it has taken over the connection, and
+	// welcomes the sidecar. It must not wait for the checkpoint.
+	Checkpoint(o sidecar.Options, c *sidecar.Conn) error
 	// Restore returns the source that a restore reads from, or why there is no such restore. It is called again when
 	// a sidecar comes back.
 	Restore(o sidecar.Options) (Source, error)
@@ -68,71 +65,63 @@ func (l *Listener) Serve(ctx context.Context) error {
 			return fmt.Errorf("accept sidecar: %w", err)
 		}
 		l.wg.Go(func() {
-			c := sidecar.NewConn(uc)
-			defer c.Close()
-			if err := l.serve(ctx, c); err != nil {
+			if err := l.serve(ctx, sidecar.NewConn(uc)); err != nil {
 				l.log.Warn("sidecar refused or lost", "error", err)
 			}
 		})
 	}
 }
 
-// serve serves one sidecar.
+// serve serves one sidecar, and sees to it that its connection is closed.
 func (l *Listener) serve(ctx context.Context, c *sidecar.Conn) error {
-	if err := c.Unix().SetReadDeadline(time.Now().Add(helloTime)); err != nil {
-		return err
-	}
-	var m sidecar.Message
-	f, err := c.Receive(&m)
+	o, err := l.hello(c)
 	if err != nil {
-		return fmt.Errorf("wait for a sidecar's hello: %w", err)
-	}
-	defer func() {
-		if f != nil {
-			f.Close()
-		}
-	}()
-	o, err := sidecar.ParseHello(&m)
-	if err != nil {
+		c.Close()
 		return err
 	}
 	if o.Direction.Restores() {
+		defer c.Close()
 		return l.restore(ctx, c, o)
 	}
-	return l.welcome(c, o, l.checkpoint(o, f))
-}
-
-// checkpoint hands the sentry's socket to the handler.
-func (l *Listener) checkpoint(o sidecar.Options, f *os.File) error {
-	if f == nil {
-		return errors.New("no socket came with the hello")
-	}
-	sock, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("duplicate the sentry's socket: %w", err)
-	}
-	if err := l.h.Checkpoint(o, sock); err != nil {
-		unix.Close(sock)
-		return err
+	if err := l.h.Checkpoint(o, c); err != nil {
+		defer c.Close()
+		return errors.Join(err, c.Welcome(err))
 	}
 	return nil
 }
 
-// welcome tells the sidecar whether the agent takes its request. It returns the refusal.
-func (l *Listener) welcome(c *sidecar.Conn, o sidecar.Options, refusal error) error {
-	m := sidecar.Message{Kind: sidecar.KindWelcome}
-	if refusal != nil {
-		m.Text = refusal.Error()
+// hello waits until a sidecar has introduced itself.
+func (l *Listener) hello(c *sidecar.Conn) (sidecar.Options, error) {
+	if err := c.Unix().SetReadDeadline(time.Now().Add(helloTime)); err != nil {
+		return sidecar.Options{}, err
 	}
-	return errors.Join(refusal, c.Send(&m, -1))
+	var m sidecar.Message
+	f, err := c.Receive(&m)
+	if err != nil {
+		return sidecar.Options{}, fmt.Errorf("wait for a sidecar's hello: %w", err)
+	}
+	if f != nil {
+		f.Drop()
+		return sidecar.Options{}, errors.Join(errOldSidecar, c.Welcome(errOldSidecar))
+	}
+	o, err := sidecar.ParseHello(&m)
+	if err != nil {
+		return o, err
+	}
+	return o, c.Unix().SetReadDeadline(time.Time{})
 }
+
+// errOldSidecar means that a sidecar has handed over its sentry's socket. Sidecars of earlier versions did. The sidecar
+// of a pod that may save itself is as old as the pod.
+var errOldSidecar = errors.New("the sidecar is of an earlier version of Diapause, and cannot save for this agent: " +
+	"install the agent's own; a pod that may save itself must be created anew")
 
 // restore runs a session. A second connection for the same request waits until the first session has ended with
 // all its writes. Two sessions must never write into one sandbox's memory.
 func (l *Listener) restore(ctx context.Context, c *sidecar.Conn, o sidecar.Options) error {
 	src, err := l.h.Restore(o)
 	if err != nil {
-		return l.welcome(c, o, err)
+		return errors.Join(err, c.Welcome(err))
 	}
 	s := newSession(c, src, l.log.With("request", o.Request))
 	ctx, s.leave = context.WithCancel(ctx)

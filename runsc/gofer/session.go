@@ -9,11 +9,11 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/sidecar"
 )
 
@@ -66,7 +66,7 @@ type imageFile struct {
 }
 
 type memoryFile struct {
-	f    *os.File
+	f    *sidecar.File
 	size uint64
 }
 
@@ -108,9 +108,7 @@ func (s *session) run(ctx context.Context) error {
 
 // serve welcomes the sidecar and serves it as long as the connection lasts.
 func (s *session) serve(ctx context.Context) (End, error) {
-	err := errors.Join(s.conn.Send(&sidecar.Message{Kind: sidecar.KindWelcome}, -1),
-		s.conn.Unix().SetReadDeadline(time.Time{}))
-	if err != nil {
+	if err := s.conn.Welcome(nil); err != nil {
 		return Lost, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -160,12 +158,12 @@ func (s *session) hungUp(m *sidecar.Message) End {
 }
 
 // handle handles one request. An error ends the session.
-func (s *session) handle(m *sidecar.Message, f *os.File) error {
+func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 	if m.Kind == sidecar.KindRegister && f != nil {
 		return s.answer(sidecar.KindRegistered, m.ID, s.register(m, f))
 	}
 	if f != nil {
-		f.Close()
+		f.Drop()
 		return fmt.Errorf("a file came with a message of kind %d", m.Kind)
 	}
 	switch m.Kind {
@@ -224,11 +222,15 @@ func (s *session) length(r *readRequest) int64 {
 }
 
 // register takes over f.
-func (s *session) register(m *sidecar.Message, f *os.File) error {
+func (s *session) register(m *sidecar.Message, f *sidecar.File) error {
 	_, known := s.dests[uint32(m.ID)]
 	if m.ID >= sidecar.MaxDests || m.Size > maxMemoryFile || known {
-		f.Close()
+		f.Drop()
 		return fmt.Errorf("memory file %d of %d bytes cannot be registered", m.ID, m.Size)
+	}
+	if _, err := runsc.CheckMemoryFile(f.Fd()); err != nil {
+		f.Drop()
+		return err
 	}
 	s.dests[uint32(m.ID)] = memoryFile{f: f, size: m.Size}
 	return nil
@@ -297,7 +299,7 @@ func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	return n, writeRanges(int(r.dest.f.Fd()), r.ranges, p)
+	return n, writeRanges(r.dest.f.Fd(), r.ranges, p)
 }
 
 // writeRanges writes p into the ranges, in order. It uses the descriptor and not a mapping: if a sandbox

@@ -83,10 +83,3 @@ func again(f func() error) error {
 		}
 	}
 }
-
-// OnDisk reports whether a memory file's pages are page cache that the kernel can write back, like those of an
-// overlay's file. If it cannot find out, it returns false.
-func OnDisk(fd int) bool {
-	var st unix.Statfs_t
-	return unix.Fstatfs(fd, &st) == nil && st.Type != unix.TMPFS_MAGIC && st.Type != unix.HUGETLBFS_MAGIC
-}

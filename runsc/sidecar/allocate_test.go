@@ -26,7 +26,7 @@ func memoryFile(t *testing.T, pages int64) *dest {
 	if err := unix.Ftruncate(fd, pages*page); err != nil {
 		t.Fatal(err)
 	}
-	return &dest{fd: fd, size: uint64(pages * page), onDisk: OnDisk(fd)}
+	return &dest{fd: fd, size: uint64(pages * page), onDisk: false}
 }
 
 // sizes returns a file's size and how much of it is allocated, in pages.

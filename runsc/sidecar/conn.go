@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -57,9 +56,18 @@ func (c *Conn) Send(m *Message, fd int) error {
 	return err
 }
 
-// Receive receives a message and the file that came with it, nil if none did. The caller must close the file. A
+// Welcome tells a sidecar whether the agent takes its request. A refusal says why not.
+func (c *Conn) Welcome(refusal error) error {
+	m := Message{Kind: KindWelcome}
+	if refusal != nil {
+		m.Text = refusal.Error()
+	}
+	return c.Send(&m, -1)
+}
+
+// Receive receives a message and the file that came with it, nil if none did. The caller must close or drop the file. A
 // malformed packet is an error, and so are two files. At the end the error is io.EOF.
-func (c *Conn) Receive(m *Message) (*os.File, error) {
+func (c *Conn) Receive(m *Message) (*File, error) {
 	n, oobn, _, _, err := c.uc.ReadMsgUnix(c.in, c.oob)
 	if err != nil {
 		return nil, err
@@ -69,17 +77,18 @@ func (c *Conn) Receive(m *Message) (*os.File, error) {
 		return nil, err
 	}
 	if n == 0 {
-		closeFile(f)
+		f.Drop()
 		return nil, io.EOF
 	}
 	if err := m.Parse(c.in[:n]); err != nil {
-		closeFile(f)
+		f.Drop()
 		return nil, err
 	}
 	return f, nil
 }
 
-func oneFile(oob []byte) (*os.File, error) {
+// oneFile returns the only file in a control message, or nil.
+func oneFile(oob []byte) (*File, error) {
 	if len(oob) == 0 {
 		return nil, nil
 	}
@@ -99,18 +108,30 @@ func oneFile(oob []byte) (*os.File, error) {
 	}
 	if len(fds) > 1 {
 		for _, fd := range fds {
-			unix.Close(fd)
+			(&File{fd}).Drop()
 		}
 		return nil, errors.New("more than one file descriptor in a packet")
 	}
 	if len(fds) == 0 {
 		return nil, nil
 	}
-	return os.NewFile(uintptr(fds[0]), "received"), nil
+	return &File{fds[0]}, nil
 }
 
-func closeFile(f *os.File) {
+// File is a file that came with a message. Its sender has chosen it, so until it is known to be harmless (see
+// runsc.CheckMemoryFile) nothing may be done with it that could wait: an os.File would poll it, and even closing it
+// waits if it is on FUSE.
+type File struct{ fd int }
+
+// Fd returns the descriptor.
+func (f *File) Fd() int { return f.fd }
+
+// Close closes a file that is known to be harmless.
+func (f *File) Close() error { return unix.Close(f.fd) }
+
+// Drop closes any file, or nil, without waiting for that.
+func (f *File) Drop() {
 	if f != nil {
-		f.Close()
+		go unix.Close(f.fd)
 	}
 }

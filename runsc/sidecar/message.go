@@ -11,29 +11,34 @@ import (
 // Kind is the first byte of a packet.
 type Kind uint8
 
-// Kinds of messages. The sidecar sends Hello, Open, Register, Read and Loaded; the agent answers
-// with Welcome, Opened, Registered and Completed.
+// Kinds of messages. The sidecar sends Hello, Open, Register, Read, Write, Finish and Loaded; the agent answers with
+// Welcome, Opened, Registered, Completed and Finished. Numbers of files are given by the sidecar: image files from 0
+// on and, for a save, the memory files of each image file from 0 on.
 const (
-	KindHello      Kind = 1 + iota // Text: Options as JSON; for a checkpoint the sentry's socket comes with it
+	KindHello      Kind = 1 + iota // Text: Options as JSON
 	KindWelcome                    // Err: why the agent refuses; empty: it takes the request
 	KindOpen                       // ID: the file's number; Text: its name
 	KindOpened                     // ID; Err
-	KindRegister                   // ID: the destination's number; Size; the memory file comes with it
+	KindRegister                   // ID: the memory file's number; File (in a save); Size; the memory file comes with it
 	KindRegistered                 // ID; Err
 	KindRead                       // ID, File, Dest, Off, Ranges
-	KindCompleted                  // ID; Size: bytes read; EOF; Err
+	KindCompleted                  // ID; File (in a save); Size: bytes read or written; EOF; Err
 	// The sentry has hung up. Size: reads that it did not wait for; Err: why it could not be restored.
 	KindLoaded
+	KindWrite    // ID: free to be used again when it is Completed; File, Dest: the memory file to copy from; Ranges
+	KindFinish   // ID: the number of an image file that is complete
+	KindFinished // ID; Err
 	kindEnd
 )
 
 // Limits for what one sandbox may ask for at once.
 const (
 	MaxFiles    = 8       // image files opened
-	MaxDests    = 1 << 10 // registered memory files
+	MaxDests    = 1 << 10 // registered memory files; in a save, of one image file
 	MaxParallel = 32      // outstanding reads of one file
 	MaxRanges   = 256     // ranges of one read
-	MaxRead     = 1 << 20 // bytes of one read
+	MaxRead     = 1 << 20 // bytes of one read or write
+	MaxWrites   = 64      // outstanding writes of one file
 	maxText     = 8 << 10
 	maxPacket   = 1 + 8 + 4 + 4 + 8 + 8 + 1 + 2 + maxText + 2 + MaxRanges*16
 )
@@ -43,7 +48,7 @@ type Message struct {
 	Kind   Kind
 	ID     uint64
 	File   uint32
-	Dest   uint32
+	Dest   uint32 // number of a memory file
 	Off    int64  // offset in the image file
 	Size   uint64 // bytes
 	EOF    bool   // the read ended at the end of the file

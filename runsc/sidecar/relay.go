@@ -89,7 +89,7 @@ func greet(opts Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := hello(c, opts, -1); err != nil {
+	if err := hello(c, opts); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -179,6 +179,10 @@ func wait(answer <-chan error) error {
 
 // register announces a memory file to the agent.
 func (r *relayer) register(fd int, size uint64) (uint32, error) {
+	onDisk, err := checkMemoryFile(fd)
+	if err != nil {
+		return 0, err
+	}
 	own, err := dup(fd)
 	if err != nil {
 		return 0, err
@@ -190,7 +194,7 @@ func (r *relayer) register(fd int, size uint64) (uint32, error) {
 		return 0, fmt.Errorf("more than %d memory files registered", MaxDests)
 	}
 	n := uint32(len(r.dests))
-	d := &dest{fd: own, size: size, onDisk: OnDisk(own), done: make(chan error, 1)}
+	d := &dest{fd: own, size: size, onDisk: onDisk, done: make(chan error, 1)}
 	r.dests[n] = d
 	r.sendLocked(d.register(n), own)
 	r.mu.Unlock()
@@ -246,7 +250,7 @@ func (r *relayer) receive(c *Conn) {
 	for {
 		f, err := c.Receive(&m)
 		if err == nil {
-			closeFile(f)
+			f.Drop()
 			r.answered(&m)
 			continue
 		}

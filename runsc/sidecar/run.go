@@ -23,6 +23,9 @@ type Args struct {
 	// What runsc wants the sentry to be allowed: for a sandbox's image, and for an image of root file systems.
 	Writes, Reads             bool
 	RootfsWrites, RootfsReads bool
+
+	// Alone means that this process does nothing else, and may give up its rights.
+	Alone bool
 }
 
 // ParseArgs finds the sidecar's arguments in argv (runsc/sandbox/sandbox.go,
@@ -87,9 +90,9 @@ func Run(a Args, log *slog.Logger) error {
 	log = log.With("request", opts.Request)
 	switch {
 	case opts.Direction == Checkpoint && a.Writes, opts.Direction == RootfsCheckpoint && a.RootfsWrites:
-		return handOver(opts, a.SockFD)
+		return save(opts, a, log)
 	case opts.Direction == Workload && a.Writes, opts.Direction == RootfsWorkload && a.RootfsWrites:
-		return handOverLater(opts, a.SockFD)
+		return saveLater(opts, a, log)
 	case opts.Direction == Restore && a.Reads, opts.Direction == RootfsRestore && a.RootfsReads:
 		return relay(opts, a.SockFD, log)
 	}
@@ -98,38 +101,6 @@ func Run(a Args, log *slog.Logger) error {
 
 // welcomeTime bounds how long the agent may take to welcome a sidecar.
 const welcomeTime = 10 * time.Second
-
-// handOver gives the sentry's socket to the agent. The agent's copy keeps it open.
-func handOver(opts Options, sock int) error {
-	c, err := Dial(opts.Socket)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return hello(c, opts, sock)
-}
-
-// handOverLater waits until the sentry sends something, possibly for the sandbox's whole life. It then gives the
-// socket to the agent with nothing read from it. While no agent is reachable it retries: the sandbox is not
-// paused yet.
-func handOverLater(opts Options, sock int) error {
-	forever := time.Duration(-1)
-	for pause := forever; ; pause = handOverPause {
-		events, err := poll(sock, pause)
-		if err != nil || events&(unix.POLLHUP|unix.POLLERR) != 0 {
-			return err // the sandbox has ended
-		}
-		err = handOver(opts, sock)
-		var refused *RefusedError
-		if err == nil || errors.As(err, &refused) {
-			return err
-		}
-		time.Sleep(handOverPause)
-	}
-}
-
-// handOverPause is the pause between two attempts to reach the agent.
-const handOverPause = 50 * time.Millisecond
 
 // poll waits until a socket has something to read, or its other end is gone. A negative limit means no limit.
 func poll(sock int, limit time.Duration) (events int16, err error) {
@@ -151,7 +122,7 @@ func poll(sock int, limit time.Duration) (events int16, err error) {
 }
 
 // hello introduces the sidecar and waits for the agent's welcome.
-func hello(c *Conn, opts Options, sock int) error {
+func hello(c *Conn, opts Options) error {
 	b, err := json.Marshal(opts)
 	if err != nil {
 		return err
@@ -159,7 +130,7 @@ func hello(c *Conn, opts Options, sock int) error {
 	if err := c.Unix().SetReadDeadline(time.Now().Add(welcomeTime)); err != nil {
 		return err
 	}
-	if err := c.Send(&Message{Kind: KindHello, Text: string(b)}, sock); err != nil {
+	if err := c.Send(&Message{Kind: KindHello, Text: string(b)}, -1); err != nil {
 		return fmt.Errorf("hello to the agent: %w", err)
 	}
 	var m Message
@@ -167,7 +138,7 @@ func hello(c *Conn, opts Options, sock int) error {
 	if err != nil {
 		return fmt.Errorf("wait for the agent's welcome: %w", err)
 	}
-	closeFile(f)
+	f.Drop()
 	if m.Kind != KindWelcome {
 		return fmt.Errorf("%w: kind %d instead of a welcome", errPacket, m.Kind)
 	}

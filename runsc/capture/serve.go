@@ -1,0 +1,214 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+
+	"diapause.dev/runsc/sidecar"
+)
+
+// file is an image file that is being written. Its methods are called by one goroutine, but for finish and finalized.
+type file interface {
+	// register takes over a memory file of the sentry. Its number is that of the memory files before.
+	register(f *sidecar.File, size uint64) error
+	// write begins a write. An error refuses it; otherwise it is answered later.
+	write(m *sidecar.Message) error
+	// finish waits until the file is complete, and returns why it will not be.
+	finish() error
+	finalized() bool
+	// close waits until all writes have ended, and closes the memory files.
+	close()
+}
+
+// Serve serves a sidecar, which passes on what its sentry saves, until the sidecar hangs up. It owns conn. Call it
+// once. An error says that the sidecar has broken the protocol; the image is incomplete then.
+func (c *Capture) Serve(conn *sidecar.Conn) error {
+	defer close(c.done)
+	s := serving{c: c, conn: conn}
+	defer s.end()
+	c.mu.Lock()
+	c.conn = conn
+	if c.aborted {
+		conn.Close()
+	}
+	c.mu.Unlock()
+	return s.receive()
+}
+
+// serving is a sidecar's connection.
+type serving struct {
+	c     *Capture
+	conn  *sidecar.Conn
+	files []file                 // by number
+	ends  [sidecar.MaxFiles]bool // by number: the sidecar has said that the file is complete
+}
+
+// end ends what the connection has begun. When it returns, nothing is copied out of the sandbox any more.
+func (s *serving) end() {
+	s.conn.Close()
+	s.c.meanwhile.stop()
+	for _, f := range s.files {
+		f.close()
+	}
+}
+
+// receive handles messages until the sidecar hangs up.
+func (s *serving) receive() error {
+	var m sidecar.Message
+	for {
+		f, err := s.conn.Receive(&m)
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("receive from the sidecar: %w", err)
+		}
+		if err := s.handle(&m, f); err != nil {
+			return err
+		}
+	}
+}
+
+// handle handles one message, and takes over f. An error ends the connection.
+func (s *serving) handle(m *sidecar.Message, f *sidecar.File) error {
+	if m.Kind == sidecar.KindRegister && f != nil {
+		return s.register(m, f)
+	}
+	if f != nil {
+		f.Drop()
+		return fmt.Errorf("a file came with a message of kind %d", m.Kind)
+	}
+	switch m.Kind {
+	case sidecar.KindOpen:
+		return s.answer(&sidecar.Message{Kind: sidecar.KindOpened, ID: m.ID}, s.open(m))
+	case sidecar.KindWrite:
+		return s.write(m)
+	case sidecar.KindFinish:
+		return s.finish(m)
+	}
+	return fmt.Errorf("unexpected message of kind %d", m.Kind)
+}
+
+// answer sends an answer. If that fails the sidecar is gone, and Receive says so.
+func (s *serving) answer(m *sidecar.Message, err error) error {
+	if err != nil {
+		m.Text = err.Error()
+	}
+	_ = s.conn.Send(m, -1)
+	return nil
+}
+
+// open opens an image file. Files have numbers in the order in which they are opened, also those that are refused.
+func (s *serving) open(m *sidecar.Message) error {
+	if m.ID != uint64(len(s.files)) || m.ID >= sidecar.MaxFiles {
+		return fmt.Errorf("image file %d cannot be opened after %d", m.ID, len(s.files))
+	}
+	f, err := s.c.open(m.Text, uint32(m.ID), s.conn)
+	if err != nil {
+		f = refused{err}
+	}
+	s.files = append(s.files, f)
+	return err
+}
+
+// open returns an image file that is not opened yet.
+func (c *Capture) open(name string, number uint32, conn *sidecar.Conn) (f file, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.files[name] != nil {
+		return nil, fmt.Errorf("image file %q was opened before", name)
+	}
+	if c.opened.IsZero() {
+		c.opened = time.Now()
+	}
+	to := answerer{conn, number}
+	switch {
+	case name == checkpointfiles.PagesFileName:
+		f = newPagesFile(c, c.pages, to)
+	case slices.Contains(c.small, name):
+		f = newSmallFile(c, to)
+	default:
+		return nil, fmt.Errorf("unknown image file %q", name)
+	}
+	c.files[name] = f
+	return f, nil
+}
+
+// register takes over a memory file.
+func (s *serving) register(m *sidecar.Message, f *sidecar.File) error {
+	to, err := s.file(uint64(m.File))
+	if err != nil {
+		f.Drop()
+		return err
+	}
+	return s.answer(&sidecar.Message{Kind: sidecar.KindRegistered, ID: m.ID, File: m.File}, to.register(f, m.Size))
+}
+
+func (s *serving) write(m *sidecar.Message) error {
+	f, err := s.file(uint64(m.File))
+	if err != nil {
+		return err
+	}
+	if err := f.write(m); err != nil {
+		return s.answer(&sidecar.Message{Kind: sidecar.KindCompleted, ID: m.ID, File: m.File}, err)
+	}
+	return nil
+}
+
+// finish finishes an image file. It does not wait for that: if the sidecar hangs up meanwhile, it must be noticed.
+func (s *serving) finish(m *sidecar.Message) error {
+	f, err := s.file(m.ID)
+	if err != nil {
+		return err
+	}
+	if s.ends[m.ID] {
+		return fmt.Errorf("image file %d is finished twice", m.ID)
+	}
+	s.ends[m.ID] = true
+	id := m.ID
+	go func() { // ends with the connection at the latest
+		_ = s.answer(&sidecar.Message{Kind: sidecar.KindFinished, ID: id}, f.finish())
+	}()
+	return nil
+}
+
+func (s *serving) file(number uint64) (file, error) {
+	if number >= uint64(len(s.files)) {
+		return nil, fmt.Errorf("image file %d is not open", number)
+	}
+	return s.files[number], nil
+}
+
+// answerer answers the writes of one image file.
+type answerer struct {
+	conn *sidecar.Conn
+	file uint32
+}
+
+// completed tells the sidecar that n bytes of a write were taken, or why it has failed.
+func (a answerer) completed(id, n uint64, err error) {
+	m := sidecar.Message{Kind: sidecar.KindCompleted, ID: id, File: a.file, Size: n}
+	if err != nil {
+		m.Size, m.Text = 0, err.Error()
+	}
+	_ = a.conn.Send(&m, -1) // if that fails the sidecar is gone, and Receive says so
+}
+
+// refused is an image file that was not opened.
+type refused struct{ err error }
+
+func (r refused) register(f *sidecar.File, _ uint64) error {
+	f.Drop()
+	return r.err
+}
+
+func (r refused) write(*sidecar.Message) error { return r.err }
+func (r refused) finish() error                { return r.err }
+func (r refused) finalized() bool              { return false }
+func (r refused) close()                       {}
