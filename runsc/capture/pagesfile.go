@@ -106,7 +106,7 @@ func (f *pagesFile) write(m *sidecar.Message) error {
 		f.inMemory += w.total
 	}
 	f.underWay.Add(1)
-	f.writes <- w // has room: no more than its capacity are under way
+	f.writes <- w // has room for all that may be under way
 	return nil
 }
 

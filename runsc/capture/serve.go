@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
@@ -13,7 +14,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// file is an image file that is being written. Its methods are called by one goroutine, but for finish and finalized.
+// file is an image file that is being written. Other goroutines may call finish and finalized; one calls the rest.
 type file interface {
 	// register takes over a memory file of the sentry. Its number is that of the memory files before.
 	register(f *sidecar.File, size uint64) error
@@ -46,13 +47,15 @@ type serving struct {
 	c     *Capture
 	conn  *sidecar.Conn
 	files []file                 // by number
+	wg    sync.WaitGroup         // answers to finishes
 	ends  [sidecar.MaxFiles]bool // by number: the sidecar has said that the file is complete
 }
 
 // end ends what the connection has begun. When it returns, nothing is copied out of the sandbox any more.
 func (s *serving) end() {
 	s.conn.Close()
-	s.c.meanwhile.stop()
+	s.c.meanwhile.stop() // which a finish may be waiting for
+	s.wg.Wait()
 	for _, f := range s.files {
 		f.close()
 	}
@@ -172,9 +175,7 @@ func (s *serving) finish(m *sidecar.Message) error {
 	}
 	s.ends[m.ID] = true
 	id := m.ID
-	go func() { // ends with the connection at the latest
-		_ = s.answer(&sidecar.Message{Kind: sidecar.KindFinished, ID: id}, f.finish())
-	}()
+	s.wg.Go(func() { _ = s.answer(&sidecar.Message{Kind: sidecar.KindFinished, ID: id}, f.finish()) })
 	return nil
 }
 

@@ -131,7 +131,7 @@ func (st *Starts) writeReport(ctx context.Context, r *report) bool {
 		r.patch = nil
 		return true
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // the pod has another UID
-		st.log.Info("PodRestored not written, the pod is no more", "pod", r.pod.String(), "error", err)
+		st.log.Info("PodRestored not written, the pod is gone", "pod", r.pod.String(), "error", err)
 		r.patch = nil
 		return true
 	}
