@@ -85,9 +85,8 @@ func (f *floor) Checkpoint(o sidecar.Options, conn *sidecar.Conn) error {
 	}
 	c := f.capture
 	f.serves.Go(func() {
-		if err := errors.Join(conn.Welcome(nil), c.Serve(conn)); err != nil {
-			slog.Error("floor", "error", err)
-		}
+		_ = conn.Welcome(nil) // if that fails the sidecar is gone, and Serve ends
+		c.Serve(conn)
 	})
 	return nil
 }

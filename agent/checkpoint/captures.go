@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -49,7 +48,10 @@ func (c *captures) take(o sidecar.Options, conn *sidecar.Conn) error {
 		return fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
 	}
 	delete(c.expected, o.Request)
-	go serve(e.capture, conn) // forget waits for it
+	go func() { // forget waits for it
+		_ = conn.Welcome(nil) // if that fails the sidecar is gone, and Serve ends
+		e.capture.Serve(conn)
+	}()
 	return nil
 }
 
@@ -57,11 +59,6 @@ func (c *captures) isExpected(request string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.expected[request] != nil
-}
-
-// serve welcomes a sidecar and serves it. If that fails, the image is incomplete.
-func serve(to *capture.Capture, conn *sidecar.Conn) error {
-	return errors.Join(conn.Welcome(nil), to.Serve(conn))
 }
 
 // Sidecar serves a checkpoint's sidecar, whose sentry is saving its sandbox. If Sidecar returns no error, it owns conn.

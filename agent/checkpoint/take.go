@@ -85,9 +85,7 @@ func (c *checkpoint) receive(life context.Context) (*capture.Image, error) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.capture.Abort)
 	defer stop()
-	if err := c.capture.Serve(c.o.sentry.take()); err != nil {
-		return nil, err
-	}
+	c.capture.Serve(c.o.sentry.take())
 	im, err := c.capture.Image(ctx)
 	if err != nil {
 		return nil, c.whyFailed(ctx, err)
@@ -139,8 +137,8 @@ func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, erro
 }
 
 // whyFailed returns the reason for a failed save. The sentry and the shim say only that it failed: that is err. So
-// whyFailed looks for a failure of the arena or of a volume, a deadline, or a dead sandbox. If it finds none, it
-// returns err.
+// whyFailed looks for a failure of the arena or of a volume, a deadline, a dead sandbox, or a refusal. If it finds
+// none, it returns err.
 func (c *checkpoint) whyFailed(ctx context.Context, err error) error {
 	if cause := c.arena.Err(); cause != nil {
 		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.cs.Arena, c.cs.Stores.SpoolDir(),
@@ -154,6 +152,9 @@ func (c *checkpoint) whyFailed(ctx context.Context, err error) error {
 	}
 	if !c.pod.Alive() {
 		return fmt.Errorf("%w: %w", errkind.ErrSandboxExited, err)
+	}
+	if cause := c.capture.Err(); cause != nil {
+		return fmt.Errorf("the agent refused what the sandbox saved: %w", cause)
 	}
 	return err
 }

@@ -133,7 +133,7 @@ func (s *sentry) refuse(scope snapshot.Scope, err error, within time.Duration) {
 	}
 	refusal := capture.New(scope, capture.Refuse{Err: err})
 	defer time.AfterFunc(within, refusal.Abort).Stop()
-	_ = refusal.Serve(s.take()) // if Serve fails, the save fails, too
+	refusal.Serve(s.take())
 }
 
 // waiting reports whether a request's directory belongs to a sandbox that may still save itself.

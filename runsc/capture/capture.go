@@ -57,6 +57,7 @@ type Capture struct {
 	closed  time.Time
 	conn    *sidecar.Conn // nil: Serve has not begun
 	aborted bool
+	err     error // the first reason why something was refused
 
 	done chan struct{} // closed when Serve has ended
 }
@@ -75,6 +76,14 @@ func (c *Capture) Abort() {
 	if c.conn != nil {
 		c.conn.Close()
 	}
+}
+
+// Err returns the first reason why something of the save was refused or not copied, or nil. The sentry passes on only
+// that its save has failed.
+func (c *Capture) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 // Wait waits until Serve has returned.
@@ -96,11 +105,8 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 	im := &Image{}
 	for _, name := range append(slices.Clone(c.small), checkpointfiles.PagesFileName) {
 		f := c.files[name]
-		if f == nil {
-			return nil, fmt.Errorf("the sandbox did not save %s: %w", name, ErrIncomplete)
-		}
-		if !f.finalized() {
-			return nil, fmt.Errorf("the sandbox did not finish %s: %w", name, ErrIncomplete)
+		if f == nil || !f.finalized() {
+			return nil, c.incomplete(name)
 		}
 		switch f := f.(type) {
 		case *smallFile:
@@ -110,6 +116,14 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 		}
 	}
 	return im, nil
+}
+
+// incomplete returns the error for an image file that is missing or unfinished. The caller holds c.mu.
+func (c *Capture) incomplete(name string) error {
+	if c.err != nil {
+		return fmt.Errorf("%w: %s was not taken: %w", ErrIncomplete, name, c.err)
+	}
+	return fmt.Errorf("%w: the sandbox did not finish %s", ErrIncomplete, name)
 }
 
 // Span returns when the sentry opened its first file and when it finished its last one. In this part of the pause

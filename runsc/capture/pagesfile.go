@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -19,11 +18,10 @@ const (
 	maxPagesSize = 1 << 42
 )
 
-// pagesFile is pages.img being written.
+// pagesFile is pages.img being written. Its writes are not answered: finish waits for them all.
 type pagesFile struct {
 	capture *Capture
 	pages   Pages
-	to      answerer
 	memory  memoryFiles
 
 	limit    uint64 // bytes of all registered memory files: each page is saved at most once
@@ -32,32 +30,35 @@ type pagesFile struct {
 	inMemory uint64 // bytes of size that come from memory files in memory
 
 	writes   chan write
-	underWay atomic.Int64 // writes that are not answered
-	wg       sync.WaitGroup
+	underWay sync.WaitGroup // writes that are not copied yet
+	workers  sync.WaitGroup
+	failed   atomic.Pointer[error] // the first failure of a copy
 	final    atomic.Bool
 }
 
 type write struct {
-	id     uint64
 	file   int
 	ranges []memmap.FileRange
 	off    int64
-	total  uint64
 }
 
-func newPagesFile(c *Capture, pages Pages, to answerer) *pagesFile {
-	f := &pagesFile{capture: c, pages: pages, to: to, writes: make(chan write, sidecar.MaxWrites)}
+func newPagesFile(c *Capture, pages Pages) *pagesFile {
+	f := &pagesFile{capture: c, pages: pages, writes: make(chan write, sidecar.MaxWrites)}
 	for range runtime.GOMAXPROCS(0) {
-		f.wg.Go(f.work)
+		f.workers.Go(f.work)
 	}
 	return f
 }
 
+// work copies pages until close. After a failure it copies nothing.
 func (f *pagesFile) work() {
 	for w := range f.writes {
-		err := f.pages.Capture(w.file, w.ranges, w.off)
-		f.underWay.Add(-1)
-		f.to.completed(w.id, w.total, err)
+		if f.failed.Load() == nil {
+			if err := f.pages.Capture(w.file, w.ranges, w.off); err != nil {
+				f.failed.CompareAndSwap(nil, &err)
+			}
+		}
+		f.underWay.Done()
 	}
 }
 
@@ -65,7 +66,7 @@ func (f *pagesFile) finalized() bool { return f.final.Load() }
 
 func (f *pagesFile) close() {
 	close(f.writes)
-	f.wg.Wait()
+	f.workers.Wait()
 	f.memory.close()
 }
 
@@ -82,10 +83,8 @@ func (f *pagesFile) register(m *sidecar.File, size uint64) error {
 	return nil
 }
 
+// write waits while as many writes as may be are under way: the sentry waits for the sidecar then.
 func (f *pagesFile) write(m *sidecar.Message) error {
-	if f.underWay.Load() >= sidecar.MaxWrites || f.finalized() {
-		return errors.New("write out of turn")
-	}
 	if err := f.memory.check(m); err != nil {
 		return err
 	}
@@ -94,19 +93,20 @@ func (f *pagesFile) write(m *sidecar.Message) error {
 			return fmt.Errorf("range %v is not of whole pages", r)
 		}
 	}
-	w := write{id: m.ID, file: int(m.Dest), ranges: m.Ranges, off: int64(f.size), total: m.Total()}
-	if f.size+w.total > f.limit {
+	w := write{file: int(m.Dest), ranges: m.Ranges, off: int64(f.size)}
+	total := m.Total()
+	if f.size+total > f.limit {
 		return fmt.Errorf("pages.img has more than the %d bytes of the registered memory files", f.limit)
 	}
 	for _, r := range m.Ranges {
 		f.addExtent(Extent{w.file, r})
 	}
-	f.size += w.total
+	f.size += total
 	if !f.memory.onDisk(w.file) {
-		f.inMemory += w.total
+		f.inMemory += total
 	}
 	f.underWay.Add(1)
-	f.writes <- w // has room for all that may be under way
+	f.writes <- w
 	return nil
 }
 
@@ -120,8 +120,9 @@ func (f *pagesFile) addExtent(e Extent) {
 }
 
 func (f *pagesFile) finish() error {
-	if f.underWay.Load() > 0 {
-		return errors.New("finished while writes are under way")
+	f.underWay.Wait()
+	if err := f.failed.Load(); err != nil {
+		return *err
 	}
 	if err := f.capture.meanwhile.wait(); err != nil {
 		return err

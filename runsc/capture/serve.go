@@ -18,9 +18,9 @@ import (
 type file interface {
 	// register takes over a memory file of the sentry. Its number is that of the memory files before.
 	register(f *sidecar.File, size uint64) error
-	// write begins a write. An error refuses it; otherwise it is answered later.
+	// write begins a write, of at least one range. An error ends the connection. No write comes after finish.
 	write(m *sidecar.Message) error
-	// finish waits until the file is complete, and returns why it will not be.
+	// finish waits until all that was written is taken, and returns why the file is not complete.
 	finish() error
 	finalized() bool
 	// close waits until all writes have ended, and closes the memory files.
@@ -28,8 +28,8 @@ type file interface {
 }
 
 // Serve serves a sidecar, which passes on what its sentry saves, until the sidecar hangs up. It owns conn. Call it
-// once. An error says that the sidecar has broken the protocol; the image is incomplete then.
-func (c *Capture) Serve(conn *sidecar.Conn) error {
+// once. If something is refused, the image is incomplete, and Err says why.
+func (c *Capture) Serve(conn *sidecar.Conn) {
 	defer close(c.done)
 	s := serving{c: c, conn: conn}
 	defer s.end()
@@ -39,7 +39,16 @@ func (c *Capture) Serve(conn *sidecar.Conn) error {
 		conn.Close()
 	}
 	c.mu.Unlock()
-	return s.receive()
+	c.refused(s.receive())
+}
+
+// refused notes the first reason why something of the save was refused.
+func (c *Capture) refused(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
 }
 
 // serving is a sidecar's connection.
@@ -89,7 +98,8 @@ func (s *serving) handle(m *sidecar.Message, f *sidecar.File) error {
 	}
 	switch m.Kind {
 	case sidecar.KindOpen:
-		return s.answer(&sidecar.Message{Kind: sidecar.KindOpened, ID: m.ID}, s.open(m))
+		s.answer(&sidecar.Message{Kind: sidecar.KindOpened, ID: m.ID}, s.open(m))
+		return nil
 	case sidecar.KindWrite:
 		return s.write(m)
 	case sidecar.KindFinish:
@@ -98,13 +108,13 @@ func (s *serving) handle(m *sidecar.Message, f *sidecar.File) error {
 	return fmt.Errorf("unexpected message of kind %d", m.Kind)
 }
 
-// answer sends an answer. If that fails the sidecar is gone, and Receive says so.
-func (s *serving) answer(m *sidecar.Message, err error) error {
+// answer sends an answer, which is a refusal if err is set. If sending fails the sidecar is gone, and Receive says so.
+func (s *serving) answer(m *sidecar.Message, err error) {
 	if err != nil {
 		m.Text = err.Error()
+		s.c.refused(err)
 	}
 	_ = s.conn.Send(m, -1)
-	return nil
 }
 
 // open opens an image file. Files have numbers in the order in which they are opened, also those that are refused.
@@ -112,7 +122,10 @@ func (s *serving) open(m *sidecar.Message) error {
 	if m.ID != uint64(len(s.files)) || m.ID >= sidecar.MaxFiles {
 		return fmt.Errorf("image file %d cannot be opened after %d", m.ID, len(s.files))
 	}
-	f, err := s.c.open(m.Text, uint32(m.ID), s.conn)
+	number := uint32(m.ID)
+	f, err := s.c.open(m.Text, func(id, n uint64) {
+		s.answer(&sidecar.Message{Kind: sidecar.KindCompleted, ID: id, File: number, Size: n}, nil)
+	})
 	if err != nil {
 		f = refused{err}
 	}
@@ -120,8 +133,8 @@ func (s *serving) open(m *sidecar.Message) error {
 	return err
 }
 
-// open returns an image file that is not opened yet.
-func (c *Capture) open(name string, number uint32, conn *sidecar.Conn) (f file, err error) {
+// open returns an image file that is not opened yet. Its writes are answered by answer, if they are answered.
+func (c *Capture) open(name string, answer func(id, n uint64)) (f file, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.files[name] != nil {
@@ -130,12 +143,11 @@ func (c *Capture) open(name string, number uint32, conn *sidecar.Conn) (f file, 
 	if c.opened.IsZero() {
 		c.opened = time.Now()
 	}
-	to := answerer{conn, number}
 	switch {
 	case name == checkpointfiles.PagesFileName:
-		f = newPagesFile(c, c.pages, to)
+		f = newPagesFile(c, c.pages)
 	case slices.Contains(c.small, name):
-		f = newSmallFile(c, to)
+		f = newSmallFile(c, answer)
 	default:
 		return nil, fmt.Errorf("unknown image file %q", name)
 	}
@@ -150,7 +162,8 @@ func (s *serving) register(m *sidecar.Message, f *sidecar.File) error {
 		f.Drop()
 		return err
 	}
-	return s.answer(&sidecar.Message{Kind: sidecar.KindRegistered, ID: m.ID, File: m.File}, to.register(f, m.Size))
+	s.answer(&sidecar.Message{Kind: sidecar.KindRegistered, ID: m.ID, File: m.File}, to.register(f, m.Size))
+	return nil
 }
 
 func (s *serving) write(m *sidecar.Message) error {
@@ -158,10 +171,10 @@ func (s *serving) write(m *sidecar.Message) error {
 	if err != nil {
 		return err
 	}
-	if err := f.write(m); err != nil {
-		return s.answer(&sidecar.Message{Kind: sidecar.KindCompleted, ID: m.ID, File: m.File}, err)
+	if s.ends[m.File] {
+		return fmt.Errorf("image file %d is written to after its end", m.File)
 	}
-	return nil
+	return f.write(m)
 }
 
 // finish finishes an image file. It does not wait for that: if the sidecar hangs up meanwhile, it must be noticed.
@@ -175,7 +188,7 @@ func (s *serving) finish(m *sidecar.Message) error {
 	}
 	s.ends[m.ID] = true
 	id := m.ID
-	s.wg.Go(func() { _ = s.answer(&sidecar.Message{Kind: sidecar.KindFinished, ID: id}, f.finish()) })
+	s.wg.Go(func() { s.answer(&sidecar.Message{Kind: sidecar.KindFinished, ID: id}, f.finish()) })
 	return nil
 }
 
@@ -184,21 +197,6 @@ func (s *serving) file(number uint64) (file, error) {
 		return nil, fmt.Errorf("image file %d is not open", number)
 	}
 	return s.files[number], nil
-}
-
-// answerer answers the writes of one image file.
-type answerer struct {
-	conn *sidecar.Conn
-	file uint32
-}
-
-// completed tells the sidecar that n bytes of a write were taken, or why it has failed.
-func (a answerer) completed(id, n uint64, err error) {
-	m := sidecar.Message{Kind: sidecar.KindCompleted, ID: id, File: a.file, Size: n}
-	if err != nil {
-		m.Size, m.Text = 0, err.Error()
-	}
-	_ = a.conn.Send(&m, -1) // if that fails the sidecar is gone, and Receive says so
 }
 
 // refused is an image file that was not opened.

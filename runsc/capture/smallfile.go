@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -12,17 +11,17 @@ import (
 // grow with the number of tasks and files. A multitar.img has at least 512 bytes for each file.
 const maxSmall = 512 << 20
 
-// smallFile is an image file that is kept whole in memory. A write is done when write returns.
+// smallFile is an image file that is kept whole in memory. A write is done, and answered, when write returns.
 type smallFile struct {
 	capture *Capture
-	to      answerer
+	answer  func(id, n uint64) // answers a write of n bytes
 	memory  memoryFiles
 	data    []byte
 	final   atomic.Bool
 }
 
-func newSmallFile(c *Capture, to answerer) *smallFile {
-	return &smallFile{capture: c, to: to, data: make([]byte, 0, 1<<20)}
+func newSmallFile(c *Capture, answer func(id, n uint64)) *smallFile {
+	return &smallFile{capture: c, answer: answer, data: make([]byte, 0, 1<<20)}
 }
 
 func (f *smallFile) finalized() bool { return f.final.Load() }
@@ -35,9 +34,6 @@ func (f *smallFile) register(m *sidecar.File, size uint64) error {
 }
 
 func (f *smallFile) write(m *sidecar.Message) error {
-	if f.finalized() {
-		return errors.New("write out of turn")
-	}
 	if err := f.memory.check(m); err != nil {
 		return err
 	}
@@ -52,7 +48,7 @@ func (f *smallFile) write(m *sidecar.Message) error {
 			return err
 		}
 	}
-	f.to.completed(m.ID, n, nil)
+	f.answer(m.ID, n)
 	return nil
 }
 

@@ -343,54 +343,87 @@ func TestMeanwhileAborted(t *testing.T) {
 	}
 }
 
-// TestCheckpointHostile writes what no sentry would write.
+// TestCheckpointHostile writes what no sentry would write: its save fails.
 func TestCheckpointHostile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	a := startAgent(t, path, &agent{pages: capture.Discard{}})
-	defer a.stop()
-	c, _ := sentry(t, path, sidecar.Checkpoint)
-	defer c.DecRef()
-	if _, err := c.OpenWrite("../../etc/passwd"); err == nil {
-		t.Error("opened a file that is no image file")
-	}
-	w, err := c.OpenWrite(checkpointfiles.PagesFileName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	if _, err := c.OpenWrite(checkpointfiles.PagesFileName); err == nil {
-		t.Error("opened a file twice")
-	}
-	fd, _ := memory(t, 2*page)
-	sf, err := w.RegisterSourceFD(fd, 2*page, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, r := range []memmap.FileRange{{Start: 1, End: page}, {Start: 0, End: 3 * page}} {
-		w.AddWrite(i, sf, r, nil)
-		if cs, err := w.Wait(nil, 1); err != nil || cs[0].Err == nil {
-			t.Errorf("range %v was taken: %v", r, err)
-		}
-	}
-	for i := range 3 { // more bytes than the memory file has
-		w.AddWrite(i, sf, memmap.FileRange{Start: 0, End: page}, nil)
-	}
-	cs, err := w.Wait(nil, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if refused := countErrors(cs); refused != 1 {
-		t.Errorf("%d writes refused, want 1", refused)
+	for name, ranges := range map[string][]memmap.FileRange{
+		"half a page":          {{Start: 1, End: page}},
+		"past the memory file": {{Start: 0, End: 3 * page}},
+		"more than the memory": {{Start: 0, End: page}, {Start: 0, End: page}, {Start: 0, End: page}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			a := startAgent(t, path, &agent{pages: capture.Discard{}})
+			defer a.stop()
+			c, _ := sentry(t, path, sidecar.Checkpoint)
+			if _, err := c.OpenWrite("../../etc/passwd"); err == nil {
+				t.Error("opened a file that is no image file")
+			}
+			w, sf := pagesOf(t, c)
+			if _, err := c.OpenWrite(checkpointfiles.PagesFileName); err == nil {
+				t.Error("opened a file twice")
+			}
+			if err := save(w, sf, ranges); err == nil {
+				t.Error("taken")
+			}
+			w.Close()
+			c.DecRef()
+			if _, err := (<-a.taken).Image(t.Context()); !errors.Is(err, capture.ErrIncomplete) {
+				t.Errorf("image: %v", err)
+			}
+		})
 	}
 }
 
-func countErrors(cs []stateio.Completion) (n int) {
-	for _, c := range cs {
-		if c.Err != nil {
-			n++
+// save writes ranges and finishes the file. It returns the first error.
+func save(w stateio.AsyncWriter, sf stateio.SourceFile, ranges []memmap.FileRange) error {
+	for _, r := range ranges {
+		w.AddWrite(0, sf, r, nil)
+		cs, err := w.Wait(nil, 1)
+		if err != nil {
+			return err
+		}
+		if cs[0].Err != nil || cs[0].N != r.Length() {
+			return fmt.Errorf("write of %v: %+v", r, cs[0])
 		}
 	}
-	return n
+	return w.Finalize()
+}
+
+// failing is a capture.Pages that fails at the second range it is given.
+type failing struct {
+	capture.Discard
+	err   error
+	taken atomic.Int32
+}
+
+func (f *failing) Capture(int, []memmap.FileRange, int64) error {
+	if f.taken.Add(1) == 2 {
+		return f.err
+	}
+	return nil
+}
+
+// TestCheckpointFails: pages that cannot be copied fail the save, and the reason is known. The sentry's writes are done
+// before their pages are copied, so it learns of that when it finishes the file.
+func TestCheckpointFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	cause := errors.New("no space left")
+	a := startAgent(t, path, &agent{pages: &failing{err: cause}})
+	defer a.stop()
+	c, _ := sentry(t, path, sidecar.Checkpoint)
+	w, sf := pagesOf(t, c)
+	if err := save(w, sf, []memmap.FileRange{{Start: 0, End: page}, {Start: page, End: 2 * page}}); err == nil {
+		t.Error("the sentry is told that all is well")
+	}
+	w.Close()
+	c.DecRef()
+	taken := <-a.taken
+	if _, err := taken.Image(t.Context()); !errors.Is(err, capture.ErrIncomplete) {
+		t.Errorf("image: %v", err)
+	}
+	if !errors.Is(taken.Err(), cause) {
+		t.Errorf("reason: %v", taken.Err())
+	}
 }
 
 func writeAll(t *testing.T, c *stateipc.AsyncFileClient, name string, fd int32, ranges []memmap.FileRange) {
@@ -404,15 +437,8 @@ func writeAll(t *testing.T, c *stateipc.AsyncFileClient, name string, fd int32, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range ranges {
-		w.AddWrite(0, sf, r, nil)
-		cs, err := w.Wait(nil, 1)
-		if err != nil || cs[0].Err != nil || cs[0].N != r.Length() {
-			t.Fatalf("write of %v to %s: %+v, %v", r, name, cs, err)
-		}
-	}
-	if err := w.Finalize(); err != nil {
-		t.Fatal(err)
+	if err := save(w, sf, ranges); err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
 }
 

@@ -25,7 +25,9 @@ const (
 	KindCompleted                  // ID; File (in a save); Size: bytes read or written; EOF; Err
 	// The sentry has hung up. Size: reads that it did not wait for; Err: why it could not be restored.
 	KindLoaded
-	KindWrite    // ID: free to be used again when it is Completed; File, Dest: the memory file to copy from; Ranges
+	// ID; File; Dest: the memory file to copy from; Ranges. Completed answers it, but not for pages.img: Finished says
+	// whether all its pages were taken.
+	KindWrite
 	KindFinish   // ID: the number of an image file that is complete
 	KindFinished // ID; Err
 	kindEnd
@@ -36,8 +38,9 @@ const (
 	MaxFiles    = 8       // image files opened
 	MaxDests    = 1 << 10 // registered memory files; in a save, of one image file
 	MaxParallel = 32      // outstanding reads of one file
-	MaxRanges   = 256     // ranges of one read
-	MaxRead     = 1 << 20 // bytes of one read or write
+	MaxRanges   = 256     // ranges of one read or write
+	MaxRead     = 1 << 20 // bytes of one read
+	MaxWrite    = 4 << 20 // bytes of one write
 	MaxWrites   = 64      // outstanding writes of one file
 	maxText     = 8 << 10
 	maxPacket   = 1 + 8 + 4 + 4 + 8 + 8 + 1 + 2 + maxText + 2 + MaxRanges*16
@@ -133,17 +136,21 @@ func (m *Message) parseRanges(b []byte) error {
 	if n > MaxRanges || len(b) != n*16 {
 		return fmt.Errorf("%w: %d ranges in %d bytes", errPacket, n, len(b))
 	}
+	most := uint64(MaxRead)
+	if m.Kind == KindWrite {
+		most = MaxWrite
+	}
 	var total uint64
 	for i := range n {
 		r := memmap.FileRange{
 			Start: binary.LittleEndian.Uint64(b[i*16:]),
 			End:   binary.LittleEndian.Uint64(b[i*16+8:]),
 		}
-		if r.Start >= r.End || r.Length() > MaxRead {
+		if r.Start >= r.End || r.Length() > most {
 			return fmt.Errorf("%w: range %v", errPacket, r)
 		}
-		if total += r.Length(); total > MaxRead {
-			return fmt.Errorf("%w: read of more than %d bytes", errPacket, MaxRead)
+		if total += r.Length(); total > most {
+			return fmt.Errorf("%w: more than %d bytes at once", errPacket, most)
 		}
 		m.Ranges = append(m.Ranges, r)
 	}

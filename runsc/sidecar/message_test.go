@@ -42,6 +42,7 @@ func TestMessageRefusesWhatIsOutOfBounds(t *testing.T) {
 		{Kind: KindRead, Ranges: []memmap.FileRange{{Start: 4096, End: 0}}},
 		{Kind: KindRead, Ranges: []memmap.FileRange{{Start: 0, End: MaxRead + 1}}},
 		{Kind: KindRead, Ranges: []memmap.FileRange{{Start: 0, End: MaxRead}, {Start: 0, End: 1}}},
+		{Kind: KindWrite, Ranges: []memmap.FileRange{{Start: 0, End: MaxWrite}, {Start: 0, End: 1}}},
 		{Kind: KindRead, Ranges: make([]memmap.FileRange, MaxRanges+1)},
 	} {
 		if err := new(Message).Parse(m.Append(nil)); err == nil {
@@ -59,7 +60,11 @@ func FuzzMessage(f *testing.F) {
 		if m.Parse(b) != nil {
 			return
 		}
-		if m.Total() > MaxRead || len(m.Ranges) > MaxRanges || m.Off < 0 {
+		most := uint64(MaxRead)
+		if m.Kind == KindWrite {
+			most = MaxWrite
+		}
+		if m.Total() > most || len(m.Ranges) > MaxRanges || m.Off < 0 {
 			t.Fatalf("out of bounds: %+v", m)
 		}
 		if again := m.Append(nil); !bytes.Equal(again, b) {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
 	"gvisor.dev/gvisor/pkg/sentry/state/stateipc"
 	"gvisor.dev/gvisor/pkg/unet"
@@ -133,10 +134,7 @@ func (s *saver) answered(m *Message) {
 		s.log.Error("write failed", "file", f.path, "error", m.Text)
 		c.N, c.Err = 0, unix.EIO
 	}
-	select {
-	case f.done <- c:
-	default: // the agent answers more than it was asked
-	}
+	f.complete(c)
 }
 
 // Destroy implements stateipc.AsyncFileServerImpl.
@@ -155,7 +153,7 @@ func (s *saver) OpenWrite(path string) (stateio.AsyncWriter, error) {
 		return nil, fmt.Errorf("more than %d image files opened", MaxFiles)
 	}
 	f := &savedFile{
-		saver: s, number: uint32(len(s.files)), path: path,
+		saver: s, number: uint32(len(s.files)), path: path, pages: path == checkpointfiles.PagesFileName,
 		answers: make(chan error, 1), done: make(chan stateio.Completion, MaxWrites),
 	}
 	s.files = append(s.files, f)
@@ -171,6 +169,7 @@ type savedFile struct {
 	saver   *saver
 	number  uint32
 	path    string
+	pages   bool       // it is pages.img
 	asking  sync.Mutex // held from a question to its answer
 	sources uint32     // registered memory files; guarded by asking
 	answers chan error // capacity 1
@@ -200,8 +199,17 @@ func (f *savedFile) askLocked(m *Message, fd int) error {
 // Close implements stateio.AsyncWriter.Close. The agent forgets the file with the connection.
 func (f *savedFile) Close() error { return nil }
 
-// MaxWriteBytes implements stateio.AsyncWriter.MaxWriteBytes.
-func (f *savedFile) MaxWriteBytes() uint64 { return MaxRead }
+// MaxWriteBytes implements stateio.AsyncWriter.MaxWriteBytes. Pages come in few large writes: each costs two processes
+// a wake-up. For other files the sentry has a buffer of that size, which counts as the pod's memory.
+func (f *savedFile) MaxWriteBytes() uint64 {
+	if f.pages {
+		return MaxWrite
+	}
+	return smallWrite
+}
+
+// smallWrite bounds a write, in bytes, of every image file except pages.img.
+const smallWrite = 1 << 20
 
 // MaxRanges implements stateio.AsyncWriter.MaxRanges.
 func (f *savedFile) MaxRanges() int { return MaxRanges }
@@ -241,10 +249,26 @@ func (f *savedFile) AddWritev(id int, _ uint64, sf stateio.SourceFile, frs []mem
 }
 
 // add passes a write on. If that fails, the agent is gone, and Wait says so.
+//
+// A write of pages is done for the sentry as soon as it is passed on. The sentry changes no page before pages.img is
+// finished (kernel.go, saveMemoryFiles), and that waits until the agent has them all. So nobody waits for an answer
+// to a write. Other files are written from a buffer, which is filled anew once a write is done.
 func (f *savedFile) add(id int, sf stateio.SourceFile, frs []memmap.FileRange) {
 	m := Message{Kind: KindWrite, ID: uint64(id), File: f.number, Dest: sf.(uint32), Ranges: frs}
 	if err := f.saver.conn.Send(&m, -1); err != nil {
 		f.saver.log.Warn("write not passed on", "error", err)
+		return
+	}
+	if f.pages {
+		f.complete(stateio.Completion{ID: id, N: m.Total()})
+	}
+}
+
+// complete hands a completion to Wait.
+func (f *savedFile) complete(c stateio.Completion) {
+	select {
+	case f.done <- c:
+	default: // more than the sentry can have asked for
 	}
 }
 
