@@ -3,5 +3,6 @@ package journal
 // For tests of package journal_test.
 const (
 	KeptRecords      = keptRecords
+	KeptUnreadable   = keptUnreadable
 	UnreadableSuffix = unreadableSuffix
 )

@@ -90,7 +90,7 @@ const keptRecords = 1000
 
 // Open reads the journal in a directory, and creates the directory if it does not exist. If a record cannot be read,
 // Open logs it and gives up its request. Put replaces files whole, so such a file was damaged later. A file that is not
-// a record is set aside.
+// a record is set aside; the newest keptUnreadable of those are kept.
 func Open(dir string, log *slog.Logger) (*Journal, error) {
 	j := &Journal{dir: dir, log: log, all: make(map[string]*Record)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -103,6 +103,7 @@ func Open(dir string, log *slog.Logger) (*Journal, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	j.prune("")
+	j.pruneUnreadable()
 	return j, nil
 }
 
@@ -160,9 +161,27 @@ func (j *Journal) Lost() []string { return j.lost }
 
 func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+".json") }
 
+// maxText is the limit in bytes for each text of a record that says what went wrong.
+const maxText = 4 << 10
+
+// bounded returns a copy of a record, with texts that were too long cut.
+func (r *Record) bounded() *Record {
+	c := r.Clone()
+	c.Error, c.RunsOn = cut(c.Error), cut(c.RunsOn)
+	return c
+}
+
+func cut(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + " ..."
+}
+
 // Put makes a record durable: after it returns nil, a power failure does not lose the record. When a request ends, Put
 // forgets the oldest ended requests beyond keptRecords.
 func (j *Journal) Put(r *Record) error {
+	r = r.bounded()
 	b, err := json.MarshalIndent(struct {
 		Format int `json:"format"`
 		*Record
@@ -174,7 +193,7 @@ func (j *Journal) Put(r *Record) error {
 		return fmt.Errorf("journal request %s: %w", r.ID, err)
 	}
 	j.mu.Lock()
-	j.all[r.ID] = r.Clone()
+	j.all[r.ID] = r
 	j.mu.Unlock()
 	if r.Ended() {
 		j.prune(r.ID)

@@ -47,6 +47,11 @@ func (c *Cluster) Stores(ctx context.Context) ([]string, error) {
 	return c.objects.Stores(ctx, c.cfg.Store)
 }
 
+// Referred implements agent.Cluster: see objects.Objects.
+func (c *Cluster) Referred(ctx context.Context) ([]string, error) {
+	return c.objects.Referred(ctx, c.cfg.Store)
+}
+
 // Remove implements agent.Cluster: see request.Requests.
 func (c *Cluster) Remove(ctx context.Context, key snapshot.Key) (known bool, err error) {
 	return c.requests.Remove(ctx, key)

@@ -31,7 +31,8 @@ func NewEvictor(c *Catalog) *Evictor {
 	return &Evictor{stores: c.stores, readers: c.readers, journal: c.journal, log: c.log}
 }
 
-// Tidy removes from this node everything beyond the bound, packs that nothing names, and blocks deleted in the stores.
+// Tidy removes from this node everything beyond the bound, packs that nothing names, blocks deleted in the stores, and
+// records of stores that nothing refers to.
 func (v *Evictor) Tidy(ctx context.Context) {
 	if err := v.shrinkSpool(ctx); err != nil {
 		v.log.Warn("spool not shrunk", "error", err)
@@ -41,6 +42,9 @@ func (v *Evictor) Tidy(ctx context.Context) {
 	}
 	if err := v.stores.forgetDeleted(ctx); err != nil {
 		v.log.Warn("the cache may hold blocks of deleted snapshots", "error", err)
+	}
+	if err := v.stores.forgetStores(ctx, v.journal); err != nil {
+		v.log.Warn("the records of stores exceed their bound", "error", err)
 	}
 }
 

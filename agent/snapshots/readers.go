@@ -30,7 +30,7 @@ type Readers struct {
 // used.
 func OpenReaders(s *Stores, life *lifetime.Life) *Readers {
 	rs := &Readers{stores: s, life: life, log: s.log, all: make(map[ID]*Reader)}
-	if err := rs.uses.open(filepath.Join(s.o.StateDir, "uses.json")); err != nil {
+	if err := rs.uses.open(filepath.Join(s.o.StateDir, usesFile)); err != nil {
 		s.log.Warn("snapshots are evicted in the order in which they were made", "error", err)
 	}
 	return rs

@@ -26,6 +26,8 @@ func (r *removals) Remove(context.Context, snapshot.Key) (bool, error) {
 
 func (r *removals) Stores(context.Context) ([]string, error) { return []string{r.store}, nil }
 
+func (r *removals) Referred(ctx context.Context) ([]string, error) { return r.Stores(ctx) }
+
 // put writes an empty snapshot into a store.
 func put(t *testing.T, s *storage.Store, k snapshot.Key) {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"diapause.dev/agent/durable"
 	"diapause.dev/storage"
@@ -17,7 +18,7 @@ import (
 // storeIDs remembers across restarts which store was found at each location. So the agent does not mistake another
 // store for it, nor create a new one where the store's file system is not mounted. A nil *storeIDs remembers nothing.
 type storeIDs struct {
-	dir        string // one file for each location
+	dir        string // one file for each location; its modification time is when the store was last opened
 	configured map[string]string
 }
 
@@ -27,9 +28,12 @@ type storeID struct {
 	ID       string `json:"id"`
 }
 
-func (s *storeIDs) path(location string) string {
+func (s *storeIDs) path(location string) string { return filepath.Join(s.dir, s.name(location)) }
+
+// name returns the name of a location's file.
+func (s *storeIDs) name(location string) string {
 	digest := sha256.Sum256([]byte(location))
-	return filepath.Join(s.dir, hex.EncodeToString(digest[:8])+".json")
+	return hex.EncodeToString(digest[:8]) + ".json"
 }
 
 // expected returns the identity that the store at a location must have. "" means any: none is recorded.
@@ -55,6 +59,16 @@ func (s *storeIDs) expected(location string) (string, error) {
 		return "", fmt.Errorf("read which store is there, in %s: %w", s.path(location), err)
 	}
 	return known.ID, nil
+}
+
+// opened notes that the store that was expected at a location has been opened now. If that fails, the store is merely
+// forgotten earlier than others: see forgetStores.
+func (s *storeIDs) opened(location string) {
+	if s == nil || s.configured[location] != "" {
+		return
+	}
+	now := time.Now()
+	_ = os.Chtimes(s.path(location), now, now)
 }
 
 // record writes down which store is at a location.
@@ -107,6 +121,8 @@ func (r *Remote) openExpected() (*storage.Store, error) {
 	s, err := storage.Open(r.life, b, o)
 	if err == nil && id == "" {
 		err = r.ids.record(r.location, s.Identity())
+	} else if err == nil {
+		r.ids.opened(r.location)
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.Close())

@@ -5,18 +5,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 
+	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
 	"diapause.dev/storage/keyring"
+)
+
+// Names in a node's state directory.
+const (
+	storesDir = "stores"
+	usesFile  = "uses.json"
 )
 
 // Options says where a node's snapshots are.
@@ -54,6 +63,8 @@ type Stores struct {
 type Cluster interface {
 	// Stores returns the locations of the stores that the cluster names.
 	Stores(ctx context.Context) ([]string, error)
+	// Referred returns the locations of the stores that the cluster names, and of those that its snapshots are in.
+	Referred(ctx context.Context) ([]string, error)
 	// Remove deletes the cluster's objects for a snapshot, and returns once all stored data of the snapshot is gone. known
 	// is false if the cluster does not know the snapshot.
 	Remove(ctx context.Context, key snapshot.Key) (known bool, err error)
@@ -65,6 +76,9 @@ func Open(ctx context.Context, o Options) (*Stores, error) {
 	s := &Stores{o: o, log: o.Logger, moving: keylock.New(), named: make(map[string]*Remote)}
 	if _, err := s.Codec(""); err != nil {
 		return nil, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+	}
+	if err := s.cleanStateDir(); err != nil {
+		s.log.Warn("temporary files of an earlier agent are left", "error", err)
 	}
 	var err error
 	if s.spool, err = s.openSpool(ctx); err != nil {
@@ -80,6 +94,19 @@ func Open(ctx context.Context, o Options) (*Stores, error) {
 
 // Join adds the stores that a cluster names. It must be called before any other method, and at most once.
 func (s *Stores) Join(c Cluster) { s.cluster = c }
+
+// cleanStateDir removes what interrupted replacements of files have left.
+func (s *Stores) cleanStateDir() error {
+	err := durable.Clean(filepath.Join(s.o.StateDir, storesDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	left, globErr := filepath.Glob(filepath.Join(s.o.StateDir, "."+usesFile+"*"))
+	for _, f := range left {
+		err = errors.Join(err, os.Remove(f))
+	}
+	return errors.Join(err, globErr)
+}
 
 func (s *Stores) openSpool(ctx context.Context) (*storage.Store, error) {
 	b, err := dir.Open(s.SpoolDir())
@@ -189,7 +216,7 @@ func (s *Stores) prepare(location string) *Remote {
 	r := newRemote(location, s.o.Opened)
 	r.options, r.mayMake, r.acceptNetwork = s.storeOptions(), s.o.mayMake(location), s.o.AcceptNetworkDirectory
 	r.ids = &storeIDs{
-		dir:        filepath.Join(s.o.StateDir, "stores"),
+		dir:        filepath.Join(s.o.StateDir, storesDir),
 		configured: map[string]string{s.o.Store: s.o.StoreID},
 	}
 	if !local(location) {

@@ -94,3 +94,21 @@ func (o *Objects) Stores(ctx context.Context, own string) ([]string, error) {
 	}
 	return locations, nil
 }
+
+// Referred returns what Stores returns, and the locations of the stores that PodSnapshots are in.
+func (o *Objects) Referred(ctx context.Context, own string) ([]string, error) {
+	locations, err := o.Stores(ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	var all podsnapshotv1.PodSnapshotList
+	if err := o.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("read PodSnapshots: %w", err)
+	}
+	for i := range all.Items {
+		if at := rules.StoredAt(&all.Items[i]); at != "" && !slices.Contains(locations, at) {
+			locations = append(locations, at)
+		}
+	}
+	return locations, nil
+}
