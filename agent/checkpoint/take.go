@@ -16,7 +16,7 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// take captures the image. Without Stop the pause is within take: it is in ask, while Runtime.Checkpoint runs. With
+// take captures the image. Without Stop the pause is within take: it is in throughShim, while Runtime.Checkpoint runs. With
 // Stop it begins before and lasts longer: see saveAndStop. A sentry that saves by itself also pauses by itself.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
@@ -112,12 +112,12 @@ func (c *checkpoint) instruct(life context.Context) (*capture.Image, error) {
 	if err := opts.Write(dir); err != nil {
 		return nil, err
 	}
-	return c.ask(life, dir)
+	return c.throughShim(life, dir)
 }
 
-// ask makes the shim save the sandbox, and waits until the save is done and the sandbox runs on. When life ends or
-// CaptureTime is over, ask hangs up on the sentry: the save fails and the sandbox runs on. ask waits for that, too.
-func (c *checkpoint) ask(life context.Context, dir string) (*capture.Image, error) {
+// throughShim makes the shim save the sandbox, and waits until the save is done and the sandbox runs on. When life ends
+// or CaptureTime is over, it hangs up on the sentry: the save fails and the sandbox runs on. It waits for that, too.
+func (c *checkpoint) throughShim(life context.Context, dir string) (*capture.Image, error) {
 	ctx, cancel := context.WithTimeoutCause(life, c.cs.CaptureTime, errkind.ErrCaptureTime)
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.capture.Abort)
