@@ -1,0 +1,201 @@
+package manifests
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// as returns what a user connects with who has all verbs in a namespace, except those on podsnapshots, of which the
+// user has some.
+func as(t *testing.T, user, namespace string, verbs []string, names ...string) *rest.Config {
+	t.Helper()
+	roles, bindings := api.Client.RbacV1().Roles(namespace), api.Client.RbacV1().RoleBindings(namespace)
+	_, err := roles.Create(t.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"*"}},
+			{
+				APIGroups: []string{"podsnapshot.gke.io"}, Resources: []string{"podsnapshots", "podsnapshots/status"},
+				Verbs: verbs, ResourceNames: names,
+			},
+		},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = bindings.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		for _, err := range []error{
+			roles.Delete(context.Background(), user, metav1.DeleteOptions{}),
+			bindings.Delete(context.Background(), user, metav1.DeleteOptions{}),
+		} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	c := rest.CopyConfig(api.Config)
+	c.Impersonate = rest.ImpersonationConfig{UserName: user}
+	return c
+}
+
+// TestHostileUserSnapshots: a user whom RBAC lets write PodSnapshots makes none, and changes nothing of one that an
+// agent relies on.
+func TestHostileUserSnapshots(t *testing.T) {
+	user := as(t, "mallory", "default", []string{"create", "get", "update", "patch", "delete"})
+	r := resource(t, user, "default", "podsnapshots")
+	eventually(t, func() error { // the policy, and the role, take effect a little later than they are there
+		_, err := r.Create(t.Context(), object(t, "{kind: PodSnapshot, metadata: {name: forged}, spec: {policyName: p}}"),
+			metav1.CreateOptions{})
+		return denied(err, "create a PodSnapshotManualTrigger")
+	})
+	create(t, "default", "podsnapshots", object(t, "{kind: PodSnapshot, metadata: {name: s, labels: {app: a}, "+
+		"annotations: {diapause.dev/origin-node: node-a, mine: a}}, spec: {policyName: p}}"))
+	for what, tc := range map[string]struct {
+		patch, subresource string
+		refused            []string
+	}{
+		"its own annotation": {`{"metadata": {"annotations": {"mine": "b"}}}`, "", nil},
+		"an annotation":      {`{"metadata": {"annotations": {"diapause.dev/origin-node": "node-b"}}}`, "", []string{"annotations"}},
+		"a new annotation":   {`{"metadata": {"annotations": {"podsnapshot.gke.io/origin-pod": "b"}}}`, "", []string{"annotations"}},
+		"an annotation's end": {
+			`{"metadata": {"annotations": {"diapause.dev/origin-node": null}}}`, "",
+			[]string{"annotations"},
+		},
+		"all annotations' end": {`{"metadata": {"annotations": null}}`, "", []string{"annotations"}},
+		"a label":              {`{"metadata": {"labels": {"app": "b"}}}`, "", []string{"labels"}},
+		"the spec":             {`{"spec": {"policyName": "q"}}`, "", []string{"spec"}},
+		"the status": {
+			conditions("Ready", "True", "AllSnapshotsAvailable", ""), "status",
+			[]string{"the status of a PodSnapshot"},
+		},
+		"where it is stored": {
+			`{"status": {"storageStatus": {"gcs": {"observedGCSPath": "gs://x/default/snapshots/s"}}}}`, "status",
+			[]string{"the status of a PodSnapshot"},
+		},
+	} {
+		var sub []string
+		if tc.subresource != "" {
+			sub = []string{tc.subresource}
+		}
+		t.Run(what, func(t *testing.T) { refused(t, patch(t, user, "podsnapshots", "s", tc.patch, sub...), tc.refused...) })
+	}
+}
+
+// TestAdministratorAdopts: who has all verbs may bring back a PodSnapshot.
+func TestAdministratorAdopts(t *testing.T) {
+	user := as(t, "operator", "default", []string{"*"})
+	r := resource(t, user, "default", "podsnapshots")
+	eventually(t, func() error {
+		_, err := r.Create(t.Context(), object(t, "{kind: PodSnapshot, metadata: {name: kept}, spec: {policyName: p}}"),
+			metav1.CreateOptions{})
+		return err
+	})
+	must(t, patch(t, user, "podsnapshots", "kept", conditions("Ready", "True", "AllSnapshotsAvailable", ""), "status"))
+	must(t, r.Delete(t.Context(), "kept", metav1.DeleteOptions{}))
+}
+
+// restricted makes a namespace in which a restore needs permission, with a policy that selects pods by label.
+func restricted(t *testing.T, name string) {
+	t.Helper()
+	_, err := api.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{"diapause.dev/restore-requires-permission": ""},
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = api.Client.CoreV1().ServiceAccounts(name).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	must(t, err)
+	p := object(t, policy(""))
+	must(t, unstructured.SetNestedMap(p.Object, map[string]any{
+		"matchLabels": map[string]any{"saved": "yes"},
+		"matchExpressions": []any{
+			map[string]any{"key": "tier", "operator": "In", "values": []any{"a", "b"}},
+			map[string]any{"key": "never", "operator": "DoesNotExist"},
+		},
+	}, "spec", "selector"))
+	create(t, name, "podsnapshotpolicies", p)
+}
+
+// TestHostileRestore: in a namespace that requires it, nobody has a pod started from a snapshot without permission,
+// neither by its name nor by labels, nor by changing a pod afterwards.
+func TestHostileRestore(t *testing.T) {
+	const namespace = "restricted"
+	restricted(t, namespace)
+	mallory := as(t, "mallory", namespace, []string{"get"})
+	alice := as(t, "alice", namespace, []string{"restore"})
+	bob := as(t, "bob", namespace, []string{"restore"}, "hers")
+	selected := map[string]string{"saved": "yes", "tier": "a"}
+	named := func(name string) map[string]string { return map[string]string{"podsnapshot.gke.io/ps-name": name} }
+	from := func(name string) map[string]string { return map[string]string{"diapause.dev/restore-from": name} }
+	eventually(t, func() error { return denied(makesPod(t, mallory, namespace, selected, nil), "selects") })
+	eventually(t, func() error { return makesPod(t, alice, namespace, selected, nil) })
+	for what, tc := range map[string]struct {
+		who                 *rest.Config
+		labels, annotations map[string]string
+		refused             []string
+	}{
+		"an ordinary pod":                 {mallory, nil, nil, nil},
+		"a pod of other labels":           {mallory, map[string]string{"saved": "yes", "tier": "c"}, nil, nil},
+		"a pod without a label":           {mallory, map[string]string{"tier": "a"}, nil, nil},
+		"a pod that is left out":          {mallory, map[string]string{"saved": "yes", "tier": "a", "never": ""}, nil, nil},
+		"a pod by labels":                 {mallory, selected, nil, []string{"mallory may not make a pod that PodSnapshotPolicy p"}},
+		"a pod by name":                   {mallory, nil, named("hers"), []string{"mallory may not restore"}},
+		"a pod by the other annotation":   {mallory, nil, from(namespace + "/hers"), []string{"mallory may not restore"}},
+		"with permission by name":         {alice, nil, named("hers"), nil},
+		"with permission for one":         {bob, nil, named("hers"), nil},
+		"with permission for one, from":   {bob, nil, from(namespace + "/hers"), nil},
+		"with permission for another one": {bob, nil, named("his"), []string{"bob may not restore"}},
+		"with permission for one, labels": {bob, selected, nil, []string{"bob may not make a pod"}},
+		"one allowed and one not": {
+			bob, nil, map[string]string{"podsnapshot.gke.io/ps-name": "hers", "diapause.dev/restore-from": "his"},
+			[]string{"bob may not restore"},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			refused(t, makesPod(t, tc.who, namespace, tc.labels, tc.annotations), tc.refused...)
+		})
+	}
+	t.Run("afterwards", func(t *testing.T) { changesPod(t, mallory, namespace) })
+	t.Run("elsewhere", func(t *testing.T) { // nothing is required
+		must(t, makesPod(t, as(t, "mallory", "default", []string{"get"}), "default", selected, named("hers")))
+	})
+}
+
+// changesPod makes an ordinary pod, which then asks for a restore.
+func changesPod(t *testing.T, who *rest.Config, namespace string) {
+	pods := clientOf(t, who).CoreV1().Pods(namespace)
+	_, err := pods.Create(t.Context(), podOf("ordinary", nil, nil), metav1.CreateOptions{})
+	must(t, err)
+	change := func(body string) error {
+		_, err := pods.Patch(t.Context(), "ordinary", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return err
+	}
+	must(t, change(`{"metadata": {"labels": {"saved": "no"}}}`))
+	refused(t, change(`{"metadata": {"annotations": {"podsnapshot.gke.io/ps-name": "hers"}}}`), "may not restore")
+	refused(t, change(`{"metadata": {"labels": {"saved": "yes", "tier": "b"}}}`), "may not make a pod")
+}
+
+// makesPod has somebody make a pod, which is not stored.
+func makesPod(t *testing.T, who *rest.Config, namespace string, labels, annotations map[string]string) error {
+	t.Helper()
+	_, err := clientOf(t, who).CoreV1().Pods(namespace).Create(t.Context(), podOf("probe", labels, annotations),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+func podOf(name string, labels, annotations map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+}
