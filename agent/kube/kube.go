@@ -103,7 +103,8 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 		return err
 	}
 	c.starts = start.New(start.Config{
-		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Now: c.cfg.Now, Logger: c.log,
+		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Store: c.cfg.Store, Names: c.names, Now: c.cfg.Now,
+		Logger: c.log,
 	})
 	c.duties = duty.New(duty.Config{
 		Objects: c.objects, Node: node, Requests: c.requests, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge,

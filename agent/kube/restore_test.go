@@ -204,6 +204,40 @@ func TestChooseForged(t *testing.T) {
 	}
 }
 
+// TestHostileLocation: a node that was taken over says that its PodSnapshot is stored where no operator has configured a
+// store. No other node reads from there, until an operator names that store.
+func TestHostileLocation(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	before := s.DeepCopy()
+	s.Status.StorageStatus.GCS.ObservedGCSPath = "gs://theirs/x/" + w.ns + "/snapshots/" + s.Name
+	if err := api.client.Status().Patch(t.Context(), s, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	pod := w.pod(a, "new", name(s.Name))
+	if err := w.eventually(func(context.Context) error {
+		_, err := choose(t, r, pod, enough)
+		if err == nil || !strings.Contains(err.Error(), `"gs://theirs/x", which no PodSnapshotStorageConfig names`) {
+			return fmt.Errorf("refused: %w", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.create(&podsnapshotv1.PodSnapshotStorageConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-theirs"},
+		Spec: podsnapshotv1.PodSnapshotStorageConfigSpec{SnapshotStorageConfig: podsnapshotv1.SnapshotStorageConfig{
+			GCS: &podsnapshotv1.GCSStorage{Bucket: "theirs", Path: "x"},
+		}},
+	})
+	if got, err := choose(t, r, pod, enough); err != nil || got.Store != "gs://theirs/x" {
+		t.Errorf("once it is configured: %+v, %v", got, err)
+	}
+}
+
 // TestChooseFail: the policy, or the pod, forbids a cold start.
 func TestChooseFail(t *testing.T) {
 	w := newWorld(t)

@@ -81,8 +81,13 @@ func (o *Objects) Stores(ctx context.Context, own string) ([]string, error) {
 	default:
 		return nil, fmt.Errorf("storage configs: %w", errkind.ErrClusterAway)
 	}
+	return o.Configured(ctx, own, o.List)
+}
+
+// Configured is Stores with a choice of how to read. It does not wait for the caches.
+func (o *Objects) Configured(ctx context.Context, own string, read List) ([]string, error) {
 	var configs podsnapshotv1.PodSnapshotStorageConfigList
-	if err := o.List(ctx, &configs); err != nil {
+	if err := read(ctx, &configs); err != nil {
 		return nil, fmt.Errorf("read storage configs: %w", err)
 	}
 	locations := []string{own}

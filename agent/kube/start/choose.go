@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,7 +85,7 @@ func (st *Starts) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, 
 	st.Names.Saw(s.Name, s.CreationTimestamp.Time) // snapshots of the pod get newer names than that
 	choice.Snapshot, choice.Init = objects.KeyOf(s), podspec.EndingInits(pod)
 	choice.Containers = len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
-	if choice.Store, err = st.Objects.StoreOf(ctx, s); err != nil {
+	if choice.Store, err = st.storeOf(ctx, s); err != nil {
 		return choice, err
 	}
 	choice.UID, err = st.available(ctx, pod, s, choice.Store)
@@ -152,6 +153,26 @@ func (st *Starts) tellNearest(newPod rules.NewPod, policy *podsnapshotv1.PodSnap
 		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most similar, does not fit: %s",
 		policy.Name, objects.KeyOf(s), strings.Join(differences, "; "))
 	st.Objects.Event(objects.RefOf(newPod.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore, message)
+}
+
+// storeOf returns the location of the store that a snapshot is read from. The node that made a PodSnapshot has written
+// where it is stored, and may have been taken over. So only stores are read that an operator has named.
+func (st *Starts) storeOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (string, error) {
+	location, err := st.Objects.StoreOf(ctx, s)
+	if err != nil || location == "" {
+		return location, err
+	}
+	for _, read := range []objects.List{st.Objects.List, st.Objects.Fresh} {
+		configured, err := st.Objects.Configured(ctx, st.Store, read)
+		if err != nil {
+			return "", err
+		}
+		if slices.Contains(configured, location) {
+			return location, nil
+		}
+	}
+	return "", rules.Refuse("PodSnapshot %s is said to be stored at %.200q, which no PodSnapshotStorageConfig names: if it "+
+		"is to be trusted, make one with that location", objects.KeyOf(s), location)
 }
 
 // available checks that this node can get a snapshot, and that the manifest matches the PodSnapshot: the manifest is

@@ -18,6 +18,7 @@ type Config struct {
 	Objects  *objects.Objects
 	Node     Node
 	NodeName string
+	Store    string           // location of the agent's own store
 	Names    *names.Clock     // of this node's snapshots
 	Now      func() time.Time // the clock for the times at which snapshots are used
 	Logger   *slog.Logger
