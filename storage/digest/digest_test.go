@@ -25,26 +25,8 @@ func TestVectors(t *testing.T) {
 		31744:  "efa53b389ab67c593dba624d898d0f7353ab99e4ac9d42302ee64cbf9939a419",
 		102400: "1c35d1a5811083fd7119f5d5d1ba027b4d01c0c6c49fb6ff2cf75393ea5db4a7",
 	} {
-		for name, sum := range map[string]func([]byte) [32]byte{"Sum": k.Sum, "narrow": k.sumNarrow, "wide": k.sumWide} {
-			if got := sum(input(n)); hex.EncodeToString(got[:]) != want {
-				t.Errorf("%s of %d bytes: %x, want %s", name, n, got, want)
-			}
-		}
-	}
-}
-
-// TestWays: both ways to compute a digest agree, above all on lengths near powers of two.
-func TestWays(t *testing.T) {
-	k := New([32]byte{1, 2, 3})
-	data := input(1<<20 + 1)
-	lengths := []int{len(data), len(data) - 1}
-	for n := 1; n <= 1<<20; n *= 2 {
-		lengths = append(lengths, n-1, n, n+1, n+n/2+1000, rand.IntN(n)+1)
-	}
-	for _, n := range lengths {
-		n = min(n, len(data))
-		if k.sumNarrow(data[:n]) != k.sumWide(data[:n]) {
-			t.Errorf("two digests of %d bytes", n)
+		if got := k.Sum(input(n)); hex.EncodeToString(got[:]) != want {
+			t.Errorf("of %d bytes: %x, want %s", n, got, want)
 		}
 	}
 }
@@ -87,12 +69,8 @@ func TestFingerprint(t *testing.T) {
 
 func BenchmarkSum(b *testing.B) {
 	k, data := New([32]byte{}), input(64<<10)
-	for name, sum := range map[string]func([]byte) [32]byte{"narrow": k.sumNarrow, "wide": k.sumWide} {
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(data)))
-			for b.Loop() {
-				sum(data)
-			}
-		})
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		k.Sum(data)
 	}
 }
