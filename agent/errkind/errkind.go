@@ -32,6 +32,9 @@ var (
 	ErrNameTaken = errors.New("the name is taken")
 	// ErrMemoryLimit: a pod's memory limit is below what its snapshot needs.
 	ErrMemoryLimit = errors.New("raise the limit")
+	// ErrBudget: a checkpoint would exceed a budget of its node. Nothing was done to its sandbox, unless it outgrew the
+	// budget while it was captured.
+	ErrBudget = errors.New("beyond a budget of this node")
 	// ErrVolume: a volume on the node cannot be saved in a snapshot, or cannot be restored from it.
 	ErrVolume = errors.New("a volume of the node stands in the way")
 )
