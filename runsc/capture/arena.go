@@ -14,6 +14,7 @@ import (
 // Arena is a Pages that copies every range: into memory that was populated before the pause and, beyond its
 // limit, into a file.
 type Arena struct {
+	most     int64     // limit of pages.img, in bytes; 0: none
 	mem      []byte    // bytes [0, len(mem)) of pages.img
 	overflow *overflow // the rest
 	scratch  []byte    // what Slice returned last, unless that was part of mem
@@ -53,6 +54,13 @@ func NewArena(warm, limit int64, dir string, encrypt bool, mapping *Mapping) (*A
 	}
 	return a, nil
 }
+
+// ErrOutgrown means that a sandbox has more to save than it may have.
+var ErrOutgrown = errors.New("the sandbox has grown too much since its checkpoint began")
+
+// Bound makes every Capture fail with ErrOutgrown that goes beyond the first n bytes of pages.img. It must be called
+// before the first Capture.
+func (a *Arena) Bound(n int64) { a.most = n }
 
 // warm populates the first n bytes, with huge pages if the kernel has any: they make this and the copy cheaper. A
 // failure costs only time: the pages fault in later.
@@ -114,6 +122,9 @@ func (a *Arena) capture(file int, ranges []memmap.FileRange, off int64) error {
 		return fmt.Errorf("memory file %d was not registered", file)
 	}
 	for _, r := range ranges {
+		if a.most > 0 && off+int64(r.Length()) > a.most {
+			return fmt.Errorf("%w: it saves more than %d bytes of memory and files", ErrOutgrown, a.most)
+		}
 		src, n := int64(r.Start), int64(r.Length())
 		if fit := min(n, int64(len(a.mem))-off); fit > 0 {
 			if err := from.read(a.mem[off:off+fit], src); err != nil {

@@ -51,6 +51,8 @@ type Capture struct {
 
 	meanwhile *meanwhile // nil: there is no other work during the pause
 
+	bound func(n int64) error // or nil: see Bound
+
 	mu      sync.Mutex
 	files   map[string]file
 	opened  time.Time
@@ -65,6 +67,18 @@ type Capture struct {
 // New returns a capture of an image with the given scope. Its pages go to pages.
 func New(scope snapshot.Scope, pages Pages) *Capture {
 	return &Capture{pages: pages, small: smallFiles(scope), files: make(map[string]file), done: make(chan struct{})}
+}
+
+// Bound has take called before the image files that are kept whole take n more bytes of memory. If it fails, so does
+// the save. The calls come one at a time. Bound must be called before Serve.
+func (c *Capture) Bound(take func(n int64) error) { c.bound = take }
+
+// take takes n more bytes of memory.
+func (c *Capture) take(n int64) error {
+	if c.bound == nil {
+		return nil
+	}
+	return c.bound(n)
 }
 
 // Abort hangs up on the sidecar: the sentry's save fails, and the sandbox runs on. It may be called at any time and

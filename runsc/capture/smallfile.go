@@ -41,14 +41,30 @@ func (f *smallFile) write(m *sidecar.Message) error {
 	if uint64(len(f.data))+n > maxSmall {
 		return fmt.Errorf("image file of more than %d bytes", maxSmall)
 	}
+	if err := f.grow(len(f.data) + int(n)); err != nil {
+		return err
+	}
 	for _, r := range m.Ranges {
 		at := len(f.data)
-		f.data = append(f.data, make([]byte, r.Length())...)
+		f.data = f.data[:at+int(r.Length())]
 		if err := readFull(f.memory.fd(int(m.Dest)), f.data[at:], int64(r.Start)); err != nil {
 			return err
 		}
 	}
 	f.answer(m.ID, n)
+	return nil
+}
+
+// grow makes room for size bytes in all.
+func (f *smallFile) grow(size int) error {
+	if size <= cap(f.data) {
+		return nil
+	}
+	room := min(max(size, 2*cap(f.data)), maxSmall)
+	if err := f.capture.take(int64(room - cap(f.data))); err != nil {
+		return err
+	}
+	f.data = append(make([]byte, 0, room), f.data...)
 	return nil
 }
 

@@ -1,0 +1,62 @@
+package capture
+
+import (
+	"errors"
+	"testing"
+
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+
+	"diapause.dev/api/snapshot"
+)
+
+// TestHostileSparseMemory: a sandbox that saves more pages than it had, of a memory file that is mostly hole, fails its
+// save, and does not fill the node's disk.
+func TestHostileSparseMemory(t *testing.T) {
+	const size = 1 << 20
+	fd := memfd(t, size/4096)
+	a, err := NewArena(0, 8192, t.TempDir(), false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() }) // nothing is lost
+	a.Bound(16384)
+	if err := a.Register(0, fd, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Capture(0, []memmap.FileRange{{Start: 0, End: 16384}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	err = a.Capture(0, []memmap.FileRange{{Start: 16384, End: size}}, 16384)
+	if !errors.Is(err, ErrOutgrown) || !errors.Is(a.Err(), ErrOutgrown) {
+		t.Errorf("%v, %v", err, a.Err())
+	}
+	if n := a.Overflow(); n != 8192 {
+		t.Errorf("%d bytes went to the disk", n)
+	}
+}
+
+// TestHostileSmallFiles: image files that are kept whole take no more memory than they are given.
+func TestHostileSmallFiles(t *testing.T) {
+	full := errors.New("full")
+	var taken int64
+	c := New(snapshot.WholePod, Discard{})
+	c.Bound(func(n int64) error {
+		if taken+n > 16<<20 {
+			return full
+		}
+		taken += n
+		return nil
+	})
+	f := newSmallFile(c, nil)
+	for size := 1 << 20; size <= 16<<20; size += 1 << 20 {
+		if err := f.grow(size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.grow(17 << 20); !errors.Is(err, full) {
+		t.Errorf("%v", err)
+	}
+	if cap(f.data) > 16<<20+1<<20 {
+		t.Errorf("it has taken %d bytes", cap(f.data))
+	}
+}
