@@ -12,6 +12,7 @@ import (
 	"github.com/gofrs/flock"
 	"golang.org/x/sync/errgroup"
 
+	"diapause.dev/agent/budget"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -108,11 +109,20 @@ func (a *Agent) assemble() {
 	})
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
+		Memory:      budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
+		Disk:        budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),
+		Replication: a.replication(),
 		VolumeLimit: a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, Node: a.cfg.Node, Runtime: a.cri,
 		Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes, Stores: a.stores, Catalog: a.catalog,
 		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await, Changed: a.changed,
 		Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
+}
+
+// replication returns the budget for snapshots that wait for their store.
+func (a *Agent) replication() *budget.Replication {
+	waiting := checkpoint.Waiting(a.journal, a.stores.Spool())
+	return budget.NewReplication(a.cfg.BacklogSize, a.cfg.BacklogCount, waiting)
 }
 
 // lockDirs creates the agent's directories, and keeps other agents from the state directory.

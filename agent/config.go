@@ -17,6 +17,10 @@ type Config struct {
 	Containerd    string        // containerd's socket
 	RunscConfig   string        // the shim's configuration file
 	Arena         int64         // bytes of memory for what one checkpoint captures in the pause
+	Memory        int64         // bytes of memory for all checkpoints under way together
+	DiskFloor     int           // percentage of the spool's disk that checkpoints leave free; 0: none
+	BacklogSize   int64         // bytes of snapshots that may wait for their store; 0: any number
+	BacklogCount  int           // number of snapshots that may wait for their store; 0: any
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CacheSize     int64         // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
 	Codec         string        // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere

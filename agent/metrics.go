@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"diapause.dev/agent/budget"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
@@ -27,6 +28,9 @@ type metrics struct {
 	loading     prometheus.Histogram
 	loaded      prometheus.Counter
 	refusals    prometheus.Counter
+	beyond      *prometheus.CounterVec
+	held        prometheus.Gauge
+	queued      prometheus.Gauge
 	waiting     *prometheus.GaugeVec
 }
 
@@ -64,14 +68,30 @@ func newMetrics() *metrics {
 			Name: "diapause_restore_refusals_total",
 			Help: "Restores that were refused before the sandbox started.",
 		}),
+		beyond: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "diapause_checkpoint_refusals_total",
+			Help: "Checkpoints that were refused because of a budget of the node, by the budget.",
+		}, []string{"budget"}),
+		held: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "diapause_checkpoint_memory_bytes",
+			Help: "Bytes of the agent's memory that checkpoints under way hold.",
+		}),
+		queued: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "diapause_checkpoints_waiting",
+			Help: "Checkpoints that wait for memory.",
+		}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "diapause_replications_waiting",
 			Help: "Snapshots on this node whose replication has failed and is tried again, by the reason.",
 		}, []string{"reason"}),
 	}
 	m.Waiting(nil)
+	for _, name := range budget.Names {
+		m.beyond.WithLabelValues(name)
+	}
 	m.registry.MustRegister(m.checkpoints, m.stages, m.whole, m.restores, m.loading, m.loaded, m.refusals, m.waiting,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.beyond, m.held, m.queued, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -86,9 +106,18 @@ func result(err error) string {
 func (m *metrics) Checkpoint(err error, took time.Duration, stages []snapshot.Stage) {
 	m.checkpoints.WithLabelValues(result(err)).Inc()
 	m.whole.Observe(took.Seconds())
+	if name := budget.Refused(err); name != "" {
+		m.beyond.WithLabelValues(name).Inc()
+	}
 	for _, s := range stages {
 		m.stages.WithLabelValues(s.Name).Observe(s.Took.Seconds())
 	}
+}
+
+// CheckpointMemory sets how many bytes checkpoints hold, and how many checkpoints wait for some.
+func (m *metrics) CheckpointMemory(held int64, waiting int) {
+	m.held.Set(float64(held))
+	m.queued.Set(float64(waiting))
 }
 
 // Restore implements restore.Metrics.

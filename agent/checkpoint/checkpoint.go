@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"diapause.dev/agent/budget"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
@@ -30,6 +31,9 @@ type Config struct {
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
 	Node          string        // name of this node
+	Memory        *budget.Memory
+	Disk          *budget.Disk
+	Replication   *budget.Replication
 	Runtime       Runtime
 	Journal       *journal.Journal
 	Unsettled     *journal.Unsettled
@@ -145,6 +149,7 @@ type checkpoint struct {
 	watch       *stopwatch
 	meta        snapshot.Meta
 	running     []string // ids of the containers that are recorded
+	room        room
 	arena       *capture.Arena
 	capture     *capture.Capture
 	volumes     []onNode // emptyDir volumes on the node, by name
@@ -357,6 +362,9 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 	if err := c.load(ctx); err != nil {
 		return err
 	}
+	if err := c.takeMemory(ctx); err != nil {
+		return err
+	}
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
@@ -399,6 +407,9 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 	if err := c.fits(); err != nil {
 		return err
 	}
+	if err := c.takeDisk(); err != nil {
+		return err
+	}
 	if err := c.warm(); err != nil {
 		return err
 	}
@@ -410,7 +421,7 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 // RootfsOnly the arena is small: files are elsewhere, and only the sentry knows their size.
 func (c *checkpoint) warm() (err error) {
 	if c.o.Scope == snapshot.RootfsOnly {
-		c.arena, err = capture.NewArena(slack, c.cs.Arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), nil)
+		c.arena, err = capture.NewArena(slack, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), nil)
 		return err
 	}
 	memory, err := runsc.MemoryFile(c.pod.SandboxPID)
@@ -427,7 +438,7 @@ func (c *checkpoint) warm() (err error) {
 	if err != nil {
 		return err
 	}
-	c.arena, err = capture.NewArena(used+slack, c.cs.Arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
+	c.arena, err = capture.NewArena(used+slack, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
 	if err == nil {
 		c.o.Progress("prepare", used, used)
 	}
@@ -511,8 +522,9 @@ func (c *checkpoint) cleanUp() {
 	}
 }
 
-// closeArena frees the captured memory and volumes.
+// closeArena frees the captured memory and volumes, and gives back what the checkpoint holds of the node's budgets.
 func (c *checkpoint) closeArena() {
+	defer c.room.leave()
 	c.closeVolumes()
 	if c.arena == nil {
 		return

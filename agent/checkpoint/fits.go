@@ -13,34 +13,43 @@ import (
 // fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. It does not count
 // what the sandbox allocates afterwards. If that is too much, the checkpoint fails after the pause.
 func (c *checkpoint) fits() error {
+	windows, err := c.pageWindows()
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", c.pod, err)
+	}
+	c.room.mostPages = 2*windows*snapshots.ChunkSize + growth
 	if c.o.Scope == snapshot.RootfsOnly {
 		return c.filesFit()
 	}
+	if err := enough(c.volumeSize/snapshots.ChunkSize+windows, storage.MaxChunks); err != nil {
+		return fmt.Errorf("pod %s: %w", c.pod, err)
+	}
+	return nil
+}
+
+// pageWindows returns in how many pieces of ChunkSize the sandbox has anything in its memory and in its files.
+func (c *checkpoint) pageWindows() (windows int64, err error) {
 	files, err := runsc.PageFiles(c.pod.SandboxPID)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() {
 		for _, f := range files {
 			f.Close()
 		}
 	}()
-	chunks := c.volumeSize / snapshots.ChunkSize
 	for _, f := range files {
 		n, err := capture.Windows(f, snapshots.ChunkSize)
 		if err != nil {
-			return fmt.Errorf("pod %s: %w", c.pod, err)
+			return 0, err
 		}
-		chunks += n
+		windows += n
 	}
-	if err := enough(chunks, storage.MaxChunks); err != nil {
-		return fmt.Errorf("pod %s: %w", c.pod, err)
-	}
-	return nil
+	return windows, nil
 }
 
-// filesFit is fits for a snapshot of files alone. It does not count the files that the sentry keeps in its memory: only
-// the sentry knows their size.
+// filesFit is the rest of fits for a snapshot of files alone. It does not count the files that the sentry keeps in its
+// memory: only the sentry knows their size.
 func (c *checkpoint) filesFit() error {
 	onDisk, err := runsc.FileStoreUsage(c.pod.SandboxPID)
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/agent/budget"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/journal/journaltest"
@@ -28,6 +29,9 @@ type rig struct {
 	dir       string
 	cluster   Cluster // of the agents to come, or nil
 	storeAway bool    // for the agents to come
+	memory    *budget.Memory
+	disk      *budget.Disk
+	backlog   int // limit of snapshots that wait for their store; 0: none
 
 	*Checkpoints
 	sandbox *sandbox
@@ -42,6 +46,8 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), sandbox: &sandbox{leases: true}}
+	r.memory = budget.NewMemory(1<<30, func(int64, int) {})
+	r.disk = budget.NewDisk(r.dir, 0)
 	r.sandbox.safe = r.hasSnapshot
 	r.next()
 	t.Cleanup(func() { r.close() })
@@ -83,7 +89,9 @@ func (r *rig) next() {
 		snapshots.NewBacklog(func(map[string]int) {}), r.changed, bell.Ring)
 	r.Checkpoints = New(Config{
 		Requests: requests.Dir(r.dir + "/requests"), SidecarSocket: r.dir + "/sidecars", StoppedDir: r.stoppedDir(),
-		Arena: 1 << 20, VolumeLimit: 1 << 20, CaptureTime: time.Minute, Node: "node", Runtime: r.runtime,
+		Arena: 1 << 20, Memory: r.memory, Disk: r.disk,
+		Replication: budget.NewReplication(0, r.backlog, Waiting(j, stores.Spool())),
+		VolumeLimit: 1 << 20, CaptureTime: time.Minute, Node: "node", Runtime: r.runtime,
 		Journal: j, Unsettled: unsettled, Sandboxes: sandboxes, Stores: stores, Catalog: catalog,
 		Replicator: snapshots.NewReplicator(catalog, unsettled, sandboxes, bell), Lineage: snapshots.NewLineage(),
 		Facts: func(context.Context, int) (snapshot.Facts, error) { return snapshot.Facts{}, nil },

@@ -21,9 +21,13 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 		return err
 	}
 	w, err := c.cs.Stores.Spool().NewWriter(ctx, c.rec.Key, storage.WriterOptions{
-		Codec:    codec,
-		Parent:   c.parent(ctx),
-		Progress: func(raw, _ int64) { c.o.Progress("spool", raw, total) },
+		Codec:  codec,
+		Parent: c.parent(ctx),
+		Memory: pool(c.room.arena),
+		Progress: func(raw, stored int64) {
+			c.room.newStored.Store(stored)
+			c.o.Progress("spool", raw, total)
+		},
 	})
 	if err != nil {
 		return err
@@ -42,6 +46,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	c.o.Progress("spool", total, total)
 	c.watch.lap("spool")
 	c.cs.Lineage.Set(c.pod.ID, c.o.Scope, c.rec.Key)
+	c.rec.Stored = max(c.room.newStored.Load(), 1)
 	c.noteOrOwe(journal.StageSpooled)
 	return nil
 }

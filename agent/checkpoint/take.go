@@ -21,6 +21,7 @@ import (
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
 	c.capture = capture.New(c.o.Scope, c.arena)
+	c.boundCapture()
 	if len(c.volumes) > 0 {
 		c.capture.Meanwhile(c.captureVolumes)
 	}
@@ -141,7 +142,7 @@ func (c *checkpoint) throughShim(life context.Context, dir string) (*capture.Ima
 // none, it returns err.
 func (c *checkpoint) whyFailed(ctx context.Context, err error) error {
 	if cause := c.arena.Err(); cause != nil {
-		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.cs.Arena, c.cs.Stores.SpoolDir(),
+		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.room.arena, c.cs.Stores.SpoolDir(),
 			cause)
 	}
 	if ctx.Err() != nil {
@@ -154,7 +155,7 @@ func (c *checkpoint) whyFailed(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", errkind.ErrSandboxExited, err)
 	}
 	if cause := c.capture.Err(); cause != nil {
-		return fmt.Errorf("the agent refused what the sandbox saved: %w", cause)
+		return fmt.Errorf("pod %s was not saved: the agent did not take what its sandbox sent: %w", c.pod, cause)
 	}
 	return err
 }

@@ -44,6 +44,7 @@ type Record struct {
 	Completed bool             `json:"completed,omitempty"` // its containers then report exit status 0
 	Stopped   bool             `json:"stopped,omitempty"`   // the sandbox was killed after the snapshot was spooled
 	RunsOn    string           `json:"runsOn,omitempty"`    // why the sandbox was not stopped, and will not be
+	Stored    int64            `json:"stored,omitempty"`    // bytes that it has added to the spool; 0: not known
 	Stage     Stage            `json:"stage"`
 	Error     string           `json:"error,omitempty"`
 	Created   time.Time        `json:"created"`

@@ -33,6 +33,10 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
+// defaultMemory is the budget for the memory of checkpoints, in bytes. The memory limit in manifests/daemonset.yaml is
+// made for it.
+const defaultMemory = 3 << 30
+
 func command() *cobra.Command {
 	var (
 		cfg     agent.Config
@@ -78,6 +82,17 @@ func command() *cobra.Command {
 	f.Int64Var(&cfg.Arena, "arena", 2<<30,
 		"memory limit, in bytes, for one checkpoint's capture; beyond it, pages go to a file in the spool and the pause "+
 			"grows")
+	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
+		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
+			"can never fit is refused. The agent needs 2 GiB more than that")
+	f.IntVar(&cfg.DiskFloor, "disk-floor", 10,
+		"percentage of the spool's disk that stays free; a checkpoint that may write more is refused before its pause; 0: "+
+			"none is")
+	f.Int64Var(&cfg.BacklogSize, "backlog-size", 64<<30,
+		"limit, in bytes, for snapshots that are on this node and not in their store yet; beyond it, or half of it in one "+
+			"namespace, checkpoints are refused before their pause; 0: no limit")
+	f.IntVar(&cfg.BacklogCount, "backlog-count", 1000,
+		"limit for the number of such snapshots; 0: no limit")
 	f.Int64Var(&cfg.VolumeLimit, "volume-limit", 16<<30,
 		"limit, in bytes, for a pod's emptyDir volumes that lie on the node and not inside the sandbox; a pod with more is "+
 			"neither checkpointed nor restored")
@@ -145,6 +160,14 @@ func check(cfg agent.Config) error {
 	switch {
 	case cfg.Arena < 0:
 		return fmt.Errorf("--arena %d: want 0 or more bytes", cfg.Arena)
+	case cfg.Memory <= 0:
+		return fmt.Errorf("--checkpoint-memory %d: want more than 0 bytes", cfg.Memory)
+	case cfg.DiskFloor < 0 || cfg.DiskFloor > 99:
+		return fmt.Errorf("--disk-floor %d: want a percentage from 0 to 99", cfg.DiskFloor)
+	case cfg.BacklogSize < 0:
+		return fmt.Errorf("--backlog-size %d: want 0 or more bytes", cfg.BacklogSize)
+	case cfg.BacklogCount < 0:
+		return fmt.Errorf("--backlog-count %d: want 0 or more snapshots", cfg.BacklogCount)
 	case cfg.CacheSize < 0:
 		return fmt.Errorf("--cache-size %d: want 0 or more bytes", cfg.CacheSize)
 	case cfg.VolumeLimit < 0:

@@ -2,24 +2,32 @@ package main
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
 
 	"diapause.dev/agent"
 	"diapause.dev/cmd/internal/usage"
 )
 
 func TestCheck(t *testing.T) {
-	good := agent.Config{Store: "dir:/store", CaptureTime: time.Minute}
+	good := agent.Config{Store: "dir:/store", Memory: 1, CaptureTime: time.Minute}
 	if err := check(good); err != nil {
 		t.Error(err)
 	}
 	for flag, change := range map[string]func(*agent.Config){
-		"--store":        func(c *agent.Config) { c.Store = "/store" },
-		"--arena":        func(c *agent.Config) { c.Arena = -1 },
-		"--cache-size":   func(c *agent.Config) { c.CacheSize = -1 },
-		"--capture-time": func(c *agent.Config) { c.CaptureTime = 0 },
+		"--store":             func(c *agent.Config) { c.Store = "/store" },
+		"--arena":             func(c *agent.Config) { c.Arena = -1 },
+		"--checkpoint-memory": func(c *agent.Config) { c.Memory = 0 },
+		"--disk-floor":        func(c *agent.Config) { c.DiskFloor = 100 },
+		"--backlog-size":      func(c *agent.Config) { c.BacklogSize = -1 },
+		"--backlog-count":     func(c *agent.Config) { c.BacklogCount = -1 },
+		"--cache-size":        func(c *agent.Config) { c.CacheSize = -1 },
+		"--capture-time":      func(c *agent.Config) { c.CaptureTime = 0 },
 	} {
 		bad := good
 		change(&bad)
@@ -54,5 +62,26 @@ func TestExitCode(t *testing.T) {
 	}
 	if code := exitCode(errors.New("disk full")); code != exitFailure {
 		t.Errorf("a failure: exit code %d", code)
+	}
+}
+
+// TestMemoryLimitOfDaemonSet: the limit in the manifest leaves the agent 2 GiB besides its default for checkpoints.
+func TestMemoryLimitOfDaemonSet(t *testing.T) {
+	manifest, err := os.ReadFile("../../manifests/daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set appsv1.DaemonSet
+	if err := yaml.UnmarshalStrict(manifest, &set); err != nil {
+		t.Fatal(err)
+	}
+	agent := set.Spec.Template.Spec.Containers[0]
+	if got := agent.Resources.Limits.Memory().Value(); got != defaultMemory+2<<30 {
+		t.Errorf("the limit is %d bytes", got)
+	}
+	for _, arg := range agent.Args {
+		if strings.HasPrefix(arg, "--checkpoint-memory") {
+			t.Errorf("%s: the limit is made for the default", arg)
+		}
 	}
 }

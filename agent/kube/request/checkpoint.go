@@ -37,18 +37,27 @@ const beginTime = 150 * time.Second
 // errNotBegun means that beginTime is over.
 var errNotBegun = fmt.Errorf("not begun within %v", beginTime)
 
-// tellLoading returns a function that makes one event on a pod, to say that its checkpoint waits until its memory is
-// loaded.
-func (rs *Requests) tellLoading(j *job) func(stage string, done, total int64) {
-	var once sync.Once
+// tellWaiting returns a function that makes one event on a pod for each thing that its checkpoint waits for before the
+// pause: until the pod's memory is loaded, and until the agent has memory for the checkpoint.
+func (rs *Requests) tellWaiting(j *job) func(stage string, done, total int64) {
+	var loads, memory sync.Once
+	tell := func(format string, args ...any) {
+		rs.Objects.Event(j.pod, j.asker.about(), corev1.EventTypeNormal, objects.ActionCheckpoint,
+			fmt.Sprintf(format, args...))
+	}
 	return func(stage string, done, total int64) {
-		if stage != "load" || total == 0 {
-			return
+		switch {
+		case total == 0:
+		case stage == "load":
+			loads.Do(func() {
+				tell("Still loading: the pod is checkpointed once it has all its memory, %d of %d MiB so far", done>>20, total>>20)
+			})
+		case stage == "memory":
+			memory.Do(func() {
+				tell("Waiting: the pod is checkpointed once other checkpoints on its node have left %d MiB of the memory for "+
+					"checkpoints", total>>20)
+			})
 		}
-		once.Do(func() {
-			rs.Objects.Event(j.pod, j.asker.about(), corev1.EventTypeNormal, objects.ActionCheckpoint, fmt.Sprintf(
-				"Still loading: the pod is checkpointed once it has all its memory, %d of %d MiB so far", done>>20, total>>20))
-		})
 	}
 }
 
@@ -59,7 +68,7 @@ func (rs *Requests) checkpoint(j *job) {
 	defer cancel()
 	_, err := rs.Node.Checkpoint(ctx, rs.life, checkpoint.Options{
 		Target: j.pod.UID, Named: func() (string, error) { return rs.name(j) }, Stop: j.plan.Stop, Completed: j.plan.Stop,
-		Progress: rs.tellLoading(j),
+		Progress: rs.tellWaiting(j),
 		Spooled:  func(f *snapshots.Found) { rs.captured(f.Manifest.Meta.Key) },
 	})
 	if errors.Is(err, errkind.ErrNotReplicated) || errors.Is(err, errkind.ErrNeverReplicated) {
