@@ -112,8 +112,9 @@ func (a *Agent) assemble() {
 		Memory:      budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
 		Disk:        budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),
 		Replication: a.replication(),
-		VolumeLimit: a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, Node: a.cfg.Node, Runtime: a.cri,
-		Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes, Stores: a.stores, Catalog: a.catalog,
+		VolumeLimit: a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, WorkloadSaves: a.cfg.WorkloadSaves,
+		Node: a.cfg.Node, Runtime: a.cri, Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes,
+		Stores: a.stores, Catalog: a.catalog,
 		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await, Changed: a.changed,
 		Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})

@@ -26,6 +26,7 @@ type Config struct {
 	Codec         string        // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
 	Keys          string        // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
+	WorkloadSaves bool          // without a cluster: workloads may save their sandboxes
 	Node          string        // name of this node
 	MetricsAddr   string        // loopback host:port; empty: no metrics
 	Version       string

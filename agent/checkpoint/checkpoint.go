@@ -30,6 +30,7 @@ type Config struct {
 	Arena         int64         // bytes of memory for what one checkpoint captures in the pause
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
+	WorkloadSaves bool          // without a cluster: workloads may save their sandboxes
 	Node          string        // name of this node
 	Memory        *budget.Memory
 	Disk          *budget.Disk
@@ -78,6 +79,9 @@ type Cluster interface {
 	// Describe returns what a snapshot of a pod records and where it is stored. It is called for every checkpoint, however
 	// the checkpoint was requested. An error refuses the checkpoint.
 	Describe(ctx context.Context, pod snapshot.PodRef) (Description, error)
+	// DescribeWorkload is Describe for a save that the pod's own workload has started. It refuses the save unless the
+	// cluster allows that pod to save itself.
+	DescribeWorkload(ctx context.Context, pod snapshot.PodRef) (Description, error)
 	// Name returns a name for a snapshot that is being taken and that was requested without a name.
 	Name() string
 	// Unsaved reports why a save that the pod's own workload started has failed. It must not block.
@@ -333,12 +337,21 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	return err
 }
 
-// describe asks the cluster what it knows about the pod.
+// describe asks the cluster what it knows about the pod. Without a cluster, the operator decides whether workloads may
+// save their sandboxes.
 func (c *checkpoint) describe(ctx context.Context) error {
 	if c.cs.cluster == nil {
+		if c.o.sentry != nil && !c.cs.WorkloadSaves {
+			return fmt.Errorf("pod %s: %w: it may not save itself: start the agent with --workload-saves", c.pod,
+				errkind.ErrNotAllowed)
+		}
 		return nil
 	}
-	d, err := c.cs.cluster.Describe(ctx, snapshot.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID})
+	ask := c.cs.cluster.Describe
+	if c.o.sentry != nil {
+		ask = c.cs.cluster.DescribeWorkload
+	}
+	d, err := ask(ctx, snapshot.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID})
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", c.pod, err)
 	}

@@ -91,7 +91,7 @@ func (r *rig) next() {
 		Requests: requests.Dir(r.dir + "/requests"), SidecarSocket: r.dir + "/sidecars", StoppedDir: r.stoppedDir(),
 		Arena: 1 << 20, Memory: r.memory, Disk: r.disk,
 		Replication: budget.NewReplication(0, r.backlog, Waiting(j, stores.Spool())),
-		VolumeLimit: 1 << 20, CaptureTime: time.Minute, Node: "node", Runtime: r.runtime,
+		VolumeLimit: 1 << 20, CaptureTime: time.Minute, WorkloadSaves: true, Node: "node", Runtime: r.runtime,
 		Journal: j, Unsettled: unsettled, Sandboxes: sandboxes, Stores: stores, Catalog: catalog,
 		Replicator: snapshots.NewReplicator(catalog, unsettled, sandboxes, bell), Lineage: snapshots.NewLineage(),
 		Facts: func(context.Context, int) (snapshot.Facts, error) { return snapshot.Facts{}, nil },

@@ -20,6 +20,7 @@ import (
 type cluster struct {
 	description Description
 	err         error
+	noWorkload  error // refuses saves by workloads
 
 	mu      sync.Mutex
 	asked   []snapshot.PodRef
@@ -31,6 +32,14 @@ func (c *cluster) Describe(_ context.Context, pod snapshot.PodRef) (Description,
 	defer c.mu.Unlock()
 	c.asked = append(c.asked, pod)
 	return c.description, c.err
+}
+
+// DescribeWorkload refuses saves of pods that the cluster does not let save themselves.
+func (c *cluster) DescribeWorkload(ctx context.Context, pod snapshot.PodRef) (Description, error) {
+	if c.noWorkload != nil {
+		return Description{}, c.noWorkload
+	}
+	return c.Describe(ctx, pod)
 }
 
 func (c *cluster) Name() string { return "of-the-cluster" }
@@ -140,6 +149,11 @@ func TestWorkloadIsRefused(t *testing.T) {
 			func(_ *rig, c *cluster) { c.err = errkind.ErrClusterAway },
 			errkind.ErrClusterAway,
 		},
+		"it may not save itself": {
+			Description{},
+			func(_ *rig, c *cluster) { c.noWorkload = errkind.ErrNotAllowed },
+			errkind.ErrNotAllowed,
+		},
 		"files alone are wanted": {Description{Scope: snapshot.RootfsOnly}, func(*rig, *cluster) {}, errkind.ErrInvalid},
 		"it is being checkpointed": {
 			Description{},
@@ -164,6 +178,20 @@ func TestWorkloadIsRefused(t *testing.T) {
 					t.Errorf("the sandbox is %s, the journal has %v", now, r.Journal.Records())
 				}
 			})
+		}
+	}
+}
+
+// TestHostileWorkloadWithoutCluster: where the operator does not allow it, no workload saves its sandbox.
+func TestHostileWorkloadWithoutCluster(t *testing.T) {
+	for _, scope := range []snapshot.Scope{snapshot.WholePod, snapshot.RootfsOnly} {
+		r := newRig(t)
+		r.WorkloadSaves = false
+		if err := r.begin(scope); err == nil {
+			t.Errorf("%s: the sentry was not refused", scope)
+		}
+		if now, _ := r.sandbox.now(); now != running || len(r.Journal.Records()) > 0 {
+			t.Errorf("%s: the sandbox is %s, the journal has %v", scope, now, r.Journal.Records())
 		}
 	}
 }

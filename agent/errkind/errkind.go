@@ -35,6 +35,8 @@ var (
 	// ErrBudget: a checkpoint would exceed a budget of its node. Nothing was done to its sandbox, unless it outgrew the
 	// budget while it was captured.
 	ErrBudget = errors.New("beyond a budget of this node")
+	// ErrNotAllowed: a workload may not save its sandbox.
+	ErrNotAllowed = errors.New("not allowed")
 	// ErrVolume: a volume on the node cannot be saved in a snapshot, or cannot be restored from it.
 	ErrVolume = errors.New("a volume of the node stands in the way")
 )

@@ -33,6 +33,11 @@ func (c *Cluster) Describe(ctx context.Context, pod snapshot.PodRef) (checkpoint
 	return c.requests.Describe(ctx, pod)
 }
 
+// DescribeWorkload implements agent.Cluster: see request.Requests.
+func (c *Cluster) DescribeWorkload(ctx context.Context, pod snapshot.PodRef) (checkpoint.Description, error) {
+	return c.requests.DescribeWorkload(ctx, pod)
+}
+
 // Name implements agent.Cluster.
 func (c *Cluster) Name() string { return c.names.Name(names.Chance()) }
 

@@ -455,6 +455,29 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// TestHostileWorkloadWithoutPolicy: a pod saves itself only once a policy says so. The agent need not have heard of the
+// policy yet.
+func TestHostileWorkloadWithoutPolicy(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	r := w.start(a)
+	pod := refOf(w.pod(a, "web"))
+	_, err := r.DescribeWorkload(t.Context(), pod)
+	if err == nil || !strings.Contains(err.Error(), "may not save itself") {
+		t.Errorf("under a policy for triggers: %v", err)
+	}
+	unknown := snapshot.PodRef{Namespace: w.ns, Name: "unknown", UID: "x"}
+	if _, err := r.DescribeWorkload(t.Context(), unknown); err == nil {
+		t.Error("a pod that the cluster does not know may save itself")
+	}
+	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Spec.TriggerConfig.Type = podsnapshotv1.TriggerWorkload
+	})
+	if d, err := r.DescribeWorkload(t.Context(), pod); err != nil || d.Store != w.location() || d.SpecHash == "" {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 // TestDescribe: a request through the node's local socket gets what the pod's policy says. It is refused while the
 // pod's init containers have not ended.
 func TestDescribe(t *testing.T) {

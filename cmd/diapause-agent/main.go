@@ -107,6 +107,9 @@ func command() *cobra.Command {
 			"(default: no encryption)")
 	f.DurationVar(&cfg.CaptureTime, "capture-time", 2*time.Minute,
 		"time limit for a capture; after it the checkpoint fails, and the sandbox runs on")
+	f.BoolVar(&cfg.WorkloadSaves, "workload-saves", false,
+		"without --kubernetes: let pods whose annotations ask for it save themselves; in a cluster PodSnapshotPolicies say "+
+			"which may")
 	f.StringVar(&cfg.Node, "node", node, "name of this node")
 	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")

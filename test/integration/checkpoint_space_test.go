@@ -12,12 +12,12 @@ import (
 func TestSpoolFull(t *testing.T) {
 	at := newPlace(t)
 	tmpfs(t, at.state, "size=6m")
-	n := start(t, at.flags()...)
+	n := start(t, at.flags("--disk-floor=0")...) // which would refuse what has no room
 	p := n.workload("full", "serve", "--mib", "32")
 	before := n.serving(p)
 
 	for _, arena := range []string{"--arena=1073741824", "--arena=1048576"} {
-		n.restartAgent(at.flags(arena)...)
+		n.restartAgent(at.flags(arena, "--disk-floor=0")...)
 		for _, after := range []string{"--stop=false", "--stop"} {
 			words := []string{"no space left", at.state}
 			if arena == "--arena=1048576" {
@@ -30,7 +30,7 @@ func TestSpoolFull(t *testing.T) {
 	n.resize(at.state, "size=512m")
 	n.unharmed(p, before)
 	n.settled(at)
-	n.restartAgent(at.flags()...)
+	n.restartAgent(at.flags("--disk-floor=0")...)
 	n.room(at, "full")
 	n.alive(p, before)
 	n.resize(at.state, "size=512m,nr_inodes=1m")

@@ -79,7 +79,7 @@ func (n *node) forget() {
 
 func (n *node) startAgent(flags ...string) {
 	n.Helper()
-	a, err := n.bed.StartAgent(n.ctx, append([]string{"--log-level=debug"}, flags...)...)
+	a, err := n.bed.StartAgent(n.ctx, append([]string{"--log-level=debug", "--workload-saves"}, flags...)...)
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func single(name string, k *kubelet, annotations map[string]string) bed.PodSpec 
 func TestVolumesSpoolFull(t *testing.T) {
 	at := newPlace(t)
 	tmpfs(t, at.state, "size=16m")
-	n := start(t, at.flags()...)
+	n := start(t, at.flags("--disk-floor=0")...) // which would refuse what has no room
 	k := newKubelet(t, "pod-origin", "data")
 	p, err := n.bed.RunPod(n.ctx, single("origin", k, nil))
 	must(t, err)

@@ -82,6 +82,23 @@ func TestWorkloadSavesWhileLoading(t *testing.T) {
 	}
 }
 
+// TestHostileWorkloadNotAllowed has a process save its own sandbox on a node where no pod may: it is told, and there is
+// no snapshot. The agent's log says why.
+func TestHostileWorkloadNotAllowed(t *testing.T) {
+	n := start(t, "--workload-saves=false")
+	p := n.author("author", nil)
+	n.touch(p, "/tmp/go")
+	if got := n.readFile(p, "/tmp/result"); got != "error" {
+		t.Errorf("the workload read %q", got)
+	}
+	if out := n.mustCLI("ls", "--output=json"); strings.Contains(out, p.Name+"-") {
+		t.Errorf("there is a snapshot: %s", out)
+	}
+	if log := n.agent.Log(); !strings.Contains(log, "it may not save itself: start the agent with --workload-saves") {
+		t.Error("the agent's log does not say why")
+	}
+}
+
 // TestWorkloadRefused has a process save its own sandbox when the agent cannot: it is told.
 func TestWorkloadRefused(t *testing.T) {
 	n := start(t)

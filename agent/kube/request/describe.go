@@ -21,15 +21,42 @@ func (rs *Requests) Describe(ctx context.Context, ref snapshot.PodRef) (checkpoi
 	if err != nil || pod == nil {
 		return checkpoint.Description{}, err
 	}
-	if pod.Status.Phase == corev1.PodPending && len(podspec.EndingInits(pod)) > 0 {
-		return checkpoint.Description{}, rules.Refuse("pod %s is not running yet, its init containers have not ended: wait "+
-			"until they have", ref)
+	if err := initialized(pod); err != nil {
+		return checkpoint.Description{}, err
 	}
 	plan, err := rs.prepareLocal(ctx, pod)
 	if err != nil {
 		return checkpoint.Description{}, err
 	}
 	return rs.description(ctx, plan), nil
+}
+
+// DescribeWorkload implements agent.Cluster.
+func (rs *Requests) DescribeWorkload(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
+	pod, err := rs.Objects.PodOf(ctx, ref)
+	switch {
+	case err != nil:
+		return checkpoint.Description{}, err
+	case pod == nil:
+		return checkpoint.Description{}, rules.Refuse("pod %s may not save itself: the cluster does not know it", ref)
+	}
+	if err := initialized(pod); err != nil {
+		return checkpoint.Description{}, err
+	}
+	plan, err := rs.prepareBy(ctx, pod, rules.PrepareWorkload)
+	if err != nil {
+		return checkpoint.Description{}, err
+	}
+	return rs.description(ctx, plan), nil
+}
+
+// initialized returns a refusal while a pod's init containers have not ended.
+func initialized(pod *corev1.Pod) error {
+	if pod.Status.Phase == corev1.PodPending && len(podspec.EndingInits(pod)) > 0 {
+		return rules.Refuse("pod %s is not running yet, its init containers have not ended: wait until they have",
+			rules.PodKey(pod))
+	}
+	return nil
 }
 
 func (rs *Requests) description(ctx context.Context, p *rules.Plan) checkpoint.Description {

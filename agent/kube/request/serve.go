@@ -171,11 +171,18 @@ func (rs *Requests) close(a asked) error {
 
 // prepare returns the plan for a pod's checkpoint, or a refusal.
 func (rs *Requests) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error) {
+	return rs.prepareBy(ctx, pod, rules.Prepare)
+}
+
+// prepareBy returns the plan that a rule makes for a pod's checkpoint, or a refusal.
+func (rs *Requests) prepareBy(ctx context.Context, pod *corev1.Pod,
+	rule func(*corev1.Pod, []podsnapshotv1.PodSnapshotPolicy, rules.Find) (*rules.Plan, error),
+) (*rules.Plan, error) {
 	policies, find, err := rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.List)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := rules.Prepare(pod, policies, find)
+	plan, err := rule(pod, policies, find)
 	if !rules.Refused(err) {
 		return plan, err
 	}
@@ -183,5 +190,5 @@ func (rs *Requests) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return rules.Prepare(pod, policies, find)
+	return rule(pod, policies, find)
 }

@@ -56,8 +56,25 @@ func Prepare(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find F
 	return prepare(pod, policy, find)
 }
 
-// PrepareLocal is Prepare for a checkpoint by the node's operator, who needs no policy, or by the pod's own workload.
-// The plan stops the pod only if its policy's trigger is the workload.
+// PrepareWorkload is Prepare for a save that the pod's own workload has started. The policy that selects the pod must
+// have the workload for its trigger. The pod may not be Running yet for the API server, if its containers are.
+func PrepareWorkload(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
+	policy, err := Only(pod, policies)
+	switch {
+	case err != nil:
+		return nil, err
+	case policy == nil:
+		return nil, Refuse("pod %s may not save itself, no PodSnapshotPolicy of namespace %s selects it: create one with "+
+			"triggerConfig.type workload whose selector matches the pod's labels", PodKey(pod), pod.Namespace)
+	case policy.Spec.TriggerConfig.Type != podsnapshotv1.TriggerWorkload:
+		return nil, Refuse("pod %s may not save itself, the trigger of PodSnapshotPolicy %s is %s: set triggerConfig.type "+
+			"to workload", PodKey(pod), policy.Name, policy.Spec.TriggerConfig.Type)
+	}
+	return prepare(pod, policy, find)
+}
+
+// PrepareLocal is Prepare for a checkpoint by the node's operator, who needs no policy. It also describes a snapshot
+// that a pod's own workload has made. The plan stops the pod only if its policy's trigger is the workload.
 func PrepareLocal(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) *Plan {
 	if policy, err := Only(pod, policies); err == nil && policy != nil {
 		if plan, err := prepare(pod, policy, find); err == nil {

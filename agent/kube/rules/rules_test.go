@@ -189,6 +189,36 @@ func TestPrepareLocal(t *testing.T) {
 	}
 }
 
+// TestHostileWorkloadSave: a pod may save itself only if exactly one policy selects it, and if that has the workload
+// for its trigger.
+func TestHostileWorkloadSave(t *testing.T) {
+	byWorkload := func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Spec.TriggerConfig = podsnapshotv1.TriggerConfig{
+			Type: podsnapshotv1.TriggerWorkload, PostCheckpoint: podsnapshotv1.PostCheckpointStop,
+		}
+	}
+	manual := func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.TriggerConfig.Type = podsnapshotv1.TriggerManual }
+	elsewhere := func(p *podsnapshotv1.PodSnapshotPolicy) { p.Namespace = "other" }
+	others := func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.Selector.MatchLabels = map[string]string{"app": "x"} }
+	for name, policies := range map[string][]podsnapshotv1.PodSnapshotPolicy{
+		"no policy":                     nil,
+		"a policy for triggers":         {policy("a", manual)},
+		"a policy without a trigger":    {policy("a")},
+		"a policy of another namespace": {policy("a", byWorkload, elsewhere)},
+		"a policy for other pods":       {policy("a", byWorkload, others)},
+		"two policies":                  {policy("a", byWorkload), policy("b", byWorkload)},
+	} {
+		if plan, err := rules.PrepareWorkload(pod(), policies, find); !rules.Refused(err) || plan != nil {
+			t.Errorf("%s: %+v, %v", name, plan, err)
+		}
+	}
+	allowed := []podsnapshotv1.PodSnapshotPolicy{policy("a", byWorkload), policy("b", byWorkload, others)}
+	plan, err := rules.PrepareWorkload(pod(), allowed, find)
+	if err != nil || plan.Policy != "a" || !plan.Stop {
+		t.Errorf("%+v, %v", plan, err)
+	}
+}
+
 func TestMustRestore(t *testing.T) {
 	fail := map[string]string{podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail}
 	strict := policy("p")
