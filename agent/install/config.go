@@ -14,6 +14,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"diapause.dev/cri"
+	"diapause.dev/runsc/annotation"
 )
 
 // table is a table of a TOML file.
@@ -25,8 +26,9 @@ const (
 	pluginV3 = "io.containerd.cri.v1.runtime"
 )
 
-// annotations are the pods' annotations that containerd passes on to the shim and runsc.
-var annotations = []string{"dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"}
+// annotations are the pods' annotations that containerd passes on to the shim and runsc. Those of gVisor are the ones
+// that a pod may set; the shim looks at them again.
+var annotations = append(slices.Clone(annotation.Patterns), "podsnapshot.gke.io/*", "diapause.dev/*")
 
 // optionsType is the type of the options of gVisor's shim. Our shim takes the same options.
 const optionsType = "io.containerd.runsc.v1.options"

@@ -36,6 +36,17 @@ func VolumesDir(pod string) (dir string, ok bool) { return volumesOf(pod), valid
 
 func volumesOf(pod string) string { return filepath.Join(Root, "pods", pod, volumesDir) }
 
+// HasVolume reports whether the kubelet has made one directory for a pod's volume with that name, of whatever kind.
+func HasVolume(pod, name string) bool { return hasVolume(Root, pod, name) }
+
+func hasVolume(root, pod, name string) bool {
+	if !validUID.MatchString(pod) || !validName.MatchString(name) {
+		return false
+	}
+	dirs, err := filepath.Glob(filepath.Join(root, "pods", pod, "volumes", "*", name))
+	return err == nil && len(dirs) == 1
+}
+
 // ValidVolume reports whether Kubernetes gives volumes such names.
 func ValidVolume(name string) bool { return validName.MatchString(name) }
 

@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -46,5 +48,26 @@ func TestVolumes(t *testing.T) {
 		if dir, err := VolumeDir(bad[0], bad[1]); err == nil {
 			t.Errorf("%q are at %s", bad, dir)
 		}
+	}
+}
+
+// TestHostileVolumeName: a name from a pod is no pattern and no path.
+func TestHostileVolumeName(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"empty-dir/data", "secret/token", "empty-dir/twice", "secret/twice"} {
+		if err := os.MkdirAll(filepath.Join(root, "pods/pod-1/volumes/kubernetes.io~"+dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{
+		"data": true, "token": true, "twice": false, "none": false, "dat?": false, "*": false, "..": false, "": false,
+		"../kubernetes.io~secret/token": false, "data/": false,
+	} {
+		if got := hasVolume(root, "pod-1", name); got != want {
+			t.Errorf("the pod has volume %q: %v", name, got)
+		}
+	}
+	if hasVolume(root, "*", "data") || hasVolume(root, "", "data") {
+		t.Error("a pod without a name has a volume")
 	}
 }

@@ -94,7 +94,7 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 
 // Create creates a container, without the annotations that its pod may not set.
 func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	if err := annotate(r.Bundle, c.onNode()); err != nil {
+	if err := c.annotate(r.Bundle, c.onNode()); err != nil {
 		return nil, err
 	}
 	created, err := c.createStreams(ctx, r)

@@ -154,7 +154,7 @@ func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest,
 	if err != nil {
 		log.L.WithError(err).Warnf("the processes of sandbox %s cannot have it saved", r.ID)
 	}
-	if err := annotate(r.Bundle, annotations); err != nil {
+	if err := s.annotate(r.Bundle, annotations); err != nil {
 		return nil, err
 	}
 	return f(ctx, r)

@@ -223,6 +223,8 @@ func TestAskNobody(t *testing.T) {
 	}
 }
 
+func anyVolume(string) bool { return true }
+
 func TestAnnotate(t *testing.T) {
 	const path = "dev.gvisor.internal.checkpoint.path"
 	for _, tc := range []struct{ name, spec, want string }{
@@ -245,13 +247,13 @@ func TestAnnotate(t *testing.T) {
 			if err := os.WriteFile(file, []byte(tc.spec), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := annotate(dir, nil); err != nil {
+			if _, err := annotate(dir, nil, anyVolume); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := os.ReadFile(file); err != nil || string(got) != tc.want {
 				t.Errorf("got %s, %v, want %s", got, err, tc.want)
 			}
-			if err := annotate(dir, map[string]string{path: "/ours"}); err != nil {
+			if _, err := annotate(dir, map[string]string{path: "/ours"}, anyVolume); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := os.ReadFile(file); err != nil || !strings.Contains(string(got), `"`+path+`":"/ours"`) {
@@ -259,7 +261,7 @@ func TestAnnotate(t *testing.T) {
 			}
 		})
 	}
-	if err := annotate(t.TempDir(), nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := annotate(t.TempDir(), nil, anyVolume); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no spec: %v", err)
 	}
 }

@@ -7,7 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"github.com/containerd/log"
+
+	"diapause.dev/cri/kubelet"
+	"diapause.dev/runsc/annotation"
 )
 
 // Prefixes of the annotations by which gVisor lets a workload save its own sandbox, as a whole or its files alone
@@ -24,35 +28,47 @@ const (
 	savePath        = "path"
 	saveResume      = "resume"
 	saveCompression = "compression"
-	saveDirect      = "direct"
 	savePaths       = "paths"
-	saveCUDA        = "cuda-checkpoint-path"
 )
 
-// forbidden are annotations that no pod may set. The annotations with filesPrefix are forbidden too, except one: see
-// isForbidden.
-var forbidden = []string{
-	wholePrefix + savePath, wholePrefix + saveResume, wholePrefix + saveCompression, wholePrefix + saveDirect,
-	wholePrefix + saveCUDA,
-}
+// maxDropped bounds how many dropped annotations one warning names.
+const maxDropped = 20
 
 func specPath(bundle string) string { return filepath.Join(bundle, "config.json") }
 
 // saves reports whether the pod's processes may save its sandbox, according to the annotations with that prefix.
 func (p pod) saves(prefix string) bool { return p.annotations[prefix+saveEnable] == "true" }
 
-// annotate removes forbidden annotations from a bundle's spec, and adds others. If that changes nothing, it does not
-// write the file.
-func annotate(bundle string, others map[string]string) error {
-	return rewrite(bundle, "annotations", func(was map[string]string) (map[string]string, bool) {
+// annotate prepares the annotations of a container's bundle for runsc: it drops those of gVisor that the pod's author
+// may not set, and adds others.
+func (c *containers) annotate(bundle string, others map[string]string) error {
+	dropped, err := annotate(bundle, others, func(name string) bool { return kubelet.HasVolume(c.pod.uid, name) })
+	if n := len(dropped); n > 0 {
+		log.L.Warnf("%d annotations of sandbox %s are kept from runsc, because a pod may not set them: %.200q", n,
+			c.pod.sandbox, dropped[:min(n, maxDropped)])
+	}
+	return err
+}
+
+// annotate drops those of gVisor's annotations from a bundle's spec that no pod may set, and adds others. It returns
+// the names that it has dropped. If nothing changes, it does not write the file. IsVolume reports whether the pod has a
+// volume.
+func annotate(bundle string, others map[string]string, isVolume func(name string) bool) (dropped []string, err error) {
+	err = rewrite(bundle, "annotations", func(was map[string]string) (map[string]string, bool) {
 		now := maps.Clone(was)
 		if now == nil {
 			now = make(map[string]string)
 		}
-		maps.DeleteFunc(now, func(name, _ string) bool { return isForbidden(name) })
+		for _, name := range slices.Sorted(maps.Keys(was)) {
+			if annotation.OfGVisor(name) && !annotation.Allowed(name, was[name], isVolume) {
+				delete(now, name)
+				dropped = append(dropped, name)
+			}
+		}
 		maps.Copy(now, others)
 		return now, !maps.Equal(now, was)
 	})
+	return dropped, err
 }
 
 // withoutTerminal removes the terminal from a bundle's spec. The process then gets the standard streams of runsc
@@ -93,11 +109,4 @@ func rewrite[T any](bundle, field string, f func(T) (T, bool)) error {
 		return fmt.Errorf("write OCI spec: %w", err)
 	}
 	return nil
-}
-
-func isForbidden(name string) bool {
-	if strings.HasPrefix(name, filesPrefix) {
-		return name != filesPrefix+saveEnable
-	}
-	return slices.Contains(forbidden, name)
 }

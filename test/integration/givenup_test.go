@@ -30,14 +30,14 @@ import (
 // uncreatable is a pod to be restored whose sandbox runsc refuses to create.
 func uncreatable(name, key string) bed.PodSpec {
 	spec := fromSnapshot(name, key)
-	spec.Annotations["dev.gvisor.bundle.none"] = "wrong"
+	spec.Annotations["dev.gvisor.flag.overlay2"] = "wrong"
 	return spec
 }
 
 // notCreated runs such a pod.
 func (n *node) notCreated(spec bed.PodSpec) {
 	n.Helper()
-	if _, err := n.bed.RunPod(n.ctx, spec); err == nil || !strings.Contains(err.Error(), "dev.gvisor.bundle.none") {
+	if _, err := n.bed.RunPod(n.ctx, spec); err == nil || !strings.Contains(err.Error(), "setting flag overlay2") {
 		n.Errorf("the pod is not refused by runsc: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 const (
 	ActionCheckpoint = "Checkpoint"
 	ActionRestore    = "Restore"
+	ActionStart      = "Start"
 )
 
 // Event makes an event on a pod, without waiting for the API server. K names the PodSnapshot concerned, which need

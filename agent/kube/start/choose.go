@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"diapause.dev/agent/restore"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/annotation"
 	"diapause.dev/storage"
 )
 
@@ -37,6 +39,7 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choi
 	if err != nil || pod == nil {
 		return restore.Choice{}, err
 	}
+	st.tellDropped(pod)
 	for {
 		news := st.Objects.News.Listen()
 		choice, err := st.choose(ctx, pod)
@@ -49,6 +52,31 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choi
 		case <-ctx.Done():
 			return choice, err
 		}
+	}
+}
+
+// maxDropped bounds how many annotations one event names.
+const maxDropped = 10
+
+// tellDropped makes an event on a pod with annotations of gVisor's that no pod may set: containerd and the shim keep
+// them from runsc.
+func (st *Starts) tellDropped(pod *corev1.Pod) {
+	has := func(volume string) bool {
+		return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume })
+	}
+	var dropped []string
+	for _, name := range slices.Sorted(maps.Keys(pod.Annotations)) {
+		if annotation.OfGVisor(name) && !annotation.Allowed(name, pod.Annotations[name], has) {
+			dropped = append(dropped, name)
+		}
+	}
+	if n := len(dropped); n > 0 {
+		message := fmt.Sprintf("Annotations that a pod may not set are kept from gVisor: %s",
+			strings.Join(dropped[:min(n, maxDropped)], ", "))
+		if n > maxDropped {
+			message += fmt.Sprintf(" and %d more", n-maxDropped)
+		}
+		st.Objects.Event(objects.RefOf(pod), snapshot.Key{}, corev1.EventTypeWarning, objects.ActionStart, message)
 	}
 }
 

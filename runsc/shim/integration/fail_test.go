@@ -96,7 +96,7 @@ func TestNotCreated(t *testing.T) {
 	resp := restoreFrom(t.TempDir())
 	refused := func(a map[string]string) bed.PodSpec {
 		a = maps.Clone(a)
-		a["dev.gvisor.bundle.none"] = "wrong"
+		a["dev.gvisor.flag.overlay2"] = "wrong"
 		return bed.PodSpec{Name: "refused", Annotations: a}
 	}
 	for _, tc := range []struct {
@@ -122,12 +122,12 @@ func TestNotCreated(t *testing.T) {
 			if err == nil {
 				removePod(t, pod.ID)
 			}
-			if err == nil || !strings.Contains(err.Error(), "dev.gvisor.bundle.none") {
+			if err == nil || !strings.Contains(err.Error(), "setting flag overlay2") {
 				t.Errorf("error %v does not say why", err)
 			}
 			if tc.told {
 				if r := a.report(t); !r.GivenUp || r.Complete || r.SandboxId == "" ||
-					!strings.Contains(r.Error, "dev.gvisor.bundle.none") {
+					!strings.Contains(r.Error, "setting flag overlay2") {
 					t.Errorf("the agent was told %v", r)
 				}
 			}
