@@ -18,32 +18,62 @@ type Handler struct {
 	Options              map[string]any `json:"options"`
 }
 
+// runtimes is the part of containerd's configuration that has the runtime handlers.
+type runtimes struct {
+	Default string             `json:"defaultRuntimeName"` // the handler of pods that name none
+	All     map[string]Handler `json:"runtimes"`
+}
+
 // Handlers returns the runtime handlers that containerd runs with, by name. Its configuration files may have changed
 // since it started.
 func (c *Client) Handlers(ctx context.Context) (map[string]Handler, error) {
-	r, err := c.runtime.Status(ctx, &criapi.StatusRequest{Verbose: true})
-	if err != nil {
-		return nil, fmt.Errorf("runtime handlers of containerd: %w", native(err))
-	}
-	handlers, err := parseHandlers(r.GetInfo()["config"])
-	if err != nil {
-		return nil, fmt.Errorf("runtime handlers of containerd: %w", err)
-	}
-	return handlers, nil
+	r, err := c.runtimes(ctx)
+	return r.All, err
 }
 
-// parseHandlers reads the configuration that containerd reports.
-func parseHandlers(config string) (map[string]Handler, error) {
+func (c *Client) runtimes(ctx context.Context) (runtimes, error) {
+	r, err := c.runtime.Status(ctx, &criapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return runtimes{}, fmt.Errorf("runtime handlers of containerd: %w", native(err))
+	}
+	all, err := parseRuntimes(r.GetInfo()["config"])
+	if err != nil {
+		return runtimes{}, fmt.Errorf("runtime handlers of containerd: %w", err)
+	}
+	return all, nil
+}
+
+// parseRuntimes reads the configuration that containerd reports.
+func parseRuntimes(config string) (runtimes, error) {
 	var c struct {
-		Containerd struct {
-			Runtimes map[string]Handler `json:"runtimes"`
-		} `json:"containerd"`
+		Containerd runtimes `json:"containerd"`
 	}
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
-		return nil, fmt.Errorf("its configuration: %w", err)
+		return runtimes{}, fmt.Errorf("its configuration: %w", err)
 	}
-	if c.Containerd.Runtimes == nil {
-		return nil, errors.New("its configuration names none")
+	if c.Containerd.All == nil {
+		return runtimes{}, errors.New("its configuration names none")
 	}
-	return c.Containerd.Runtimes, nil
+	return c.Containerd, nil
+}
+
+// checkHandler returns an error unless pods with a handler run under Diapause.
+func (c *Client) checkHandler(ctx context.Context, name string) error {
+	all, err := c.runtimes(ctx)
+	if err != nil {
+		return err
+	}
+	return all.check(name)
+}
+
+func (r runtimes) check(name string) error {
+	asked := name
+	if name == "" {
+		name = r.Default
+	}
+	if r.All[name].Type == RuntimeType {
+		return nil
+	}
+	return fmt.Errorf("runtime handler %.80q of the recorded pod: %w: this node's containerd has no such handler of "+
+		"runtime type %s, and a snapshot is restored under no other", asked, ErrOtherRuntime, RuntimeType)
 }

@@ -25,13 +25,17 @@ type RunOptions struct {
 	Handler string
 	// Annotations are added to the recorded ones, and override them.
 	Annotations map[string]string
+	// Allow is what the record may ask for beyond what every record may.
+	Allow []Allowance
 	// Progress, if set, is called before each step. It is called from one goroutine.
 	Progress func(stage string)
 }
 
 // RunRestored makes a new pod from a recorded configuration, as a kubelet would: it creates the sandbox and the
 // containers, and starts these in order. The pod has its own UID and log directory. Its annotations decide whether it
-// is restored or starts anew. If anything fails, RunRestored removes the pod, and the error says why.
+// is restored or starts anew. If anything fails, RunRestored removes the pod, and the error says why. If the record
+// asks for something that o.Allow does not name, the error is of kind ErrNotAllowed; if it names a runtime handler that
+// is not Diapause's, of kind ErrOtherRuntime.
 func (c *Client) RunRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (*Pod, error) {
 	pod, err := c.runRestored(ctx, rec, o)
 	if err != nil {
@@ -43,13 +47,16 @@ func (c *Client) RunRestored(ctx context.Context, rec snapshot.Pod, o RunOptions
 func (c *Client) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (pod *Pod, err error) {
 	p, err := planOf(rec, identity{
 		name: o.Name, namespace: o.Namespace, uid: uuid.NewString(),
-		logRoot: c.logRoot, annotations: o.Annotations,
+		logRoot: c.logRoot, annotations: o.Annotations, allow: o.Allow, occupied: occupied,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if o.Handler != "" {
 		p.handler = o.Handler
+	}
+	if err := c.checkHandler(ctx, p.handler); err != nil {
+		return nil, err
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -109,6 +116,17 @@ func makeLogDirectories(p *plan) error {
 		}
 	}
 	return nil
+}
+
+// occupied reports whether a cgroup of this node has processes of its own.
+func occupied(cgroup string) bool {
+	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/memory"} { // of cgroup v2, of v1
+		procs, err := os.ReadFile(filepath.Join(top, cgroup, "cgroup.procs"))
+		if err == nil && len(procs) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // undo removes what a failed start has left. It has its own time limit, so that it works after ctx has ended.

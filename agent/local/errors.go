@@ -47,6 +47,7 @@ var codesOf = []struct {
 	{storage.ErrFormat, codes.FailedPrecondition},
 	{storage.ErrKey, codes.FailedPrecondition},
 	{storage.ErrDenied, codes.PermissionDenied},
+	{cri.ErrNotAllowed, codes.PermissionDenied},
 	{storage.ErrUnavailable, codes.Unavailable},
 	{cri.ErrOtherRuntime, codes.FailedPrecondition},
 	{cri.ErrNotRunning, codes.FailedPrecondition},

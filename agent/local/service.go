@@ -66,8 +66,12 @@ func (s *service) Restore(req *localv1.RestoreRequest, stream grpc.ServerStreami
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()
+	allow, err := cri.ParseAllowances(req.Allow)
+	if err != nil {
+		return toStatus(fmt.Errorf("%w: %w", errkind.ErrInvalid, err))
+	}
 	return toStatus(s.Restores.Pods(ctx, restore.PodsOptions{
-		Key: parseKey(req.Snapshot, req.Namespace), Name: req.Name, Count: int(req.Count),
+		Key: parseKey(req.Snapshot, req.Namespace), Name: req.Name, Count: int(req.Count), Allow: allow,
 		Progress: func(stage string, done, total int64) {
 			out.progress(stage, &localv1.RestoreEvent{Event: &localv1.RestoreEvent_Progress{
 				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total},

@@ -22,6 +22,8 @@ type PodsOptions struct {
 	Key   snapshot.Key
 	Name  string // of the new pod; empty: the origin pod's name and a suffix
 	Count int    // with more than one, "-0", "-1", ... is added to the name
+	// Allow is what the snapshot's record may ask for beyond what every record may.
+	Allow []cri.Allowance
 	// Progress reports how far a stage is, in bytes. Restored is called for each pod whose containers run, Loaded for each
 	// pod that has all its memory. They may be called concurrently.
 	Progress func(stage string, done, total int64)
@@ -123,6 +125,7 @@ func (rs *Restores) restorePod(ctx context.Context, meta snapshot.Meta, name str
 			podsnapshotv1.AnnotationRestoreFrom:      o.Key.String(),
 			podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
 		},
+		Allow:    o.Allow,
 		Progress: func(stage string) { o.Progress(name+": "+stage, 0, 0) },
 	})
 	if err != nil {

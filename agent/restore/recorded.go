@@ -1,8 +1,40 @@
 package restore
 
 import (
+	"fmt"
+
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
 )
+
+// maxRecorded bounds how many containers a snapshot may name. All their names go to the shim in one message.
+const maxRecorded = 1000
+
+// maxCharacters bounds the control characters of a terminal.
+const maxCharacters = 64
+
+// checkRecord returns an error of kind errkind.ErrInvalid unless a recorded pod is small enough for a shim, and its
+// containers have names that containers have.
+func checkRecord(p snapshot.Pod) error {
+	all := p.Containers[:len(p.Containers):len(p.Containers)]
+	for _, c := range p.Ended {
+		all = append(all, c.Container)
+	}
+	if len(all) > maxRecorded {
+		return fmt.Errorf("%w: its record names %d containers: want at most %d", errkind.ErrInvalid, len(all), maxRecorded)
+	}
+	for _, c := range all {
+		if !cri.ValidContainer(c.Name) {
+			return fmt.Errorf("%w: its record names a container %.80q", errkind.ErrInvalid, c.Name)
+		}
+		if c.Terminal != nil && len(c.Terminal.Characters) > maxCharacters {
+			return fmt.Errorf("%w: its record has %d control characters for the terminal of container %s",
+				errkind.ErrInvalid, len(c.Terminal.Characters), c.Name)
+		}
+	}
+	return nil
+}
 
 // exitCodesOf returns the exit codes of the containers of a recorded pod that had ended, by their names.
 func exitCodesOf(p snapshot.Pod) map[string]int32 {

@@ -202,6 +202,11 @@ func (rs *Restores) attach(ctx context.Context, r *restore) error {
 	if err == nil {
 		err = rs.check(ctx, r, reader)
 	}
+	if err == nil {
+		if err = checkRecord(r.meta.Pod); err != nil {
+			err = fmt.Errorf("snapshot %s: %w", r.Key, err)
+		}
+	}
 	if err != nil {
 		rs.drop(r)
 		return err

@@ -125,6 +125,63 @@ func TestRecordAndRun(t *testing.T) {
 	}
 }
 
+// TestHostileRecord: forged records make no pod on a real containerd.
+func TestHostileRecord(t *testing.T) {
+	for name, forge := range map[string]struct {
+		do   func(*snapshot.Pod)
+		want error
+	}{
+		"handler":  {func(r *snapshot.Pod) { r.RuntimeHandler = bed.Runc }, cri.ErrOtherRuntime},
+		"default":  {func(r *snapshot.Pod) { r.RuntimeHandler = "" }, cri.ErrOtherRuntime},
+		"nobody's": {func(r *snapshot.Pod) { r.RuntimeHandler = "nobody" }, cri.ErrOtherRuntime},
+		"mount": {func(r *snapshot.Pod) {
+			r.Containers[0].Config = []byte(strings.Replace(string(r.Containers[0].Config), `"command":`,
+				`"mounts":[{"host_path":"/","container_path":"/host"}],"command":`, 1))
+		}, cri.ErrNotAllowed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := record(t)
+			forge.do(&rec)
+			pod, err := client.RunRestored(limited(t), rec, cri.RunOptions{Name: "forged"})
+			if err == nil {
+				removePod(t, pod.ID)
+			}
+			if !errors.Is(err, forge.want) {
+				t.Errorf("error %v, want %v", err, forge.want)
+			}
+		})
+	}
+}
+
+// TestAllowed: what an operator names is taken over from a record.
+func TestAllowed(t *testing.T) {
+	shared := t.TempDir()
+	if err := os.WriteFile(shared+"/mark", []byte("of the node"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	origin := runPod(t, bed.PodSpec{Name: "origin", Containers: []bed.Container{{
+		Name: "app", Command: []string{"/bin/sleep", "infinity"}, Mounts: []bed.Mount{{Host: shared, Container: "/srv"}},
+	}}})
+	rec, err := client.Record(limited(t), origin.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.RunRestored(limited(t), rec, cri.RunOptions{Name: "copy"})
+	if !errors.Is(err, cri.ErrNotAllowed) || !strings.Contains(err.Error(), "--allow=host-path:"+shared) {
+		t.Fatalf("without an allowance: %v", err)
+	}
+	pod, err := client.RunRestored(limited(t), rec, cri.RunOptions{
+		Name: "copy", Allow: []cri.Allowance{cri.Allowance("host-path:" + shared)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer removePod(t, pod.ID)
+	if out, _, err := node.Exec(limited(t), pod.Containers[0].ID, "/bin/cat", "/srv/mark"); err != nil || out != "of the node" {
+		t.Errorf("the mount has %q, %v", out, err)
+	}
+}
+
 // TestRunFails names an image that does not exist. The sandbox that was made is removed again, and so are its logs.
 func TestRunFails(t *testing.T) {
 	rec := record(t)

@@ -167,4 +167,3 @@ func pair(t *testing.T) (a, b *sidecar.Conn) {
 	}
 	return conn(fds[0]), conn(fds[1])
 }
-

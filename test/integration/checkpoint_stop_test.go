@@ -29,7 +29,9 @@ func TestStop(t *testing.T) {
 			t.Errorf("exit codes %d", codes)
 		}
 		last := numbers(t, dir)
-		p = n.restore(s.Name, fmt.Sprint("--name=again-", i))[0]
+		allow := "--allow=host-path:" + dir
+		n.refused([]string{"a snapshot may not ask for that", allow}, "restore", s.Name)
+		p = n.restore(s.Name, fmt.Sprint("--name=again-", i), allow)[0]
 		n.grows(dir)
 		if got := numbers(t, dir); got <= last {
 			t.Errorf("counted on to %d from %d", got, last)

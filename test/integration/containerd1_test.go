@@ -35,6 +35,9 @@ func TestContainerd1(t *testing.T) {
 	for _, b := range n.restore("both-0", "--count=2", "--name=branch") {
 		n.checkWhole(b, before.Boot, 8)
 		n.converses(b)
+		if got := n.sh(b, "side", "echo $BESIDE $ALIKE"); got != "1.2 abcd" {
+			t.Errorf("the environment has %q", got)
+		}
 	}
 
 	if err := n.bed.Containerd.Restart(n.ctx); err != nil {
@@ -106,7 +109,10 @@ func (n *node) pair(name, handler string) *bed.Pod {
 	n.Helper()
 	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: name, Handler: handler, Containers: []bed.Container{
 		{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"}},
-		{Name: "side", Command: []string{"/bin/sh", "-c", "while true; do echo beside; sleep 0.1; done"}},
+		{
+			Name: "side", Command: []string{"/bin/sh", "-c", "while true; do echo beside; sleep 0.1; done"},
+			Env: map[string]string{"BESIDE": "1.2", "ALIKE": "abcd"},
+		},
 	}})
 	if err != nil {
 		n.Fatal(err)

@@ -10,14 +10,13 @@
 package localv1
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -398,8 +397,10 @@ type RestoreRequest struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: "default"
 	Snapshot  string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// Name of the new pod; empty: the origin pod's name and a suffix. If count > 1, "-0", "-1", ... is added.
-	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Count         int32  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"` // 0: one
+	Name  string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Count int32  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"` // 0: one
+	// What the snapshot's record may ask for beyond what every record may, as KIND or KIND:VALUE.
+	Allow         []string `protobuf:"bytes,5,rep,name=allow,proto3" json:"allow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,6 +461,13 @@ func (x *RestoreRequest) GetCount() int32 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *RestoreRequest) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
 }
 
 type RestoreEvent struct {
@@ -3255,12 +3263,13 @@ const file_agent_proto_rawDesc = "" +
 	"\bprogress\x18\x02 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x127\n" +
 	"\aspooled\x18\x03 \x01(\v2\x1b.diapause.local.v1.SnapshotH\x00R\aspooled\x121\n" +
 	"\x04done\x18\x04 \x01(\v2\x1b.diapause.local.v1.SnapshotH\x00R\x04doneB\a\n" +
-	"\x05event\"t\n" +
+	"\x05event\"\x8a\x01\n" +
 	"\x0eRestoreRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
-	"\x05count\x18\x04 \x01(\x05R\x05count\"\xca\x01\n" +
+	"\x05count\x18\x04 \x01(\x05R\x05count\x12\x14\n" +
+	"\x05allow\x18\x05 \x03(\tR\x05allow\"\xca\x01\n" +
 	"\fRestoreEvent\x129\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x12<\n" +
 	"\brestored\x18\x02 \x01(\v2\x1e.diapause.local.v1.RestoredPodH\x00R\brestored\x128\n" +
@@ -3539,63 +3548,60 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var (
-	file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-	file_agent_proto_msgTypes  = make([]protoimpl.MessageInfo, 46)
-	file_agent_proto_goTypes   = []any{
-		AfterMode(0),                    // 0: diapause.local.v1.AfterMode
-		AskRestoreResponse_Decision(0),  // 1: diapause.local.v1.AskRestoreResponse.Decision
-		(*CheckpointRequest)(nil),       // 2: diapause.local.v1.CheckpointRequest
-		(*Progress)(nil),                // 3: diapause.local.v1.Progress
-		(*CheckpointEvent)(nil),         // 4: diapause.local.v1.CheckpointEvent
-		(*RestoreRequest)(nil),          // 5: diapause.local.v1.RestoreRequest
-		(*RestoreEvent)(nil),            // 6: diapause.local.v1.RestoreEvent
-		(*RestoredPod)(nil),             // 7: diapause.local.v1.RestoredPod
-		(*ListRequest)(nil),             // 8: diapause.local.v1.ListRequest
-		(*ListResponse)(nil),            // 9: diapause.local.v1.ListResponse
-		(*InspectRequest)(nil),          // 10: diapause.local.v1.InspectRequest
-		(*RemoveRequest)(nil),           // 11: diapause.local.v1.RemoveRequest
-		(*RemoveResponse)(nil),          // 12: diapause.local.v1.RemoveResponse
-		(*VerifyRequest)(nil),           // 13: diapause.local.v1.VerifyRequest
-		(*VerifyEvent)(nil),             // 14: diapause.local.v1.VerifyEvent
-		(*VerifyResult)(nil),            // 15: diapause.local.v1.VerifyResult
-		(*SweepRequest)(nil),            // 16: diapause.local.v1.SweepRequest
-		(*SweepEvent)(nil),              // 17: diapause.local.v1.SweepEvent
-		(*SweepResult)(nil),             // 18: diapause.local.v1.SweepResult
-		(*StatStoreRequest)(nil),        // 19: diapause.local.v1.StatStoreRequest
-		(*StatStoreEvent)(nil),          // 20: diapause.local.v1.StatStoreEvent
-		(*StoreStats)(nil),              // 21: diapause.local.v1.StoreStats
-		(*StatusRequest)(nil),           // 22: diapause.local.v1.StatusRequest
-		(*StatusResponse)(nil),          // 23: diapause.local.v1.StatusResponse
-		(*Check)(nil),                   // 24: diapause.local.v1.Check
-		(*TopRequest)(nil),              // 25: diapause.local.v1.TopRequest
-		(*TopResponse)(nil),             // 26: diapause.local.v1.TopResponse
-		(*SandboxUse)(nil),              // 27: diapause.local.v1.SandboxUse
-		(*Facts)(nil),                   // 28: diapause.local.v1.Facts
-		(*Stage)(nil),                   // 29: diapause.local.v1.Stage
-		(*ImageFile)(nil),               // 30: diapause.local.v1.ImageFile
-		(*Snapshot)(nil),                // 31: diapause.local.v1.Snapshot
-		(*AskRestoreRequest)(nil),       // 32: diapause.local.v1.AskRestoreRequest
-		(*AskRestoreResponse)(nil),      // 33: diapause.local.v1.AskRestoreResponse
-		(*Terminal)(nil),                // 34: diapause.local.v1.Terminal
-		(*ReadVolumeRequest)(nil),       // 35: diapause.local.v1.ReadVolumeRequest
-		(*ReadVolumeResponse)(nil),      // 36: diapause.local.v1.ReadVolumeResponse
-		(*PrepareWorkloadRequest)(nil),  // 37: diapause.local.v1.PrepareWorkloadRequest
-		(*PrepareWorkloadResponse)(nil), // 38: diapause.local.v1.PrepareWorkloadResponse
-		(*ReportRestoreRequest)(nil),    // 39: diapause.local.v1.ReportRestoreRequest
-		(*ReportRestoreResponse)(nil),   // 40: diapause.local.v1.ReportRestoreResponse
-		(*RotateKeysRequest)(nil),       // 41: diapause.local.v1.RotateKeysRequest
-		(*RotateKeysEvent)(nil),         // 42: diapause.local.v1.RotateKeysEvent
-		(*RotateKeysResult)(nil),        // 43: diapause.local.v1.RotateKeysResult
-		nil,                             // 44: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-		nil,                             // 45: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-		nil,                             // 46: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-		nil,                             // 47: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-		(*durationpb.Duration)(nil),     // 48: google.protobuf.Duration
-		(*timestamppb.Timestamp)(nil),   // 49: google.protobuf.Timestamp
-	}
-)
-
+var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_agent_proto_goTypes = []any{
+	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
+	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
+	(*CheckpointRequest)(nil),        // 2: diapause.local.v1.CheckpointRequest
+	(*Progress)(nil),                 // 3: diapause.local.v1.Progress
+	(*CheckpointEvent)(nil),          // 4: diapause.local.v1.CheckpointEvent
+	(*RestoreRequest)(nil),           // 5: diapause.local.v1.RestoreRequest
+	(*RestoreEvent)(nil),             // 6: diapause.local.v1.RestoreEvent
+	(*RestoredPod)(nil),              // 7: diapause.local.v1.RestoredPod
+	(*ListRequest)(nil),              // 8: diapause.local.v1.ListRequest
+	(*ListResponse)(nil),             // 9: diapause.local.v1.ListResponse
+	(*InspectRequest)(nil),           // 10: diapause.local.v1.InspectRequest
+	(*RemoveRequest)(nil),            // 11: diapause.local.v1.RemoveRequest
+	(*RemoveResponse)(nil),           // 12: diapause.local.v1.RemoveResponse
+	(*VerifyRequest)(nil),            // 13: diapause.local.v1.VerifyRequest
+	(*VerifyEvent)(nil),              // 14: diapause.local.v1.VerifyEvent
+	(*VerifyResult)(nil),             // 15: diapause.local.v1.VerifyResult
+	(*SweepRequest)(nil),             // 16: diapause.local.v1.SweepRequest
+	(*SweepEvent)(nil),               // 17: diapause.local.v1.SweepEvent
+	(*SweepResult)(nil),              // 18: diapause.local.v1.SweepResult
+	(*StatStoreRequest)(nil),         // 19: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 20: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 21: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 22: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 23: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 24: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 25: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 26: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 27: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 28: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 29: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 30: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 31: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 32: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 33: diapause.local.v1.AskRestoreResponse
+	(*Terminal)(nil),                 // 34: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 35: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 36: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 37: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 38: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 39: diapause.local.v1.ReportRestoreRequest
+	(*ReportRestoreResponse)(nil),    // 40: diapause.local.v1.ReportRestoreResponse
+	(*RotateKeysRequest)(nil),        // 41: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 42: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 43: diapause.local.v1.RotateKeysResult
+	nil,                              // 44: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 45: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 46: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 47: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
+}
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
 	3,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress

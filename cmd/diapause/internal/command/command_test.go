@@ -268,6 +268,12 @@ func TestRequests(t *testing.T) {
 			[]string{"restore", "ns/s", "--name", "x", "--count", "2"},
 			&localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Name: "x", Count: 2},
 		},
+		{
+			[]string{"restore", "s", "--allow", "privileged", "--allow=host-path:/a,b"},
+			&localv1.RestoreRequest{
+				Namespace: "default", Snapshot: "s", Count: 1, Allow: []string{"privileged", "host-path:/a,b"},
+			},
+		},
 		{[]string{"restore", "s", "--namespace", "ns"}, &localv1.RestoreRequest{Namespace: "ns", Snapshot: "s", Count: 1}},
 		{[]string{"ls", "-n", "ns"}, &localv1.ListRequest{Namespace: "ns"}},
 		{[]string{"inspect", "s"}, &localv1.InspectRequest{Namespace: "default", Snapshot: "s"}},

@@ -18,16 +18,30 @@ import (
 const maxCount = 1000
 
 func (t *tool) restore() *cobra.Command {
-	var namespace, name string
-	var count int32
+	req := new(localv1.RestoreRequest)
+	var namespace string
 	c := &cobra.Command{
-		Use:   "restore [--namespace NS] [--name N] [--count K] SNAPSHOT",
+		Use:   "restore [--namespace NS] [--name N] [--count K] [--allow KIND:VALUE]... SNAPSHOT",
 		Short: "Start new pods from a snapshot",
 		Long: `Start new pods from a snapshot. SNAPSHOT is a name or namespace/name. All pods continue from the
 same instant, independently of each other. The command ends when all their memory is loaded.
 
 On a node with a kubelet this is refused, because the kubelet would remove such pods. There, create a
-pod with the annotation diapause.dev/restore-from: <namespace>/<snapshot>.`,
+pod with the annotation diapause.dev/restore-from: <namespace>/<snapshot>.
+
+A snapshot says how its pod was made, and somebody may have forged that. So a new pod gets from it only
+what gives it nothing on this node. A snapshot that asks for more is refused, and the error names what
+it asks for. If you trust the snapshot, name each of these things by --allow:
+  privileged, user-namespace
+  host-namespace:network, host-namespace:pid, host-namespace:ipc
+  host-path:PATH           a mount of exactly this path of the node, also of a volume made by a kubelet
+  device:PATH, cdi-device:NAME
+  capability:NAME          such as NET_ADMIN, beyond those that containerd gives every container
+  seccomp:unconfined, seccomp:localhost/NAME, apparmor:unconfined, apparmor:localhost/NAME
+  selinux:USER:ROLE:TYPE:LEVEL
+  sysctl:NAME              beyond those that Kubernetes calls safe
+  cgroup-parent:PATH, resource:FILE
+  annotation:NAME, label:NAME`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeSnapshots,
 		RunE: t.run(func(ctx context.Context, args []string) error {
@@ -35,20 +49,23 @@ pod with the annotation diapause.dev/restore-from: <namespace>/<snapshot>.`,
 			if err != nil {
 				return err
 			}
-			return t.runRestore(ctx, k, name, count)
+			req.Namespace, req.Snapshot = k.Namespace, k.Name
+			return t.runRestore(ctx, k, req)
 		}),
 	}
 	namespaceFlag(c, &namespace, "`namespace` of the snapshot and of the pods (default \"default\")")
-	c.Flags().StringVar(&name, "name", "", "`name` of the new pod; with --count, -0, -1, ... is added")
-	c.Flags().Int32Var(&count, "count", 1, "`number` of pods to start")
+	c.Flags().StringVar(&req.Name, "name", "", "`name` of the new pod; with --count, -0, -1, ... is added")
+	c.Flags().Int32Var(&req.Count, "count", 1, "`number` of pods to start")
+	c.Flags().StringArrayVar(&req.Allow, "allow", nil,
+		"`what` the snapshot may ask for by itself, such as host-path:/data; may be repeated")
 	return c
 }
 
-func (t *tool) runRestore(ctx context.Context, k snapshot.Key, name string, count int32) error {
-	if count < 1 || count > maxCount {
-		return usage.Error{Err: fmt.Errorf("--count %d: want 1 to %d", count, maxCount)}
+func (t *tool) runRestore(ctx context.Context, k snapshot.Key, req *localv1.RestoreRequest) error {
+	if n := req.GetCount(); n < 1 || n > maxCount {
+		return usage.Error{Err: fmt.Errorf("--count %d: want 1 to %d", n, maxCount)}
 	}
-	if name != "" && !snapshot.ValidName(name) {
+	if name := req.GetName(); name != "" && !snapshot.ValidName(name) {
 		return usage.Error{Err: fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", name)}
 	}
 	ctx, cancel := t.long(ctx)
@@ -58,7 +75,7 @@ func (t *tool) runRestore(ctx context.Context, k snapshot.Key, name string, coun
 			tool: t, display: progress.New(t.err, progress.Bytes),
 			result: view.Restore{Snapshot: k.String(), Pods: []view.Pod{}},
 		}
-		err := run.follow(ctx, a, &localv1.RestoreRequest{Namespace: k.Namespace, Snapshot: k.Name, Name: name, Count: count})
+		err := run.follow(ctx, a, req)
 		run.display.Close()
 		return run.end(failed("restore", k.String(), err))
 	})
