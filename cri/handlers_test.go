@@ -4,7 +4,8 @@ import "testing"
 
 func TestParseRuntimes(t *testing.T) {
 	got, err := parseRuntimes(`{"containerd": {"defaultRuntimeName": "runc", "runtimes": {"diapause": {
-		"runtimeType": "io.containerd.diapause.v1", "runtimePath": "/opt/x", "PodAnnotations": ["dev.gvisor.*"], "options": {"ConfigPath": "/etc/x"}}}}}`)
+		"runtimeType": "io.containerd.diapause.v1", "runtimePath": "/opt/x", "PodAnnotations": ["dev.gvisor.*"],
+		"options": {"ConfigPath": "/etc/x"}}}}}`)
 	h := got.All["diapause"]
 	if err != nil || got.Default != "runc" || h.Type != RuntimeType || h.Path != "/opt/x" || len(h.PodAnnotations) != 1 ||
 		h.Options["ConfigPath"] != "/etc/x" {

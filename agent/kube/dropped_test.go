@@ -20,5 +20,6 @@ func TestHostileAnnotationsEvent(t *testing.T) {
 	if _, err := choose(t, r, pod, enough); err != nil {
 		t.Error(err)
 	}
-	w.event(pod, corev1.EventTypeWarning, "kept from gVisor: dev.gvisor.spec.mount.none.type, dev.gvisor.spec.rootfs.source")
+	w.event(pod, corev1.EventTypeWarning,
+		"kept from gVisor: dev.gvisor.spec.mount.none.type, dev.gvisor.spec.rootfs.source")
 }

@@ -177,7 +177,8 @@ func TestAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer removePod(t, pod.ID)
-	if out, _, err := node.Exec(limited(t), pod.Containers[0].ID, "/bin/cat", "/srv/mark"); err != nil || out != "of the node" {
+	out, _, err := node.Exec(limited(t), pod.Containers[0].ID, "/bin/cat", "/srv/mark")
+	if err != nil || out != "of the node" {
 		t.Errorf("the mount has %q, %v", out, err)
 	}
 }

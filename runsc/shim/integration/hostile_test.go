@@ -8,20 +8,27 @@ import (
 	"diapause.dev/test/bed"
 )
 
-// TestHostileRootfsAnnotation: a pod's author names the node's root as the root file system of its containers.
-// Containerd passes the annotations on, and runsc does not get them.
+// TestHostileRootfsAnnotation: a pod's author names a file of the node, which runsc would open as root and hand to the
+// sandbox as the image of its root file system. Containerd passes the annotations on, and runsc does not get them: the
+// pod runs from its own image.
 func TestHostileRootfsAnnotation(t *testing.T) {
-	mark := filepath.Join(t.TempDir(), "mark")
-	if err := os.WriteFile(mark, []byte("of the node"), 0o644); err != nil {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	pod := runPod(t, bed.PodSpec{Name: "bold", Annotations: map[string]string{
-		"dev.gvisor.spec.rootfs.source": "/", "dev.gvisor.spec.rootfs.type": "bind",
-		"dev.gvisor.spec.rootfs.overlay": "memory", "dev.gvisor.spec.cgroup-parent": "/",
-		"dev.gvisor.tar.rootfs.upper": "/etc/shadow", "dev.gvisor.flag.network": "host",
-		"dev.gvisor.spec.mount.*.type": "tmpfs", "dev.gvisor.not.known": "x",
+		"dev.gvisor.spec.rootfs.source": secret, "dev.gvisor.spec.rootfs.type": "erofs",
+		"dev.gvisor.spec.rootfs.overlay": "memory",
 	}})
-	if out, code, err := node.Exec(limited(t), pod.Containers[0].ID, "/bin/cat", mark); err != nil || code == 0 {
-		t.Errorf("the pod reads %q from a file of the node, %d, %v", out, code, err)
+	if _, code, err := node.Exec(limited(t), pod.Containers[0].ID, "/bin/true"); err != nil || code != 0 {
+		t.Errorf("the pod does not run from its own image: %d, %v", code, err)
 	}
+}
+
+// TestHostileFlagAnnotation: no flag of runsc, and nothing that gVisor may know some day, is the pod author's to set.
+func TestHostileFlagAnnotation(t *testing.T) {
+	runPod(t, bed.PodSpec{Name: "bold", Annotations: map[string]string{
+		"dev.gvisor.flag.network": "host", "dev.gvisor.bundle.none": "wrong", "dev.gvisor.spec.mount.*.type": "tmpfs",
+		"dev.gvisor.spec.cgroup-parent": "/nowhere", "dev.gvisor.not.known": "x",
+	}})
 }
