@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,8 +11,9 @@ import (
 // Memory is the agent's memory that all checkpoints under way may hold together. Its methods may be called
 // concurrently.
 //
-// A checkpoint that finds no room waits. Room goes to the namespace that holds the least of all those that wait, and
-// there to the checkpoint that came first. Nobody overtakes the one whose turn it is: a large one does not starve.
+// A checkpoint that finds no room waits. Room goes to the namespace that holds the least of all those that wait. If
+// several hold as little, it goes to the one that was served longest ago; in a namespace, to the checkpoint that came
+// first. Nobody overtakes the one whose turn it is: a large one does not starve.
 type Memory struct {
 	total   int64
 	changed func(held int64, waiting int)
@@ -20,6 +22,8 @@ type Memory struct {
 	held    map[string]int64 // bytes, by namespace; no entry is 0
 	taken   int64            // their sum
 	waiting []*claim         // in order of arrival
+	served  map[string]int   // the turn in which each namespace was last given something
+	turns   int
 }
 
 // claim is a checkpoint that waits for memory.
@@ -32,7 +36,7 @@ type claim struct {
 // NewMemory returns a budget of total bytes. It calls changed with each change: how many bytes checkpoints hold, and
 // how many checkpoints wait. Changed must not block.
 func NewMemory(total int64, changed func(held int64, waiting int)) *Memory {
-	return &Memory{total: total, changed: changed, held: make(map[string]int64)}
+	return &Memory{total: total, changed: changed, held: make(map[string]int64), served: make(map[string]int)}
 }
 
 // Take waits until there is room for n bytes, and returns them as a share of a namespace. If it has to wait, it calls
@@ -86,7 +90,12 @@ func (m *Memory) grant() {
 		}
 		m.waiting = slices.Delete(m.waiting, i, i+1)
 		m.add(c.namespace, c.bytes)
+		m.turns++
+		m.served[c.namespace] = m.turns
 		close(c.granted)
+	}
+	if m.taken == 0 {
+		clear(m.served) // nobody waits either
 	}
 	m.changed(m.taken, len(m.waiting))
 }
@@ -94,11 +103,16 @@ func (m *Memory) grant() {
 // next returns the place of the claim whose turn it is. The caller holds m.mu, and at least one claim waits.
 func (m *Memory) next() (first int) {
 	for i, c := range m.waiting {
-		if m.held[c.namespace] < m.held[m.waiting[first].namespace] {
+		if m.before(c.namespace, m.waiting[first].namespace) {
 			first = i
 		}
 	}
 	return first
+}
+
+// before reports whether one namespace is served before another. The caller holds m.mu.
+func (m *Memory) before(one, other string) bool {
+	return cmp.Or(cmp.Compare(m.held[one], m.held[other]), cmp.Compare(m.served[one], m.served[other])) < 0
 }
 
 // add changes what a namespace holds. The caller holds m.mu.

@@ -97,6 +97,45 @@ func TestHostileNamespaceFillsMemory(t *testing.T) {
 	})
 }
 
+// TestHostileNamespaceInTurn: the same holds if there is room for one checkpoint alone, so that nobody holds anything
+// when it is given away. Namespaces take turns.
+func TestHostileNamespaceInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 4)
+		var all []<-chan *Share
+		for range 100 {
+			all = append(all, q.take(t.Context(), "hostile", 3))
+		}
+		for range 2 {
+			all = append(all, q.take(t.Context(), "victim", 3))
+		}
+		for len(q.granted) < 5 {
+			for i, one := range all {
+				select {
+				case s := <-one:
+					s.Return()
+					all = slices.Delete(all, i, i+1)
+				default:
+					continue
+				}
+				break
+			}
+			synctest.Wait()
+		}
+		if want := []string{"hostile", "victim", "hostile", "victim", "hostile"}; !slices.Equal(q.granted, want) {
+			t.Errorf("granted %v", q.granted)
+		}
+		for len(all) > 0 {
+			for _, one := range all {
+				go func() { (<-one).Return() }()
+			}
+			all = nil
+		}
+		synctest.Wait()
+		q.isIdle()
+	})
+}
+
 // TestLargeOneDoesNotStarve: small claims that come later do not overtake a large one, of the same namespace or others.
 func TestLargeOneDoesNotStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
