@@ -18,7 +18,7 @@ GOTEST := $(GO) tool gotestsum --hide-summary=output --format
 KILLS ?= 300
 SEED ?= 0
 
-.PHONY: help build tools test race e2e chaos lint demo bench-pause bench-loading bench-restore bench-idle bench-store generate fuzz clean
+.PHONY: help build tools test race e2e chaos lint demo bench-pause bench-loading bench-restore bench-idle bench-budget bench-store generate fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,6 +67,10 @@ bench-restore: ## the time of a restore, side by side with stock gVisor
 
 bench-idle: tools ## what agents use that have nothing to do, with 10,000 snapshots and 200 pods in a cluster
 	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkIdle$$' -benchtime 1x -timeout 2h
+
+bench-budget: tools ## 16 checkpoints of 1 GiB at once; the agent's memory must stay within its budget. It takes 20 GiB of memory
+	DIAPAUSE_TEST_PODS=15 DIAPAUSE_TEST_MIB=1024 $(GO) test ./test/integration -run '^TestHostileCheckpointsAtOnce$$' \
+		-count=1 -v -timeout 30m
 
 bench-store: ## the snapshot store on a real heap, beside its bounds and other tools
 	$(GO) run ./bench/store
