@@ -6,6 +6,6 @@
 // and the agent's argument.
 //
 // Pods of one namespace are taken for one tenant. No tenant can take a budget away from another for longer than its
-// checkpoints under way last: memory goes to the waiting namespace that holds the least, in turns, and half of the budget for
-// replication is the most for one namespace.
+// checkpoints under way last: memory goes to the waiting namespace that holds the least, in turns, and half of the
+// budget for replication is the most for one namespace.
 package budget
