@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/journal"
@@ -35,6 +37,9 @@ func (a *Agent) Join(c Cluster) {
 	a.restores.Join(c)
 	a.checkpoints.Join(c)
 }
+
+// Metrics returns where a cluster adds its metrics to the agent's.
+func (a *Agent) Metrics() prometheus.Registerer { return a.metrics.registry }
 
 // Node is the agent's node as the cluster sees it.
 type Node struct {

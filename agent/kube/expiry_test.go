@@ -3,8 +3,11 @@ package kube_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -12,16 +15,17 @@ import (
 )
 
 // TestUnused: an unused snapshot expires with its data. One that was restored from meanwhile stays until it expires
-// itself. The agent's clock is ahead of the API server's, so that a minute is over sooner.
+// itself. Time goes faster for the agent, so that a minute is over sooner.
 func TestUnused(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
-	ahead := func(by time.Duration) func(*fakeNode, *kube.Config) {
-		return func(_ *fakeNode, c *kube.Config) { c.Now = func() time.Time { return time.Now().Add(by) } }
-	}
-	r := w.start(a, ahead(50*time.Second))
+	var now clocks
+	metrics := prometheus.NewRegistry()
+	r := w.start(a, now.use, func(_ *fakeNode, c *kube.Config) { c.Metrics = metrics })
 	w.pod(a, "web")
 	idle, used := w.replicated(w.complete(w.trigger("t1", "web"))), w.replicated(w.complete(w.trigger("t2", "web")))
+	now.set(50*time.Second, 50*time.Second)
+	w.sees(metrics, func(skew float64) bool { return math.Abs(skew) < 10 })
 	k := func(s *podsnapshotv1.PodSnapshot) snapshot.Key { return snapshot.Key{Namespace: w.ns, Name: s.Name} }
 
 	pod := w.pod(a, "again", name(used.Name))
@@ -51,7 +55,8 @@ func TestUnused(t *testing.T) {
 	}
 
 	r.kill()
-	w.start(a, ahead(time.Hour))
+	now.set(time.Hour, time.Hour)
+	w.start(a, now.use)
 	w.gone(used)
 	err = w.eventually(func(context.Context) error { return w.nothingLeft(k(used), a) })
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -40,9 +41,11 @@ type Config struct {
 	// OrphanAge is the age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0:
 	// never.
 	OrphanAge time.Duration
-	// Now is the clock for the names and the expiry of snapshots; nil: time.Now.
-	Now    func() time.Time
-	Logger *slog.Logger
+	// Now is this node's clock, for the names of snapshots; nil: time.Now. What is old is decided by the API server's
+	// clock, see objects.Clock.
+	Now     func() time.Time
+	Metrics prometheus.Registerer // nil: none
+	Logger  *slog.Logger
 }
 
 // DefaultLeaseName is the name of the Lease that the agents of a cluster contend for.
@@ -89,10 +92,11 @@ func New(cfg Config, node Node) (*Cluster, error) {
 
 // build makes the parts, and the controllers that they need. They live until running is done.
 func (c *Cluster) build(running context.Context, node Node) (err error) {
-	if c.mgr, err = newManager(running, c.cfg); err != nil {
+	clock := objects.NewClock(c.cfg.Now)
+	if c.mgr, err = newManager(running, c.cfg, clock); err != nil {
 		return err
 	}
-	if c.objects, err = objects.New(c.mgr, c.cfg.NodeName, c.log); err != nil {
+	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log); err != nil {
 		return err
 	}
 	c.requests, err = request.New(request.Config{
@@ -108,8 +112,11 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 	})
 	c.duties = duty.New(duty.Config{
 		Objects: c.objects, Node: node, Requests: c.requests, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge,
-		Lease: client.ObjectKey{Namespace: c.cfg.Namespace, Name: c.cfg.LeaseName}, Now: c.cfg.Now, Logger: c.log,
+		Lease: client.ObjectKey{Namespace: c.cfg.Namespace, Name: c.cfg.LeaseName}, Logger: c.log,
 	})
+	if err := c.measure(); err != nil {
+		return err
+	}
 	if err := c.requests.Control(c.mgr); err != nil {
 		return err
 	}
@@ -126,8 +133,9 @@ func logTo(l *slog.Logger) {
 
 var logOnce sync.Once
 
-func newManager(life context.Context, cfg Config) (manager.Manager, error) {
+func newManager(life context.Context, cfg Config, clock *objects.Clock) (manager.Manager, error) {
 	rc := rest.CopyConfig(cfg.RestConfig)
+	rc.Wrap(clock.Listen)
 	if rc.QPS == 0 {
 		rc.QPS, rc.Burst = requestRate, requestBurst
 	}

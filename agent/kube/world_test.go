@@ -152,9 +152,13 @@ func (w *world) node(name string) string {
 	w.t.Helper()
 	name = w.ns + "-" + name
 	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	w.create(&coordinationv1.Lease{
+	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(time.Now().Add(time.Hour)))},
+	}
+	w.create(lease)
+	edit(w, lease, func(l *coordinationv1.Lease) { // the API server then does not note when the Lease was renewed
+		l.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	})
 	w.disks[name], w.dirs[name] = newDisk(w.stores), w.t.TempDir()
 	return name

@@ -46,7 +46,7 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	rest.AddUserAgent(rc, "diapause-agent/"+cfg.Version)
 	k, err := kube.New(kube.Config{
 		RestConfig: rc, NodeName: cfg.Node, Namespace: c.ofAgents(), Store: cfg.Store, StateDir: cfg.StateDir,
-		OrphanAge: c.orphanAge, Logger: cfg.Logger,
+		OrphanAge: c.orphanAge, Metrics: a.Metrics(), Logger: cfg.Logger,
 	}, a.Node())
 	if err != nil {
 		return nil, err

@@ -33,7 +33,6 @@ type Config struct {
 	Lease     client.ObjectKey // of the Lease that makes one agent do the duties
 	Store     string           // location of the agents' own store
 	OrphanAge time.Duration    // age at which a snapshot that no PodSnapshot names is removed from its store; 0: never
-	Now       func() time.Time // the clock for the expiry of snapshots
 	Logger    *slog.Logger
 }
 
@@ -61,6 +60,7 @@ type Duties struct {
 	log     *slog.Logger
 	leading atomic.Bool
 	begun   chan struct{} // a signal that leading has begun
+	trust   trust
 
 	// The queues of the controllers of these objects.
 	unanswered, snapshots, policies, configs control.Queue

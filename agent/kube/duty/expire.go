@@ -27,7 +27,7 @@ func (d *Duties) expireOrWatch(ctx context.Context, name client.ObjectKey) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if s.DeletionTimestamp != nil {
-		if wait := originTime - time.Since(s.DeletionTimestamp.Time); wait > 0 {
+		if wait := d.younger(s.DeletionTimestamp.Time, originTime); wait > 0 {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
 		return control.RetryConflict(d.Requests.Finalize(ctx, s))
@@ -37,16 +37,31 @@ func (d *Duties) expireOrWatch(ctx context.Context, name client.ObjectKey) (reco
 		return reconcile.Result{}, err
 	}
 	at, why := rules.Expiry(policy, s)
-	if !at.IsZero() && !d.Now().Before(at) {
+	left := d.left(at)
+	if left < 0 {
 		return reconcile.Result{}, d.discard(ctx, s, why)
 	}
 	wait, err := d.checkOrigin(ctx, s)
-	if !at.IsZero() {
-		if left := at.Sub(d.Now()); wait == 0 || left < wait {
-			wait = max(left, time.Second)
-		}
+	if left > 0 && (wait == 0 || left < wait) {
+		wait = max(left, time.Second)
 	}
 	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// left returns how long it is until something expires; it is negative if that is over. A zero time never expires: the
+// result is 0. If it is not certain what time it is, nothing expires until it is.
+func (d *Duties) left(at time.Time) time.Duration {
+	if at.IsZero() {
+		return 0
+	}
+	now, err := d.now()
+	switch {
+	case err != nil:
+		return wait.Jitter(clockPause, 0.2)
+	case now.Before(at):
+		return at.Sub(now)
+	}
+	return -1
 }
 
 // localPause is how often the node of a node-local snapshot is checked. There may be many such snapshots.

@@ -65,7 +65,11 @@ func (d *Duties) sweepStores(ctx context.Context, after map[string]snapshot.Key)
 	if len(locations) == 0 {
 		return nil
 	}
-	orphans, err := d.orphans(ctx)
+	now, err := d.now()
+	if err != nil {
+		return err
+	}
+	orphans, err := d.orphans(ctx, now)
 	if err != nil {
 		return err
 	}
@@ -84,7 +88,7 @@ func (d *Duties) sweepStores(ctx context.Context, after map[string]snapshot.Key)
 func (d *Duties) sweeps(location string) bool { return d.leading.Load() || d.Node.OwnDisk(location) }
 
 // orphans returns the rule for which snapshots without a PodSnapshot are removed now. It is nil if none are.
-func (d *Duties) orphans(ctx context.Context) (*rules.Orphans, error) {
+func (d *Duties) orphans(ctx context.Context, now time.Time) (*rules.Orphans, error) {
 	if d.OrphanAge <= 0 {
 		return nil, nil
 	}
@@ -97,7 +101,7 @@ func (d *Duties) orphans(ctx context.Context) (*rules.Orphans, error) {
 	if err := d.Objects.Live.Get(ctx, d.Lease, lease); err != nil {
 		return nil, fmt.Errorf("read Lease %s: %w", d.Lease, err)
 	}
-	return &rules.Orphans{Cluster: id, Since: lease.CreationTimestamp.Time, Before: time.Now().Add(-d.OrphanAge)}, nil
+	return &rules.Orphans{Cluster: id, Since: lease.CreationTimestamp.Time, Before: now.Add(-d.OrphanAge)}, nil
 }
 
 // sweep is one run over a store.

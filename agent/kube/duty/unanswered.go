@@ -37,7 +37,7 @@ func (d *Duties) answerTrigger(ctx context.Context, name client.ObjectKey) (reco
 	if rules.Ended(t) {
 		return reconcile.Result{}, nil
 	}
-	if wait := lookTime - time.Since(t.CreationTimestamp.Time); wait > 0 {
+	if wait := d.younger(t.CreationTimestamp.Time, lookTime); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	why, wait, err := d.unanswerable(ctx, t)
@@ -60,7 +60,7 @@ func (d *Duties) unanswerable(ctx context.Context,
 		case silent:
 			return fmt.Sprintf("node %s, which was checkpointing the pod, is gone or does not answer: create another trigger "+
 				"when the pod runs again", t.Status.NodeName), 0, nil
-		case rules.TakenFor(t) > workTime:
+		case d.younger(rules.TakenAt(t), workTime) < 0:
 			return fmt.Sprintf("the agent of node %s did not finish within %v: look into its log", t.Status.NodeName, workTime),
 				0, nil
 		}
@@ -69,15 +69,15 @@ func (d *Duties) unanswerable(ctx context.Context,
 	name := client.ObjectKey{Namespace: t.Namespace, Name: t.Spec.TargetPod}
 	pod := new(corev1.Pod)
 	err = d.Objects.Live.Get(ctx, name, pod)
-	switch age := time.Since(t.CreationTimestamp.Time); {
+	switch wait := d.younger(t.CreationTimestamp.Time, takeTime); {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("there is no pod %s: name a pod of namespace %s that runs", name, name.Namespace), 0, nil
 	case err != nil:
 		return "", 0, fmt.Errorf("read pod %s: %w", name, err)
 	case pod.Spec.NodeName == "":
 		return fmt.Sprintf("pod %s is not running, it has no node yet: wait until it runs", name), 0, nil
-	case age < takeTime:
-		return "", takeTime - age, nil
+	case wait > 0:
+		return "", wait, nil
 	}
 	if waits, err := d.waits(ctx, t); err != nil || waits {
 		return "", watchPause, err

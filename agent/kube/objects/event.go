@@ -12,10 +12,17 @@ import (
 
 // Actions of events.
 const (
+	ActionClock      = "CompareClocks"
 	ActionCheckpoint = "Checkpoint"
 	ActionRestore    = "Restore"
 	ActionStart      = "Start"
 )
+
+// NodeEvent makes an event on this agent's node, without waiting for the API server.
+func (o *Objects) NodeEvent(kind, action, message string) {
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: o.nodeName, UID: types.UID(o.nodeName)}
+	o.events.Eventf(node, nil, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))
+}
 
 // Event makes an event on a pod, without waiting for the API server. K names the PodSnapshot concerned, which need
 // not exist: it keeps apart events that the API server would otherwise merge.

@@ -22,6 +22,7 @@ type Objects struct {
 	Live   client.Reader // reads from the API server
 	Synced chan struct{} // closed by AwaitCaches when the caches are filled
 	News   Bell          // of PodSnapshots
+	Clock  *Clock        // tells the API server's time
 
 	mgr      manager.Manager
 	nodeName string
@@ -31,11 +32,13 @@ type Objects struct {
 	identity atomic.Pointer[string] // of the cluster; nil: not known yet
 }
 
-// New returns the objects that a manager reads and writes, as the node with that name sees them.
-func New(mgr manager.Manager, nodeName string, log *slog.Logger) (*Objects, error) {
+// New returns the objects that a manager reads and writes, as the node with that name sees them. The clock must listen
+// to the manager's requests.
+func New(mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger) (*Objects, error) {
 	o := &Objects{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Synced: make(chan struct{}),
-		mgr: mgr, nodeName: nodeName, log: log, events: mgr.GetEventRecorder("diapause"), latest: newLatest(),
+		Clock: clock,
+		mgr:   mgr, nodeName: nodeName, log: log, events: mgr.GetEventRecorder("diapause"), latest: newLatest(),
 	}
 	return o, o.indexTriggers()
 }

@@ -49,7 +49,11 @@ const failedTime = time.Hour
 func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapshot) (at time.Time, why string) {
 	if c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady); c != nil &&
 		c.Reason == podsnapshotv1.ReasonFailed {
-		return c.LastTransitionTime.Add(failedTime), "its checkpoint failed"
+		failed := c.LastTransitionTime.Time // by the clock of its node
+		if made := s.CreationTimestamp.Time; failed.Before(made) {
+			failed = made
+		}
+		return failed.Add(failedTime), "its checkpoint failed"
 	}
 	if policy == nil || !Ready(s) {
 		return time.Time{}, ""

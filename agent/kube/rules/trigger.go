@@ -31,13 +31,15 @@ func Taken(t *podsnapshotv1.PodSnapshotManualTrigger) bool {
 	return t.Status.NodeName != "" && !Ended(t)
 }
 
-// TakenFor returns how long an agent has been working on a trigger.
-func TakenFor(t *podsnapshotv1.PodSnapshotManualTrigger) time.Duration {
+// TakenAt returns when an agent began to work on a trigger. If the clock of the agent's node is behind, that is when
+// the trigger was made.
+func TakenAt(t *podsnapshotv1.PodSnapshotManualTrigger) time.Time {
+	made := t.CreationTimestamp.Time
 	c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered)
-	if !Taken(t) || c == nil {
-		return 0
+	if c == nil || c.LastTransitionTime.Time.Before(made) {
+		return made
 	}
-	return time.Since(c.LastTransitionTime.Time)
+	return c.LastTransitionTime.Time
 }
 
 // Take marks a trigger as taken by a node's agent for one pod.

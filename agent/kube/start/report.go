@@ -187,7 +187,7 @@ func (st *Starts) used(ctx context.Context, k snapshot.Key) error {
 	if err != nil {
 		return err
 	}
-	now := metav1.NewTime(st.Now())
+	now := metav1.NewTime(st.now())
 	if t := s.Status.LastAccessTime; t != nil && now.Sub(t.Time) < rules.AccessStep(policy) {
 		return nil
 	}
@@ -198,4 +198,12 @@ func (st *Starts) used(ctx context.Context, k snapshot.Key) error {
 		st.log.Warn("time of use not written yet", "snapshot", k.String(), "error", err)
 	}
 	return client.IgnoreNotFound(err)
+}
+
+// now returns the API server's time, or this node's if that is not known.
+func (st *Starts) now() time.Time {
+	if now, err := st.Objects.Clock.Now(); err == nil {
+		return now
+	}
+	return st.Now()
 }

@@ -20,7 +20,7 @@ type Config struct {
 	NodeName string
 	Store    string           // location of the agent's own store
 	Names    *names.Clock     // of this node's snapshots
-	Now      func() time.Time // the clock for the times at which snapshots are used
+	Now      func() time.Time // this node's clock
 	Logger   *slog.Logger
 }
 
