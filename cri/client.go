@@ -43,6 +43,7 @@ type Client struct {
 	runtime    criapi.RuntimeServiceClient
 	tasks      tasksapi.TasksClient
 	containers containersapi.ContainersClient
+	images     criapi.ImageServiceClient
 	namespace  string
 	logRoot    string
 }
@@ -63,6 +64,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		runtime:    criapi.NewRuntimeServiceClient(conn),
 		tasks:      tasksapi.NewTasksClient(conn),
 		containers: containersapi.NewContainersClient(conn),
+		images:     criapi.NewImageServiceClient(conn),
 		namespace:  o.Namespace,
 		logRoot:    o.LogRoot,
 	}

@@ -47,11 +47,11 @@ func (c *Client) record(ctx context.Context, podID string) (snapshot.Pod, error)
 		return rec, err
 	}
 	for _, x := range running {
-		config, _, err := c.containerConfig(ctx, x.ID)
+		s, err := c.containerStatus(ctx, x.ID)
 		if err != nil {
 			return rec, fmt.Errorf("container %s: %w", x.Name, err)
 		}
-		rec.Containers = append(rec.Containers, snapshot.Container{Name: x.Name, Config: config})
+		rec.Containers = append(rec.Containers, snapshot.Container{Name: x.Name, Config: s.config, Image: s.image})
 	}
 	rec.Ended, err = c.recordEnded(ctx, pods[0], running)
 	return rec, err
@@ -62,7 +62,7 @@ func (c *Client) recordEnded(ctx context.Context, p *Pod,
 	running []Container,
 ) (all []snapshot.EndedContainer, err error) {
 	for _, x := range lastEnded(p.Containers, running) {
-		config, code, err := c.containerConfig(ctx, x.ID)
+		s, err := c.containerStatus(ctx, x.ID)
 		if isGone(err) {
 			continue // the container has been removed meanwhile
 		}
@@ -70,8 +70,8 @@ func (c *Client) recordEnded(ctx context.Context, p *Pod,
 			return nil, fmt.Errorf("container %s: %w", x.Name, err)
 		}
 		all = append(all, snapshot.EndedContainer{
-			Container: snapshot.Container{Name: x.Name, Config: config},
-			ExitCode:  code,
+			Container: snapshot.Container{Name: x.Name, Config: s.config, Image: s.image},
+			ExitCode:  s.exitCode,
 		})
 	}
 	return all, nil
@@ -97,14 +97,24 @@ func (c *Client) sandboxConfig(ctx context.Context, id string) (json.RawMessage,
 	return configOf(r.GetInfo(), &criapi.PodSandboxConfig{})
 }
 
-// containerConfig returns the configuration of a container, and its exit code if it has ended.
-func (c *Client) containerConfig(ctx context.Context, id string) (json.RawMessage, int32, error) {
+// containerStatus is what a record has of a container.
+type containerStatus struct {
+	config   json.RawMessage
+	image    string // see Client.Image
+	exitCode int32  // if it has ended
+}
+
+func (c *Client) containerStatus(ctx context.Context, id string) (s containerStatus, err error) {
 	r, err := c.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
-		return nil, 0, native(err)
+		return s, native(err)
 	}
-	config, err := configOf(r.GetInfo(), &criapi.ContainerConfig{})
-	return config, r.GetStatus().GetExitCode(), err
+	s.exitCode = r.GetStatus().GetExitCode()
+	if s.image, err = c.imageDigest(ctx, r.GetStatus()); err != nil {
+		return s, fmt.Errorf("its image: %w", native(err))
+	}
+	s.config, err = configOf(r.GetInfo(), &criapi.ContainerConfig{})
+	return s, err
 }
 
 // configOf returns the configuration in a verbose status, after checking that it decodes into the given message.

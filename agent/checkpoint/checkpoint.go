@@ -91,6 +91,7 @@ type Cluster interface {
 // Description is what a cluster knows about a pod that is checkpointed.
 type Description struct {
 	Cluster        string // the cluster's identity, recorded in snapshots; empty: not known
+	NamespaceUID   string // of the pod's namespace, recorded in snapshots; empty: not known
 	ServiceAccount string
 	Group          map[string]string
 	SpecHash       string
@@ -358,7 +359,7 @@ func (c *checkpoint) describe(ctx context.Context) error {
 	if _, err := c.cs.Stores.At(d.Store); err != nil {
 		return err
 	}
-	c.description, c.rec.Store = d, d.Store
+	c.description, c.rec.Store, c.rec.NamespaceUID = d, d.Store, d.NamespaceUID
 	if c.o.Scope != snapshot.WholePod {
 		return nil
 	}
@@ -408,7 +409,7 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 		Origin: snapshot.Origin{
 			Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cs.Node,
 			ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,
-			Cluster: c.description.Cluster,
+			Cluster: c.description.Cluster, NamespaceUID: c.description.NamespaceUID,
 		},
 	}
 	if err := c.findVolumes(); err != nil {

@@ -37,6 +37,8 @@ var (
 	ErrBudget = errors.New("beyond a budget of this node")
 	// ErrNotAllowed: a workload may not save its sandbox.
 	ErrNotAllowed = errors.New("not allowed")
+	// ErrImage: a container was made from another image than its snapshot.
+	ErrImage = errors.New("the image differs")
 	// ErrVolume: a volume on the node cannot be saved in a snapshot, or cannot be restored from it.
 	ErrVolume = errors.New("a volume of the node stands in the way")
 )

@@ -32,12 +32,15 @@ const (
 
 // Record is a checkpoint request as the journal keeps it.
 type Record struct {
-	ID        string           `json:"id"`
-	UID       string           `json:"uid"` // of the snapshot
-	Key       snapshot.Key     `json:"key"`
-	Scope     snapshot.Scope   `json:"scope,omitempty"`
-	Pod       string           `json:"pod"` // namespace/name
-	PodUID    string           `json:"podUID,omitempty"`
+	ID     string         `json:"id"`
+	UID    string         `json:"uid"` // of the snapshot
+	Key    snapshot.Key   `json:"key"`
+	Scope  snapshot.Scope `json:"scope,omitempty"`
+	Pod    string         `json:"pod"` // namespace/name
+	PodUID string         `json:"podUID,omitempty"`
+	// NamespaceUID is that of the pod's namespace; empty: not known.
+	NamespaceUID string `json:"namespaceUID,omitempty"`
+
 	Store     string           `json:"store,omitempty"` // location; empty: the agent's own
 	SandboxID string           `json:"sandboxID"`
 	Stop      bool             `json:"stop,omitempty"`
@@ -58,9 +61,11 @@ type Request struct {
 	Key         snapshot.Key
 	Scope       snapshot.Scope
 	Pod         snapshot.PodRef
-	SandboxID   string
-	Stage       Stage
-	Error       string // why it failed
+	// NamespaceUID is that of the pod's namespace; empty: not known.
+	NamespaceUID string
+	SandboxID    string
+	Stage        Stage
+	Error        string // why it failed
 	// Stop: the sandbox is to be stopped once its snapshot is spooled. Stopped says that it has been. RunsOn says why it
 	// will not be. While neither is set, the stop is still to come.
 	Stop    bool
@@ -272,8 +277,9 @@ func (r *Record) Request() Request {
 	namespace, name, _ := strings.Cut(r.Pod, "/")
 	return Request{
 		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Scope: r.Scope,
-		Pod: snapshot.PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, SandboxID: r.SandboxID,
-		Stage: r.Stage, Error: r.Error, Store: r.Store, Created: r.Created, Stop: r.Stop, Stopped: r.Stopped,
+		Pod: snapshot.PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, NamespaceUID: r.NamespaceUID,
+		SandboxID: r.SandboxID,
+		Stage:     r.Stage, Error: r.Error, Store: r.Store, Created: r.Created, Stop: r.Stop, Stopped: r.Stopped,
 		RunsOn: r.RunsOn,
 	}
 }

@@ -269,6 +269,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 	q := journal.Request{
 		ID: "r-" + o.Name, SnapshotUID: "s-" + o.Name, Key: snapshot.Key{Namespace: pod.Namespace, Name: o.Name}, Pod: pod,
 		Stage: journal.StageAccepted, Store: d.Store, Scope: d.Scope, Created: time.Now(), Stop: o.Stop,
+		NamespaceUID: d.NamespaceUID,
 	}
 	n.advance(q)
 	if err := n.step(ctx, stepCapture, o); err != nil {
@@ -280,7 +281,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 		Key: q.Key, UID: q.SnapshotUID, Scope: q.Scope, Facts: n.factsOf(),
 		Origin: snapshot.Origin{
 			Pod: pod.Name, PodUID: pod.UID, ServiceAccount: d.ServiceAccount, Group: d.Group,
-			SpecHash: d.SpecHash,
+			SpecHash: d.SpecHash, Cluster: d.Cluster, NamespaceUID: d.NamespaceUID,
 		},
 	}}
 	n.disk.mu.Lock()

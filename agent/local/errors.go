@@ -44,6 +44,7 @@ var codesOf = []struct {
 	{storage.ErrTooManyChunks, codes.ResourceExhausted},
 	{errkind.ErrVolume, codes.FailedPrecondition},
 	{errkind.ErrMemoryLimit, codes.FailedPrecondition},
+	{errkind.ErrImage, codes.FailedPrecondition},
 	{storage.ErrFormat, codes.FailedPrecondition},
 	{storage.ErrKey, codes.FailedPrecondition},
 	{storage.ErrDenied, codes.PermissionDenied},

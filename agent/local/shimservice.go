@@ -128,6 +128,15 @@ func (s *shimService) ReportRestore(ctx context.Context,
 	return &localv1.ReportRestoreResponse{}, nil
 }
 
+// CheckContainer implements localv1.ShimServer.
+func (s *shimService) CheckContainer(ctx context.Context, req *localv1.CheckContainerRequest,
+) (*localv1.CheckContainerResponse, error) {
+	if err := s.Restores.CheckContainer(ctx, req.Request, req.ContainerId); err != nil {
+		return nil, toStatus(err)
+	}
+	return &localv1.CheckContainerResponse{}, nil
+}
+
 // PrepareWorkload implements localv1.ShimServer.
 func (s *shimService) PrepareWorkload(_ context.Context, req *localv1.PrepareWorkloadRequest,
 ) (*localv1.PrepareWorkloadResponse, error) {

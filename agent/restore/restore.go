@@ -64,6 +64,7 @@ type Runtime interface {
 	RunRestored(ctx context.Context, rec snapshot.Pod, o cri.RunOptions) (*cri.Pod, error)
 	RemovePod(ctx context.Context, id string) error
 	Taken(ctx context.Context, names []string) (*cri.Pod, error)
+	Image(ctx context.Context, containerID string) (name, digest string, err error)
 }
 
 // Metrics count restores.
@@ -82,6 +83,7 @@ type Restores struct {
 	Config
 	log      *slog.Logger
 	podNames podNames
+	images   otherImages
 	cluster  Cluster // or nil
 
 	mu      sync.Mutex
@@ -158,7 +160,11 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	if err := rs.attach(ctx, r); err != nil {
 		return nil, "", err
 	}
-	if err := roomFor(r.meta, limit); err != nil {
+	err := roomFor(r.meta, limit)
+	if err == nil {
+		err = rs.images.found(pod, r.UID)
+	}
+	if err != nil {
 		rs.drop(r)
 		return nil, "", err
 	}

@@ -65,6 +65,7 @@ type Meta struct {
 type Origin struct {
 	Pod            string            `json:"pod"`
 	PodUID         string            `json:"podUID,omitempty"`
+	NamespaceUID   string            `json:"namespaceUID,omitempty"` // empty: not known
 	SandboxID      string            `json:"sandboxID"`
 	Node           string            `json:"node"`
 	ServiceAccount string            `json:"serviceAccount,omitempty"`
@@ -103,6 +104,8 @@ type EndedContainer struct {
 type Container struct {
 	Name   string          `json:"name"`
 	Config json.RawMessage `json:"config"` // runtime.v1.ContainerConfig
+	// Image is the digest of the image's configuration, which names the digests of its layers. Empty: not known.
+	Image string `json:"image,omitempty"`
 	// Terminal is the settings of the container's terminal; nil: it has none, or they are not known.
 	Terminal *Terminal `json:"terminal,omitempty"`
 }

@@ -156,6 +156,20 @@ func (a agent) prepareWorkload(ctx context.Context, sandbox string, rootfs bool)
 	return path, err
 }
 
+// checkContainer returns why a container must not be started in a sandbox that is restored. An agent of an earlier
+// version does not check.
+func (a agent) checkContainer(ctx context.Context, request, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, patientWait)
+	defer cancel()
+	return a.call(ctx, func(c localv1.ShimClient) error {
+		_, err := c.CheckContainer(ctx, &localv1.CheckContainerRequest{Request: request, ContainerId: id})
+		if status.Code(err) == codes.Unimplemented {
+			return nil
+		}
+		return err
+	})
+}
+
 // call runs f against the agent until f succeeds, fails for good, or ctx ends. While the agent is not reachable, call
 // retries.
 func (a agent) call(ctx context.Context, f func(localv1.ShimClient) error) error {

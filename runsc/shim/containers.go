@@ -138,6 +138,19 @@ func (c *containers) try(id string) error {
 	return err
 }
 
+// checkImage returns an error if a container is about to start in a sandbox that is restored as a whole, and was made
+// from another image than its snapshot.
+func (c *containers) checkImage(ctx context.Context, id string) error {
+	if !c.incomplete() {
+		return nil
+	}
+	o, _ := c.bundle.ordered()
+	if err := c.agent.checkContainer(ctx, o.Request, id); err != nil {
+		return fmt.Errorf("container %s: %w", id, err)
+	}
+	return nil
+}
+
 // abandon ends a container that was created and not started, and reports whether it is one. GVisor's shim knows no
 // end of such a container, and keeps its output open. A restarted containerd would wait for the end or the output
 // without a limit, and so would a removal. Only a failing start makes gVisor's shim release the container

@@ -198,9 +198,12 @@ func (c *containers) emptyVolumes(o order) {
 	}
 }
 
-// begin starts a container, after it has recorded the start and settled the pod's volumes.
+// begin starts a container, after it has recorded the start, had its image checked and settled the pod's volumes.
 func (c *containers) begin(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	err := c.try(r.ID)
+	if err == nil {
+		err = c.checkImage(ctx, r.ID)
+	}
 	if err == nil {
 		err = c.settleVolumes()
 	}

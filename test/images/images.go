@@ -50,6 +50,23 @@ func Write(w io.Writer, bin tools.Bin) error {
 	return a.close()
 }
 
+// WriteMoved writes an archive with another image under the name [Workload], which does the same.
+func WriteMoved(w io.Writer, bin tools.Bin) error {
+	workload, err := file("bin/workload", filepath.Join(bin.Path("image"), "workload"))
+	if err != nil {
+		return err
+	}
+	busybox, err := busyboxTree()
+	if err != nil {
+		return err
+	}
+	a := newArchive(w)
+	a.add(Workload, shellConfig("/bin/workload"), busybox, tree{
+		dir("bin", 0o755), workload, dir("etc", 0o755), text("etc/moved", "another image\n"),
+	})
+	return a.close()
+}
+
 // agentPrograms are the programs of the image [Agent], all in one directory as the Dockerfile puts
 // them.
 var agentPrograms = []string{

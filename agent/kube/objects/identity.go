@@ -3,9 +3,11 @@ package objects
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -32,6 +34,65 @@ func (o *Objects) IdentityOrNone(ctx context.Context) string {
 	uid, err := o.Identity(ctx)
 	if err != nil {
 		o.log.Warn("the snapshot will not say of which cluster it is", "error", err)
+	}
+	return uid
+}
+
+// NamespaceUID returns the UID of the namespace with this name that is there now. A namespace that was deleted and made
+// again is another one.
+func (o *Objects) NamespaceUID(ctx context.Context, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, FreshTime)
+	defer cancel()
+	ns := new(corev1.Namespace)
+	if err := o.Live.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
+		return "", fmt.Errorf("identity of namespace %s: %w", name, err)
+	}
+	return string(ns.UID), nil
+}
+
+// NamespaceOf returns the UID of a pod's namespace. If the API server does not answer, it is what the API server has
+// said before for this pod: a namespace outlives its pods.
+func (o *Objects) NamespaceOf(ctx context.Context, pod *corev1.Pod) (string, error) {
+	uid, err := o.NamespaceUID(ctx, pod.Namespace)
+	if err == nil {
+		o.homes.put(pod.UID, uid)
+		return uid, nil
+	}
+	if before := o.homes.get(pod.UID); before != "" {
+		return before, nil
+	}
+	return "", err
+}
+
+// homes are the UIDs of pods' namespaces, by the pods' UIDs. Its methods may be called concurrently.
+type homes struct {
+	mu  sync.Mutex
+	all map[types.UID]string
+}
+
+// maxHomes bounds homes. Beyond it all are forgotten, and asked for again.
+const maxHomes = 4096
+
+func (h *homes) put(pod types.UID, namespace string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all == nil || len(h.all) >= maxHomes {
+		h.all = make(map[types.UID]string)
+	}
+	h.all[pod] = namespace
+}
+
+func (h *homes) get(pod types.UID) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all[pod]
+}
+
+// NamespaceOrNone is NamespaceUID for a checkpoint, which does not wait for the API server.
+func (o *Objects) NamespaceOrNone(ctx context.Context, name string) string {
+	uid, err := o.NamespaceUID(ctx, name)
+	if err != nil {
+		o.log.Warn("the snapshot will not say of which namespace it is", "error", err)
 	}
 	return uid
 }

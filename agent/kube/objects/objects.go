@@ -29,6 +29,7 @@ type Objects struct {
 	log      *slog.Logger
 	events   events.EventRecorder
 	latest   *latest
+	homes    homes
 	identity atomic.Pointer[string] // of the cluster; nil: not known yet
 }
 

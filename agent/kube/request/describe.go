@@ -15,7 +15,7 @@ import (
 // Describe implements agent.Cluster.
 func (rs *Requests) Describe(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
 	if plan := rs.jobs.plan(ref.UID); plan != nil {
-		return rs.description(ctx, plan), nil
+		return rs.description(ctx, ref, plan), nil
 	}
 	pod, err := rs.Objects.PodOf(ctx, ref)
 	if err != nil || pod == nil {
@@ -28,7 +28,7 @@ func (rs *Requests) Describe(ctx context.Context, ref snapshot.PodRef) (checkpoi
 	if err != nil {
 		return checkpoint.Description{}, err
 	}
-	return rs.description(ctx, plan), nil
+	return rs.description(ctx, ref, plan), nil
 }
 
 // DescribeWorkload implements agent.Cluster.
@@ -47,7 +47,7 @@ func (rs *Requests) DescribeWorkload(ctx context.Context, ref snapshot.PodRef) (
 	if err != nil {
 		return checkpoint.Description{}, err
 	}
-	return rs.description(ctx, plan), nil
+	return rs.description(ctx, ref, plan), nil
 }
 
 // initialized returns a refusal while a pod's init containers have not ended.
@@ -59,9 +59,10 @@ func initialized(pod *corev1.Pod) error {
 	return nil
 }
 
-func (rs *Requests) description(ctx context.Context, p *rules.Plan) checkpoint.Description {
+func (rs *Requests) description(ctx context.Context, ref snapshot.PodRef, p *rules.Plan) checkpoint.Description {
 	return checkpoint.Description{
-		Cluster: rs.Objects.IdentityOrNone(ctx), ServiceAccount: p.ServiceAccount, Group: p.Group,
+		Cluster: rs.Objects.IdentityOrNone(ctx), NamespaceUID: rs.Objects.NamespaceOrNone(ctx, ref.Namespace),
+		ServiceAccount: p.ServiceAccount, Group: p.Group,
 		SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop,
 	}
 }

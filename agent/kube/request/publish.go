@@ -114,8 +114,34 @@ func (rs *Requests) requesterOf(ctx context.Context, e entry) (d requester, open
 	return d, annotationAsker(pod.Namespace, pod.UID, id).made(e.Key) && (s.ID != id || s.State == StateCheckpointing)
 }
 
+// errNamespaceGone means that a snapshot's namespace was deleted. Another one may have its name by now.
+var errNamespaceGone = errors.New("the snapshot's namespace was deleted")
+
+// home returns an error of kind errNamespaceGone if the namespace that a snapshot was made in is gone, even if another
+// one has its name.
+func (rs *Requests) home(ctx context.Context, q journal.Request) error {
+	if q.NamespaceUID == "" {
+		return nil
+	}
+	uid, err := rs.Objects.NamespaceUID(ctx, q.Key.Namespace)
+	switch {
+	case apierrors.IsNotFound(err):
+		return errNamespaceGone
+	case err == nil && uid != q.NamespaceUID:
+		return fmt.Errorf("%w: its UID was %.80q, that of the namespace that has its name is %s", errNamespaceGone,
+			q.NamespaceUID, uid)
+	}
+	return err
+}
+
 // publish creates a request's PodSnapshot. It returns nil if its namespace is gone or being deleted.
 func (rs *Requests) publish(ctx context.Context, q journal.Request, e entry) (*podsnapshotv1.PodSnapshot, error) {
+	if err := rs.home(ctx, q); errors.Is(err, errNamespaceGone) {
+		rs.log.Warn("no PodSnapshot", "snapshot", q.Key.String(), "error", err)
+		return nil, rs.unpublished(ctx, q, e) // a sweep removes what the store has
+	} else if err != nil {
+		return nil, err
+	}
 	if e.Plan == nil {
 		plan, err := rs.planOf(ctx, q)
 		if err != nil {

@@ -221,7 +221,35 @@ func (st *Starts) available(ctx context.Context, pod *corev1.Pod, s *podsnapshot
 	if err != nil {
 		return "", fmt.Errorf("manifest of PodSnapshot %s: %w", k, err)
 	}
-	return m.Meta.UID, genuine(pod, s, m)
+	if err := genuine(pod, s, m); err != nil {
+		return "", err
+	}
+	return m.Meta.UID, st.atHome(ctx, pod, m)
+}
+
+// atHome refuses a snapshot of another cluster, and one of a namespace that was deleted, whatever now has its name.
+// While the API server does not say what is here, the error is of kind rules.ErrPending.
+func (st *Starts) atHome(ctx context.Context, pod *corev1.Pod, m *storage.Manifest) error {
+	o := m.Meta.Origin
+	for _, x := range []struct {
+		what, stored string
+		read         func() (string, error)
+	}{
+		{"cluster", o.Cluster, func() (string, error) { return st.Objects.Identity(ctx) }},
+		{"namespace", o.NamespaceUID, func() (string, error) { return st.Objects.NamespaceOf(ctx, pod) }},
+	} {
+		if x.stored == "" { // an earlier agent has made it, or one that did not reach the API server
+			continue
+		}
+		here, err := x.read()
+		if err != nil {
+			return fmt.Errorf("%w: %w", rules.ErrPending, err)
+		}
+		if x.stored != here {
+			return rules.Refuse("snapshot %s was made in another %s: UID %.80q then, %s now", m.Meta.Key, x.what, x.stored, here)
+		}
+	}
+	return nil
 }
 
 // genuine refuses a manifest that does not match the PodSnapshot or the pod.

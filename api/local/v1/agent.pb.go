@@ -3047,6 +3047,94 @@ func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{38}
 }
 
+type CheckContainerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"` // as in the answer to AskRestore
+	ContainerId   string                 `protobuf:"bytes,2,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckContainerRequest) Reset() {
+	*x = CheckContainerRequest{}
+	mi := &file_agent_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckContainerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckContainerRequest) ProtoMessage() {}
+
+func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckContainerRequest.ProtoReflect.Descriptor instead.
+func (*CheckContainerRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *CheckContainerRequest) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *CheckContainerRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+type CheckContainerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckContainerResponse) Reset() {
+	*x = CheckContainerResponse{}
+	mi := &file_agent_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckContainerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckContainerResponse) ProtoMessage() {}
+
+func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckContainerResponse.ProtoReflect.Descriptor instead.
+func (*CheckContainerResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{40}
+}
+
 type RotateKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all
@@ -3056,7 +3144,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3156,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3169,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -3104,7 +3192,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3116,7 +3204,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3129,7 +3217,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -3186,7 +3274,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3286,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3299,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -3498,7 +3586,11 @@ const file_agent_proto_rawDesc = "" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
-	"\x15ReportRestoreResponse\"1\n" +
+	"\x15ReportRestoreResponse\"T\n" +
+	"\x15CheckContainerRequest\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\tR\arequest\x12!\n" +
+	"\fcontainer_id\x18\x02 \x01(\tR\vcontainerId\"\x18\n" +
+	"\x16CheckContainerResponse\"1\n" +
 	"\x11RotateKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x94\x01\n" +
 	"\x0fRotateKeysEvent\x129\n" +
@@ -3527,13 +3619,14 @@ const file_agent_proto_rawDesc = "" +
 	"\x03Top\x12\x1d.diapause.local.v1.TopRequest\x1a\x1e.diapause.local.v1.TopResponse\x12U\n" +
 	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x01\x12X\n" +
 	"\n" +
-	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\x8c\x03\n" +
+	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xf3\x03\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
 	"\x0fPrepareWorkload\x12).diapause.local.v1.PrepareWorkloadRequest\x1a*.diapause.local.v1.PrepareWorkloadResponse\x12[\n" +
 	"\n" +
-	"ReadVolume\x12$.diapause.local.v1.ReadVolumeRequest\x1a%.diapause.local.v1.ReadVolumeResponse0\x01\x12b\n" +
+	"ReadVolume\x12$.diapause.local.v1.ReadVolumeRequest\x1a%.diapause.local.v1.ReadVolumeResponse0\x01\x12e\n" +
+	"\x0eCheckContainer\x12(.diapause.local.v1.CheckContainerRequest\x1a).diapause.local.v1.CheckContainerResponse\x12b\n" +
 	"\rReportRestore\x12'.diapause.local.v1.ReportRestoreRequest\x1a(.diapause.local.v1.ReportRestoreResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
 
 var (
@@ -3549,7 +3642,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -3592,15 +3685,17 @@ var file_agent_proto_goTypes = []any{
 	(*PrepareWorkloadResponse)(nil),  // 38: diapause.local.v1.PrepareWorkloadResponse
 	(*ReportRestoreRequest)(nil),     // 39: diapause.local.v1.ReportRestoreRequest
 	(*ReportRestoreResponse)(nil),    // 40: diapause.local.v1.ReportRestoreResponse
-	(*RotateKeysRequest)(nil),        // 41: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 42: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 43: diapause.local.v1.RotateKeysResult
-	nil,                              // 44: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 45: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 46: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 47: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
+	(*CheckContainerRequest)(nil),    // 41: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 42: diapause.local.v1.CheckContainerResponse
+	(*RotateKeysRequest)(nil),        // 43: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 44: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 45: diapause.local.v1.RotateKeysResult
+	nil,                              // 46: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 47: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 48: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 49: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 50: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 51: google.protobuf.Timestamp
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -3610,31 +3705,31 @@ var file_agent_proto_depIdxs = []int32{
 	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	48, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	50, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	31, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	48, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	50, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	3,  // 12: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	18, // 13: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	3,  // 14: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	21, // 15: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	28, // 16: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	49, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	51, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	24, // 18: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	27, // 19: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	48, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	49, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	50, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	51, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	28, // 22: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	30, // 23: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	29, // 24: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	44, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	46, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 26: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	45, // 27: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	46, // 28: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	47, // 29: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	47, // 27: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	48, // 28: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	49, // 29: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
 	3,  // 30: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	43, // 31: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	45, // 31: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
 	34, // 32: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
 	2,  // 33: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
 	5,  // 34: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
@@ -3646,28 +3741,30 @@ var file_agent_proto_depIdxs = []int32{
 	22, // 40: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
 	25, // 41: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
 	19, // 42: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	41, // 43: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	43, // 43: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
 	32, // 44: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
 	37, // 45: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
 	35, // 46: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	39, // 47: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 48: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 49: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 50: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	31, // 51: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 52: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 53: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 54: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	23, // 55: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	26, // 56: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	20, // 57: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	42, // 58: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	33, // 59: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	38, // 60: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	36, // 61: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	40, // 62: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	48, // [48:63] is the sub-list for method output_type
-	33, // [33:48] is the sub-list for method input_type
+	41, // 47: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	39, // 48: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 49: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 50: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 51: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	31, // 52: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 53: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 54: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	17, // 55: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	23, // 56: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	26, // 57: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	20, // 58: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	44, // 59: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	33, // 60: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	38, // 61: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	36, // 62: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	42, // 63: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	40, // 64: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	49, // [49:65] is the sub-list for method output_type
+	33, // [33:49] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
 	33, // [33:33] is the sub-list for extension extendee
 	0,  // [0:33] is the sub-list for field type_name
@@ -3701,7 +3798,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[40].OneofWrappers = []any{
+	file_agent_proto_msgTypes[42].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -3711,7 +3808,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   46,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

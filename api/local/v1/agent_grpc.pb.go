@@ -11,7 +11,6 @@ package localv1
 
 import (
 	context "context"
-
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -283,43 +282,33 @@ type UnimplementedAgentServer struct{}
 func (UnimplementedAgentServer) Checkpoint(*CheckpointRequest, grpc.ServerStreamingServer[CheckpointEvent]) error {
 	return status.Error(codes.Unimplemented, "method Checkpoint not implemented")
 }
-
 func (UnimplementedAgentServer) Restore(*RestoreRequest, grpc.ServerStreamingServer[RestoreEvent]) error {
 	return status.Error(codes.Unimplemented, "method Restore not implemented")
 }
-
 func (UnimplementedAgentServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
 }
-
 func (UnimplementedAgentServer) Inspect(context.Context, *InspectRequest) (*Snapshot, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
 }
-
 func (UnimplementedAgentServer) Remove(context.Context, *RemoveRequest) (*RemoveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
 }
-
 func (UnimplementedAgentServer) Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error {
 	return status.Error(codes.Unimplemented, "method Verify not implemented")
 }
-
 func (UnimplementedAgentServer) Sweep(*SweepRequest, grpc.ServerStreamingServer[SweepEvent]) error {
 	return status.Error(codes.Unimplemented, "method Sweep not implemented")
 }
-
 func (UnimplementedAgentServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
 }
-
 func (UnimplementedAgentServer) Top(context.Context, *TopRequest) (*TopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Top not implemented")
 }
-
 func (UnimplementedAgentServer) StatStore(*StatStoreRequest, grpc.ServerStreamingServer[StatStoreEvent]) error {
 	return status.Error(codes.Unimplemented, "method StatStore not implemented")
 }
-
 func (UnimplementedAgentServer) RotateKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error {
 	return status.Error(codes.Unimplemented, "method RotateKeys not implemented")
 }
@@ -567,6 +556,7 @@ const (
 	Shim_AskRestore_FullMethodName      = "/diapause.local.v1.Shim/AskRestore"
 	Shim_PrepareWorkload_FullMethodName = "/diapause.local.v1.Shim/PrepareWorkload"
 	Shim_ReadVolume_FullMethodName      = "/diapause.local.v1.Shim/ReadVolume"
+	Shim_CheckContainer_FullMethodName  = "/diapause.local.v1.Shim/CheckContainer"
 	Shim_ReportRestore_FullMethodName   = "/diapause.local.v1.Shim/ReportRestore"
 )
 
@@ -584,6 +574,9 @@ type ShimClient interface {
 	// ReadVolume returns the saved content of an emptyDir volume that lies on the node, as a stream of
 	// package volume.
 	ReadVolume(ctx context.Context, in *ReadVolumeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadVolumeResponse], error)
+	// CheckContainer is called before a container is started in a sandbox that AskRestore has ordered to be
+	// restored. An error of code FAILED_PRECONDITION says that the container is not what the snapshot has.
+	CheckContainer(ctx context.Context, in *CheckContainerRequest, opts ...grpc.CallOption) (*CheckContainerResponse, error)
 	// ReportRestore reports the progress of a restore that AskRestore ordered.
 	ReportRestore(ctx context.Context, in *ReportRestoreRequest, opts ...grpc.CallOption) (*ReportRestoreResponse, error)
 }
@@ -635,6 +628,16 @@ func (c *shimClient) ReadVolume(ctx context.Context, in *ReadVolumeRequest, opts
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Shim_ReadVolumeClient = grpc.ServerStreamingClient[ReadVolumeResponse]
 
+func (c *shimClient) CheckContainer(ctx context.Context, in *CheckContainerRequest, opts ...grpc.CallOption) (*CheckContainerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckContainerResponse)
+	err := c.cc.Invoke(ctx, Shim_CheckContainer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *shimClient) ReportRestore(ctx context.Context, in *ReportRestoreRequest, opts ...grpc.CallOption) (*ReportRestoreResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReportRestoreResponse)
@@ -659,6 +662,9 @@ type ShimServer interface {
 	// ReadVolume returns the saved content of an emptyDir volume that lies on the node, as a stream of
 	// package volume.
 	ReadVolume(*ReadVolumeRequest, grpc.ServerStreamingServer[ReadVolumeResponse]) error
+	// CheckContainer is called before a container is started in a sandbox that AskRestore has ordered to be
+	// restored. An error of code FAILED_PRECONDITION says that the container is not what the snapshot has.
+	CheckContainer(context.Context, *CheckContainerRequest) (*CheckContainerResponse, error)
 	// ReportRestore reports the progress of a restore that AskRestore ordered.
 	ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error)
 	mustEmbedUnimplementedShimServer()
@@ -674,15 +680,15 @@ type UnimplementedShimServer struct{}
 func (UnimplementedShimServer) AskRestore(context.Context, *AskRestoreRequest) (*AskRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AskRestore not implemented")
 }
-
 func (UnimplementedShimServer) PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PrepareWorkload not implemented")
 }
-
 func (UnimplementedShimServer) ReadVolume(*ReadVolumeRequest, grpc.ServerStreamingServer[ReadVolumeResponse]) error {
 	return status.Error(codes.Unimplemented, "method ReadVolume not implemented")
 }
-
+func (UnimplementedShimServer) CheckContainer(context.Context, *CheckContainerRequest) (*CheckContainerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckContainer not implemented")
+}
 func (UnimplementedShimServer) ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportRestore not implemented")
 }
@@ -754,6 +760,24 @@ func _Shim_ReadVolume_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Shim_ReadVolumeServer = grpc.ServerStreamingServer[ReadVolumeResponse]
 
+func _Shim_CheckContainer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckContainerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShimServer).CheckContainer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shim_CheckContainer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShimServer).CheckContainer(ctx, req.(*CheckContainerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Shim_ReportRestore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReportRestoreRequest)
 	if err := dec(in); err != nil {
@@ -786,6 +810,10 @@ var Shim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PrepareWorkload",
 			Handler:    _Shim_PrepareWorkload_Handler,
+		},
+		{
+			MethodName: "CheckContainer",
+			Handler:    _Shim_CheckContainer_Handler,
 		},
 		{
 			MethodName: "ReportRestore",

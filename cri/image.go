@@ -1,0 +1,36 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Image returns the name of a container, and the digest of the configuration of the image that it was made from. A tag
+// may have moved since. The digest is empty if containerd does not know the image any more.
+func (c *Client) Image(ctx context.Context, containerID string) (name, digest string, err error) {
+	r, err := c.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: containerID})
+	if err == nil {
+		digest, err = c.imageDigest(ctx, r.GetStatus())
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("image of container %s: %w", containerID, native(err))
+	}
+	return r.GetStatus().GetMetadata().GetName(), digest, nil
+}
+
+// imageDigest returns the digest of the image that a container was made from. Containerd 1 reports the digest of the
+// image's index or manifest instead, if it was pulled. Two of these may stand for one image.
+func (c *Client) imageDigest(ctx context.Context, s *criapi.ContainerStatus) (string, error) {
+	if id := s.GetImageId(); id != "" {
+		return id, nil
+	}
+	ref := s.GetImageRef()
+	if ref == "" || strings.HasPrefix(ref, "sha256:") {
+		return ref, nil
+	}
+	r, err := c.images.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: ref}})
+	return r.GetImage().GetId(), err
+}
