@@ -26,6 +26,7 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 		key := p.Meta.Key
 		meta.Parent = &key
 	}
+	meta.NamespaceKey = w.lineage.wrapping
 	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey, lock: w.lineage.lock}
 	all := append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.written()...)
 	number := map[uint32]uint32{}

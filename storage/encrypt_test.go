@@ -161,6 +161,66 @@ func TestRewrap(t *testing.T) {
 	}
 }
 
+// TestRewrapDryRun: a dry run says how many data keys are wrapped by a former key, and which cannot be unwrapped. It
+// changes nothing.
+func TestRewrapDryRun(t *testing.T) {
+	plain := storagetest.NewDir(t)
+	storagetest.Write(t, locked(t, plain, keyDir(t, "ns", hexKey(1))), key, nil, secretImage())
+	object := objectPath(plain, objects(t, plain, "ns/keys/")[0])
+	before := content(t, object)
+	for _, x := range []struct {
+		keys   string
+		former int
+		ok     bool
+	}{
+		{hexKey(1), 0, true},
+		{hexKey(2) + "\n" + hexKey(1), 1, true},
+		{"none\n" + hexKey(1), 1, true},
+		{hexKey(2), 0, false},
+	} {
+		s := locked(t, plain, keyDir(t, "ns", x.keys))
+		r, err := s.Rewrap(t.Context(), storage.RewrapOptions{DryRun: true})
+		if r != (storage.RewrapResult{Keys: 1, Rewrapped: x.former}) || (err == nil) != x.ok ||
+			err != nil && !errors.Is(err, storage.ErrKey) {
+			t.Errorf("%.10q: %+v, %v", x.keys, r, err)
+		}
+	}
+	if !bytes.Equal(before, content(t, object)) {
+		t.Error("the data key was changed")
+	}
+}
+
+// TestHostileFormerKey: a snapshot whose parent's data key was made under a former key gets a new one, whether the
+// parent's was wrapped anew or not. Its own children share the new one.
+func TestHostileFormerKey(t *testing.T) {
+	for _, rewrap := range []bool{false, true} {
+		plain, image := storagetest.NewDir(t), secretImage()
+		storagetest.Write(t, locked(t, plain, keyDir(t, "ns", hexKey(1))), key, nil, image)
+		s := locked(t, plain, keyDir(t, "ns", hexKey(2)+"\n"+hexKey(1)))
+		if rewrap {
+			if _, err := s.Rewrap(t.Context(), storage.RewrapOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		parent, err := s.Manifest(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		child := storagetest.Write(t, s, storage.Key{Namespace: "ns", Name: "child"}, parent, image)
+		if n := len(objects(t, plain, "ns/keys/")); n != 2 {
+			t.Errorf("rewrapped %t: %d data keys", rewrap, n)
+		}
+		if child.Packs[0].ID == parent.Packs[0].ID || child.DigestKey == parent.DigestKey {
+			t.Errorf("rewrapped %t: the child shares packs with its parent, or the digest key", rewrap)
+		}
+		storagetest.WantImage(t, child, image, s)
+		next := storagetest.Write(t, s, storage.Key{Namespace: "ns", Name: "next"}, child, image)
+		if n := len(objects(t, plain, "ns/keys/")); n != 2 || next.Packs[0].ID != child.Packs[0].ID {
+			t.Errorf("rewrapped %t: %d data keys, and the next one shares no packs", rewrap, n)
+		}
+	}
+}
+
 // TestRewrapPartly: Rewrap goes on with the other keys after a data key that cannot be unwrapped, and after a namespace
 // without a key.
 func TestRewrapPartly(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 type lineage struct {
 	digestKey [32]byte
 	lock      *lock      // nil: chunks are not encrypted
+	wrapping  string     // id of the namespace key under which lock was made; empty: not known
 	parent    *Manifest  // nil: no chunk of it is used
 	packs     []Pack     // the parent's packs that may be named again
 	known     *inherited // the chunks in these packs; nil: there are none
@@ -58,14 +59,14 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	}
 	l := &lineage{seed: maphash.MakeSeed()}
 	encrypt := keys.Current != nil
-	if parent == nil || parent.Encrypted() != encrypt {
+	if parent == nil || parent.Encrypted() != encrypt || encrypt && s.formerly(parent, *keys.Current) {
 		l.digestKey = newDigestKey()
 		if encrypt {
-			l.lock = newLock()
+			l.lock, l.wrapping = newLock(), idOf(useKeyID, *keys.Current).String()
 		}
 		return l, nil
 	}
-	l.digestKey, l.lock = parent.DigestKey, parent.lock
+	l.digestKey, l.lock, l.wrapping = parent.DigestKey, parent.lock, parent.Meta.NamespaceKey
 	same, err := s.holds(ctx, parent)
 	if err != nil {
 		return nil, fmt.Errorf("look for the parent %s: %w", parent.Meta.Key, err)
@@ -78,6 +79,20 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	l.parent = parent
 	l.inherit()
 	return l, nil
+}
+
+// formerly reports whether a snapshot's data key was made under a former key of its namespace, or was wrapped by one
+// when it was read. Whoever has that key and an old copy of the store knows the data key, even if it has been wrapped
+// anew since.
+func (s *Store) formerly(m *Manifest, current Secret) bool {
+	id := idOf(useKeyID, current)
+	if made := m.Meta.NamespaceKey; made != "" {
+		return made != id.String()
+	}
+	s.unlocked.mu.Lock()
+	defer s.unlocked.mu.Unlock()
+	known, ok := s.unlocked.keys[keyName(m.Meta.Namespace, m.lock.id)]
+	return ok && known.by != id
 }
 
 // unusable returns why no chunk of a parent can be relied on, or "" if no reason is known. It reads no data.

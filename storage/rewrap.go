@@ -9,6 +9,7 @@ import (
 // RewrapOptions of Store.Rewrap.
 type RewrapOptions struct {
 	Namespace string // "": all that have data keys
+	DryRun    bool   // only unwraps the data keys, and writes none
 
 	// Progress, if set, is called with the data keys handled and their total, per namespace.
 	Progress func(done, total int64)
@@ -17,7 +18,7 @@ type RewrapOptions struct {
 // RewrapResult counts data keys.
 type RewrapResult struct {
 	Keys      int // handled
-	Rewrapped int // of these: were wrapped by a key other than the current one
+	Rewrapped int // of these: were wrapped by a key other than the current one or, in a dry run, are
 }
 
 // Rewrap wraps those data keys anew that are wrapped by a key other than their namespace's current one. Manifests and
@@ -53,12 +54,12 @@ func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapO
 	if err != nil {
 		return err
 	}
-	if ring.Current == nil {
+	if ring.Current == nil && !o.DryRun {
 		return fmt.Errorf("%w: no current key", ErrKey)
 	}
 	var errs []error
 	for i, id := range ids {
-		changed, err := s.rewrapKey(ctx, namespace, id, ring)
+		changed, err := s.rewrapKey(ctx, namespace, id, ring, o.DryRun)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -87,8 +88,9 @@ func (s *Store) dataKeys(ctx context.Context, namespace string) (ids []keyID, er
 	return ids, err
 }
 
-// rewrapKey wraps a data key anew if need be. It reports whether it has replaced the key's object.
-func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring Keys) (bool, error) {
+// rewrapKey wraps a data key anew if need be. It reports whether it has replaced the key's object or, in a dry run,
+// would.
+func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring Keys, dryRun bool) (bool, error) {
 	name := keyName(namespace, id)
 	object, err := s.readAll(ctx, name, int64(wrappedSize))
 	if errors.Is(err, ErrNotFound) {
@@ -98,8 +100,11 @@ func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring 
 		return false, err
 	}
 	l, by, err := unwrap(namespace, id, object, ring.all())
-	if err != nil || by == idOf(useKeyID, *ring.Current) {
+	if err != nil || ring.Current != nil && by == idOf(useKeyID, *ring.Current) {
 		return false, err
+	}
+	if dryRun {
+		return true, nil
 	}
 	if err := s.backend.Replace(ctx, name, l.wrap(namespace, *ring.Current)); err != nil {
 		return false, err

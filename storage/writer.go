@@ -21,7 +21,8 @@ import (
 // WriterOptions of a Writer.
 type WriterOptions struct {
 	// Parent is the snapshot before this one in its lineage, in the same namespace. The writer inherits its digest key and
-	// its data key, unless one of the two is encrypted and the other is not. If this store has exactly this parent under
+	// its data key, unless one of the two is encrypted and the other is not, or the data key was made under a former key
+	// of the namespace. If this store has exactly this parent under
 	// the parent's key, the writer does not store its chunks again. Then the parent must stay until Commit has returned,
 	// or Commit fails.
 	Parent *Manifest

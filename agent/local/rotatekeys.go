@@ -13,6 +13,20 @@ import (
 func (s *service) RotateKeys(req *localv1.RotateKeysRequest,
 	stream grpc.ServerStreamingServer[localv1.RotateKeysEvent],
 ) error {
+	return s.rewrap("rotate keys", false, req, stream)
+}
+
+// CheckKeys implements localv1.AgentServer. It checks the spool's keys even if no store can be reached.
+func (s *service) CheckKeys(req *localv1.RotateKeysRequest,
+	stream grpc.ServerStreamingServer[localv1.RotateKeysEvent],
+) error {
+	return s.rewrap("check keys", true, req, stream)
+}
+
+// rewrap wraps the data keys of the spool and of all stores anew, or only unwraps them.
+func (s *service) rewrap(what string, dryRun bool, req *localv1.RotateKeysRequest,
+	stream grpc.ServerStreamingServer[localv1.RotateKeysEvent],
+) error {
 	if !s.Stores.Encrypted() {
 		return toStatus(fmt.Errorf("%w: this agent has no keys, see its flag --encryption-keys", storage.ErrKey))
 	}
@@ -22,15 +36,16 @@ func (s *service) RotateKeys(req *localv1.RotateKeysRequest,
 	defer out.flush()
 	rotate := func(st *storage.Store) error {
 		at := st.Backend().Location()
-		r, err := st.Rewrap(ctx, storage.RewrapOptions{Namespace: req.Namespace, Progress: func(done, total int64) {
+		o := storage.RewrapOptions{Namespace: req.Namespace, DryRun: dryRun, Progress: func(done, total int64) {
 			out.progress(at, &localv1.RotateKeysEvent{Event: &localv1.RotateKeysEvent_Progress{
 				Progress: &localv1.Progress{Stage: at, Done: done, Total: total},
 			}})
-		}})
+		}}
+		r, err := st.Rewrap(ctx, o)
 		if err != nil {
-			return toStatus(fmt.Errorf("rotate keys in %s, %d of %d done: %w", at, r.Rewrapped, r.Keys, err))
+			return toStatus(fmt.Errorf("%s in %s, %d of %d done: %w", what, at, r.Rewrapped, r.Keys, err))
 		}
-		s.Logger.Info("keys rotated", "store", at, "namespace", req.Namespace, "keys", r.Keys, "rewrapped", r.Rewrapped)
+		s.Logger.Info(what, "store", at, "namespace", req.Namespace, "keys", r.Keys, "rewrapped", r.Rewrapped)
 		out.send(&localv1.RotateKeysEvent{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{
 			Location: at, Spool: st == s.Stores.Spool(), Keys: int64(r.Keys), Rewrapped: int64(r.Rewrapped),
 		}}})

@@ -218,6 +218,10 @@ func TestCodes(t *testing.T) {
 			_, err := all(r.agent.RotateKeys(ctx, &localv1.RotateKeysRequest{}))
 			return err
 		}, codes.FailedPrecondition},
+		"check keys that there are not": {func() error {
+			_, err := all(r.agent.CheckKeys(ctx, &localv1.RotateKeysRequest{}))
+			return err
+		}, codes.FailedPrecondition},
 		"checkpoint what is not there":     {r.checkpoint(t, "none", ""), codes.NotFound},
 		"checkpoint what is ambiguous":     {r.checkpoint(t, "many", ""), codes.InvalidArgument},
 		"checkpoint what cannot be":        {r.checkpoint(t, "other", ""), codes.FailedPrecondition},

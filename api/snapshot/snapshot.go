@@ -57,6 +57,9 @@ type Meta struct {
 	// Memory is how many bytes of memory a restore allocates for pages. Pages in files on a disk do not count. 0: not
 	// known.
 	Memory int64 `json:"memory,omitempty"`
+	// NamespaceKey is the id of the namespace's key under which the snapshot's data key was made. Empty: it is not
+	// encrypted, or an earlier agent made its data key.
+	NamespaceKey string `json:"namespaceKey,omitempty"`
 	// Overflow is how many captured bytes did not fit the arena, and went to a file.
 	Overflow int64 `json:"overflow,omitempty"`
 }

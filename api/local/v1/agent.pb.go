@@ -3267,7 +3267,7 @@ type RotateKeysResult struct {
 	Location      string                 `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"` // e.g. "dir:/var/lib/diapause/store"
 	Spool         bool                   `protobuf:"varint,2,opt,name=spool,proto3" json:"spool,omitempty"`
 	Keys          int64                  `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`           // number of data keys
-	Rewrapped     int64                  `protobuf:"varint,4,opt,name=rewrapped,proto3" json:"rewrapped,omitempty"` // how many of these were wrapped by a key other than the current one
+	Rewrapped     int64                  `protobuf:"varint,4,opt,name=rewrapped,proto3" json:"rewrapped,omitempty"` // wrapped by a key other than the current one; of CheckKeys: still so
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3605,7 +3605,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tAfterMode\x12\x1a\n" +
 	"\x16AFTER_MODE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18AFTER_MODE_LEAVE_RUNNING\x10\x01\x12\x13\n" +
-	"\x0fAFTER_MODE_STOP\x10\x022\xf4\x06\n" +
+	"\x0fAFTER_MODE_STOP\x10\x022\xcd\a\n" +
 	"\x05Agent\x12X\n" +
 	"\n" +
 	"Checkpoint\x12$.diapause.local.v1.CheckpointRequest\x1a\".diapause.local.v1.CheckpointEvent0\x01\x12O\n" +
@@ -3619,7 +3619,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x03Top\x12\x1d.diapause.local.v1.TopRequest\x1a\x1e.diapause.local.v1.TopResponse\x12U\n" +
 	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x01\x12X\n" +
 	"\n" +
-	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xf3\x03\n" +
+	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x01\x12W\n" +
+	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xf3\x03\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
@@ -3742,29 +3743,31 @@ var file_agent_proto_depIdxs = []int32{
 	25, // 41: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
 	19, // 42: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
 	43, // 43: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	32, // 44: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	37, // 45: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	35, // 46: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	41, // 47: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	39, // 48: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 49: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 50: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 51: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	31, // 52: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 53: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 54: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 55: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	23, // 56: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	26, // 57: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	20, // 58: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	44, // 59: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	33, // 60: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	38, // 61: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	36, // 62: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	42, // 63: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	40, // 64: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	49, // [49:65] is the sub-list for method output_type
-	33, // [33:49] is the sub-list for method input_type
+	43, // 44: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	32, // 45: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	37, // 46: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	35, // 47: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	41, // 48: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	39, // 49: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 50: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 51: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 52: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	31, // 53: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 54: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 55: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	17, // 56: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	23, // 57: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	26, // 58: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	20, // 59: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	44, // 60: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	44, // 61: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	33, // 62: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	38, // 63: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	36, // 64: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	42, // 65: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	40, // 66: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	50, // [50:67] is the sub-list for method output_type
+	33, // [33:50] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
 	33, // [33:33] is the sub-list for extension extendee
 	0,  // [0:33] is the sub-list for field type_name

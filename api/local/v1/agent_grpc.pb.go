@@ -33,6 +33,7 @@ const (
 	Agent_Top_FullMethodName        = "/diapause.local.v1.Agent/Top"
 	Agent_StatStore_FullMethodName  = "/diapause.local.v1.Agent/StatStore"
 	Agent_RotateKeys_FullMethodName = "/diapause.local.v1.Agent/RotateKeys"
+	Agent_CheckKeys_FullMethodName  = "/diapause.local.v1.Agent/CheckKeys"
 )
 
 // AgentClient is the client API for Agent service.
@@ -65,6 +66,9 @@ type AgentClient interface {
 	// RotateKeys wraps the data keys of encrypted snapshots, in the spool and in the store, with the
 	// current key of their namespace. Packs and manifests stay as they are.
 	RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error)
+	// CheckKeys unwraps the data keys that RotateKeys would wrap, and changes nothing. It fails if one cannot be
+	// unwrapped.
+	CheckKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error)
 }
 
 type agentClient struct {
@@ -239,6 +243,25 @@ func (c *agentClient) RotateKeys(ctx context.Context, in *RotateKeysRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_RotateKeysClient = grpc.ServerStreamingClient[RotateKeysEvent]
 
+func (c *agentClient) CheckKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[6], Agent_CheckKeys_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RotateKeysRequest, RotateKeysEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_CheckKeysClient = grpc.ServerStreamingClient[RotateKeysEvent]
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -269,6 +292,9 @@ type AgentServer interface {
 	// RotateKeys wraps the data keys of encrypted snapshots, in the spool and in the store, with the
 	// current key of their namespace. Packs and manifests stay as they are.
 	RotateKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error
+	// CheckKeys unwraps the data keys that RotateKeys would wrap, and changes nothing. It fails if one cannot be
+	// unwrapped.
+	CheckKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -311,6 +337,9 @@ func (UnimplementedAgentServer) StatStore(*StatStoreRequest, grpc.ServerStreamin
 }
 func (UnimplementedAgentServer) RotateKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error {
 	return status.Error(codes.Unimplemented, "method RotateKeys not implemented")
+}
+func (UnimplementedAgentServer) CheckKeys(*RotateKeysRequest, grpc.ServerStreamingServer[RotateKeysEvent]) error {
+	return status.Error(codes.Unimplemented, "method CheckKeys not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -489,6 +518,17 @@ func _Agent_RotateKeys_Handler(srv interface{}, stream grpc.ServerStream) error 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_RotateKeysServer = grpc.ServerStreamingServer[RotateKeysEvent]
 
+func _Agent_CheckKeys_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RotateKeysRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).CheckKeys(m, &grpc.GenericServerStream[RotateKeysRequest, RotateKeysEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_CheckKeysServer = grpc.ServerStreamingServer[RotateKeysEvent]
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -546,6 +586,11 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "RotateKeys",
 			Handler:       _Agent_RotateKeys_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "CheckKeys",
+			Handler:       _Agent_CheckKeys_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -78,6 +78,12 @@ func (r *recorder) RotateKeys(q *localv1.RotateKeysRequest,
 	return play(r, q, s, r.rotation)
 }
 
+func (r *recorder) CheckKeys(q *localv1.RotateKeysRequest,
+	s grpc.ServerStreamingServer[localv1.RotateKeysEvent],
+) error {
+	return play(r, q, s, r.rotation)
+}
+
 func (r *recorder) List(_ context.Context, q *localv1.ListRequest) (*localv1.ListResponse, error) {
 	r.asked <- q
 	return r.list, r.err

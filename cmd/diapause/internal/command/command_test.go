@@ -180,6 +180,11 @@ func TestForms(t *testing.T) {
 			},
 		},
 		{
+			[]string{"key", "check"},
+			[]string{"LOCATION", "FORMER KEY", "dir:/spool", "2", "1", "gs://b/p", "40", "33"},
+			map[string]any{"stores.0.spool": true, "stores.0.keys": 2.0, "stores.1.former": 33.0},
+		},
+		{
 			[]string{"top"},
 			[]string{"0123456789abc", "default/counter", "5.0 MiB", "checkpoint: capture", "-"},
 			map[string]any{"sandboxes.0.pod": "counter", "sandboxes.0.memory_bytes": float64(5 << 20)},
@@ -293,6 +298,7 @@ func TestRequests(t *testing.T) {
 		{[]string{"store", "stat", "--namespace", "blue"}, &localv1.StatStoreRequest{Namespace: "blue"}},
 		{[]string{"key", "rotate"}, &localv1.RotateKeysRequest{}},
 		{[]string{"key", "rotate", "-n", "blue"}, &localv1.RotateKeysRequest{Namespace: "blue"}},
+		{[]string{"key", "check", "-n", "blue"}, &localv1.RotateKeysRequest{Namespace: "blue"}},
 		{[]string{"gc"}, &localv1.SweepRequest{}},
 		{[]string{"gc", "--grace", "0s"}, &localv1.SweepRequest{Grace: durationpb.New(0)}},
 	}

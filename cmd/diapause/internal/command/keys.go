@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
@@ -17,7 +18,9 @@ func (t *tool) rotateKeys() *cobra.Command {
 		Short: "Move encrypted snapshots to the current keys",
 		Long: `Move encrypted snapshots to the current keys: those in the spool of this node and those in the store.
 Each lineage of snapshots has a data key, which is stored wrapped by its namespace's key. Only the data
-keys are wrapped again: no pack and no manifest is written again.
+keys are wrapped again: no pack and no manifest is written again. Whoever had the old key and an old copy
+of the store can still read old snapshots. The next snapshot of each pod gets a data key of its own, and
+is stored whole.
 
 To change a namespace's key, first write the new key above the old one in the namespace's key file, on
 all nodes. Then run this command on every node. When it has succeeded everywhere, remove the old key
@@ -27,35 +30,73 @@ from the files. You can interrupt the command and run it again.`,
 			if err := validNamespace(namespace); err != nil {
 				return err
 			}
-			return t.runRotateKeys(ctx, &localv1.RotateKeysRequest{Namespace: namespace})
+			return t.runKeys(ctx, "key rotate", localv1.AgentClient.RotateKeys, &view.KeyRotation{Stores: []view.RotatedStore{}},
+				&localv1.RotateKeysRequest{Namespace: namespace})
 		}),
 	}
 	namespaceFlag(c, &namespace, "only this `namespace` (default: all)")
 	return c
 }
 
-func (t *tool) runRotateKeys(ctx context.Context, req *localv1.RotateKeysRequest) error {
+func (t *tool) checkKeys() *cobra.Command {
+	var namespace string
+	c := &cobra.Command{
+		Use:   "check [--namespace NS]",
+		Short: "Check that the configured keys can open what is stored",
+		Long: `Check that the configured keys can open all encrypted snapshots: those in the spool of this node and those
+in the store. The command unwraps every data key and changes nothing. It fails if one cannot be unwrapped,
+and names it.
+
+FORMER KEY counts the data keys that "diapause key rotate" would wrap with the current key. If there are none
+on any node, you can remove the former key from the files.
+
+If a key is lost, everything that it encrypts is lost: keep a copy of the keys elsewhere.`,
+		Args: cobra.NoArgs,
+		RunE: t.run(func(ctx context.Context, _ []string) error {
+			if err := validNamespace(namespace); err != nil {
+				return err
+			}
+			return t.runKeys(ctx, "key check", localv1.AgentClient.CheckKeys, &view.KeyCheck{Stores: []view.CheckedStore{}},
+				&localv1.RotateKeysRequest{Namespace: namespace})
+		}),
+	}
+	namespaceFlag(c, &namespace, "only this `namespace` (default: all)")
+	return c
+}
+
+// keysOf is the method of the agent that rotates keys, or the one that checks them.
+type keysOf func(localv1.AgentClient, context.Context, *localv1.RotateKeysRequest, ...grpc.CallOption,
+) (grpc.ServerStreamingClient[localv1.RotateKeysEvent], error)
+
+// keysResult is the result of a command about keys.
+type keysResult interface {
+	view.Document
+	Add(r *localv1.RotateKeysResult)
+}
+
+func (t *tool) runKeys(ctx context.Context, name string, call keysOf, result keysResult,
+	req *localv1.RotateKeysRequest,
+) error {
 	ctx, cancel := t.long(ctx)
 	defer cancel()
 	return t.ask(ctx, func(a localv1.AgentClient) error {
-		rotation := view.KeyRotation{Stores: []view.RotatedStore{}}
 		display := progress.New(t.err, progress.Objects)
-		s, err := a.RotateKeys(ctx, req)
+		s, err := call(a, ctx, req)
 		if err == nil {
 			err = receive(s, func(e *localv1.RotateKeysEvent) error {
 				if p := e.GetProgress(); p != nil {
 					display.Update(p.GetStage(), p.GetDone(), p.GetTotal())
 				}
 				if r := e.GetResult(); r != nil {
-					rotation.Add(r)
+					result.Add(r)
 				}
 				return nil
 			})
 		}
 		display.Close()
 		if err != nil {
-			return failed("key rotate", "", err)
+			return failed(name, "", err)
 		}
-		return t.print(&rotation)
+		return t.print(result)
 	})
 }

@@ -34,3 +34,31 @@ func (k *KeyRotation) Table(w io.Writer) error {
 	}
 	return r.flush()
 }
+
+// KeyCheck is the result of "key check".
+type KeyCheck struct {
+	Stores []CheckedStore `json:"stores"` // the spool, then the store
+}
+
+// CheckedStore says how many data keys in the spool or the store the configured keys can unwrap: all.
+type CheckedStore struct {
+	Location string `json:"location"`
+	Spool    bool   `json:"spool"`
+	Keys     int64  `json:"keys"`
+	Former   int64  `json:"former"` // how many of these are wrapped by a key other than the current one
+}
+
+// Add adds one result.
+func (k *KeyCheck) Add(r *localv1.RotateKeysResult) {
+	k.Stores = append(k.Stores, CheckedStore{r.GetLocation(), r.GetSpool(), r.GetKeys(), r.GetRewrapped()})
+}
+
+// Table writes a row for each store.
+func (k *KeyCheck) Table(w io.Writer) error {
+	r := newRows(w)
+	r.add("LOCATION", "DATA KEYS", "FORMER KEY")
+	for _, s := range k.Stores {
+		r.add(s.Location, fmt.Sprint(s.Keys), fmt.Sprint(s.Former))
+	}
+	return r.flush()
+}
