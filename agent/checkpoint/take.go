@@ -16,8 +16,8 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
-// take captures the image. Without Stop the pause is within take: it is in throughShim, while Runtime.Checkpoint runs. With
-// Stop it begins before and lasts longer: see saveAndStop. A sentry that saves by itself also pauses by itself.
+// take captures the image. Without Stop the pause is within take: it is in throughShim, while Runtime.Checkpoint runs.
+// With Stop it begins before and lasts longer: see saveAndStop. A sentry that saves by itself also pauses by itself.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
 	c.capture = capture.New(c.o.Scope, c.arena)

@@ -204,8 +204,8 @@ func TestChooseForged(t *testing.T) {
 	}
 }
 
-// TestHostileLocation: a node that was taken over says that its PodSnapshot is stored where no operator has configured a
-// store. No other node reads from there, until an operator names that store.
+// TestHostileLocation: a node that was taken over says that its PodSnapshot is stored where no operator has configured
+// a store. No other node reads from there, until an operator names that store.
 func TestHostileLocation(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

@@ -199,8 +199,8 @@ func (st *Starts) storeOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (st
 			return location, nil
 		}
 	}
-	return "", rules.Refuse("PodSnapshot %s is said to be stored at %.200q, which no PodSnapshotStorageConfig names: if it "+
-		"is to be trusted, make one with that location", objects.KeyOf(s), location)
+	return "", rules.Refuse("PodSnapshot %s is said to be stored at %.200q, which no PodSnapshotStorageConfig names: if "+
+		"it is to be trusted, make one with that location", objects.KeyOf(s), location)
 }
 
 // available checks that this node can get a snapshot, and that the manifest matches the PodSnapshot: the manifest is
