@@ -53,11 +53,10 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 // delete, what the manifest names. The first check is before the manifest is written, so that a snapshot that exists is
 // whole even if this process dies the next moment. The second is after, in case a sweep considered the claim too old.
 func (w *Writer) publish(ctx context.Context, m *Manifest) error {
-	data, err := EncodeManifest(m)
+	data, err := w.store.encode(m)
 	if err != nil {
 		return err
 	}
-	m.Digest = [digestSize]byte(data[len(data)-digestSize:])
 	if err := w.checkParent(ctx); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"crypto/ed25519"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,7 @@ func (e *lockedError) Error() string { return e.err.Error() }
 type envelope struct {
 	digest   [digestSize]byte
 	sections map[string][]byte
+	signer   ed25519.PublicKey // nil: not signed
 	packs    []Pack
 	key      Key
 	lock     *keyID // nil: not encrypted
@@ -77,6 +79,9 @@ func openEnvelope(data []byte) (*envelope, error) {
 		return nil, err
 	}
 	e := &envelope{digest: digest, sections: sections}
+	if body, e.signer, err = cutSignature(body, sections); err != nil {
+		return nil, err
+	}
 	if e.packs, err = decodePacks(sections[tagPacks]); err != nil {
 		return nil, fmt.Errorf("section %q: %w", tagPacks, err)
 	}
@@ -91,7 +96,7 @@ func openEnvelope(data []byte) (*envelope, error) {
 	return e, checkKey(e.key)
 }
 
-// openLock reads the sections beside the sealed one. The sealed section must be the last.
+// openLock reads the sections beside the sealed one. The sealed section must be the last of body.
 func (e *envelope) openLock(before, box, body []byte) error {
 	if len(box) == 0 || &box[len(box)-1] != &body[len(body)-1] {
 		return fmt.Errorf("section %q is not the last", tagSeal)
@@ -114,7 +119,7 @@ func (e *envelope) openLock(before, box, body []byte) error {
 }
 
 func (e *envelope) manifest(unlock unlocker) (*Manifest, error) {
-	m := &Manifest{Format: Format, Digest: e.digest, Packs: e.packs}
+	m := &Manifest{Format: Format, Digest: e.digest, Packs: e.packs, Signer: e.signer}
 	if e.lock == nil {
 		if err := m.decode(e.sections); err != nil {
 			return nil, err
@@ -132,6 +137,9 @@ func (e *envelope) manifest(unlock unlocker) (*Manifest, error) {
 	sections, err := splitSections(content)
 	if err != nil {
 		return nil, fmt.Errorf("section %q: %w", tagSeal, err)
+	}
+	if _, ok := sections[tagSign]; ok {
+		return nil, fmt.Errorf("section %q inside %q", tagSign, tagSeal)
 	}
 	if err := m.decode(sections); err != nil {
 		return nil, err
@@ -172,7 +180,7 @@ func splitSections(b []byte) (map[string][]byte, error) {
 
 func known(tag string) bool {
 	switch tag {
-	case tagMeta, tagKey, tagFiles, tagPacks, tagChunks, tagName, tagLock, tagSeal, tagPrints:
+	case tagMeta, tagKey, tagFiles, tagPacks, tagChunks, tagName, tagLock, tagSeal, tagPrints, tagSign:
 		return true
 	}
 	return false

@@ -9,7 +9,7 @@
 // each of its chunks is. A lineage is a snapshot's line of parents; chunks that a parent has are not stored again. To
 // replicate is to copy a snapshot from one store to another; the first is often a spool. A sweep deletes packs that
 // nothing names any longer. A working set is the list of chunks that a restored sandbox asks for first, in order. A
-// data key encrypts the snapshots of a lineage. A namespace key wraps data keys.
+// data key encrypts the snapshots of a lineage. A namespace key wraps data keys. A signing key signs manifests.
 //
 // # Layout
 //
@@ -175,8 +175,13 @@
 //
 //	fing  16 bytes for each chunk of the table: its fingerprint; undefined for a chunk of zeros
 //
+// and this one at most once, as the last section, with nothing after it but the digest:
+//
+//	sign  32 bytes: an Ed25519 public key, and its signature of 64 bytes: Ed25519ctx (RFC 8032) with the
+//	      context "diapause.dev manifest" over BLAKE3 of all bytes before this section's tag
+//
 // An encrypted manifest has NAME (JSON of the snapshot's key), LOCK (16 bytes id of the data key, 16 random bytes),
-// PACK, and SEAL, in this order and with nothing after them. SEAL encrypts the other sections.
+// PACK, and SEAL, in this order and with nothing after them except sign. SEAL encrypts the other sections.
 //
 // The table holds the chunks of all files, one file after the other, column by column: codecs (1
 // byte each), raw lengths (4), stored lengths (4), packs (4, an index into PACK), offsets in the
@@ -193,6 +198,21 @@
 // on them. A workload in a sandbox knows neither the fingerprints nor the key. Even if it could give two of its chunks
 // one fingerprint, the wrong chunk would be only in its own snapshots.
 //
+// # Signatures
+//
+// A digest finds damage, and no forger: whoever can write to a store can replace a snapshot by a valid one of his own. A
+// store with a signing key (Options.SigningKey) signs the manifests of its new snapshots. A manifest has the digests of
+// all chunks. So its signature holds for every byte of the snapshot, and for its name. Replicate and Repair copy
+// manifests byte for byte, with their signatures. A signature that does not fit its manifest is damage.
+//
+// If a store has trusted keys (Options.Trusted), TrustedManifest returns no snapshot that none of them has signed.
+// Whoever starts something from a snapshot must begin there. A Writer uses nothing of an untrusted parent, and Repair
+// takes no untrusted manifest from another store. Reading, listing, verifying, copying and removing treat all snapshots
+// alike.
+//
+// A signature does not tell which of two snapshots is meant that had one name: the UID does. Working sets and marks of
+// damage are not signed. Forged ones can make a restore slower, or prevent it.
+//
 // # Bounds
 //
 // A manifest has at most 256 MiB, with 65 bytes for each chunk if nothing compresses. So a snapshot has room for
@@ -208,7 +228,7 @@
 // # Errors
 //
 // Test kinds with errors.Is: ErrIdentity, ErrNotFound, ErrExists, ErrTruncated, ErrTooLarge, ErrCorrupt, ErrSource,
-// ErrFormat, ErrInvalidName, ErrKey, ErrNoSpace, ErrUnavailable, ErrDenied, ErrTooManyChunks. A CorruptError names the
+// ErrFormat, ErrInvalidName, ErrKey, ErrUntrusted, ErrNoSpace, ErrUnavailable, ErrDenied, ErrTooManyChunks. A CorruptError names the
 // object and the snapshot that it affects. Everything read from a store is treated as hostile: sizes are bounded,
 // ranges are checked, and every digest is checked before bytes are returned.
 package storage

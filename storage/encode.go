@@ -2,6 +2,7 @@ package storage
 
 import (
 	"crypto/cipher"
+	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
@@ -39,8 +40,11 @@ const (
 )
 
 // EncodeManifest returns the bytes of the object that holds m. It refuses a manifest that DecodeManifest would refuse.
-// It ignores m.Format and m.Digest.
-func EncodeManifest(m *Manifest) ([]byte, error) {
+// It ignores m.Format, m.Digest and m.Signer: the result is not signed.
+func EncodeManifest(m *Manifest) ([]byte, error) { return encodeManifest(m, nil) }
+
+// encodeManifest is EncodeManifest. It signs the manifest if there is a key.
+func encodeManifest(m *Manifest, key ed25519.PrivateKey) ([]byte, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
 	}
@@ -56,6 +60,11 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 	} else if b, err = m.appendSealed(b, meta); err != nil {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
 	}
+	if key != nil {
+		if b, err = appendSignature(b, key); err != nil {
+			return nil, fmt.Errorf("sign manifest of %s: %w", m.Meta.Key, err)
+		}
+	}
 	if len(meta) > maxMeta || len(b)+digestSize > maxManifest || countChunks(m.Files)*chunkRecord > maxTable {
 		return nil, fmt.Errorf("encode manifest of %s: larger than the format allows (%d bytes, %d chunks, of which %d "+
 			"surely fit): %w",
@@ -68,7 +77,7 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 // roomFor returns how long an encoded manifest can get, so that its buffer need not grow.
 func (m *Manifest) roomFor(meta []byte) int {
 	n := countChunks(m.Files)
-	room := manifestPrefix + digestSize + 8*sectionPrefix + 2*len(meta) + 256 + packRecord*len(m.Packs) +
+	room := manifestPrefix + digestSize + 9*sectionPrefix + signSize + 2*len(meta) + 256 + packRecord*len(m.Packs) +
 		tableHeader + n*chunkRecord
 	if m.fingerprinted() {
 		room += n * printSize

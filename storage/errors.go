@@ -26,6 +26,8 @@ var (
 	ErrInvalidName = errors.New("invalid name")
 	// ErrKey: the key that encrypts something, or must encrypt it, is missing.
 	ErrKey = errors.New("encryption key missing")
+	// ErrUntrusted: no trusted key has signed the snapshot. See Options.Trusted.
+	ErrUntrusted = errors.New("no trusted key has signed it")
 	// ErrNoSpace: the backend is full. Nothing was created.
 	ErrNoSpace = errors.New("no space left in the store")
 	// ErrUnavailable: the backend cannot be reached, or fails. This may be temporary.

@@ -48,7 +48,7 @@ const (
 )
 
 // newLineage indexes the parent. If the store does not have the parent undamaged, only its digest key and its data key
-// are used.
+// are used. Nothing is used of a parent that the store does not trust.
 func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lineage, error) {
 	if parent != nil && parent.Meta.Namespace != key.Namespace {
 		return nil, fmt.Errorf("%w: the parent %s is of another namespace", ErrInvalidName, parent.Meta.Key)
@@ -56,6 +56,12 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	keys, err := s.keysOf(key.Namespace)
 	if err != nil {
 		return nil, err
+	}
+	if parent != nil {
+		if err := s.Trusts(parent); err != nil {
+			s.log.Info("nothing is taken over from the parent", "snapshot", key.String(), "reason", err)
+			parent = nil
+		}
 	}
 	l := &lineage{seed: maphash.MakeSeed()}
 	encrypt := keys.Current != nil

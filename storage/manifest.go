@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 
@@ -79,6 +80,10 @@ type Manifest struct {
 	Files     []File   // in the order in which the writer made them
 	Packs     []Pack   // each is named by at least one chunk when written by this package
 	Digest    [32]byte // of the encoded manifest; set by decoding and by Commit
+
+	// Signer is the key that has signed the manifest, or nil if it is not signed. Decoding has checked the signature, and
+	// not whether the key is to be trusted: see Store.Trusts.
+	Signer ed25519.PublicKey
 
 	lock *lock // nil: not encrypted
 }

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"encoding/binary"
 	"errors"
 	"reflect"
@@ -200,6 +201,13 @@ func FuzzDecodeManifest(f *testing.F) {
 	f.Add(body(encode(f, empty)))
 	f.Add(appendSection(body(encode(f, example())), "opti", []byte("x")))
 	f.Add(body(encode(f, fingerprinted())))
+	signed, err := appendSignature(body(encode(f, example())), testKey)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(signed)
+	f.Add(append(bytes.Clone(signed), signed[len(signed)-signSize-sectionPrefix:]...)) // twice
+	f.Add(append(bytes.Clone(signed[:len(signed)-1]), signed[len(signed)-1]^1))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if _, err := DecodeManifest(data); err == nil {
 			t.Fatal("decoded without a digest") // the corpus holds bodies without digests
@@ -212,6 +220,9 @@ func FuzzDecodeManifest(f *testing.F) {
 			return
 		}
 		m.Stats()
+		if m.Signer.Equal(publicOf(testKey)) && !bytes.Equal(data, signed) {
+			t.Fatal("signed by a key that has never signed this")
+		}
 		again, err := DecodeManifest(encode(t, m))
 		if err != nil {
 			t.Fatal(err)
@@ -272,6 +283,9 @@ func FuzzSealedManifest(f *testing.F) {
 		}
 	})
 }
+
+// testKey has signed one manifest, a seed of FuzzDecodeManifest.
+var testKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
 func sealedExample(l *lock) *Manifest {
 	m := example()

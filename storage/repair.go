@@ -65,8 +65,8 @@ func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 	}
 	for _, src := range r.others {
 		m, data, err := src.readManifest(ctx, key)
-		if err != nil {
-			continue // src has no manifest, or none that can be read
+		if err != nil || r.dst.Trusts(m) != nil {
+			continue // src has no manifest, or none that can be read, or one of whoever can write there
 		}
 		if err := r.restoreManifest(ctx, &replication{dst: r.dst, src: src, m: m, progress: newProgress(nil, 0)},
 			data); err != nil {

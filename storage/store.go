@@ -3,6 +3,7 @@ package storage
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,13 @@ type Options struct {
 
 	// Keyring, if set, says how snapshots are encrypted; without it they are not.
 	Keyring Keyring
+
+	// SigningKey, if set, signs the manifests of new snapshots. Copies of snapshots keep their signatures, or have none.
+	SigningKey ed25519.PrivateKey
+
+	// Trusted, unless it is empty, holds the keys whose snapshots may be started from: see Store.TrustedManifest. No chunk
+	// of another parent is used. Everything else treats all snapshots alike.
+	Trusted []ed25519.PublicKey
 
 	// Cache, if set, is where Readers look before they read from the backend. Stores with the same content may share it.
 	Cache PackCache
@@ -52,6 +60,9 @@ type Store struct {
 	cache   PackCache // or nil
 	keyring Keyring   // or nil
 
+	signingKey ed25519.PrivateKey  // or nil
+	trusted    []ed25519.PublicKey // none: all
+
 	identity string
 
 	writes   writeSpeed
@@ -74,6 +85,9 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 	}
 	if s.log == nil {
 		s.log = slog.Default()
+	}
+	if err := s.setKeys(&o); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", b.Location(), err)
 	}
 	if err := s.identify(ctx, o.Identity); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", b.Location(), err)

@@ -24,7 +24,7 @@ type WriterOptions struct {
 	// its data key, unless one of the two is encrypted and the other is not, or the data key was made under a former key
 	// of the namespace. If this store has exactly this parent under
 	// the parent's key, the writer does not store its chunks again. Then the parent must stay until Commit has returned,
-	// or Commit fails.
+	// or Commit fails. Of a parent that the store does not trust (Options.Trusted), the writer uses nothing.
 	Parent *Manifest
 
 	// Memory bounds in bytes what the writer holds, whatever the snapshot's size: data of packs that the backend has not
