@@ -25,6 +25,8 @@ type Config struct {
 	CacheSize     int64         // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
 	Codec         string        // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
 	Keys          string        // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
+	SigningKey    string        // file of the key that signs snapshots; empty: they are not signed
+	TrustedKeys   string        // file of the keys whose snapshots are restored; empty: all are
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
 	WorkloadSaves bool          // without a cluster: workloads may save their sandboxes
 	Node          string        // name of this node

@@ -200,9 +200,9 @@
 //
 // # Signatures
 //
-// A digest finds damage, and no forger: whoever can write to a store can replace a snapshot by a valid one of his own. A
-// store with a signing key (Options.SigningKey) signs the manifests of its new snapshots. A manifest has the digests of
-// all chunks. So its signature holds for every byte of the snapshot, and for its name. Replicate and Repair copy
+// A digest finds damage, and no forger: whoever can write to a store can replace a snapshot by a valid one of his own.
+// A store with a signing key (Options.SigningKey) signs the manifests of its new snapshots. A manifest has the digests
+// of all chunks. So its signature holds for every byte of the snapshot, and for its name. Replicate and Repair copy
 // manifests byte for byte, with their signatures. A signature that does not fit its manifest is damage.
 //
 // If a store has trusted keys (Options.Trusted), TrustedManifest returns no snapshot that none of them has signed.
@@ -228,7 +228,7 @@
 // # Errors
 //
 // Test kinds with errors.Is: ErrIdentity, ErrNotFound, ErrExists, ErrTruncated, ErrTooLarge, ErrCorrupt, ErrSource,
-// ErrFormat, ErrInvalidName, ErrKey, ErrUntrusted, ErrNoSpace, ErrUnavailable, ErrDenied, ErrTooManyChunks. A CorruptError names the
-// object and the snapshot that it affects. Everything read from a store is treated as hostile: sizes are bounded,
-// ranges are checked, and every digest is checked before bytes are returned.
+// ErrFormat, ErrInvalidName, ErrKey, ErrUntrusted, ErrNoSpace, ErrUnavailable, ErrDenied, ErrTooManyChunks. A
+// CorruptError names the object and the snapshot that it affects. Everything read from a store is treated as hostile:
+// sizes are bounded, ranges are checked, and every digest is checked before bytes are returned.
 package storage

@@ -27,6 +27,9 @@ type Node interface {
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	// Manifest returns a snapshot's manifest, from this node or from the store at location.
 	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	// TrustedManifest is Manifest, and an error of kind storage.ErrUntrusted if this node may not restore the snapshot
+	// because of its signature.
+	TrustedManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	// Stored calls fn for each snapshot in the store at location.
 	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
 	// ProbeStore returns why the store at a location does not answer, or nil.

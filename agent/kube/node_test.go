@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"diapause.dev/agent"
@@ -25,6 +26,8 @@ type disk struct {
 	spool    map[snapshot.Key]*storage.Manifest
 	captures map[snapshot.Key]int // captures that reached the spool
 	stores   *stores
+
+	untrusted atomic.Bool // no key that the node trusts has signed a snapshot
 }
 
 func newDisk(s *stores) *disk {
@@ -353,6 +356,14 @@ func (n *fakeNode) Manifest(_ context.Context, k snapshot.Key, location string) 
 		return m, nil
 	}
 	return n.disk.stores.get(location, k)
+}
+
+func (n *fakeNode) TrustedManifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
+	m, err := n.Manifest(ctx, k, location)
+	if err == nil && n.disk.untrusted.Load() {
+		return nil, fmt.Errorf("snapshot %s is signed by SHA256:forger: %w", k, storage.ErrUntrusted)
+	}
+	return m, err
 }
 
 // manifestOf returns the manifest of a request's snapshot.

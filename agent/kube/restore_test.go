@@ -18,6 +18,7 @@ import (
 	"diapause.dev/agent/restore"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
 )
 
 // choose asks for a pod's choice as the shim does: with little time.
@@ -201,6 +202,31 @@ func TestChooseForged(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHostileUnsignedChoice: the stored snapshot was replaced by one that matches the PodSnapshot in everything, and
+// that no trusted key has signed. No pod is restored from it, not even on the node that has made it, and the error says
+// who has signed it.
+func TestHostileUnsignedChoice(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("a"), w.node("b")
+	r, elsewhere := w.start(a), w.start(b)
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	chosen, err := choose(t, r, w.pod(a, "before", name(s.Name)), enough)
+	if err != nil || chosen.Snapshot.Name != s.Name {
+		t.Fatalf("as it was: %+v, %v", chosen, err)
+	}
+	for node, r := range map[string]*running{a: r, b: elsewhere} {
+		w.disks[node].untrusted.Store(true)
+		for _, edit := range [][]func(*corev1.Pod){{name(s.Name)}, nil} {
+			_, err := choose(t, r, w.pod(node, fmt.Sprint("after-", len(edit), "-", node), edit...), enough)
+			if !errors.Is(err, storage.ErrUntrusted) || !strings.Contains(err.Error(), "SHA256:forger") ||
+				!strings.Contains(err.Error(), "PodSnapshot "+w.ns+"/"+s.Name) {
+				t.Errorf("on node %s: %v", node, err)
+			}
+		}
 	}
 }
 

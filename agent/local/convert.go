@@ -25,7 +25,7 @@ func foundProto(f *snapshots.Found) *localv1.Snapshot {
 		Chunks: int64(stats.Chunks), ZeroChunks: int64(stats.ZeroChunks), Packs: int64(stats.Packs),
 		OnNode: f.OnNode, Replicated: f.Replicated,
 		Facts: factsProto(m.Meta.Facts), OverflowBytes: m.Meta.Overflow, Format: int32(m.Format),
-		Scope: m.Meta.Scope.String(), Problem: f.Problem,
+		Scope: m.Meta.Scope.String(), Problem: f.Problem, Signer: m.SignedBy(),
 	}
 	if m.Meta.Parent != nil {
 		s.Parent = m.Meta.Parent.String()
@@ -47,6 +47,13 @@ func factsProto(f snapshot.Facts) *localv1.Facts {
 		Architecture: f.Architecture, RunscVersion: f.RunscVersion, RunscDigest: f.RunscDigest,
 		CpuFeatures: f.CPUFeatures, Platform: f.Platform, Network: f.Network, PageSize: f.PageSize,
 	}
+}
+
+func signaturesProto(all []snapshots.Signature) (out []*localv1.Signature) {
+	for _, s := range all {
+		out = append(out, &localv1.Signature{Store: s.Store, Signer: s.Signer, Refused: s.Refused})
+	}
+	return out
 }
 
 // problems returns each part of an error as one line.

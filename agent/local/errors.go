@@ -47,6 +47,7 @@ var codesOf = []struct {
 	{errkind.ErrImage, codes.FailedPrecondition},
 	{storage.ErrFormat, codes.FailedPrecondition},
 	{storage.ErrKey, codes.FailedPrecondition},
+	{storage.ErrUntrusted, codes.FailedPrecondition},
 	{storage.ErrDenied, codes.PermissionDenied},
 	{cri.ErrNotAllowed, codes.PermissionDenied},
 	{storage.ErrUnavailable, codes.Unavailable},

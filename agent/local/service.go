@@ -152,7 +152,7 @@ func (s *service) Verify(req *localv1.VerifyRequest, stream grpc.ServerStreaming
 		}
 		out.send(verifyResult(&localv1.VerifyResult{
 			Namespace: k.Namespace, Snapshot: k.Name, Ok: v.Err == nil, Problems: problems(v.Err), Repaired: v.Repaired,
-			AlsoHurt: v.AlsoHurt,
+			AlsoHurt: v.AlsoHurt, Signatures: signaturesProto(v.Signatures),
 		}))
 	}
 	return nil

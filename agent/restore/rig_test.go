@@ -29,6 +29,12 @@ type rig struct {
 // newRig returns a rig whose runsc is a script.
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	return newRigWith(t, snapshots.Options{})
+}
+
+// newRigWith returns a rig with options for its stores. It sets their places.
+func newRigWith(t *testing.T, o snapshots.Options) *rig {
+	t.Helper()
 	dir := t.TempDir()
 	binary, config := filepath.Join(dir, "runsc"), filepath.Join(dir, "runsc.toml")
 	for path, text := range map[string]string{
@@ -39,9 +45,8 @@ func newRig(t *testing.T) *rig {
 			t.Fatal(err)
 		}
 	}
-	stores, err := snapshots.Open(t.Context(), snapshots.Options{
-		StateDir: dir, Store: "dir:" + dir + "/store", Opened: func() {}, Logger: journaltest.Quiet,
-	})
+	o.StateDir, o.Store, o.Opened, o.Logger = dir, "dir:"+dir+"/store", func() {}, journaltest.Quiet
+	stores, err := snapshots.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,14 +88,20 @@ func (counted) Restore(error, time.Duration, int64) {}
 // make stores a snapshot with a file of some text. It replaces the snapshot of the same name.
 func (a *rig) make(t *testing.T, uid, text string, scope snapshot.Scope) {
 	t.Helper()
-	if err := a.stores.Spool().Remove(t.Context(), saved); err != nil && !errors.Is(err, storage.ErrNotFound) {
+	a.makeIn(t, a.stores.Spool(), uid, text, scope)
+}
+
+// makeIn is make, in a store.
+func (a *rig) makeIn(t *testing.T, s *storage.Store, uid, text string, scope snapshot.Scope) {
+	t.Helper()
+	if err := s.Remove(t.Context(), saved); err != nil && !errors.Is(err, storage.ErrNotFound) {
 		t.Fatal(err)
 	}
 	facts, err := a.Facts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := a.stores.Spool().NewWriter(t.Context(), saved, storage.WriterOptions{})
+	w, err := s.NewWriter(t.Context(), saved, storage.WriterOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

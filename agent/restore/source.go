@@ -91,7 +91,7 @@ func (s *source) read(ctx context.Context, file string, off int64, p []byte) err
 func final(err error) bool {
 	for _, kind := range []error{
 		errEnded, storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound,
-		storage.ErrFormat, storage.ErrInvalidName,
+		storage.ErrFormat, storage.ErrInvalidName, storage.ErrUntrusted,
 	} {
 		if errors.Is(err, kind) {
 			return true

@@ -181,8 +181,14 @@ func (c *Catalog) HasLocal(ctx context.Context, k snapshot.Key) (bool, error) {
 
 // Manifest returns the manifest of a snapshot, from the spool or the store at the given location.
 func (c *Catalog) Manifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
-	h, err := c.readers.look(ctx, ID{Key: k}, location)
+	h, err := c.readers.look(ctx, ID{Key: k}, location, (*storage.Store).Manifest)
 	return h.manifest, err
+}
+
+// TrustedManifest is Manifest for callers that start something from the snapshot: see Readers.Open.
+func (c *Catalog) TrustedManifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
+	h, err := c.readers.look(ctx, ID{Key: k}, location, (*storage.Store).TrustedManifest)
+	return h.manifest, advise(err)
 }
 
 // lookTime bounds how long a request waits for the store to say whether it has a snapshot.

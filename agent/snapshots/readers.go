@@ -84,15 +84,16 @@ type Reader struct {
 	prefetched sync.Once
 }
 
-// Open returns the reader of a snapshot. It holds no lock while it reads.
+// Open returns the reader of a snapshot. If the agent has trusted keys and none of them has signed the snapshot, the
+// error is storage.ErrUntrusted. Open holds no lock while it reads.
 func (rs *Readers) Open(ctx context.Context, id ID, location string) (*Reader, error) {
 	if s := rs.share(id); s != nil {
 		rs.uses.note(s.ID.UID)
 		return s, nil
 	}
-	h, err := rs.look(ctx, id, location)
+	h, err := rs.look(ctx, id, location, (*storage.Store).TrustedManifest)
 	if err != nil {
-		return nil, err
+		return nil, advise(err)
 	}
 	id.UID = h.manifest.Meta.UID
 	rs.uses.note(id.UID)
@@ -140,14 +141,17 @@ type held struct {
 	onNode   bool // the spool has it
 }
 
+// readManifest reads a snapshot's manifest from a store: Manifest, or TrustedManifest.
+type readManifest func(s *storage.Store, ctx context.Context, k snapshot.Key) (*storage.Manifest, error)
+
 // look finds a snapshot: first in the spool, then in the store at the given location, or in any store if location is
 // empty. It waits for an unreachable store only if the spool does not have the snapshot.
-func (rs *Readers) look(ctx context.Context, id ID, location string) (held, error) {
+func (rs *Readers) look(ctx context.Context, id ID, location string, read readManifest) (held, error) {
 	candidates, err := rs.candidates(location)
 	if err != nil {
 		return held{}, err
 	}
-	m, err := id.of(ctx, rs.stores.spool)
+	m, err := id.of(ctx, rs.stores.spool, read)
 	if err == nil {
 		stores := []*storage.Store{rs.stores.spool}
 		for _, r := range candidates {
@@ -161,7 +165,7 @@ func (rs *Readers) look(ctx context.Context, id ID, location string) (held, erro
 	for _, r := range candidates {
 		far, err := r.Get(ctx)
 		if err == nil {
-			if m, err = id.of(ctx, far); err == nil {
+			if m, err = id.of(ctx, far, read); err == nil {
 				return held{m, []*storage.Store{rs.stores.spool, far}, false}, nil
 			}
 		}
@@ -172,8 +176,8 @@ func (rs *Readers) look(ctx context.Context, id ID, location string) (held, erro
 
 // of returns the snapshot's manifest in a store. If another snapshot has its key there, the error is
 // of kind ErrReplaced.
-func (id ID) of(ctx context.Context, s *storage.Store) (*storage.Manifest, error) {
-	m, err := s.Manifest(ctx, id.Key)
+func (id ID) of(ctx context.Context, s *storage.Store, read readManifest) (*storage.Manifest, error) {
+	m, err := read(s, ctx, id.Key)
 	if err == nil && id.UID != "" && m.Meta.UID != id.UID {
 		return nil, fmt.Errorf("%w: %w", errkind.ErrReplaced, storage.ErrNotFound)
 	}

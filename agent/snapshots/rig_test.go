@@ -34,10 +34,15 @@ type rig struct {
 // newRig returns a rig in a cluster. Without a cluster, cluster is nil.
 func newRig(t *testing.T, cluster Cluster) *rig {
 	t.Helper()
+	return newRigWith(t, cluster, Options{})
+}
+
+// newRigWith returns a rig with options for its stores. It sets their places.
+func newRigWith(t *testing.T, cluster Cluster, o Options) *rig {
+	t.Helper()
 	bell := NewBell()
-	stores, err := Open(t.Context(), Options{
-		StateDir: t.TempDir(), Store: "dir:" + madeStore(t), Opened: bell.Ring, Logger: journaltest.Quiet,
-	})
+	o.StateDir, o.Store, o.Opened, o.Logger = t.TempDir(), "dir:"+madeStore(t), bell.Ring, journaltest.Quiet
+	stores, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

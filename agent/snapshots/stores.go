@@ -30,12 +30,16 @@ const (
 
 // Options says where a node's snapshots are.
 type Options struct {
-	StateDir  string // the spool, the cache, and what was found at each location; must survive a reboot
-	Store     string // location of the agent's own store
-	StoreID   string // required identity of that store; empty: the identity that was found there first
-	Codec     string // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
-	Keys      string // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
-	CacheSize int64  // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
+	StateDir string // the spool, the cache, and what was found at each location; must survive a reboot
+	Store    string // location of the agent's own store
+	StoreID  string // required identity of that store; empty: the identity that was found there first
+	Codec    string // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
+	Keys     string // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
+	// SigningKey is the file of the key that signs the manifests of this node's snapshots; empty: they are not signed.
+	// TrustedKeys is the file of the keys whose snapshots are restored; empty: all are. See storage/signing.
+	SigningKey, TrustedKeys string
+
+	CacheSize int64 // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
 	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
 	// what another node has written. Then a sweep on one node may delete what another one has just named.
 	AcceptNetworkDirectory bool
@@ -48,6 +52,7 @@ type Options struct {
 type Stores struct {
 	o     Options
 	log   *slog.Logger
+	keys  keys
 	spool *storage.Store
 	cache *blockCache
 	own   *Remote
@@ -77,10 +82,14 @@ func Open(ctx context.Context, o Options) (*Stores, error) {
 	if _, err := s.Codec(""); err != nil {
 		return nil, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
+	var err error
+	if s.keys, err = o.readKeys(); err != nil {
+		return nil, err
+	}
+	s.logKeys()
 	if err := s.cleanStateDir(); err != nil {
 		s.log.Warn("temporary files of an earlier agent are left", "error", err)
 	}
-	var err error
 	if s.spool, err = s.openSpool(ctx); err != nil {
 		return nil, fmt.Errorf("open spool: %w", err)
 	}
@@ -204,7 +213,7 @@ func (s *Stores) Codec(location string) (storage.Codec, error) {
 
 // storeOptions returns the options that all stores of the agent share.
 func (s *Stores) storeOptions() storage.Options {
-	o := storage.Options{Logger: s.log}
+	o := storage.Options{Logger: s.log, SigningKey: s.keys.signing, Trusted: s.keys.trusted}
 	if s.o.Keys != "" {
 		o.Keyring = keyring.Dir(s.o.Keys)
 	}

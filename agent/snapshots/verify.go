@@ -16,6 +16,8 @@ type Verified struct {
 	Err      error    // names every damaged object; nil: the snapshot is whole
 	Repaired []string // objects, each after the store that it is in
 	AlsoHurt []string // other snapshots that use a damaged object that could not be repaired
+	// Signatures has an entry for each place where the manifest can be read.
+	Signatures []Signature
 }
 
 // Verify checks one snapshot in every place that has it, and repairs it if asked to. err says why it could not check.
@@ -43,6 +45,7 @@ func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOp
 	for _, s := range places {
 		m, err := s.Manifest(ctx, k)
 		if err == nil {
+			v.Signatures = append(v.Signatures, signatureOf(s, m))
 			err = s.Verify(ctx, m, o)
 		}
 		if err != nil && removedMeanwhile(ctx, s, k) {
@@ -115,6 +118,9 @@ func (c *Catalog) repair(ctx context.Context, k snapshot.Key, places []*storage.
 		}
 		if s == c.stores.spool {
 			c.noteRepair(ctx, k, r)
+		}
+		if m, err := s.Manifest(ctx, k); err == nil { // otherwise it is among what is lost
+			v.Signatures = append(v.Signatures, signatureOf(s, m))
 		}
 	}
 	c.wake() // a replication may have failed for want of this repair

@@ -105,6 +105,10 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Keys, "encryption-keys", "",
 		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
 			"(default: no encryption)")
+	f.StringVar(&cfg.SigningKey, "signing-key", "",
+		"PEM `file` of the Ed25519 private key that signs this node's snapshots (default: they are not signed)")
+	f.StringVar(&cfg.TrustedKeys, "trusted-keys", "",
+		"PEM `file` of public keys; nothing is restored that none of them has signed (default: everything is)")
 	f.DurationVar(&cfg.CaptureTime, "capture-time", 2*time.Minute,
 		"time limit for a capture; after it the checkpoint fails, and the sandbox runs on")
 	f.BoolVar(&cfg.WorkloadSaves, "workload-saves", false,

@@ -217,7 +217,7 @@ func (st *Starts) available(ctx context.Context, pod *corev1.Pod, s *podsnapshot
 	if err := rules.Elsewhere(s); err != nil && !here {
 		return "", err
 	}
-	m, err := st.Node.Manifest(ctx, k, location)
+	m, err := st.Node.TrustedManifest(ctx, k, location)
 	if err != nil {
 		return "", fmt.Errorf("manifest of PodSnapshot %s: %w", k, err)
 	}

@@ -28,7 +28,7 @@ type Config struct {
 type Node interface {
 	Facts(ctx context.Context) (snapshot.Facts, error)
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
-	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	TrustedManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 }
 
 // Starts decides and reports on the starts of this node's pods. Its methods may be called concurrently.

@@ -130,7 +130,7 @@ func (x AskRestoreResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskRestoreResponse_Decision.Descriptor instead.
 func (AskRestoreResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{31, 0}
+	return file_agent_proto_rawDescGZIP(), []int{32, 0}
 }
 
 type CheckpointRequest struct {
@@ -1070,7 +1070,9 @@ type VerifyResult struct {
 	// What was wrong and has been repaired; each entry names its object.
 	Repaired []string `protobuf:"bytes,5,rep,name=repaired,proto3" json:"repaired,omitempty"`
 	// Other snapshots, as "namespace/name", that need the damaged data which could not be repaired.
-	AlsoHurt      []string `protobuf:"bytes,6,rep,name=also_hurt,json=alsoHurt,proto3" json:"also_hurt,omitempty"`
+	AlsoHurt []string `protobuf:"bytes,6,rep,name=also_hurt,json=alsoHurt,proto3" json:"also_hurt,omitempty"`
+	// Who has signed it, for each place where its manifest can be read.
+	Signatures    []*Signature `protobuf:"bytes,7,rep,name=signatures,proto3" json:"signatures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1147,6 +1149,74 @@ func (x *VerifyResult) GetAlsoHurt() []string {
 	return nil
 }
 
+func (x *VerifyResult) GetSignatures() []*Signature {
+	if x != nil {
+		return x.Signatures
+	}
+	return nil
+}
+
+// Signature says who has signed a snapshot, as one store has it.
+type Signature struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`      // its location
+	Signer        string                 `protobuf:"bytes,2,opt,name=signer,proto3" json:"signer,omitempty"`    // the fingerprint of the signer's key; empty: not signed
+	Refused       bool                   `protobuf:"varint,3,opt,name=refused,proto3" json:"refused,omitempty"` // because of its signer, or for want of one, the agent does not restore it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Signature) Reset() {
+	*x = Signature{}
+	mi := &file_agent_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Signature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Signature) ProtoMessage() {}
+
+func (x *Signature) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Signature.ProtoReflect.Descriptor instead.
+func (*Signature) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Signature) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *Signature) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
+}
+
+func (x *Signature) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
 type SweepRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DryRun        bool                   `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -1157,7 +1227,7 @@ type SweepRequest struct {
 
 func (x *SweepRequest) Reset() {
 	*x = SweepRequest{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1239,7 @@ func (x *SweepRequest) String() string {
 func (*SweepRequest) ProtoMessage() {}
 
 func (x *SweepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1252,7 @@ func (x *SweepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepRequest.ProtoReflect.Descriptor instead.
 func (*SweepRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SweepRequest) GetDryRun() bool {
@@ -1212,7 +1282,7 @@ type SweepEvent struct {
 
 func (x *SweepEvent) Reset() {
 	*x = SweepEvent{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1294,7 @@ func (x *SweepEvent) String() string {
 func (*SweepEvent) ProtoMessage() {}
 
 func (x *SweepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1307,7 @@ func (x *SweepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepEvent.ProtoReflect.Descriptor instead.
 func (*SweepEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SweepEvent) GetEvent() isSweepEvent_Event {
@@ -1293,7 +1363,7 @@ type SweepResult struct {
 
 func (x *SweepResult) Reset() {
 	*x = SweepResult{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1375,7 @@ func (x *SweepResult) String() string {
 func (*SweepResult) ProtoMessage() {}
 
 func (x *SweepResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1388,7 @@ func (x *SweepResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepResult.ProtoReflect.Descriptor instead.
 func (*SweepResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SweepResult) GetPacks() int64 {
@@ -1351,7 +1421,7 @@ type StatStoreRequest struct {
 
 func (x *StatStoreRequest) Reset() {
 	*x = StatStoreRequest{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1433,7 @@ func (x *StatStoreRequest) String() string {
 func (*StatStoreRequest) ProtoMessage() {}
 
 func (x *StatStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1446,7 @@ func (x *StatStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatStoreRequest.ProtoReflect.Descriptor instead.
 func (*StatStoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StatStoreRequest) GetNamespace() string {
@@ -1399,7 +1469,7 @@ type StatStoreEvent struct {
 
 func (x *StatStoreEvent) Reset() {
 	*x = StatStoreEvent{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1481,7 @@ func (x *StatStoreEvent) String() string {
 func (*StatStoreEvent) ProtoMessage() {}
 
 func (x *StatStoreEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1494,7 @@ func (x *StatStoreEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatStoreEvent.ProtoReflect.Descriptor instead.
 func (*StatStoreEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StatStoreEvent) GetEvent() isStatStoreEvent_Event {
@@ -1493,7 +1563,7 @@ type StoreStats struct {
 
 func (x *StoreStats) Reset() {
 	*x = StoreStats{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1575,7 @@ func (x *StoreStats) String() string {
 func (*StoreStats) ProtoMessage() {}
 
 func (x *StoreStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1588,7 @@ func (x *StoreStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStats.ProtoReflect.Descriptor instead.
 func (*StoreStats) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StoreStats) GetLocation() string {
@@ -1627,7 +1697,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1709,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1722,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 type StatusResponse struct {
@@ -1671,7 +1741,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1753,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1766,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StatusResponse) GetVersion() string {
@@ -1767,7 +1837,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1849,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1862,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Check) GetName() string {
@@ -1824,7 +1894,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +1906,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +1919,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_proto_rawDescGZIP(), []int{24}
 }
 
 type TopResponse struct {
@@ -1861,7 +1931,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +1943,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +1956,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TopResponse) GetSandboxes() []*SandboxUse {
@@ -1910,7 +1980,7 @@ type SandboxUse struct {
 
 func (x *SandboxUse) Reset() {
 	*x = SandboxUse{}
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +1992,7 @@ func (x *SandboxUse) String() string {
 func (*SandboxUse) ProtoMessage() {}
 
 func (x *SandboxUse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2005,7 @@ func (x *SandboxUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxUse.ProtoReflect.Descriptor instead.
 func (*SandboxUse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SandboxUse) GetId() string {
@@ -1996,7 +2066,7 @@ type Facts struct {
 
 func (x *Facts) Reset() {
 	*x = Facts{}
-	mi := &file_agent_proto_msgTypes[26]
+	mi := &file_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2078,7 @@ func (x *Facts) String() string {
 func (*Facts) ProtoMessage() {}
 
 func (x *Facts) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[26]
+	mi := &file_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,7 +2091,7 @@ func (x *Facts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Facts.ProtoReflect.Descriptor instead.
 func (*Facts) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Facts) GetArchitecture() string {
@@ -2083,7 +2153,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_proto_msgTypes[27]
+	mi := &file_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2165,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[27]
+	mi := &file_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2178,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Stage) GetName() string {
@@ -2136,7 +2206,7 @@ type ImageFile struct {
 
 func (x *ImageFile) Reset() {
 	*x = ImageFile{}
-	mi := &file_agent_proto_msgTypes[28]
+	mi := &file_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2218,7 @@ func (x *ImageFile) String() string {
 func (*ImageFile) ProtoMessage() {}
 
 func (x *ImageFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[28]
+	mi := &file_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2231,7 @@ func (x *ImageFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageFile.ProtoReflect.Descriptor instead.
 func (*ImageFile) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ImageFile) GetName() string {
@@ -2210,13 +2280,14 @@ type Snapshot struct {
 	Scope         string                 `protobuf:"bytes,21,opt,name=scope,proto3" json:"scope,omitempty"` // "whole-pod" or "rootfs-only"
 	// Why it is not in the store, or that it is damaged on this node; empty: no problem is known.
 	Problem       string `protobuf:"bytes,22,opt,name=problem,proto3" json:"problem,omitempty"`
+	Signer        string `protobuf:"bytes,23,opt,name=signer,proto3" json:"signer,omitempty"` // the fingerprint of the key that has signed it; empty: not signed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agent_proto_msgTypes[29]
+	mi := &file_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2299,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[29]
+	mi := &file_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2312,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Snapshot) GetNamespace() string {
@@ -2398,6 +2469,13 @@ func (x *Snapshot) GetProblem() string {
 	return ""
 }
 
+func (x *Snapshot) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
+}
+
 type AskRestoreRequest struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId           string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -2411,7 +2489,7 @@ type AskRestoreRequest struct {
 
 func (x *AskRestoreRequest) Reset() {
 	*x = AskRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[30]
+	mi := &file_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2501,7 @@ func (x *AskRestoreRequest) String() string {
 func (*AskRestoreRequest) ProtoMessage() {}
 
 func (x *AskRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[30]
+	mi := &file_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2514,7 @@ func (x *AskRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRestoreRequest.ProtoReflect.Descriptor instead.
 func (*AskRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AskRestoreRequest) GetSandboxId() string {
@@ -2501,7 +2579,7 @@ type AskRestoreResponse struct {
 
 func (x *AskRestoreResponse) Reset() {
 	*x = AskRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[31]
+	mi := &file_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2591,7 @@ func (x *AskRestoreResponse) String() string {
 func (*AskRestoreResponse) ProtoMessage() {}
 
 func (x *AskRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[31]
+	mi := &file_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2604,7 @@ func (x *AskRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRestoreResponse.ProtoReflect.Descriptor instead.
 func (*AskRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AskRestoreResponse) GetDecision() AskRestoreResponse_Decision {
@@ -2622,7 +2700,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2712,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2725,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Terminal) GetIflag() uint32 {
@@ -2710,7 +2788,7 @@ type ReadVolumeRequest struct {
 
 func (x *ReadVolumeRequest) Reset() {
 	*x = ReadVolumeRequest{}
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2800,7 @@ func (x *ReadVolumeRequest) String() string {
 func (*ReadVolumeRequest) ProtoMessage() {}
 
 func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2813,7 @@ func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ReadVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadVolumeRequest) GetRequest() string {
@@ -2769,7 +2847,7 @@ type ReadVolumeResponse struct {
 
 func (x *ReadVolumeResponse) Reset() {
 	*x = ReadVolumeResponse{}
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2859,7 @@ func (x *ReadVolumeResponse) String() string {
 func (*ReadVolumeResponse) ProtoMessage() {}
 
 func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2872,7 @@ func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ReadVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReadVolumeResponse) GetSize() int64 {
@@ -2821,7 +2899,7 @@ type PrepareWorkloadRequest struct {
 
 func (x *PrepareWorkloadRequest) Reset() {
 	*x = PrepareWorkloadRequest{}
-	mi := &file_agent_proto_msgTypes[35]
+	mi := &file_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +2911,7 @@ func (x *PrepareWorkloadRequest) String() string {
 func (*PrepareWorkloadRequest) ProtoMessage() {}
 
 func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[35]
+	mi := &file_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +2924,7 @@ func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PrepareWorkloadRequest) GetSandboxId() string {
@@ -2872,7 +2950,7 @@ type PrepareWorkloadResponse struct {
 
 func (x *PrepareWorkloadResponse) Reset() {
 	*x = PrepareWorkloadResponse{}
-	mi := &file_agent_proto_msgTypes[36]
+	mi := &file_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +2962,7 @@ func (x *PrepareWorkloadResponse) String() string {
 func (*PrepareWorkloadResponse) ProtoMessage() {}
 
 func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[36]
+	mi := &file_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +2975,7 @@ func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PrepareWorkloadResponse) GetImagePath() string {
@@ -2927,7 +3005,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3017,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3030,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -3019,7 +3097,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3109,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3122,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_proto_rawDescGZIP(), []int{39}
 }
 
 type CheckContainerRequest struct {
@@ -3057,7 +3135,7 @@ type CheckContainerRequest struct {
 
 func (x *CheckContainerRequest) Reset() {
 	*x = CheckContainerRequest{}
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3147,7 @@ func (x *CheckContainerRequest) String() string {
 func (*CheckContainerRequest) ProtoMessage() {}
 
 func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3160,7 @@ func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckContainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CheckContainerRequest) GetRequest() string {
@@ -3107,7 +3185,7 @@ type CheckContainerResponse struct {
 
 func (x *CheckContainerResponse) Reset() {
 	*x = CheckContainerResponse{}
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3197,7 @@ func (x *CheckContainerResponse) String() string {
 func (*CheckContainerResponse) ProtoMessage() {}
 
 func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3210,7 @@ func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckContainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_proto_rawDescGZIP(), []int{41}
 }
 
 type RotateKeysRequest struct {
@@ -3144,7 +3222,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3234,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3247,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -3192,7 +3270,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3204,7 +3282,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3217,7 +3295,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -3274,7 +3352,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3286,7 +3364,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3299,7 +3377,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -3392,14 +3470,21 @@ const file_agent_proto_rawDesc = "" +
 	"\vVerifyEvent\x129\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x129\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.diapause.local.v1.VerifyResultH\x00R\x06resultB\a\n" +
-	"\x05event\"\xad\x01\n" +
+	"\x05event\"\xeb\x01\n" +
 	"\fVerifyResult\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x0e\n" +
 	"\x02ok\x18\x03 \x01(\bR\x02ok\x12\x1a\n" +
 	"\bproblems\x18\x04 \x03(\tR\bproblems\x12\x1a\n" +
 	"\brepaired\x18\x05 \x03(\tR\brepaired\x12\x1b\n" +
-	"\talso_hurt\x18\x06 \x03(\tR\balsoHurt\"X\n" +
+	"\talso_hurt\x18\x06 \x03(\tR\balsoHurt\x12<\n" +
+	"\n" +
+	"signatures\x18\a \x03(\v2\x1c.diapause.local.v1.SignatureR\n" +
+	"signatures\"S\n" +
+	"\tSignature\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x16\n" +
+	"\x06signer\x18\x02 \x01(\tR\x06signer\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\bR\arefused\"X\n" +
 	"\fSweepRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x8a\x01\n" +
@@ -3478,7 +3563,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tImageFile\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
-	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\"\xcd\x05\n" +
+	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\"\xe5\x05\n" +
 	"\bSnapshot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -3509,7 +3594,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x0eoverflow_bytes\x18\x13 \x01(\x03R\roverflowBytes\x12\x16\n" +
 	"\x06format\x18\x14 \x01(\x05R\x06format\x12\x14\n" +
 	"\x05scope\x18\x15 \x01(\tR\x05scope\x12\x18\n" +
-	"\aproblem\x18\x16 \x01(\tR\aproblem\"\xb9\x02\n" +
+	"\aproblem\x18\x16 \x01(\tR\aproblem\x12\x16\n" +
+	"\x06signer\x18\x17 \x01(\tR\x06signer\"\xb9\x02\n" +
 	"\x11AskRestoreRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x121\n" +
@@ -3643,7 +3729,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -3661,116 +3747,118 @@ var file_agent_proto_goTypes = []any{
 	(*VerifyRequest)(nil),            // 13: diapause.local.v1.VerifyRequest
 	(*VerifyEvent)(nil),              // 14: diapause.local.v1.VerifyEvent
 	(*VerifyResult)(nil),             // 15: diapause.local.v1.VerifyResult
-	(*SweepRequest)(nil),             // 16: diapause.local.v1.SweepRequest
-	(*SweepEvent)(nil),               // 17: diapause.local.v1.SweepEvent
-	(*SweepResult)(nil),              // 18: diapause.local.v1.SweepResult
-	(*StatStoreRequest)(nil),         // 19: diapause.local.v1.StatStoreRequest
-	(*StatStoreEvent)(nil),           // 20: diapause.local.v1.StatStoreEvent
-	(*StoreStats)(nil),               // 21: diapause.local.v1.StoreStats
-	(*StatusRequest)(nil),            // 22: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 23: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 24: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 25: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 26: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 27: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 28: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 29: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 30: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 31: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 32: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 33: diapause.local.v1.AskRestoreResponse
-	(*Terminal)(nil),                 // 34: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 35: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 36: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 37: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 38: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 39: diapause.local.v1.ReportRestoreRequest
-	(*ReportRestoreResponse)(nil),    // 40: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 41: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 42: diapause.local.v1.CheckContainerResponse
-	(*RotateKeysRequest)(nil),        // 43: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 44: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 45: diapause.local.v1.RotateKeysResult
-	nil,                              // 46: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 47: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 48: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 49: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 50: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 51: google.protobuf.Timestamp
+	(*Signature)(nil),                // 16: diapause.local.v1.Signature
+	(*SweepRequest)(nil),             // 17: diapause.local.v1.SweepRequest
+	(*SweepEvent)(nil),               // 18: diapause.local.v1.SweepEvent
+	(*SweepResult)(nil),              // 19: diapause.local.v1.SweepResult
+	(*StatStoreRequest)(nil),         // 20: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 21: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 22: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 23: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 24: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 25: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 26: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 27: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 28: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 29: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 30: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 31: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 32: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 33: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 34: diapause.local.v1.AskRestoreResponse
+	(*Terminal)(nil),                 // 35: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 36: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 37: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 38: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 39: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 40: diapause.local.v1.ReportRestoreRequest
+	(*ReportRestoreResponse)(nil),    // 41: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 42: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 43: diapause.local.v1.CheckContainerResponse
+	(*RotateKeysRequest)(nil),        // 44: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 45: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 46: diapause.local.v1.RotateKeysResult
+	nil,                              // 47: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 48: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 49: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 50: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),      // 51: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
 	3,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
-	31, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
-	31, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
+	32, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
+	32, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
 	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	50, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
-	31, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
+	51, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	32, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	50, // 11: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
-	3,  // 12: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
-	18, // 13: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
-	3,  // 14: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
-	21, // 15: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
-	28, // 16: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	51, // 17: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	24, // 18: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
-	27, // 19: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	50, // 20: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	51, // 21: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	28, // 22: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
-	30, // 23: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
-	29, // 24: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	46, // 25: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	1,  // 26: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	47, // 27: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	48, // 28: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	49, // 29: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	3,  // 30: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	45, // 31: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	34, // 32: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	2,  // 33: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	5,  // 34: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	8,  // 35: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	10, // 36: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	11, // 37: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	13, // 38: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	16, // 39: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	22, // 40: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	25, // 41: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	19, // 42: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	43, // 43: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	43, // 44: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	32, // 45: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	37, // 46: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	35, // 47: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	41, // 48: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	39, // 49: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 50: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 51: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 52: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	31, // 53: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 54: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 55: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	17, // 56: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	23, // 57: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	26, // 58: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	20, // 59: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	44, // 60: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	44, // 61: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	33, // 62: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	38, // 63: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	36, // 64: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	42, // 65: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	40, // 66: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	50, // [50:67] is the sub-list for method output_type
-	33, // [33:50] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	16, // 11: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
+	51, // 12: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	3,  // 13: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
+	19, // 14: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
+	3,  // 15: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
+	22, // 16: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
+	29, // 17: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
+	52, // 18: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	25, // 19: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
+	28, // 20: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
+	51, // 21: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	52, // 22: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	29, // 23: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
+	31, // 24: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
+	30, // 25: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
+	47, // 26: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	1,  // 27: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
+	48, // 28: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	49, // 29: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	50, // 30: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	3,  // 31: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	46, // 32: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	35, // 33: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	2,  // 34: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	5,  // 35: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	8,  // 36: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	10, // 37: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	11, // 38: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	13, // 39: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	17, // 40: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	23, // 41: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	26, // 42: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	20, // 43: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	44, // 44: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	44, // 45: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	33, // 46: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	38, // 47: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	36, // 48: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	42, // 49: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	40, // 50: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 51: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	6,  // 52: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 53: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	32, // 54: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	12, // 55: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	14, // 56: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	18, // 57: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	24, // 58: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	27, // 59: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	21, // 60: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	45, // 61: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	45, // 62: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	34, // 63: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	39, // 64: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	37, // 65: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	43, // 66: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	41, // 67: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	51, // [51:68] is the sub-list for method output_type
+	34, // [34:51] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -3793,15 +3881,15 @@ func file_agent_proto_init() {
 		(*VerifyEvent_Progress)(nil),
 		(*VerifyEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[15].OneofWrappers = []any{
+	file_agent_proto_msgTypes[16].OneofWrappers = []any{
 		(*SweepEvent_Progress)(nil),
 		(*SweepEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[18].OneofWrappers = []any{
+	file_agent_proto_msgTypes[19].OneofWrappers = []any{
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[42].OneofWrappers = []any{
+	file_agent_proto_msgTypes[43].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -3811,7 +3899,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -615,3 +615,26 @@ func TestSocketFromEnvironment(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errOut.String())
 	}
 }
+
+// TestVerifySigner: verify says who has signed a snapshot, once if that is the same everywhere.
+func TestVerifySigner(t *testing.T) {
+	spool, store := &localv1.Signature{Store: "dir:/spool", Signer: "SHA256:a"}, &localv1.Signature{Store: "gs://b"}
+	for want, signatures := range map[string][]*localv1.Signature{
+		"\n      signed by SHA256:a\n":                                                 {spool, {Store: "gs://b", Signer: "SHA256:a"}},
+		"\n      dir:/spool: signed by SHA256:a\n      gs://b: not signed\n":           {spool, store},
+		"\n      not signed, and not restored: see --trusted-keys of diapause-agent\n": {{Store: "gs://b", Refused: true}},
+	} {
+		r := full()
+		r.verify = verifyEvents(true)
+		r.verify[1].GetResult().Signatures = signatures
+		socket := serve(t, r)
+		if got := invoke(t.Context(), socket, "verify"); got.code != ExitOK || !strings.Contains(got.out, want) {
+			t.Errorf("got %d, %q, want %q", got.code, got.out, want)
+		}
+		got := invoke(t.Context(), socket, "verify", "--output=json")
+		if !strings.Contains(got.out, `"signatures"`) ||
+			!strings.Contains(got.out, `"store": "`+signatures[0].Store+`"`) {
+			t.Errorf("JSON: %s", got.out)
+		}
+	}
+}

@@ -25,6 +25,10 @@ func (t *tool) verify() *cobra.Command {
 exists. With --read-data, also read every chunk and compare its digest. Without a SNAPSHOT, check all.
 If a snapshot is damaged, the exit code is 1.
 
+It also says who has signed each snapshot: the fingerprint of the public key, as it is in the logs and
+errors of diapause-agent. A snapshot that is not signed, or by a key that the agent does not trust, is
+no damage.
+
 --read-data-subset=n/t reads the n-th of t parts of the packs: t runs, one for each part, read all
 of them once.
 

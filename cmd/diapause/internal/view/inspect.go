@@ -28,6 +28,7 @@ func (s Snapshot) identity(w io.Writer) error {
 	r.add("node", orDash(s.OriginNode))
 	r.add("containers", orDash(strings.Join(s.Containers, ", ")))
 	r.add("parent", orDash(s.Parent))
+	r.add("signed by", orDash(s.Signer))
 	r.add("restorable from", s.where())
 	if s.Problem != "" {
 		r.add("problem", s.Problem)

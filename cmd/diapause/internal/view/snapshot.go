@@ -27,6 +27,7 @@ type Snapshot struct {
 	OnNode      bool       `json:"on_node"`
 	Replicated  bool       `json:"replicated"`
 	Parent      string     `json:"parent,omitempty"`
+	Signer      string     `json:"signer"` // fingerprint of the key that has signed it; empty: not signed
 	Overflow    int64      `json:"overflow_bytes"`
 	Format      int32      `json:"format"`
 	Facts       *Facts     `json:"facts,omitempty"`
@@ -68,7 +69,7 @@ func NewSnapshot(s *localv1.Snapshot) Snapshot {
 		OriginPod: s.GetOriginPod(), OriginNode: s.GetOriginNode(), Containers: listOf(s.GetContainers()),
 		RawBytes: s.GetRawBytes(), StoredBytes: s.GetStoredBytes(), Ratio: ratio(s.GetRawBytes(), s.GetStoredBytes()),
 		Chunks: s.GetChunks(), ZeroChunks: s.GetZeroChunks(), Packs: s.GetPacks(),
-		OnNode: s.GetOnNode(), Replicated: s.GetReplicated(), Parent: s.GetParent(),
+		OnNode: s.GetOnNode(), Replicated: s.GetReplicated(), Parent: s.GetParent(), Signer: s.GetSigner(),
 		Overflow: s.GetOverflowBytes(), Format: s.GetFormat(), Facts: newFacts(s.GetFacts()), Problem: s.GetProblem(),
 	}
 	for _, f := range s.GetFiles() {

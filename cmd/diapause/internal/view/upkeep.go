@@ -36,19 +36,62 @@ type Verified struct {
 	Problems  []string `json:"problems"`
 	Repaired  []string `json:"repaired,omitempty"`  // what was damaged and has been replaced
 	AlsoHurt  []string `json:"also_hurt,omitempty"` // other snapshots that need what is still damaged
+
+	Signatures []Signature `json:"signatures"` // for each place where its manifest can be read
+}
+
+// Signature says who has signed a snapshot, as one store has it.
+type Signature struct {
+	Store   string `json:"store"`
+	Signer  string `json:"signer"`  // fingerprint of the signer's key; empty: not signed
+	Refused bool   `json:"refused"` // the agent does not restore it, because of its signer or for want of one
+}
+
+// String says it in words.
+func (s Signature) String() string {
+	words := "not signed"
+	if s.Signer != "" {
+		words = "signed by " + s.Signer
+	}
+	if s.Refused {
+		words += ", and not restored: see --trusted-keys of diapause-agent"
+	}
+	return words
 }
 
 // Add adds one result.
 func (v *Verification) Add(r *localv1.VerifyResult) {
 	v.OK = v.OK && r.GetOk()
-	v.Snapshots = append(v.Snapshots,
-		Verified{r.GetNamespace(), r.GetSnapshot(), r.GetOk(), listOf(r.GetProblems()), r.GetRepaired(), r.GetAlsoHurt()})
+	s := Verified{
+		Namespace: r.GetNamespace(), Name: r.GetSnapshot(), OK: r.GetOk(), Problems: listOf(r.GetProblems()),
+		Repaired: r.GetRepaired(), AlsoHurt: r.GetAlsoHurt(), Signatures: []Signature{},
+	}
+	for _, g := range r.GetSignatures() {
+		s.Signatures = append(s.Signatures, Signature{g.GetStore(), g.GetSigner(), g.GetRefused()})
+	}
+	v.Snapshots = append(v.Snapshots, s)
+}
+
+// signatures returns who has signed a snapshot: one line if it is the same everywhere, otherwise one for each place.
+func (s *Verified) signatures() (lines []string) {
+	same := true
+	for _, g := range s.Signatures {
+		same = same && g.String() == s.Signatures[0].String()
+		lines = append(lines, g.Store+": "+g.String())
+	}
+	if same && len(lines) > 0 {
+		return []string{s.Signatures[0].String()}
+	}
+	return lines
 }
 
 // Table writes a row for each snapshot, and below it what is wrong.
 func (v *Verification) Table(w io.Writer) error {
 	for _, s := range v.Snapshots {
 		fmt.Fprintf(w, "%s  %s\n", okWord(s.OK), cell(s.Namespace+"/"+s.Name))
+		for _, g := range s.signatures() {
+			fmt.Fprintf(w, "      %s\n", cell(g))
+		}
 		for _, p := range s.Problems {
 			fmt.Fprintf(w, "      %s\n", cell(p))
 		}
