@@ -27,7 +27,7 @@ var (
 	// ErrKey: the key that encrypts something, or must encrypt it, is missing.
 	ErrKey = errors.New("encryption key missing")
 	// ErrUntrusted: no trusted key has signed the snapshot. See Options.Trusted.
-	ErrUntrusted = errors.New("no trusted key has signed it")
+	ErrUntrusted = errors.New("not trusted")
 	// ErrNoSpace: the backend is full. Nothing was created.
 	ErrNoSpace = errors.New("no space left in the store")
 	// ErrUnavailable: the backend cannot be reached, or fails. This may be temporary.

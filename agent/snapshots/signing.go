@@ -54,8 +54,8 @@ func advise(err error) error {
 	if !errors.Is(err, storage.ErrUntrusted) {
 		return err
 	}
-	return fmt.Errorf("%w: choose a snapshot that a key in --trusted-keys has signed, or add its signer's key there if you "+
-		"know whose it is", err)
+	return fmt.Errorf("%w: choose a snapshot that a key in --trusted-keys has signed; if you know the signer, add his "+
+		"public key there", err)
 }
 
 // Signature says who has signed a snapshot, as one store has it.

@@ -619,8 +619,9 @@ func TestSocketFromEnvironment(t *testing.T) {
 // TestVerifySigner: verify says who has signed a snapshot, once if that is the same everywhere.
 func TestVerifySigner(t *testing.T) {
 	spool, store := &localv1.Signature{Store: "dir:/spool", Signer: "SHA256:a"}, &localv1.Signature{Store: "gs://b"}
+	same := &localv1.Signature{Store: "gs://b", Signer: "SHA256:a"}
 	for want, signatures := range map[string][]*localv1.Signature{
-		"\n      signed by SHA256:a\n":                                                 {spool, {Store: "gs://b", Signer: "SHA256:a"}},
+		"\n      signed by SHA256:a\n":                                                 {spool, same},
 		"\n      dir:/spool: signed by SHA256:a\n      gs://b: not signed\n":           {spool, store},
 		"\n      not signed, and not restored: see --trusted-keys of diapause-agent\n": {{Store: "gs://b", Refused: true}},
 	} {
