@@ -34,7 +34,8 @@ func (d *Disk) Promise(n int64) (release func(), err error) {
 	if err := d.statfs(d.dir, &st); err != nil {
 		return nil, fmt.Errorf("free bytes of the disk of %s: %w", d.dir, err)
 	}
-	free, size := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize
+	free := int64(st.Bavail) * st.Bsize
+	size := int64(st.Blocks-st.Bfree)*st.Bsize + free // without what is reserved, like df
 	floor := size / 100 * d.percent
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,10 @@ import (
 func diskOf(percent int, size, free uint64) *Disk {
 	d := NewDisk("/spool", percent)
 	d.statfs = func(_ string, to *unix.Statfs_t) error {
-		*to = unix.Statfs_t{Bsize: 4096, Blocks: size << 8, Bfree: size << 8, Bavail: free << 8}
+		const reserved = 1000
+		*to = unix.Statfs_t{
+			Bsize: 4096, Blocks: (size + reserved) << 8, Bfree: (free + reserved) << 8, Bavail: free << 8,
+		}
 		return nil
 	}
 	return d
