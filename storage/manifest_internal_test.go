@@ -268,6 +268,11 @@ func FuzzSealedManifest(f *testing.F) {
 	before = appendSection(before, tagPacks, encodePacks(example().Packs))
 	seed := sealedExample(l)
 	f.Add(seed.appendContent(nil, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, seed))
+	signed, err := encodeManifest(seed, testKey)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(nil), body(signed))
 	seed.Files = fingerprinted().Files
 	f.Add(seed.appendContent(nil, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, example()))
 	f.Fuzz(func(t *testing.T, content, outside []byte) {
@@ -284,7 +289,7 @@ func FuzzSealedManifest(f *testing.F) {
 	})
 }
 
-// testKey has signed one manifest, a seed of FuzzDecodeManifest.
+// testKey signs the seeds of fuzz targets.
 var testKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
 func sealedExample(l *lock) *Manifest {
