@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,8 +19,12 @@ import (
 func TestDiesWhileSwept(t *testing.T) {
 	s := storagetest.NewDir(t)
 	parent := storagetest.Write(t, s, key, nil, tinyImage())
-	time.Sleep(200 * time.Millisecond) // the parent's packs are older than the grace, a claim is younger
-	options := storage.SweepOptions{Grace: 150 * time.Millisecond}
+	for _, name := range objects(t, s, "ns/packs/") { // they are older than the grace, a claim is younger
+		if err := os.Chtimes(objectPath(s, name), time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := storage.SweepOptions{Grace: time.Hour}
 
 	atDelete, deleteNow := make(chan struct{}), make(chan struct{})
 	sweeper := faulty(t, s, func(op fault.Op, name string) fault.Fault {
