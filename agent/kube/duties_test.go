@@ -89,20 +89,19 @@ func TestExpired(t *testing.T) {
 	node := w.node("a")
 	r := w.start(node)
 	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
-		p.Spec.RetentionConfig = &podsnapshotv1.RetentionConfig{LastAccessTimeout: "1h"}
+		p.Spec.RetentionConfig = &podsnapshotv1.RetentionConfig{LastAccessTimeout: "3h"}
 	})
 	w.pod(node, "web")
 	fresh, failed := w.replicated(w.complete(w.trigger("t1", "web"))), w.replicated(w.complete(w.trigger("t2", "web")))
 	r.kill()
 	before := failed.DeepCopy()
-	rules.SetProgress(failed, rules.Progress{Failed: "long ago"})
-	for i := range failed.Status.Conditions {
-		failed.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-2 * time.Hour))
-	}
+	rules.SetProgress(failed, rules.Progress{Failed: "two hours ago"})
 	if err := api.client.Status().Patch(t.Context(), failed, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	w.start(w.node("b"))
+	var now clocks
+	now.set(2*time.Hour, 2*time.Hour)
+	w.start(w.node("b"), now.use)
 	w.gone(failed)
 	if err := api.client.Get(t.Context(), keyOf(fresh), fresh); err != nil || fresh.DeletionTimestamp != nil {
 		t.Errorf("a fresh one goes: %v", err)

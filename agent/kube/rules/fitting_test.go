@@ -279,4 +279,10 @@ func TestExpiry(t *testing.T) {
 	if at, _ := rules.Expiry(nil, &making); at.IsZero() || at.Before(epoch) {
 		t.Errorf("failed: %v", at)
 	}
+	for i := range making.Status.Conditions { // by a clock that is behind, or by a node that says so
+		making.Status.Conditions[i].LastTransitionTime = metav1.NewTime(epoch.AddDate(-1, 0, 0))
+	}
+	if at, _ := rules.Expiry(nil, &making); !at.Equal(epoch.Add(time.Hour)) {
+		t.Errorf("failed before it was made: %v", at)
+	}
 }
