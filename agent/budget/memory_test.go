@@ -216,7 +216,7 @@ func TestGrow(t *testing.T) {
 	})
 }
 
-// TestMemoryAtRandom: whatever comes, no more than the budget is held, and everybody gets what he waits for.
+// TestMemoryAtRandom: whatever comes, the budget is never exceeded, and everybody gets what he waits for.
 func TestMemoryAtRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 100)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
@@ -79,26 +80,7 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
 	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml",
 		"configuration file of the shim (containerd's ConfigPath)")
-	f.Int64Var(&cfg.Arena, "arena", 2<<30,
-		"memory limit, in bytes, for one checkpoint's capture; beyond it, pages go to a file in the spool and the pause "+
-			"grows")
-	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
-		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
-			"can never fit is refused. The agent needs 2 GiB more than that")
-	f.IntVar(&cfg.DiskFloor, "disk-floor", 10,
-		"percentage of the spool's disk that stays free; a checkpoint that may write more is refused before its pause; 0: "+
-			"none is")
-	f.Int64Var(&cfg.BacklogSize, "backlog-size", 64<<30,
-		"limit, in bytes, for snapshots that are on this node and not in their store yet; beyond it, or half of it in one "+
-			"namespace, checkpoints are refused before their pause; 0: no limit")
-	f.IntVar(&cfg.BacklogCount, "backlog-count", 1000,
-		"limit for the number of such snapshots; 0: no limit")
-	f.Int64Var(&cfg.VolumeLimit, "volume-limit", 16<<30,
-		"limit, in bytes, for a pod's emptyDir volumes that lie on the node and not inside the sandbox; a pod with more is "+
-			"neither checkpointed nor restored")
-	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30,
-		"limit, in bytes, for what this node keeps for later restores: replicated snapshots and, up to half of the limit, "+
-			"what was read from a remote store")
+	limits(f, &cfg)
 	f.StringVar(&cfg.Codec, "codec", "",
 		"compression of chunks: none, s2, zstd, or auto, which measures which is fastest, chunk by chunk (default: zstd if "+
 			"the store is a bucket, otherwise auto)")
@@ -122,6 +104,30 @@ func command() *cobra.Command {
 	cmd.Version = cfg.Version
 	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand())
 	return cmd
+}
+
+// limits registers the flags that bound what checkpoints and restores take of the node.
+func limits(f *pflag.FlagSet, cfg *agent.Config) {
+	f.Int64Var(&cfg.Arena, "arena", 2<<30,
+		"memory limit, in bytes, for one checkpoint's capture; beyond it, pages go to a file in the spool and the pause "+
+			"grows")
+	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
+		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
+			"can never fit is refused. The agent needs 2 GiB more than that")
+	f.IntVar(&cfg.DiskFloor, "disk-floor", 10,
+		"percentage of the spool's disk that stays free; a checkpoint that may write more is refused before its pause; 0: "+
+			"none is")
+	f.Int64Var(&cfg.BacklogSize, "backlog-size", 64<<30,
+		"limit, in bytes, for snapshots that are on this node and not in their store yet; beyond it, or half of it in one "+
+			"namespace, checkpoints are refused before their pause; 0: no limit")
+	f.IntVar(&cfg.BacklogCount, "backlog-count", 1000,
+		"limit for the number of such snapshots; 0: no limit")
+	f.Int64Var(&cfg.VolumeLimit, "volume-limit", 16<<30,
+		"limit, in bytes, for a pod's emptyDir volumes that lie on the node and not inside the sandbox; a pod with more is "+
+			"neither checkpointed nor restored")
+	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30,
+		"limit, in bytes, for what this node keeps for later restores: replicated snapshots and, up to half of the limit, "+
+			"what was read from a remote store")
 }
 
 func logger(level string) (*slog.Logger, error) {

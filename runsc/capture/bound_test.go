@@ -35,7 +35,7 @@ func TestHostileSparseMemory(t *testing.T) {
 	}
 }
 
-// TestHostileSmallFiles: image files that are kept whole take no more memory than they are given.
+// TestHostileSmallFiles: image files that are kept whole keep to the memory that they are given.
 func TestHostileSmallFiles(t *testing.T) {
 	full := errors.New("full")
 	var taken int64

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 
 	"diapause.dev/runsc/sidecar"
@@ -76,7 +75,7 @@ func (s *serving) receive() error {
 	var m sidecar.Message
 	for {
 		f, err := s.conn.Receive(&m)
-		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, unix.ECONNRESET) {
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 			return nil
 		}
 		if err != nil {

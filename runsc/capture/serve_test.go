@@ -66,8 +66,8 @@ func (s *script) message() (m sidecar.Message, withFile bool) {
 	return m, k&8 != 0
 }
 
-// FuzzServe sends what a sidecar that has been taken over could send. Serve ends when the sidecar hangs up, and no more
-// is taken than lies within the memory files that were registered.
+// FuzzServe sends what a sidecar that has been taken over could send. Serve ends when the sidecar hangs up, and all
+// that is taken lies within the memory files that were registered.
 func FuzzServe(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 9, 0, 0, 0, 203, 2, 0, 0, 0, 1, 0, 201, 3, 0, 0, 0})
 	f.Add([]byte{0, 0, 0, 0, 1, 9, 0, 0, 0, 203, 2, 0, 0, 0, 2, 1, 7, 200, 203, 3, 0, 0, 0})

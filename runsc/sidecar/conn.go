@@ -66,9 +66,13 @@ func (c *Conn) Welcome(refusal error) error {
 }
 
 // Receive receives a message and the file that came with it, nil if none did. The caller must close or drop the file. A
-// malformed packet is an error, and so are two files. At the end the error is io.EOF.
+// malformed packet is an error, and so are two files. When the other end has hung up, or was killed, the error is
+// io.EOF.
 func (c *Conn) Receive(m *Message) (*File, error) {
 	n, oobn, _, _, err := c.uc.ReadMsgUnix(c.in, c.oob)
+	if errors.Is(err, unix.ECONNRESET) { // it has not read all that it was sent
+		return nil, io.EOF
+	}
 	if err != nil {
 		return nil, err
 	}

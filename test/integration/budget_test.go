@@ -21,9 +21,9 @@ import (
 // in MiB, is that of sizeVariable. "make bench-budget" sets both.
 const podsVariable = "DIAPAUSE_TEST_PODS"
 
-// TestHostileCheckpointsAtOnce checkpoints many pods of one namespace at once, and then one of another. The agent holds
-// no more memory than its budget, the others wait before their pause, the other namespace does not wait for all of
-// them, and every pod is saved.
+// TestHostileCheckpointsAtOnce checkpoints many pods of one namespace at once, and then one of another. The agent keeps
+// to its budget, the others wait before their pause, the other namespace does not wait for all of them, and every pod
+// is saved.
 func TestHostileCheckpointsAtOnce(t *testing.T) {
 	pods, mib := cmp.Or(number(os.Getenv(podsVariable)), 6), cmp.Or(number(os.Getenv(sizeVariable)), 64)
 	limit := int64(256) << 20 // room for one, with what it takes besides its pod's memory
