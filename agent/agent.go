@@ -156,6 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return gofer.New(sidecars, sidecarHandler{a}, a.log).Serve(ctx) })
 	a.checkpoints.Recover(ctx) // before the local service answers, so no new request is under way
 	a.clean(ctx)
+	a.restores.Recover()
 	g.Go(func() error { return local.Serve(ctx, socket, a.local()) })
 	g.Go(func() error { return a.checkpoints.SettleLoop(ctx) })
 	g.Go(func() error { return a.replicator.Run(ctx) })

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -55,6 +56,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	conn, err := grpc.NewClient("unix://"+o.Address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithUnaryInterceptor(awaitConnection),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: time.Second}))
 	if err != nil {
 		return nil, fmt.Errorf("containerd at %s: %w", o.Address, err)
@@ -82,6 +84,25 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("version of containerd: %w", native(err))
 	}
 	return r.GetRuntimeName() + " " + r.GetRuntimeVersion(), nil
+}
+
+// reconnectLimit is how long a call waits for a containerd that is away: longer than a restart of containerd takes.
+const reconnectLimit = 5 * time.Second
+
+// awaitConnection is an interceptor that makes a call wait while there is no connection, for at most reconnectLimit.
+// Otherwise calls would fail after a restart of containerd until the next attempt to connect.
+func awaitConnection(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	waiting, cancel := context.WithTimeout(ctx, reconnectLimit)
+	defer cancel()
+	for s := conn.GetState(); s != connectivity.Ready && s != connectivity.Shutdown; s = conn.GetState() {
+		conn.Connect()
+		if !conn.WaitForStateChange(waiting, s) {
+			break
+		}
+	}
+	return invoke(ctx, method, req, reply, conn, opts...)
 }
 
 // reconnect keeps the pauses between attempts short, because the socket is local.

@@ -175,3 +175,13 @@ func (c *Client) removePod(ctx context.Context, id string) error {
 	}
 	return nil
 }
+
+// RemoveContainer removes a container, and ends it first if it runs. If the container is gone already, that is no
+// error.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	_, err := c.runtime.RemoveContainer(ctx, &criapi.RemoveContainerRequest{ContainerId: id})
+	if err := native(err); err != nil && !isGone(err) {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	return nil
+}

@@ -74,6 +74,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 		Catalog: snapshots.NewCatalog(stores, readers, j, backlog, changed, bell.Ring),
 		Restores: restore.New(restore.Config{
 			Requests: r.requests, SidecarSocket: dir + "/sidecars", VolumeLimit: 1 << 20, Readers: readers,
+			Runtime: goneRuntime{},
 			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 		}),
 	}
@@ -188,6 +189,13 @@ func (r runtime) Pods(context.Context) ([]*cri.Pod, error) {
 		{ID: "ended", Runtime: cri.RuntimeType},
 		{ID: "other", Ready: true},
 	}, nil
+}
+
+// goneRuntime is containerd as restores see it: their sandboxes have gone.
+type goneRuntime struct{ restore.Runtime }
+
+func (goneRuntime) Get(_ context.Context, id string) (*cri.Pod, error) {
+	return nil, fmt.Errorf("%s: %w", id, cri.ErrNotFound)
 }
 
 // pods is containerd as checkpoints see it. None of its pods can be checkpointed.

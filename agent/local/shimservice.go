@@ -112,7 +112,7 @@ func (s *shimService) ReportRestore(ctx context.Context,
 	if req.Error != "" {
 		s.Logger.Error("restore failed in the shim", "request", req.Request, "sandbox", req.SandboxId, "error", req.Error)
 		failure := errors.New(req.Error)
-		s.Restores.Reported(req.Request, failure)
+		s.Restores.Reported(req.Request, req.SandboxId, failure)
 		s.Restores.Tell(ctx, pod, key, failure)
 	}
 	if req.Loaded {

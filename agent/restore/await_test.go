@@ -90,7 +90,7 @@ func TestLoadingFailed(t *testing.T) {
 	r := a.mustPrepare(t, "sandbox")
 	waited, err := a.Await(t.Context(), "sandbox", func(_, total int64) {
 		if total > 0 {
-			a.Reported(r.Request, errkind.ErrSandboxExited)
+			a.Reported(r.Request, r.SandboxID, errkind.ErrSandboxExited)
 		}
 	})
 	if !waited || !errors.Is(err, errkind.ErrSandboxExited) {

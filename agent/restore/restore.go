@@ -63,6 +63,7 @@ type Runtime interface {
 	Kill(ctx context.Context, pod *cri.Pod) error
 	RunRestored(ctx context.Context, rec snapshot.Pod, o cri.RunOptions) (*cri.Pod, error)
 	RemovePod(ctx context.Context, id string) error
+	RemoveContainer(ctx context.Context, id string) error
 	Taken(ctx context.Context, names []string) (*cri.Pod, error)
 	Image(ctx context.Context, containerID string) (name, digest string, err error)
 }
@@ -308,13 +309,14 @@ func (rs *Restores) find(ctx context.Context, request string) (*restore, error) 
 	return r, nil
 }
 
-// Reported notes that the shim has reported a failed restore. If the restore's sidecar is still connected, the restore
-// ends only with that connection.
-func (rs *Restores) Reported(request string, failure error) {
+// Reported notes that the shim has reported a failed restore of a sandbox, and ends the sandbox. If the restore's
+// sidecar is still connected, the restore ends only with that connection.
+func (rs *Restores) Reported(request, sandbox string, failure error) {
 	rs.mu.Lock()
 	r := rs.all[request]
 	rs.mu.Unlock()
-	if r == nil || failure == nil {
+	if r == nil {
+		rs.reportedLate(request, sandbox)
 		return
 	}
 	r.note(toldByShim{failure})
@@ -327,6 +329,9 @@ func (rs *Restores) Reported(request string, failure error) {
 	}
 }
 
+// errGivenUp is the kind of error of a restore whose sandbox starts anew, or does not start.
+var errGivenUp = errors.New("was given up")
+
 // GiveUp ends the restores that were prepared for a sandbox that will not be restored.
 func (rs *Restores) GiveUp(sandbox string, reason error) {
 	rs.mu.Lock()
@@ -338,7 +343,7 @@ func (rs *Restores) GiveUp(sandbox string, reason error) {
 	}
 	rs.mu.Unlock()
 	for _, r := range given {
-		rs.Reported(r.Request, fmt.Errorf("restore of %s was given up: %w", r.Key, reason))
+		rs.Reported(r.Request, sandbox, fmt.Errorf("restore of %s %w: %w", r.Key, errGivenUp, reason))
 	}
 }
 
@@ -432,6 +437,10 @@ func (rs *Restores) finish(r *restore, err error) {
 	}
 	rs.forgetUnanswered(r.SandboxID)
 	rs.conclude(r, err)
+	// The shim may have ended a sandbox that had everything.
+	if err := r.failure(); err != nil && !errors.Is(err, errGivenUp) {
+		rs.tryAgain(r.SandboxID, r.Scope)
+	}
 }
 
 // forgetUnanswered removes the other requests of a sandbox whose restore has ended. An agent has left them that was

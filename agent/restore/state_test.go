@@ -52,7 +52,7 @@ func TestFailedWhileServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	failure := errors.New("no such luck")
-	a.Reported(r.Request, failure)
+	a.Reported(r.Request, r.SandboxID, failure)
 	select {
 	case <-r.ended:
 		t.Fatal("it has ended while the sandbox reads")

@@ -141,8 +141,8 @@ func TestPartialWorkingSet(t *testing.T) {
 	ended := func(r *restore, end gofer.End) { (&source{rs: rs.Restores, restore: r}).Ended(end, nil) }
 	for name, end := range map[string]func(*restore){
 		"a read failed":         func(r *restore) { r.note(failure); ended(r, gofer.Loaded) },
-		"the shim says so":      func(r *restore) { rs.Reported(r.Request, failure); ended(r, gofer.Lost) },
-		"so, without a sidecar": func(r *restore) { r.serving = 0; rs.Reported(r.Request, failure) },
+		"the shim says so":      func(r *restore) { rs.Reported(r.Request, r.SandboxID, failure); ended(r, gofer.Lost) },
+		"so, without a sidecar": func(r *restore) { r.serving = 0; rs.Reported(r.Request, r.SandboxID, failure) },
 		"another agent began":   func(r *restore) { r.revived = true; ended(r, gofer.Loaded) },
 	} {
 		if set := restored(end); len(set) > 0 {

@@ -75,10 +75,12 @@ type containers struct {
 	loading  map[string]context.CancelFunc // likewise; containers that wait for their files
 	telling  map[string]context.CancelFunc // likewise; containers with an unfinished report to the agent
 	leaving  map[string]bool               // likewise; containers whose end is watched, see seeOut
+	unasked  map[string]bool               // likewise; see interrupted.go
 }
 
 // starting is a start under way.
 type starting struct {
+	asked  context.Context // of the request: it ends with containerd
 	cancel context.CancelCauseFunc
 	killed bool // the container was killed meanwhile
 }
@@ -89,6 +91,7 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 		TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
 		starting: make(map[string]*starting), leaving: make(map[string]bool),
 		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
+		unasked: make(map[string]bool),
 	}
 }
 
@@ -205,6 +208,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 			err = c.lost(ctx, r.ID, err)
 		}
 		c.failed(ctx, r.ID, err)
+		c.discardUnasked(ctx, r.ID)
 		return nil, err
 	}
 	c.began(ctx, r.ID)
@@ -234,9 +238,10 @@ func (c *containers) began(ctx context.Context, id string) {
 func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	f func(context.Context, *task.StartRequest) (*task.StartResponse, error),
 ) (*task.StartResponse, error) {
+	s := &starting{asked: ctx}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &starting{cancel: cancel}
+	s.cancel = cancel
 	c.asked.Store(true)
 	c.mu.Lock()
 	c.starting[r.ID] = s
@@ -250,6 +255,7 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	}
 	if err != nil {
 		c.starts.forget(r.ID) // before a kill can find that the start is over
+		c.unasked[r.ID] = c.interrupted(s)
 	}
 	delete(c.starting, r.ID)
 	return resp, err
@@ -304,7 +310,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 
 // status returns the state of a container, or UNKNOWN if it cannot find out.
 func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
-	r, err := c.State(ctx, &task.StateRequest{ID: id})
+	r, err := c.TaskServiceExt.State(ctx, &task.StateRequest{ID: id})
 	if err != nil {
 		return tasktypes.Status_UNKNOWN
 	}

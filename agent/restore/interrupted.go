@@ -1,0 +1,119 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+)
+
+const (
+	// interruptedTime bounds how long the end of an interrupted restore's sandbox is waited for. Containerd may be away.
+	interruptedTime = 10 * time.Minute
+	// interruptedPoll is the first pause between two looks at the sandbox. Each pause is twice as long as the one before,
+	// up to interruptedPollMax.
+	interruptedPoll    = time.Second
+	interruptedPollMax = 30 * time.Second
+	// lookTime bounds one look, and the removal after it. The shim of a sandbox that is ending may not answer containerd.
+	lookTime = 10 * time.Second
+)
+
+// errNotEnded means that a sandbox or one of its containers has not ended yet.
+var errNotEnded = errors.New("its sandbox has not ended")
+
+// Recover makes the kubelet try again what was interrupted while no agent was running: restores whose sidecar has gone,
+// and with it the sandbox. It returns at once.
+func (rs *Restores) Recover() {
+	all, err := rs.Requests.All()
+	if err != nil {
+		rs.log.Warn("request directories unreadable", "error", err)
+	}
+	for _, request := range all {
+		if r, err := rs.recall(request); err == nil && rs.orphan(r) {
+			rs.tryAgain(r.SandboxID, r.Scope)
+		}
+	}
+}
+
+// reportedLate deals with a failed restore that this agent does not serve: the sandbox had everything before its last
+// container was started, or an earlier agent has prepared the restore.
+func (rs *Restores) reportedLate(request, sandbox string) {
+	rec, err := rs.readRecord(request)
+	if err != nil { // removed once the sandbox had everything: not of root file systems alone, which stay
+		rec.Scope = snapshot.WholePod
+	}
+	rs.tryAgain(sandbox, rec.Scope)
+}
+
+// tryAgain removes, in the background, the containers of a sandbox that has ended before it was restored, if one of
+// them never started.
+//
+// That happens if containerd ends while it starts a container of the pod. The kubelet makes another sandbox then, which
+// is restored again. But for a pod with the restart policy Never it does so only if the pod has no container at all,
+// and such a pod would stay Pending (computePodActions in the kubelet's pkg/kubelet/kuberuntime). None of these
+// containers has run: the sandbox was ended because it was not restored. Where no kubelet runs, whoever has asked for
+// the restore removes the pod.
+//
+// If only root file systems are restored, containers do run before all have started, so all stay.
+func (rs *Restores) tryAgain(sandbox string, scope snapshot.Scope) {
+	if rs.cluster == nil || scope == snapshot.RootfsOnly {
+		return
+	}
+	rs.Life.Go(func() {
+		ctx, cancel := context.WithTimeout(rs.Life.Context(), interruptedTime)
+		defer cancel()
+		n, err := rs.removeUnstarted(ctx, sandbox)
+		switch {
+		case rs.Life.Context().Err() != nil: // the next agent looks again
+		case err != nil:
+			rs.log.Warn("a pod whose restore was interrupted may stay Pending", "sandbox", sandbox, "error", err)
+		case n > 0:
+			rs.log.Info("the kubelet restores a pod again: its sandbox has ended before it was restored", "sandbox", sandbox)
+		}
+	})
+}
+
+// removeUnstarted waits until a sandbox has ended. If one of its containers never started, it removes all of them and
+// returns how many these are.
+func (rs *Restores) removeUnstarted(ctx context.Context, sandbox string) (removed int, err error) {
+	for wait := interruptedPoll; ; wait = min(2*wait, interruptedPollMax) {
+		removed, err = rs.removeEnded(ctx, sandbox)
+		if err == nil || errors.Is(err, cri.ErrNotFound) {
+			return removed, nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return removed, err
+		}
+	}
+}
+
+// removeEnded is removeUnstarted without the wait: for a sandbox that has not ended it returns errNotEnded.
+func (rs *Restores) removeEnded(ctx context.Context, sandbox string) (removed int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	pod, err := rs.Runtime.Get(ctx, sandbox)
+	if err != nil {
+		return 0, err
+	}
+	in := func(s cri.State) bool {
+		return slices.ContainsFunc(pod.Containers, func(x cri.Container) bool { return x.State == s })
+	}
+	if pod.Ready || in(cri.StateRunning) {
+		return 0, fmt.Errorf("pod %s: %w", pod, errNotEnded)
+	}
+	if !in(cri.StateCreated) {
+		return 0, nil
+	}
+	for _, x := range pod.Containers {
+		if err := rs.Runtime.RemoveContainer(ctx, x.ID); err != nil {
+			return 0, err
+		}
+	}
+	return len(pod.Containers), nil
+}
