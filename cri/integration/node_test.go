@@ -185,3 +185,26 @@ func TestSlowShim(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestContainerdRestarts: a call waits for a containerd that restarts. It does not wait for ever.
+func TestContainerdRestarts(t *testing.T) {
+	ctx := limited(t)
+	node.Containerd.Kill()
+	if _, err := client.IDs(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("without containerd: %v", err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := client.IDs(ctx)
+		answered <- err
+	}()
+	if err := node.Containerd.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("a call that was made before containerd was back: %v", err)
+	}
+	if _, err := client.IDs(ctx); err != nil {
+		t.Errorf("once it was back: %v", err)
+	}
+}
