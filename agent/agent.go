@@ -156,11 +156,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return gofer.New(sidecars, sidecarHandler{a}, a.log).Serve(ctx) })
 	a.checkpoints.Recover(ctx) // before the local service answers, so no new request is under way
 	a.clean(ctx)
-	a.restores.Recover()
 	g.Go(func() error { return local.Serve(ctx, socket, a.local()) })
 	g.Go(func() error { return a.checkpoints.SettleLoop(ctx) })
 	g.Go(func() error { return a.replicator.Run(ctx) })
 	g.Go(func() error { return a.upkeepLoop(ctx) })
+	g.Go(func() error { return a.restores.RetryLoop(ctx) })
 	if a.cfg.MetricsAddr != "" {
 		g.Go(func() error { return a.metrics.serve(ctx, a.cfg.MetricsAddr) })
 	}

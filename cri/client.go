@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
@@ -12,8 +13,10 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -56,7 +59,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	conn, err := grpc.NewClient("unix://"+o.Address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithUnaryInterceptor(awaitConnection),
+		grpc.WithUnaryInterceptor(awaitContainerd),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: time.Second}))
 	if err != nil {
 		return nil, fmt.Errorf("containerd at %s: %w", o.Address, err)
@@ -89,20 +92,41 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 // reconnectLimit is how long a call waits for a containerd that is away: longer than a restart of containerd takes.
 const reconnectLimit = 5 * time.Second
 
-// awaitConnection is an interceptor that makes a call wait while there is no connection, for at most reconnectLimit.
-// Otherwise calls would fail after a restart of containerd until the next attempt to connect.
-func awaitConnection(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+// awaitContainerd is an interceptor that makes a call wait while there is no connection, or while the CRI has not begun
+// to serve, for at most reconnectLimit. Otherwise calls would fail for a while after a restart of containerd.
+func awaitContainerd(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	waiting, cancel := context.WithTimeout(ctx, reconnectLimit)
 	defer cancel()
-	for s := conn.GetState(); s != connectivity.Ready && s != connectivity.Shutdown; s = conn.GetState() {
-		conn.Connect()
-		if !conn.WaitForStateChange(waiting, s) {
-			break
+	for {
+		awaitConnection(waiting, conn)
+		err := invoke(ctx, method, req, reply, conn, opts...)
+		if !beginning(err) {
+			return err
+		}
+		select {
+		case <-time.After(reconnect.BaseDelay):
+		case <-waiting.Done():
+			return err
 		}
 	}
-	return invoke(ctx, method, req, reply, conn, opts...)
+}
+
+// awaitConnection waits until there is a connection, or until ctx ends.
+func awaitConnection(ctx context.Context, conn *grpc.ClientConn) {
+	for s := conn.GetState(); s != connectivity.Ready && s != connectivity.Shutdown; s = conn.GetState() {
+		conn.Connect()
+		if !conn.WaitForStateChange(ctx, s) {
+			return
+		}
+	}
+}
+
+// beginning reports whether containerd's CRI has refused a call because it has not begun to serve (containerd,
+// internal/cri/instrument).
+func beginning(err error) bool {
+	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "server is not initialized yet")
 }
 
 // reconnect keeps the pauses between attempts short, because the socket is local.

@@ -61,6 +61,37 @@ func (c *Client) IDs(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
+// Unstarted returns the ids of the pods of RuntimeType whose sandbox has ended before any of their containers started.
+// Like IDs it runs no process of the runtime.
+func (c *Client) Unstarted(ctx context.Context) ([]string, error) {
+	pods, err := c.list(ctx, &criapi.PodSandboxFilter{
+		State: &criapi.PodSandboxStateValue{State: criapi.PodSandboxState_SANDBOX_NOTREADY},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	var ids []string
+	for _, p := range pods {
+		if !p.unstarted() {
+			continue
+		}
+		runtime, err := c.runtimeType(ctx, p.ID)
+		if err != nil {
+			return nil, fmt.Errorf("pod %s: %w", p, err)
+		}
+		if runtime == RuntimeType {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids, nil
+}
+
+// unstarted reports whether the pod has containers, and none has started.
+func (p *Pod) unstarted() bool {
+	started := func(x Container) bool { return x.State != StateCreated }
+	return len(p.Containers) > 0 && !slices.ContainsFunc(p.Containers, started)
+}
+
 // Get returns the pod whose sandbox container has this full id. If there is none, the error is of kind ErrNotFound.
 func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 	pods, err := c.list(ctx, filterID(id))

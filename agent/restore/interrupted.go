@@ -18,6 +18,8 @@ const (
 	// up to interruptedPollMax.
 	interruptedPoll    = time.Second
 	interruptedPollMax = 30 * time.Second
+	// retryEvery is how often RetryLoop looks for pods that nobody has dealt with. An agent may have been killed meanwhile.
+	retryEvery = 15 * time.Second
 	// lookTime bounds one look, and the removal after it. The shim of a sandbox that is ending may not answer containerd.
 	lookTime = 10 * time.Second
 )
@@ -25,9 +27,27 @@ const (
 // errNotEnded means that a sandbox or one of its containers has not ended yet.
 var errNotEnded = errors.New("its sandbox has not ended")
 
-// Recover makes the kubelet try again what was interrupted while no agent was running: restores whose sidecar has gone,
-// and with it the sandbox. It returns at once.
-func (rs *Restores) Recover() {
+// RetryLoop makes the kubelet try again what was interrupted, until ctx is done: restores whose sidecar has gone while no
+// agent was running, and what an earlier agent has not got round to.
+func (rs *Restores) RetryLoop(ctx context.Context) error {
+	if rs.cluster == nil {
+		return nil
+	}
+	rs.retryOrphans()
+	tick := time.NewTicker(retryEvery)
+	defer tick.Stop()
+	for {
+		rs.retryUnstarted(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// retryOrphans deals with the restores whose sidecar has gone while no agent was running, and with it the sandbox.
+func (rs *Restores) retryOrphans() {
 	all, err := rs.Requests.All()
 	if err != nil {
 		rs.log.Warn("request directories unreadable", "error", err)
@@ -36,6 +56,19 @@ func (rs *Restores) Recover() {
 		if r, err := rs.recall(request); err == nil && rs.orphan(r) {
 			rs.tryAgain(r.SandboxID, r.Scope)
 		}
+	}
+}
+
+// retryUnstarted deals with pods of which nothing has ever started, and nothing can: their sandbox has ended.
+func (rs *Restores) retryUnstarted(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	sandboxes, err := rs.Runtime.Unstarted(ctx)
+	if err != nil {
+		rs.log.Warn("not known whether a restore was interrupted", "error", err)
+	}
+	for _, id := range sandboxes {
+		rs.tryAgain(id, snapshot.WholePod)
 	}
 }
 
@@ -60,10 +93,18 @@ func (rs *Restores) reportedLate(request, sandbox string) {
 //
 // If only root file systems are restored, containers do run before all have started, so all stay.
 func (rs *Restores) tryAgain(sandbox string, scope snapshot.Scope) {
-	if rs.cluster == nil || scope == snapshot.RootfsOnly {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.cluster == nil || scope == snapshot.RootfsOnly || rs.trying[sandbox] {
 		return
 	}
+	rs.trying[sandbox] = true
 	rs.Life.Go(func() {
+		defer func() {
+			rs.mu.Lock()
+			defer rs.mu.Unlock()
+			delete(rs.trying, sandbox)
+		}()
 		ctx, cancel := context.WithTimeout(rs.Life.Context(), interruptedTime)
 		defer cancel()
 		n, err := rs.removeUnstarted(ctx, sandbox)

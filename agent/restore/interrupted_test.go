@@ -31,6 +31,8 @@ func (o *onePod) Get(context.Context, string) (*cri.Pod, error) {
 	return &p, nil
 }
 
+func (o *onePod) Unstarted(context.Context) ([]string, error) { return []string{"sandbox"}, nil }
+
 func (o *onePod) RemoveContainer(_ context.Context, id string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,10 +61,10 @@ func TestInterrupted(t *testing.T) {
 		end        func(*rig, *restore)
 		want       []string
 	}{
-		"reported":     {[]cri.Container{created}, snapshot.WholePod, report, []string{"b"}},
-		"two":          {[]cri.Container{exited, created}, snapshot.WholePod, report, []string{"a", "b"}},
-		"all tried":    {[]cri.Container{exited}, snapshot.WholePod, report, nil},
-		"files alone":  {[]cri.Container{exited, created}, snapshot.RootfsOnly, report, nil},
+		"reported":    {[]cri.Container{created}, snapshot.WholePod, report, []string{"b"}},
+		"two":         {[]cri.Container{exited, created}, snapshot.WholePod, report, []string{"a", "b"}},
+		"all tried":   {[]cri.Container{exited}, snapshot.WholePod, report, nil},
+		"files alone": {[]cri.Container{exited, created}, snapshot.RootfsOnly, report, nil},
 		"not reported": {[]cri.Container{created}, snapshot.WholePod, func(a *rig, r *restore) {
 			a.finish(r, failure)
 		}, []string{"b"}},
@@ -84,7 +86,14 @@ func TestInterrupted(t *testing.T) {
 		}, nil},
 		"next agent": {[]cri.Container{created}, snapshot.WholePod, func(a *rig, _ *restore) {
 			next(a)
-			a.Recover()
+			a.retryOrphans()
+		}, []string{"b"}},
+		"agent killed": {[]cri.Container{created}, snapshot.WholePod, func(a *rig, r *restore) {
+			if err := a.Requests.Remove(r.Request); err != nil {
+				t.Error(err)
+			}
+			next(a)
+			a.retryUnstarted(t.Context())
 		}, []string{"b"}},
 	} {
 		t.Run(name, func(t *testing.T) {

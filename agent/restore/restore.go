@@ -64,6 +64,7 @@ type Runtime interface {
 	RunRestored(ctx context.Context, rec snapshot.Pod, o cri.RunOptions) (*cri.Pod, error)
 	RemovePod(ctx context.Context, id string) error
 	RemoveContainer(ctx context.Context, id string) error
+	Unstarted(ctx context.Context) ([]string, error)
 	Taken(ctx context.Context, names []string) (*cri.Pod, error)
 	Image(ctx context.Context, containerID string) (name, digest string, err error)
 }
@@ -90,12 +91,14 @@ type Restores struct {
 	mu      sync.Mutex
 	all     map[string]*restore    // by request
 	watched map[string]*watchedPod // by namespace/name
+	trying  map[string]bool        // by sandbox; see tryAgain
 }
 
 // New returns the restores of a node. None is under way.
 func New(o Config) *Restores {
 	return &Restores{
 		Config: o, log: o.Logger, all: make(map[string]*restore), watched: make(map[string]*watchedPod),
+		trying: make(map[string]bool),
 	}
 }
 
