@@ -138,8 +138,8 @@ func (a *Agent) lockDirs() (err error) {
 	return err
 }
 
-// Run first finishes what an earlier agent left, then serves until ctx is done. It returns when everything that it
-// started has ended.
+// Run serves sidecars, finishes what an earlier agent left, and then serves all, until ctx is done. It returns when
+// everything that it started has ended.
 func (a *Agent) Run(ctx context.Context) error {
 	sidecars, err := rootsocket.Listen("unixpacket", a.cfg.SidecarSocket, a.log)
 	if err != nil {

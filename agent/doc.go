@@ -8,5 +8,5 @@
 //   - kube: the cluster, if there is one. It uses a Node, and implements Cluster
 //
 // An agent may be killed at any moment. The journal has the work that then remains. checkpoint.Recover does this work
-// before the next agent accepts requests.
+// before the next agent answers the local service. Sidecars are served before: a sandbox may be waiting for its memory.
 package agent

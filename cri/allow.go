@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// What a record gets without an allowance, what is dropped, and what is refused is in plan.go, planmounts.go and
+// plansecurity.go; which runtime handlers it may name, in handlers.go.
+
 // ErrNotAllowed is the kind of error for a recorded pod that asks for more than a record may.
 var ErrNotAllowed = errors.New("a snapshot may not ask for that by itself")
 

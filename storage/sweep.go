@@ -42,6 +42,12 @@ type SweepResult struct {
 // own clock. It may run beside writers, readers and other sweeps, on any node. If a namespace has a manifest that
 // cannot be read, Sweep deletes nothing there and the error names the manifest. Other namespaces are still swept. Sweep
 // needs no keys.
+//
+// A sweep is for what nobody else removes. The packs of a snapshot that is removed go with it, at any age, unless
+// another snapshot names or claims them (Remove). A writer that fails, a copy of the wrong size and a repair remove
+// their own (packer.go, replicate.go, repair.go). The package comment has the protocol. Callers: Evictor.Tidy of a node
+// for its spool (package snapshots, with its SweepGrace), the cluster's duties for stores (agent/kube/duty), and
+// "diapause gc".
 func (s *Store) Sweep(ctx context.Context, o SweepOptions) (SweepResult, error) {
 	if o.Grace <= 0 {
 		o.Grace = DefaultGrace

@@ -13,9 +13,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
-	"diapause.dev/api/snapshot"
 	"diapause.dev/storage/digest"
-	"diapause.dev/storage/failpoint"
 )
 
 // WriterOptions of a Writer.
@@ -396,33 +394,6 @@ func (w *Writer) drain() error {
 	w.workers.Wait()
 	w.packer.finish()
 	return context.Cause(w.ctx)
-}
-
-// Commit waits until all packs are durable and then writes the manifest, which makes the snapshot exist. meta.Key may
-// be zero; otherwise it must be the writer's. If meta.Parent is nil, it is set from the options. If another writer has
-// made the snapshot meanwhile, the error is ErrExists. After an error the snapshot does not exist and none of its
-// objects are left, as far as the backend could be asked. A pack that could not be removed is left to Sweep.
-func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, error) {
-	if w.ended {
-		return nil, w.wrap(errors.New("commit after the end"))
-	}
-	stop := context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })
-	defer stop()
-	defer w.Abort() // no effect after success
-	if err := w.drain(); err != nil {
-		return nil, w.wrap(err)
-	}
-	failpoint.PacksComplete.Hit()
-	w.lineage.forget()
-	w.options.Parent = w.options.Parent.identity()
-	m, err := w.buildManifest(meta)
-	if err != nil {
-		return nil, w.wrap(err)
-	}
-	if err := w.publish(ctx, m); err != nil {
-		return nil, w.wrap(err)
-	}
-	return m, nil
 }
 
 // abortTimeout bounds the removal of packs that nobody will need.

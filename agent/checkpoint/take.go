@@ -18,6 +18,10 @@ import (
 
 // take captures the image. Without Stop the pause is within take: it is in throughShim, while Runtime.Checkpoint runs.
 // With Stop it begins before and lasts longer: see saveAndStop. A sentry that saves by itself also pauses by itself.
+//
+// The instants lie in gVisor: SaveOpts.Save (pkg/sentry/state) stops the tasks after the image's files are opened, and
+// lets them run after the last one is finished. So of the stages of the timeline the pause is capture, and the first
+// moments of resume. Its length as a client sees it is what "bench pause" measures.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
 	c.capture = capture.New(c.o.Scope, c.arena)

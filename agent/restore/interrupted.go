@@ -18,7 +18,8 @@ const (
 	// up to interruptedPollMax.
 	interruptedPoll    = time.Second
 	interruptedPollMax = 30 * time.Second
-	// retryEvery is how often RetryLoop looks for pods that nobody has dealt with. An agent may have been killed meanwhile.
+	// retryEvery is how often RetryLoop looks for pods that nobody has dealt with. An agent may have been killed
+	// meanwhile.
 	retryEvery = 15 * time.Second
 	// lookTime bounds one look, and the removal after it. The shim of a sandbox that is ending may not answer containerd.
 	lookTime = 10 * time.Second
@@ -27,8 +28,8 @@ const (
 // errNotEnded means that a sandbox or one of its containers has not ended yet.
 var errNotEnded = errors.New("its sandbox has not ended")
 
-// RetryLoop makes the kubelet try again what was interrupted, until ctx is done: restores whose sidecar has gone while no
-// agent was running, and what an earlier agent has not got round to.
+// RetryLoop makes the kubelet try again what was interrupted, until ctx is done: restores whose sidecar has gone while
+// no agent was running, and what an earlier agent has not got round to.
 func (rs *Restores) RetryLoop(ctx context.Context) error {
 	if rs.cluster == nil {
 		return nil

@@ -14,8 +14,9 @@ import (
 // If containerd ends while it starts a container of a pod that is restored, the start fails, and the sandbox is ended.
 // To the next containerd the container would be one that ran and exited, so that a pod with the restart policy Never
 // would have failed. It never ran. So the shim removes it, and says meanwhile that it knows no such container: then
-// containerd takes it for one that was never started (internal/cri/server, loadContainer), and the agent sees to it that
-// the kubelet restores the pod in another sandbox.
+// containerd takes it for one that was never started (internal/cri/server, loadContainer), and the agent sees to it
+// that the kubelet restores the pod in another sandbox (agent/restore/interrupted.go). The sandbox is ended by lost, in
+// containers.go.
 
 // interrupted reports whether containerd has ended while it started a container of a pod that is not restored yet. The
 // caller holds c.mu.

@@ -15,6 +15,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
+// Which snapshots a pod can be restored from, and which of them it is. Package start (choose.go) asks.
+
 // Newest orders snapshots: creation time descending, then name ascending.
 func Newest(a, b *podsnapshotv1.PodSnapshot) int {
 	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -80,7 +80,8 @@ func (st *Starts) tellDropped(pod *corev1.Pod) {
 	}
 }
 
-// choose is Choose without waiting.
+// choose is Choose without waiting. It finds the snapshots that the pod's own annotation or policy means; which of them
+// fit, and which is the newest, is in rules (fitting.go).
 func (st *Starts) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, error) {
 	var choice restore.Choice
 	policy, several := st.policyFor(ctx, pod)
