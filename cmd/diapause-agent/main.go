@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	_ "golang.org/x/crypto/x509roots/fallback" // authorities to trust where the image or the node has no certificates
 	"golang.org/x/sync/errgroup"
 	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
