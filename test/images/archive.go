@@ -2,10 +2,12 @@ package images
 
 import (
 	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 
+	"github.com/klauspost/compress/gzip"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -20,6 +22,7 @@ type archive struct {
 	w       *tar.Writer
 	index   []ocispec.Descriptor
 	written map[digest.Digest]bool
+	gzip    bool // compress layers
 	err     error
 }
 
@@ -27,25 +30,47 @@ func newArchive(w io.Writer) *archive {
 	return &archive{w: tar.NewWriter(w), written: map[digest.Digest]bool{}}
 }
 
-// add writes an image of the given layers.
-func (a *archive) add(name string, config ocispec.ImageConfig, layers ...tree) {
+// add writes an image of the given layers and returns the digest of its manifest.
+func (a *archive) add(name string, config ocispec.ImageConfig, layers ...tree) digest.Digest {
 	image := ocispec.Image{Platform: platform(), Config: config, RootFS: ocispec.RootFS{Type: "layers"}}
 	manifest := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest}
 	for _, t := range layers {
 		data, err := t.layer()
 		if err != nil {
 			a.fail(err)
-			return
+			return ""
 		}
-		d := a.blob(ocispec.MediaTypeImageLayer, data)
-		manifest.Layers = append(manifest.Layers, d)
-		image.RootFS.DiffIDs = append(image.RootFS.DiffIDs, d.Digest)
+		manifest.Layers = append(manifest.Layers, a.layer(data))
+		image.RootFS.DiffIDs = append(image.RootFS.DiffIDs, digest.FromBytes(data))
 	}
 	manifest.Config = a.blobJSON(ocispec.MediaTypeImageConfig, image)
 	d := a.blobJSON(ocispec.MediaTypeImageManifest, manifest)
 	p := platform()
 	d.Platform, d.Annotations = &p, map[string]string{nameAnnotation: name}
 	a.index = append(a.index, d)
+	return d.Digest
+}
+
+// layer writes a layer.
+func (a *archive) layer(data []byte) ocispec.Descriptor {
+	if !a.gzip {
+		return a.blob(ocispec.MediaTypeImageLayer, data)
+	}
+	compressed, err := compress(data)
+	a.fail(err)
+	return a.blob(ocispec.MediaTypeImageLayerGzip, compressed)
+}
+
+// compress returns data as a gzip stream with no time in it. The bytes depend on the version of the module, which
+// go.mod pins, and not on the version of Go.
+func compress(data []byte) ([]byte, error) {
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	err := w.Close()
+	return buf.Bytes(), err
 }
 
 // close writes what makes the stream a whole layout.

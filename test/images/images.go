@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"diapause.dev/test/tools"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -67,32 +68,42 @@ func WriteMoved(w io.Writer, bin tools.Bin) error {
 	return a.close()
 }
 
-// agentPrograms are the programs of the image [Agent], all in one directory as the Dockerfile puts
-// them.
-var agentPrograms = []string{
-	"containerd-shim-diapause-v1", "diapause", "diapause-agent", "gvisor-bin/checkpointgofer",
-	"runsc",
+// AgentDir is the directory of the image [Agent] that holds its programs.
+const AgentDir = "usr/local/bin"
+
+// WriteAgent writes an archive with the image [Agent] to w, made from the programs in bin. It holds what the
+// release's image holds, and nothing else.
+func WriteAgent(w io.Writer, bin tools.Bin) error {
+	_, err := WriteRelease(w, bin)
+	return err
 }
 
-// WriteAgent writes an archive with the image [Agent] to w. Unlike the one of the Dockerfile it
-// holds no certificates: it can speak to no store outside.
-func WriteAgent(w io.Writer, bin tools.Bin) error { return WriteAgentAs(w, Agent, bin, nil) }
+// WriteRelease is WriteAgent. It returns the image's digest: that of its manifest, which the registry names the image
+// by. The image's name in the archive is no part of it.
+func WriteRelease(w io.Writer, bin tools.Bin) (digest.Digest, error) {
+	return writeAgent(w, Agent, bin, nil)
+}
 
 // WriteAgentAs is WriteAgent for an image of another name, in which the programs that instead names
 // are the files at its paths.
 func WriteAgentAs(w io.Writer, image string, bin tools.Bin, instead map[string]string) error {
-	const to = "usr/local/bin/"
-	t := tree{dir("usr", 0o755), dir("usr/local", 0o755), dir("usr/local/bin", 0o755), dir(to+"gvisor-bin", 0o755)}
-	for _, name := range agentPrograms {
-		program, err := file(to+name, cmp.Or(instead[name], bin.Path(name)))
+	_, err := writeAgent(w, image, bin, instead)
+	return err
+}
+
+func writeAgent(w io.Writer, image string, bin tools.Bin, instead map[string]string) (digest.Digest, error) {
+	t := tree{dir("usr", 0o755), dir("usr/local", 0o755), dir(AgentDir, 0o755), dir(AgentDir+"/gvisor-bin", 0o755)}
+	for _, name := range tools.ReleasePrograms() {
+		program, err := file(AgentDir+"/"+name, cmp.Or(instead[name], bin.Path(name)))
 		if err != nil {
-			return err
+			return "", err
 		}
 		t = append(t, program)
 	}
 	a := newArchive(w)
-	a.add(image, ocispec.ImageConfig{Entrypoint: []string{"/" + to + "diapause-agent"}, WorkingDir: "/"}, t)
-	return a.close()
+	a.gzip = true // nodes pull it
+	d := a.add(image, ocispec.ImageConfig{Entrypoint: []string{"/" + AgentDir + "/diapause-agent"}, WorkingDir: "/"}, t)
+	return d, a.close()
 }
 
 func shellConfig(cmd ...string) ocispec.ImageConfig {

@@ -3,6 +3,7 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io"
@@ -28,7 +29,7 @@ func programs(t *testing.T) tools.Bin {
 	if err := os.Mkdir(bin.Path("gvisor-bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append([]string{"image/pause", "image/workload"}, agentPrograms...) {
+	for _, name := range append(tools.ReleasePrograms(), "image/pause", "image/workload") {
 		if err := os.WriteFile(bin.Path(name), []byte(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -69,9 +70,17 @@ func TestWriteAgent(t *testing.T) {
 	parse(t, files[ocispec.ImageIndexFile], &index)
 	var manifest ocispec.Manifest
 	parse(t, blob(t, files, index.Manifests[0]), &manifest)
-	inside := unpack(t, blob(t, files, manifest.Layers[0]))
-	for _, name := range agentPrograms {
-		if string(inside["usr/local/bin/"+name]) != name {
+	layer, err := gzip.NewReader(bytes.NewReader(blob(t, files, manifest.Layers[0])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := unpack(t, data)
+	for _, name := range tools.ReleasePrograms() {
+		if string(inside[AgentDir+"/"+name]) != name {
 			t.Errorf("the image does not hold %s", name)
 		}
 	}

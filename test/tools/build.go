@@ -85,7 +85,7 @@ func (b Bin) buildOwn(ctx context.Context) error {
 	if err := goBuild(ctx, b.Root, b.Path("image")+"/", "-s -w", "./test/images/pause", "./test/workload"); err != nil {
 		return err
 	}
-	return relink(b.Path("checkpointgofer"), b.Path("gvisor-bin/checkpointgofer"))
+	return relink(b.Path("checkpointgofer"), b.Path(sidecar))
 }
 
 // Link makes a copy of the programs in dir, by hard links where the file system
@@ -107,16 +107,25 @@ func ldflags(ctx context.Context, root string) (string, error) {
 
 // goBuild builds static programs from packages of the module in dir into out.
 func goBuild(ctx context.Context, dir, out, ldflags string, packages ...string) error {
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out}, packages...)
-	_, err := goOutput(ctx, dir, args...)
+	_, err := goOutput(ctx, dir, buildArgs(out, ldflags, packages...)...)
 	return err
+}
+
+// buildArgs are the arguments of the go command for goBuild.
+func buildArgs(out, ldflags string, packages ...string) []string {
+	return append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out}, packages...)
 }
 
 // goOutput runs the go command in the module at dir and returns what it prints.
 func goOutput(ctx context.Context, dir string, args ...string) (string, error) {
+	return goOutputIn(ctx, dir, nil, args...)
+}
+
+// goOutputIn is goOutput with more variables in the environment.
+func goOutputIn(ctx context.Context, dir string, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off"), env...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

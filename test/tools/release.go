@@ -1,0 +1,51 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ReleasePrograms returns the paths of the release's programs below their common directory.
+func ReleasePrograms() []string {
+	return []string{"containerd-shim-diapause-v1", "diapause", "diapause-agent", sidecar, "runsc"}
+}
+
+// sidecar is where runsc looks for its checkpoint gofer, from its own directory.
+const sidecar = "gvisor-bin/checkpointgofer"
+
+// BuildRelease builds the release's programs from the sources at src into dir, see [ReleasePrograms].
+// The same sources and the same version of Go give the same bytes, wherever src is and whatever the environment says.
+func BuildRelease(ctx context.Context, src, dir string) error {
+	flags, err := ldflags(ctx, src)
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil { // the go command runs in src
+		return fmt.Errorf("tools: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(sidecar)), 0o755); err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	flags += " -buildid=" // the go command's own names a program by its sources, whether or not they change a byte of it
+	env := []string{"GOFLAGS=-mod=readonly", "GOOS=linux", "GOAMD64=v1"}
+	if _, err := goOutputIn(ctx, src, env, buildArgs(dir+"/", flags, "./cmd/...", gvisor+"/runsc")...); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(dir, filepath.Base(sidecar)), filepath.Join(dir, sidecar)); err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
+	return readable(dir)
+}
+
+// readable gives everybody the right to run what is below dir, whatever the umask was.
+func readable(dir string) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("tools: %w", err)
+		}
+		return os.Chmod(path, 0o755)
+	})
+}
