@@ -28,7 +28,7 @@ build: ## the agent, the CLI, the shim and the sidecar, static, in .cache/bin/pr
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/ ./cmd/...
 
 release: ## image, SBOM and provenance of REVISION (HEAD), in .cache/release; BUILDER is the URI of who builds
-	$(GO) run ./release --revision=$(REVISION) $(if $(BUILDER),--builder=$(BUILDER))
+	$(GO) run ./test/tools/release --revision=$(REVISION) $(if $(BUILDER),--builder=$(BUILDER))
 
 tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, packages
 	@$(GO) run ./test/tools/build
@@ -39,7 +39,7 @@ test: tools race ## all tests, with real components; two packages at a time
 
 race: ## the tests that need no bed, with the race detector; that of the release builds all programs, and goes without
 	@$(GO) run ./test/tools/compiler
-	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e '^diapause.dev/release ' | cut -d' ' -f1) -count=1 -timeout 30m -p 2
+	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e '^diapause.dev/test/tools/release ' | cut -d' ' -f1) -count=1 -timeout 30m -p 2
 
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
 	$(GOTEST) testname -- ./test/e2e -skip '^TestChaos$$' -count=1 -timeout 30m

@@ -24,13 +24,16 @@ import (
 	"diapause.dev/test/tools"
 )
 
+// repository is the root of the sources, seen from here.
+const repository = "../../.."
+
 // commit stands for the commit of the sources, which a test may have changed.
 const commit = "0123456789abcdef0123456789abcdef01234567"
 
 // TestRelease builds a release from the sources here, and one from a copy of them elsewhere, all of whose files are
 // compiled anew. Everything in the two must be the same, byte for byte. It looks at the first one's contents, too.
 func TestRelease(t *testing.T) {
-	here, err := filepath.Abs("..")
+	here, err := filepath.Abs(repository)
 	must(t, err)
 	copied := filepath.Join(t.TempDir(), "elsewhere")
 	copySources(t, here, copied)
@@ -172,7 +175,7 @@ func checkDockerfile(t *testing.T, config ocispec.ImageConfig) {
 	must(t, err)
 	want := []string{"FROM scratch", "COPY . /", "WORKDIR " + config.WorkingDir, "ENTRYPOINT " + string(entrypoint)}
 	var got []string
-	for line := range strings.Lines(string(read(t, "..", "Dockerfile"))) {
+	for line := range strings.Lines(string(read(t, repository, "Dockerfile"))) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			got = append(got, line)
 		}
@@ -299,7 +302,7 @@ func checkProvenance(t *testing.T, dir string, image digest.Digest) {
 // sumOf returns the digest of gVisor's module that go.sum has, in hexadecimal.
 func sumOf(t *testing.T, sums []byte) string {
 	t.Helper()
-	out, err := command(t.Context(), "..", "go", "list", "-m", "-f", "{{.Path}} {{.Version}} ", "gvisor.dev/gvisor")
+	out, err := command(t.Context(), repository, "go", "list", "-m", "-f", "{{.Path}} {{.Version}} ", "gvisor.dev/gvisor")
 	must(t, err)
 	for line := range strings.Lines(string(sums)) {
 		if sum, ok := strings.CutPrefix(line, strings.TrimRight(out, "\n")); ok {
@@ -344,7 +347,7 @@ func TestCheckout(t *testing.T) {
 // TestToolchain: a release is built with the version of Go that go.mod names.
 func TestToolchain(t *testing.T) {
 	t.Setenv("GOTOOLCHAIN", "")
-	must(t, pinToolchain(".."))
+	must(t, pinToolchain(repository))
 	if got := os.Getenv("GOTOOLCHAIN"); !strings.HasPrefix(got, "go1.") {
 		t.Errorf("GOTOOLCHAIN is %q", got)
 	}
@@ -361,7 +364,7 @@ func TestInterrupted(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(out, digestFile), []byte("former"), 0o644))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := assemble(ctx, source{dir: ".."}, out, localBuilder); err == nil {
+	if _, err := assemble(ctx, source{dir: repository}, out, localBuilder); err == nil {
 		t.Error("a release that was cut short reports success")
 	}
 	if _, err := os.Stat(filepath.Join(out, digestFile)); !errors.Is(err, os.ErrNotExist) {
