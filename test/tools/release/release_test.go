@@ -70,6 +70,9 @@ func copySources(t *testing.T, from, to string) {
 	t.Helper()
 	comment := fmt.Sprintf("\n// compiled anew at %d\n", time.Now().UnixNano())
 	must(t, filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the temporary file of another test
+		}
 		if err != nil {
 			return err
 		}
@@ -77,21 +80,31 @@ func copySources(t *testing.T, from, to string) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
-			if rel == ".git" || rel == ".cache" || rel == "bench/out" {
-				return fs.SkipDir
-			}
+		switch {
+		case d.IsDir() && (rel == ".git" || rel == ".cache" || rel == "bench/out"):
+			return fs.SkipDir
+		case d.IsDir():
 			return os.Mkdir(filepath.Join(to, rel), 0o755)
+		case d.Type().IsRegular():
+			return copySource(path, filepath.Join(to, rel), comment)
 		}
-		data, err := os.ReadFile(path)
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		if strings.HasSuffix(rel, ".go") {
-			data = append(data, comment...)
-		}
-		return os.WriteFile(filepath.Join(to, rel), data, 0o644)
+		return nil
 	}))
+}
+
+// copySource copies a file, and adds a comment if it is one of Go.
+func copySource(from, to, comment string) error {
+	data, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if strings.HasSuffix(from, ".go") {
+		data = append(data, comment...)
+	}
+	return os.WriteFile(to, data, 0o644)
 }
 
 // sameFiles compares all files of two directories.
