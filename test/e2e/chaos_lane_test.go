@@ -110,7 +110,10 @@ func (l *lane) newest() saved { return l.saved[len(l.saved)-1] }
 // begin has a pod run, from the named snapshot or from the newest.
 func (l *lane) begin(ctx context.Context, snapshot string) error {
 	nodes := l.Nodes()
-	p := l.world.pod(l.name, on(nodes[l.rng.IntN(len(nodes))]))
+	p := l.world.pod(l.name)
+	// Not by the scheduler: if the API server is killed while it places a pod, it may leave the pod alone for five
+	// minutes (podMaxInUnschedulablePodsDuration in pkg/scheduler).
+	p.Spec.NodeName = nodes[l.rng.IntN(len(nodes))].Name
 	p.Labels["app"], p.Labels["after"] = "chaos", l.after
 	if l.after == "stop" {
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever

@@ -128,7 +128,9 @@ func (c *chaos) keepLogs() {
 	if !c.Failed() {
 		return
 	}
-	logs := map[string]string{"apiserver": c.Server.Log()}
+	logs := map[string]string{
+		"apiserver": c.Server.Log(), "scheduler": c.Scheduler.Log(), "controllers": c.Controllers.Log(),
+	}
 	for _, n := range c.Nodes() {
 		logs[n.Name+"-containerd"], logs[n.Name+"-kubelet"] = n.Containerd.Log(), n.Kubelet.Log()
 	}
