@@ -137,9 +137,14 @@ func (m *metrics) Waiting(n map[string]int) {
 	}
 }
 
-// serve serves the metrics on a loopback address until ctx is done. It refuses any other address, because it does not
-// authenticate its readers.
+// serve serves the metrics until ctx is done. See ServeMetrics.
 func (m *metrics) serve(ctx context.Context, addr string) error {
+	return ServeMetrics(ctx, addr, m.registry)
+}
+
+// ServeMetrics serves metrics on a loopback address until ctx is done. It refuses any other address, because it does
+// not authenticate its readers.
+func ServeMetrics(ctx context.Context, addr string, from prometheus.Gatherer) error {
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("metrics address %q: %w", addr, err)
@@ -148,7 +153,7 @@ func (m *metrics) serve(ctx context.Context, addr string) error {
 		return fmt.Errorf("metrics address %q: %w: only loopback addresses are served", addr, errkind.ErrInvalid)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{}))
 	s := &http.Server{Addr: a.String(), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube"
@@ -37,8 +38,22 @@ const mute = time.Duration(1<<63 - 1)
 
 // use has an agent use these clocks.
 func (c *clocks) use(_ *fakeNode, cfg *kube.Config) {
-	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(c.node.Load())) }
-	cfg.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+	cfg.Now = c.now
+	c.hear(cfg.RestConfig)
+}
+
+// useToo has a controller use these clocks.
+func (c *clocks) useToo(cfg *kube.ControllerConfig) {
+	cfg.Now = c.now
+	c.hear(cfg.RestConfig)
+}
+
+// now is the node's clock.
+func (c *clocks) now() time.Time { return time.Now().Add(time.Duration(c.node.Load())) }
+
+// hear has answers bear the time of the API server's clock.
+func (c *clocks) hear(rc *rest.Config) {
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTrip(func(r *http.Request) (*http.Response, error) {
 			answer, err := next.RoundTrip(r)
 			if err == nil {
@@ -61,7 +76,7 @@ func (c *clocks) date(h http.Header) {
 
 const year = 365 * 24 * time.Hour
 
-// TestHostileClock: while the clock of the node that does the cluster's duties and that of the API server disagree,
+// TestHostileClock: while the clock of the controller's node and that of the API server disagree,
 // nothing is deleted for its age, be it a PodSnapshot or what only a store has. When they agree again, it is.
 func TestHostileClock(t *testing.T) {
 	type offsets struct{ node, server time.Duration }
@@ -81,8 +96,9 @@ func TestHostileClock(t *testing.T) {
 			var now clocks
 			now.set(c.first.node, c.first.server)
 			metrics := prometheus.NewRegistry()
-			w.start(a, now.use, func(_ *fakeNode, cfg *kube.Config) {
-				cfg.OrphanAge, cfg.Metrics = 200*time.Millisecond, metrics
+			w.start(a, now.use)
+			w.control(now.useToo, func(cfg *kube.ControllerConfig) {
+				cfg.OrphanAge, cfg.Metrics, cfg.NodeName = 200*time.Millisecond, metrics, a
 			})
 			w.pod(a, "web")
 			s := w.replicated(w.complete(w.trigger("t", "web")))
@@ -175,9 +191,9 @@ func metric(metrics *prometheus.Registry, name string) (float64, error) {
 // taken for alive: it counts when the API server has heard from it.
 func TestHostileKubeletClock(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.node("a"), w.node("b")
+	a := w.node("a")
 	var now clocks
-	w.start(b, now.use)
+	w.control(now.useToo)
 	w.leads()
 	renew := func(node string, at time.Time) {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node}}

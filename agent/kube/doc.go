@@ -1,12 +1,19 @@
-// Package kube is the agent's side of Kubernetes. It implements agent.Cluster, and drives an agent from the objects of
-// podsnapshot.gke.io/v1. It wires its parts, and competes for the Lease; the parts do the work:
+// Package kube is the cluster's side of Diapause, for two programs. It wires its parts; the parts do the work.
 //
-//   - Package request, on every node: checkpoints that triggers and pod annotations ask for, and PodSnapshots according
-//     to the agent's journal.
-//   - Package start, on every node: the choice of snapshots for new pods, and reports of how the restore went.
-//   - Package duty, on the one node that holds the Lease: retention, deletion if the origin node does not do it,
-//     statuses of policies and storage configs, triggers that no node answers, and removing from the stores what no
-//     PodSnapshot names.
+// A Cluster is what the agent of a node knows of Kubernetes. It implements agent.Cluster, and drives an agent from the
+// objects of podsnapshot.gke.io/v1:
+//
+//   - Package request: checkpoints that triggers and pod annotations ask for, and PodSnapshots according to the agent's
+//     journal.
+//   - Package start: the choice of snapshots for new pods, and reports of how the restore went.
+//
+// A Controller does for all nodes what none of them may do. Of several controllers one works, the holder of the Lease:
+//
+//   - Package duty: retention, deletion if the origin node does not do it, statuses of policies and storage configs,
+//     triggers that no node answers.
+//
+// Both remove what nothing needs any more, by package sweep: the controller from the stores that all nodes see, an
+// agent from those that only its node sees. Both remove the data of deleted PodSnapshots, by package removal.
 //
 // Package rules decides what to do, package objects reads and writes the cluster's objects.
 //

@@ -45,6 +45,7 @@ func TestRetention(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
 	w.start(node)
+	w.control()
 	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
 		groups := &p.Spec.SnapshotGroupingRules.GroupByLabelValue
 		groups.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: 2}
@@ -101,7 +102,7 @@ func TestExpired(t *testing.T) {
 	}
 	var now clocks
 	now.set(2*time.Hour, 2*time.Hour)
-	w.start(w.node("b"), now.use)
+	w.control(now.useToo)
 	w.gone(failed)
 	if err := api.client.Get(t.Context(), keyOf(fresh), fresh); err != nil || fresh.DeletionTimestamp != nil {
 		t.Errorf("a fresh one goes: %v", err)
@@ -131,17 +132,17 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// TestDeletionWithoutOrigin: the origin is gone, and another agent finishes the deletion. When the origin comes back,
+// TestDeletionWithoutOrigin: the origin is gone, and the controller finishes the deletion. When the origin comes back,
 // it removes its copy, and does not create the PodSnapshot again.
 func TestDeletionWithoutOrigin(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.node("a"), w.node("b")
+	a := w.node("a")
 	ra := w.start(a)
 	w.pod(a, "web")
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
 	ra.kill()
-	w.start(b)
+	w.control()
 	w.delete(s)
 	w.gone(s)
 	if w.stored(s.Name) {
@@ -190,6 +191,7 @@ func TestDeletionOfStorageConfig(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
 	w.start(a)
+	w.control()
 	w.pod(a, "web")
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	w.delete(&podsnapshotv1.PodSnapshotStorageConfig{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
@@ -207,14 +209,14 @@ func TestDeletionOfStorageConfig(t *testing.T) {
 // TestNodeLost: the only copy of a snapshot was on a node that has left the cluster.
 func TestNodeLost(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.node("a"), w.node("b")
+	a := w.node("a")
 	w.stores.fail(errors.New("away"))
 	ra := w.start(a)
 	w.pod(a, "web")
 	s := w.complete(w.trigger("t", "web"))
 	ra.kill()
 	w.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a}})
-	w.start(b)
+	w.control()
 	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
 		return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionFalse, podsnapshotv1.ReasonFailed)
 	})
@@ -241,7 +243,7 @@ func TestSpoolLost(t *testing.T) {
 // TestTriggerOfLostNode: the node that had taken a trigger no longer answers.
 func TestTriggerOfLostNode(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.node("a"), w.node("b")
+	a := w.node("a")
 	ra := w.start(a, func(n *fakeNode, _ *kube.Config) {
 		n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
 			n.die()
@@ -256,7 +258,7 @@ func TestTriggerOfLostNode(t *testing.T) {
 		func(l *coordinationv1.Lease) {
 			l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
 		})
-	w.start(b)
+	w.control()
 	if got := w.failed(tr); !strings.Contains(got, "node "+a+", which was checkpointing the pod, is gone") {
 		t.Errorf("message %q", got)
 	}
@@ -265,9 +267,9 @@ func TestTriggerOfLostNode(t *testing.T) {
 // TestTriggerWithoutAgent: no agent runs on the pod's node. The trigger is old enough for the answer to say so.
 func TestTriggerWithoutAgent(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.node("a"), w.node("b")
+	a := w.node("a")
 	w.pod(a, "web")
-	w.start(b)
+	w.control()
 	tr := w.trigger("t", "web")
 	if got := w.failed(tr); !strings.Contains(got, "no agent runs on node "+a) {
 		t.Errorf("message %q", got)
@@ -277,7 +279,7 @@ func TestTriggerWithoutAgent(t *testing.T) {
 // TestPolicyStatus: a policy's status says what is wrong with it, and what may be wrong.
 func TestPolicyStatus(t *testing.T) {
 	w := newWorld(t)
-	w.start(w.node("a"))
+	w.control()
 	ready := func(name string, status metav1.ConditionStatus, reason, text string) {
 		t.Helper()
 		until(w, w.policy(name), func(p *podsnapshotv1.PodSnapshotPolicy) error {
@@ -314,7 +316,7 @@ func TestPolicyStatus(t *testing.T) {
 func TestStorageConfigStatus(t *testing.T) {
 	w := newWorld(t)
 	w.stores.fail(errors.New("permission denied"))
-	r := w.start(w.node("a"))
+	c := w.control()
 	config := &podsnapshotv1.PodSnapshotStorageConfig{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}
 	until(w, config, func(x *podsnapshotv1.PodSnapshotStorageConfig) error {
 		c := meta.FindStatusCondition(x.Status.Conditions, podsnapshotv1.ConditionReady)
@@ -327,25 +329,10 @@ func TestStorageConfigStatus(t *testing.T) {
 		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionFalse,
 			podsnapshotv1.ReasonStorageConfigNotReady)
 	})
-	r.kill()
+	c.end()
 	w.stores.fail(nil)
-	w.start(r.name)
+	w.control()
 	until(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) error {
-		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonValid)
-	})
-}
-
-// TestLeaseGoesOn: when the agent that does the cluster's duties ends, another one takes them over.
-func TestLeaseGoesOn(t *testing.T) {
-	w := newWorld(t)
-	ra := w.start(w.node("a"))
-	until(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) error {
-		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonValid)
-	})
-	w.start(w.node("b"))
-	ra.kill()
-	w.create(w.policy("second"))
-	until(w, w.policy("second"), func(p *podsnapshotv1.PodSnapshotPolicy) error {
 		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonValid)
 	})
 }

@@ -21,7 +21,8 @@ func TestUnused(t *testing.T) {
 	a := w.node("a")
 	var now clocks
 	metrics := prometheus.NewRegistry()
-	r := w.start(a, now.use, func(_ *fakeNode, c *kube.Config) { c.Metrics = metrics })
+	r := w.start(a, now.use)
+	c := w.control(now.useToo, func(c *kube.ControllerConfig) { c.Metrics = metrics })
 	w.pod(a, "web")
 	idle, used := w.replicated(w.complete(w.trigger("t1", "web"))), w.replicated(w.complete(w.trigger("t2", "web")))
 	now.set(50*time.Second, 50*time.Second)
@@ -55,8 +56,10 @@ func TestUnused(t *testing.T) {
 	}
 
 	r.kill()
+	c.end()
 	now.set(time.Hour, time.Hour)
 	w.start(a, now.use)
+	w.control(now.useToo)
 	w.gone(used)
 	err = w.eventually(func(context.Context) error { return w.nothingLeft(k(used), a) })
 	if err != nil {

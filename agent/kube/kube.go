@@ -18,28 +18,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"diapause.dev/agent/errkind"
-	"diapause.dev/agent/kube/duty"
+	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/request"
 	"diapause.dev/agent/kube/start"
+	"diapause.dev/agent/kube/sweep"
 )
 
 // Config says which cluster an agent belongs to, and the agent's place in it.
 type Config struct {
 	RestConfig *rest.Config
 	NodeName   string // the cluster's name for the agent's node
-	Namespace  string // namespace of the agents and their Lease
+	Namespace  string // namespace of the agents, and of the controller and its Lease
 	Store      string // location of the agent's own store
 	StateDir   string // for the ledger; must survive a reboot
-	LeaseName  string // of the Lease that makes one agent do the cluster's duties; empty: DefaultLeaseName
-	// OrphanAge is the age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0:
-	// never.
+	LeaseName  string // of the controller's Lease; empty: DefaultLeaseName
+	// OrphanAge is the age at which a snapshot of this cluster that no PodSnapshot names is removed from a store that only
+	// this node can see; 0: never.
 	OrphanAge time.Duration
 	// Now is this node's clock, for the names of snapshots; nil: time.Now. What is old is decided by the API server's
 	// clock, see objects.Clock.
@@ -47,9 +48,6 @@ type Config struct {
 	Metrics prometheus.Registerer // nil: none
 	Logger  *slog.Logger
 }
-
-// DefaultLeaseName is the name of the Lease that the agents of a cluster contend for.
-const DefaultLeaseName = "diapause-agent"
 
 // An agent sends few requests to the API server, and some delay the start of a pod. So the client does not throttle
 // them below this rate per second.
@@ -69,14 +67,12 @@ type Cluster struct {
 	names    *names.Clock
 	requests *request.Requests
 	starts   *start.Starts
-	duties   *duty.Duties
+	judge    *age.Judge
+	sweeper  *sweep.Sweeper // of the stores that only this node can see
 }
 
 // New prepares an agent's work in its cluster. It opens the ledger, and sends nothing to the API server.
 func New(cfg Config, node Node) (*Cluster, error) {
-	if cfg.LeaseName == "" {
-		cfg.LeaseName = DefaultLeaseName
-	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -93,12 +89,14 @@ func New(cfg Config, node Node) (*Cluster, error) {
 // build makes the parts, and the controllers that they need. They live until running is done.
 func (c *Cluster) build(running context.Context, node Node) (err error) {
 	clock := objects.NewClock(c.cfg.Now)
-	if c.mgr, err = newManager(running, c.cfg, clock); err != nil {
+	here := cache.ByObject{Field: fields.OneTermEqualSelector("spec.nodeName", c.cfg.NodeName)}
+	if c.mgr, err = newManager(running, c.cfg.RestConfig, clock, here, c.log); err != nil {
 		return err
 	}
-	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log); err != nil {
+	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
 		return err
 	}
+	c.judge = age.NewJudge(c.objects, c.log)
 	c.requests, err = request.New(request.Config{
 		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Store: c.cfg.Store,
 		StateDir: c.cfg.StateDir, Logger: c.log,
@@ -110,31 +108,32 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Store: c.cfg.Store, Names: c.names, Now: c.cfg.Now,
 		Logger: c.log,
 	})
-	c.duties = duty.New(duty.Config{
-		Objects: c.objects, Node: node, Requests: c.requests, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge,
-		Lease: client.ObjectKey{Namespace: c.cfg.Namespace, Name: c.cfg.LeaseName}, Logger: c.log,
+	c.sweeper = sweep.New(sweep.Config{
+		Objects: c.objects, Stores: node, Judge: c.judge, Mine: node.OwnDisk, Knows: c.requests.Knows, Store: c.cfg.Store,
+		OrphanAge: c.cfg.OrphanAge, Lease: leaseKey(c.cfg.Namespace, c.cfg.LeaseName), Logger: c.log,
 	})
-	if err := c.measure(); err != nil {
+	if err := measure(c.cfg.Metrics, clock, c.judge); err != nil {
 		return err
 	}
-	if err := c.requests.Control(c.mgr); err != nil {
-		return err
-	}
-	return c.duties.Control(c.mgr)
+	return c.requests.Control(c.mgr)
 }
 
 // logTo sends the logs of libraries to the logger of this process's first agent.
 func logTo(l *slog.Logger) {
 	logOnce.Do(func() {
 		klog.SetSlogLogger(slog.New(quiet{l.Handler()}))
-		log.SetLogger(logr.FromSlogHandler(quiet{l.Handler()}))
+		ctrllog.SetLogger(logr.FromSlogHandler(quiet{l.Handler()}))
 	})
 }
 
 var logOnce sync.Once
 
-func newManager(life context.Context, cfg Config, clock *objects.Clock) (manager.Manager, error) {
-	rc := rest.CopyConfig(cfg.RestConfig)
+// newManager returns a manager of controllers, which live until life is done. The clock listens to its requests. Pods
+// says which pods its cache has.
+func newManager(life context.Context, rc *rest.Config, clock *objects.Clock, pods cache.ByObject,
+	log *slog.Logger,
+) (manager.Manager, error) {
+	rc = rest.CopyConfig(rc)
 	rc.Wrap(clock.Listen)
 	if rc.QPS == 0 {
 		rc.QPS, rc.Burst = requestRate, requestBurst
@@ -142,14 +141,12 @@ func newManager(life context.Context, cfg Config, clock *objects.Clock) (manager
 	return manager.New(rc, manager.Options{
 		Scheme:                 scheme,
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper(), nil },
-		Logger:                 logr.FromSlogHandler(quiet{cfg.Logger.Handler()}),
+		Logger:                 logr.FromSlogHandler(quiet{log.Handler()}),
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
 		NewCache:               yieldingTo(life),
 		Cache: cache.Options{
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Pod{}: {Field: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName)},
-			},
+			ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: pods},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
 		Controller: config.Controller{
@@ -177,7 +174,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	defer cancel()
 	var work sync.WaitGroup
 	for _, do := range []func(context.Context){
-		c.objects.AwaitCaches, c.lead, c.duties.TakeOver, c.duties.Sweep, c.starts.SendReports,
+		c.objects.AwaitCaches, c.sweeper.Run, c.starts.SendReports,
 	} {
 		work.Go(func() { do(ctx) })
 	}

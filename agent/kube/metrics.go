@@ -4,24 +4,27 @@ import (
 	"math"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"diapause.dev/agent/kube/age"
+	"diapause.dev/agent/kube/objects"
 )
 
-// measure registers the metrics of this agent's part in the cluster.
-func (c *Cluster) measure() error {
-	if c.cfg.Metrics == nil {
+// measure registers the metrics of the clocks. With to nil there are none.
+func measure(to prometheus.Registerer, clock *objects.Clock, judge *age.Judge) error {
+	if to == nil {
 		return nil
 	}
 	for _, m := range []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "diapause_clock_skew_seconds",
 			Help: "How far this node's clock is ahead of the API server's; NaN while that is not known.",
-		}, c.skew),
+		}, func() float64 { return skew(clock) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "diapause_clock_refusals_total",
 			Help: "How often nothing was deleted for its age, because it was not certain what time it is.",
-		}, func() float64 { return float64(c.duties.Refused()) }),
+		}, func() float64 { return float64(judge.Refused()) }),
 	} {
-		if err := c.cfg.Metrics.Register(m); err != nil {
+		if err := to.Register(m); err != nil {
 			return err
 		}
 	}
@@ -29,10 +32,10 @@ func (c *Cluster) measure() error {
 }
 
 // skew returns how far this node's clock is ahead, in seconds.
-func (c *Cluster) skew() float64 {
-	skew, err := c.objects.Clock.Skew()
+func skew(clock *objects.Clock) float64 {
+	by, err := clock.Skew()
 	if err != nil {
 		return math.NaN()
 	}
-	return skew.Seconds()
+	return by.Seconds()
 }

@@ -32,8 +32,6 @@ type Node interface {
 	TrustedManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	// Stored calls fn for each snapshot in the store at location.
 	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
-	// ProbeStore returns why the store at a location does not answer, or nil.
-	ProbeStore(ctx context.Context, location string) error
 	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	// RemoveStored removes a snapshot from the store at location if it has that UID.

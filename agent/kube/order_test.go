@@ -125,6 +125,7 @@ func TestSameSecond(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
 	p := &pairs{w: w, r: w.start(a), sdk: newSDK(w)}
+	w.control()
 	ways := [][2]maker{
 		{byTrigger, byTrigger},
 		{byTrigger, byTrigger},

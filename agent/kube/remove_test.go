@@ -34,6 +34,7 @@ func TestRemove(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
 	ra, rb := w.start(a), w.start(b)
+	w.control()
 	w.pod(a, "web")
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
@@ -65,6 +66,7 @@ func TestRemoveWhileAway(t *testing.T) {
 	r := w.start(a, func(_ *fakeNode, c *kube.Config) {
 		c.RestConfig.Wrap(failing(func(u *url.URL) bool { return away.Load() && strings.Contains(u.Path, "/podsnapshots/") }))
 	})
+	w.control()
 	w.pod(a, "web")
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
@@ -97,14 +99,15 @@ func TestRemoveWhileAway(t *testing.T) {
 	}
 }
 
-// TestRemoveKilled: the agent dies between the deletion of the PodSnapshot and the deletion of its data.
+// TestRemoveKilled: the agent dies after it has asked the controller for the deletion of the PodSnapshot.
 func TestRemoveKilled(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
+	var removing atomic.Bool
 	r := w.start(a, func(n *fakeNode, c *kube.Config) {
 		c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTrip(func(r *http.Request) (*http.Response, error) {
-				if r.Method == http.MethodDelete {
+				if r.Method == http.MethodPatch && removing.Load() {
 					n.die()
 				}
 				return next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
@@ -117,13 +120,15 @@ func TestRemoveKilled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	defer context.AfterFunc(r.boot, cancel)()
+	removing.Store(true)
 	if _, err := r.Remove(ctx, k); err == nil {
 		t.Error("it was removed by a dead agent")
 	}
 	r.kill()
-	if err := api.client.Get(t.Context(), keyOf(s), s); err != nil || s.DeletionTimestamp == nil || !w.stored(s.Name) {
+	if err := api.client.Get(t.Context(), keyOf(s), s); err != nil || s.DeletionTimestamp != nil || !w.stored(s.Name) {
 		t.Errorf("after the agent's death: %v, deleted %v, stored %v", err, s.DeletionTimestamp, w.stored(s.Name))
 	}
+	w.control()
 	w.start(a)
 	w.gone(s)
 	if err := w.nothingLeft(k, a); err != nil {

@@ -168,6 +168,7 @@ func TestSDK(t *testing.T) {
 	a, b := w.node("a"), w.node("b")
 	w.start(a)
 	rb := w.start(b)
+	w.control()
 	s := newSDK(w)
 	ctx := t.Context()
 	if err := s.check(); err != nil {

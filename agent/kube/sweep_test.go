@@ -139,7 +139,7 @@ func clusterID(t *testing.T) string {
 	return string(ns.UID)
 }
 
-// leads waits until one of a world's agents does the cluster's duties.
+// leads waits until one of a world's controllers does the cluster's duties.
 func (w *world) leads() {
 	w.t.Helper()
 	until(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) error {
@@ -157,7 +157,7 @@ func TestSweep(t *testing.T) {
 			l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
 		})
 	s, root := w.realStore()
-	w.start(a, func(_ *fakeNode, c *kube.Config) { c.OrphanAge = 200 * time.Millisecond })
+	w.control(func(c *kube.ControllerConfig) { c.OrphanAge = 200 * time.Millisecond })
 	w.leads()
 
 	id, key := clusterID(t), func(name string) snapshot.Key { return snapshot.Key{Namespace: w.ns, Name: name} }
@@ -217,7 +217,7 @@ func TestSweepNeedsTheAPI(t *testing.T) {
 	a := w.node("a")
 	s, _ := w.realStore()
 	asked := make(chan struct{}, 1)
-	w.start(a, func(_ *fakeNode, c *kube.Config) {
+	w.control(func(c *kube.ControllerConfig) {
 		c.OrphanAge = 200 * time.Millisecond
 		c.RestConfig.Wrap(failing(func(u *url.URL) bool {
 			if !strings.HasSuffix(u.Path, "/namespaces/"+w.ns+"/podsnapshots") ||
@@ -245,13 +245,13 @@ func TestSweepNeedsTheAPI(t *testing.T) {
 	}
 }
 
-// TestSweepOwnDisk: an agent without the cluster's duties sweeps the stores that only it can see, and no others.
+// TestSweepOwnDisk: an agent sweeps the stores that only it can see, and no others. The controller leaves those alone.
 func TestSweepOwnDisk(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.node("a"), w.node("b")
+	b := w.node("b")
 	s, root := w.realStore()
 	shared, _ := w.realStore()
-	w.start(a)
+	w.control()
 	w.leads()
 	k, made := snapshot.Key{Namespace: w.ns, Name: "orphan"}, time.Now()
 	for _, s := range []*storage.Store{shared, s} {

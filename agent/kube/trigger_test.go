@@ -77,6 +77,7 @@ func TestTriggerRefused(t *testing.T) {
 			return nil
 		}
 	})
+	w.control()
 	twice, storeless := w.policy("twice"), w.policy("storeless")
 	twice.Spec.Selector.MatchLabels = map[string]string{"twice": "yes"}
 	storeless.Spec.Selector.MatchLabels, storeless.Spec.StorageConfigName = map[string]string{"app": "storeless"}, "gone"
@@ -258,6 +259,7 @@ func TestSnapshotDeletedMeanwhile(t *testing.T) {
 	node := w.node("a")
 	capture := holdAt(stepCapture)
 	w.start(node, capture.set)
+	w.control()
 	w.pod(node, "web")
 	tr := w.trigger("t", "web")
 	<-capture.reached
@@ -272,7 +274,7 @@ func TestSnapshotDeletedMeanwhile(t *testing.T) {
 	}
 	s := w.snapshots()[0]
 	w.delete(&s)
-	w.gone(&s) // removed by the agent with the Lease: the origin waits for its checkpoint
+	w.gone(&s) // removed by the controller: the origin waits for its checkpoint
 	close(capture.release)
 	if got := w.failed(tr); !strings.Contains(got, "was deleted while it was being made") {
 		t.Errorf("message %q", got)

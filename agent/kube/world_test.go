@@ -94,6 +94,9 @@ func podByUID(uid string) snapshot.PodRef {
 	return ref
 }
 
+// ownStore is the location of the agents' own store.
+const ownStore = "dir:/own"
+
 // world is a namespace with the agents of some nodes. Everything except what is tested is fake.
 type world struct {
 	t      *testing.T
@@ -102,6 +105,8 @@ type world struct {
 	stores *stores
 	disks  map[string]*disk
 	dirs   map[string]string
+
+	controllers int // that were started
 }
 
 // newWorld makes a namespace with a policy for all pods with app=web, which groups by Sandbox.
@@ -187,7 +192,7 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 	}
 	cfg := kube.Config{
 		RestConfig: rest.CopyConfig(api.Config), NodeName: node, Namespace: w.ns, LeaseName: w.lease,
-		StateDir: w.dirs[node], Store: "dir:/own", Logger: log,
+		StateDir: w.dirs[node], Store: ownStore, Logger: log,
 	}
 	for _, e := range edit {
 		e(n, &cfg)

@@ -27,7 +27,7 @@ type Found struct {
 
 // Catalog knows which snapshots there are, and where. Its methods may be called concurrently.
 type Catalog struct {
-	stores  *Stores
+	stored
 	readers *Readers
 	journal *journal.Journal
 	backlog *Backlog
@@ -41,7 +41,7 @@ type Catalog struct {
 func NewCatalog(s *Stores, readers *Readers, j *journal.Journal, b *Backlog, changed func(*journal.Record),
 	wake func(),
 ) *Catalog {
-	return &Catalog{stores: s, readers: readers, journal: j, backlog: b, changed: changed, wake: wake, log: s.log}
+	return &Catalog{stored: stored{s}, readers: readers, journal: j, backlog: b, changed: changed, wake: wake, log: s.log}
 }
 
 // Find returns one snapshot.

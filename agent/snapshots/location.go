@@ -24,6 +24,9 @@ var errNoStore = errors.New("there is no store")
 // its own state directory. Any other directory may be a mount point where nothing is mounted.
 func (o *Options) mayMake(location string) bool {
 	path, isDir := strings.CutPrefix(location, "dir:")
+	if isDir && o.StateDir == "" {
+		return false
+	}
 	rel, err := filepath.Rel(o.StateDir, path)
 	return !isDir || location == DefaultStore || err == nil && filepath.IsLocal(rel)
 }

@@ -14,9 +14,12 @@ import (
 	"diapause.dev/storage"
 )
 
+// stored are the stores of a cluster, for those that look after what is stored there.
+type stored struct{ stores *Stores }
+
 // Stored calls fn for each snapshot in the store at a location, in no particular order. It reads no manifest. An error
 // of fn ends the listing and is returned.
-func (c *Catalog) Stored(ctx context.Context, location string, fn func(storage.Listed) error) error {
+func (c stored) Stored(ctx context.Context, location string, fn func(storage.Listed) error) error {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
 		return err
@@ -25,7 +28,7 @@ func (c *Catalog) Stored(ctx context.Context, location string, fn func(storage.L
 }
 
 // ProbeStore returns why the store at a location does not answer, or nil if it does.
-func (c *Catalog) ProbeStore(ctx context.Context, location string) error {
+func (c stored) ProbeStore(ctx context.Context, location string) error {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
 		return err
@@ -34,7 +37,7 @@ func (c *Catalog) ProbeStore(ctx context.Context, location string) error {
 }
 
 // StoredManifest returns the manifest of a snapshot from the store at a location.
-func (c *Catalog) StoredManifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
+func (c stored) StoredManifest(ctx context.Context, k snapshot.Key, location string) (*storage.Manifest, error) {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
 		return nil, err
@@ -42,12 +45,19 @@ func (c *Catalog) StoredManifest(ctx context.Context, k snapshot.Key, location s
 	return s.Manifest(ctx, k)
 }
 
-// RemoveStored removes a snapshot from the store at a location if it still has that UID. It fails while a restore on
-// this node reads the snapshot. It is no error if the store does not have it.
-func (c *Catalog) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
-	if c.readers.Using(k) {
-		return fmt.Errorf("remove snapshot %s: %w", k, errkind.ErrInUse)
+// SweepStore removes from the store at a location everything that no snapshot there names and that is old enough: no
+// writer is about to name it.
+func (c stored) SweepStore(ctx context.Context, location string) (storage.SweepResult, error) {
+	s, err := c.stores.Get(ctx, location)
+	if err != nil {
+		return storage.SweepResult{}, err
 	}
+	return s.Sweep(ctx, storage.SweepOptions{})
+}
+
+// RemoveStored removes a snapshot from the store at a location if it still has that UID. It is no error if the store
+// does not have it.
+func (c stored) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
 	release, err := c.stores.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err
@@ -67,14 +77,13 @@ func (c *Catalog) RemoveStored(ctx context.Context, k snapshot.Key, uid, locatio
 	return err
 }
 
-// SweepStore removes from the store at a location everything that no snapshot there names and that is old enough: no
-// writer is about to name it.
-func (c *Catalog) SweepStore(ctx context.Context, location string) (storage.SweepResult, error) {
-	s, err := c.stores.Get(ctx, location)
-	if err != nil {
-		return storage.SweepResult{}, err
+// RemoveStored removes a snapshot from the store at a location if it still has that UID. It fails while a restore on
+// this node reads the snapshot. It is no error if the store does not have it.
+func (c *Catalog) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
+	if c.readers.Using(k) {
+		return fmt.Errorf("remove snapshot %s: %w", k, errkind.ErrInUse)
 	}
-	return s.Sweep(ctx, storage.SweepOptions{})
+	return c.stored.RemoveStored(ctx, k, uid, location)
 }
 
 // diskTypes are file systems that two nodes never share.
@@ -84,8 +93,17 @@ var diskTypes = []int64{
 }
 
 // OwnDisk reports whether the store at a location is certainly on a disk of this node that no other node can see.
-func (c *Catalog) OwnDisk(location string) bool {
+func (stored) OwnDisk(location string) bool {
+	there, own := disk(location)
+	return there && own
+}
+
+// disk reports whether a store is in a directory that is there, and whether that is on a disk of this machine alone.
+func disk(location string) (there, own bool) {
 	path, ok := strings.CutPrefix(location, "dir:")
 	var st unix.Statfs_t
-	return ok && unix.Statfs(path, &st) == nil && slices.Contains(diskTypes, int64(st.Type))
+	if !ok || unix.Statfs(path, &st) != nil {
+		return false, false
+	}
+	return true, slices.Contains(diskTypes, int64(st.Type))
 }

@@ -18,7 +18,7 @@ import (
 // storeIDs remembers across restarts which store was found at each location. So the agent does not mistake another
 // store for it, nor create a new one where the store's file system is not mounted. A nil *storeIDs remembers nothing.
 type storeIDs struct {
-	dir        string // one file for each location; its modification time is when the store was last opened
+	dir        string // one file for each location; its modification time is when the store was last opened. Empty: none
 	configured map[string]string
 }
 
@@ -44,6 +44,9 @@ func (s *storeIDs) expected(location string) (string, error) {
 	if id := s.configured[location]; id != "" {
 		return id, nil
 	}
+	if s.dir == "" {
+		return "", nil
+	}
 	b, err := os.ReadFile(s.path(location))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -64,7 +67,7 @@ func (s *storeIDs) expected(location string) (string, error) {
 // opened notes that the store that was expected at a location has been opened now. If that fails, the store is merely
 // forgotten earlier than others: see forgetStores.
 func (s *storeIDs) opened(location string) {
-	if s == nil || s.configured[location] != "" {
+	if s == nil || s.dir == "" || s.configured[location] != "" {
 		return
 	}
 	now := time.Now()
@@ -73,7 +76,7 @@ func (s *storeIDs) opened(location string) {
 
 // record writes down which store is at a location.
 func (s *storeIDs) record(location, id string) error {
-	if s == nil {
+	if s == nil || s.dir == "" {
 		return nil
 	}
 	b, err := json.Marshal(storeID{Location: location, ID: id})

@@ -30,7 +30,9 @@ const (
 
 // Options says where a node's snapshots are.
 type Options struct {
-	StateDir string // the spool, the cache, and what was found at each location; must survive a reboot
+	// StateDir is for the spool, the cache, and what was found at each location. It must survive a reboot. A process
+	// without it makes no store in a directory.
+	StateDir string
 	Store    string // location of the agent's own store
 	StoreID  string // required identity of that store; empty: the identity that was found there first
 	Codec    string // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
@@ -54,7 +56,7 @@ type Stores struct {
 	log   *slog.Logger
 	keys  keys
 	spool *storage.Store
-	cache *blockCache
+	cache *blockCache // nil: none
 	own   *Remote
 	// moving keeps a snapshot to one replication, removal, eviction or repair at a time.
 	moving  *keylock.Locks
@@ -224,11 +226,11 @@ func (s *Stores) storeOptions() storage.Options {
 func (s *Stores) prepare(location string) *Remote {
 	r := newRemote(location, s.o.Opened)
 	r.options, r.mayMake, r.acceptNetwork = s.storeOptions(), s.o.mayMake(location), s.o.AcceptNetworkDirectory
-	r.ids = &storeIDs{
-		dir:        filepath.Join(s.o.StateDir, storesDir),
-		configured: map[string]string{s.o.Store: s.o.StoreID},
+	r.ids = &storeIDs{configured: map[string]string{s.o.Store: s.o.StoreID}}
+	if s.o.StateDir != "" {
+		r.ids.dir = filepath.Join(s.o.StateDir, storesDir)
 	}
-	if !local(location) {
+	if !local(location) && s.cache != nil {
 		if c := s.cache.get(); c != nil { // not a nil pointer in an interface
 			r.options.Cache = c
 		}

@@ -27,11 +27,17 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 func (c *clusterFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&c.kubernetes, "kubernetes", false,
 		"serve the cluster that this node belongs to: its PodSnapshots, triggers and pods")
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account of the agent's pod)")
+	c.registerShared(f)
+}
+
+// registerShared registers the flags that the agent and the controller share.
+func (c *clusterFlags) registerShared(f *pflag.FlagSet) {
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account of the program's pod)")
 	f.StringVar(&c.namespace, "namespace", "",
-		"namespace of the agents (default: that of the agent's pod, or diapause-system)")
+		"namespace of the agents and the controller (default: that of the program's pod, or diapause-system)")
 	f.DurationVar(&c.orphanAge, "orphan-age", 24*time.Hour,
-		"age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0: never")
+		"age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0: never. It counts "+
+			"for the agents if the store is a disk of the node, and for the controller otherwise")
 }
 
 // join makes the agent a member of its cluster. It returns nil if there is none.
@@ -39,11 +45,10 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	if !c.kubernetes {
 		return nil, nil
 	}
-	rc, err := c.config()
+	rc, err := c.config("diapause-agent/" + cfg.Version)
 	if err != nil {
 		return nil, fmt.Errorf("--kubernetes: %w", err)
 	}
-	rest.AddUserAgent(rc, "diapause-agent/"+cfg.Version)
 	k, err := kube.New(kube.Config{
 		RestConfig: rc, NodeName: cfg.Node, Namespace: c.ofAgents(), Store: cfg.Store, StateDir: cfg.StateDir,
 		OrphanAge: c.orphanAge, Metrics: a.Metrics(), Logger: cfg.Logger,
@@ -55,15 +60,20 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	return k, nil
 }
 
-// config returns how to reach the API server.
-func (c *clusterFlags) config() (*rest.Config, error) {
+// config returns how to reach the API server, under the name that the program gives itself.
+func (c *clusterFlags) config(program string) (rc *rest.Config, err error) {
 	if c.kubeconfig == "" {
-		return rest.InClusterConfig()
+		rc, err = rest.InClusterConfig()
+	} else {
+		rc, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	}
-	return clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return rest.AddUserAgent(rc, program), nil
 }
 
-// ofAgents returns the namespace of the agents.
+// ofAgents returns the namespace of the agents and the controller.
 func (c *clusterFlags) ofAgents() string {
 	if c.namespace != "" {
 		return c.namespace

@@ -71,13 +71,7 @@ func command() *cobra.Command {
 		"directory of markers that tell the shim which sandboxes were stopped")
 	f.StringVar(&cfg.StateDir, "state-dir", "/var/lib/diapause",
 		"directory of the journal and the spool; must survive a reboot")
-	f.StringVar(&cfg.Store, "store", snapshots.DefaultStore, "where snapshots live: dir:/path or gs://bucket/prefix")
-	f.StringVar(&cfg.StoreID, "store-id", "",
-		"identity that the store must have, from diapause store stat; the agent then makes no store (default: the identity "+
-			"of the store that this node opened first)")
-	f.BoolVar(&cfg.AcceptNetworkDirectory, "accept-network-directory", false,
-		"use a directory as a store even if nodes may see each other's changes late there, as on NFS with caches, SMB, FUSE "+
-			"or 9p; snapshots may be lost")
+	storeFlags(f, &cfg)
 	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
 	f.StringVar(&cfg.RunscConfig, "runsc-config", "/etc/containerd/diapause-runsc.toml",
 		"configuration file of the shim (containerd's ConfigPath)")
@@ -85,9 +79,6 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Codec, "codec", "",
 		"compression of chunks: none, s2, zstd, or auto, which measures which is fastest, chunk by chunk (default: zstd if "+
 			"the store is a bucket, otherwise auto)")
-	f.StringVar(&cfg.Keys, "encryption-keys", "",
-		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
-			"(default: no encryption)")
 	f.StringVar(&cfg.SigningKey, "signing-key", "",
 		"PEM `file` of the Ed25519 private key that signs this node's snapshots (default: they are not signed)")
 	f.StringVar(&cfg.TrustedKeys, "trusted-keys", "",
@@ -98,13 +89,32 @@ func command() *cobra.Command {
 		"without --kubernetes: let pods whose annotations ask for it save themselves; in a cluster PodSnapshotPolicies say "+
 			"which may")
 	f.StringVar(&cfg.Node, "node", node, "name of this node")
-	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
-	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	watching(f, &cfg, &level)
 	cluster.register(f)
 	cfg.Version = version.Own()
 	cmd.Version = cfg.Version
-	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand())
+	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand(), controllerCommand())
 	return cmd
+}
+
+// watching registers the flags by which an operator watches the agent or the controller.
+func watching(f *pflag.FlagSet, cfg *agent.Config, level *string) {
+	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
+	f.StringVar(level, "log-level", "info", "debug, info, warn or error")
+}
+
+// storeFlags registers the flags that say where snapshots are, for the agent and the controller.
+func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
+	f.StringVar(&cfg.Store, "store", snapshots.DefaultStore, "where snapshots live: dir:/path or gs://bucket/prefix")
+	f.StringVar(&cfg.StoreID, "store-id", "",
+		"identity that the store must have, from diapause store stat; the agent then makes no store (default: the identity "+
+			"of the store that this node opened first)")
+	f.BoolVar(&cfg.AcceptNetworkDirectory, "accept-network-directory", false,
+		"use a directory as a store even if nodes may see each other's changes late there, as on NFS with caches, SMB, FUSE "+
+			"or 9p; snapshots may be lost")
+	f.StringVar(&cfg.Keys, "encryption-keys", "",
+		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
+			"(default: no encryption)")
 }
 
 // limits registers the flags that bound what checkpoints and restores take of the node.
@@ -144,10 +154,15 @@ func logger(level string) (*slog.Logger, error) {
 // copies of PodSnapshots, and little of that ever is garbage.
 const gcPercent = 50
 
-func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
+// saveMemory sets gcPercent, unless the environment says otherwise.
+func saveMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+}
+
+func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
+	saveMemory()
 	if err := check(cfg); err != nil {
 		return usage.Error{Err: err}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"google.golang.org/grpc"
@@ -173,4 +174,17 @@ func (n *Node) Crash() error {
 		err = fmt.Errorf("bed: crash %s: %w", n.Name, err)
 	}
 	return err
+}
+
+// Agents returns the process ids of Diapause's agents on the node.
+func (n *Node) Agents(ctx context.Context) ([]string, error) { return n.programs(ctx, "!") }
+
+// Controllers returns the process ids of Diapause's controllers on the node. They are the same program as the agents.
+func (n *Node) Controllers(ctx context.Context) ([]string, error) { return n.programs(ctx, "") }
+
+// programs returns the process ids of Diapause's daemons that are controllers or, with not set to "!", are not.
+func (n *Node) programs(ctx context.Context, not string) ([]string, error) {
+	out, err := n.Exec(ctx, "sh", "-c", `for p in $(pidof diapause-agent); do
+		if `+not+` tr '\0' '\n' < /proc/$p/cmdline | grep -qx controller; then echo $p; fi; done`)
+	return strings.Fields(out), err
 }

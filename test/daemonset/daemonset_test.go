@@ -39,7 +39,8 @@ func TestDaemonSet(t *testing.T) {
 	importAgent(ctx, t, c)
 	wait := c.Node(0).Containerd.Supervise(ctx)
 	kubectl(ctx, t, c, "apply", "--kustomize=overlay")
-	rollout(ctx, t, c, "diapause-agent")
+	rollout(ctx, t, c, "daemonset/diapause-agent")
+	rollout(ctx, t, c, "deployment/diapause-controller")
 	must(t, wait())
 	installed(ctx, t, c.Node(0), true)
 	for _, p := range pages {
@@ -56,6 +57,7 @@ func TestDaemonSet(t *testing.T) {
 	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
 	born := kubectl(ctx, t, c, "exec", "web", "--", "cat", "/tmp/born")
 	confined(ctx, t, c.Node(0))
+	powerless(ctx, t, c.Node(0))
 	diapause(ctx, t, c, "checkpoint", "--name=s", "default/web")
 	diapause(ctx, t, c, "checkpoint", "--stop", "--name=stopped", "default/web")
 	diapause(ctx, t, c, "verify", "default/stopped")
@@ -89,7 +91,7 @@ func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster) {
 		return err
 	}))
 	kubectl(ctx, t, c, "delete", "pod", "web", "--wait")
-	rollout(ctx, t, c, "diapause-uninstall")
+	rollout(ctx, t, c, "daemonset/diapause-uninstall")
 	must(t, wait())
 	installed(ctx, t, c.Node(0), false)
 	if left, err := filepath.Glob(c.Node(0).Path("/opt/diapause") + "/*"); err != nil || len(left) > 0 {
@@ -103,7 +105,12 @@ func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster) {
 // CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE, gets no others, and is under a seccomp profile.
 func confined(ctx context.Context, t *testing.T, n *bed.Node) {
 	t.Helper()
-	out, err := n.Exec(ctx, "sh", "-c", `cat /proc/$(pidof diapause-agent)/status`)
+	pids, err := n.Agents(ctx)
+	must(t, err)
+	if len(pids) != 1 {
+		t.Fatalf("the agents are %q", pids)
+	}
+	out, err := n.Exec(ctx, "cat", "/proc/"+pids[0]+"/status")
 	must(t, err)
 	for _, want := range []string{
 		"CapEff:\t0000000000080004", "CapBnd:\t0000000000080004", "NoNewPrivs:\t1",
@@ -111,6 +118,29 @@ func confined(ctx context.Context, t *testing.T, n *bed.Node) {
 	} {
 		if !strings.Contains(out, want+"\n") {
 			t.Errorf("the agent's process is not confined: want %q in\n%s", want, out)
+		}
+	}
+}
+
+// powerless checks what the kernel says of the controllers' processes: they are nobody's, have no capabilities and get
+// none, and are under a seccomp profile.
+func powerless(ctx context.Context, t *testing.T, n *bed.Node) {
+	t.Helper()
+	pids, err := n.Controllers(ctx)
+	must(t, err)
+	if len(pids) != 2 {
+		t.Errorf("the controllers are %q", pids)
+	}
+	for _, p := range pids {
+		out, err := n.Exec(ctx, "cat", "/proc/"+p+"/status")
+		must(t, err)
+		for _, want := range []string{
+			"Uid:\t65532\t65532\t65532\t65532", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
+			"Seccomp:\t2",
+		} {
+			if !strings.Contains(out, want+"\n") {
+				t.Errorf("the controller's process has power: want %q in\n%s", want, out)
+			}
 		}
 	}
 }
@@ -167,7 +197,7 @@ func explain(ctx context.Context, c *bed.Cluster) string {
 
 func rollout(ctx context.Context, t *testing.T, c *bed.Cluster, name string) {
 	t.Helper()
-	kubectl(ctx, t, c, "--namespace=diapause-system", "rollout", "status", "daemonset/"+name, "--timeout=90s")
+	kubectl(ctx, t, c, "--namespace=diapause-system", "rollout", "status", name, "--timeout=90s")
 }
 
 // diapause runs the CLI in the agent's pod.

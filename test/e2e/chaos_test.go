@@ -226,12 +226,13 @@ type victim struct {
 
 // victims are all of them; those that stand here twice are killed twice as often.
 func (k *killer) victims() []victim {
-	agent := victim{"agent", k.killByName("diapause-agent")}
+	agent := victim{"agent", k.kill((*bed.Node).Agents)}
+	controller := victim{"controller", k.kill((*bed.Node).Controllers)}
 	sidecar := victim{"sidecar", k.killSidecar}
 	containerd := victim{"containerd", restart(func(n *bed.Node) *bed.Daemon { return n.Containerd.Daemon })}
 	kubelet := victim{"kubelet", restart(func(n *bed.Node) *bed.Daemon { return n.Kubelet })}
 	server := victim{"API server", restart(func(*bed.Node) *bed.Daemon { return k.Server })}
-	return []victim{agent, agent, agent, sidecar, sidecar, sidecar, containerd, containerd, server, kubelet}
+	return []victim{agent, agent, agent, sidecar, sidecar, sidecar, containerd, containerd, server, kubelet, controller}
 }
 
 func (k *killer) run(ctx context.Context) error {
@@ -288,12 +289,22 @@ func restart(which func(*bed.Node) *bed.Daemon) func(context.Context, *bed.Node)
 
 // killByName kills a process that is started again by others.
 func (k *killer) killByName(name string) func(context.Context, *bed.Node) (bool, error) {
-	return func(ctx context.Context, n *bed.Node) (bool, error) {
+	return k.kill(func(n *bed.Node, ctx context.Context) ([]string, error) {
 		pids, err := n.Exec(ctx, "pidof", name)
-		if err != nil {
+		return strings.Fields(pids), err
+	})
+}
+
+// kill kills processes that are started again by others.
+func (k *killer) kill(which func(*bed.Node, context.Context) ([]string, error)) func(context.Context, *bed.Node) (bool,
+	error,
+) {
+	return func(ctx context.Context, n *bed.Node) (bool, error) {
+		pids, err := which(n, ctx)
+		if err != nil || len(pids) == 0 {
 			return false, nil // it is not there now
 		}
-		_, err = n.Exec(ctx, "kill", append([]string{"-KILL"}, strings.Fields(pids)...)...)
+		_, err = n.Exec(ctx, "kill", append([]string{"-KILL"}, pids...)...)
 		return err == nil, nil // or has ended by itself
 	}
 }

@@ -86,7 +86,7 @@ func (c *cluster) importAgent(ctx context.Context, image string, instead map[str
 	return c.Import(ctx, archive.Name())
 }
 
-// install installs Diapause as a user does, tells the agents where the object store is, and says
+// install installs Diapause as a user does, tells the agents and the controller where the object store is, and says
 // where snapshots go.
 func (c *cluster) install(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -100,7 +100,10 @@ func (c *cluster) install(ctx context.Context) error {
 	}
 	for _, args := range [][]string{
 		{"apply", "--kustomize=" + manifests},
-		{"--namespace=" + system, "set", "env", "daemonset/diapause-agent", "STORAGE_EMULATOR_HOST=" + c.gcs.Address},
+		{
+			"--namespace=" + system, "set", "env", "daemonset/diapause-agent", "deployment/diapause-controller",
+			"STORAGE_EMULATOR_HOST=" + c.gcs.Address,
+		},
 	} {
 		if _, err := c.Kubectl(ctx, args...); err != nil {
 			return err
@@ -124,17 +127,19 @@ metadata: {name: storage}
 spec: {snapshotStorageConfig: {gcs: {bucket: %s, path: e2e}}}
 `
 
-// rollout waits until every node has a ready agent of the newest kind.
+// rollout waits until every node has a ready agent of the newest kind, and until the controllers are of that, too.
 func (c *cluster) rollout(ctx context.Context) error {
-	_, err := c.Kubectl(ctx, "--namespace="+system, "rollout", "status", "daemonset/diapause-agent", "--timeout=120s")
-	if err == nil {
-		return nil
+	for _, what := range []string{"daemonset/diapause-agent", "deployment/diapause-controller"} {
+		_, err := c.Kubectl(ctx, "--namespace="+system, "rollout", "status", what, "--timeout=120s")
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, c.systemLogs(ctx))
+		}
 	}
-	return fmt.Errorf("%w\n%s", err, c.systemLogs(ctx))
+	return nil
 }
 
-// systemLogs is what there is to know of the agents. Their logs are read from the nodes, whose kubelets keep that of an
-// agent that ended, too.
+// systemLogs is what there is to know of the agents and the controller. Their logs are read from the nodes, whose
+// kubelets keep that of an agent that ended, too.
 func (c *cluster) systemLogs(ctx context.Context) string {
 	var b strings.Builder
 	for _, args := range [][]string{

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -260,9 +259,9 @@ func (w *world) killAgent(n *bed.Node) {
 
 func (w *world) signalAgent(n *bed.Node, signal string) {
 	w.Helper()
-	pids, err := n.Exec(w.ctx, "pidof", "diapause-agent")
+	pids, err := n.Agents(w.ctx)
 	w.must(err)
-	_, err = n.Exec(w.ctx, "kill", append([]string{signal}, strings.Fields(pids)...)...)
+	_, err = n.Exec(w.ctx, "kill", append([]string{signal}, pids...)...)
 	w.must(err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -218,7 +219,8 @@ func (w *world) agents() (agents procfs.Procs, err error) {
 		return nil, err
 	}
 	for _, p := range all {
-		if comm, err := p.Comm(); err == nil && comm == "diapause-agent" {
+		if args, err := p.CmdLine(); err == nil && len(args) > 1 && filepath.Base(args[0]) == "diapause-agent" &&
+			args[1] != "controller" {
 			agents = append(agents, p)
 		}
 	}

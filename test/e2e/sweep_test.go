@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"diapause.dev/storage"
@@ -35,12 +34,9 @@ func TestOrphan(t *testing.T) {
 		t.Fatalf("what nobody knows of is stored: %v, %v", ok, err)
 	}
 
-	w.Cleanup(func() {
-		w.change(context.Background(), "rollout", "undo", "daemonset/diapause-agent")
-		w.change(context.Background(), atOnce("10%")...)
-	})
-	w.change(w.ctx, atOnce("100%",
-		`{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--orphan-age=2s"}`)...)
+	w.Cleanup(func() { w.change(context.Background(), "rollout", "undo", "deployment/diapause-controller") })
+	w.change(w.ctx, "patch", "deployment/diapause-controller", "--type=json", `--patch=[{"op": "add", `+
+		`"path": "/spec/template/spec/containers/0/args/-", "value": "--orphan-age=2s"}]`)
 	w.eventually("the orphan is swept", func() error {
 		ok, err := store.Has(w.ctx, w.key(orphan))
 		if err == nil && ok {
@@ -51,13 +47,6 @@ func TestOrphan(t *testing.T) {
 	w.must(store.Verify(w.ctx, m, storage.VerifyOptions{ReadData: true}))
 	w.remove("web")
 	w.restored(w.run(w.pod("web", from(named))), named, before)
-}
-
-// atOnce has kubectl change the DaemonSet, and how many of its agents may be replaced at a time.
-func atOnce(most string, changes ...string) []string {
-	changes = append(changes, fmt.Sprintf(
-		`{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/maxUnavailable", "value": %q}`, most))
-	return []string{"patch", "daemonset/diapause-agent", "--type=json", "--patch=[" + strings.Join(changes, ",") + "]"}
 }
 
 // forgetful stops the agent of a node, takes its records away, calls do, and has it started again.

@@ -87,17 +87,18 @@ func (w *world) keepAsking(p *ready, done <-chan struct{}) (newest string) {
 	}
 }
 
-// upgrade has all agents run that image.
+// upgrade has all agents and controllers run that image.
 func (w *world) upgrade(ctx context.Context, image string) {
 	w.change(ctx, "set", "image", "daemonset/diapause-agent", "install="+image, "agent="+image)
+	w.change(ctx, "set", "image", "deployment/diapause-controller", "controller="+image)
 }
 
-// change has kubectl change the DaemonSet, and returns when all agents are as it says.
+// change has kubectl change the DaemonSet or the Deployment, and returns when all agents and controllers are like
+// that.
 func (w *world) change(ctx context.Context, args ...string) {
-	for _, args := range [][]string{args, {"rollout", "status", "daemonset/diapause-agent", "--timeout=120s"}} {
-		if _, err := w.Kubectl(ctx, append([]string{"--namespace=" + system}, args...)...); err != nil {
-			w.Error(err)
-		}
+	_, err := w.Kubectl(ctx, append([]string{"--namespace=" + system}, args...)...)
+	if err := errors.Join(err, w.rollout(ctx)); err != nil {
+		w.Error(err)
 	}
 }
 

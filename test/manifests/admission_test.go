@@ -59,7 +59,19 @@ func agentOf(t *testing.T, node string) *rest.Config {
 // withToken returns a configuration for the agents' service account.
 func withToken(t *testing.T, bound *authenticationv1.BoundObjectReference) *rest.Config {
 	t.Helper()
-	token, err := api.Client.CoreV1().ServiceAccounts(system).CreateToken(t.Context(), "diapause-agent",
+	return tokenOf(t, "diapause-agent", bound)
+}
+
+// controller returns what the controller connects with.
+func controller(t *testing.T) *rest.Config {
+	t.Helper()
+	return tokenOf(t, "diapause-controller", nil)
+}
+
+// tokenOf returns a configuration for a service account of the installation.
+func tokenOf(t *testing.T, account string, bound *authenticationv1.BoundObjectReference) *rest.Config {
+	t.Helper()
+	token, err := api.Client.CoreV1().ServiceAccounts(system).CreateToken(t.Context(), account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}},
 		metav1.CreateOptions{})
 	must(t, err)
@@ -88,17 +100,6 @@ func makePod(t *testing.T, namespace, name, node, account string) {
 			t.Error(err)
 		}
 	})
-}
-
-// elect makes the agent of a node the holder of the Lease, and returns when the policies know.
-func elect(t *testing.T, holder string, agent *rest.Config) {
-	t.Helper()
-	leases := clientOf(t, agent).CoordinationV1().Leases(system)
-	lease, err := leases.Get(t.Context(), "diapause-agent", metav1.GetOptions{})
-	must(t, err)
-	lease.Spec.HolderIdentity = &holder
-	_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
-	must(t, err)
 }
 
 func clientOf(t *testing.T, c *rest.Config) kubernetes.Interface {
@@ -139,7 +140,6 @@ func TestAdmission(t *testing.T) {
 	t.Run("pods", func(t *testing.T) { admitPods(t, onHere) })
 	t.Run("snapshots", func(t *testing.T) { admitSnapshots(t, onHere, onThere) })
 	t.Run("triggers", func(t *testing.T) { admitTriggers(t, onHere, onThere) })
-	t.Run("configs", func(t *testing.T) { admitConfigs(t, onHere, onThere) })
 	t.Run("a token of no pod", func(t *testing.T) {
 		loose := withToken(t, nil)
 		o := object(t, "{kind: PodSnapshot, metadata: {name: s}, spec: {policyName: p}}")
@@ -215,17 +215,12 @@ func admitSnapshots(t *testing.T, onHere, onThere *rest.Config) {
 	refused(t, patch(t, onHere, "podsnapshots", "s",
 		`{"metadata": {"annotations": {"diapause.dev/origin-node": "node-b"}}}`),
 		"the origin node of a PodSnapshot cannot be changed")
-	refused(t, resource(t, onThere, "default", "podsnapshots").Delete(t.Context(), "s", metav1.DeleteOptions{}),
-		"the agent that holds the Lease diapause-agent")
+	must(t, patch(t, onHere, "podsnapshots", "s", `{"metadata": {"annotations": {"diapause.dev/remove": "true"}}}`))
+	refused(t, patch(t, onThere, "podsnapshots", "s", `{"metadata": {"annotations": {"diapause.dev/remove": null}}}`),
+		"diapause.dev/origin-node is its own node")
 
-	elect(t, "agent-node-b_0a1b", onThere)
-	eventually(t, func() error {
-		err := resource(t, onThere, "default", "podsnapshots").Delete(t.Context(), "s",
-			metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	})
-	must(t, resource(t, onThere, "default", "podsnapshots").Delete(t.Context(), "s", metav1.DeleteOptions{}))
-	must(t, patch(t, onThere, "podsnapshots", "s", finalized))
+	must(t, resource(t, controller(t), "default", "podsnapshots").Delete(t.Context(), "s", metav1.DeleteOptions{}))
+	must(t, patch(t, onHere, "podsnapshots", "s", finalized))
 	_, err = resource(t, api.Config, "default", "podsnapshots").Get(t.Context(), "s", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the snapshot is still there: %v", err)
@@ -233,7 +228,6 @@ func admitSnapshots(t *testing.T, onHere, onThere *rest.Config) {
 }
 
 func admitTriggers(t *testing.T, onHere, onThere *rest.Config) {
-	elect(t, "nobody", onThere)
 	makePod(t, "default", "mine", here, "default")
 	makePod(t, "default", "others", there, "default")
 	create(t, "default", "podsnapshotmanualtriggers",
@@ -264,19 +258,6 @@ func admitTriggers(t *testing.T, onHere, onThere *rest.Config) {
 	create(t, "default", "podsnapshotmanualtriggers",
 		object(t, "{kind: PodSnapshotManualTrigger, metadata: {name: u}, spec: {targetPod: none}}"))
 	must(t, patch(t, onThere, "podsnapshotmanualtriggers", "u", conditions("Triggered", "False", "Failed", ""), "status"))
-}
-
-func admitConfigs(t *testing.T, onHere, onThere *rest.Config) {
-	create(t, "default", "podsnapshotpolicies", object(t, policy("")))
-	create(t, "", "podsnapshotstorageconfigs", object(t, config("{dir: {path: /a}}")))
-	elect(t, here, onHere)
-	ready := conditions("Ready", "True", "Valid", "")
-	eventually(t, func() error { return patch(t, onHere, "podsnapshotpolicies", "p", ready, "status") })
-	must(t, patch(t, onHere, "podsnapshotstorageconfigs", "c", ready, "status"))
-	refused(t, patch(t, onThere, "podsnapshotpolicies", "p", ready, "status"),
-		"only the agent that holds the Lease diapause-agent")
-	refused(t, patch(t, onThere, "podsnapshotstorageconfigs", "c", ready, "status"),
-		"only the agent that holds the Lease diapause-agent")
 }
 
 // eventually calls f until it returns nil.

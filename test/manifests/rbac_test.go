@@ -7,12 +7,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// permission is what a service account may do, or may not.
+type permission struct {
+	verb, group, resource, subresource, namespace, name string
+	allowed                                             bool
+}
+
 // TestPermissions: what the agents' service account may do, and what it may not.
 func TestPermissions(t *testing.T) {
-	for _, tc := range []struct {
-		verb, group, resource, subresource, namespace, name string
-		allowed                                             bool
-	}{
+	permitted(t, "diapause-agent", []permission{
 		{"list", "", "pods", "", "", "", true},
 		{"watch", "", "pods", "", "", "", true},
 		{"patch", "", "pods", "status", "default", "", true},
@@ -20,14 +23,17 @@ func TestPermissions(t *testing.T) {
 		{"get", "", "namespaces", "", "", "kube-system", true},
 		{"create", "events.k8s.io", "events", "", "default", "", true},
 		{"create", "podsnapshot.gke.io", "podsnapshots", "", "default", "", true},
-		{"delete", "podsnapshot.gke.io", "podsnapshots", "", "default", "", true},
 		{"update", "podsnapshot.gke.io", "podsnapshots", "status", "default", "", true},
 		{"watch", "podsnapshot.gke.io", "podsnapshotmanualtriggers", "", "", "", true},
 		{"update", "podsnapshot.gke.io", "podsnapshotmanualtriggers", "status", "default", "", true},
-		{"update", "podsnapshot.gke.io", "podsnapshotstorageconfigs", "status", "", "", true},
-		{"update", "coordination.k8s.io", "leases", "", system, "diapause-agent", true},
+		{"get", "coordination.k8s.io", "leases", "", system, "diapause-agent", true},
 		{"get", "coordination.k8s.io", "leases", "", "kube-node-lease", here, true},
 
+		{"delete", "podsnapshot.gke.io", "podsnapshots", "", "default", "", false},
+		{"deletecollection", "podsnapshot.gke.io", "podsnapshots", "", "default", "", false},
+		{"update", "podsnapshot.gke.io", "podsnapshotstorageconfigs", "status", "", "", false},
+		{"update", "podsnapshot.gke.io", "podsnapshotpolicies", "status", "default", "", false},
+		{"update", "coordination.k8s.io", "leases", "", system, "diapause-agent", false},
 		{"patch", "", "pods", "", "default", "", false},
 		{"delete", "", "pods", "", "default", "", false},
 		{"create", "", "pods", "exec", "default", "", false},
@@ -45,9 +51,44 @@ func TestPermissions(t *testing.T) {
 		{"delete", "coordination.k8s.io", "leases", "", system, "diapause-agent", false},
 		{"update", "coordination.k8s.io", "leases", "", "kube-node-lease", here, false},
 		{"get", "coordination.k8s.io", "leases", "", "kube-system", "x", false},
-	} {
+	})
+}
+
+// TestControllerPermissions: what the controller's service account may do, and what it may not.
+func TestControllerPermissions(t *testing.T) {
+	permitted(t, "diapause-controller", []permission{
+		{"delete", "podsnapshot.gke.io", "podsnapshots", "", "default", "", true},
+		{"patch", "podsnapshot.gke.io", "podsnapshots", "", "default", "", true},
+		{"patch", "podsnapshot.gke.io", "podsnapshots", "status", "default", "", true},
+		{"patch", "podsnapshot.gke.io", "podsnapshotmanualtriggers", "status", "default", "", true},
+		{"patch", "podsnapshot.gke.io", "podsnapshotpolicies", "status", "default", "", true},
+		{"patch", "podsnapshot.gke.io", "podsnapshotstorageconfigs", "status", "", "", true},
+		{"get", "", "pods", "", "default", "", true},
+		{"get", "", "nodes", "", "", "", true},
+		{"get", "", "namespaces", "", "", "kube-system", true},
+		{"update", "coordination.k8s.io", "leases", "", system, "diapause-agent", true},
+		{"get", "coordination.k8s.io", "leases", "", "kube-node-lease", here, true},
+
+		{"create", "podsnapshot.gke.io", "podsnapshots", "", "default", "", false},
+		{"adopt", "podsnapshot.gke.io", "podsnapshots", "", "default", "", false},
+		{"create", "podsnapshot.gke.io", "podsnapshotmanualtriggers", "", "default", "", false},
+		{"update", "podsnapshot.gke.io", "podsnapshotpolicies", "", "default", "", false},
+		{"patch", "", "pods", "status", "default", "", false},
+		{"delete", "", "pods", "", "default", "", false},
+		{"create", "", "pods", "exec", "default", "", false},
+		{"get", "", "secrets", "", "default", "", false},
+		{"get", "", "secrets", "", system, "", false},
+		{"delete", "coordination.k8s.io", "leases", "", system, "diapause-agent", false},
+		{"update", "coordination.k8s.io", "leases", "", "kube-node-lease", here, false},
+	})
+}
+
+// permitted checks what a service account of the installation may do.
+func permitted(t *testing.T, account string, all []permission) {
+	t.Helper()
+	for _, tc := range all {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:" + system + ":diapause-agent",
+			User: "system:serviceaccount:" + system + ":" + account,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: tc.verb, Group: tc.group, Resource: tc.resource, Subresource: tc.subresource, Namespace: tc.namespace,
 				Name: tc.name,

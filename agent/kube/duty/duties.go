@@ -1,6 +1,6 @@
-// Package duty does the duties that one agent of a cluster does for all: retention, the end of deletions that the
-// origin node does not finish, statuses of policies and storage configs, triggers that no node answers, and removing
-// from the stores what no PodSnapshot names.
+// Package duty does the duties that the cluster's controller does for all nodes: retention, the end of deletions that
+// the origin node does not finish, statuses of policies and storage configs, and triggers that no node answers. What
+// it removes from stores, package sweep does.
 package duty
 
 import (
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,40 +17,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/removal"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
-	"diapause.dev/api/snapshot"
-	"diapause.dev/storage"
 )
 
 // Config is what Duties work with.
 type Config struct {
-	Objects   *objects.Objects
-	Node      Node
-	Requests  Requests
-	Lease     client.ObjectKey // of the Lease that makes one agent do the duties
-	Store     string           // location of the agents' own store
-	OrphanAge time.Duration    // age at which a snapshot that no PodSnapshot names is removed from its store; 0: never
-	Logger    *slog.Logger
+	Objects  *objects.Objects
+	Stores   Stores
+	Removals *removal.Removals
+	Judge    *age.Judge
+	Store    string // location of the agents' own store
+	Logger   *slog.Logger
 }
 
-// Node is what the duties need of the agent. The methods are those of kube.Node.
-type Node interface {
+// Stores are the stores of the cluster as the controller sees them. The methods are those of kube.Stores.
+type Stores interface {
 	ProbeStore(ctx context.Context, location string) error
-	OwnDisk(location string) bool
-	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
-	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
-	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
-}
-
-// Requests is what the duties need of this node's requests for checkpoints. request.Requests implements it.
-type Requests interface {
-	// Knows reports whether this node still has work to do for a snapshot.
-	Knows(k snapshot.Key) bool
-	// Finalize removes the stored data of a PodSnapshot that is being deleted, and then its finalizer.
-	Finalize(ctx context.Context, s *podsnapshotv1.PodSnapshot) error
+	Shared(location string) bool
 }
 
 // Duties are the cluster's duties. They are done between Begin and End.
@@ -60,7 +46,6 @@ type Duties struct {
 	log     *slog.Logger
 	leading atomic.Bool
 	begun   chan struct{} // a signal that leading has begun
-	trust   trust
 
 	// The queues of the controllers of these objects.
 	unanswered, snapshots, policies, configs control.Queue
@@ -71,7 +56,7 @@ func New(c Config) *Duties {
 	return &Duties{Config: c, log: c.Logger, begun: make(chan struct{}, 1)}
 }
 
-// Begin has this agent do the duties.
+// Begin has this process do the duties.
 func (d *Duties) Begin() {
 	d.leading.Store(true)
 	select {
@@ -80,7 +65,10 @@ func (d *Duties) Begin() {
 	}
 }
 
-// End is called when another agent may do the duties.
+// Leading reports whether this process does the duties.
+func (d *Duties) Leading() bool { return d.leading.Load() }
+
+// End is called when another process may do the duties.
 func (d *Duties) End() { d.leading.Store(false) }
 
 // TakeOver requeues everything whenever the duties begin, until ctx is done.
@@ -91,14 +79,14 @@ func (d *Duties) TakeOver(ctx context.Context) {
 			return
 		case <-d.begun:
 		}
-		d.log.Info("this agent does the cluster's duties")
+		d.log.Info("this controller does the cluster's duties")
 		if err := d.lookAtAll(ctx); err != nil && ctx.Err() == nil {
 			d.log.Error("objects not read", "error", err)
 		}
 	}
 }
 
-// duty is a reconciler that only the agent with the Lease runs.
+// duty is a reconciler that only the controller with the Lease runs.
 type duty func(ctx context.Context, name client.ObjectKey) (reconcile.Result, error)
 
 // Control sets up the controllers of the cluster's duties.

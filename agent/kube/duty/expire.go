@@ -1,6 +1,7 @@
 package duty
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -10,27 +11,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// expireOrWatch deletes an expired PodSnapshot, and marks one that was lost with its node. If the PodSnapshot is
-// neither, expireOrWatch looks at it again later.
+// expireOrWatch deletes a PodSnapshot that has expired or that its node asks to delete, and marks one that was lost
+// with its node. If the PodSnapshot is neither, expireOrWatch looks at it again later.
 //
 // It deletes only the object, and the finalizer keeps that until the stored bytes are gone. The bytes are deleted by
-// request.Requests on the origin node. If that has not happened after originTime, Finalize deletes them here.
+// request.Requests on the origin node. If that has not happened after originTime, finish deletes them here.
 func (d *Duties) expireOrWatch(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := d.Objects.Get(ctx, name, s); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if s.DeletionTimestamp != nil {
-		if wait := d.younger(s.DeletionTimestamp.Time, originTime); wait > 0 {
+		if wait := d.Judge.Younger(s.DeletionTimestamp.Time, originTime); wait > 0 {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
-		return control.RetryConflict(d.Requests.Finalize(ctx, s))
+		return d.finish(ctx, s)
+	}
+	if s.Annotations[podsnapshotv1.AnnotationRemove] != "" {
+		return reconcile.Result{}, d.discard(ctx, s, "it is removed on its node")
 	}
 	policy, err := d.Objects.PolicyOf(ctx, s)
 	if err != nil {
@@ -54,10 +59,10 @@ func (d *Duties) left(at time.Time) time.Duration {
 	if at.IsZero() {
 		return 0
 	}
-	now, err := d.now()
+	now, err := d.Judge.Now()
 	switch {
 	case err != nil:
-		return wait.Jitter(clockPause, 0.2)
+		return wait.Jitter(age.Pause, 0.2)
 	case now.Before(at):
 		return at.Sub(now)
 	}
@@ -67,8 +72,28 @@ func (d *Duties) left(at time.Time) time.Duration {
 // localPause is how often the node of a node-local snapshot is checked. There may be many such snapshots.
 const localPause = 15 * time.Minute
 
-// originTime is how long a snapshot's origin may take to delete it before this agent does.
+// originTime is how long a snapshot's origin may take to delete it before the controller does.
 const originTime = 3 * time.Second
+
+// finish ends a deletion that the origin node has not ended. What is on that node alone only that node can remove. The
+// controller waits for it while it is alive; otherwise the node removes its copy when it is back.
+func (d *Duties) finish(ctx context.Context, s *podsnapshotv1.PodSnapshot) (reconcile.Result, error) {
+	location, err := d.Objects.StoreOf(ctx, s)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if rules.Replicated(s) || !rules.NodeLocal(s) && d.Stores.Shared(cmp.Or(location, d.Store)) {
+		return control.RetryConflict(d.Removals.Finalize(ctx, s))
+	}
+	silent, err := d.Objects.NodeSilent(ctx, s.Annotations[podsnapshotv1.AnnotationOriginNode])
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !silent {
+		return reconcile.Result{RequeueAfter: wait.Jitter(watchPause, 0.2)}, nil
+	}
+	return control.RetryConflict(d.Removals.Release(ctx, s))
+}
 
 // discard deletes exactly this version of a PodSnapshot.
 func (d *Duties) discard(ctx context.Context, s *podsnapshotv1.PodSnapshot, why string) error {

@@ -70,16 +70,7 @@ func (d *Duties) serveConfig(ctx context.Context, name client.ObjectKey) (reconc
 	if err := d.Objects.Get(ctx, name, config); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	ok, reason, message := true, podsnapshotv1.ReasonValid, "the store answers"
-	location, err := rules.Location(config)
-	if err != nil {
-		ok, reason, message = false, podsnapshotv1.ReasonInvalid, err.Error()
-	} else if err := d.reach(ctx, location); err != nil {
-		ok, reason, message = false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
-	} else if d.Node.OwnDisk(location) {
-		message = "the store answers; it is a separate disk on each node: a snapshot can be restored only on the node that " +
-			"made it"
-	}
+	ok, reason, message := d.judge(ctx, config)
 	if err := d.setReady(ctx, config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok, reason,
 		message); err != nil {
 		return reconcile.Result{}, err
@@ -90,11 +81,30 @@ func (d *Duties) serveConfig(ctx context.Context, name client.ObjectKey) (reconc
 	return reconcile.Result{RequeueAfter: storeAgain}, nil
 }
 
+// judge returns whether the store of a storage config can be used, and the reason and the message that say so.
+func (d *Duties) judge(ctx context.Context, config *podsnapshotv1.PodSnapshotStorageConfig) (ok bool, reason,
+	message string,
+) {
+	location, err := rules.Location(config)
+	if err != nil {
+		return false, podsnapshotv1.ReasonInvalid, err.Error()
+	}
+	if !d.Stores.Shared(location) {
+		return true, podsnapshotv1.ReasonValid, "only the agents see this directory: if it is a separate disk on each " +
+			"node, a snapshot can be restored only on the node that made it; if nodes share it, mount it into the " +
+			"controller, too"
+	}
+	if err := d.reach(ctx, location); err != nil {
+		return false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
+	}
+	return true, podsnapshotv1.ReasonValid, "the store answers"
+}
+
 // reach returns why a store cannot be used, or nil if it answers.
 func (d *Duties) reach(ctx context.Context, location string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	if err := d.Node.ProbeStore(ctx, location); err != nil {
+	if err := d.Stores.ProbeStore(ctx, location); err != nil {
 		return fmt.Errorf("store %s: %w", location, err)
 	}
 	return nil

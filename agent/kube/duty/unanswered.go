@@ -16,9 +16,9 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// Times after which this agent answers a trigger that the agent of the pod's node does not answer.
+// Times after which the controller answers a trigger that the agent of the pod's node does not answer.
 const (
-	// lookTime is how long a trigger is left to the agents before this one looks for its pod.
+	// lookTime is how long a trigger is left to the agents before the controller looks for its pod.
 	lookTime = 500 * time.Millisecond
 	// takeTime is how long the agent of a pod's node may take to take a trigger.
 	takeTime = 30 * time.Second
@@ -37,7 +37,7 @@ func (d *Duties) answerTrigger(ctx context.Context, name client.ObjectKey) (reco
 	if rules.Ended(t) {
 		return reconcile.Result{}, nil
 	}
-	if wait := d.younger(t.CreationTimestamp.Time, lookTime); wait > 0 {
+	if wait := d.Judge.Younger(t.CreationTimestamp.Time, lookTime); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	why, wait, err := d.unanswerable(ctx, t)
@@ -60,7 +60,7 @@ func (d *Duties) unanswerable(ctx context.Context,
 		case silent:
 			return fmt.Sprintf("node %s, which was checkpointing the pod, is gone or does not answer: create another trigger "+
 				"when the pod runs again", t.Status.NodeName), 0, nil
-		case d.younger(rules.TakenAt(t), workTime) < 0:
+		case d.Judge.Younger(rules.TakenAt(t), workTime) < 0:
 			return fmt.Sprintf("the agent of node %s did not finish within %v: look into its log", t.Status.NodeName, workTime),
 				0, nil
 		}
@@ -69,7 +69,7 @@ func (d *Duties) unanswerable(ctx context.Context,
 	name := client.ObjectKey{Namespace: t.Namespace, Name: t.Spec.TargetPod}
 	pod := new(corev1.Pod)
 	err = d.Objects.Live.Get(ctx, name, pod)
-	switch wait := d.younger(t.CreationTimestamp.Time, takeTime); {
+	switch wait := d.Judge.Younger(t.CreationTimestamp.Time, takeTime); {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("there is no pod %s: name a pod of namespace %s that runs", name, name.Namespace), 0, nil
 	case err != nil:

@@ -12,7 +12,8 @@ const (
 	// MaxSkew is how far this node's clock may differ from the API server's. Beyond it, this node deletes nothing that is
 	// merely old.
 	MaxSkew = time.Minute
-	// maxSilence is how old the API server's last answer may be. Every agent asks for the Lease at least twice a minute.
+	// maxSilence is how old the API server's last answer may be. The controller asks for its Lease every few seconds. An
+	// agent asks for something before it judges an age.
 	maxSilence = 2 * time.Minute
 	// maxTrip is how long an answer may take whose Date is believed.
 	maxTrip = 5 * time.Second

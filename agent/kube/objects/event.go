@@ -18,7 +18,7 @@ const (
 	ActionStart      = "Start"
 )
 
-// NodeEvent makes an event on this agent's node, without waiting for the API server.
+// NodeEvent makes an event on this process's node, without waiting for the API server.
 func (o *Objects) NodeEvent(kind, action, message string) {
 	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: o.nodeName, UID: types.UID(o.nodeName)}
 	o.events.Eventf(node, nil, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))

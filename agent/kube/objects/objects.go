@@ -1,4 +1,4 @@
-// Package objects reads and writes the objects of the cluster that an agent works with.
+// Package objects reads and writes the objects of the cluster that an agent or the controller works with.
 package objects
 
 import (
@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -25,6 +24,7 @@ type Objects struct {
 	Clock  *Clock        // tells the API server's time
 
 	mgr      manager.Manager
+	kinds    []client.Object // that are read from the cache
 	nodeName string
 	log      *slog.Logger
 	events   events.EventRecorder
@@ -34,21 +34,24 @@ type Objects struct {
 }
 
 // New returns the objects that a manager reads and writes, as the node with that name sees them. The clock must listen
-// to the manager's requests.
-func New(mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger) (*Objects, error) {
+// to the manager's requests. Kinds are kinds of objects that are read from the cache, besides those that define
+// snapshots.
+func New(mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger, kinds ...client.Object) (*Objects,
+	error,
+) {
 	o := &Objects{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Synced: make(chan struct{}),
-		Clock: clock,
-		mgr:   mgr, nodeName: nodeName, log: log, events: mgr.GetEventRecorder("diapause"), latest: newLatest(),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Synced: make(chan struct{}), Clock: clock,
+		mgr: mgr, kinds: append(kinds, ofSnapshots()...), nodeName: nodeName, log: log,
+		events: mgr.GetEventRecorder("diapause"), latest: newLatest(),
 	}
 	return o, o.indexTriggers()
 }
 
-// watched returns the kinds of objects that are read from the cache.
-func watched() []client.Object {
+// ofSnapshots returns the kinds of objects that define snapshots.
+func ofSnapshots() []client.Object {
 	return []client.Object{
-		&corev1.Pod{}, &podsnapshotv1.PodSnapshot{}, &podsnapshotv1.PodSnapshotManualTrigger{},
-		&podsnapshotv1.PodSnapshotPolicy{}, &podsnapshotv1.PodSnapshotStorageConfig{},
+		&podsnapshotv1.PodSnapshot{}, &podsnapshotv1.PodSnapshotManualTrigger{}, &podsnapshotv1.PodSnapshotPolicy{},
+		&podsnapshotv1.PodSnapshotStorageConfig{},
 	}
 }
 
@@ -65,7 +68,7 @@ func (o *Objects) AwaitCaches(ctx context.Context) {
 
 // fill waits until every kind of object that is read from the cache is in the cache.
 func (o *Objects) fill(ctx context.Context) error {
-	for _, kind := range watched() {
+	for _, kind := range o.kinds {
 		if _, err := o.mgr.GetCache().GetInformer(ctx, kind); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}

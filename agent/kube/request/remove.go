@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/errkind"
@@ -18,7 +19,8 @@ import (
 // removeTime is how long Remove waits until a snapshot's data is removed.
 const removeTime = 15 * time.Second
 
-// Remove implements agent.Cluster. It deletes the PodSnapshot. The deletion then goes on even if this agent ends.
+// Remove implements agent.Cluster. It asks the controller to delete the PodSnapshot. The deletion then goes on even if
+// this agent ends.
 func (rs *Requests) Remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := rs.Objects.Live.Get(ctx, objects.Named(k), s); apierrors.IsNotFound(err) {
@@ -31,21 +33,31 @@ func (rs *Requests) Remove(ctx context.Context, k snapshot.Key) (known bool, err
 			"--namespace=%s delete podsnapshot %s",
 			k, errkind.ErrElsewhere, origin, k.Namespace, k.Name)
 	}
-	if s.DeletionTimestamp == nil {
-		rs.log.Info("snapshot is deleted", "snapshot", k.String(), "reason", "it is removed on its node")
-		err := rs.Objects.Delete(ctx, s, client.Preconditions{UID: &s.UID})
-		if client.IgnoreNotFound(err) != nil {
-			return true, fmt.Errorf("delete PodSnapshot %s: %w", k, err)
-		}
+	if err := rs.askToDelete(ctx, s); err != nil {
+		return true, fmt.Errorf("delete PodSnapshot %s: %w", k, err)
 	}
 	return true, rs.awaitDeletion(ctx, s)
+}
+
+// askToDelete asks the controller to delete a PodSnapshot, unless somebody has deleted it.
+func (rs *Requests) askToDelete(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+	if s.DeletionTimestamp != nil {
+		return nil
+	}
+	rs.log.Info("the controller is asked to delete a snapshot", "snapshot", objects.KeyOf(s).String(), "reason",
+		"it is removed on its node")
+	patch := client.MergeFromWithOptions(s.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, podsnapshotv1.AnnotationRemove, "true")
+	err := rs.Objects.Patch(ctx, s, patch)
+	rs.Objects.Unsure(objects.KeyOf(s))
+	return client.IgnoreNotFound(err)
 }
 
 // awaitDeletion waits until a PodSnapshot no longer exists.
 func (rs *Requests) awaitDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
-	k, why := objects.KeyOf(s), "its data has not been removed yet"
+	k, why := objects.KeyOf(s), "the controller has not deleted it yet"
 	for {
 		news := rs.Objects.News.Listen()
 		now := new(podsnapshotv1.PodSnapshot)
@@ -55,6 +67,8 @@ func (rs *Requests) awaitDeletion(ctx context.Context, s *podsnapshotv1.PodSnaps
 			return nil
 		case err == nil && !rules.Ready(now) && rules.WhyNotReady(now) != "":
 			why = rules.WhyNotReady(now)
+		case err == nil && now.DeletionTimestamp != nil:
+			why = "its data has not been removed yet"
 		}
 		select {
 		case <-news:

@@ -26,6 +26,7 @@ import (
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/removal"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -63,7 +64,7 @@ type Requests struct {
 	ledger   *ledger
 	reported *reported
 	jobs     *jobs
-	removals chan struct{} // has an element for each removal under way
+	removals *removal.Removals
 
 	triggers, pods, snapshots control.Queue   // of the controllers of these objects
 	life                      context.Context // of checkpoints; set by Begin
@@ -78,7 +79,7 @@ func New(c Config) (*Requests, error) {
 	}
 	return &Requests{
 		Config: c, log: c.Logger, arrivals: newArrivals(), ledger: l, reported: newReported(), jobs: newJobs(),
-		removals: make(chan struct{}, maxRemovals),
+		removals: removal.New(c.Objects, c.Node.Remove, c.Logger),
 	}, nil
 }
 

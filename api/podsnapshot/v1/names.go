@@ -55,6 +55,9 @@ const (
 	AnnotationArchitecture = "diapause.dev/architecture"
 	// AnnotationTrigger is the name of the PodSnapshotManualTrigger that asked for the snapshot.
 	AnnotationTrigger = "diapause.dev/trigger"
+	// AnnotationRemove asks the controller to delete the PodSnapshot. The agent of the origin node writes it, which may
+	// not delete. Any value counts.
+	AnnotationRemove = "diapause.dev/remove"
 )
 
 // Finalizer keeps a PodSnapshot until its stored data has been deleted.

@@ -1,4 +1,7 @@
-package duty
+// Package sweep removes from stores what nothing needs any more: snapshots of this cluster that no PodSnapshot names,
+// and data that no snapshot names. The controller sweeps the stores that it shares with all nodes. An agent sweeps
+// those that only its node can see.
+package sweep
 
 import (
 	"context"
@@ -13,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/kube/age"
+	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -20,7 +25,7 @@ import (
 )
 
 const (
-	// sweepEvery is how often stores are swept at least. The first sweep is about sweepFirst after the agent's start,
+	// sweepEvery is how often stores are swept at least. The first sweep is about sweepFirst after the process's start,
 	// or earlier.
 	sweepEvery = 6 * time.Hour
 	sweepFirst = 10 * time.Minute
@@ -32,15 +37,44 @@ const (
 	maxLooks = 1000
 )
 
-// errNotLeading ends a sweep because another agent does the cluster's duties now.
-var errNotLeading = errors.New("this agent does not do the cluster's duties any more")
+// errNotMine ends the sweep of a store that this process must not sweep any more.
+var errNotMine = errors.New("another process sweeps this store now")
 
-// Sweep sweeps the cluster's stores from time to time until ctx is done. It sweeps stores that other nodes can
-// see only while this agent does the cluster's duties.
-func (d *Duties) Sweep(ctx context.Context) {
+// Config is what a Sweeper works with.
+type Config struct {
+	Objects   *objects.Objects
+	Stores    Stores
+	Judge     *age.Judge
+	Mine      func(location string) bool  // reports whether this process must sweep a store now
+	Knows     func(key snapshot.Key) bool // reports whether this process still has work to do for a snapshot
+	Lease     client.ObjectKey            // of the controller; its age says since when Diapause is installed
+	Store     string                      // location of the agents' own store
+	OrphanAge time.Duration               // age at which a snapshot that no PodSnapshot names is removed; 0: never
+	Logger    *slog.Logger
+}
+
+// Stores are the stores of a cluster. The methods are those of kube.Stores.
+type Stores interface {
+	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
+	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
+	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
+}
+
+// Sweeper sweeps stores.
+type Sweeper struct {
+	Config
+	log *slog.Logger
+}
+
+// New returns a sweeper, which works while Run runs.
+func New(c Config) *Sweeper { return &Sweeper{Config: c, log: c.Logger} }
+
+// Run sweeps the stores that are this process's to sweep, from time to time until ctx is done.
+func (sw *Sweeper) Run(ctx context.Context) {
 	every := sweepEvery
-	if d.OrphanAge > 0 {
-		every = max(sweepSoonest, min(every, d.OrphanAge/4))
+	if sw.OrphanAge > 0 {
+		every = max(sweepSoonest, min(every, sw.OrphanAge/4))
 	}
 	after := make(map[string]snapshot.Key) // by store: the key at which its last sweep ended
 	for pause := min(every, sweepFirst); ; pause = every {
@@ -49,33 +83,29 @@ func (d *Duties) Sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := d.sweepStores(ctx, after); err != nil && ctx.Err() == nil {
-			d.log.Warn("stores not swept", "error", err)
+		if err := sw.sweepStores(ctx, after); err != nil && ctx.Err() == nil {
+			sw.log.Warn("stores not swept", "error", err)
 		}
 	}
 }
 
-// sweepStores sweeps those of the cluster's stores that this agent must sweep.
-func (d *Duties) sweepStores(ctx context.Context, after map[string]snapshot.Key) error {
-	locations, err := d.Objects.Stores(ctx, d.Store)
+// sweepStores sweeps those of the cluster's stores that this process must sweep.
+func (sw *Sweeper) sweepStores(ctx context.Context, after map[string]snapshot.Key) error {
+	locations, err := sw.Objects.Stores(ctx, sw.Store)
 	if err != nil {
 		return err
 	}
-	locations = slices.DeleteFunc(locations, func(location string) bool { return !d.sweeps(location) })
+	locations = slices.DeleteFunc(locations, func(location string) bool { return !sw.Mine(location) })
 	if len(locations) == 0 {
 		return nil
 	}
-	now, err := d.now()
-	if err != nil {
-		return err
-	}
-	orphans, err := d.orphans(ctx, now)
+	orphans, err := sw.orphans(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, location := range locations {
-		s := sweep{Duties: d, store: location, orphans: orphans, log: d.log.With("store", location)}
+		s := sweep{Sweeper: sw, store: location, orphans: orphans, log: sw.log.With("store", location)}
 		after[location], err = s.run(ctx, after[location])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("store %s: %w", location, err))
@@ -84,29 +114,28 @@ func (d *Duties) sweepStores(ctx context.Context, after map[string]snapshot.Key)
 	return errors.Join(errs...)
 }
 
-// sweeps reports whether this agent must sweep a store now.
-func (d *Duties) sweeps(location string) bool { return d.leading.Load() || d.Node.OwnDisk(location) }
-
-// orphans returns the rule for which snapshots without a PodSnapshot are removed now. It is nil if none are.
-func (d *Duties) orphans(ctx context.Context, now time.Time) (*rules.Orphans, error) {
-	if d.OrphanAge <= 0 {
-		return nil, nil
+// orphans returns the rule for which snapshots without a PodSnapshot are removed now. It is nil if none are. It fails
+// if it is not certain what time it is.
+func (sw *Sweeper) orphans(ctx context.Context) (*rules.Orphans, error) {
+	// The Lease is created and deleted with the installation. The answer also says what time it is.
+	lease := new(coordinationv1.Lease)
+	if err := sw.Objects.Live.Get(ctx, sw.Lease, lease); err != nil {
+		return nil, fmt.Errorf("read Lease %s: %w", sw.Lease, err)
 	}
-	id, err := d.Objects.Identity(ctx)
+	now, err := sw.Judge.Now()
+	if err != nil || sw.OrphanAge <= 0 {
+		return nil, err
+	}
+	id, err := sw.Objects.Identity(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// The Lease is created and deleted with the installation.
-	lease := new(coordinationv1.Lease)
-	if err := d.Objects.Live.Get(ctx, d.Lease, lease); err != nil {
-		return nil, fmt.Errorf("read Lease %s: %w", d.Lease, err)
-	}
-	return &rules.Orphans{Cluster: id, Since: lease.CreationTimestamp.Time, Before: now.Add(-d.OrphanAge)}, nil
+	return &rules.Orphans{Cluster: id, Since: lease.CreationTimestamp.Time, Before: now.Add(-sw.OrphanAge)}, nil
 }
 
 // sweep is one run over a store.
 type sweep struct {
-	*Duties
+	*Sweeper
 	store   string
 	orphans *rules.Orphans // or nil
 	log     *slog.Logger
@@ -127,26 +156,26 @@ func (s *sweep) run(ctx context.Context, after snapshot.Key) (last snapshot.Key,
 		}
 	}
 	for _, e := range picked {
-		if err := s.look(ctx, e); ctx.Err() != nil || errors.Is(err, errNotLeading) {
+		if err := s.look(ctx, e); ctx.Err() != nil || errors.Is(err, errNotMine) {
 			return after, err
 		} else if after = e.Key; err != nil {
 			s.failed++
 			s.log.Warn("snapshot not swept", "snapshot", e.Key.String(), "error", err)
 		}
 	}
-	r, err := s.Node.SweepStore(ctx, s.store)
+	r, err := s.Stores.SweepStore(ctx, s.store)
 	s.log.Info("store swept", "unnamed", len(picked), "removed", s.removed, "failed", s.failed, "more",
 		last != snapshot.Key{},
 		"packs", r.Deleted, "bytes", r.Bytes, "took", time.Since(began))
 	return last, err
 }
 
-// unnamed lists the next snapshots after a key that are not young, and of which neither the cache nor this node
+// unnamed lists the next snapshots after a key that are not young, and of which neither the cache nor this process
 // knows.
 func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.Listed, snapshot.Key, error) {
 	w := window{after: after, most: maxLooks}
-	err := s.Node.Stored(ctx, s.store, func(e storage.Listed) error {
-		if e.Modified.After(s.orphans.Before) || s.Requests.Knows(e.Key) {
+	err := s.Stores.Stored(ctx, s.store, func(e storage.Listed) error {
+		if e.Modified.After(s.orphans.Before) || s.Knows(e.Key) {
 			return nil
 		}
 		named, err := s.Objects.PodSnapshot(ctx, e.Key)
@@ -164,7 +193,7 @@ func (s *sweep) unnamed(ctx context.Context, after snapshot.Key) ([]storage.List
 
 // look removes a snapshot if it is an orphan.
 func (s *sweep) look(ctx context.Context, e storage.Listed) error {
-	m, err := s.Node.StoredManifest(ctx, e.Key, s.store)
+	m, err := s.Stores.StoredManifest(ctx, e.Key, s.store)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil
 	}
@@ -182,10 +211,10 @@ func (s *sweep) look(ctx context.Context, e storage.Listed) error {
 		log.Debug("snapshot left alone", "reason", why)
 		return nil
 	}
-	if !s.sweeps(s.store) {
-		return errNotLeading
+	if !s.Mine(s.store) {
+		return errNotMine
 	}
-	if err := s.Node.RemoveStored(ctx, e.Key, m.Meta.UID, s.store); err != nil {
+	if err := s.Stores.RemoveStored(ctx, e.Key, m.Meta.UID, s.store); err != nil {
 		return err
 	}
 	s.removed++

@@ -1,0 +1,132 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"diapause.dev/agent/kube/age"
+	"diapause.dev/agent/kube/duty"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/removal"
+	"diapause.dev/agent/kube/sweep"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
+)
+
+// ControllerConfig says which cluster a controller belongs to.
+type ControllerConfig struct {
+	RestConfig *rest.Config
+	Name       string // of this controller, which no other has
+	NodeName   string // the cluster's name for the node that it runs on
+	Namespace  string // namespace of the Lease
+	LeaseName  string // of the Lease that makes one controller do the cluster's duties; empty: defaultLeaseName
+	Store      string // location of the agents' own store
+	// OrphanAge is the age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0:
+	// never.
+	OrphanAge time.Duration
+	// Now is this node's clock; nil: time.Now. What is old is decided by the API server's clock, see objects.Clock.
+	Now     func() time.Time
+	Metrics prometheus.Registerer // nil: none
+	Logger  *slog.Logger
+}
+
+// Stores are the stores of a cluster as its controller sees them. snapshots.Central implements it.
+type Stores interface {
+	// ProbeStore returns why the store at a location does not answer, or nil.
+	ProbeStore(ctx context.Context, location string) error
+	// Shared reports whether the controller sees the same store at a location as all nodes do.
+	Shared(location string) bool
+	// Remove removes the snapshot with that UID from the store at location. If uid is empty, it removes any snapshot with
+	// the key.
+	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
+	// Stored calls fn for each snapshot in the store at location.
+	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
+	// StoredManifest returns a snapshot's manifest from the store at location.
+	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	// RemoveStored removes a snapshot from the store at location if it has that UID.
+	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
+	// SweepStore removes from the store at location what no snapshot there names.
+	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
+}
+
+// Controller does for all nodes what no node's agent may do. Of several controllers one works, the holder of the Lease.
+// NewController makes it; it works while Run runs.
+type Controller struct {
+	cfg     ControllerConfig
+	log     *slog.Logger
+	mgr     manager.Manager
+	stop    context.CancelFunc // tells Run to end
+	objects *objects.Objects
+	duties  *duty.Duties
+	sweeper *sweep.Sweeper // of the stores that all nodes see
+}
+
+// NewController prepares a controller's work. It sends nothing to the API server.
+func NewController(cfg ControllerConfig, stores Stores) (*Controller, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	logTo(cfg.Logger)
+	running, stop := context.WithCancel(context.Background())
+	c := &Controller{cfg: cfg, log: cfg.Logger, stop: stop}
+	if err := c.build(running, stores); err != nil {
+		stop()
+		return nil, fmt.Errorf("controller: %w", err)
+	}
+	return c, nil
+}
+
+// build makes the parts, and the controllers that they need. They live until running is done.
+func (c *Controller) build(running context.Context, stores Stores) (err error) {
+	clock := objects.NewClock(c.cfg.Now)
+	if c.mgr, err = newManager(running, c.cfg.RestConfig, clock, cache.ByObject{}, c.log); err != nil {
+		return err
+	}
+	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log); err != nil {
+		return err
+	}
+	judge := age.NewJudge(c.objects, c.log)
+	c.duties = duty.New(duty.Config{
+		Objects: c.objects, Stores: stores, Removals: removal.New(c.objects, stores.Remove, c.log), Judge: judge,
+		Store: c.cfg.Store, Logger: c.log,
+	})
+	c.sweeper = sweep.New(sweep.Config{
+		Objects: c.objects, Stores: stores, Judge: judge,
+		Mine:  func(location string) bool { return c.duties.Leading() && stores.Shared(location) },
+		Knows: func(snapshot.Key) bool { return false },
+		Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: leaseKey(c.cfg.Namespace, c.cfg.LeaseName), Logger: c.log,
+	})
+	if err := measure(c.cfg.Metrics, clock, judge); err != nil {
+		return err
+	}
+	return c.duties.Control(c.mgr)
+}
+
+// Run works until ctx is done. It returns when everything that it started has ended, and the Lease is given back.
+func (c *Controller) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, c.stop)()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var work sync.WaitGroup
+	for _, do := range []func(context.Context){c.objects.AwaitCaches, c.lead, c.duties.TakeOver, c.sweeper.Run} {
+		work.Go(func() { do(ctx) })
+	}
+	err := c.mgr.Start(ctx)
+	if ctx.Err() != nil {
+		err = nil // the failure is a consequence of that
+	}
+	cancel()
+	work.Wait()
+	if err != nil {
+		return fmt.Errorf("controller: %w", err)
+	}
+	return nil
+}

@@ -1,4 +1,0 @@
-package kube
-
-// Agents exports agents for tests.
-var Agents = (*Cluster).agents
