@@ -52,6 +52,9 @@ func TestExitCode(t *testing.T) {
 		{"make-store"},
 		{"make-store", "--store=/store"},
 		{"make-store", "here"},
+		{"controller", "here"},
+		{"controller", "--store=/store"},
+		{"controller", "--log-level=loud"},
 	} {
 		if err := execute(t.Context(), args); exitCode(err) != usage.ExitCode {
 			t.Errorf("%q: exit code %d: %v", args, exitCode(err), err)
