@@ -1,9 +1,11 @@
 package kube_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -484,6 +486,60 @@ func TestRestoredLater(t *testing.T) {
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestStaleFailure: a failed restore that could not be reported is not reported once the pod is restored.
+func TestStaleFailure(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	var away atomic.Bool
+	r := w.start(a, func(_ *fakeNode, c *kube.Config) {
+		c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(req *http.Request) (*http.Response, error) {
+				if away.Load() && req.Method == http.MethodPatch && carries(t, req, podsnapshotv1.ReasonFailedToRestore) {
+					return nil, errors.New("away")
+				}
+				return next.RoundTrip(req)
+			})
+		})
+	})
+	pod, other := w.pod(a, "web"), w.pod(a, "other")
+	away.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	k := snapshot.Key{Namespace: w.ns, Name: "s"}
+	for _, p := range []*corev1.Pod{pod, other} {
+		r.NotRestored(ctx, refOf(p), k, errors.New("no memory"))
+	}
+	if err := r.Restored(t.Context(), refOf(pod), k); err != nil {
+		t.Fatal(err)
+	}
+	away.Store(false)
+	is := func(want corev1.ConditionStatus) func(*corev1.Pod) error {
+		return func(p *corev1.Pod) error {
+			if c := restored(p); c == nil || c.Status != want {
+				return fmt.Errorf("condition %+v, want %s", c, want)
+			}
+			return nil
+		}
+	}
+	until(w, other, is(corev1.ConditionFalse)) // it waited behind that of the first pod
+	if err := api.client.Get(t.Context(), keyOf(pod), pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := is(corev1.ConditionTrue)(pod); err != nil {
+		t.Error(err)
+	}
+}
+
+// carries reports whether a request's body contains a text.
+func carries(t *testing.T, req *http.Request, text string) bool {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	return bytes.Contains(body, []byte(text))
+}
 
 // TestHostileWorkloadWithoutPolicy: a pod saves itself only once a policy says so. The agent need not have heard of the
 // policy yet.

@@ -25,6 +25,7 @@ type report struct {
 	key      snapshot.Key
 	restored bool   // the snapshot's time of use must be written
 	patch    []byte // of the pod's status; nil: written already
+	turn     *turn  // among the pod's outcomes
 	until    time.Time
 }
 
@@ -48,7 +49,8 @@ func (st *Starts) Restored(ctx context.Context, ref snapshot.PodRef, key snapsho
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
 		Message: fmt.Sprintf("Successfully restored the pod from PodSnapshot %s", key),
 	}
-	r := report{pod: ref, key: key, restored: true, patch: conditionPatch(ref, condition)}
+	r := report{pod: ref, key: key, restored: true, patch: conditionPatch(ref, condition), turn: st.turns.begin(ref)}
+	defer r.turn.end()
 	if !st.tryReport(ctx, &r) {
 		return fmt.Errorf("the API server has not been told within %v that pod %s is restored from %s", writeTime, ref, key)
 	}
@@ -61,14 +63,16 @@ func (st *Starts) Restored(ctx context.Context, ref snapshot.PodRef, key snapsho
 // it returns. Otherwise it retries in the background.
 func (st *Starts) NotRestored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key, failure error) {
 	st.attempts.note(ref, failure)
-	r := report{pod: ref, key: key, patch: conditionPatch(ref, corev1.PodCondition{
+	r := report{pod: ref, key: key, turn: st.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
 		Reason: podsnapshotv1.ReasonFailedToRestore, Message: rules.Message(failure.Error()),
 	})}
 	written := st.tryReport(ctx, &r)
 	st.Objects.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore,
 		"Failed to restore the pod: "+failure.Error())
-	if !written {
+	if written {
+		r.turn.end()
+	} else {
 		st.reportLater(r)
 	}
 }
@@ -93,6 +97,7 @@ func (st *Starts) reportLater(r report) {
 	select {
 	case st.reports <- r:
 	default:
+		r.turn.end()
 		st.log.Error("too much waits for the API server; a restore is not reported", "pod", r.pod.String())
 	}
 }
@@ -122,17 +127,25 @@ func conditionPatch(ref snapshot.PodRef, condition corev1.PodCondition) []byte {
 	return b
 }
 
-// writeReport writes a pod's condition once. It reports whether the condition is done.
+// writeReport writes a pod's condition once, unless there is a newer outcome of the pod. It reports whether the
+// condition is done.
 func (st *Starts) writeReport(ctx context.Context, r *report) bool {
+	done := r.turn.write(ctx, func() bool { return st.writeCondition(ctx, r) })
+	if done {
+		r.patch = nil
+	}
+	return done
+}
+
+// writeCondition is writeReport in the report's turn.
+func (st *Starts) writeCondition(ctx context.Context, r *report) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.pod.Namespace, Name: r.pod.Name}}
 	err := st.Objects.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
-		r.patch = nil
 		return true
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // the pod has another UID
 		st.log.Info("PodRestored not written, the pod is gone", "pod", r.pod.String(), "error", err)
-		r.patch = nil
 		return true
 	}
 	st.log.Warn("PodRestored not written yet", "pod", r.pod.String(), "error", err)
@@ -163,6 +176,8 @@ func (st *Starts) SendReports(ctx context.Context) {
 		for _, r := range waiting {
 			if !st.sendReport(ctx, &r) && time.Now().Before(r.until) {
 				left = append(left, r)
+			} else {
+				r.turn.end()
 			}
 		}
 		waiting = left

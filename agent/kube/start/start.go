@@ -37,9 +37,12 @@ type Starts struct {
 	log      *slog.Logger
 	attempts *attempts
 	reports  chan report
+	turns    *turns
 }
 
 // New returns the starts of a node. SendReports must run for their reports.
 func New(c Config) *Starts {
-	return &Starts{Config: c, log: c.Logger, attempts: newAttempts(), reports: make(chan report, maxReports)}
+	return &Starts{
+		Config: c, log: c.Logger, attempts: newAttempts(), reports: make(chan report, maxReports), turns: newTurns(),
+	}
 }
