@@ -57,6 +57,30 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// TestRemoveBesideOthers: a removal goes on if somebody changes the PodSnapshot at that moment, such as the controller,
+// which confirms it.
+func TestRemoveBesideOthers(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	var s *podsnapshotv1.PodSnapshot
+	r := w.start(a, func(_ *fakeNode, c *kube.Config) {
+		c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(req *http.Request) (*http.Response, error) {
+				if req.Method == http.MethodPatch && carries(t, req, podsnapshotv1.AnnotationRemove) {
+					edit(w, s, func(s *podsnapshotv1.PodSnapshot) { s.Labels = map[string]string{"changed": "meanwhile"} })
+				}
+				return next.RoundTrip(req)
+			})
+		})
+	})
+	w.control()
+	w.pod(a, "web")
+	s = w.replicated(w.complete(w.trigger("t", "web")))
+	if known, err := r.Remove(t.Context(), snapshot.Key{Namespace: w.ns, Name: s.Name}); !known || err != nil {
+		t.Errorf("%v, %v", known, err)
+	}
+}
+
 // TestRemoveWhileAway: while the API server is unreachable, nothing is decided. While the store is unreachable, the
 // PodSnapshot says so, and is deleted later.
 func TestRemoveWhileAway(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/errkind"
@@ -46,11 +46,14 @@ func (rs *Requests) askToDelete(ctx context.Context, s *podsnapshotv1.PodSnapsho
 	}
 	rs.log.Info("the controller is asked to delete a snapshot", "snapshot", objects.KeyOf(s).String(), "reason",
 		"it is removed on its node")
-	patch := client.MergeFromWithOptions(s.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	metav1.SetMetaDataAnnotation(&s.ObjectMeta, podsnapshotv1.AnnotationRemove, "true")
-	err := rs.Objects.Patch(ctx, s, patch)
+	// The UID keeps it from another PodSnapshot that has the name by now: a conflict says that this one is gone.
+	patch := fmt.Sprintf(`{"metadata": {"uid": %q, "annotations": {%q: "true"}}}`, s.UID, podsnapshotv1.AnnotationRemove)
+	err := rs.Objects.Patch(ctx, s.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
 	rs.Objects.Unsure(objects.KeyOf(s))
-	return client.IgnoreNotFound(err)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }
 
 // awaitDeletion waits until a PodSnapshot no longer exists.
