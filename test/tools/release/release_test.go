@@ -297,7 +297,7 @@ func checkProvenance(t *testing.T, dir string, image digest.Digest) {
 	for _, r := range run.Byproducts {
 		byproducts[r.Name] = r.Digest
 	}
-	sums := read(t, "..", "go.sum")
+	sums := read(t, repository, "go.sum")
 	runsc := read(t, dir, rootDir, images.AgentDir, "runsc")
 	for name, pair := range map[string][2]string{
 		"the commit":        {materials[tools.Module]["gitCommit"], commit},
