@@ -57,8 +57,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveBesideOthers: a removal goes on if somebody changes the PodSnapshot at that moment, such as the controller,
-// which confirms it.
+// TestRemoveBesideOthers: a removal goes on if somebody changes the PodSnapshot at that moment.
 func TestRemoveBesideOthers(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
