@@ -202,7 +202,6 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 	resp, err := c.start(ctx, r, c.begin)
 	if err != nil {
 		if errors.Is(err, errKilled) {
-			c.silence(r.ID)
 			announce(r.ID) // whatever has killed it waits for its exit
 		}
 		if c.incomplete() || c.unrestored(ctx, r.ID) {
@@ -290,10 +289,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 		return &types.Empty{}, c.bundle.kill()
 	}
 	if unix.Signal(r.Signal) == unix.SIGKILL && c.abandon(r.ID) {
-		doomed, err := c.doom(ctx, r.ID)
-		if doomed {
-			silent.Store(r.ID, true)
-		}
+		_, err := c.doom(ctx, r.ID)
 		announce(r.ID)
 		return &types.Empty{}, err
 	}

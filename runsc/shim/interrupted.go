@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
-	eventtypes "github.com/containerd/containerd/api/events"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/containerd/v2/core/events"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 )
@@ -27,29 +24,6 @@ func (c *containers) interrupted(s *starting) bool {
 	return errors.Is(s.asked.Err(), context.Canceled) && c.incomplete()
 }
 
-// silent has the ids of containers that never started in a sandbox that is not restored. No event says that they have
-// exited: a restarted containerd kills what was created and not started, and by the event it would take it for exited.
-var silent sync.Map
-
-// silence makes a container silent if its start was interrupted.
-func (c *containers) silence(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.unasked[id] {
-		silent.Store(id, true)
-	}
-}
-
-// isSilent reports whether an event says that a silent container has exited.
-func isSilent(event events.Event) bool {
-	exit, ok := event.(*eventtypes.TaskExit)
-	if !ok || exit.ID != exit.ContainerID {
-		return false
-	}
-	_, ok = silent.Load(exit.ContainerID)
-	return ok
-}
-
 // discardUnasked removes a container whose start was interrupted. Of another container it removes nothing.
 func (c *containers) discardUnasked(ctx context.Context, id string) {
 	c.mu.Lock()
@@ -60,10 +34,12 @@ func (c *containers) discardUnasked(ctx context.Context, id string) {
 			log.L.WithError(err).Warnf("container %s, whose start was interrupted, is not removed", id)
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unasked, id)
 }
 
-// State returns the state of a container, or of a process in it. A container whose start was interrupted is not found,
-// also after it was removed: gVisor's shim may have found its state before.
+// State returns the state of a container, or of a process in it. A container whose start was interrupted is not found.
 func (c *containers) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
 	resp, err := c.TaskServiceExt.State(ctx, r)
 	if err != nil || r.ExecID != "" || resp.Status != tasktypes.Status_STOPPED {

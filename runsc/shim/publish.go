@@ -41,11 +41,8 @@ func registerService() {
 // delivers the event later: it tries five more times, within 15 seconds.
 type patient struct{ shim.Publisher }
 
-// Publish implements events.Publisher. It always succeeds, and says nothing of the end of silent containers.
+// Publish implements events.Publisher. It always succeeds.
 func (p patient) Publish(ctx context.Context, topic string, event events.Event) error {
-	if isSilent(event) {
-		return nil
-	}
 	if err := p.Publisher.Publish(ctx, topic, event); err != nil {
 		log.L.WithError(err).Warnf("containerd has not heard of an event yet: %s", topic)
 	}
