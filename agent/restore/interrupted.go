@@ -86,11 +86,11 @@ func (rs *Restores) reportedLate(request, sandbox string) {
 // tryAgain removes, in the background, the containers of a sandbox that has ended before it was restored, if one of
 // them never started.
 //
-// That happens if containerd ends while it starts a container of the pod. The kubelet makes another sandbox then, which
-// is restored again. But for a pod with the restart policy Never it does so only if the pod has no container at all,
-// and such a pod would stay Pending (computePodActions in the kubelet's pkg/kubelet/kuberuntime). None of these
-// containers has run: the sandbox was ended because it was not restored. Where no kubelet runs, whoever has asked for
-// the restore removes the pod.
+// That happens if containerd ends while it starts a container of the pod. The kubelet then makes another sandbox, which
+// is restored again. A pod with the restart policy Never gets one only if it has no container, and otherwise stays
+// Pending (computePodActions in the kubelet's pkg/kubelet/kuberuntime). What these containers were is in the snapshot
+// still: their sandbox was ended because it was not restored. Where no kubelet runs, whoever has asked for the restore
+// removes the pod.
 //
 // If only root file systems are restored, containers do run before all have started, so all stay.
 func (rs *Restores) tryAgain(sandbox string, scope snapshot.Scope) {
