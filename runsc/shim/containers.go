@@ -75,14 +75,15 @@ type containers struct {
 	loading  map[string]context.CancelFunc // likewise; containers that wait for their files
 	telling  map[string]context.CancelFunc // likewise; containers with an unfinished report to the agent
 	leaving  map[string]bool               // likewise; containers whose end is watched, see seeOut
-	unasked  map[string]bool               // likewise; see interrupted.go
+	unasked  map[string]*starting          // likewise; starts that were interrupted, see interrupted.go
 }
 
 // starting is a start under way.
 type starting struct {
 	asked  context.Context // of the request: it ends with containerd
 	cancel context.CancelCauseFunc
-	killed bool // the container was killed meanwhile
+	killed bool          // the container was killed meanwhile
+	over   chan struct{} // closed once the start is over and, if it was interrupted, its container removed
 }
 
 func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *containers {
@@ -91,7 +92,7 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 		TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
 		starting: make(map[string]*starting), leaving: make(map[string]bool),
 		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
-		unasked: make(map[string]bool),
+		unasked: make(map[string]*starting),
 	}
 }
 
@@ -238,7 +239,7 @@ func (c *containers) began(ctx context.Context, id string) {
 func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	f func(context.Context, *task.StartRequest) (*task.StartResponse, error),
 ) (*task.StartResponse, error) {
-	s := &starting{asked: ctx}
+	s := &starting{asked: ctx, over: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.cancel = cancel
@@ -255,7 +256,11 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	}
 	if err != nil {
 		c.starts.forget(r.ID) // before a kill can find that the start is over
-		c.unasked[r.ID] = c.interrupted(s)
+	}
+	if err != nil && c.interrupted(s) {
+		c.unasked[r.ID] = s
+	} else {
+		close(s.over)
 	}
 	delete(c.starting, r.ID)
 	return resp, err
@@ -289,7 +294,10 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 		return &types.Empty{}, c.bundle.kill()
 	}
 	if unix.Signal(r.Signal) == unix.SIGKILL && c.abandon(r.ID) {
-		_, err := c.doom(ctx, r.ID)
+		doomed, err := c.doom(ctx, r.ID)
+		if doomed {
+			c.neverStarted(r.ID)
+		}
 		announce(r.ID)
 		return &types.Empty{}, err
 	}

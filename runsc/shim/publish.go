@@ -41,8 +41,12 @@ func registerService() {
 // delivers the event later: it tries five more times, within 15 seconds.
 type patient struct{ shim.Publisher }
 
-// Publish implements events.Publisher. It always succeeds.
+// Publish implements events.Publisher. It always succeeds. The exit of a container that never started in a sandbox that
+// is not restored is not published, see interrupted.go.
 func (p patient) Publish(ctx context.Context, topic string, event events.Event) error {
+	if isExitOfUnstarted(event) {
+		return nil
+	}
 	if err := p.Publisher.Publish(ctx, topic, event); err != nil {
 		log.L.WithError(err).Warnf("containerd has not heard of an event yet: %s", topic)
 	}

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"diapause.dev/test/bed"
 )
@@ -92,6 +96,59 @@ func TestDaemonsRestarted(t *testing.T) {
 		w.restored(w.finish(done), s.name, before)
 		w.remove(x.name)
 	}
+}
+
+// TestNeverRestarted kills containerd while it starts a container of a pod that is restored, and that the kubelet would
+// not restart: the sandbox is ended, and the pod is restored in another one.
+func TestNeverRestarted(t *testing.T) {
+	w := begin(t)
+	n := w.Node(0)
+	never := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
+	large := command("/bin/workload", "serve", "--mib=256")
+	p := w.run(w.pod("web", on(n), never, large))
+	before := w.life(p)
+	s := w.checkpoint(p)
+	hits := 0
+	for range 8 {
+		w.remove("web")
+		done := w.start(w.pod("web", on(n), never, large))
+		w.tried(n)
+		n.Containerd.Kill()
+		w.must(n.Containerd.Start(w.ctx))
+		w.restored(w.finish(done), s.name, before)
+		if hits += w.attempts(n, "web"); hits >= 2 {
+			return
+		}
+	}
+	t.Errorf("containerd was killed after each start of a container, and not during it: %d times during it", hits)
+}
+
+// tried waits until a shim of the node has begun to start a container of a pod that is restored.
+func (w *world) tried(n *bed.Node) {
+	w.Helper()
+	w.eventually("a start of a container", func() error {
+		notes, err := filepath.Glob(n.Path("/run/containerd/io.containerd.runtime.v2.task/k8s.io/*/diapause-tried-*"))
+		if err == nil && len(notes) == 0 {
+			err = errNotYet
+		}
+		return err
+	})
+}
+
+// attempts returns how many sandboxes a pod had before its present one.
+func (w *world) attempts(n *bed.Node, pod string) int {
+	w.Helper()
+	l, err := n.Runtime.ListPodSandbox(w.ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+		LabelSelector: map[string]string{
+			"io.kubernetes.pod.namespace": w.namespace, "io.kubernetes.pod.name": pod,
+		},
+	}})
+	w.must(err)
+	if len(l.Items) != 1 {
+		w.Fatalf("pod %s has %d sandboxes", pod, len(l.Items))
+	}
+	return int(l.Items[0].Metadata.Attempt)
 }
 
 // away is how long the API server is gone.

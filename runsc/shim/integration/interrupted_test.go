@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"diapause.dev/test/bed"
 )
 
@@ -40,8 +42,29 @@ func TestCreateInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-made
+		noneUnstartedExited(t)
 		removeAll(t)
 		nothingLeft(t, before)
+	}
+}
+
+// noneUnstartedExited checks that no container counts as exited that never started, unless the CRI itself has failed to
+// start it.
+func noneUnstartedExited(t *testing.T) {
+	t.Helper()
+	all, err := node.Runtime.ListContainers(limited(t), &cri.ListContainersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range all.Containers {
+		resp, err := node.Runtime.ContainerStatus(limited(t), &cri.ContainerStatusRequest{ContainerId: x.Id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := resp.Status
+		if s.State == cri.ContainerState_CONTAINER_EXITED && s.StartedAt == 0 && s.Reason != "StartError" {
+			t.Errorf("container %s never started, and has exited: %s, %d", s.Metadata.Name, s.Reason, s.ExitCode)
+		}
 	}
 }
 
