@@ -89,7 +89,7 @@ func (l *lane) takeStock(ctx context.Context) error {
 			return err
 		}
 	}
-	all, err := l.ready(ctx)
+	all, err := l.kept(ctx)
 	if err != nil {
 		return err
 	}
@@ -439,6 +439,19 @@ func (l *lane) forget(ctx context.Context) error {
 		}
 		return errors.Join(errNotYet, err)
 	})
+}
+
+// kept returns the lane's snapshots that can be restored, once retention has deleted all others. A controller that was
+// killed may be behind.
+func (l *lane) kept(ctx context.Context) (all []podsnapshotv1.PodSnapshot, err error) {
+	err = l.until(ctx, "retention", func() error {
+		all, err = l.ready(ctx)
+		if err == nil && len(all) > keptSnapshots {
+			err = fmt.Errorf("%d snapshots of %s are Ready, the policy keeps %d", len(all), l.name, keptSnapshots)
+		}
+		return err
+	})
+	return all, err
 }
 
 // ready returns the lane's snapshots that can be restored.

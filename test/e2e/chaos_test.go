@@ -37,6 +37,9 @@ const killGap = 3 * time.Second
 // perKill bounds the time of a chaos run, for each of its kills.
 const perKill = 30 * time.Second
 
+// keptSnapshots is how many snapshots of a lane the policies keep.
+const keptSnapshots = 3
+
 // chaosPolicies select the pods of the two kinds of lanes: those that run on after a checkpoint, and
 // those that end. Their pods never start cold when there is a snapshot for them.
 const chaosPolicies = `
