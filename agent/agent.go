@@ -105,15 +105,17 @@ func (a *Agent) assemble() {
 	a.replicator = snapshots.NewReplicator(a.catalog, a.unsettled, a.sandboxes, a.bell)
 	a.evictor = snapshots.NewEvictor(a.catalog)
 	a.restores = restore.New(restore.Config{
-		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
+		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, KeepCPULimits: a.cfg.KeepCPULimits,
+		VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
 		Readers: readers, Lineage: a.lineage, Facts: a.node.Facts, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
-		Memory:      budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
-		Disk:        budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),
-		Replication: a.replication(),
-		VolumeLimit: a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, WorkloadSaves: a.cfg.WorkloadSaves,
+		KeepCPULimits: a.cfg.KeepCPULimits,
+		Memory:        budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
+		Disk:          budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),
+		Replication:   a.replication(),
+		VolumeLimit:   a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, WorkloadSaves: a.cfg.WorkloadSaves,
 		Node: a.cfg.Node, Runtime: a.cri, Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes,
 		Stores: a.stores, Catalog: a.catalog,
 		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await, Changed: a.changed,

@@ -28,6 +28,7 @@ type Config struct {
 	SigningKey    string        // file of the key that signs snapshots; empty: they are not signed
 	TrustedKeys   string        // file of the keys whose snapshots are restored; empty: all are
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
+	KeepCPULimits bool          // a pod's limit of processor time stays while it is saved or restored
 	WorkloadSaves bool          // without a cluster: workloads may save their sandboxes
 	Node          string        // name of this node
 	MetricsAddr   string        // loopback host:port; empty: no metrics

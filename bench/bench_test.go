@@ -66,8 +66,8 @@ func TestNewRow(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			want := row{"m", 1, test.p50, test.p90, test.max, len(test.samples)}
-			if got := newRow("m", 1, test.samples); got != want {
+			want := row{"m", 1, 200, test.p50, test.p90, test.max, len(test.samples)}
+			if got := newRow("m", 1, 200, test.samples); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		})
@@ -77,9 +77,9 @@ func TestNewRow(t *testing.T) {
 func TestPrint(t *testing.T) {
 	var b strings.Builder
 	rows := []row{
-		{modeDiapause, 64, 90, 91, 92, 10},
-		{modeFloor, 64, 60, 61, 62, 10},
-		{modeDiapause, 256, 100, 101, 102, 10},
+		{modeDiapause, 64, 0, 90, 91, 92, 10},
+		{modeFloor, 64, 0, 60, 61, 62, 10},
+		{modeDiapause, 256, 0, 100, 101, 102, 10},
 	}
 	if err := benchmarks["pause"].print(&b, rows); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ const (
 
 // run measures on a node of its own, prints the table and writes the file.
 func run(ctx context.Context, b *benchmark, p plan) (err error) {
-	n, err := startNode(ctx)
+	n, err := startNode(ctx, p.flags()...)
 	if err != nil {
 		return err
 	}
@@ -60,13 +60,15 @@ func run(ctx context.Context, b *benchmark, p plan) (err error) {
 		err = errors.Join(err, n.close(context.WithoutCancel(ctx)))
 	}()
 	var rows []row
-	for _, mib := range p.mem {
-		samples, err := b.size(ctx, n, p, mib)
-		if err != nil {
-			return fmt.Errorf("%s of %d MiB: %w", b.name, mib, err)
-		}
-		for _, mode := range p.modes {
-			rows = append(rows, newRow(mode, mib, samples[mode]))
+	for _, n.cpuLimit = range p.cpu {
+		for _, mib := range p.mem {
+			samples, err := b.size(ctx, n, p, mib)
+			if err != nil {
+				return fmt.Errorf("%s of %d MiB: %w", b.name, mib, err)
+			}
+			for _, mode := range p.modes {
+				rows = append(rows, newRow(mode, mib, n.cpuLimit, samples[mode]))
+			}
 		}
 	}
 	if err := b.print(os.Stdout, rows); err != nil {

@@ -107,7 +107,7 @@ func (l *loadings) measure(ctx context.Context, mode string) (took time.Duration
 	if err := l.restartAgent(ctx, state); err != nil {
 		return 0, err
 	}
-	pod, err := l.bed.RunPod(ctx, serving(fmt.Sprintf("loading-%d", l.count), l.mib, map[string]string{
+	pod, err := l.bed.RunPod(ctx, l.serving(fmt.Sprintf("loading-%d", l.count), l.mib, map[string]string{
 		podsnapshotv1.AnnotationRestoreFrom:      namespace + "/saved",
 		podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
 	}))

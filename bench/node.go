@@ -37,9 +37,12 @@ type node struct {
 	agent  localv1.AgentClient
 	shim   localv1.ShimClient
 	memory []memoryRow // what was charged, of each mode that runs pods
+
+	cpuLimit int // of pods, in thousandths of a processor; 0: none
 }
 
-func startNode(ctx context.Context) (n *node, err error) {
+// startNode starts a node whose agent gets the given flags.
+func startNode(ctx context.Context, flags ...string) (n *node, err error) {
 	gvisorlog.SetTarget(gvisorlog.GoogleEmitter{Writer: &gvisorlog.Writer{Next: io.Discard}})
 	if err := os.MkdirAll(runDir, 0o700); err != nil {
 		return nil, err
@@ -56,7 +59,7 @@ func startNode(ctx context.Context) (n *node, err error) {
 	if n.bed, err = bed.Start(ctx, bed.Options{}); err != nil {
 		return nil, err
 	}
-	if n.daemon, err = n.bed.StartAgent(ctx); err != nil {
+	if n.daemon, err = n.bed.StartAgent(ctx, flags...); err != nil {
 		return nil, err
 	}
 	if n.cri, err = cri.Dial(ctx, cri.Options{}); err != nil {

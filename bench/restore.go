@@ -160,7 +160,7 @@ func (r *restores) inPod(ctx context.Context, mode string,
 		return 0, err
 	}
 	begin := time.Now()
-	pod, err := r.bed.RunPod(ctx, serving(fmt.Sprintf("pod-%d", r.count), r.mib, annotations))
+	pod, err := r.bed.RunPod(ctx, r.serving(fmt.Sprintf("pod-%d", r.count), r.mib, annotations))
 	if err != nil {
 		return 0, err
 	}

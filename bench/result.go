@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"text/tabwriter"
 	"time"
 )
@@ -16,6 +17,7 @@ import (
 type row struct {
 	Mode   string  `json:"mode"`
 	MemMiB int     `json:"mem_mib"`
+	CPU    int     `json:"cpu_limit_m"` // limit of the pod's processor time, in thousandths of a processor; 0: none
 	P50    float64 `json:"p50_ms"`
 	P90    float64 `json:"p90_ms"`
 	Max    float64 `json:"max_ms"`
@@ -23,10 +25,10 @@ type row struct {
 }
 
 // newRow sums up samples, of which there is at least one.
-func newRow(mode string, mib int, samples []time.Duration) row {
+func newRow(mode string, mib, cpu int, samples []time.Duration) row {
 	samples = slices.Sorted(slices.Values(samples))
 	return row{
-		Mode: mode, MemMiB: mib, N: len(samples),
+		Mode: mode, MemMiB: mib, CPU: cpu, N: len(samples),
 		P50: percentile(samples, 50), P90: percentile(samples, 90), Max: percentile(samples, 100),
 	}
 }
@@ -41,20 +43,29 @@ func percentile(sorted []time.Duration, p int) float64 {
 // print writes the table. Each mode is compared with the base mode by its p50.
 func (b *benchmark) print(w io.Writer, rows []row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "mode\tmem MiB\tp50 ms\tp90 ms\tmax ms\tp50 / %s\tn\t\n", b.base)
+	fmt.Fprintf(t, "mode\tmem MiB\tcpu m\tp50 ms\tp90 ms\tmax ms\tp50 / %s\tn\t\n", b.base)
 	for i, r := range rows {
-		if i > 0 && rows[i-1].MemMiB != r.MemMiB {
-			fmt.Fprintln(t, "\t\t\t\t\t\t\t")
+		if i > 0 && (rows[i-1].MemMiB != r.MemMiB || rows[i-1].CPU != r.CPU) {
+			fmt.Fprintln(t, "\t\t\t\t\t\t\t\t")
 		}
-		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%s\t%d\t\n", r.Mode, r.MemMiB, r.P50, r.P90, r.Max, b.ratio(rows, r), r.N)
+		fmt.Fprintf(t, "%s\t%d\t%s\t%.1f\t%.1f\t%.1f\t%s\t%d\t\n", r.Mode, r.MemMiB, r.limit(), r.P50, r.P90, r.Max,
+			b.ratio(rows, r), r.N)
 	}
 	return t.Flush()
+}
+
+// limit is the limit of processor time as the table shows it.
+func (r row) limit() string {
+	if r.CPU == 0 {
+		return "-"
+	}
+	return strconv.Itoa(r.CPU)
 }
 
 // ratio compares a row with that of the base mode, if that was measured.
 func (b *benchmark) ratio(rows []row, r row) string {
 	for _, base := range rows {
-		if base.Mode == b.base && base.MemMiB == r.MemMiB {
+		if base.Mode == b.base && base.MemMiB == r.MemMiB && base.CPU == r.CPU {
 			return fmt.Sprintf("%.2f", r.P50/base.P50)
 		}
 	}

@@ -17,15 +17,18 @@ import (
 const readyTime = time.Minute
 
 // serving describes a pod with a workload of so many MiB.
-func serving(name string, mib int, annotations map[string]string) bed.PodSpec {
-	return bed.PodSpec{Name: name, Namespace: namespace, Annotations: annotations, Containers: []bed.Container{{
-		Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib", strconv.Itoa(mib)},
-	}}}
+func (n *node) serving(name string, mib int, annotations map[string]string) bed.PodSpec {
+	return bed.PodSpec{
+		Name: name, Namespace: namespace, Annotations: annotations, CPULimit: n.cpuLimit,
+		Containers: []bed.Container{{
+			Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib", strconv.Itoa(mib)},
+		}},
+	}
 }
 
 // runWorkload starts a pod with a workload and returns when that has filled its memory.
 func runWorkload(ctx context.Context, n *node, mib int) (*bed.Pod, error) {
-	pod, err := n.bed.RunPod(ctx, serving(fmt.Sprintf("workload-%d", mib), mib, nil))
+	pod, err := n.bed.RunPod(ctx, n.serving(fmt.Sprintf("workload-%d", mib), mib, nil))
 	if err != nil {
 		return nil, err
 	}

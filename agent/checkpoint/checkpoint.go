@@ -30,6 +30,7 @@ type Config struct {
 	Arena         int64         // bytes of memory for what one checkpoint captures in the pause
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
+	KeepCPULimits bool          // a pod's limit of processor time stays while it is saved
 	WorkloadSaves bool          // without a cluster: workloads may save their sandboxes
 	Node          string        // name of this node
 	Memory        *budget.Memory

@@ -107,7 +107,7 @@ func (c *checkpoint) instruct(life context.Context) (*capture.Image, error) {
 	defer os.RemoveAll(dir)
 	opts := sidecar.Options{
 		Socket: c.cs.SidecarSocket, Request: c.rec.ID, Token: requests.NewID(16),
-		Direction: sidecar.Checkpoint,
+		Direction: sidecar.Checkpoint, KeepCPULimit: c.cs.KeepCPULimits,
 	}
 	if c.o.Scope == snapshot.RootfsOnly {
 		opts.Direction = sidecar.RootfsCheckpoint

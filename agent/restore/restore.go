@@ -47,6 +47,7 @@ type restore struct {
 type Config struct {
 	Requests      requests.Dir
 	SidecarSocket string // that sidecars connect to
+	KeepCPULimits bool   // a pod's limit of processor time stays while it is restored
 	VolumeLimit   int64  // limit for all volumes in one snapshot together, in bytes
 	Runtime       Runtime
 	Readers       *snapshots.Readers
@@ -267,7 +268,10 @@ func (rs *Restores) write(r *restore) (string, error) {
 	}
 	err := rs.remember(r)
 	if err == nil {
-		o := sidecar.Options{Socket: rs.SidecarSocket, Request: r.Request, Token: r.Token, Direction: sidecar.Restore}
+		o := sidecar.Options{
+			Socket: rs.SidecarSocket, Request: r.Request, Token: r.Token, Direction: sidecar.Restore,
+			KeepCPULimit: rs.KeepCPULimits,
+		}
 		if r.Scope == snapshot.RootfsOnly {
 			o.Direction = sidecar.RootfsRestore
 		}

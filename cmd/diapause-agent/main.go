@@ -125,6 +125,9 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
 		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
 			"can never fit is refused. The agent needs 2 GiB more than that")
+	f.BoolVar(&cfg.KeepCPULimits, "keep-cpu-limits", false,
+		"leave pods their limits of processor time while they are saved and restored; the pause and the wake-up of such a "+
+			"pod then take many times as long")
 	f.IntVar(&cfg.DiskFloor, "disk-floor", 10,
 		"percentage of the spool's disk that stays free; a checkpoint that may write more is refused before its pause; 0: "+
 			"none is")

@@ -1,5 +1,5 @@
 // Package cgroup finds the memory cgroup of a process, reads its limits, and raises them for the duration of an
-// operation.
+// operation. It takes away limits of processor time, too.
 //
 // A process is in one cgroup, and the limits of all cgroups above that one bind it too. A level is one of these
 // cgroups. The package knows cgroup v1, where each controller has its own hierarchy, and v2. The process's own

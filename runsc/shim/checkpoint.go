@@ -65,6 +65,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
 	defer putBack()
+	defer s.unlimitToSave(path)()
 	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
 		Id:        r.ID,
 		ImagePath: path,
@@ -105,16 +106,21 @@ const savedFiles = fscheckpoint.AllTmpfsPath
 
 // rootfsOnly reports whether the sidecar of an image path saves only root file systems.
 func rootfsOnly(path string) (bool, error) {
+	o, err := optionsIn(path)
+	return o.Direction == sidecar.RootfsCheckpoint, err
+}
+
+// optionsIn returns the options of an image path's sidecar. If there is none, it returns the zero value.
+func optionsIn(path string) (o sidecar.Options, err error) {
 	f, err := os.Open(filepath.Join(path, sidecar.OptionsFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return o, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("sidecar options: %w", err)
+		return o, fmt.Errorf("sidecar options: %w", err)
 	}
 	defer f.Close()
-	o, err := sidecar.ReadOptions(f)
-	return o.Direction == sidecar.RootfsCheckpoint, err
+	return sidecar.ReadOptions(f)
 }
 
 // imagePath returns the directory in the options of a checkpoint. The options are runc's.

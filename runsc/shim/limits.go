@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -14,10 +13,13 @@ import (
 	"github.com/containerd/log"
 )
 
-// raisedFile is the file in a sandbox's bundle that records which limits are raised. It outlives the shim. If the
-// shim dies, containerd runs a command in the bundle to remove what is left of the sandbox, and that command puts the
-// limits back.
-const raisedFile = "diapause-raised"
+// The files in a sandbox's bundle that record which limits are raised: those of memory, and those of processor time.
+// They outlive the shim. If the shim dies, containerd runs a command in the bundle to remove what is left of the
+// sandbox, and that command puts the limits back.
+const (
+	raisedMemory = "diapause-raised"
+	raisedCPU    = "diapause-raised-cpu"
+)
 
 // After an operation the sentry is asked to free memory until it uses about as much as before. This takes two to four
 // tries. reduceTries bounds the tries, and reducePause is the pause in between. A limit that does not fit after that
@@ -30,7 +32,7 @@ const (
 
 // limits raises a sandbox's limits for the time of an operation. Only one operation at a time may do so.
 type limits struct {
-	dir    string // of the sandbox's bundle
+	record string // path of the file that says which are raised
 	reduce func(context.Context) error
 	group  sync.WaitGroup
 
@@ -44,12 +46,12 @@ func (l *limits) raise(changes []cgroup.Change) error {
 	l.rest()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	changes = cgroup.Merge(readRaised(l.dir), changes)
+	changes = cgroup.Merge(readRaised(l.record), changes)
 	if len(changes) == 0 {
 		return nil
 	}
 	if err := l.change(changes); err != nil {
-		_, undone := undoRaised(l.dir)
+		_, undone := undoRaised(l.record)
 		return errors.Join(err, undone)
 	}
 	return nil
@@ -57,7 +59,7 @@ func (l *limits) raise(changes []cgroup.Change) error {
 
 // change records changes, and then makes them.
 func (l *limits) change(changes []cgroup.Change) error {
-	if err := writeRaised(l.dir, changes); err != nil {
+	if err := writeRaised(l.record, changes); err != nil {
 		return err
 	}
 	return cgroup.Apply(changes)
@@ -74,7 +76,7 @@ func (l *limits) putBack(small func() bool) {
 
 // putBackWhen is putBack for an operation that goes on: it waits in the background until ready reports true.
 func (l *limits) putBackWhen(ready func(context.Context) bool) {
-	if len(readRaised(l.dir)) == 0 {
+	if len(readRaised(l.record)) == 0 {
 		return
 	}
 	l.later(func(ctx context.Context) {
@@ -128,7 +130,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (l *limits) free(ctx context.Context) {
 	if err := l.reduce(ctx); err != nil && ctx.Err() == nil {
-		log.L.WithError(err).Warnf("the sandbox in %s was not asked to free memory", l.dir)
+		log.L.WithError(err).Warnf("the sandbox of %s was not asked to free memory", l.record)
 	}
 }
 
@@ -136,16 +138,16 @@ func (l *limits) free(ctx context.Context) {
 func (l *limits) tighten(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	log.L.WithError(why).Warnf("limits of the sandbox in %s are above what they were", l.dir)
-	if err := l.change(cgroup.Tighten(readRaised(l.dir))); err != nil {
-		log.L.WithError(err).Warnf("bring limits of the sandbox in %s down", l.dir)
+	log.L.WithError(why).Warnf("limits in %s are above what they were", l.record)
+	if err := l.change(cgroup.Tighten(readRaised(l.record))); err != nil {
+		log.L.WithError(err).Warnf("bring limits in %s down", l.record)
 	}
 }
 
 func (l *limits) undo() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := undoRaised(l.dir)
+	_, err := undoRaised(l.record)
 	return err
 }
 
@@ -167,44 +169,43 @@ func (l *limits) close() {
 	l.mu.Unlock()
 	l.rest()
 	if err := l.undo(); err != nil {
-		log.L.WithError(err).Warnf("limits of the sandbox in %s stay raised", l.dir)
+		log.L.WithError(err).Warnf("limits in %s stay raised", l.record)
 	}
 }
 
-// undoRaised puts back the limits that a bundle's record names. It returns those that it could not put back, and why.
-func undoRaised(dir string) ([]cgroup.Change, error) {
-	left, err := cgroup.Undo(readRaised(dir))
-	return left, errors.Join(err, writeRaised(dir, left))
+// undoRaised puts back the limits that a record names. It returns those that it could not put back, and why.
+func undoRaised(record string) ([]cgroup.Change, error) {
+	left, err := cgroup.Undo(readRaised(record))
+	return left, errors.Join(err, writeRaised(record, left))
 }
 
 // readRaised returns the recorded changes. If the record cannot be read, it was never completely written, and its
 // changes were never made.
-func readRaised(dir string) (changes []cgroup.Change) {
-	data, err := os.ReadFile(filepath.Join(dir, raisedFile))
+func readRaised(record string) (changes []cgroup.Change) {
+	data, err := os.ReadFile(record)
 	if err != nil {
 		return nil
 	}
 	if err := json.Unmarshal(data, &changes); err != nil {
-		log.L.WithError(err).Warnf("record of raised limits in %s", dir)
+		log.L.WithError(err).Warnf("record of raised limits %s", record)
 	}
 	return changes
 }
 
-// writeRaised replaces the record as a whole. Without changes it removes the record.
-func writeRaised(dir string, changes []cgroup.Change) error {
-	path := filepath.Join(dir, raisedFile)
+// writeRaised replaces a record as a whole. Without changes it removes the record.
+func writeRaised(record string, changes []cgroup.Change) error {
 	if len(changes) == 0 {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(record); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("record of raised limits: %w", err)
 		}
 		return nil
 	}
 	data, err := json.Marshal(changes)
 	if err == nil {
-		err = os.WriteFile(path+".tmp", data, 0o600)
+		err = os.WriteFile(record+".tmp", data, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(path+".tmp", path)
+		err = os.Rename(record+".tmp", record)
 	}
 	if err != nil {
 		return fmt.Errorf("record of raised limits: %w", err)

@@ -40,7 +40,9 @@ func newBox(t *testing.T, limit int64) *box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &box{m, &limits{dir: t.TempDir(), reduce: func(context.Context) error { return nil }}}
+	b := &box{m, &limits{
+		record: filepath.Join(t.TempDir(), raisedMemory), reduce: func(context.Context) error { return nil },
+	}}
 	t.Cleanup(b.limits.close)
 	for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
 		path := filepath.Join(dir, name)
@@ -118,7 +120,7 @@ func TestLimitIsPutBackOnceMemoryIsFree(t *testing.T) {
 	free()
 	b.limits.group.Wait()
 	b.is(t, 8*mib)
-	if _, err := os.Stat(filepath.Join(b.limits.dir, raisedFile)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(b.limits.record); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("record of what is put back: %v", err)
 	}
 }
@@ -139,7 +141,7 @@ func TestLimitOfTwoOperationsGoesBackToTheFirst(t *testing.T) {
 func TestNextShimPutsLimitsBack(t *testing.T) {
 	b := newBox(t, 8*mib)
 	b.raise(t, 100*mib)
-	if left, err := undoRaised(b.limits.dir); err != nil || len(left) > 0 {
+	if left, err := undoRaised(b.limits.record); err != nil || len(left) > 0 {
 		t.Errorf("left %+v, %v", left, err)
 	}
 	b.is(t, 8*mib)

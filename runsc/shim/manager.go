@@ -65,8 +65,10 @@ func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.
 // clean up. Stop also puts back the limits that the shim had raised.
 func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
 	status, err := m.Manager.Stop(ctx, id)
-	if _, undone := undoRaised("."); undone != nil {
-		note(fmt.Sprintf("limits of sandbox %s stay raised: %v", id, undone))
+	for _, record := range []string{raisedMemory, raisedCPU} {
+		if _, undone := undoRaised(record); undone != nil {
+			note(fmt.Sprintf("limits of sandbox %s stay raised: %v", id, undone))
+		}
 	}
 	return status, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +41,8 @@ type sandbox struct {
 	runs   atomic.Bool            // that start succeeded
 	saving chan struct{}          // holds one token while a checkpoint is made
 	ports  ports
-	limits limits
+	limits limits       // of memory
+	cpu    limits       // of processor time
 	lease  *lease.Lease // of the sandbox's pause
 
 	namespace string // of containerd
@@ -49,7 +51,8 @@ type sandbox struct {
 func newSandbox(ctx context.Context, base *containers) *sandbox {
 	s := &sandbox{containers: base, saving: make(chan struct{}, 1)}
 	s.namespace, _ = namespaces.Namespace(ctx)
-	s.limits.dir, s.limits.reduce = base.bundle.dir, s.reduce
+	s.limits.record, s.limits.reduce = filepath.Join(base.bundle.dir, raisedMemory), s.reduce
+	s.cpu.record, s.cpu.reduce = filepath.Join(base.bundle.dir, raisedCPU), func(context.Context) error { return nil }
 	s.lease = lease.New(leased{s}, leased{s}.log)
 	return s
 }
@@ -86,6 +89,9 @@ func (s *sandbox) createAsking(ctx context.Context, r *task.CreateTaskRequest) (
 	answers := make(chan answer, 1)
 	go func() {
 		resp, err := s.ask(asking, r)
+		if err == nil && restores(resp) {
+			s.unlimitToRestore(resp.GetImagePath())
+		}
 		answers <- answer{resp: resp, err: err}
 	}()
 	select {
@@ -125,6 +131,12 @@ func (s *sandbox) createDecided(ctx context.Context, r *task.CreateTaskRequest,
 		return nil, err
 	}
 	return s.create(ctx, r, s.TaskServiceExt.Create)
+}
+
+// restores reports whether the agent orders a restore.
+func restores(resp *localv1.AskRestoreResponse) bool {
+	d := resp.GetDecision()
+	return d == localv1.AskRestoreResponse_RESTORE || d == localv1.AskRestoreResponse_RESTORE_ROOTFS
 }
 
 // rootfs reports whether root file systems are to be restored.
@@ -231,6 +243,7 @@ func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	if err == nil {
 		s.lease.Close()
 		s.limits.close()
+		s.cpu.close()
 	}
 	if err == nil && s.path.Load() != nil && !s.begun.Load() {
 		s.agent.giveUp(ctx, r.ID, "the sandbox was removed before it was started")

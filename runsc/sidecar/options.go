@@ -56,6 +56,9 @@ type Options struct {
 	Request   string    `json:"request"`   // id of the request
 	Token     string    `json:"token"`     // secret: proves that this sidecar belongs to the request
 	Direction Direction `json:"direction"` // what the request is for
+
+	// KeepCPULimit tells the shim to leave the pod's limit of processor time as it is.
+	KeepCPULimit bool `json:"keepCpuLimit,omitempty"`
 }
 
 // ErrNotOurs means that an OptionsFile was not written by an agent.

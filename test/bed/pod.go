@@ -27,6 +27,8 @@ type PodSpec struct {
 	Containers []Container
 	// MemoryLimit is that of the pod's cgroup, in bytes, which is made before the pod as a kubelet does it; 0: none.
 	MemoryLimit int64
+	// CPULimit is the pod's limit of processor time, in thousandths of a processor; 0: none.
+	CPULimit int
 	// Made, if set, is called once there is a sandbox, before the containers are created: what a kubelet does
 	// at that time, such as mounting parts of volumes, can be done there.
 	Made func() error
@@ -96,6 +98,9 @@ func (b *Bed) RunSandbox(ctx context.Context, spec PodSpec) (*Pod, error) {
 	spec = spec.withDefaults()
 	config := b.sandboxConfig(spec)
 	if err := limitMemory(config.Linux.CgroupParent, spec.MemoryLimit); err != nil {
+		return nil, err
+	}
+	if err := limitCPU(config.Linux.CgroupParent, spec.CPULimit); err != nil {
 		return nil, err
 	}
 	r, err := b.Runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: spec.Handler})

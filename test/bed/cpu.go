@@ -1,0 +1,61 @@
+package bed
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// cpuPeriod is the period of limits of processor time, in microseconds: the kubelet's default.
+const cpuPeriod = 100_000
+
+// limitCPU makes a cgroup with a limit of processor time, in thousandths of a processor, unless that is 0.
+func limitCPU(path string, limit int) error {
+	if limit == 0 {
+		return nil
+	}
+	if err := makeCgroup(path[1:]); err != nil {
+		return fmt.Errorf("bed: %w", err)
+	}
+	return setCPU(path, limit)
+}
+
+func setCPU(path string, limit int) error {
+	if err := os.WriteFile(cpuFile(path), []byte(cpuQuota(limit)), 0); err != nil {
+		return fmt.Errorf("bed: limit processor time: %w", err)
+	}
+	return nil
+}
+
+// cpuQuota returns a limit of processor time as the kernel shows it.
+func cpuQuota(limit int) string {
+	quota := fmt.Sprint(limit * cpuPeriod / 1000)
+	if _, unified := memoryTop(); unified {
+		quota += fmt.Sprint(" ", cpuPeriod)
+	}
+	return quota
+}
+
+// CPUQuota returns what PodCPULimit returns of a pod with that limit, in thousandths of a processor.
+func (b *Bed) CPUQuota(limit int) string { return cpuQuota(limit) }
+
+// SetPodCPULimit sets a pod's limit of processor time, as a kubelet does, in thousandths of a processor.
+func (b *Bed) SetPodCPULimit(p *Pod, limit int) error {
+	return setCPU(podCgroup(b.CgroupParent, p.UID), limit)
+}
+
+// PodCPULimit returns what the kernel says of a pod's limit of processor time: with cgroup v1 microseconds in each
+// period, or -1; with v2 these or max, and the period.
+func (b *Bed) PodCPULimit(p *Pod) (string, error) {
+	text, err := os.ReadFile(cpuFile(podCgroup(b.CgroupParent, p.UID)))
+	return strings.TrimSpace(string(text)), err
+}
+
+// cpuFile returns the path of the file with a cgroup's limit of processor time.
+func cpuFile(path string) string {
+	if _, unified := memoryTop(); unified {
+		return filepath.Join(cgroupRoot, path, "cpu.max")
+	}
+	return filepath.Join(cgroupRoot, "cpu", path, "cpu.cfs_quota_us")
+}
