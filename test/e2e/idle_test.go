@@ -185,49 +185,58 @@ func (w *world) crowd(n int) error {
 	return group.Wait()
 }
 
-// measureIdle reports what the busiest agent takes of a core, and the largest of memory.
+// measureIdle reports what the busiest agent and the busiest controller take of a core, and the largest of memory.
 func (w *world) measureIdle(b *testing.B) {
-	var before, share, memory []float64
-	agents, err := w.agents()
+	agents, controllers, err := w.agents()
 	w.must(err)
-	for _, p := range agents {
+	all := append(agents, controllers...)
+	var before []float64
+	for _, p := range all {
 		before = append(before, w.processorTime(p))
 	}
 	select {
 	case <-time.After(*idleTime):
 	case <-w.ctx.Done():
 	}
-	for i, p := range agents {
-		share = append(share, 100*(w.processorTime(p)-before[i])/idleTime.Seconds())
+	b.ReportMetric(0, "ns/op")
+	for i, p := range all {
+		name := fmt.Sprintf("agent-%d", i)
+		if i >= len(agents) {
+			name = fmt.Sprintf("controller-%d", i-len(agents))
+		}
+		share := 100 * (w.processorTime(p) - before[i]) / idleTime.Seconds()
 		status, err := p.NewStatus()
 		w.must(err)
-		memory = append(memory, float64(status.VmRSS)/(1<<20))
-		b.Logf("agent %d: %.2f %% of a core; %.0f MiB, of which %.0f are files; at most it was %.0f", p.PID,
-			share[i], memory[i], float64(status.RssFile)/(1<<20), float64(status.VmHWM)/(1<<20))
-	}
-	b.ReportMetric(0, "ns/op")
-	for i := range agents {
-		b.ReportMetric(share[i], fmt.Sprintf("%%-of-a-core-%d", i))
-		b.ReportMetric(memory[i], fmt.Sprintf("MiB-%d", i))
+		memory := float64(status.VmRSS) / (1 << 20)
+		b.Logf("%s: %.2f %% of a core; %.0f MiB, of which %.0f are files; at most it was %.0f", name,
+			share, memory, float64(status.RssFile)/(1<<20), float64(status.VmHWM)/(1<<20))
+		b.ReportMetric(share, "%-of-a-core-"+name)
+		b.ReportMetric(memory, "MiB-"+name)
 	}
 }
 
-// agents returns the processes of all nodes' agents.
-func (w *world) agents() (agents procfs.Procs, err error) {
+// agents returns the processes of all nodes' agents, and those of the controllers.
+func (w *world) agents() (agents, controllers procfs.Procs, err error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, p := range all {
-		if args, err := p.CmdLine(); err == nil && len(args) > 1 && filepath.Base(args[0]) == "diapause-agent" &&
-			args[1] != "controller" {
+		args, err := p.CmdLine()
+		if err != nil || len(args) < 2 || filepath.Base(args[0]) != "diapause-agent" {
+			continue
+		}
+		if args[1] == "controller" {
+			controllers = append(controllers, p)
+		} else {
 			agents = append(agents, p)
 		}
 	}
-	if len(agents) != len(w.Nodes()) {
-		return nil, fmt.Errorf("there are %d agents on %d nodes", len(agents), len(w.Nodes()))
+	if len(agents) != len(w.Nodes()) || len(controllers) == 0 {
+		return nil, nil, fmt.Errorf("there are %d agents on %d nodes, and %d controllers", len(agents), len(w.Nodes()),
+			len(controllers))
 	}
-	return agents, nil
+	return agents, controllers, nil
 }
 
 // processorTime returns the seconds that a process has run.
