@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/duty"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/removal"
+	"diapause.dev/agent/kube/sightings"
 	"diapause.dev/agent/kube/sweep"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -87,16 +88,20 @@ func NewController(cfg ControllerConfig, stores Stores) (*Controller, error) {
 // build makes the parts, and the controllers that they need. They live until running is done.
 func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	clock := objects.NewClock(c.cfg.Now)
-	if c.mgr, err = newManager(running, c.cfg.RestConfig, clock, cache.ByObject{}, c.log); err != nil {
+	if c.mgr, err = newManager(running, c.cfg.RestConfig, clock, sightings.Cached(), c.log); err != nil {
 		return err
 	}
-	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log); err != nil {
+	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
 		return err
 	}
 	judge := age.NewJudge(c.objects, c.log)
+	seen := sightings.New(c.objects.Client, c.objects.Live)
+	if err := seen.Watch(running, c.mgr.GetCache()); err != nil {
+		return err
+	}
 	c.duties = duty.New(duty.Config{
-		Objects: c.objects, Stores: stores, Removals: removal.New(c.objects, stores.Remove, c.log), Judge: judge,
-		Store: c.cfg.Store, Logger: c.log,
+		Objects: c.objects, Sightings: seen, Stores: stores, Removals: removal.New(c.objects, stores.Remove, c.log),
+		Judge: judge, Store: c.cfg.Store, Logger: c.log,
 	})
 	c.sweeper = sweep.New(sweep.Config{
 		Objects: c.objects, Stores: stores, Judge: judge,

@@ -10,7 +10,8 @@
 // A Controller does for all nodes what none of them may do. Of several controllers one works, the holder of the Lease:
 //
 //   - Package duty: retention, deletion if the origin node does not do it, statuses of policies and storage configs,
-//     triggers that no node answers.
+//     triggers that no node answers. It confirms that the pod of a PodSnapshot was on the node that says so, by what
+//     package sightings has seen.
 //
 // Both remove what nothing needs any more, by package sweep: the controller from the stores that all nodes see, an
 // agent from those that only its node sees. Both remove the data of deleted PodSnapshots, by package removal.

@@ -33,6 +33,7 @@ type unreplicated struct {
 func newUnreplicated(t *testing.T) *unreplicated {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
+	w.control()
 	u := &unreplicated{world: w, b: w.start(b), refused: make(chan error, 1)}
 	u.a = w.start(a, func(n *fakeNode, _ *kube.Config) {
 		n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
@@ -43,7 +44,7 @@ func newUnreplicated(t *testing.T) *unreplicated {
 		}
 	})
 	u.origin = w.pod(a, "web")
-	u.s = w.complete(w.trigger("t", "web"))
+	u.s = w.confirmed(w.complete(w.trigger("t", "web")))
 	u.waits = w.pod(b, "again", name(u.s.Name))
 	if _, err := choose(t, u.b, u.waits, enough/100); err == nil ||
 		!strings.Contains(err.Error(), "its replication has not ended") {
@@ -161,6 +162,7 @@ func TestStoreInTheWay(t *testing.T) {
 func TestNodeLocal(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
+	w.control()
 	ownDisks.Store(w.location(), w.disks[a])
 	ra, rb := w.start(a), w.start(b)
 	w.pod(a, "web")

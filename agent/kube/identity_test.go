@@ -21,6 +21,7 @@ import (
 func TestHostileOrigin(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
+	w.control()
 	w.start(a)
 	rb := w.start(b)
 	w.pod(a, "web")

@@ -312,6 +312,7 @@ func TestClockSetBack(t *testing.T) {
 func TestClocksDiffer(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
+	w.control()
 	w.start(a, func(_ *fakeNode, c *kube.Config) {
 		c.Now = func() time.Time { return time.Now().Add(20 * time.Second) }
 	})

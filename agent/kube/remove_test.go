@@ -57,7 +57,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveBesideOthers: a removal goes on if somebody changes the PodSnapshot at that moment.
+// TestRemoveBesideOthers: a removal goes on if somebody changes the PodSnapshot at that moment, such as the controller,
+// which confirms it.
 func TestRemoveBesideOthers(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

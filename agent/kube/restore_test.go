@@ -51,6 +51,7 @@ func local(from string) func(*corev1.Pod) {
 func TestChoose(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
+	w.control()
 	ra, rb := w.start(a), w.start(b)
 	w.pod(a, "web", func(p *corev1.Pod) {
 		p.Spec.InitContainers = []corev1.Container{
@@ -172,6 +173,7 @@ func TestRootfsOnly(t *testing.T) {
 func TestChooseIncompatible(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
+	w.control()
 	w.start(a)
 	rb := w.start(b, func(n *fakeNode, _ *kube.Config) { n.facts.RunscVersion = "r2" })
 	w.pod(a, "web")
@@ -213,6 +215,7 @@ func TestChooseForged(t *testing.T) {
 func TestHostileUnsignedChoice(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
+	w.control()
 	r, elsewhere := w.start(a), w.start(b)
 	w.pod(a, "web")
 	s := w.replicated(w.complete(w.trigger("t", "web")))
@@ -291,6 +294,7 @@ func TestChooseFail(t *testing.T) {
 func TestChooseWaits(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("a"), w.node("b")
+	w.control()
 	replicate := holdAt(stepReplicate)
 	ra := w.start(a, replicate.set)
 	rb := w.start(b)

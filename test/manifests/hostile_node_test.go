@@ -1,6 +1,8 @@
 package manifests
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -74,4 +76,63 @@ func TestHostileNodeActsAsController(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("it acts as the controller: %v", err)
 	}
+}
+
+// TestHostileNodeConfirms: a node that was taken over does not confirm its PodSnapshots, neither when it makes one nor
+// later. Nor does it change one that is confirmed into one of another pod.
+func TestHostileNodeConfirms(t *testing.T) {
+	onHere, onThere := agents(t)
+	r := resource(t, onHere, "default", "podsnapshots")
+	const snapshot = "{kind: PodSnapshot, metadata: {name: %s, labels: {app: a}, annotations: {%s" +
+		"diapause.dev/origin-node: node-a, diapause.dev/snapshot-uid: u, podsnapshot.gke.io/origin-pod: web}}, " +
+		"spec: {policyName: p}}"
+	eventually(t, func() error {
+		_, err := r.Create(t.Context(), object(t, fmt.Sprintf(snapshot, "born", "diapause.dev/confirmed: 'true', ")),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return denied(err, "only the controller says")
+	})
+	_, err := r.Create(t.Context(), object(t, fmt.Sprintf(snapshot, "s", "")), metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, resource(t, api.Config, "default", "podsnapshots").Delete(context.Background(), "s", metav1.DeleteOptions{}))
+	})
+	const confirm = `{"metadata": {"annotations": {"diapause.dev/confirmed": "true"}}}`
+	refused(t, patch(t, onHere, "podsnapshots", "s", confirm), "of a PodSnapshot that is there an agent changes")
+	refused(t, patch(t, onThere, "podsnapshots", "s", confirm), "is its own node")
+	must(t, patch(t, onHere, "podsnapshots", "s", confirm, "status")) // which changes no annotation
+	made, err := r.Get(t.Context(), "s", metav1.GetOptions{})
+	must(t, err)
+	if made.GetAnnotations()["diapause.dev/confirmed"] != "" {
+		t.Errorf("it is confirmed by its status: %v", made.GetAnnotations())
+	}
+	must(t, patch(t, controller(t), "podsnapshots", "s", confirm))
+	for what, body := range map[string]string{
+		"unconfirmed":       `{"metadata": {"annotations": {"diapause.dev/confirmed": null}}}`,
+		"another snapshot":  `{"metadata": {"annotations": {"diapause.dev/snapshot-uid": "v"}}}`,
+		"another pod":       `{"metadata": {"annotations": {"podsnapshot.gke.io/origin-pod": "db"}}}`,
+		"another account":   `{"metadata": {"annotations": {"diapause.dev/service-account": "admin"}}}`,
+		"another spec":      `{"metadata": {"annotations": {"diapause.dev/spec-hash": "v1:0"}}}`,
+		"another group":     `{"metadata": {"labels": {"app": "b"}}}`,
+		"no group":          `{"metadata": {"labels": null}}`,
+		"another policy":    `{"spec": {"policyName": "q"}}`,
+		"none of all of it": `{"metadata": {"annotations": null}}`,
+	} {
+		if err := patch(t, onHere, "podsnapshots", "s", body); err == nil {
+			t.Errorf("%s: it is accepted", what)
+		}
+	}
+	must(t, patch(t, onHere, "podsnapshots", "s", `{"metadata": {"annotations": {"diapause.dev/runsc-version": "r"}}}`))
+}
+
+// TestHostileUserConfirms: a user whom RBAC lets write PodSnapshots does not confirm one. An administrator does.
+func TestHostileUserConfirms(t *testing.T) {
+	create(t, "default", "podsnapshots", object(t, "{kind: PodSnapshot, metadata: {name: s, "+
+		"annotations: {diapause.dev/origin-node: node-a}}, spec: {policyName: p}}"))
+	const confirm = `{"metadata": {"annotations": {"diapause.dev/confirmed": "true"}}}`
+	user := as(t, "eve", "default", []string{"get", "update", "patch"})
+	eventually(t, func() error {
+		return denied(patch(t, user, "podsnapshots", "s", confirm), "written by Diapause alone")
+	})
+	administrator := as(t, "root", "default", []string{"*"})
+	eventually(t, func() error { return patch(t, administrator, "podsnapshots", "s", confirm) })
 }

@@ -64,6 +64,7 @@ func TestControllerPermissions(t *testing.T) {
 		{"patch", "podsnapshot.gke.io", "podsnapshotpolicies", "status", "default", "", true},
 		{"patch", "podsnapshot.gke.io", "podsnapshotstorageconfigs", "status", "", "", true},
 		{"get", "", "pods", "", "default", "", true},
+		{"watch", "", "pods", "", "", "", true},
 		{"get", "", "nodes", "", "", "", true},
 		{"get", "", "namespaces", "", "", "kube-system", true},
 		{"update", "coordination.k8s.io", "leases", "", system, "diapause-agent", true},

@@ -1,6 +1,6 @@
 // Package duty does the duties that the cluster's controller does for all nodes: retention, the end of deletions that
-// the origin node does not finish, statuses of policies and storage configs, and triggers that no node answers. What
-// it removes from stores, package sweep does.
+// the origin node does not finish, confirmation of where snapshots come from, statuses of policies and storage configs,
+// and triggers that no node answers. What it removes from stores, package sweep does.
 package duty
 
 import (
@@ -21,17 +21,19 @@ import (
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/removal"
+	"diapause.dev/agent/kube/sightings"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
 // Config is what Duties work with.
 type Config struct {
-	Objects  *objects.Objects
-	Stores   Stores
-	Removals *removal.Removals
-	Judge    *age.Judge
-	Store    string // location of the agents' own store
-	Logger   *slog.Logger
+	Objects   *objects.Objects
+	Sightings *sightings.Sightings
+	Stores    Stores
+	Removals  *removal.Removals
+	Judge     *age.Judge
+	Store     string // location of the agents' own store
+	Logger    *slog.Logger
 }
 
 // Stores are the stores of the cluster as the controller sees them. The methods are those of kube.Stores.
@@ -48,7 +50,7 @@ type Duties struct {
 	begun   chan struct{} // a signal that leading has begun
 
 	// The queues of the controllers of these objects.
-	unanswered, snapshots, policies, configs control.Queue
+	unanswered, snapshots, confirmations, policies, configs control.Queue
 }
 
 // New returns the duties, which are not begun.
@@ -105,6 +107,7 @@ func (d *Duties) Control(mgr manager.Manager) error {
 				Watches(policy, handler.EnqueueRequestsFromMapFunc(d.snapshotsOf)),
 			"kept-snapshot", d.expireOrWatch,
 		},
+		{control.Controller(mgr, &d.confirmations).Watches(snapshot, each), "confirmation", d.confirm},
 		{control.Controller(mgr, &d.policies).Watches(policy, handler.EnqueueRequestsFromMapFunc(d.policiesBeside)).
 			Watches(config, handler.EnqueueRequestsFromMapFunc(d.policiesWith)).
 			Watches(snapshot, handler.EnqueueRequestsFromMapFunc(policyName)), "policy", d.servePolicy},
@@ -132,6 +135,7 @@ func (d *Duties) lookAtAll(ctx context.Context) error {
 	}{
 		{&podsnapshotv1.PodSnapshotManualTriggerList{}, &d.unanswered},
 		{&podsnapshotv1.PodSnapshotList{}, &d.snapshots},
+		{&podsnapshotv1.PodSnapshotList{}, &d.confirmations},
 		{&podsnapshotv1.PodSnapshotPolicyList{}, &d.policies},
 		{&podsnapshotv1.PodSnapshotStorageConfigList{}, &d.configs},
 	} {

@@ -180,6 +180,7 @@ func (rs *Requests) newSnapshot(ctx context.Context, q journal.Request, e entry)
 	}
 	annotations := map[string]string{
 		podsnapshotv1.AnnotationOriginPod:      q.Pod.Name,
+		podsnapshotv1.AnnotationOriginPodUID:   q.Pod.UID,
 		podsnapshotv1.AnnotationOriginNode:     rs.NodeName,
 		podsnapshotv1.AnnotationSnapshotUID:    q.SnapshotUID,
 		podsnapshotv1.AnnotationScope:          string(q.Scope),

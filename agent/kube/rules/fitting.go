@@ -2,9 +2,11 @@ package rules
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -88,6 +90,8 @@ func WhyNotReady(s *podsnapshotv1.PodSnapshot) string {
 type NewPod struct {
 	Pod   *corev1.Pod
 	Facts snapshot.Facts // of the node
+	Node  string         // its name
+	Now   time.Time      // by the API server's clock, if that is known
 }
 
 // Named checks the snapshot that the pod names. S is nil if there is no snapshot with that name. If the pod cannot be
@@ -110,7 +114,7 @@ func (p NewPod) Named(name string, s *podsnapshotv1.PodSnapshot) error {
 	if reasons := p.misfits(s); len(reasons) > 0 {
 		return cannot(s, reasons)
 	}
-	return nil
+	return p.known(s)
 }
 
 // notReady returns an error that says why a snapshot cannot be restored from yet, or no longer.
@@ -123,19 +127,25 @@ func notReady(s *podsnapshotv1.PodSnapshot) error {
 }
 
 // NewestOf returns the snapshot to restore a pod from if policy selects the pod and the pod names no snapshot: the
-// newest that fits. If the pod's group has no snapshot, it returns nil. If the group has some and none fits, it
-// returns a refusal.
+// newest that fits and that is known to come from a pod. If the pod's group has no snapshot, it returns nil. If the
+// group has some and none fits, it returns a refusal. If the controller may still confirm one, the error is of kind
+// ErrPending.
 func (p NewPod) NewestOf(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) (*podsnapshotv1.PodSnapshot, error) {
 	var refusal error
 	for _, s := range p.group(policy, all) {
-		reasons := p.misfits(s)
-		if len(reasons) == 0 {
-			return s, nil
+		err := p.known(s)
+		if reasons := p.misfits(s); len(reasons) > 0 {
+			err = cannot(s, reasons)
 		}
-		if refusal == nil {
-			refusal = cannot(s, reasons)
+		switch {
+		case err == nil:
+			return s, nil
+		case errors.Is(err, ErrPending):
+			return nil, err
+		case refusal == nil:
+			refusal = err
 		}
 	}
 	return nil, refusal

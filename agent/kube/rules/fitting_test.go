@@ -225,9 +225,10 @@ func TestSurplus(t *testing.T) {
 	}
 	other := func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" }
 	unready := func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil }
+	doubted := annotate(podsnapshotv1.AnnotationConfirmed, "its pod was on another node")
 	all := []podsnapshotv1.PodSnapshot{
 		ready("a", 5), ready("b", 5), ready("c", 1), ready("d", 2), ready("e", 9, unready), ready("f", 0, other),
-		ready("g", 0, unready),
+		ready("g", 0, unready), ready("h", 9, doubted),
 	}
 	for n, want := range map[int32]string{0: "", 1: "c d b", 2: "c d", 3: "c", 4: ""} {
 		p := keep(n)

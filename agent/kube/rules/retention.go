@@ -11,7 +11,8 @@ import (
 )
 
 // Surplus returns the ready snapshots in excess of what a policy's groups keep: in each group the oldest ones. The
-// oldest come first, in the reverse of the order in which new pods get them.
+// oldest come first, in the reverse of the order in which new pods get them. Those that are not confirmed do not count:
+// otherwise a node that was taken over could have those of others deleted.
 func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
 	rules := policy.Spec.SnapshotGroupingRules
 	if rules == nil || rules.GroupByLabelValue.GroupRetentionPolicy == nil {
@@ -25,7 +26,8 @@ func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSna
 	for i := range all {
 		s := &all[i]
 		group, missing := Group(policy, s.Labels)
-		if s.Namespace == policy.Namespace && s.Spec.PolicyName == policy.Name && Ready(s) && len(missing) == 0 {
+		if s.Namespace == policy.Namespace && s.Spec.PolicyName == policy.Name && Ready(s) && Confirmed(s) &&
+			len(missing) == 0 {
 			key := metav1.FormatLabelSelector(metav1.SetAsLabelSelector(group))
 			groups[key] = append(groups[key], s)
 		}

@@ -67,6 +67,7 @@ func ready(name string, seconds int, edit ...func(*podsnapshotv1.PodSnapshot)) p
 			Annotations: map[string]string{
 				podsnapshotv1.AnnotationServiceAccount: "sa", podsnapshotv1.AnnotationSpecHash: spec.Hash(),
 				podsnapshotv1.AnnotationDistilledSpec: string(spec.Encode()),
+				podsnapshotv1.AnnotationConfirmed:     podsnapshotv1.Confirmed,
 				podsnapshotv1.AnnotationRunscVersion:  "r1", podsnapshotv1.AnnotationArchitecture: "amd64",
 			},
 		},

@@ -32,6 +32,8 @@ const OnRestoreFailureFail = "Fail"
 const (
 	// AnnotationOriginPod is the name of the pod that was checkpointed.
 	AnnotationOriginPod = "podsnapshot.gke.io/origin-pod"
+	// AnnotationOriginPodUID is the UID of that pod.
+	AnnotationOriginPodUID = "diapause.dev/origin-pod-uid"
 	// AnnotationOriginNode is the node on which the pod ran. It has the first copy.
 	AnnotationOriginNode = "diapause.dev/origin-node"
 	// AnnotationSnapshotUID is the snapshot's UID in its manifest.
@@ -58,7 +60,14 @@ const (
 	// AnnotationRemove asks the controller to delete the PodSnapshot. The agent of the origin node writes it, which may
 	// not delete. Any value counts.
 	AnnotationRemove = "diapause.dev/remove"
+	// AnnotationConfirmed is written by the controller. It is Confirmed if the pod that was checkpointed was on the origin
+	// node, so that other nodes may restore the snapshot; otherwise it says why not. Without it the controller has not
+	// decided yet.
+	AnnotationConfirmed = "diapause.dev/confirmed"
 )
+
+// Confirmed is the value of AnnotationConfirmed with which all nodes may restore a snapshot.
+const Confirmed = "true"
 
 // Finalizer keeps a PodSnapshot until its stored data has been deleted.
 const Finalizer = "podsnapshot.gke.io/podsnapshot-finalizer"

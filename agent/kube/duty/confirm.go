@@ -1,0 +1,76 @@
+package duty
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+const (
+	// decideTime is how old a PodSnapshot is at least that is not confirmed for good. The news of its pod may be late.
+	decideTime = 5 * time.Second
+	// decidePause is how often its pod is looked for until then.
+	decidePause = 200 * time.Millisecond
+)
+
+// confirm decides whether a PodSnapshot is of a pod that was on the PodSnapshot's node, and writes that down. The node
+// may have been taken over and have invented the pod. Other nodes restore only what is confirmed.
+func (d *Duties) confirm(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	s := new(podsnapshotv1.PodSnapshot)
+	if err := d.Objects.Get(ctx, name, s); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if rules.Decided(s) || s.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	why, err := d.contradiction(ctx, s)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if why != "" && d.Judge.Younger(s.CreationTimestamp.Time, decideTime) > 0 {
+		return reconcile.Result{RequeueAfter: decidePause}, nil
+	}
+	return control.RetryConflict(d.decide(ctx, s, why))
+}
+
+// contradiction returns why a PodSnapshot cannot be confirmed. It is empty if it can.
+func (d *Duties) contradiction(ctx context.Context, s *podsnapshotv1.PodSnapshot) (why string, err error) {
+	name := client.ObjectKey{Namespace: s.Namespace, Name: s.Annotations[podsnapshotv1.AnnotationOriginPod]}
+	pods, err := d.Sightings.Pods(ctx, name, s.Annotations[podsnapshotv1.AnnotationOriginPodUID])
+	if err != nil {
+		return "", err
+	}
+	why = fmt.Sprintf("the controller has not seen its pod %.300s", name)
+	for _, p := range pods {
+		if why = p.Contradicts(s); why == "" {
+			break
+		}
+	}
+	return why, nil
+}
+
+// decide writes down why a PodSnapshot is not confirmed or, if why is empty, that it is.
+func (d *Duties) decide(ctx context.Context, s *podsnapshotv1.PodSnapshot, why string) error {
+	k := objects.KeyOf(s)
+	answer := podsnapshotv1.Confirmed
+	if why != "" {
+		answer = why
+		d.log.Warn("snapshot not confirmed", "snapshot", k.String(), "reason", why)
+	}
+	patch := client.MergeFromWithOptions(s.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, podsnapshotv1.AnnotationConfirmed, answer)
+	if err := d.Objects.Patch(ctx, s, patch); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("confirm PodSnapshot %s: %w", k, err)
+	}
+	return nil
+}
