@@ -83,6 +83,10 @@ type Cluster interface {
 	// DescribeWorkload is Describe for a save that the pod's own workload has started. It refuses the save unless the
 	// cluster allows that pod to save itself.
 	DescribeWorkload(ctx context.Context, pod snapshot.PodRef) (Description, error)
+	// Confirmed waits until the cluster has confirmed the snapshot of a pod, so that every node may restore it. That may
+	// be before the snapshot is made. It returns at once for a pod that the cluster does not know. If the cluster does
+	// not confirm the snapshot, or not before ctx is done, the error is of kind errkind.ErrNotConfirmed.
+	Confirmed(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
 	// Name returns a name for a snapshot that is being taken and that was requested without a name.
 	Name() string
 	// Unsaved reports why a save that the pod's own workload started has failed. It must not block.
@@ -353,7 +357,7 @@ func (c *checkpoint) describe(ctx context.Context) error {
 	if c.o.sentry != nil {
 		ask = c.cs.cluster.DescribeWorkload
 	}
-	d, err := ask(ctx, snapshot.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID})
+	d, err := ask(ctx, c.ref())
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", c.pod, err)
 	}
@@ -375,6 +379,9 @@ func (c *checkpoint) describe(ctx context.Context) error {
 // save writes the snapshot to the spool and, if asked to, stops the sandbox.
 func (c *checkpoint) save(ctx, life context.Context) error {
 	if err := c.load(ctx); err != nil {
+		return err
+	}
+	if err := c.confirmStop(ctx); err != nil {
 		return err
 	}
 	if err := c.takeMemory(ctx); err != nil {
@@ -470,6 +477,9 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	}
 	if c.o.sentry == nil || !c.description.Stop {
 		return nil
+	}
+	if err := c.confirmSaved(life); err != nil {
+		return err
 	}
 	// The sentry has already let the sandbox run on. What it has done since is lost.
 	c.rec.Completed = true

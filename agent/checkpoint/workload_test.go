@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -21,6 +22,7 @@ type cluster struct {
 	description Description
 	err         error
 	noWorkload  error // refuses saves by workloads
+	unconfirmed error // why no snapshot is confirmed
 
 	mu      sync.Mutex
 	asked   []snapshot.PodRef
@@ -40,6 +42,12 @@ func (c *cluster) DescribeWorkload(ctx context.Context, pod snapshot.PodRef) (De
 		return Description{}, c.noWorkload
 	}
 	return c.Describe(ctx, pod)
+}
+
+func (c *cluster) Confirmed(context.Context, snapshot.PodRef, snapshot.Key) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unconfirmed
 }
 
 func (c *cluster) Name() string { return "of-the-cluster" }
@@ -134,6 +142,35 @@ func TestWorkloadKillFails(t *testing.T) {
 		t.Errorf("the sandbox is %s", now)
 	}
 	r.isSound()
+}
+
+// TestNotConfirmed: no sandbox is stopped whose snapshot the cluster has not confirmed. One that is to be stopped is not
+// even saved; one that has saved itself runs on.
+func TestNotConfirmed(t *testing.T) {
+	for _, byItself := range []bool{false, true} {
+		r, c := inCluster(t, Description{Stop: true})
+		c.unconfirmed, r.sandbox.runs = errkind.ErrNotConfirmed, byItself
+		stage, failure := journal.StageFailed, ""
+		if byItself {
+			stage = journal.StageReplicated
+			if err := r.begin(snapshot.WholePod); err != nil {
+				t.Error(err)
+			}
+		} else if _, err := r.Checkpoint(t.Context(), r.Life.Context(), Options{Target: sandboxID, Stop: true}); err != nil {
+			failure = err.Error()
+		}
+		rec := r.Journal.Records()[0]
+		if rec.Stopped || byItself != (rec.RunsOn != "") || byItself == strings.Contains(failure, "not confirmed") {
+			t.Errorf("by itself %v: the journal says %+v, the error is %q", byItself, rec, failure)
+		}
+		if !byItself && rec.Stage != stage {
+			t.Errorf("the journal says %+v", rec)
+		}
+		if now, _ := r.sandbox.now(); now != running {
+			t.Errorf("by itself %v: the sandbox is %s", byItself, now)
+		}
+		r.isSound()
+	}
 }
 
 // TestWorkloadIsRefused: if a save is refused, it fails for the workload, and the sandbox runs on. The cluster hears

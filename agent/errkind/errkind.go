@@ -35,6 +35,8 @@ var (
 	// ErrBudget: a checkpoint would exceed a budget of its node. Nothing was done to its sandbox, unless it outgrew the
 	// budget while it was captured.
 	ErrBudget = errors.New("beyond a budget of this node")
+	// ErrNotConfirmed: the cluster's controller has not confirmed the snapshot, so no other node restores it.
+	ErrNotConfirmed = errors.New("not confirmed")
 	// ErrNotAllowed: a workload may not save its sandbox.
 	ErrNotAllowed = errors.New("not allowed")
 	// ErrImage: a container was made from another image than its snapshot.

@@ -38,6 +38,11 @@ func (c *Cluster) DescribeWorkload(ctx context.Context, pod snapshot.PodRef) (ch
 	return c.requests.DescribeWorkload(ctx, pod)
 }
 
+// Confirmed implements agent.Cluster: see request.Requests.
+func (c *Cluster) Confirmed(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error {
+	return c.requests.Confirmed(ctx, pod, key)
+}
+
 // Name implements agent.Cluster.
 func (c *Cluster) Name() string { return c.names.Name(names.Chance()) }
 

@@ -2,14 +2,21 @@ package kube_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/request"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -47,6 +54,9 @@ func (w *world) forge(s *podsnapshotv1.PodSnapshot, name string, edit func(*pods
 	w.create(forged)
 	before := forged.DeepCopy()
 	rules.SetProgress(forged, rules.Progress{Spooled: true, Replicated: true, StoredAt: w.location()})
+	meta.SetStatusCondition(&forged.Status.Conditions, metav1.Condition{
+		Type: podsnapshotv1.ConditionReady, Status: metav1.ConditionTrue, Reason: podsnapshotv1.ReasonAllSnapshotsAvailable,
+	})
 	if err := api.client.Status().Patch(w.t.Context(), forged, client.MergeFrom(before)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -161,14 +171,54 @@ func TestConfirmedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedAtHome: without a controller a snapshot is restored on its node at once, and on no other one. When
-// there is a controller again, a pod elsewhere that waits gets it.
-func TestUnconfirmedAtHome(t *testing.T) {
+// waiting waits until a trigger says that it waits for the controller.
+func (w *world) waiting(t *podsnapshotv1.PodSnapshotManualTrigger) {
+	w.t.Helper()
+	until(w, t, func(t *podsnapshotv1.PodSnapshotManualTrigger) error {
+		c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered)
+		if c == nil || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, rules.AwaitsController) {
+			return fmt.Errorf("it says %+v", c)
+		}
+		return nil
+	})
+}
+
+// captured waits until there is a snapshot of a trigger's pod, and returns its PodSnapshot.
+func (w *world) captured(t *podsnapshotv1.PodSnapshotManualTrigger) *podsnapshotv1.PodSnapshot {
+	w.t.Helper()
+	var found *podsnapshotv1.PodSnapshot
+	err := w.eventually(func(context.Context) error {
+		all := w.snapshots()
+		for i := range all {
+			if s := &all[i]; s.Annotations[podsnapshotv1.AnnotationTrigger] == t.Name && rules.Captured(s) {
+				found = s
+				return nil
+			}
+		}
+		return errors.New("no snapshot of the trigger was captured")
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return found
+}
+
+// TestUnconfirmed: without a controller a snapshot is restored on its node at once, and on no other one, and nothing
+// says that it is done: neither its trigger nor the PodSnapshot, nor after a restart of the agent. When there is a
+// controller again, all of that follows, and the next trigger did not have to wait.
+func TestUnconfirmed(t *testing.T) {
 	w := newWorld(t)
+	w.unattended()
 	a, b := w.node("a"), w.node("b")
 	ra, rb := w.start(a), w.start(b)
 	w.pod(a, "web")
-	s := w.replicated(w.complete(w.trigger("t", "web")))
+	tr := w.trigger("t", "web")
+	s := w.replicated(w.captured(tr))
+	w.waiting(tr)
+	if err := is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionFalse,
+		podsnapshotv1.ReasonAwaitingConfirmation); err != nil {
+		t.Error(err)
+	}
 	if got, err := choose(t, ra, w.pod(a, "again"), enough); err != nil || got.Snapshot.Name != s.Name {
 		t.Errorf("on its node: %+v, %v", got, err)
 	}
@@ -176,6 +226,12 @@ func TestUnconfirmedAtHome(t *testing.T) {
 	if got, err := choose(t, rb, pod, enough/40); err == nil || !strings.Contains(err.Error(), "is not confirmed") {
 		t.Errorf("elsewhere: %+v, %v", got, err)
 	}
+	ra.kill()
+	w.start(a)
+	next := w.trigger("next", "web")
+	w.captured(next)
+	w.waiting(next)
+	w.waiting(tr)
 	waits := make(chan error, 1)
 	go func() {
 		_, err := rb.Choose(t.Context(), refOf(pod))
@@ -185,32 +241,131 @@ func TestUnconfirmedAtHome(t *testing.T) {
 	if err := <-waits; err != nil {
 		t.Errorf("with a controller: %v", err)
 	}
+	w.complete(tr)
+	w.complete(next)
 }
 
-// TestConfirmedByAdministrator: after a restart of the controller a snapshot of a pod that is gone is not confirmed,
-// unless an administrator does that.
-func TestConfirmedByAdministrator(t *testing.T) {
+// TestNotConfirmed: a pod was deleted before any controller saw it. Whoever asked hears that, by whichever door, and
+// the snapshot stays usable on its node. An administrator can confirm it.
+func TestNotConfirmed(t *testing.T) {
 	w := newWorld(t)
+	w.unattended()
 	a, b := w.node("a"), w.node("b")
-	w.start(a)
-	rb := w.start(b)
-	w.pod(a, "web")
-	s := w.replicated(w.complete(w.trigger("t", "web")))
+	ra, rb := w.start(a), w.start(b)
+	pod := w.pod(a, "web")
+	tr := w.trigger("t", "web")
+	s := w.replicated(w.captured(tr))
 	w.deletePod("web")
 	w.control()
-	w.doubted(s, "has not seen its pod")
+	if got := w.failed(tr); !strings.Contains(got, "has not seen its pod "+w.ns+"/web") || !strings.Contains(got, s.Name) {
+		t.Errorf("the trigger says %q", got)
+	}
+	w.event(pod, corev1.EventTypeWarning, "has not seen its pod "+w.ns+"/web")
+	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+		return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionFalse,
+			podsnapshotv1.ReasonNotConfirmed)
+	})
 	if _, err := choose(t, rb, w.pod(b, "before"), enough); !rules.Refused(err) {
 		t.Errorf("before: %v", err)
+	}
+	if got, err := choose(t, ra, w.pod(a, "at-home"), enough); err != nil || got.Snapshot.Name != s.Name {
+		t.Errorf("on its node: %+v, %v", got, err)
 	}
 	edit(w, s, func(s *podsnapshotv1.PodSnapshot) {
 		s.Annotations[podsnapshotv1.AnnotationConfirmed] = podsnapshotv1.Confirmed
 	})
-	pod := w.pod(b, "after")
+	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+		return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+			podsnapshotv1.ReasonAllSnapshotsAvailable)
+	})
+	after := w.pod(b, "after")
 	err := w.eventually(func(context.Context) error {
-		_, err := choose(t, rb, pod, enough)
+		_, err := choose(t, rb, after, enough)
 		return err
 	})
 	if err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
+}
+
+// TestNotConfirmedByAnnotation: the answer in a pod's annotation waits for the confirmation, too, and says so.
+func TestNotConfirmedByAnnotation(t *testing.T) {
+	w := newWorld(t)
+	w.unattended()
+	node := w.node("a")
+	w.start(node)
+	pod := w.pod(node, "web")
+	w.ask(pod, "x")
+	until(w, pod, func(p *corev1.Pod) error {
+		if s := request.ParseStatus(p); s.State != request.StateCheckpointing ||
+			!strings.Contains(s.Message, rules.AwaitsController) {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+	all := w.snapshots()
+	edit(w, &all[0], func(s *podsnapshotv1.PodSnapshot) {
+		s.Annotations[podsnapshotv1.AnnotationConfirmed] = "its pod was on another node"
+	})
+	if got := w.answered(pod, "x"); got.State != request.StateFailed ||
+		!strings.Contains(got.Message, "its pod was on another node") {
+		t.Errorf("answer %+v", got)
+	}
+}
+
+// TestStopIsConfirmed: a pod that is to be stopped is not captured before its PodSnapshot is confirmed. If it is not,
+// the trigger fails, and the pod was left alone.
+func TestStopIsConfirmed(t *testing.T) {
+	for _, answer := range []string{podsnapshotv1.Confirmed, "its pod was on another node"} {
+		t.Run(answer, func(t *testing.T) {
+			w := stopping(t)
+			w.unattended()
+			node := w.node("a")
+			var steps atomic.Int32
+			w.start(node, func(n *fakeNode, _ *kube.Config) {
+				n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
+					if s != stepAccept {
+						steps.Add(1)
+					}
+					return nil
+				}
+			})
+			pod := w.pod(node, "web")
+			tr := w.trigger("t", "web")
+			w.event(pod, corev1.EventTypeNormal, "Waiting: the controller has not confirmed PodSnapshot")
+			if n := steps.Load(); n > 0 {
+				t.Errorf("%d steps before the confirmation", n)
+			}
+			all := w.snapshots()
+			edit(w, &all[0], func(s *podsnapshotv1.PodSnapshot) {
+				s.Annotations[podsnapshotv1.AnnotationConfirmed] = answer
+			})
+			if answer == podsnapshotv1.Confirmed {
+				w.complete(tr)
+				return
+			}
+			if got := w.failed(tr); !strings.Contains(got, answer) {
+				t.Errorf("the trigger says %q", got)
+			}
+			if n := steps.Load(); n > 0 {
+				t.Errorf("%d steps of a pod that is to be left alone", n)
+			}
+		})
+	}
+}
+
+// TestConfirmedInTime measures how long triggers take until they are Complete, with a controller.
+func TestConfirmedInTime(t *testing.T) {
+	w := newWorld(t)
+	node := w.node("a")
+	w.start(node)
+	w.control()
+	w.pod(node, "web")
+	w.complete(w.trigger("warm", "web"))
+	const rounds = 30
+	began := time.Now()
+	for i := range rounds {
+		w.complete(w.trigger(fmt.Sprintf("t-%d", i), "web"))
+	}
+	t.Logf("trigger to Complete: %v on average", time.Since(began)/rounds)
 }

@@ -37,6 +37,7 @@ type controls struct {
 // control starts a controller. Edit may change how it reaches the API server.
 func (w *world) control(edit ...func(*kube.ControllerConfig)) *controls {
 	w.t.Helper()
+	w.unattended()
 	life, end := context.WithCancel(context.Background())
 	w.controllers++
 	name := w.ns + "-controller-" + string(rune('a'+w.controllers))

@@ -275,7 +275,13 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 		NamespaceUID: d.NamespaceUID,
 	}
 	n.advance(q)
-	if err := n.step(ctx, stepCapture, o); err != nil {
+	if o.Stop {
+		err = n.cluster.Confirmed(ctx, pod, q.Key)
+	}
+	if err == nil {
+		err = n.step(ctx, stepCapture, o)
+	}
+	if err != nil {
 		q.Stage, q.Error = journal.StageFailed, err.Error()
 		n.advance(q)
 		return nil, err

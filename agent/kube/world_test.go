@@ -19,10 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/test/bed"
@@ -106,7 +108,8 @@ type world struct {
 	disks  map[string]*disk
 	dirs   map[string]string
 
-	controllers int // that were started
+	controllers int    // that were started
+	unattended  func() // ends what stands in for a controller
 }
 
 // newWorld makes a namespace with a policy for all pods with app=web, which groups by Sandbox.
@@ -126,7 +129,35 @@ func newWorld(t *testing.T) *world {
 		}},
 	})
 	w.create(w.policy("policy"))
+	life, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.confirmAll(life)
+	}()
+	w.unattended = sync.OnceFunc(func() {
+		end()
+		<-done
+	})
+	t.Cleanup(w.unattended)
 	return w
+}
+
+// confirmAll stands in for a controller that confirms every PodSnapshot, until ctx is done. The API server may be away.
+func (w *world) confirmAll(ctx context.Context) {
+	const confirm = `{"metadata":{"annotations":{"` + podsnapshotv1.AnnotationConfirmed + `":"` +
+		podsnapshotv1.Confirmed + `"}}}`
+	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		var all podsnapshotv1.PodSnapshotList
+		if api.client.List(ctx, &all, client.InNamespace(w.ns)) != nil {
+			continue
+		}
+		for i := range all.Items {
+			if s := &all.Items[i]; !rules.Decided(s) {
+				_ = api.client.Patch(ctx, s, client.RawPatch(types.MergePatchType, []byte(confirm))) // else the next time
+			}
+		}
+	}
 }
 
 func (w *world) policy(name string) *podsnapshotv1.PodSnapshotPolicy {

@@ -31,6 +31,7 @@ var codesOf = []struct {
 	{storage.ErrInvalidName, codes.InvalidArgument},
 	{cri.ErrAmbiguous, codes.InvalidArgument},
 	{errkind.ErrNotReplicated, codes.Unavailable},
+	{errkind.ErrNotConfirmed, codes.Unavailable},
 	{errkind.ErrNotAllowed, codes.PermissionDenied},
 	{errkind.ErrBudget, codes.ResourceExhausted},
 	{storage.ErrCorrupt, codes.DataLoss},

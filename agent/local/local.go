@@ -60,6 +60,8 @@ type Cluster interface {
 	// Restored reports that a pod is restored: all its containers have been started. The runtime learns that the last
 	// container has started only after Restored has returned or ctx is done. After an error the caller must call again.
 	Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
+	// Confirmed is the method of checkpoint.Cluster.
+	Confirmed(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
 }
 
 // StopTime is how long requests under way may take to end after the agent is told to stop. Their contexts are already

@@ -234,6 +234,8 @@ type fakeCluster struct {
 	err    error
 	slow   chan struct{} // if it is not nil, Choose waits until it is closed
 
+	unconfirmed error // what Confirmed returns
+
 	mu          sync.Mutex
 	notRestored []error
 	restored    []snapshot.Key
@@ -248,6 +250,10 @@ func (c *fakeCluster) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Ch
 		}
 	}
 	return c.choice, c.err
+}
+
+func (c *fakeCluster) Confirmed(context.Context, snapshot.PodRef, snapshot.Key) error {
+	return c.unconfirmed
 }
 
 func (c *fakeCluster) NotRestored(_ context.Context, _ snapshot.PodRef, _ snapshot.Key, err error) {

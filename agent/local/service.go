@@ -53,10 +53,32 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest,
 			out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Spooled{Spooled: foundProto(f)}})
 		},
 	})
+	if err == nil && !req.NoWaitReplicated {
+		err = s.confirmed(ctx, f.Manifest.Meta)
+	}
 	if err != nil {
 		return toStatus(err)
 	}
 	out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Done{Done: foundProto(f)}})
+	return nil
+}
+
+// confirmTime is how long an answer waits for the cluster to confirm a snapshot that is in its store. The snapshot is
+// usable on this node all the same.
+const confirmTime = 30 * time.Second
+
+// confirmed waits until the cluster, if the node belongs to one, has confirmed a snapshot: who hears that it is made may
+// delete its pod.
+func (s *service) confirmed(ctx context.Context, m snapshot.Meta) error {
+	if s.Cluster == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmTime)
+	defer cancel()
+	pod := snapshot.PodRef{Namespace: m.Key.Namespace, Name: m.Origin.Pod, UID: m.Origin.PodUID}
+	if err := s.Cluster.Confirmed(ctx, pod, m.Key); err != nil {
+		return fmt.Errorf("snapshot %s was made, and is restorable on this node only: %w", m.Key, err)
+	}
 	return nil
 }
 

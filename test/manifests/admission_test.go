@@ -205,6 +205,10 @@ func admitSnapshots(t *testing.T, onHere, onThere *rest.Config) {
 	ready := conditions("Ready", "True", "AllSnapshotsAvailable", "")
 	const accessed, finalized = `{"status": {"lastAccessTime": "2026-01-01T00:00:00Z"}}`,
 		`{"metadata": {"finalizers": null}}`
+	refused(t, patch(t, onHere, "podsnapshots", "s", ready, "status"), "Ready only once the controller has confirmed it")
+	must(t, patch(t, onHere, "podsnapshots", "s", conditions("Ready", "False", "AwaitingConfirmation", ""), "status"))
+	must(t, patch(t, controller(t), "podsnapshots", "s",
+		`{"metadata": {"annotations": {"diapause.dev/confirmed": "true"}}}`))
 	must(t, patch(t, onHere, "podsnapshots", "s", ready, "status"))
 	must(t, patch(t, onThere, "podsnapshots", "s", accessed, "status"))
 	refused(t, patch(t, onThere, "podsnapshots", "s", conditions("Ready", "False", "Failed", ""), "status"),

@@ -105,6 +105,13 @@ func TestHostileNodeConfirms(t *testing.T) {
 	if made.GetAnnotations()["diapause.dev/confirmed"] != "" {
 		t.Errorf("it is confirmed by its status: %v", made.GetAnnotations())
 	}
+	const ready = "Ready only once the controller has confirmed it"
+	refused(t, patch(t, onHere, "podsnapshots", "s", conditions("Ready", "True", "AllSnapshotsAvailable", ""), "status"),
+		ready)
+	must(t, patch(t, controller(t), "podsnapshots", "s",
+		`{"metadata": {"annotations": {"diapause.dev/confirmed": "its pod was on node b"}}}`))
+	refused(t, patch(t, onHere, "podsnapshots", "s", conditions("Ready", "True", "AllSnapshotsAvailable", ""), "status"),
+		ready)
 	must(t, patch(t, controller(t), "podsnapshots", "s", confirm))
 	for what, body := range map[string]string{
 		"unconfirmed":       `{"metadata": {"annotations": {"diapause.dev/confirmed": null}}}`,

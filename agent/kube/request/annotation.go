@@ -103,6 +103,15 @@ func (a *askedByAnnotation) take(ctx context.Context, _ *corev1.Pod) error {
 	})
 }
 
+// wait fails on a conflict, like take.
+func (a *askedByAnnotation) wait(ctx context.Context, message string) error {
+	s := Status{ID: a.id, State: StateCheckpointing, Message: rules.Message(message)}
+	if ParseStatus(a.pod) == s {
+		return nil
+	}
+	return a.write(ctx, a.pod.ResourceVersion, s)
+}
+
 func (a *askedByAnnotation) complete(ctx context.Context, k snapshot.Key) error {
 	return a.write(ctx, "", Status{
 		ID: a.id, State: StateComplete, Snapshot: k.Name,

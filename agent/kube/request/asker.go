@@ -4,6 +4,7 @@ import (
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/types"
 
+	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/names"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -72,6 +73,23 @@ func (rs *Requests) name(j *job) (string, error) {
 	}
 	rs.jobs.named(j, k)
 	return k.Name, nil
+}
+
+// over reports whether a pod is free for the next checkpoint although the asker of this one may not be answered yet: its
+// snapshot is spooled, or it has failed, in this agent or in an earlier one.
+func (rs *Requests) over(a asker) bool {
+	if _, working := rs.jobs.of(a); working {
+		return rs.jobs.done(a)
+	}
+	k := rs.keyOf(a)
+	if k.Name == "" {
+		return false
+	}
+	if q, known := rs.reported.get(k); known {
+		return spooled(q) || q.Stage == journal.StageFailed
+	}
+	e, _ := rs.ledger.get(k)
+	return e.Published != ""
 }
 
 // keyOf returns the key of the snapshot that was begun for an asker. It is zero if this node knows of none.

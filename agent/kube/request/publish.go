@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,7 +49,8 @@ func (rs *Requests) serveSnapshot(ctx context.Context, r reconcile.Request) (rec
 	if s.Annotations[podsnapshotv1.AnnotationOriginNode] != rs.NodeName {
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, rs.progress(ctx, s)
+	again, err := rs.progress(ctx, s)
+	return reconcile.Result{RequeueAfter: again}, err
 }
 
 // publishIfDue creates the PodSnapshot for a request of this node, if there must be one and it is its turn.
@@ -231,40 +233,56 @@ func (rs *Requests) prepareLocal(ctx context.Context, pod *corev1.Pod) (*rules.P
 	return rules.PrepareLocal(pod, policies, find), nil
 }
 
-// progress writes the progress of one of this node's PodSnapshots into its status.
-func (rs *Requests) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
-	k, was, bad := objects.KeyOf(s), rules.Ready(s), rules.Lost(s) || rules.NotInStore(s) != ""
+// progress writes the progress of one of this node's PodSnapshots into its status. It returns when to look again, or 0.
+func (rs *Requests) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) (again time.Duration, err error) {
+	captured, ready := rules.Captured(s), rules.Ready(s)
+	bad := rules.Lost(s) || rules.NotInStore(s) != "" || rules.Doubted(s)
 	q, known := rs.requestOf(s)
 	if known || !rs.settled(s) {
 		p, err := rs.progressOf(ctx, s)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if err := rs.writeProgress(ctx, s, p); err != nil {
-			return err
+			return 0, err
 		}
 		if !bad {
 			rs.tellBad(s)
 		}
 		if known && (p.Replicated || p.Failed != "" || p.NotInStore != "") {
 			if err := rs.release(q); err != nil {
-				return err
+				return 0, err
 			}
 		}
 	}
-	if !rules.Ready(s) && !rules.Lost(s) {
-		return nil
+	again = rs.announce(ctx, s, ready)
+	if !captured && rules.Captured(s) {
+		err = rs.correct(ctx, s, q.Store)
+	}
+	return again, err
+}
+
+// announce requeues the object that asked for a snapshot if it is to hear of it, and makes an event on the pod if the
+// snapshot is Ready and was not before. If it is too early to say that the snapshot waits for its confirmation, announce
+// returns how long it is until then.
+func (rs *Requests) announce(ctx context.Context, s *podsnapshotv1.PodSnapshot, before bool) (again time.Duration) {
+	k, ready := objects.KeyOf(s), rules.Ready(s)
+	waits, lost := unconfirmed(k, s)
+	if waits != "" {
+		again = rules.Silence(s, time.Now())
+	}
+	if again > 0 || waits == "" && lost == "" && !ready && !rules.Lost(s) {
+		return again
 	}
 	e, _ := rs.ledger.get(k)
 	if d, open := rs.requesterOf(ctx, e); open {
 		d.kick(rs)
 	}
-	if was || !rules.Ready(s) {
-		return nil
+	if ready && !before {
+		rs.Objects.Event(e.Pod, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
+			fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
 	}
-	rs.Objects.Event(e.Pod, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
-		fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
-	return rs.correct(ctx, s, q.Store)
+	return 0
 }
 
 // requestOf returns the request that made a PodSnapshot's snapshot. There may be another request with the same name,
@@ -279,13 +297,19 @@ func (rs *Requests) requestOf(s *podsnapshotv1.PodSnapshot) (journal.Request, bo
 
 // settled reports whether a PodSnapshot's status is final, as far as its node is concerned.
 func (rs *Requests) settled(s *podsnapshotv1.PodSnapshot) bool {
-	return rules.Lost(s) || rules.NodeLocal(s) || rules.Replicated(s) && !rs.Node.OwnDisk(rules.StoredAt(s))
+	stored := rules.NodeLocal(s) || rules.Replicated(s) && !rs.Node.OwnDisk(rules.StoredAt(s))
+	return rules.Lost(s) || rules.Ready(s) && stored
 }
 
-// tellBad makes an event on the pod if its snapshot was lost, or cannot get into the store, after it was captured.
+// tellBad makes an event on the pod if its snapshot was lost, cannot get into the store or is not confirmed, after it
+// was captured.
 func (rs *Requests) tellBad(s *podsnapshotv1.PodSnapshot) {
 	e, _ := rs.ledger.get(objects.KeyOf(s))
-	switch why := rules.NotInStore(s); {
+	why := rules.NotInStore(s)
+	if rules.Doubted(s) {
+		why = cmp.Or(why, rules.NotConfirmed(s))
+	}
+	switch {
 	case rules.Lost(s) && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint):
 		rs.Objects.Event(e.Pod, objects.KeyOf(s), corev1.EventTypeWarning, objects.ActionCheckpoint,
 			fmt.Sprintf("PodSnapshot %s is lost: %s", objects.KeyOf(s), rules.WhyNotReady(s)))

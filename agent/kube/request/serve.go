@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,8 @@ type asked interface {
 	// taken returns the UID of the pod for which this agent has taken the request, or "" if it has not.
 	taken() (podUID string)
 	take(ctx context.Context, pod *corev1.Pod) error
+	// wait says what the answer waits for.
+	wait(ctx context.Context, message string) error
 	complete(ctx context.Context, k snapshot.Key) error
 	fail(ctx context.Context, why string) error
 }
@@ -43,14 +46,16 @@ func (rs *Requests) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 	case failed:
 		return rs.refuse(ctx, a, pod, why)
 	case runsOn, safe:
-		ready, lost, err := rs.published(ctx, k)
+		p, err := rs.published(ctx, k)
 		switch {
 		case err != nil:
 			return err
-		case lost != "":
-			return rs.refuse(ctx, a, pod, lost)
-		case !ready:
-			return nil // published requeues the request
+		case p.lost != "":
+			return rs.refuse(ctx, a, pod, p.lost)
+		case p.waits != "":
+			return client.IgnoreNotFound(a.wait(ctx, p.waits))
+		case !p.ready:
+			return nil // the request is requeued
 		case out == runsOn:
 			return rs.refuse(ctx, a, pod, fmt.Sprintf("PodSnapshot %s was made, but the pod was not stopped and runs on: %s", k,
 				why))
@@ -62,28 +67,43 @@ func (rs *Requests) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 	return rs.takeUp(ctx, a, pod)
 }
 
-// published returns whether the PodSnapshot of a successful checkpoint is Ready or, in lost, why it never will be. In
-// all other cases it requeues the PodSnapshot, which later requeues the object that asked.
-func (rs *Requests) published(ctx context.Context, k snapshot.Key) (ready bool, lost string, err error) {
+// publication is what has become of the PodSnapshot of a successful checkpoint.
+type publication struct {
+	ready bool
+	waits string // what it waits for, if it is time to say so
+	lost  string // why it is not Ready and, for the object that asked, never will be
+}
+
+// published returns what has become of the PodSnapshot of a successful checkpoint. If that is nothing yet, it requeues
+// the PodSnapshot, which later requeues the object that asked.
+func (rs *Requests) published(ctx context.Context, k snapshot.Key) (publication, error) {
 	s, err := rs.Objects.PodSnapshot(ctx, k)
 	switch {
 	case err != nil:
 	case s != nil && rules.Lost(s):
-		return false, rules.WhyNotReady(s), nil
+		return publication{lost: rules.WhyNotReady(s)}, nil
 	case s != nil && rules.Ready(s):
-		return true, "", nil
-	case s == nil:
+		return publication{ready: true}, nil
+	case s != nil:
+		waits, lost := unconfirmed(k, s)
+		if waits != "" && rules.Silence(s, time.Now()) > 0 {
+			return publication{}, nil // announce requeues the request
+		}
+		if waits != "" || lost != "" {
+			return publication{waits: waits, lost: lost}, nil
+		}
+	default:
 		q, known := rs.reported.get(k)
 		if !known {
 			break
 		}
 		there, err := rs.stored(ctx, q)
 		if err == nil && !there {
-			return false, fmt.Sprintf("snapshot %s was removed before it became a PodSnapshot", k), nil
+			return publication{lost: fmt.Sprintf("snapshot %s was removed before it became a PodSnapshot", k)}, nil
 		}
 	}
 	rs.snapshots.Kick(objects.Named(k))
-	return false, "", err
+	return publication{}, err
 }
 
 // beganFor returns the key of the snapshot that was begun for a request, or a zero key if none was. If this node took

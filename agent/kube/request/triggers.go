@@ -56,7 +56,7 @@ func (rs *Requests) firstTrigger(ctx context.Context, pod snapshot.PodRef) (stri
 	}
 	waiting := all[:0]
 	for _, t := range all {
-		if !rs.jobs.done(triggerAsker(&t)) {
+		if !rs.over(triggerAsker(&t)) {
 			waiting = append(waiting, t)
 		}
 	}
@@ -115,6 +115,13 @@ func (a *askedByTrigger) take(ctx context.Context, pod *corev1.Pod) error {
 	return a.write(ctx, func(t *podsnapshotv1.PodSnapshotManualTrigger) {
 		rules.Take(t, a.rs.NodeName, string(pod.UID))
 	})
+}
+
+func (a *askedByTrigger) wait(ctx context.Context, message string) error {
+	if !rules.Wait(a.t.DeepCopy(), message) {
+		return nil
+	}
+	return a.write(ctx, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Wait(t, message) })
 }
 
 func (a *askedByTrigger) complete(ctx context.Context, k snapshot.Key) error {

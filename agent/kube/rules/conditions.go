@@ -23,7 +23,7 @@ type Progress struct {
 
 // SetProgress writes a snapshot's progress into its status, and reports whether that changed anything. Only a failure
 // takes back a success. If a snapshot cannot get into the store, its condition keeps saying so until the snapshot is
-// there.
+// there. A snapshot is not Ready before the controller has confirmed it.
 func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		if setCondition(&s.Status.Conditions, s.Generation, kind, status, reason, message) {
@@ -70,10 +70,28 @@ func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 		}
 		awaiting(podsnapshotv1.ConditionStorageReplicated, message)
 	}
-	set(podsnapshotv1.ConditionReady, metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable,
-		"the snapshot can be restored")
+	if status, reason, message := readiness(s); status == metav1.ConditionTrue || !Ready(s) {
+		set(podsnapshotv1.ConditionReady, status, reason, message)
+	}
 	return changed
 }
+
+// readiness returns what the condition Ready of a snapshot that was captured says.
+func readiness(s *podsnapshotv1.PodSnapshot) (status metav1.ConditionStatus, reason, message string) {
+	switch {
+	case Confirmed(s):
+		return metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable, "the snapshot can be restored"
+	case Decided(s):
+		return metav1.ConditionFalse, podsnapshotv1.ReasonNotConfirmed, fmt.Sprintf(
+			"the snapshot can be restored only on node %s: %s", s.Annotations[podsnapshotv1.AnnotationOriginNode],
+			NotConfirmed(s))
+	}
+	return metav1.ConditionFalse, podsnapshotv1.ReasonAwaitingConfirmation, AwaitsController
+}
+
+// AwaitsController says what a snapshot that was captured waits for.
+const AwaitsController = "the pod was captured, and the snapshot waits for the controller to confirm its pod: if that " +
+	"takes long, see whether the Deployment diapause-controller runs, in the version of the agents"
 
 func setStored(s *podsnapshotv1.PodSnapshot, location string) bool {
 	if s.Status.StorageStatus != nil || location == "" {

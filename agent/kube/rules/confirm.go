@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"diapause.dev/agent/kube/podspec"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -56,6 +57,35 @@ func Decided(s *podsnapshotv1.PodSnapshot) bool {
 // Confirmed reports whether a PodSnapshot is of a pod that was on the PodSnapshot's node.
 func Confirmed(s *podsnapshotv1.PodSnapshot) bool {
 	return s.Annotations[podsnapshotv1.AnnotationConfirmed] == podsnapshotv1.Confirmed
+}
+
+// NotConfirmed returns why the controller does not confirm a PodSnapshot. It is empty if the controller has confirmed it
+// or has not decided.
+func NotConfirmed(s *podsnapshotv1.PodSnapshot) string {
+	if !Decided(s) || Confirmed(s) {
+		return ""
+	}
+	return fmt.Sprintf("the controller does not confirm it: %.500s", s.Annotations[podsnapshotv1.AnnotationConfirmed])
+}
+
+// Doubted reports whether a PodSnapshot's condition Ready says that the controller does not confirm it.
+func Doubted(s *podsnapshotv1.PodSnapshot) bool {
+	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
+	return c != nil && c.Reason == podsnapshotv1.ReasonNotConfirmed
+}
+
+// sayTime is how long the controller may take to confirm a snapshot before the object that asked says what it waits
+// for.
+const sayTime = 2 * time.Second
+
+// Silence returns how long the object that asked for a snapshot still says nothing about the confirmation that it waits
+// for. It is 0 if it is to say so now. Now is by the clock of the origin node.
+func Silence(s *podsnapshotv1.PodSnapshot, now time.Time) time.Duration {
+	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint)
+	if c == nil {
+		return sayTime
+	}
+	return min(max(sayTime-now.Sub(c.LastTransitionTime.Time), 0), sayTime)
 }
 
 // confirmTime is how long the controller may take to confirm a PodSnapshot. Nobody waits for it longer.

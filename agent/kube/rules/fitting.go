@@ -24,7 +24,14 @@ func Newest(a, b *podsnapshotv1.PodSnapshot) int {
 	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// Ready reports whether a snapshot can be restored from.
+// Captured reports whether there is a snapshot behind a PodSnapshot, at least on its node. Other nodes may restore it
+// once it is confirmed.
+func Captured(s *podsnapshotv1.PodSnapshot) bool {
+	return s.DeletionTimestamp == nil && !Lost(s) &&
+		meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint)
+}
+
+// Ready reports whether a snapshot was captured and confirmed.
 func Ready(s *podsnapshotv1.PodSnapshot) bool {
 	return s.DeletionTimestamp == nil && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionReady)
 }
@@ -108,8 +115,8 @@ func (p NewPod) Named(name string, s *podsnapshotv1.PodSnapshot) error {
 	if s.DeletionTimestamp != nil {
 		return Refuse("PodSnapshot %s/%s is being deleted", namespace, s.Name)
 	}
-	if !Ready(s) {
-		return notReady(s)
+	if !Captured(s) {
+		return notCaptured(s)
 	}
 	if reasons := p.misfits(s); len(reasons) > 0 {
 		return cannot(s, reasons)
@@ -117,8 +124,8 @@ func (p NewPod) Named(name string, s *podsnapshotv1.PodSnapshot) error {
 	return p.known(s)
 }
 
-// notReady returns an error that says why a snapshot cannot be restored from yet, or no longer.
-func notReady(s *podsnapshotv1.PodSnapshot) error {
+// notCaptured returns an error that says why a snapshot cannot be restored from yet, or no longer.
+func notCaptured(s *podsnapshotv1.PodSnapshot) error {
 	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
 	if c == nil || c.Reason == podsnapshotv1.ReasonAwaitingCheckpoint {
 		return fmt.Errorf("PodSnapshot %s/%s is still being made: %w", s.Namespace, s.Name, ErrPending)
@@ -156,7 +163,7 @@ func Scope(s *podsnapshotv1.PodSnapshot) snapshot.Scope {
 	return snapshot.Scope(s.Annotations[podsnapshotv1.AnnotationScope])
 }
 
-// group returns the ready snapshots of the pod's group, newest first. If the policy has no grouping labels, pods with
+// group returns the captured snapshots of the pod's group, newest first. If the policy has no grouping labels, pods with
 // equal specs make a group; for root file systems alone, specs do not count.
 func (p NewPod) group(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
@@ -171,7 +178,7 @@ func (p NewPod) group(policy *podsnapshotv1.PodSnapshotPolicy,
 	})
 }
 
-// labelled returns a policy's ready snapshots that have the labels of the pod's group, newest first.
+// labelled returns a policy's captured snapshots that have the labels of the pod's group, newest first.
 func (p NewPod) labelled(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) []*podsnapshotv1.PodSnapshot {
@@ -182,7 +189,7 @@ func (p NewPod) labelled(policy *podsnapshotv1.PodSnapshotPolicy,
 	var out []*podsnapshotv1.PodSnapshot
 	for i := range all {
 		s := &all[i]
-		if s.Namespace == p.Pod.Namespace && s.Spec.PolicyName == policy.Name && Ready(s) && has(s.Labels, want) {
+		if s.Namespace == p.Pod.Namespace && s.Spec.PolicyName == policy.Name && Captured(s) && has(s.Labels, want) {
 			out = append(out, s)
 		}
 	}

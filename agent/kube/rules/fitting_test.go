@@ -228,9 +228,9 @@ func TestSurplus(t *testing.T) {
 	doubted := annotate(podsnapshotv1.AnnotationConfirmed, "its pod was on another node")
 	all := []podsnapshotv1.PodSnapshot{
 		ready("a", 5), ready("b", 5), ready("c", 1), ready("d", 2), ready("e", 9, unready), ready("f", 0, other),
-		ready("g", 0, unready), ready("h", 9, doubted),
+		ready("g", 0, unready), ready("h", 9, doubted), ready("i", 0, doubted),
 	}
-	for n, want := range map[int32]string{0: "", 1: "c d b", 2: "c d", 3: "c", 4: ""} {
+	for n, want := range map[int32]string{0: "", 1: "i c d b", 2: "i c d", 3: "i c", 4: "i", 5: ""} {
 		p := keep(n)
 		var got []string
 		for _, s := range rules.Surplus(&p, all) {

@@ -10,9 +10,10 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// Surplus returns the ready snapshots in excess of what a policy's groups keep: in each group the oldest ones. The
-// oldest come first, in the reverse of the order in which new pods get them. Those that are not confirmed do not count:
-// otherwise a node that was taken over could have those of others deleted.
+// Surplus returns the snapshots in excess of what a policy's groups keep: in each group those that are older than its
+// newest ones. The oldest come first, in the reverse of the order in which new pods get them. Those that are not
+// confirmed do not count: otherwise a node that was taken over could have those of others deleted. They go with those
+// that are older than what is kept.
 func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
 	rules := policy.Spec.SnapshotGroupingRules
 	if rules == nil || rules.GroupByLabelValue.GroupRetentionPolicy == nil {
@@ -26,7 +27,7 @@ func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSna
 	for i := range all {
 		s := &all[i]
 		group, missing := Group(policy, s.Labels)
-		if s.Namespace == policy.Namespace && s.Spec.PolicyName == policy.Name && Ready(s) && Confirmed(s) &&
+		if s.Namespace == policy.Namespace && s.Spec.PolicyName == policy.Name && Captured(s) && Decided(s) &&
 			len(missing) == 0 {
 			key := metav1.FormatLabelSelector(metav1.SetAsLabelSelector(group))
 			groups[key] = append(groups[key], s)
@@ -35,12 +36,24 @@ func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSna
 	var out []*podsnapshotv1.PodSnapshot
 	for _, g := range groups {
 		slices.SortFunc(g, Newest)
-		if len(g) > most {
-			out = append(out, g[most:]...)
-		}
+		out = append(out, beyond(g, most)...)
 	}
 	slices.SortFunc(out, func(a, b *podsnapshotv1.PodSnapshot) int { return Newest(b, a) })
 	return out
+}
+
+// beyond returns the snapshots that are older than the given number of confirmed ones. The newest come first.
+func beyond(group []*podsnapshotv1.PodSnapshot, most int) []*podsnapshotv1.PodSnapshot {
+	kept := 0
+	for i, s := range group {
+		if kept == most {
+			return group[i:]
+		}
+		if Confirmed(s) {
+			kept++
+		}
+	}
+	return nil
 }
 
 // failedTime is how long a PodSnapshot whose checkpoint failed is kept for people to read.
@@ -57,7 +70,7 @@ func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapsho
 		}
 		return failed.Add(failedTime), "its checkpoint failed"
 	}
-	if policy == nil || !Ready(s) {
+	if policy == nil || !Captured(s) {
 		return time.Time{}, ""
 	}
 	timeout, err := policy.Spec.Timeout()

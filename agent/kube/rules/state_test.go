@@ -30,13 +30,18 @@ func TestProgress(t *testing.T) {
 		failed     = "Checkpoint=False/Failed StorageReplicated=False/Failed Ready=False/Failed"
 		local      = "Checkpoint=True/Succeeded StorageReplicated=False/Failed Ready=True/AllSnapshotsAvailable"
 		lost       = "Checkpoint=True/Succeeded StorageReplicated=False/Failed Ready=False/Failed"
+		undecided  = "Checkpoint=True/Succeeded StorageReplicated=True/Succeeded Ready=False/AwaitingConfirmation"
+		doubted    = "Checkpoint=True/Succeeded StorageReplicated=True/Succeeded Ready=False/NotConfirmed"
 	)
 	begun, done, all := rules.Progress{}, rules.Progress{Spooled: true},
 		rules.Progress{Spooled: true, Replicated: true, StoredAt: "dir:/srv"}
+	decided := map[string]string{undecided: "", doubted: "its pod was on another node"} // else confirmed
 	for name, c := range map[string]struct {
 		steps []rules.Progress
 		want  string
 	}{
+		"not confirmed yet": {[]rules.Progress{begun, done, all}, undecided},
+		"not confirmed":     {[]rules.Progress{begun, done, all}, doubted},
 		"begun":             {[]rules.Progress{begun}, awaiting},
 		"spooled":           {[]rules.Progress{begun, done}, spooled},
 		"spooled at once":   {[]rules.Progress{done}, spooled},
@@ -49,7 +54,13 @@ func TestProgress(t *testing.T) {
 		"only copy is gone": {[]rules.Progress{done, {Failed: "x"}}, lost},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+			says, unconfirmed := decided[c.want]
+			if !unconfirmed {
+				says = podsnapshotv1.Confirmed
+			}
+			s := &podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "a", Annotations: map[string]string{podsnapshotv1.AnnotationConfirmed: says},
+			}}
 			for _, p := range c.steps {
 				rules.SetProgress(s, p)
 				before := s.DeepCopy()

@@ -49,6 +49,11 @@ func Take(t *podsnapshotv1.PodSnapshotManualTrigger, node, podUID string) {
 		fmt.Sprintf("node %s is checkpointing pod %s/%s", node, t.Namespace, t.Spec.TargetPod))
 }
 
+// Wait says what a trigger that is taken waits for. It reports whether that is news.
+func Wait(t *podsnapshotv1.PodSnapshotManualTrigger, message string) bool {
+	return setTriggered(t, metav1.ConditionUnknown, podsnapshotv1.ReasonCheckpointing, message)
+}
+
 // Complete answers a trigger with its snapshot.
 func Complete(t *podsnapshotv1.PodSnapshotManualTrigger, name string) {
 	t.Status.SnapshotCreated = &podsnapshotv1.SnapshotCreated{Name: name}
@@ -63,8 +68,10 @@ func Fail(t *podsnapshotv1.PodSnapshotManualTrigger, why string) {
 	setTriggered(t, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, why)
 }
 
-func setTriggered(t *podsnapshotv1.PodSnapshotManualTrigger, status metav1.ConditionStatus, reason, message string) {
-	setCondition(&t.Status.Conditions, t.Generation, podsnapshotv1.ConditionTriggered, status, reason, message)
+func setTriggered(t *podsnapshotv1.PodSnapshotManualTrigger, status metav1.ConditionStatus, reason,
+	message string,
+) (changed bool) {
+	return setCondition(&t.Status.Conditions, t.Generation, podsnapshotv1.ConditionTriggered, status, reason, message)
 }
 
 // InTurn orders the triggers of one pod: first those that are taken, then by age.

@@ -140,7 +140,7 @@ func (st *Starts) namedSnapshot(ctx context.Context, newPod rules.NewPod,
 	}
 	s, err := st.Objects.PodSnapshot(ctx, k)
 	// The cache may be behind: the pod may start right after its snapshot was made.
-	if err == nil && (s == nil || !rules.Ready(s) || !rules.Decided(s) || !rules.Replicated(s) && !rules.NodeLocal(s)) {
+	if err == nil && (s == nil || !rules.Captured(s) || !rules.Decided(s) || !rules.Replicated(s) && !rules.NodeLocal(s)) {
 		s = new(podsnapshotv1.PodSnapshot)
 		if err = st.Objects.Live.Get(ctx, objects.Named(k), s); apierrors.IsNotFound(err) {
 			s, err = nil, nil

@@ -85,8 +85,8 @@ const (
 	ConditionCheckpoint = "Checkpoint"
 	// ConditionStorageReplicated of a PodSnapshot: whether it is in the store, and so restorable on any node.
 	ConditionStorageReplicated = "StorageReplicated"
-	// ConditionReady of a PodSnapshot: whether it can be restored. Of a policy or a storage config: whether it can be
-	// used.
+	// ConditionReady of a PodSnapshot: whether it was captured and the controller has confirmed it, so that it can be
+	// restored. Of a policy or a storage config: whether it can be used.
 	ConditionReady = "Ready"
 	// ConditionPodRestored of a pod: whether it was restored. It becomes True before the pod is Ready.
 	ConditionPodRestored = "PodRestored"
@@ -109,6 +109,12 @@ const (
 const (
 	// ReasonAwaitingCheckpoint: the checkpoint is under way (False).
 	ReasonAwaitingCheckpoint = "AwaitingCheckpoint"
+	// ReasonAwaitingConfirmation of ConditionReady: the pod was captured, and the controller has not confirmed yet that
+	// the pod was on its node. Until then only the origin node restores the snapshot (False).
+	ReasonAwaitingConfirmation = "AwaitingConfirmation"
+	// ReasonNotConfirmed of ConditionReady: the controller does not confirm it. Only the origin node restores the
+	// snapshot (False).
+	ReasonNotConfirmed = "NotConfirmed"
 	// ReasonSucceeded of ConditionCheckpoint and ConditionStorageReplicated (True).
 	ReasonSucceeded = "Succeeded"
 	// ReasonNodeLocal of ConditionStorageReplicated: the store is a disk of the origin node, which other nodes cannot

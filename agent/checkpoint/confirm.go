@@ -1,0 +1,55 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"diapause.dev/api/snapshot"
+)
+
+// A pod that was stopped may be deleted and started again on another node, by whoever owns it. That node restores only
+// what the cluster has confirmed, so otherwise it would restore an older snapshot. So no sandbox is stopped before its
+// snapshot is confirmed. The cluster learns of a snapshot when its checkpoint begins, so this takes no time from the
+// pause.
+
+const (
+	// confirmTime is how long a checkpoint that is to stop its sandbox waits for the confirmation, before the pause.
+	confirmTime = 150 * time.Second
+	// savedTime is how long a sandbox that has saved itself is not stopped for want of the confirmation. What it does
+	// meanwhile is lost when it is stopped.
+	savedTime = 15 * time.Second
+)
+
+// ref identifies the pod to the cluster.
+func (c *checkpoint) ref() snapshot.PodRef {
+	return snapshot.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID}
+}
+
+// confirmStop waits until the cluster has confirmed the snapshot, if its sandbox is to be stopped. After an error,
+// nothing has been done to the sandbox.
+func (c *checkpoint) confirmStop(ctx context.Context) error {
+	if !c.o.Stop || c.cs.cluster == nil {
+		return nil
+	}
+	if err := c.confirm(ctx, confirmTime); err != nil {
+		return fmt.Errorf("pod %s is stopped only once its snapshot is confirmed; it was not saved, and runs on: %w", c.pod,
+			err)
+	}
+	return nil
+}
+
+// confirmSaved waits until the cluster has confirmed a snapshot that the sandbox has made of itself.
+func (c *checkpoint) confirmSaved(ctx context.Context) error {
+	return c.confirm(ctx, savedTime)
+}
+
+// confirm waits until the cluster has confirmed the snapshot, for at most that time.
+func (c *checkpoint) confirm(ctx context.Context, most time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	c.o.Progress("confirm", 0, 0)
+	err := c.cs.cluster.Confirmed(ctx, c.ref(), c.rec.Key)
+	c.watch.lap("confirm")
+	return err
+}

@@ -1,0 +1,82 @@
+package request
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// What is said to be done is confirmed first. Other nodes restore only PodSnapshots that the controller has confirmed,
+// and it confirms only those of pods that it has seen. A client that waits for the answer keeps the pod until then, so
+// the controller sees it. The controller usually decides while the pod is being captured: nobody waits.
+
+// sayTime is how long a checkpoint waits for a confirmation before an event says so.
+const sayTime = 2 * time.Second
+
+// Confirmed implements agent.Cluster.
+func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapshot.Key) error {
+	pod, err := rs.Objects.PodOf(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("PodSnapshot %s: %w: %w", k, errkind.ErrNotConfirmed, err)
+	}
+	if pod == nil {
+		return nil
+	}
+	say := time.AfterFunc(sayTime, func() {
+		rs.Objects.Event(ref, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
+			fmt.Sprintf("Waiting: the controller has not confirmed PodSnapshot %s yet", k))
+	})
+	defer say.Stop()
+	for {
+		news := rs.Objects.News.Listen()
+		if yes, err := rs.confirmed(ctx, k); yes || err != nil {
+			return err
+		}
+		select {
+		case <-news:
+		case <-time.After(objects.LookAgain):
+		case <-ctx.Done():
+			return fmt.Errorf("PodSnapshot %s: %w: the controller has not looked at it, see whether it runs and the API "+
+				"server answers: %w", k, errkind.ErrNotConfirmed, context.Cause(ctx))
+		}
+	}
+}
+
+// confirmed reports whether a PodSnapshot is confirmed. If it never will be, the error is of kind
+// errkind.ErrNotConfirmed.
+func (rs *Requests) confirmed(ctx context.Context, k snapshot.Key) (bool, error) {
+	if e, _ := rs.ledger.get(k); e.Deleted {
+		return false, fmt.Errorf("PodSnapshot %s: %w: it was deleted", k, errkind.ErrNotConfirmed)
+	}
+	s, err := rs.Objects.PodSnapshot(ctx, k)
+	if err != nil || s == nil {
+		return false, nil // there is none yet, or it is read again
+	}
+	if why := rules.NotConfirmed(s); why != "" {
+		return false, fmt.Errorf("PodSnapshot %s: %w: %s", k, errkind.ErrNotConfirmed, why)
+	}
+	return rules.Confirmed(s), nil
+}
+
+// unconfirmed returns why a snapshot that was captured is not confirmed, in lost if it will not be, or else in waits.
+// Both are empty if it is confirmed.
+func unconfirmed(k snapshot.Key, s *podsnapshotv1.PodSnapshot) (waits, lost string) {
+	switch why := rules.NotConfirmed(s); {
+	case !rules.Captured(s) || rules.Ready(s):
+		return "", ""
+	case why != "":
+		return "", fmt.Sprintf("PodSnapshot %s was made, but can be restored only on node %s: %s", k,
+			s.Annotations[podsnapshotv1.AnnotationOriginNode], why)
+	case !rules.Decided(s):
+		return fmt.Sprintf("PodSnapshot %s: %s", k, rules.AwaitsController), ""
+	}
+	return "", ""
+}
