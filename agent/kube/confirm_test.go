@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -352,20 +351,4 @@ func TestStopIsConfirmed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestConfirmedInTime measures how long triggers take until they are Complete, with a controller.
-func TestConfirmedInTime(t *testing.T) {
-	w := newWorld(t)
-	node := w.node("a")
-	w.start(node)
-	w.control()
-	w.pod(node, "web")
-	w.complete(w.trigger("warm", "web"))
-	const rounds = 30
-	began := time.Now()
-	for i := range rounds {
-		w.complete(w.trigger(fmt.Sprintf("t-%d", i), "web"))
-	}
-	t.Logf("trigger to Complete: %v on average", time.Since(began)/rounds)
 }

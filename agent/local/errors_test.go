@@ -49,6 +49,7 @@ func TestToStatus(t *testing.T) {
 		{errors.New("anything"), codes.Internal},
 		// What the error means for the caller takes precedence over its cause.
 		{fmt.Errorf("%w: %w", errkind.ErrNotReplicated, storage.ErrNoSpace), codes.Unavailable},
+		{fmt.Errorf("%w: %w", errkind.ErrNotConfirmed, context.DeadlineExceeded), codes.Unavailable},
 		{fmt.Errorf("%w: %w", errkind.ErrStopping, context.Canceled), codes.Unavailable},
 		{errors.Join(errors.New("first"), storage.ErrExists), codes.AlreadyExists},
 	} {

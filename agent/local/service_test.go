@@ -2,6 +2,7 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"diapause.dev/agent/errkind"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -290,4 +292,20 @@ func TestTop(t *testing.T) {
 	r.criAway = true
 	_, err := r.agent.Top(t.Context(), &localv1.TopRequest{})
 	wantCode(t, "containerd is away", err, codes.DeadlineExceeded)
+}
+
+// TestNotConfirmed: a checkpoint on a node of a cluster fails if its snapshot is not confirmed.
+func TestNotConfirmed(t *testing.T) {
+	why := fmt.Errorf("%w: its pod was on another node", errkind.ErrNotConfirmed)
+	m := snapshot.Meta{Key: snapshot.Key{Namespace: "ns", Name: "s"}}
+	alone := &service{}
+	if err := alone.confirmed(t.Context(), m); err != nil {
+		t.Errorf("without a cluster: %v", err)
+	}
+	for _, want := range []error{nil, why} {
+		s := &service{Config: Config{Cluster: &fakeCluster{unconfirmed: want}}}
+		if err := s.confirmed(t.Context(), m); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
 }

@@ -43,17 +43,25 @@ func (d *Duties) confirm(ctx context.Context, name client.ObjectKey) (reconcile.
 	return control.RetryConflict(d.decide(ctx, s, why))
 }
 
-// contradiction returns why a PodSnapshot cannot be confirmed. It is empty if it can.
+// contradiction returns why a PodSnapshot cannot be confirmed. It is empty if it can. It asks the API server only if
+// what was seen of the pod does not do.
 func (d *Duties) contradiction(ctx context.Context, s *podsnapshotv1.PodSnapshot) (why string, err error) {
 	name := client.ObjectKey{Namespace: s.Namespace, Name: s.Annotations[podsnapshotv1.AnnotationOriginPod]}
-	pods, err := d.Sightings.Pods(ctx, name, s.Annotations[podsnapshotv1.AnnotationOriginPodUID])
-	if err != nil {
-		return "", err
-	}
 	why = fmt.Sprintf("the controller has not seen its pod %.300s", name)
-	for _, p := range pods {
-		if why = p.Contradicts(s); why == "" {
-			break
+	for _, look := range []func() ([]rules.Seen, error){
+		func() ([]rules.Seen, error) {
+			return d.Sightings.Pods(ctx, name, s.Annotations[podsnapshotv1.AnnotationOriginPodUID])
+		},
+		func() ([]rules.Seen, error) { return d.Sightings.Now(ctx, name) },
+	} {
+		pods, err := look()
+		if err != nil {
+			return "", err
+		}
+		for _, p := range pods {
+			if why = p.Contradicts(s); why == "" {
+				return "", nil
+			}
 		}
 	}
 	return why, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -92,5 +93,24 @@ func TestKnown(t *testing.T) {
 		if (newest != nil) != (c.want == "") {
 			t.Errorf("%s: the newest is %v", name, newest)
 		}
+	}
+}
+
+// TestSilence: nobody hears of the wait for a confirmation in its first two seconds, whatever a node's clock does.
+func TestSilence(t *testing.T) {
+	s := ready("a", 1)
+	for i := range s.Status.Conditions {
+		s.Status.Conditions[i].LastTransitionTime = metav1.NewTime(epoch)
+	}
+	for after, want := range map[time.Duration]time.Duration{
+		0: 2 * time.Second, time.Second: time.Second, 2 * time.Second: 0, time.Hour: 0, -time.Hour: 2 * time.Second,
+	} {
+		if got := rules.Silence(&s, epoch.Add(after)); got != want {
+			t.Errorf("%v after the capture: %v, want %v", after, got, want)
+		}
+	}
+	s.Status.Conditions = nil
+	if got := rules.Silence(&s, epoch); got != 2*time.Second {
+		t.Errorf("before the capture: %v", got)
 	}
 }

@@ -112,28 +112,35 @@ func (s *Sightings) left(o any) {
 	s.gone[id] = seenOf(p)
 }
 
-// Pods returns the pods with that name that may be the one with that UID: the one that is there, and the one that is
-// gone. An empty uid is that of no pod that is gone. A node has chosen the name, which may be none.
+// Pods returns the pods with that name that may be the one with that UID: the one that is gone, and the one in the
+// cache. An empty uid is that of no pod that is gone. A node has chosen the name, which may be none.
 func (s *Sightings) Pods(ctx context.Context, name client.ObjectKey, uid string) (all []rules.Seen, err error) {
-	if len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
-		return nil, nil
-	}
 	s.mu.Lock()
 	if gone, ok := s.gone[pod{name, uid}]; ok {
 		all = append(all, gone)
 	}
 	s.mu.Unlock()
+	cached, err := read(ctx, s.cached, name, seenOf)
+	return append(all, cached...), err
+}
+
+// Now returns the pod with that name, or none, as the API server has it: the cache may be behind.
+func (s *Sightings) Now(ctx context.Context, name client.ObjectKey) ([]rules.Seen, error) {
+	return read(ctx, s.live, name, rules.SeenOf)
+}
+
+// read returns what is kept of the pod with that name, or nothing if there is none.
+func read(ctx context.Context, from client.Reader, name client.ObjectKey,
+	seen func(*corev1.Pod) rules.Seen,
+) ([]rules.Seen, error) {
+	if len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
+		return nil, nil
+	}
 	p := new(corev1.Pod)
-	if err := s.cached.Get(ctx, name, p); err == nil {
-		all = append(all, seenOf(p))
-	} else if !apierrors.IsNotFound(err) {
+	if err := from.Get(ctx, name, p); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
 		return nil, fmt.Errorf("read pod %s: %w", name, err)
 	}
-	p = new(corev1.Pod) // the cache may be behind
-	if err := s.live.Get(ctx, name, p); err == nil {
-		all = append(all, rules.SeenOf(p))
-	} else if !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("read pod %s: %w", name, err)
-	}
-	return all, nil
+	return []rules.Seen{seen(p)}, nil
 }
