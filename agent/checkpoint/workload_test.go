@@ -144,8 +144,8 @@ func TestWorkloadKillFails(t *testing.T) {
 	r.isSound()
 }
 
-// TestNotConfirmed: no sandbox is stopped whose snapshot the cluster has not confirmed. One that is to be stopped is not
-// even saved; one that has saved itself runs on.
+// TestNotConfirmed: no sandbox is stopped whose snapshot the cluster has not confirmed. One that is to be stopped is
+// not even saved; one that has saved itself runs on.
 func TestNotConfirmed(t *testing.T) {
 	for _, byItself := range []bool{false, true} {
 		r, c := inCluster(t, Description{Stop: true})

@@ -67,8 +67,8 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest,
 // usable on this node all the same.
 const confirmTime = 30 * time.Second
 
-// confirmed waits until the cluster, if the node belongs to one, has confirmed a snapshot: who hears that it is made may
-// delete its pod.
+// confirmed waits until the cluster, if the node belongs to one, has confirmed a snapshot: who hears that it is made
+// may delete its pod.
 func (s *service) confirmed(ctx context.Context, m snapshot.Meta) error {
 	if s.Cluster == nil {
 		return nil

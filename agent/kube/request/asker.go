@@ -75,8 +75,8 @@ func (rs *Requests) name(j *job) (string, error) {
 	return k.Name, nil
 }
 
-// over reports whether a pod is free for the next checkpoint although the asker of this one may not be answered yet: its
-// snapshot is spooled, or it has failed, in this agent or in an earlier one.
+// over reports whether a pod is free for the next checkpoint although the asker of this one may not be answered yet:
+// its snapshot is spooled, or it has failed, in this agent or in an earlier one.
 func (rs *Requests) over(a asker) bool {
 	if _, working := rs.jobs.of(a); working {
 		return rs.jobs.done(a)

@@ -263,8 +263,8 @@ func (rs *Requests) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) 
 }
 
 // announce requeues the object that asked for a snapshot if it is to hear of it, and makes an event on the pod if the
-// snapshot is Ready and was not before. If it is too early to say that the snapshot waits for its confirmation, announce
-// returns how long it is until then.
+// snapshot is Ready and was not before. If it is too early to say that the snapshot waits for its confirmation,
+// announce returns how long it is until then.
 func (rs *Requests) announce(ctx context.Context, s *podsnapshotv1.PodSnapshot, before bool) (again time.Duration) {
 	k, ready := objects.KeyOf(s), rules.Ready(s)
 	waits, lost := unconfirmed(k, s)

@@ -90,8 +90,8 @@ func readiness(s *podsnapshotv1.PodSnapshot) (status metav1.ConditionStatus, rea
 }
 
 // AwaitsController says what a snapshot that was captured waits for.
-const AwaitsController = "the pod was captured, and the snapshot waits for the controller to confirm its pod: if that " +
-	"takes long, see whether the Deployment diapause-controller runs, in the version of the agents"
+const AwaitsController = "the pod was captured, and the snapshot waits for the controller to confirm its pod: if " +
+	"that takes long, see whether the Deployment diapause-controller runs, in the version of the agents"
 
 func setStored(s *podsnapshotv1.PodSnapshot, location string) bool {
 	if s.Status.StorageStatus != nil || location == "" {

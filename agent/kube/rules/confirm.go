@@ -59,8 +59,8 @@ func Confirmed(s *podsnapshotv1.PodSnapshot) bool {
 	return s.Annotations[podsnapshotv1.AnnotationConfirmed] == podsnapshotv1.Confirmed
 }
 
-// NotConfirmed returns why the controller does not confirm a PodSnapshot. It is empty if the controller has confirmed it
-// or has not decided.
+// NotConfirmed returns why the controller does not confirm a PodSnapshot. It is empty if the controller has confirmed
+// it or has not decided.
 func NotConfirmed(s *podsnapshotv1.PodSnapshot) string {
 	if !Decided(s) || Confirmed(s) {
 		return ""

@@ -163,8 +163,8 @@ func Scope(s *podsnapshotv1.PodSnapshot) snapshot.Scope {
 	return snapshot.Scope(s.Annotations[podsnapshotv1.AnnotationScope])
 }
 
-// group returns the captured snapshots of the pod's group, newest first. If the policy has no grouping labels, pods with
-// equal specs make a group; for root file systems alone, specs do not count.
+// group returns the captured snapshots of the pod's group, newest first. If the policy has no grouping labels, pods
+// with equal specs make a group; for root file systems alone, specs do not count.
 func (p NewPod) group(policy *podsnapshotv1.PodSnapshotPolicy,
 	all []podsnapshotv1.PodSnapshot,
 ) []*podsnapshotv1.PodSnapshot {
