@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/request"
 	"diapause.dev/agent/kube/rules"
@@ -350,5 +351,26 @@ func TestStopIsConfirmed(t *testing.T) {
 				t.Errorf("%d steps of a pod that is to be left alone", n)
 			}
 		})
+	}
+}
+
+// TestConfirmedAnother: the confirmation of an earlier snapshot of the same name does not count.
+func TestConfirmedAnother(t *testing.T) {
+	w := newWorld(t)
+	node := w.node("a")
+	r := w.start(node)
+	pod := w.pod(node, "web")
+	earlier := w.snapshot("taken")
+	earlier.Spec.PolicyName = "policy"
+	earlier.Annotations = map[string]string{
+		podsnapshotv1.AnnotationOriginNode: node, podsnapshotv1.AnnotationSnapshotUID: "earlier",
+		podsnapshotv1.AnnotationConfirmed: podsnapshotv1.Confirmed,
+	}
+	w.create(earlier)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	_, err := r.node.Checkpoint(ctx, ctx, checkpoint.Options{Target: string(pod.UID), Name: "taken", Stop: true})
+	if !errors.Is(err, errkind.ErrNotConfirmed) || !strings.Contains(err.Error(), "another snapshot") {
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -53,17 +54,39 @@ func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapsh
 // confirmed reports whether a PodSnapshot is confirmed. If it never will be, the error is of kind
 // errkind.ErrNotConfirmed.
 func (rs *Requests) confirmed(ctx context.Context, k snapshot.Key) (bool, error) {
-	if e, _ := rs.ledger.get(k); e.Deleted {
+	e, _ := rs.ledger.get(k)
+	if e.Deleted {
 		return false, fmt.Errorf("PodSnapshot %s: %w: it was deleted", k, errkind.ErrNotConfirmed)
 	}
 	s, err := rs.Objects.PodSnapshot(ctx, k)
 	if err != nil || s == nil {
 		return false, nil // there is none yet, or it is read again
 	}
+	if another, err := rs.ofAnother(ctx, s, e); another || err != nil {
+		return false, err
+	}
 	if why := rules.NotConfirmed(s); why != "" {
 		return false, fmt.Errorf("PodSnapshot %s: %w: %s", k, errkind.ErrNotConfirmed, why)
 	}
 	return rules.Confirmed(s), nil
+}
+
+// ofAnother reports whether a PodSnapshot is not that of the snapshot that is being made, but of an earlier one of its
+// name. The cache may have it although it is gone. If it is still there, the error is of kind errkind.ErrNotConfirmed.
+func (rs *Requests) ofAnother(ctx context.Context, s *podsnapshotv1.PodSnapshot, e entry) (bool, error) {
+	k := objects.KeyOf(s)
+	q, _ := rs.reported.get(k)
+	uid := cmp.Or(q.SnapshotUID, e.UID)
+	if uid == "" || uid == s.Annotations[podsnapshotv1.AnnotationSnapshotUID] {
+		return false, nil
+	}
+	now := new(podsnapshotv1.PodSnapshot)
+	if rs.Objects.Live.Get(ctx, objects.Named(k), now) != nil ||
+		now.Annotations[podsnapshotv1.AnnotationSnapshotUID] == uid {
+		return true, nil // it is looked at again
+	}
+	return true, fmt.Errorf("PodSnapshot %s: %w: it is that of another snapshot: delete it, or choose another name", k,
+		errkind.ErrNotConfirmed)
 }
 
 // unconfirmed returns why a snapshot that was captured is not confirmed, in lost if it will not be, or else in waits.
