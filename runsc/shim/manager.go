@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/shim"
@@ -61,16 +62,32 @@ func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.
 	return params, nil
 }
 
+// stopLimit bounds how long gVisor's shim may take to clean up. Containerd kills all of it after five seconds
+// (io.containerd.timeout.shim.cleanup).
+const stopLimit = 4 * time.Second
+
 // Stop implements shim.Manager. If a container's shim is gone, containerd calls Stop in the bundle's directory to
-// clean up. Stop also puts back the limits that the shim had raised.
+// clean up. Stop also puts back the limits that the shim had raised: at once, because the rest may take longer than
+// containerd waits, and again once the sandbox has ended, because until then it may use more than it may have.
 func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
-	status, err := m.Manager.Stop(ctx, id)
-	for _, record := range []string{raisedMemory, raisedCPU} {
-		if _, undone := undoRaised(record); undone != nil {
-			note(fmt.Sprintf("limits of sandbox %s stay raised: %v", id, undone))
-		}
+	_ = putBack()
+	limited, cancel := context.WithTimeout(ctx, stopLimit)
+	defer cancel()
+	status, err := m.Manager.Stop(limited, id)
+	if undone := putBack(); undone != nil {
+		note(fmt.Sprintf("limits of sandbox %s stay raised: %v", id, undone))
 	}
 	return status, err
+}
+
+// putBack puts back the limits that the shim of the bundle in the working directory had raised.
+func putBack() error {
+	var errs []error
+	for _, record := range []string{raisedMemory, raisedCPU} {
+		_, err := undoRaised(record)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // groupOf returns the id that names the socket of container id's shim. That is the id itself or, if gVisor's grouping
