@@ -67,7 +67,7 @@ func serves(name string) bed.PodSpec {
 }
 
 // TestCPULimitOfSave looks at a pod's limit of processor time in the middle of saves: there is none. After the save it
-// is what it was, also if the agent or the shim was killed. If somebody has set another one meanwhile, that stays.
+// is what it was, also if the agent, containerd or the shim was killed. If somebody has set another one meanwhile, that stays.
 func TestCPULimitOfSave(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
@@ -100,6 +100,15 @@ func TestCPULimitOfSave(t *testing.T) {
 	}
 	n.hasCPULimit(p, n.bed.CPUQuota(otherMillis))
 	n.setCPULimit(p, millis)
+
+	if err := inSave(n.bed.Containerd.Kill); err == nil {
+		t.Error("containerd was not killed in the middle")
+	}
+	n.hasCPULimit(p, limit)
+	if err := n.bed.Containerd.Start(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.alive(p, before)
 
 	shims, err := bed.Shims(p.ID)
 	if err != nil || len(shims) == 0 {
