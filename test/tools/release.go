@@ -17,8 +17,9 @@ func ReleasePrograms() []string {
 const sidecar = "gvisor-bin/checkpointgofer"
 
 // BuildRelease builds the release's programs from the sources at src into dir, see [ReleasePrograms].
-// The same sources and the same version of Go give the same bytes, wherever src is and whatever the environment says.
-func BuildRelease(ctx context.Context, src, dir string) error {
+// The programs give commit as their version. The same sources, commit and version of Go give the same bytes, wherever
+// src is and whatever the environment says.
+func BuildRelease(ctx context.Context, src, commit, dir string) error {
 	flags, err := ldflags(ctx, src)
 	if err != nil {
 		return err
@@ -30,6 +31,7 @@ func BuildRelease(ctx context.Context, src, dir string) error {
 		return fmt.Errorf("tools: %w", err)
 	}
 	flags += " -buildid=" // the go command's own names a program by its sources, whether or not they change a byte of it
+	flags += " -X diapause.dev/cmd/internal/version.commit=" + commit
 	env := []string{"GOFLAGS=-mod=readonly", "GOOS=linux", "GOAMD64=v1"}
 	if _, err := goOutputIn(ctx, src, env, buildArgs(dir+"/", flags, "./cmd/...", gvisor+"/runsc")...); err != nil {
 		return err

@@ -1,13 +1,19 @@
 // Package version returns the Diapause version of a program.
 package version
 
-import "runtime/debug"
+import (
+	"cmp"
+	"runtime/debug"
+)
+
+// commit is what a release was built from; "make release" sets it.
+var commit string
 
 // Own returns the version of the module that this program was built from. If it has none, it returns the commit.
 func Own() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return cmp.Or(commit, "unknown")
 	}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
@@ -17,5 +23,5 @@ func Own() string {
 			return s.Value
 		}
 	}
-	return "devel"
+	return cmp.Or(commit, "devel")
 }

@@ -30,7 +30,7 @@ func assemble(ctx context.Context, src source, out, builder string) (digest.Dige
 		}
 	}
 	bin := tools.Bin{Root: src.dir, Dir: filepath.Join(out, rootDir, images.AgentDir)}
-	if err := tools.BuildRelease(ctx, src.dir, bin.Dir); err != nil {
+	if err := tools.BuildRelease(ctx, src.dir, src.commit, bin.Dir); err != nil {
 		return "", err
 	}
 	image, err := writeImage(filepath.Join(out, imageFile), bin)

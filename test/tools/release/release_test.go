@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,6 +45,7 @@ func TestRelease(t *testing.T) {
 	}
 	sameFiles(t, first, second)
 	t.Run("image", func(t *testing.T) { checkImage(t, first, image) })
+	t.Run("version", func(t *testing.T) { checkVersion(t, first) })
 	t.Run("bill of materials", func(t *testing.T) { checkSBOM(t, first, image) })
 	t.Run("provenance", func(t *testing.T) { checkProvenance(t, first, image) })
 }
@@ -138,6 +140,16 @@ func digests(t *testing.T, dir string) map[string]string {
 		return err
 	}))
 	return all
+}
+
+// checkVersion has the programs say what they were built from.
+func checkVersion(t *testing.T, dir string) {
+	for _, args := range [][]string{{"diapause", "version"}, {"diapause-agent", "--version"}} {
+		out, _ := exec.Command(filepath.Join(dir, rootDir, images.AgentDir, args[0]), args[1:]...).Output()
+		if !strings.Contains(string(out), commit) {
+			t.Errorf("%s says %q, want %s", args, out, commit)
+		}
+	}
 }
 
 // checkImage reads the image back: its digest is the one that was returned and written, and its files are those
