@@ -163,17 +163,25 @@ func (c *chaos) nothingLeft() {
 		c.killAgent(n) // the next one tidies up what those before it were killed at
 	}
 	c.must(c.rollout(c.ctx))
+	ctx, cancel := context.WithTimeout(c.ctx, tidyTime)
+	defer cancel()
 	for _, n := range c.Nodes() {
-		c.eventually("sandboxes of the run end on "+n.Name, func() error { return c.noSandboxes(n) })
+		if err := bed.Until(ctx, func() error { return c.noSandboxes(n) }); err != nil {
+			c.Errorf("sandboxes of the run on %s: %v", n.Name, err)
+		}
 	}
 	c.storeIsEmpty()
 }
+
+// tidyTime bounds how long what is left of the run may take to go. An agent tidies up every ten minutes.
+const tidyTime = 12 * time.Minute
 
 // noSandboxes returns an error if anything of a pod with our runtime is still on a node.
 func (c *chaos) noSandboxes(n *bed.Node) error {
 	for _, name := range []string{"containerd-shim-diapause-v1", "runsc-sandbox", "runsc-gofer", "runsc-checkpointgofer"} {
 		if pids, err := n.Exec(c.ctx, "pidof", name); err == nil {
-			return fmt.Errorf("%s is still there: %s", name, strings.TrimSpace(pids))
+			what, _ := n.Exec(c.ctx, "ps", "-o", "pid,ppid,lstart,args", "-p", strings.Join(strings.Fields(pids), ","))
+			return fmt.Errorf("%s is still there:\n%s", name, what)
 		}
 	}
 	for _, dir := range []string{"/run/diapause/requests", "/run/diapause/stopped"} {
