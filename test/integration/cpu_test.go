@@ -67,7 +67,8 @@ func serves(name string) bed.PodSpec {
 }
 
 // TestCPULimitOfSave looks at a pod's limit of processor time in the middle of saves: there is none. After the save it
-// is what it was, also if the agent, containerd or the shim was killed. If somebody has set another one meanwhile, that stays.
+// is what it was, also if the agent, containerd or the shim was killed. If somebody has set another one meanwhile, that
+// stays.
 func TestCPULimitOfSave(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
