@@ -38,10 +38,11 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
-	rootfs, err := rootfsOnly(path)
+	o, err := optionsIn(path)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
+	rootfs := o.Direction == sidecar.RootfsCheckpoint // the save is of root file systems alone
 	if err := distinguish(r.Path, path); err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
@@ -65,7 +66,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
 	defer putBack()
-	defer s.unlimitToSave(path)()
+	defer s.unlimitToSave(o)()
 	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
 		Id:        r.ID,
 		ImagePath: path,
@@ -103,12 +104,6 @@ func distinguish(dir, imagePath string) error {
 // savedFiles tells gVisor which files to save if it does not save memory: the root file systems of all containers,
 // and the volumes that are kept inside the sandbox and are backed by a file of the node.
 const savedFiles = fscheckpoint.AllTmpfsPath
-
-// rootfsOnly reports whether the sidecar of an image path saves only root file systems.
-func rootfsOnly(path string) (bool, error) {
-	o, err := optionsIn(path)
-	return o.Direction == sidecar.RootfsCheckpoint, err
-}
 
 // optionsIn returns the options of an image path's sidecar. If there is none, it returns the zero value.
 func optionsIn(path string) (o sidecar.Options, err error) {

@@ -257,7 +257,7 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	if err != nil {
 		c.starts.forget(r.ID) // before a kill can find that the start is over
 	}
-	if err != nil && c.interrupted(s) {
+	if err != nil && r.ID != c.bundle.id && c.interrupted(s) { // Start discards it; a sandbox is ended instead
 		c.unasked[r.ID] = s
 	} else {
 		close(s.over)
@@ -296,7 +296,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	if unix.Signal(r.Signal) == unix.SIGKILL && c.abandon(r.ID) {
 		doomed, err := c.doom(ctx, r.ID)
 		if doomed {
-			c.neverStarted(r.ID)
+			unstarted.Store(r.ID, true)
 		}
 		announce(r.ID)
 		return &types.Empty{}, err

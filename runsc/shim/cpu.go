@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"diapause.dev/runsc/cgroup"
+	"diapause.dev/runsc/sidecar"
 	"github.com/containerd/log"
 )
 
@@ -19,24 +20,29 @@ import (
 // slow waits more than it computes.
 const unlimitedTime = 30 * time.Second
 
-// unlimitToSave takes the limit of processor time from the sandbox, unless the options at the image path say otherwise.
-// The function that it returns puts the limit back.
-func (s *sandbox) unlimitToSave(path string) (putBack func()) {
-	s.unlimit(path)
+// unlimitToSave takes the limit of processor time from the sandbox, unless the sidecar's options say otherwise. The
+// function that it returns puts the limit back.
+func (s *sandbox) unlimitToSave(o sidecar.Options) (putBack func()) {
+	s.unlimit(o)
 	return func() { s.cpu.putBack(func() bool { return true }) }
 }
 
 // unlimitToRestore takes the limit of processor time from the sandbox until the request at the image path is done, or
 // unlimitedTime is over.
 func (s *sandbox) unlimitToRestore(path string) {
-	s.unlimit(path)
+	o, err := optionsIn(path)
+	if err != nil {
+		log.L.WithError(err).Warnf("sandbox %s keeps its limit of processor time", s.pod.sandbox)
+		return
+	}
+	s.unlimit(o)
 	end := time.Now().Add(unlimitedTime)
 	s.cpu.putBackWhen(func(context.Context) bool { return time.Now().After(end) || isDone(path) })
 }
 
 // unlimit takes the limit of processor time from the sandbox. If it cannot, the limit stays, and all takes longer.
-func (s *sandbox) unlimit(path string) {
-	if o, err := optionsIn(path); err != nil || o.KeepCPULimit {
+func (s *sandbox) unlimit(o sidecar.Options) {
+	if o.KeepCPULimit {
 		return
 	}
 	changes, err := cgroup.UnlimitCPU(s.pod.cgroup, s.pod.owns)

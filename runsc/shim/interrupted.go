@@ -79,9 +79,6 @@ func (c *containers) settle(ctx context.Context, id string) {
 // unstarted has the ids of containers that were killed before their start, in a sandbox that was not restored.
 var unstarted sync.Map
 
-// neverStarted says of a container that it was killed before its start, in a sandbox that was not restored.
-func (c *containers) neverStarted(id string) { unstarted.Store(id, true) }
-
 // isExitOfUnstarted reports whether an event is the exit of such a container.
 func isExitOfUnstarted(event events.Event) bool {
 	exit, ok := event.(*eventtypes.TaskExit)

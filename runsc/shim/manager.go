@@ -70,7 +70,7 @@ const stopLimit = 4 * time.Second
 // clean up. Stop also puts back the limits that the shim had raised: at once, because the rest may take longer than
 // containerd waits, and again once the sandbox has ended, because until then it may use more than it may have.
 func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
-	_ = putBack()
+	_ = putBack() // what cannot be put back yet is tried again below
 	limited, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
 	status, err := m.Manager.Stop(limited, id)

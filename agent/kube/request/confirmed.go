@@ -19,9 +19,6 @@ import (
 // and it confirms only those of pods that it has seen. A client that waits for the answer keeps the pod until then, so
 // the controller sees it. The controller usually decides while the pod is being captured: nobody waits.
 
-// sayTime is how long a checkpoint waits for a confirmation before an event says so.
-const sayTime = 2 * time.Second
-
 // Confirmed implements agent.Cluster.
 func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapshot.Key) error {
 	pod, err := rs.Objects.PodOf(ctx, ref)
@@ -31,7 +28,7 @@ func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapsh
 	if pod == nil {
 		return nil
 	}
-	say := time.AfterFunc(sayTime, func() {
+	say := time.AfterFunc(rules.SayTime, func() {
 		rs.Objects.Event(ref, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
 			fmt.Sprintf("Waiting: the controller has not confirmed PodSnapshot %s yet", k))
 	})

@@ -74,18 +74,18 @@ func Doubted(s *podsnapshotv1.PodSnapshot) bool {
 	return c != nil && c.Reason == podsnapshotv1.ReasonNotConfirmed
 }
 
-// sayTime is how long the controller may take to confirm a snapshot before the object that asked says what it waits
+// SayTime is how long the controller may take to confirm a snapshot before the object that asked says what it waits
 // for.
-const sayTime = 2 * time.Second
+const SayTime = 2 * time.Second
 
 // Silence returns how long the object that asked for a snapshot still says nothing about the confirmation that it waits
 // for. It is 0 if it is to say so now. Now is by the clock of the origin node.
 func Silence(s *podsnapshotv1.PodSnapshot, now time.Time) time.Duration {
 	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint)
 	if c == nil {
-		return sayTime
+		return SayTime
 	}
-	return min(max(sayTime-now.Sub(c.LastTransitionTime.Time), 0), sayTime)
+	return min(max(SayTime-now.Sub(c.LastTransitionTime.Time), 0), SayTime)
 }
 
 // confirmTime is how long the controller may take to confirm a PodSnapshot. Nobody waits for it longer.
