@@ -25,6 +25,7 @@
 //	<namespace>/snapshots/<name>/manifest.damaged  what stood in the manifest's place before a repair
 //	<namespace>/sweeps/<id>                    notice of a sweep under way
 //	<namespace>/claims/<id>                    claim of a manifest under way
+//	<namespace>/claims/<id>.released           that claim has ended; made by who may not delete it
 //
 // Any other object in a snapshot's directory belongs to the snapshot and is removed with it. Namespaces and names are
 // those of Kubernetes (at most 253 of a-z, 0-9, '-' and '.'), so that no name can lead to another namespace's objects.
@@ -67,7 +68,9 @@
 // point.
 //
 // A replication lays its claim while it copies. If copying has taken long, it lays the claim again before it reads the
-// notices.
+// notices. A long Hold lays its claim again and again. Each time this makes another object, since overwriting one takes
+// the right to delete it. The one before stays for ten minutes, for a sweep that has listed the claims and has not read
+// them yet; after that time such a sweep deletes nothing.
 //
 // The claim of a dead writer must end at some time, so a sweep ignores a claim that is as old as the sweep's grace. For
 // this reason a writer checks notices and objects once more after it has created its manifest, and deletes the manifest

@@ -43,17 +43,21 @@ func (h *Hold) check(ctx context.Context) error {
 
 // Refresh renews the Hold's claim.
 func (h *Hold) Refresh(ctx context.Context) error {
-	if err := h.claim.lay(ctx); err != nil {
+	if err := h.claim.renew(ctx); err != nil {
 		return fmt.Errorf("hold snapshot %s: %w", h.m.Meta.Key, err)
 	}
 	return nil
 }
 
-// Release ends the Hold. If the snapshot was removed meanwhile, Release deletes the objects that only it needed.
+// Release ends the Hold. If the snapshot was removed meanwhile, Release deletes the objects that only it needed; with
+// credentials that may not delete, it leaves them to the next sweep.
 func (h *Hold) Release(ctx context.Context) error {
 	s := h.claim.store
 	if err := h.claim.release(ctx); err != nil {
 		return fmt.Errorf("release snapshot %s: %w", h.m.Meta.Key, err)
+	}
+	if h.claim.mayNotDelete {
+		return nil
 	}
 	there, err := s.holds(ctx, h.m)
 	if err == nil && !there {

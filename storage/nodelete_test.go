@@ -2,7 +2,9 @@ package storage_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/fault"
@@ -25,8 +27,8 @@ func withoutDelete(t *testing.T, s *storage.Store) *storage.Store {
 	})
 }
 
-// TestNoDeletion: with credentials that allow no deletion, snapshots are stored and read. They are not removed, and
-// whoever tries learns why. docs/kubernetes.md recommends such credentials.
+// TestNoDeletion: with credentials that allow no deletion, snapshots are stored, held and read. They are not removed,
+// and whoever tries learns why. docs/kubernetes.md recommends such credentials for nodes.
 func TestNoDeletion(t *testing.T) {
 	src, bucket := storagetest.NewDir(t), storagetest.NewDir(t)
 	image := tinyImage()
@@ -43,14 +45,85 @@ func TestNoDeletion(t *testing.T) {
 	if err != nil {
 		t.Fatalf("hold: %v", err)
 	}
+	if err := hold.Refresh(t.Context()); err != nil {
+		t.Errorf("refresh a hold: %v", err)
+	}
 	storagetest.WantImage(t, m, image, s)
-	for what, err := range map[string]error{
-		"end a hold": hold.Release(t.Context()),
-		"remove":     s.Remove(t.Context(), key),
-	} {
-		if !errors.Is(err, storage.ErrDenied) {
-			t.Errorf("%s: %v, want %v", what, err, storage.ErrDenied)
-		}
+	if err := hold.Release(t.Context()); err != nil {
+		t.Errorf("release a hold: %v", err)
+	}
+	if err := s.Remove(t.Context(), key); !errors.Is(err, storage.ErrDenied) {
+		t.Errorf("remove: %v, want %v", err, storage.ErrDenied)
 	}
 	verifyAll(t, bucket, 1)
+	// What has ended keeps nothing: who may delete removes all at once.
+	if err := bucket.Remove(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if left := objects(t, bucket, "ns/"); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestNoDeletionSlow: a replication that takes so long that it lays its claim again needs no right to overwrite it.
+func TestNoDeletionSlow(t *testing.T) {
+	src, bucket := storagetest.NewDir(t), storagetest.NewDir(t)
+	storagetest.Write(t, src, key, nil, tinyImage())
+	var c clocks
+	laid := make(chan struct{})
+	s := faulty(t, withoutDelete(t, bucket), func(op fault.Op, name string) fault.Fault {
+		switch {
+		case op == fault.Create && strings.Contains(name, "/claims/") && c.boot.Load() == 0:
+			close(laid)
+		case op == fault.Create && strings.Contains(name, "/packs/"): // there is one
+			<-laid
+			c.wall.Add(int64(time.Minute))
+			c.boot.Add(int64(time.Minute))
+		}
+		return fault.Fault{}
+	})
+	c.set(s)
+	if err := storage.Replicate(t.Context(), s, src, key, nil); err != nil {
+		t.Fatalf("replicate: %v", err)
+	}
+	if claims := objects(t, bucket, "ns/claims/"); len(claims) != 4 {
+		t.Errorf("claims: %q, want two, each with a mark that it is released", claims)
+	}
+	if err := bucket.Remove(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if left := objects(t, bucket, "ns/"); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestRenewedHold: whenever somebody has listed the claims, among them that of a hold, and is about to read them, the
+// hold is refreshed. Its claim must be found.
+func TestRenewedHold(t *testing.T) {
+	s := storagetest.NewDir(t)
+	m := storagetest.Write(t, s, key, nil, tinyImage())
+	hold, err := s.Hold(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refreshed := false
+	remover := faulty(t, s, func(op fault.Op, name string) fault.Fault {
+		if op == fault.ReadAt && strings.Contains(name, "/claims/") {
+			refreshed = true
+			if err := hold.Refresh(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		return fault.Fault{}
+	})
+	if err := remover.Remove(t.Context(), key); err != nil || !refreshed {
+		t.Fatalf("refreshed: %v, %v", refreshed, err)
+	}
+	storagetest.WantImage(t, m, tinyImage(), s)
+	if err := hold.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := objects(t, s, "ns/"); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
 }

@@ -44,10 +44,10 @@ func TestSweptAtCommit(t *testing.T) {
 		kind      error
 	}{
 		"condemned before": {
-			fault.Replace, "/claims/", func(s *storage.Store) { giveNotice(t, s) },
+			fault.Create, "/claims/", func(s *storage.Store) { giveNotice(t, s) },
 			storage.ErrUnavailable,
 		},
-		"swept before": {fault.Replace, "/claims/", func(s *storage.Store) { sweepAll(t, s) }, storage.ErrNotFound},
+		"swept before": {fault.Create, "/claims/", func(s *storage.Store) { sweepAll(t, s) }, storage.ErrNotFound},
 		"condemned all the same": {
 			fault.Create, "/manifest", func(s *storage.Store) { giveNotice(t, s) },
 			storage.ErrUnavailable,

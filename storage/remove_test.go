@@ -23,7 +23,7 @@ func TestRemoveBesideReplication(t *testing.T) {
 		name string
 	}{
 		{fault.Stat, "/packs/"},
-		{fault.Replace, "/claims/"},
+		{fault.Create, "/claims/"},
 		{fault.List, "/sweeps/"},
 		{fault.Create, "/manifest"},
 		{fault.Delete, "/claims/"},
