@@ -87,7 +87,8 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	a.stores, err = snapshots.Open(ctx, snapshots.Options{
 		StateDir: a.cfg.StateDir, Store: a.cfg.Store, StoreID: a.cfg.StoreID, Codec: a.cfg.Codec, Keys: a.cfg.Keys,
 		SigningKey: a.cfg.SigningKey, TrustedKeys: a.cfg.TrustedKeys,
-		CacheSize: a.cfg.CacheSize, AcceptNetworkDirectory: a.cfg.AcceptNetworkDirectory, Opened: a.bell.Ring, Logger: a.log,
+		Credentials: a.cfg.Credentials, CacheSize: a.cfg.CacheSize, AcceptNetworkDirectory: a.cfg.AcceptNetworkDirectory,
+		Opened: a.bell.Ring, Logger: a.log,
 	})
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ type Config struct {
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CacheSize     int64         // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
 	Codec         string        // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
+	Credentials   string        // directory with credentials of buckets, see snapshots.Options
 	Keys          string        // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
 	SigningKey    string        // file of the key that signs snapshots; empty: they are not signed
 	TrustedKeys   string        // file of the keys whose snapshots are restored; empty: all are

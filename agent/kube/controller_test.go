@@ -27,6 +27,11 @@ func (central) Shared(location string) bool {
 	return !own && location != ownStore
 }
 
+// Remove removes a snapshot from a store, and from nothing else.
+func (c central) Remove(_ context.Context, k snapshot.Key, uid, location string) error {
+	return c.disk.stores.remove(location, k, uid)
+}
+
 // controls is a controller that runs in the cluster.
 type controls struct {
 	name string

@@ -21,6 +21,9 @@ type Node interface {
 	// Remove removes the snapshot with that UID from this node and from the store at location. If uid is empty, it
 	// removes any snapshot with the key.
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
+	// Withdraw removes the snapshot with that UID from this node, which then stores nothing more of it elsewhere. If uid
+	// is empty, it removes any snapshot with the key.
+	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
 	// Forget removes the snapshot with that UID from this node only.
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	// HasLocal reports whether a snapshot can be restored on this node without a store.

@@ -13,6 +13,7 @@ import (
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -120,6 +121,7 @@ type fakeNode struct {
 	boot    context.Context // done when the agent is killed
 	die     func()          // kills it
 
+	moving  sync.Mutex // is held by a replication
 	mu      sync.Mutex
 	running map[string]int // checkpoints by pod
 	most    int            // checkpoints of one pod at once
@@ -307,6 +309,8 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 	if stopErr != nil {
 		return nil, errors.Join(stopErr, n.replicate(q)) // the real replication goes on by itself
 	}
+	n.moving.Lock()
+	defer n.moving.Unlock()
 	if err := n.step(life, stepReplicate, o); err != nil {
 		return nil, fmt.Errorf("%w: %w", errkind.ErrNotReplicated, err)
 	}
@@ -332,14 +336,24 @@ func (n *fakeNode) stop(ctx context.Context, q *journal.Request, o checkpoint.Op
 	return err
 }
 
-func (n *fakeNode) Remove(_ context.Context, k snapshot.Key, uid, location string) error {
+// Remove removes nothing from a bucket: a node has no right to that.
+func (n *fakeNode) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
 	if n.boot.Err() != nil {
 		return errKilled
 	}
-	if err := n.disk.stores.remove(location, k, uid); err != nil {
+	if err := n.Forget(ctx, k, uid); err != nil {
 		return err
 	}
-	return n.Forget(context.Background(), k, uid)
+	if rules.InBucket(location) {
+		return storage.ErrDenied
+	}
+	return n.disk.stores.remove(location, k, uid)
+}
+
+func (n *fakeNode) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
+	n.moving.Lock()
+	defer n.moving.Unlock()
+	return n.Forget(ctx, k, uid)
 }
 
 func (n *fakeNode) Forget(_ context.Context, k snapshot.Key, uid string) error {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube"
@@ -119,6 +120,31 @@ func TestRemoveWhileAway(t *testing.T) {
 	w.stores.fail(nil)
 	w.gone(s)
 	if err := w.nothingLeft(k, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDeletedWhileStored: a PodSnapshot is deleted while its node is storing it in a bucket. The controller waits for that
+// node longer than for one that has stored it, and then removes all.
+func TestDeletedWhileStored(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	storing := holdAt(stepReplicate)
+	w.start(a, storing.set)
+	w.control()
+	w.pod(a, "web")
+	s := w.complete(w.trigger("t", "web"))
+	<-storing.reached
+	w.delete(s)
+	for s.DeletionTimestamp == nil || time.Since(s.DeletionTimestamp.Time) < 6*time.Second { // twice what others get
+		if err := api.client.Get(t.Context(), keyOf(s), s); err != nil {
+			t.Fatalf("while it is stored: %v", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	close(storing.release)
+	w.gone(s)
+	if err := w.nothingLeft(snapshot.Key{Namespace: w.ns, Name: s.Name}, a); err != nil {
 		t.Error(err)
 	}
 }

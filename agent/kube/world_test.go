@@ -133,7 +133,7 @@ func newWorld(t *testing.T) *world {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.confirmAll(life)
+		w.standIn(life)
 	}()
 	w.unattended = sync.OnceFunc(func() {
 		end()
@@ -143,8 +143,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// confirmAll stands in for a controller that confirms every PodSnapshot, until ctx is done. The API server may be away.
-func (w *world) confirmAll(ctx context.Context) {
+// standIn stands in for a controller, until ctx is done: it confirms every PodSnapshot, and ends deletions from which
+// the origin node has withdrawn. The API server may be away.
+func (w *world) standIn(ctx context.Context) {
 	const confirm = `{"metadata":{"annotations":{"` + podsnapshotv1.AnnotationConfirmed + `":"` +
 		podsnapshotv1.Confirmed + `"}}}`
 	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
@@ -153,10 +154,22 @@ func (w *world) confirmAll(ctx context.Context) {
 			continue
 		}
 		for i := range all.Items {
-			if s := &all.Items[i]; !rules.Decided(s) {
+			s := &all.Items[i]
+			if !rules.Decided(s) {
 				_ = api.client.Patch(ctx, s, client.RawPatch(types.MergePatchType, []byte(confirm))) // else the next time
 			}
+			if s.DeletionTimestamp != nil && s.Annotations[podsnapshotv1.AnnotationWithdrawn] != "" {
+				w.removeStored(ctx, s)
+			}
 		}
+	}
+}
+
+// removeStored removes a PodSnapshot's data from the store, and then its finalizer. What fails is tried again.
+func (w *world) removeStored(ctx context.Context, s *podsnapshotv1.PodSnapshot) {
+	if w.stores.remove(w.location(), snapshot.Key{Namespace: s.Namespace, Name: s.Name}, "") == nil {
+		const release = `{"metadata":{"finalizers":null}}`
+		_ = api.client.Patch(ctx, s, client.RawPatch(types.MergePatchType, []byte(release)))
 	}
 }
 

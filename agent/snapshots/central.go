@@ -17,7 +17,7 @@ type Central struct{ stored }
 // OpenCentral returns the stores of a cluster. Of the options only those of stores count. A store is opened when it is
 // needed. After an error nothing is open.
 func OpenCentral(o Options) (*Central, error) {
-	if err := ValidateStore(o.Store); err != nil {
+	if err := errors.Join(ValidateStore(o.Store), checkCredentials(o.Credentials)); err != nil {
 		return nil, err
 	}
 	o.SigningKey, o.TrustedKeys, o.Opened = "", "", func() {}

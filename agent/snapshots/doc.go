@@ -4,16 +4,17 @@
 // Stores opens these places. A Catalog finds, lists, verifies, repairs and deletes snapshots. A Replicator copies them
 // from the spool to their stores. Restores read from Readers. An Evictor keeps the node's disk usage within its bound.
 //
-// Four methods of Catalog remove a snapshot:
+// Five methods of Catalog remove a snapshot:
 //
 //	               from the spool   from stores             its cluster object
 //	Delete         yes              all                     yes
 //	Remove         yes              the one at a location   no
+//	Withdraw       yes              none                    no
 //	Forget         yes              none                    no
 //	RemoveStored   no               the one at a location   no
 //
-// If the cluster knows the snapshot, Delete only deletes its PodSnapshot and waits. The origin node then calls Remove,
-// and other nodes call Forget.
+// If the cluster knows the snapshot, Delete only has its PodSnapshot deleted, and waits. The origin node then calls
+// Remove or, if the data is in a bucket, Withdraw: from a bucket the controller removes it. Other nodes call Forget.
 //
 // The order in which locks are taken is in docs/architecture.md, "Locks".
 package snapshots

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -32,9 +34,9 @@ func (o *Options) mayMake(location string) bool {
 }
 
 // MakeStore creates a store at a location, in the syntax of --store, unless there is one. It returns the store's
-// identity and whether it was created.
+// identity and whether it was created. It uses this process's own credentials.
 func MakeStore(ctx context.Context, location string, acceptNetwork bool) (identity string, made bool, err error) {
-	b, err := openBackend(ctx, location, true, acceptNetwork)
+	b, err := access{mayMake: true, acceptNetwork: acceptNetwork}.open(ctx, location)
 	if err != nil {
 		return "", false, err
 	}
@@ -48,17 +50,39 @@ func MakeStore(ctx context.Context, location string, acceptNetwork bool) (identi
 	return s.Identity(), made, nil
 }
 
-// openBackend opens the backend at a location in the syntax of --store. It creates a directory only if mayMake is set.
-func openBackend(ctx context.Context, location string, mayMake, acceptNetwork bool) (storage.Backend, error) {
+// access says how a backend may be opened.
+type access struct {
+	mayMake       bool   // a directory that is not there
+	acceptNetwork bool   // see Options.AcceptNetworkDirectory
+	credentials   string // see Options.Credentials
+}
+
+// open opens the backend at a location in the syntax of --store.
+func (a access) open(ctx context.Context, location string) (storage.Backend, error) {
 	scheme, rest, ok := strings.Cut(location, ":")
 	switch {
 	case ok && scheme == "dir" && filepath.IsAbs(rest):
-		return openDir(rest, mayMake, acceptNetwork)
+		return openDir(rest, a.mayMake, a.acceptNetwork)
 	case ok && scheme == "gs" && strings.HasPrefix(rest, "//"):
 		bucket, prefix, _ := strings.Cut(rest[2:], "/")
-		return gcs.Open(ctx, bucket, prefix)
+		return a.openBucket(ctx, bucket, prefix)
 	}
 	return nil, fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", errkind.ErrInvalid, location)
+}
+
+// openBucket opens a bucket with its own credentials, or with those of this process if there are none for it.
+func (a access) openBucket(ctx context.Context, bucket, prefix string) (storage.Backend, error) {
+	if a.credentials == "" {
+		return gcs.Open(ctx, bucket, prefix)
+	}
+	own, err := gcs.CredentialsFile(filepath.Join(a.credentials, filepath.Base(bucket)+".json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return gcs.Open(ctx, bucket, prefix)
+	case err != nil:
+		return nil, fmt.Errorf("open gs://%s: %w: %w", bucket, storage.ErrDenied, err)
+	}
+	return gcs.Open(ctx, bucket, prefix, own)
 }
 
 func openDir(path string, mayMake, acceptNetwork bool) (storage.Backend, error) {
@@ -85,6 +109,17 @@ func ValidateStore(location string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", errkind.ErrInvalid, location)
+}
+
+// checkCredentials returns an error if path is neither empty nor a directory.
+func checkCredentials(path string) error {
+	if path == "" {
+		return nil
+	}
+	if st, err := os.Stat(path); err != nil || !st.IsDir() {
+		return fmt.Errorf("%w: --bucket-credentials=%s is no directory", errkind.ErrInvalid, path)
+	}
+	return nil
 }
 
 // local reports whether a store is a directory, and so within reach of this node's file system.

@@ -1,10 +1,16 @@
 package snapshots
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/storage"
 )
 
 // TestMayMake: an agent makes no store in a directory that may be a mount point.
@@ -32,5 +38,29 @@ func TestMakeStore(t *testing.T) {
 	}
 	if _, _, err := MakeStore(t.Context(), "tape:1", false); !errors.Is(err, errkind.ErrInvalid) {
 		t.Errorf("no location: %v", err)
+	}
+}
+
+// TestCredentials: a bucket is opened with the credentials in its own file. If that cannot be used, the bucket is not
+// opened with others.
+func TestCredentials(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "theirs.json")
+	if err := os.WriteFile(file, []byte(`{"type": "authorized_user"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:1")
+	a := access{credentials: dir}
+	_, err := a.open(t.Context(), "gs://theirs/x")
+	if !errors.Is(err, storage.ErrDenied) || !strings.Contains(err.Error(), file) {
+		t.Errorf("with a file that cannot be used: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := a.open(ctx, "gs://others/x"); err == nil || errors.Is(err, storage.ErrDenied) {
+		t.Errorf("without a file: %v", err)
+	}
+	if _, err := Open(t.Context(), Options{Credentials: file}); !errors.Is(err, errkind.ErrInvalid) {
+		t.Errorf("a file in place of the directory: %v", err)
 	}
 }

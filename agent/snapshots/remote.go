@@ -26,9 +26,8 @@ type Remote struct {
 	end      context.CancelFunc
 	options  storage.Options // set before the first Get
 
-	ids           *storeIDs // or nil; set before the first Get
-	mayMake       bool      // may create a store where there is none
-	acceptNetwork bool      // see Options
+	ids    *storeIDs // or nil; set before the first Get
+	access access
 
 	mu      sync.Mutex
 	store   *storage.Store

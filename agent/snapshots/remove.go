@@ -90,6 +90,21 @@ func (c *Catalog) Remove(ctx context.Context, k snapshot.Key, uid, location stri
 	return nil
 }
 
+// Withdraw removes the snapshot with this UID from the spool, even while a restore reads it. It waits for a replication
+// under way; afterwards none begins. It is no error if the spool does not have it. With an empty uid it removes any
+// snapshot with the key.
+func (c *Catalog) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
+	release, err := c.stores.moving.Lock(ctx, k.String())
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := removeThe(ctx, c.stores.spool, k, uid); !errors.Is(err, storage.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
 // Forget removes this node's own copy of the snapshot with this UID; it fails while a restore reads it. It is no error
 // if there is no copy. With an empty uid it removes any snapshot with the key.
 func (c *Catalog) Forget(ctx context.Context, k snapshot.Key, uid string) error {

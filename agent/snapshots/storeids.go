@@ -112,7 +112,9 @@ func (r *Remote) openExpected() (*storage.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := openBackend(r.life, r.location, r.mayMake && id == "", r.acceptNetwork)
+	how := r.access
+	how.mayMake = how.mayMake && id == ""
+	b, err := how.open(r.life, r.location)
 	if errors.Is(err, errNoStore) && id != "" {
 		return nil, fmt.Errorf("%w: %w, and store %s was expected", storage.ErrIdentity, err, id)
 	}

@@ -45,8 +45,11 @@ type Options struct {
 	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
 	// what another node has written. Then a sweep on one node may delete what another one has just named.
 	AcceptNetworkDirectory bool
-	Opened                 func() // called when a store has been opened
-	Logger                 *slog.Logger
+	// Credentials is a directory with the credentials of buckets, each in a file BUCKET.json. A bucket without a file, or
+	// all if it is empty, is reached with this process's own.
+	Credentials string
+	Opened      func() // called when a store has been opened
+	Logger      *slog.Logger
 }
 
 // Stores are the places where snapshots are: the spool on this node, the agent's own store, and the
@@ -83,6 +86,9 @@ func Open(ctx context.Context, o Options) (*Stores, error) {
 	s := &Stores{o: o, log: o.Logger, moving: keylock.New(), named: make(map[string]*Remote)}
 	if _, err := s.Codec(""); err != nil {
 		return nil, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+	}
+	if err := checkCredentials(o.Credentials); err != nil {
+		return nil, err
 	}
 	var err error
 	if s.keys, err = o.readKeys(); err != nil {
@@ -225,7 +231,8 @@ func (s *Stores) storeOptions() storage.Options {
 // prepare returns the store at a location, not yet opened. A store on another machine gets a cache.
 func (s *Stores) prepare(location string) *Remote {
 	r := newRemote(location, s.o.Opened)
-	r.options, r.mayMake, r.acceptNetwork = s.storeOptions(), s.o.mayMake(location), s.o.AcceptNetworkDirectory
+	r.options = s.storeOptions()
+	r.access = access{s.o.mayMake(location), s.o.AcceptNetworkDirectory, s.o.Credentials}
 	r.ids = &storeIDs{configured: map[string]string{s.o.Store: s.o.StoreID}}
 	if s.o.StateDir != "" {
 		r.ids.dir = filepath.Join(s.o.StateDir, storesDir)

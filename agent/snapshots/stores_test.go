@@ -55,7 +55,7 @@ func TestStoreComes(t *testing.T) {
 	opened := 0
 	dir := t.TempDir()
 	r := newRemote("dir:"+dir+"/file/store", func() { opened++ })
-	r.mayMake = true
+	r.access.mayMake = true
 	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func (c *controller) run(ctx context.Context) error {
 	c.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	stores, err := snapshots.OpenCentral(snapshots.Options{
 		Store: c.cfg.Store, StoreID: c.cfg.StoreID, Keys: c.cfg.Keys,
-		AcceptNetworkDirectory: c.cfg.AcceptNetworkDirectory, Logger: c.cfg.Logger,
+		AcceptNetworkDirectory: c.cfg.AcceptNetworkDirectory, Credentials: c.cfg.Credentials, Logger: c.cfg.Logger,
 	})
 	if err != nil {
 		return err

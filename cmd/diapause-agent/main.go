@@ -112,6 +112,9 @@ func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
 	f.BoolVar(&cfg.AcceptNetworkDirectory, "accept-network-directory", false,
 		"use a directory as a store even if nodes may see each other's changes late there, as on NFS with caches, SMB, FUSE "+
 			"or 9p; snapshots may be lost")
+	f.StringVar(&cfg.Credentials, "bucket-credentials", "",
+		"directory of credentials, a Google credentials file BUCKET.json for each bucket that this process's own identity "+
+			"shall not reach; a file that is replaced counts within the hour (default: its own identity for all buckets)")
 	f.StringVar(&cfg.Keys, "encryption-keys", "",
 		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
 			"(default: no encryption)")

@@ -25,10 +25,12 @@ const (
 	manifests = "../../manifests"
 )
 
-// cluster is a cluster with Diapause installed, and its object store.
+// cluster is a cluster with Diapause installed, and its object store. The agents may neither delete nor overwrite there;
+// the controllers may.
 type cluster struct {
 	*bed.Cluster
 	gcs     *bed.GCS
+	agents  *objectCreator // their way to it
 	client  client.WithWatch
 	dynamic dynamic.Interface
 }
@@ -47,6 +49,9 @@ func startCluster(ctx context.Context) (*cluster, error) {
 
 // Close ends the cluster and its object store.
 func (c *cluster) Close() error {
+	if c.agents != nil {
+		c.agents.Close()
+	}
 	if c.gcs != nil {
 		c.gcs.Kill()
 	}
@@ -55,6 +60,9 @@ func (c *cluster) Close() error {
 
 func (c *cluster) furnish(ctx context.Context) (err error) {
 	if c.gcs, err = bed.StartGCS(ctx, bucket); err != nil {
+		return err
+	}
+	if c.agents, err = serveObjectCreator(c.gcs.Address); err != nil {
 		return err
 	}
 	s := runtime.NewScheme()
@@ -100,10 +108,8 @@ func (c *cluster) install(ctx context.Context) error {
 	}
 	for _, args := range [][]string{
 		{"apply", "--kustomize=" + manifests},
-		{
-			"--namespace=" + system, "set", "env", "daemonset/diapause-agent", "deployment/diapause-controller",
-			"STORAGE_EMULATOR_HOST=" + c.gcs.Address,
-		},
+		{"--namespace=" + system, "set", "env", "daemonset/diapause-agent", "STORAGE_EMULATOR_HOST=" + c.agents.address},
+		{"--namespace=" + system, "set", "env", "deployment/diapause-controller", "STORAGE_EMULATOR_HOST=" + c.gcs.Address},
 	} {
 		if _, err := c.Kubectl(ctx, args...); err != nil {
 			return err

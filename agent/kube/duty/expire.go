@@ -21,15 +21,16 @@ import (
 // expireOrWatch deletes a PodSnapshot that has expired or that its node asks to delete, and marks one that was lost
 // with its node. If the PodSnapshot is neither, expireOrWatch looks at it again later.
 //
-// It deletes only the object, and the finalizer keeps that until the stored bytes are gone. The bytes are deleted by
-// request.Requests on the origin node. If that has not happened after originTime, finish deletes them here.
+// It deletes only the object, and the finalizer keeps that until the stored bytes are gone. Those in a bucket are deleted
+// here, by finish, as soon as the origin node has withdrawn. Others are deleted by request.Requests on the origin node.
+// If neither has happened after originTime, finish looks at it.
 func (d *Duties) expireOrWatch(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := d.Objects.Get(ctx, name, s); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if s.DeletionTimestamp != nil {
-		if wait := d.Judge.Younger(s.DeletionTimestamp.Time, originTime); wait > 0 {
+		if wait := d.Judge.Younger(s.DeletionTimestamp.Time, originTime); wait > 0 && !withdrawn(s) {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
 		return d.finish(ctx, s)
@@ -75,22 +76,33 @@ const localPause = 15 * time.Minute
 // originTime is how long a snapshot's origin may take to delete it before the controller does.
 const originTime = 3 * time.Second
 
-// finish ends a deletion that the origin node has not ended. What is on that node alone only that node can remove. The
-// controller waits for it while it is alive; otherwise the node removes its copy when it is back.
+// withdrawn reports whether the origin node has nothing left of a PodSnapshot that is being deleted.
+func withdrawn(s *podsnapshotv1.PodSnapshot) bool {
+	return s.Annotations[podsnapshotv1.AnnotationWithdrawn] != ""
+}
+
+// finish ends a deletion that the origin node has not ended. What is on that node alone only that node can remove, and
+// what it has not stored yet it may be about to store. The controller waits for it while it is alive; otherwise the node
+// removes its copy when it is back.
 func (d *Duties) finish(ctx context.Context, s *podsnapshotv1.PodSnapshot) (reconcile.Result, error) {
 	location, err := d.Objects.StoreOf(ctx, s)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if rules.Replicated(s) || !rules.NodeLocal(s) && d.Stores.Shared(cmp.Or(location, d.Store)) {
+	location = cmp.Or(location, d.Store)
+	certain := withdrawn(s) || rules.Replicated(s) // that nobody is storing it
+	shared := certain || !rules.NodeLocal(s) && d.Stores.Shared(location)
+	if certain || shared && !rules.InBucket(location) {
 		return control.RetryConflict(d.Removals.Finalize(ctx, s))
 	}
 	silent, err := d.Objects.NodeSilent(ctx, s.Annotations[podsnapshotv1.AnnotationOriginNode])
-	if err != nil {
+	switch {
+	case err != nil:
 		return reconcile.Result{}, err
-	}
-	if !silent {
+	case !silent:
 		return reconcile.Result{RequeueAfter: wait.Jitter(watchPause, 0.2)}, nil
+	case shared:
+		return control.RetryConflict(d.Removals.Finalize(ctx, s))
 	}
 	return control.RetryConflict(d.Removals.Release(ctx, s))
 }

@@ -1,5 +1,6 @@
-// Package removal removes the stored data of PodSnapshots that are being deleted, and then their finalizers. The agent
-// of the node where a snapshot was made does that first, and the controller if that agent does not.
+// Package removal removes the stored data of PodSnapshots that are being deleted, and then their finalizers. From buckets
+// the controller removes it, once the agent of the node where a snapshot was made has withdrawn its part. From other
+// stores that agent removes it, and the controller if the agent does not.
 package removal
 
 import (
@@ -67,6 +68,22 @@ func (r *Removals) Finalize(ctx context.Context, s *podsnapshotv1.PodSnapshot) e
 		return fmt.Errorf("delete PodSnapshot %s: %w", k, err)
 	}
 	return r.Release(ctx, s)
+}
+
+// Withdrawn says of a PodSnapshot that is being deleted that this node has nothing left of it.
+func (r *Removals) Withdrawn(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+	before := s.DeepCopy()
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	s.Annotations[podsnapshotv1.AnnotationWithdrawn] = "true"
+	k := objects.KeyOf(s)
+	err := r.objects.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	r.objects.Unsure(k)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete PodSnapshot %s: %w", k, err)
+	}
+	return nil
 }
 
 // Release removes the finalizer of a PodSnapshot that is being deleted.

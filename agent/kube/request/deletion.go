@@ -1,18 +1,22 @@
 package request
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
 )
 
-// serveDeletion does this node's part in the deletion of a PodSnapshot. The origin node removes all of it; another
-// node removes its own copy, if any.
+// serveDeletion does this node's part in the deletion of a PodSnapshot. The origin node removes all of it, but nothing
+// from a bucket; another node removes its own copy, if any.
 func (rs *Requests) serveDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	k := objects.KeyOf(s)
 	if s.Annotations[podsnapshotv1.AnnotationOriginNode] != rs.NodeName {
@@ -21,10 +25,31 @@ func (rs *Requests) serveDeletion(ctx context.Context, s *podsnapshotv1.PodSnaps
 	if j, ok := rs.jobs.state(k); ok && !j.ended && !j.spooled {
 		return nil // it is requeued when the capture ends
 	}
-	if err := rs.removals.Finalize(ctx, s); err != nil {
+	location, err := rs.Objects.StoreOf(ctx, s)
+	switch {
+	case err != nil:
+		return err
+	case rules.InBucket(cmp.Or(location, rs.Store)):
+		err = rs.withdraw(ctx, s)
+	default:
+		err = rs.removals.Finalize(ctx, s)
+	}
+	if err != nil {
 		return err
 	}
 	return rs.forget(ctx, k)
+}
+
+// withdraw removes what this node has of a PodSnapshot that is being deleted, and leaves the rest to the controller.
+func (rs *Requests) withdraw(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+	if s.Annotations[podsnapshotv1.AnnotationWithdrawn] != "" {
+		return nil
+	}
+	k := objects.KeyOf(s)
+	if err := rs.Node.Withdraw(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); err != nil {
+		return fmt.Errorf("delete PodSnapshot %s: %w", k, err)
+	}
+	return rs.removals.Withdrawn(ctx, s)
 }
 
 // serveDeleted removes what this node has of a snapshot whose PodSnapshot no longer exists.
@@ -50,7 +75,10 @@ func (rs *Requests) serveDeleted(ctx context.Context, e entry) error {
 	if e.Plan != nil {
 		location = e.Plan.Store
 	}
-	if err := rs.removals.Data(ctx, e.Key, e.UID, location); err != nil {
+	if err := rs.removals.Data(ctx, e.Key, e.UID, location); errors.Is(err, storage.ErrDenied) {
+		rs.log.Info("data of a snapshot whose PodSnapshot has gone is left to the controller's sweep", "snapshot",
+			e.Key.String(), "reason", err)
+	} else if err != nil {
 		return fmt.Errorf("remove what is left of PodSnapshot %s: %w", e.Key, err)
 	}
 	return rs.forget(ctx, e.Key)

@@ -48,6 +48,7 @@ type Node interface {
 	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
 	Requests() ([]journal.Request, error)
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
+	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)

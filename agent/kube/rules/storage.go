@@ -24,6 +24,10 @@ func Location(c *podsnapshotv1.PodSnapshotStorageConfig) (string, error) {
 	return "", Refuse("PodSnapshotStorageConfig %s names no backend that this agent knows: set gcs or dir", c.Name)
 }
 
+// InBucket reports whether the store at a location is in a bucket. From there only the controller removes anything, so
+// that nodes need no right to delete.
+func InBucket(location string) bool { return strings.HasPrefix(location, gcsScheme) }
+
 // Stored returns the storage status of a snapshot in the store at location.
 func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {
 	place := strings.TrimSuffix(location, "/") + "/" + namespace + "/snapshots/" + name
