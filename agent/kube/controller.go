@@ -100,7 +100,7 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 		return err
 	}
 	c.duties = duty.New(duty.Config{
-		Objects: c.objects, Sightings: seen, Stores: stores, Removals: removal.New(c.objects, stores.Remove, c.log),
+		Objects: c.objects, Sightings: seen, Stores: stores, Removals: removal.New(c.objects, c.remover(stores), c.log),
 		Judge: judge, Store: c.cfg.Store, Logger: c.log,
 	})
 	c.sweeper = sweep.New(sweep.Config{
@@ -113,6 +113,27 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 		return err
 	}
 	return c.duties.Control(c.mgr)
+}
+
+// remover returns what removes a snapshot's data from a store. Where a PodSnapshot says that its data is, its node has
+// chosen: nothing is removed that another cluster has made.
+func (c *Controller) remover(stores Stores) removal.Data {
+	return func(ctx context.Context, k snapshot.Key, uid, location string) error {
+		m, err := stores.StoredManifest(ctx, k, location)
+		if err != nil { // also if it is damaged
+			return stores.Remove(ctx, k, uid, location)
+		}
+		own, err := c.objects.Identity(ctx)
+		if err != nil {
+			return err
+		}
+		if of := m.Meta.Origin.Cluster; of != "" && of != own {
+			c.log.Warn("a snapshot is left in its store: another cluster has made it", "snapshot", k.String(), "store", location,
+				"cluster", of)
+			return nil
+		}
+		return stores.Remove(ctx, k, uid, location)
+	}
 }
 
 // Run works until ctx is done. It returns when everything that it started has ended, and the Lease is given back.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -146,6 +148,38 @@ func TestDeletedWhileStored(t *testing.T) {
 	w.gone(s)
 	if err := w.nothingLeft(snapshot.Key{Namespace: w.ns, Name: s.Name}, a); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHostileNodeRemovesOthers: a node that was taken over says that its PodSnapshot is what another cluster has stored,
+// and has it deleted. The controller leaves that alone.
+func TestHostileNodeRemovesOthers(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	w.start(a)
+	w.control()
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	const theirs = "gs://theirs/x"
+	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
+	m, err := w.stores.get(w.location(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := *m
+	other.Meta.Origin.Cluster = "another"
+	if err := w.stores.put(theirs, &other); err != nil {
+		t.Fatal(err)
+	}
+	before := s.DeepCopy()
+	s.Status.StorageStatus.GCS.ObservedGCSPath = theirs + "/" + w.ns + "/snapshots/" + s.Name
+	if err := api.client.Status().Patch(t.Context(), s, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(s)
+	w.gone(s)
+	if _, err := w.stores.get(theirs, k); err != nil {
+		t.Errorf("what another cluster has made: %v", err)
 	}
 }
 
