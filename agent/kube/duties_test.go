@@ -168,6 +168,7 @@ func TestDeletionWhileTheStoreIsAway(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
 	w.start(a)
+	w.control()
 	w.pod(a, "web")
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	w.stores.fail(errors.New("the store is away"))

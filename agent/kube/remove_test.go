@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -132,7 +133,9 @@ func TestDeletedWhileStored(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
 	storing := holdAt(stepReplicate)
+	release := sync.OnceFunc(func() { close(storing.release) })
 	w.start(a, storing.set)
+	t.Cleanup(release)
 	w.control()
 	w.pod(a, "web")
 	s := w.complete(w.trigger("t", "web"))
@@ -144,7 +147,7 @@ func TestDeletedWhileStored(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	close(storing.release)
+	release()
 	w.gone(s)
 	if err := w.nothingLeft(snapshot.Key{Namespace: w.ns, Name: s.Name}, a); err != nil {
 		t.Error(err)
