@@ -274,8 +274,8 @@ func TestSnapshotDeletedMeanwhile(t *testing.T) {
 	}
 	s := w.snapshots()[0]
 	w.delete(&s)
-	w.gone(&s) // removed by the controller: the origin waits for its checkpoint
-	close(capture.release)
+	close(capture.release) // the deletion waits for it: the node might be storing it
+	w.gone(&s)
 	if got := w.failed(tr); !strings.Contains(got, "was deleted while it was being made") {
 		t.Errorf("message %q", got)
 	}

@@ -22,23 +22,20 @@ func limitCPU(path string, limit int) error {
 }
 
 func setCPU(path string, limit int) error {
-	if err := os.WriteFile(cpuFile(path), []byte(cpuQuota(limit)), 0); err != nil {
+	if err := os.WriteFile(cpuFile(path), []byte(CPUQuota(limit)), 0); err != nil {
 		return fmt.Errorf("bed: limit processor time: %w", err)
 	}
 	return nil
 }
 
-// cpuQuota returns a limit of processor time as the kernel shows it.
-func cpuQuota(limit int) string {
+// CPUQuota returns what PodCPULimit returns of a pod with that limit, in thousandths of a processor.
+func CPUQuota(limit int) string {
 	quota := fmt.Sprint(limit * cpuPeriod / 1000)
 	if _, unified := memoryTop(); unified {
 		quota += fmt.Sprint(" ", cpuPeriod)
 	}
 	return quota
 }
-
-// CPUQuota returns what PodCPULimit returns of a pod with that limit, in thousandths of a processor.
-func (b *Bed) CPUQuota(limit int) string { return cpuQuota(limit) }
 
 // SetPodCPULimit sets a pod's limit of processor time, as a kubelet does, in thousandths of a processor.
 func (b *Bed) SetPodCPULimit(p *Pod, limit int) error {

@@ -25,7 +25,7 @@ func (n *node) throttled(spec bed.PodSpec) (p *bed.Pod, limit string) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	return p, n.bed.CPUQuota(millis)
+	return p, bed.CPUQuota(millis)
 }
 
 func (n *node) cpuLimit(p *bed.Pod) string {
@@ -99,7 +99,7 @@ func TestCPULimitOfSave(t *testing.T) {
 	if err := inSave(func() { n.setCPULimit(p, otherMillis) }); err != nil {
 		t.Fatal(err)
 	}
-	n.hasCPULimit(p, n.bed.CPUQuota(otherMillis))
+	n.hasCPULimit(p, bed.CPUQuota(otherMillis))
 	n.setCPULimit(p, millis)
 
 	if err := inSave(n.bed.Containerd.Kill); err == nil {
@@ -145,7 +145,7 @@ func TestCPULimitOfRestore(t *testing.T) {
 	spec := fromSnapshot("restored", "default/saved", "serve", "--mib", "64")
 	spec.UID = "11111111-0000-4000-8000-000000000001"
 	p := &bed.Pod{UID: spec.UID}
-	limit := n.bed.CPUQuota(millis)
+	limit := bed.CPUQuota(millis)
 	spec.Made = func() error { // the sandbox is there, and waits for its containers
 		looked = true
 		n.unlimited(p, limit)
