@@ -131,6 +131,9 @@ type decodeState struct {
 	// offsets are the places of fields in the input, of all structs that are being decoded.
 	offsets []int
 
+	// structs is the number of structs that are being decoded, one in the other.
+	structs int
+
 	// depth is the number of interfaces that are being decoded, one in the other.
 	depth int
 
@@ -448,7 +451,8 @@ func (ds *decodeState) decodeStruct(ods *objectDecodeState, p unsafe.Pointer, in
 	}
 	rte := ds.types.Lookup(typeID(id), ds.infos.reflected(info))
 	ods.typ = typeID(id)
-	ds.stats.start(ods.typ)
+	ds.stats.startAt(ds.structs, ods.typ)
+	ds.structs++
 	if info.saverLoader != nil { // not so for some empty structs that are registered
 		fields := ds.newFields(f)
 		info.at(p).StateLoad(ds.ctx, Source{internal: objectDecoder{ds, ods, rte.FieldOrder, fields}})
@@ -462,7 +466,8 @@ func (ds *decodeState) decodeStruct(ods *objectDecodeState, p unsafe.Pointer, in
 		f.passed++
 	}
 	ds.offsets = ds.offsets[:f.first]
-	ds.stats.done()
+	ds.structs--
+	ds.stats.doneAt(ds.structs)
 }
 
 // newFields returns a copy of f that Source may refer to.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
@@ -50,10 +51,11 @@ type encodeState struct {
 
 	// buf has the encoding of all objects, fixups its gaps in the order of their offsets.
 	buf    []byte
-	fixups []fixup
+	fixups fixupList
 
-	// spliced are the regions that fixups refer to.
+	// spliced are the regions that fixups refer to, and paths the ways to the targets of references.
 	spliced []region
+	paths   [][]wire.Dot
 
 	// frames are the structs that are being encoded, the innermost last.
 	frames []structFrame
@@ -61,12 +63,16 @@ type encodeState struct {
 	// early are fields that were saved before their turn, of all frames.
 	early []earlyField
 
-	// structs lists all structs that were encoded from their own addresses.
-	structs []structRecord
+	// elements lists the structs that are elements of arrays, of all objects that are arrays.
+	elements []encodedStruct
 
-	// again has the structs among them that belong to objects that became parts of larger ones. These are met again.
-	// StateSave must not be called twice: it may save values that it makes, which would be new objects each time.
-	again map[structKey]region
+	// array is set if the current object is an array.
+	array bool
+
+	// again has the structs in the current object that were encoded before, as objects of their own or elements of
+	// such objects, in the order of their addresses. StateSave must not be called twice: it may save values that it
+	// makes, which would be new objects each time.
+	again []encodedStruct
 
 	// values has the structs that had no addresses: those in interfaces, in maps and passed to Sink.SaveValue.
 	values map[reflect.Value]region
@@ -89,11 +95,14 @@ type encodedObject struct {
 	parent *encodedObject
 	dots   []wire.Dot
 
+	// parts are smaller objects that became part of this one.
+	parts []*encodedObject
+
 	// encoding is where it is in the buffer, once encoded is set.
 	encoding region
 
-	// structs and structsEnd say which of the structs in encodeState.structs belong to it.
-	structs, structsEnd int
+	// elements and elementsEnd say which structs in encodeState.elements belong to it.
+	elements, elementsEnd int
 
 	id      objectID
 	encoded bool
@@ -114,13 +123,34 @@ type fixup struct {
 	// offset is where the gap is.
 	offset int
 
-	// object is what is referred to, and dots leads from there to the target.
+	// object is what is referred to.
 	object *encodedObject
-	dots   []wire.Dot
 
-	// splice is an index of encodeState.spliced. If the region begins at this fixup, it is left out here: it comes
-	// later. Otherwise it is put in.
-	splice int
+	// index is an index of encodeState.paths if there is an object, and it is not 0: that path leads from the object
+	// to the target. Without an object, it is an index of encodeState.spliced. If the region begins at this fixup, it
+	// is left out here: it comes later. Otherwise it is put in.
+	index int
+}
+
+// fixupList is a list of fixups. It never moves them.
+type fixupList struct {
+	chunks []*[fixupChunk]fixup
+	length int
+}
+
+// fixupChunk is how many fixups are allocated at once.
+const fixupChunk = 1024
+
+func (l *fixupList) add(f fixup) {
+	if l.length == len(l.chunks)*fixupChunk {
+		l.chunks = append(l.chunks, new([fixupChunk]fixup))
+	}
+	*l.at(l.length) = f
+	l.length++
+}
+
+func (l *fixupList) at(i int) *fixup {
+	return &l.chunks[i/fixupChunk][i%fixupChunk]
 }
 
 // structFrame is a struct that is being encoded.
@@ -140,15 +170,10 @@ type earlyField struct {
 	slot, splice int
 }
 
-// structKey identifies a struct in memory.
-type structKey struct {
+// encodedStruct is a struct in memory and its encoding, without the header.
+type encodedStruct struct {
 	p    unsafe.Pointer
 	info *typeInfo
-}
-
-// structRecord is a struct and its encoding, without the header.
-type structRecord struct {
-	structKey
 	region
 }
 
@@ -217,7 +242,12 @@ func (es *encodeState) newObject(p unsafe.Pointer, info *typeInfo, id objectID) 
 
 // refer appends a reference to object, or to the part of it that dots leads to.
 func (es *encodeState) refer(object *encodedObject, dots []wire.Dot) {
-	es.fixups = append(es.fixups, fixup{offset: len(es.buf), object: object, dots: dots})
+	f := fixup{offset: len(es.buf), object: object}
+	if len(dots) != 0 {
+		f.index = len(es.paths)
+		es.paths = append(es.paths, dots)
+	}
+	es.fixups.add(f)
 }
 
 // resolveMap appends a reference to the map p.
@@ -292,19 +322,42 @@ func (es *encodeState) absorb(first addressEntry, p unsafe.Pointer, info *typeIn
 	for _, e := range parts {
 		e.object.dots = es.traverse(info, e.object.info, addr, e.start)
 		e.object.parent = o
-		if e.object.encoded {
-			es.meetAgain(e.object)
-		}
+		o.parts = append(append(o.parts, e.object), e.object.parts...)
 	}
 	es.index.insert(addressEntry{start: addr, end: end, object: o})
 	return o
 }
 
-// meetAgain has the structs of o found in their places when the object that contains o is encoded.
+// meetAgain has the structs of o that were encoded before found in their places.
 func (es *encodeState) meetAgain(o *encodedObject) {
-	for _, s := range es.structs[o.structs:o.structsEnd] {
-		es.again[s.structKey] = s.region
+	es.again = es.again[:0]
+	for _, part := range o.parts {
+		switch {
+		case !part.encoded:
+		case part.info.kind == reflect.Struct:
+			r := part.encoding
+			r.start++ // the header
+			es.again = append(es.again, encodedStruct{part.p, part.info, r})
+		default:
+			es.again = append(es.again, es.elements[part.elements:part.elementsEnd]...)
+		}
 	}
+	slices.SortFunc(es.again, func(a, b encodedStruct) int {
+		return cmp.Compare(uintptr(a.p), uintptr(b.p))
+	})
+}
+
+// encodedBefore returns the encoding of the struct at p, if it was encoded before.
+func (es *encodeState) encodedBefore(p unsafe.Pointer, info *typeInfo) (region, bool) {
+	i, _ := slices.BinarySearchFunc(es.again, uintptr(p), func(s encodedStruct, addr uintptr) int {
+		return cmp.Compare(uintptr(s.p), addr)
+	})
+	for ; i < len(es.again) && es.again[i].p == p; i++ {
+		if es.again[i].info == info {
+			return es.again[i].region, true
+		}
+	}
+	return region{}, false
 }
 
 // hasPart reports whether an object of type part may be a field of one of type whole that occupies the same memory.
@@ -437,7 +490,7 @@ func (oe *objectEncoder) save(slot int, obj reflect.Value) {
 	// The field has to wait for its turn. It stays where it is, but is left out there.
 	splice := len(es.spliced)
 	es.spliced = append(es.spliced, region{})
-	es.fixups = append(es.fixups, fixup{offset: len(es.buf), splice: splice})
+	es.include(splice)
 	r := es.begin()
 	es.encodeField(obj, info)
 	es.spliced[splice] = es.finish(r)
@@ -468,7 +521,7 @@ func (es *encodeState) advance(frame int) {
 
 // include puts a region in.
 func (es *encodeState) include(splice int) {
-	es.fixups = append(es.fixups, fixup{offset: len(es.buf), splice: splice})
+	es.fixups.add(fixup{offset: len(es.buf), index: splice})
 }
 
 // includeRegion puts a region in.
@@ -479,27 +532,28 @@ func (es *encodeState) includeRegion(r region) {
 
 // begin begins a region here.
 func (es *encodeState) begin() region {
-	return region{start: len(es.buf), fixups: len(es.fixups)}
+	return region{start: len(es.buf), fixups: es.fixups.length}
 }
 
 // finish ends a region here.
 func (es *encodeState) finish(r region) region {
-	r.end, r.fixupsEnd = len(es.buf), len(es.fixups)
+	r.end, r.fixupsEnd = len(es.buf), es.fixups.length
 	return r
 }
 
 // encodeStruct encodes the struct at p.
 func (es *encodeState) encodeStruct(p unsafe.Pointer, info *typeInfo) {
-	key := structKey{p, info}
 	if len(es.again) != 0 {
-		if r, ok := es.again[key]; ok {
+		if r, ok := es.encodedBefore(p, info); ok {
 			es.includeRegion(r)
 			return
 		}
 	}
 	r := es.begin()
 	es.encodeFields(p, info)
-	es.structs = append(es.structs, structRecord{key, es.finish(r)})
+	if len(es.frames) == 0 && es.array {
+		es.elements = append(es.elements, encodedStruct{p, info, es.finish(r)})
+	}
 }
 
 // encodeStructValue encodes a struct that has no address.
@@ -537,8 +591,8 @@ func (es *encodeState) encodeFields(p unsafe.Pointer, info *typeInfo) {
 		es.appendUint(uint64(n))
 	}
 
-	es.stats.start(te.ID)
 	frame := len(es.frames)
+	es.stats.startAt(frame, te.ID)
 	early := len(es.early)
 	es.frames = append(es.frames, structFrame{info: info, fields: n, early: early})
 	if info.saverLoader != nil { // not so for some empty structs that are registered
@@ -549,7 +603,7 @@ func (es *encodeState) encodeFields(p unsafe.Pointer, info *typeInfo) {
 	}
 	es.frames = es.frames[:frame]
 	es.early = es.early[:early]
-	es.stats.done()
+	es.stats.doneAt(frame)
 }
 
 // encodeMap encodes the contents of a map.
@@ -816,17 +870,19 @@ func (es *encodeState) encodeValue(v reflect.Value, info *typeInfo, how encodeSt
 
 // encodeObject encodes an object that has an ID.
 func (es *encodeState) encodeObject(o *encodedObject) {
+	if free := cap(es.buf) - len(es.buf); free < 4096 {
+		es.buf = slices.Grow(es.buf, max(cap(es.buf), 64<<10)) // append grows by less, and copies more
+	}
+	es.meetAgain(o)
+	es.array = o.info.kind == reflect.Array
+	o.elements = len(es.elements)
 	r := es.begin()
-	o.structs = len(es.structs)
 	if o.contents {
 		es.encodeMap(reflect.NewAt(o.info.typ, unsafe.Pointer(&o.p)).Elem(), o.info)
 	} else {
 		es.encode(o.p, o.info, encodeDefault, true)
 	}
-	o.encoding, o.structsEnd, o.encoded = es.finish(r), len(es.structs), true
-	if o.parent != nil { // it became part of another object meanwhile
-		es.meetAgain(o)
-	}
+	o.encoding, o.elementsEnd, o.encoded = es.finish(r), len(es.elements), true
 }
 
 // Save serializes the object graph rooted at obj.
@@ -834,7 +890,7 @@ func (es *encodeState) Save(obj reflect.Value) {
 	es.infos = make(typeCache)
 	es.index = makeAddressIndex()
 	es.zeroSized = make(map[*typeInfo]*encodedObject)
-	es.again = make(map[structKey]region)
+	es.paths = make([][]wire.Dot, 1) // index 0 stands for no path
 	es.values = make(map[reflect.Value]region)
 	es.stats.init()
 	defer es.stats.fini(func(id typeID) string {
@@ -842,7 +898,7 @@ func (es *encodeState) Save(obj reflect.Value) {
 	})
 
 	es.resolve(unsafe.Pointer(obj.UnsafeAddr()), es.infos.of(obj.Type()))
-	es.buf, es.fixups = es.buf[:0], es.fixups[:0] // nobody needs the reference to the root
+	es.fixups.length = 0 // nobody needs the reference to the root
 
 	var o *encodedObject
 	if err := safely(func() {
@@ -911,14 +967,14 @@ func (es *encodeState) flush() {
 func (es *encodeState) emit(r region) {
 	at := r.start
 	for i := r.fixups; i < r.fixupsEnd; i++ {
-		f := &es.fixups[i]
+		f := es.fixups.at(i)
 		es.out = append(es.out, es.buf[at:f.offset]...)
 		at = f.offset
 		if f.object != nil {
 			es.emitReference(f)
 			continue
 		}
-		if s := es.spliced[f.splice]; s.fixups == i+1 && s.start == f.offset {
+		if s := es.spliced[f.index]; s.fixups == i+1 && s.start == f.offset {
 			at, i = s.end, s.fixupsEnd-1 // it comes later
 		} else {
 			es.emit(s)
@@ -929,7 +985,7 @@ func (es *encodeState) emit(r region) {
 
 // emitReference puts out a reference.
 func (es *encodeState) emitReference(f *fixup) {
-	root, n := f.object, len(f.dots)
+	root, n := f.object, len(es.paths[f.index])
 	for root.parent != nil {
 		n += len(root.dots)
 		root = root.parent
@@ -938,7 +994,7 @@ func (es *encodeState) emitReference(f *fixup) {
 	if n == 0 {
 		return
 	}
-	es.emitDots(f.dots)
+	es.emitDots(es.paths[f.index])
 	for o := f.object; o != root; o = o.parent {
 		es.emitDots(o.dots)
 	}
