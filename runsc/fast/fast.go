@@ -1,0 +1,220 @@
+package fast
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed _gvisor
+var embedded embed.FS
+
+// The directories of gVisor that are involved, from the root of its module.
+const (
+	stateDir = "pkg/state"
+	diffDir  = "pkg/difftest"
+)
+
+// replaced are the files of gVisor that ours take the place of. Two of ours have the name of one of these.
+var replaced = []string{
+	"addr_range.go", "addr_set.go", "decode.go", "decode_unsafe.go", "deferred_list.go", "encode.go", "encode_unsafe.go",
+}
+
+// edit replaces a text in a file that has it exactly once.
+type edit struct{ file, old, new string }
+
+// edits are for files that stay. The maps of gVisor's encoder and decoder go.
+var edits = []edit{
+	{"state.go", "\t\tzeroValues:     make(map[reflect.Type]*objectEncodeState),\n", ""},
+	{"state.go", "\t\tpending:        make(map[objectID]*objectEncodeState),\n", ""},
+	{"state.go", "\t\tencodedStructs: make(map[reflect.Value]*wire.Struct),\n", ""},
+	{"state.go", "\t\tdeferred: make(map[objectID]wire.Object),\n", ""},
+}
+
+// Digest identifies what Tree and Compare do to gVisor's source.
+func Digest() (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q\n", replaced, edits)
+	err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := embedded.ReadFile(path)
+		fmt.Fprintf(h, "%s %x\n", path, sha256.Sum256(data))
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("digest of our files for gVisor: %w", err)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// Tree makes dir, which must not exist, a copy of the gVisor module at source with our files in it.
+func Tree(source, dir string) error {
+	if err := copyModule(source, dir); err != nil {
+		return err
+	}
+	if err := overlay(filepath.Join(dir, stateDir)); err != nil {
+		return err
+	}
+	return extract("pkg/compressio", filepath.Join(dir, "pkg/compressio"), nil)
+}
+
+// Compare makes dir, which must not exist, a copy of the gVisor module at source with the package pkg/difftest. Its tests
+// compare gVisor's package state with ours. Each is there under an import path of its own. Both save maps in one order.
+func Compare(source, dir string) error {
+	if err := copyModule(source, dir); err != nil {
+		return err
+	}
+	if err := extract("difftest", filepath.Join(dir, diffDir), nil); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(dir, diffDir, "graph")); err != nil {
+		return fmt.Errorf("compare encoders: %w", err)
+	}
+	for _, name := range []string{"stock", "fast"} {
+		if err := variant(source, dir, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// variant makes a copy of package state, gVisor's or ours, and of the graphs that it saves.
+func variant(source, dir, name string) error {
+	root := filepath.Join(dir, diffDir, name)
+	state := filepath.Join(root, "state")
+	if err := copyFiles(filepath.Join(source, stateDir), state); err != nil {
+		return err
+	}
+	sorted := edit{"encode.go", "range obj.MapKeys()", "range sortedKeys(obj)"}
+	if name == "fast" {
+		if err := overlay(state); err != nil {
+			return err
+		}
+		sorted = edit{"encode_unsafe.go", "entries := m.MapRange()", "entries := sortedRange(m)"}
+	}
+	if err := sorted.apply(state); err != nil {
+		return err
+	}
+	from, to := filepath.Join(dir, diffDir, "sorted.txt"), filepath.Join(state, "sorted.go")
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("compare encoders: %w", err)
+	}
+	importPath := strings.NewReplacer(`"gvisor.dev/gvisor/pkg/state"`, `"gvisor.dev/gvisor/pkg/difftest/`+name+`/state"`)
+	return extract("difftest/graph", filepath.Join(root, "graph"), importPath)
+}
+
+// overlay puts our files into a copy of package state.
+func overlay(dir string) error {
+	for _, name := range replaced {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("replace gVisor's encoder: %w", err)
+		}
+	}
+	for _, e := range edits {
+		if err := e.apply(dir); err != nil {
+			return err
+		}
+	}
+	return extract(stateDir, dir, nil)
+}
+
+// apply fails if another version of gVisor has another text.
+func (e edit) apply(dir string) error {
+	path := filepath.Join(dir, e.file)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("replace gVisor's encoder: %w", err)
+	}
+	if n := bytes.Count(data, []byte(e.old)); n != 1 {
+		return fmt.Errorf("replace gVisor's encoder: %s has %q %d times, want once: has gVisor changed?", e.file, e.old, n)
+	}
+	data = bytes.Replace(data, []byte(e.old), []byte(e.new), 1)
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return fmt.Errorf("replace gVisor's encoder: %w", err)
+	}
+	return nil
+}
+
+// extract writes the embedded directory from to dir. Texts are replaced in its files.
+func extract(from, dir string, texts *strings.Replacer) error {
+	from = "_gvisor/" + from
+	return fs.WalkDir(embedded, from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := embedded.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("write our files for gVisor: %w", err)
+		}
+		if texts != nil {
+			data = []byte(texts.Replace(string(data)))
+		}
+		to := filepath.Join(dir, strings.TrimPrefix(path, from))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return fmt.Errorf("write our files for gVisor: %w", err)
+		}
+		if err := os.WriteFile(to, data, 0o644); err != nil {
+			return fmt.Errorf("write our files for gVisor: %w", err)
+		}
+		return nil
+	})
+}
+
+// copyModule copies a module, whose files may be read-only, to dir.
+func copyModule(source, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("copy gVisor: %w", err)
+	}
+	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("copy gVisor: %w", err)
+		}
+		rel, err := filepath.Rel(source, path)
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return copyFile(path, filepath.Join(dir, rel))
+	})
+}
+
+// copyFiles copies the files of one directory, and no directories below it.
+func copyFiles(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return fmt.Errorf("copy gVisor: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		if err := copyFile(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(to, data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("copy gVisor: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package fast_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"diapause.dev/runsc/fast"
+)
+
+// TestSameAsGVisors runs pkg/difftest, which compares our package state with gVisor's on random graphs. gVisor's own
+// tests of the package are not in its Go module.
+func TestSameAsGVisors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it copies and compiles parts of gVisor")
+	}
+	source := output(t, "", "list", "-m", "-f", "{{.Dir}}", "gvisor.dev/gvisor")
+	dir := filepath.Join(t.TempDir(), "gvisor")
+	if err := fast.Compare(source, dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(output(t, dir, "test", "-mod=mod", "-count=1", "-v", "./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=600"))
+}
+
+// output runs the go command in dir.
+func output(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", args[0], err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestTreeFailsOnAnotherVersion(t *testing.T) {
+	if err := fast.Tree(t.TempDir(), filepath.Join(t.TempDir(), "gvisor")); err == nil {
+		t.Error("an empty module is taken for gVisor")
+	}
+}
