@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"diapause.dev/runsc/fast"
 )
 
 // Extra is a set of programs that takes long to build and that few need.
@@ -43,6 +45,8 @@ type group struct {
 	estimate string // how long a build takes on two cores
 	// renamed says what a program is called that Go would name otherwise.
 	renamed map[string]string
+	// build builds the programs if go build of the module does not. It is given the directory to build into.
+	build func(ctx context.Context, out string) error
 }
 
 const containerd = "github.com/containerd/containerd/v2"
@@ -80,7 +84,19 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 	if err != nil {
 		return nil, err
 	}
+	digest, err := fast.Digest()
+	if err != nil {
+		return nil, err
+	}
 	return []group{
+		{
+			name: string(RunscFast), extra: true, module: b.Root, ldflags: flags, source: modules + digest,
+			packages: []string{gvisor + "/runsc"}, estimate: "three minutes",
+			renamed: map[string]string{"runsc": RunscFastProgram},
+			build: func(ctx context.Context, out string) error {
+				return buildFast(ctx, b.Root, out, flags)
+			},
+		},
 		{
 			name: "runsc", module: b.Root, ldflags: flags, source: modules,
 			packages: []string{gvisor + "/runsc"}, estimate: "two minutes",
@@ -156,7 +172,13 @@ func (g group) ensure(ctx context.Context, cache string) (string, error) {
 	if err := os.Mkdir(part, 0o755); err != nil {
 		return "", fmt.Errorf("tools: %w", err)
 	}
-	if err := goBuild(ctx, g.module, part+"/", g.ldflags, g.packages...); err != nil {
+	build := g.build
+	if build == nil {
+		build = func(ctx context.Context, out string) error {
+			return goBuild(ctx, g.module, out, g.ldflags, g.packages...)
+		}
+	}
+	if err := build(ctx, part+"/"); err != nil {
 		return "", err
 	}
 	for from, to := range g.renamed {
