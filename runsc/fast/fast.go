@@ -66,7 +66,8 @@ func Tree(source, dir string) error {
 }
 
 // Compare makes dir, which must not exist, a copy of the gVisor module at source with the package pkg/difftest. Its
-// tests compare gVisor's package state with ours. Each is there under an import path of its own. Both save maps in one order.
+// tests compare gVisor's package state with ours. Each is there under an import path of its own. Both save
+// maps in one order.
 func Compare(source, dir string) error {
 	if err := copyModule(source, dir); err != nil {
 		return err
