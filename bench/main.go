@@ -3,6 +3,7 @@
 //	bench pause     the pause of a checkpoint, as the application sees it
 //	bench loading   the pause of a checkpoint soon after a restore, while the sandbox loads
 //	bench restore   from the start of the first process to the first successful exec
+//	bench programs  pause, restore and content of real programs under load
 //
 // Every figure is worth something only next to the others of its run. README.md says what each mode
 // does.
@@ -21,6 +22,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == programsName {
+		exit(mainPrograms(os.Args[2:]))
+	}
 	b, p, err := parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -30,11 +34,21 @@ func main() {
 		os.Exit(2)
 	}
 	bed.Enter()
+	exit(inContext(func(ctx context.Context) error { return run(ctx, b, p) }))
+}
+
+// inContext calls f with a context that ends with an interrupt.
+func inContext(f func(context.Context) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err = run(ctx, b, p)
-	stop()
+	defer stop()
+	return f(ctx)
+}
+
+// exit ends the program.
+func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: failed:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }

@@ -42,7 +42,18 @@ type node struct {
 }
 
 // startNode starts a node whose agent gets the given flags.
-func startNode(ctx context.Context, flags ...string) (n *node, err error) {
+func startNode(ctx context.Context, flags ...string) (*node, error) {
+	return startNodeWith(ctx, nodeOptions{runsc: runscStock, flags: flags})
+}
+
+// nodeOptions say how a node differs from the usual.
+type nodeOptions struct {
+	runsc string   // see useRunsc
+	logs  string   // directory for the logs of sentries; none are written if empty
+	flags []string // of the agent
+}
+
+func startNodeWith(ctx context.Context, o nodeOptions) (n *node, err error) {
 	gvisorlog.SetTarget(gvisorlog.GoogleEmitter{Writer: &gvisorlog.Writer{Next: io.Discard}})
 	if err := os.MkdirAll(runDir, 0o700); err != nil {
 		return nil, err
@@ -56,10 +67,17 @@ func startNode(ctx context.Context, flags ...string) (n *node, err error) {
 			err = errors.Join(err, n.close(context.WithoutCancel(ctx)))
 		}
 	}()
-	if n.bed, err = bed.Start(ctx, bed.Options{}); err != nil {
+	var options bed.Options
+	if o.logs != "" {
+		options.Runsc = map[string]string{"debug-log": o.logs}
+	}
+	if n.bed, err = bed.Start(ctx, options); err != nil {
 		return nil, err
 	}
-	if n.daemon, err = n.bed.StartAgent(ctx, flags...); err != nil {
+	if err := useRunsc(n.bed.Bin, o.runsc); err != nil {
+		return nil, err
+	}
+	if n.daemon, err = n.bed.StartAgent(ctx, o.flags...); err != nil {
 		return nil, err
 	}
 	if n.cri, err = cri.Dial(ctx, cri.Options{}); err != nil {

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
+
+	"diapause.dev/test/tools"
 )
 
 // shimRoot is where the shim has runsc keep the state of the pods' containers.
@@ -18,6 +21,29 @@ const ownRoot = runDir + "/runsc"
 // runscFlags are those that the bed's handler has runsc called with, but for the cgroup, which costs
 // every mode the same.
 var runscFlags = []string{"--platform=systrap", "--restore-spec-validation=ignore", "--ignore-cgroups"}
+
+// runscStock is the runsc that the bed has anyway.
+const runscStock = "stock"
+
+// useRunsc puts another runsc in the place of the bed's, before any pod is made: a file of this path or, without a
+// slash in it, the program of this name that was built beside runsc. The bed's programs are its own.
+func useRunsc(bin tools.Bin, choice string) error {
+	if choice == runscStock {
+		return nil
+	}
+	if !strings.Contains(choice, "/") {
+		choice = bin.Path(choice)
+	}
+	data, err := os.ReadFile(choice)
+	if err != nil {
+		return fmt.Errorf("runsc: %w", err)
+	}
+	part := bin.Path("runsc.part") // the bed's runsc shares its bytes with that of .cache
+	if err := os.WriteFile(part, data, 0o755); err != nil {
+		return fmt.Errorf("runsc: %w", err)
+	}
+	return os.Rename(part, bin.Path("runsc"))
+}
 
 // waitDelay is how long a runsc that was told to end may take.
 const waitDelay = 5 * time.Second

@@ -84,6 +84,13 @@ func Enter(extras ...tools.Extra) {
 	}
 }
 
+// Inside reports whether this process is one of a bed's already. The one that calls [Enter] first is not: it has the
+// machine's network, which nothing in a bed has.
+func Inside() bool {
+	_, ok := os.LookupEnv(variable)
+	return ok || here != nil
+}
+
 // enter plays the role that the environment names. Inside it sets here and returns.
 func enter(extras []tools.Extra) (int, error) {
 	value, ok := os.LookupEnv(variable)

@@ -32,16 +32,29 @@ func newArchive(w io.Writer) *archive {
 
 // add writes an image of the given layers and returns the digest of its manifest.
 func (a *archive) add(name string, config ocispec.ImageConfig, layers ...tree) digest.Digest {
-	image := ocispec.Image{Platform: platform(), Config: config, RootFS: ocispec.RootFS{Type: "layers"}}
-	manifest := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest}
+	var written []ocispec.Descriptor
+	var contents []digest.Digest
 	for _, t := range layers {
 		data, err := t.layer()
 		if err != nil {
 			a.fail(err)
 			return ""
 		}
-		manifest.Layers = append(manifest.Layers, a.layer(data))
-		image.RootFS.DiffIDs = append(image.RootFS.DiffIDs, digest.FromBytes(data))
+		written, contents = append(written, a.layer(data)), append(contents, digest.FromBytes(data))
+	}
+	return a.addLayers(name, config, written, contents)
+}
+
+// addLayers writes an image of layers that have been written, whose uncompressed contents have the given digests, and
+// returns the digest of its manifest.
+func (a *archive) addLayers(name string, config ocispec.ImageConfig, layers []ocispec.Descriptor,
+	contents []digest.Digest,
+) digest.Digest {
+	image := ocispec.Image{
+		Platform: platform(), Config: config, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: contents},
+	}
+	manifest := ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Layers: layers,
 	}
 	manifest.Config = a.blobJSON(ocispec.MediaTypeImageConfig, image)
 	d := a.blobJSON(ocispec.MediaTypeImageManifest, manifest)
@@ -108,13 +121,17 @@ func (a *archive) fileJSON(name string, v any) {
 }
 
 func (a *archive) file(name string, data []byte) {
-	if a.err != nil {
-		return
-	}
-	a.fail(a.w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(data))}))
+	a.header(name, int64(len(data)))
 	if a.err == nil {
 		_, err := a.w.Write(data)
 		a.fail(err)
+	}
+}
+
+// header begins a file of so many bytes.
+func (a *archive) header(name string, size int64) {
+	if a.err == nil {
+		a.fail(a.w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size}))
 	}
 }
 
