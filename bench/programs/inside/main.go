@@ -1,4 +1,4 @@
-// Command inside is in the images of programs. It answers their client over HTTP: GET /ask?q=… is answered by one line.
+// Command inside is in the images of programs. It answers their client over HTTP, one line to each GET /ask?q=QUESTION.
 //
 //	inside serve [flags]         is a server itself, with burdens for the kernel's state
 //	inside bridge COMMAND        passes questions on to a program, a line each, and its lines back
