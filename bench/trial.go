@@ -16,7 +16,7 @@ import (
 
 const (
 	// programTime bounds the wait for a program's first answer and for its data.
-	programTime = 2 * time.Minute
+	programTime = 10 * time.Minute
 	// instantTime is the range from which the time before a checkpoint is drawn.
 	instantTime = time.Second
 	// twiceEvery says which snapshots are restored twice at once: one of so many.
@@ -74,8 +74,10 @@ func (t *trial) start(ctx context.Context) (err error) {
 		return err
 	}
 	t.digest = found.Digest
-	t.load, err = programs.StartLoad(ctx, program, t.pod.IP)
-	return err
+	if t.load, err = programs.StartLoad(ctx, program, t.pod.IP); err != nil {
+		return err
+	}
+	return sleep(ctx, program.Warm)
 }
 
 // spec describes a pod with the program.

@@ -3,6 +3,7 @@ package programs
 import (
 	"embed"
 	"strconv"
+	"time"
 
 	"diapause.dev/test/images"
 )
@@ -16,6 +17,9 @@ const (
 	// mathEnv keeps numpy from a thread for each processor, which do nothing here.
 	mathEnv = "OPENBLAS_NUM_THREADS=1"
 )
+
+// waitTime is a little more than gVisor keeps a connection in TIME_WAIT.
+const waitTime = 65 * time.Second
 
 //go:embed files
 var files embed.FS
@@ -73,6 +77,7 @@ var all = []*Program{
 		},
 		Command: []string{"/bin/sh", "-c", inside + " serve & exec /usr/sbin/nginx -c /prog/nginx.conf -g 'daemon off;'"},
 		Dial:    overHTTP("80", true),
+		Warm:    waitTime,
 	},
 	{
 		Name: "jupyter",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"diapause.dev/test/images"
 )
@@ -22,6 +23,8 @@ type Program struct {
 	Fill func(ctx context.Context, ip string) error
 	// Dial makes a session with the program at an address, or returns an error as long as that does not answer.
 	Dial func(ctx context.Context, ip string) (Session, error)
+	// Warm is how long the load has to last until the program's state no longer grows.
+	Warm time.Duration
 	// Large programs are restored one at a time only.
 	Large bool
 }

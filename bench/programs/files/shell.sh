@@ -1,5 +1,5 @@
 # A shell with jobs: some sleep, one has a compiler at work, whose output must always be the same.
-mkdir -p /data/compiled
+mkdir -p /data
 cd /data
 cat > program.c <<'END'
 #include <stdio.h>
@@ -7,18 +7,17 @@ cat > program.c <<'END'
 #include <string.h>
 static int compare(const void *a, const void *b) { return strcmp(*(char **)a, *(char **)b); }
 int main(int argc, char **argv) {
-  qsort(argv, argc, sizeof *argv, compare);
-  for (int i = 0; i < argc; i++) printf("%d %s\n", i, argv[i]);
+  qsort(argv + 1, argc - 1, sizeof *argv, compare);
+  for (int i = 1; i < argc; i++) printf("%d %s\n", i, argv[i]);
 }
 END
 compile() { gcc -O2 -o "$1" program.c && "./$1" d c b a > "$1.out"; }
 compile first || exit 1
-sums() { sha256sum < "$1"; sha256sum < "$1.out"; }
+sums() { cat "$1" "$1.out" | sha256sum; }
 jobs_at_work() {
   while :; do
     compile again || echo "the compiler has failed" >> wrong
-    [ "$(sums first | sed 1d)" = "$(sums again | sed 1d)" ] || echo "another output" >> wrong
-    [ "$(sums first)" = "$(sums again)" ] || echo "another program" >> wrong
+    [ "$(sums first)" = "$(sums again)" ] || echo "the compiler has made something else" >> wrong
   done
 }
 jobs_at_work > /dev/null 2>> errors &
@@ -32,7 +31,7 @@ chain() {
   echo "$(wc -l < "$1") $h"
 }
 check() {
-  if [ -s wrong ]; then cat wrong; else echo $(chain stream0) $(chain stream1) $(sums first | sha256sum | cut -c1-64); fi
+  if [ -s wrong ]; then cat wrong; else echo $(chain stream0) $(chain stream1) $(sums first | cut -c1-64); fi
 }
 while read -r what stream n; do
   case $what in
