@@ -128,7 +128,7 @@ func (n *node) program(ctx context.Context, program *programs.Program, p program
 	defer func() { err = errors.Join(err, t.close(context.WithoutCancel(ctx))) }()
 	for i := range p.n + 1 {
 		for _, mode := range p.modes {
-			ctx, cancel := context.WithTimeout(ctx, measureTime)
+			ctx, cancel := context.WithTimeout(ctx, programTime)
 			err := t.measure(ctx, mode, i)
 			cancel()
 			if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// programTime bounds the wait for a program's first answer and for its data.
+	// programTime bounds the start of a program with all its data, and one checkpoint with all restores and checks.
 	programTime = 10 * time.Minute
 	// instantTime is the range from which the time before a checkpoint is drawn.
 	instantTime = time.Second
