@@ -84,8 +84,8 @@ func mainPrograms(args []string) error {
 	return inContext(func(ctx context.Context) error { return runPrograms(ctx, p) })
 }
 
-// runPrograms measures on a node of its own, prints the table and writes the file, also of what was measured before
-// a program failed.
+// runPrograms measures on a node of its own, and prints the table, also of what was measured before a program failed.
+// The file is written after each program.
 func runPrograms(ctx context.Context, p programPlan) (err error) {
 	n, err := startNodeWith(ctx, nodeOptions{runsc: p.runsc, logs: logDir})
 	if err != nil {
@@ -94,7 +94,7 @@ func runPrograms(ctx context.Context, p programPlan) (err error) {
 	var rows []programRow
 	defer func() {
 		if len(rows) > 0 {
-			err = errors.Join(err, printPrograms(os.Stdout, rows), write(n.bed.Bin.Root, programsName, rows))
+			err = errors.Join(err, printPrograms(os.Stdout, rows))
 		}
 		err = errors.Join(err, n.close(context.WithoutCancel(ctx)))
 	}()
@@ -105,12 +105,24 @@ func runPrograms(ctx context.Context, p programPlan) (err error) {
 				return fmt.Errorf("program %s: %w\n--- log of the agent:\n%s", program.Name, err, tail(n.agentLog()))
 			}
 			rows = append(rows, row)
+			if err := write(n.bed.Bin.Root, programsName, rows); err != nil {
+				return err
+			}
 			if row.Lost > 0 {
 				return fmt.Errorf("program %s: %d acknowledged writes were lost", program.Name, row.Lost)
 			}
 		}
 	}
 	return nil
+}
+
+// machineLoad returns the load averages of the machine, which tell whether it was quiet.
+func machineLoad() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(data))[:3], " ")
 }
 
 // tail returns the end of a log.
@@ -120,7 +132,7 @@ const tailBytes = 8 << 10
 
 // program measures one program.
 func (n *node) program(ctx context.Context, program *programs.Program, p programPlan) (row programRow, err error) {
-	say("%s: preparing", program.Name)
+	say("%s: preparing; load of the machine %s", program.Name, machineLoad())
 	t, err := startTrial(ctx, n, program)
 	if err != nil {
 		return row, err
