@@ -10,30 +10,26 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 )
 
 // httpSession asks a program over HTTP; see package inside for the questions.
 type httpSession struct {
-	address string
-	short   bool // a new connection for each question
-	conn    net.Conn
-	r       *bufio.Reader
+	ip, port string
+	short    bool // a new connection for each question
+	conn     net.Conn
+	r        *bufio.Reader
 }
 
 // overHTTP returns what dials a program at a port, over one connection for all questions or, if short, one for each.
 func overHTTP(port string, short bool) func(context.Context, string) (Session, error) {
 	return func(ctx context.Context, ip string) (Session, error) {
-		s := &httpSession{address: net.JoinHostPort(ip, port), short: short}
+		s := &httpSession{ip: ip, port: port, short: short}
 		return s, s.connect(ctx)
 	}
 }
 
-// connectTime bounds one attempt to connect.
-const connectTime = 200 * time.Millisecond
-
 func (s *httpSession) connect(ctx context.Context) error {
-	conn, err := (&net.Dialer{Timeout: connectTime}).DialContext(ctx, "tcp", s.address)
+	conn, err := connect(ctx, s.ip, s.port)
 	if err != nil {
 		return err
 	}
@@ -62,7 +58,7 @@ func (s *httpSession) ask(ctx context.Context, question string) (string, error) 
 }
 
 func (s *httpSession) exchange(question string) (string, error) {
-	address := "http://" + s.address + "/ask?q=" + url.QueryEscape(question)
+	address := "http://" + net.JoinHostPort(s.ip, s.port) + "/ask?q=" + url.QueryEscape(question)
 	r, err := http.NewRequest(http.MethodGet, address, nil)
 	if err != nil {
 		return "", err

@@ -35,7 +35,7 @@ type postgresSession struct {
 }
 
 func dialPostgres(ctx context.Context, ip string) (*postgresSession, error) {
-	conn, err := (&net.Dialer{Timeout: connectTime}).DialContext(ctx, "tcp", net.JoinHostPort(ip, "5432"))
+	conn, err := connect(ctx, ip, "5432")
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ type redisSession struct {
 }
 
 func dialRedis(ctx context.Context, ip string) (*redisSession, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(ip, "6379"))
+	conn, err := connect(ctx, ip, "6379")
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,23 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+)
+
+// connectTime is how long a connection may take before another is tried, for twice as long: what was sent to a pod that
+// was not there yet is sent again by the kernel only after a second.
+const connectTime = 200 * time.Millisecond
+
+// connect makes a connection to a program.
+func connect(ctx context.Context, ip, port string) (net.Conn, error) {
+	for limit := connectTime; ; limit *= 2 {
+		conn, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp", net.JoinHostPort(ip, port))
+		if err == nil || ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return conn, err
+		}
+	}
+}
