@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"time"
 )
 
@@ -16,7 +15,8 @@ const connectTime = 200 * time.Millisecond
 func connect(ctx context.Context, ip, port string) (net.Conn, error) {
 	for limit := connectTime; ; limit *= 2 {
 		conn, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp", net.JoinHostPort(ip, port))
-		if err == nil || ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		var failed net.Error
+		if err == nil || ctx.Err() != nil || !errors.As(err, &failed) || !failed.Timeout() {
 			return conn, err
 		}
 	}
