@@ -49,35 +49,39 @@ func startTrial(ctx context.Context, n *node, program *programs.Program) (*trial
 }
 
 func (t *trial) start(ctx context.Context) (err error) {
-	program := t.program
-	if err := t.importImage(ctx, program); err != nil {
+	if err := t.importImage(ctx, t.program); err != nil {
 		return err
 	}
 	if t.floor, err = startFloor(ctx); err != nil {
 		return err
 	}
-	if t.pod, err = t.bed.RunPod(ctx, t.spec(program.Name, nil)); err != nil {
+	if t.pod, err = t.bed.RunPod(ctx, t.spec(t.program.Name, nil)); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, programTime)
-	defer cancel()
-	if err := bed.Until(limited, func() error { return t.answers(limited, t.pod.IP) }); err != nil {
-		return fmt.Errorf("wait for the first answer: %w\n%s", err, t.output(ctx, t.pod))
+	if err := t.fill(ctx); err != nil {
+		return fmt.Errorf("%w\n%s", err, t.output(ctx, t.pod))
 	}
-	if program.Fill != nil {
-		if err := program.Fill(limited, t.pod.IP); err != nil {
+	if t.load, err = programs.StartLoad(ctx, t.program, t.pod.IP); err != nil {
+		return err
+	}
+	return sleep(ctx, t.program.Warm)
+}
+
+// fill waits for the program's first answer, gives it its data, and notes what that is.
+func (t *trial) fill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, programTime)
+	defer cancel()
+	if err := bed.Until(ctx, func() error { return t.answers(ctx, t.pod.IP) }); err != nil {
+		return fmt.Errorf("wait for the first answer: %w", err)
+	}
+	if t.program.Fill != nil {
+		if err := t.program.Fill(ctx, t.pod.IP); err != nil {
 			return fmt.Errorf("fill it: %w", err)
 		}
 	}
-	found, err := t.check(limited, t.pod.IP)
-	if err != nil {
-		return err
-	}
+	found, err := t.check(ctx, t.pod.IP)
 	t.digest = found.Digest
-	if t.load, err = programs.StartLoad(ctx, program, t.pod.IP); err != nil {
-		return err
-	}
-	return sleep(ctx, program.Warm)
+	return err
 }
 
 // spec describes a pod with the program.
@@ -158,47 +162,64 @@ func (t *trial) checkOrigin(ctx context.Context) error {
 	return nil
 }
 
+// pause is what is known of one checkpoint.
+type pause struct {
+	took        time.Duration // as the client saw it
+	parts       parts
+	least, most [programs.Streams]int64 // writes that its snapshot may have
+}
+
 // measure makes one checkpoint at a random instant. Those of round 0 do not count.
 func (t *trial) measure(ctx context.Context, mode string, round int) error {
 	t.count++
 	if err := sleep(ctx, settleTime+rand.N(instantTime)); err != nil {
 		return err
 	}
-	begin := time.Now()
-	var end time.Time
-	var err error
 	name := fmt.Sprintf("%s-%d", t.program.Name, t.count)
-	switch mode {
-	case modeDiapause:
-		end, err = t.checkpoint(ctx, t.pod.ID, name)
-	case modeStock:
-		end, err = t.save(ctx, modeStockNone)
-	default:
-		end, err = t.save(ctx, mode)
-	}
+	p, err := t.observe(ctx, func() (time.Time, error) { return t.saveAs(ctx, mode, name) })
 	if err != nil {
 		return err
 	}
-	if err := t.load.Settle(ctx, end); err != nil {
-		return err
-	}
-	p, err := t.logged(t.pod.ID)
-	if err != nil {
-		return err
-	}
-	least, most := t.load.Bounds(p.begin, p.end)
-	pause := t.load.Pause(begin, end)
-	say("%s: %d: %s %.1f ms: %s", t.program.Name, round, mode, milliseconds(pause), p)
+	say("%s: %d: %s %.1f ms: %s", t.program.Name, round, mode, milliseconds(p.took), p.parts)
 	if round > 0 {
-		t.paused[mode] = append(t.paused[mode], pause)
+		t.paused[mode] = append(t.paused[mode], p.took)
 	}
 	if mode != modeDiapause {
 		return nil
 	}
 	if round > 0 {
-		t.parts = append(t.parts, p)
+		t.parts = append(t.parts, p.parts)
 	}
-	return t.restoreAll(ctx, name, round, func(f programs.Found) error { return t.compare(f, least, most) })
+	return t.restoreAll(ctx, name, round, func(f programs.Found) error { return t.compare(f, p.least, p.most) })
+}
+
+// saveAs makes a checkpoint, and returns when it was over. Only that of Diapause stays, under that name.
+func (t *trial) saveAs(ctx context.Context, mode, name string) (end time.Time, err error) {
+	switch mode {
+	case modeDiapause:
+		return t.checkpoint(ctx, t.pod.ID, name)
+	case modeStock:
+		return t.save(ctx, modeStockNone)
+	}
+	return t.save(ctx, mode)
+}
+
+// observe returns what the client and the sentry have seen of a checkpoint that save makes.
+func (t *trial) observe(ctx context.Context, save func() (end time.Time, err error)) (p pause, err error) {
+	begin := time.Now()
+	end, err := save()
+	if err != nil {
+		return p, err
+	}
+	if err := t.load.Settle(ctx, end); err != nil {
+		return p, err
+	}
+	if p.parts, err = t.logged(t.pod.ID); err != nil {
+		return p, err
+	}
+	p.least, p.most = t.load.Bounds(p.parts.begin, p.parts.end)
+	p.took = t.load.Pause(begin, end)
+	return p, nil
 }
 
 // compare looks at what was found in a restored pod. Writes that are missing are counted.
@@ -231,18 +252,14 @@ func (t *trial) restoreAll(ctx context.Context, snapshot string, round int,
 		t.sizes = append(t.sizes, s)
 	}
 	if round%twiceEvery == twiceEvery-1 && !t.program.Large {
-		g, both := errgroup.WithContext(ctx)
-		for _, suffix := range []string{"a", "b"} {
-			g.Go(func() error {
-				_, err := t.restore(both, snapshot, suffix, compare)
-				return err
-			})
-		}
-		if err := g.Wait(); err != nil {
-			return fmt.Errorf("restore of two at once: %w", err)
-		}
-		return t.remove(ctx, snapshot)
+		err = t.restoreTwo(ctx, snapshot, compare)
+	} else {
+		err = t.restoreOne(ctx, snapshot, round, compare)
 	}
+	return errors.Join(err, t.remove(ctx, snapshot))
+}
+
+func (t *trial) restoreOne(ctx context.Context, snapshot string, round int, compare func(programs.Found) error) error {
 	w, err := t.restore(ctx, snapshot, "a", compare)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -251,5 +268,20 @@ func (t *trial) restoreAll(ctx context.Context, snapshot string, round int,
 	if round > 0 {
 		t.woken = append(t.woken, w)
 	}
-	return t.remove(ctx, snapshot)
+	return nil
+}
+
+// restoreTwo restores a snapshot twice at once. What they take does not count.
+func (t *trial) restoreTwo(ctx context.Context, snapshot string, compare func(programs.Found) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, suffix := range []string{"a", "b"} {
+		g.Go(func() error {
+			_, err := t.restore(ctx, snapshot, suffix, compare)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("restore of two at once: %w", err)
+	}
+	return nil
 }
