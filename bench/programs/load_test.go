@@ -58,7 +58,7 @@ func TestUsual(t *testing.T) {
 	}
 }
 
-// TestBounds: what was acknowledged before the pause must be in the snapshot; what was sent after it must not. Forgetting
+// TestBounds: what was acknowledged before the pause must be in the snapshot, and what was sent after it must not.
 // old answers changes neither.
 func TestBounds(t *testing.T) {
 	l := &Load{}
