@@ -138,20 +138,25 @@ func (n *node) program(ctx context.Context, program *programs.Program, p program
 		return row, err
 	}
 	defer func() { err = errors.Join(err, t.close(context.WithoutCancel(ctx))) }()
+	if err := t.rounds(ctx, p); err != nil {
+		return row, fmt.Errorf("%w\n--- what the program has written:\n%s", err, t.output(ctx, t.pod))
+	}
+	return t.row(p.runsc), nil
+}
+
+// rounds makes all checkpoints, in turns, and then looks at the origin. The first round does not count.
+func (t *trial) rounds(ctx context.Context, p programPlan) error {
 	for i := range p.n + 1 {
 		for _, mode := range p.modes {
 			ctx, cancel := context.WithTimeout(ctx, programTime)
 			err := t.measure(ctx, mode, i)
 			cancel()
 			if err != nil {
-				return row, fmt.Errorf("%s, round %d: %w", mode, i, err)
+				return fmt.Errorf("%s, round %d: %w", mode, i, err)
 			}
 		}
 	}
-	if err := t.checkOrigin(ctx); err != nil {
-		return row, err
-	}
-	return t.row(p.runsc), nil
+	return t.checkOrigin(ctx)
 }
 
 // imageLink is the path of the archive with a program's image.
