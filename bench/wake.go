@@ -37,17 +37,18 @@ func (t *trial) restore(ctx context.Context, snapshot, suffix string,
 		podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
 	})
 	begin := time.Now()
-	pod, err := t.bed.RunSandbox(ctx, spec)
+	made, err := t.bed.RunSandbox(ctx, spec)
 	if err != nil {
 		return w, err
 	}
-	defer func() { err = errors.Join(err, t.bed.RemovePod(context.WithoutCancel(ctx), pod.ID)) }()
+	defer func() { err = errors.Join(err, t.bed.RemovePod(context.WithoutCancel(ctx), made.ID)) }()
 	w.sandbox = time.Since(begin)
-	if err := t.bed.StartContainer(ctx, pod, spec, spec.Containers[0]); err != nil {
+	if err := t.bed.StartContainer(ctx, made, spec, spec.Containers[0]); err != nil {
 		return w, err
 	}
 	w.start = time.Since(begin) - w.sandbox
-	if pod, err = t.bed.Pod(ctx, pod.ID); err != nil {
+	pod, err := t.bed.Pod(ctx, made.ID) // with its address
+	if err != nil {
 		return w, err
 	}
 	if err := t.firstAnswer(ctx, pod); err != nil {
