@@ -127,8 +127,8 @@ func TestRemoveWhileAway(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileStored: a PodSnapshot is deleted while its node is storing it in a bucket. The controller waits for that
-// node longer than for one that has stored it, and then removes all.
+// TestDeletedWhileStored: a PodSnapshot is deleted while its node is storing it in a bucket. The controller waits for
+// that node longer than for one that has stored it, and then removes all.
 func TestDeletedWhileStored(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -154,8 +154,8 @@ func TestDeletedWhileStored(t *testing.T) {
 	}
 }
 
-// TestHostileNodeRemovesOthers: a node that was taken over says that its PodSnapshot is what another cluster has stored,
-// and has it deleted. The controller leaves that alone.
+// TestHostileNodeRemovesOthers: a node that was taken over says that its PodSnapshot is what another cluster has
+// stored, and has it deleted. The controller leaves that alone.
 func TestHostileNodeRemovesOthers(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")

@@ -23,9 +23,9 @@ var kinds = []credentials.CredType{
 	credentials.ServiceAccount, credentials.ExternalAccount, credentials.ImpersonatedServiceAccount,
 }
 
-// CredentialsFile returns an option by which a client uses the credentials in that file, in place of those that it would
-// find by itself. They may read and write objects, and change no bucket. The file is read again whenever a new token is
-// needed, which is about once an hour. CredentialsFile returns an error if the file cannot be used.
+// CredentialsFile returns an option by which a client uses the credentials in that file, in place of those that it
+// would find by itself. They may read and write objects, and change no bucket. The file is read again whenever a new
+// token is needed, which is about once an hour. CredentialsFile returns an error if the file cannot be used.
 func CredentialsFile(path string) (option.ClientOption, error) {
 	f := credentialsFile(path)
 	if _, err := f.read(); err != nil {

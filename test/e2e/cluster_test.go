@@ -25,8 +25,8 @@ const (
 	manifests = "../../manifests"
 )
 
-// cluster is a cluster with Diapause installed, and its object store. The agents may neither delete nor overwrite there;
-// the controllers may.
+// cluster is a cluster with Diapause installed, and its object store. The agents may neither delete nor overwrite
+// there; the controllers may.
 type cluster struct {
 	*bed.Cluster
 	gcs     *bed.GCS

@@ -21,9 +21,9 @@ import (
 // expireOrWatch deletes a PodSnapshot that has expired or that its node asks to delete, and marks one that was lost
 // with its node. If the PodSnapshot is neither, expireOrWatch looks at it again later.
 //
-// It deletes only the object, and the finalizer keeps that until the stored bytes are gone. Those in a bucket are deleted
-// here, by finish, as soon as the origin node has withdrawn. Others are deleted by request.Requests on the origin node.
-// If neither has happened after originTime, finish looks at it.
+// It deletes only the object, and the finalizer keeps that until the stored bytes are gone. Those in a bucket are
+// deleted here, by finish, as soon as the origin node has withdrawn. Others are deleted by request.Requests on the
+// origin node. If neither has happened after originTime, finish looks at it.
 func (d *Duties) expireOrWatch(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := d.Objects.Get(ctx, name, s); err != nil {
@@ -82,8 +82,8 @@ func withdrawn(s *podsnapshotv1.PodSnapshot) bool {
 }
 
 // finish ends a deletion that the origin node has not ended. What is on that node alone only that node can remove, and
-// what it has not stored yet it may be about to store. The controller waits for it while it is alive; otherwise the node
-// removes its copy when it is back.
+// what it has not stored yet it may be about to store. The controller waits for it while it is alive; otherwise the
+// node removes its copy when it is back.
 func (d *Duties) finish(ctx context.Context, s *podsnapshotv1.PodSnapshot) (reconcile.Result, error) {
 	location, err := d.Objects.StoreOf(ctx, s)
 	if err != nil {

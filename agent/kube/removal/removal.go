@@ -1,6 +1,6 @@
-// Package removal removes the stored data of PodSnapshots that are being deleted, and then their finalizers. From buckets
-// the controller removes it, once the agent of the node where a snapshot was made has withdrawn its part. From other
-// stores that agent removes it, and the controller if the agent does not.
+// Package removal removes the stored data of PodSnapshots that are being deleted, and then their finalizers. From
+// buckets the controller removes it, once the agent of the node where a snapshot was made has withdrawn its part. From
+// other stores that agent removes it, and the controller if the agent does not.
 package removal
 
 import (

@@ -60,9 +60,9 @@ const (
 	// AnnotationRemove asks the controller to delete the PodSnapshot. The agent of the origin node writes it, which may
 	// not delete. Any value counts.
 	AnnotationRemove = "diapause.dev/remove"
-	// AnnotationWithdrawn says that the origin node has nothing left of a PodSnapshot that is being deleted, and will store
-	// nothing of it: the controller may remove its data from the bucket. The agent of that node writes it. Any value
-	// counts.
+	// AnnotationWithdrawn says that the origin node has nothing left of a PodSnapshot that is being deleted, and will
+	// store nothing of it: the controller may remove its data from the bucket. The agent of that node writes it. Any
+	// value counts.
 	AnnotationWithdrawn = "diapause.dev/withdrawn"
 	// AnnotationConfirmed is written by the controller. It is Confirmed if the pod that was checkpointed was on the origin
 	// node, so that other nodes may restore the snapshot; otherwise it says why not. Without it the controller has not
