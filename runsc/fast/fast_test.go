@@ -13,9 +13,6 @@ import (
 // TestSameAsGVisors runs pkg/difftest, which compares our package state with gVisor's on random graphs. gVisor's own
 // tests of the package are not in its Go module.
 func TestSameAsGVisors(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it copies and compiles parts of gVisor")
-	}
 	source := output(t, "", "list", "-m", "-f", "{{.Dir}}", "gvisor.dev/gvisor")
 	dir := filepath.Join(t.TempDir(), "gvisor")
 	if err := fast.Compare(source, dir); err != nil {

@@ -51,7 +51,7 @@ type shared struct {
 	numMap map[string]int
 }
 
-// Make makes a graph. Maps are small, but for one that several nodes may share.
+// Make makes a graph. Maps are small, except one that several nodes may share.
 func Make(data []byte) *Root {
 	s := &shared{source: &source{data: data}}
 	s.odd = s.n(8) == 1
