@@ -19,7 +19,7 @@ KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
 
-.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-loading bench-restore bench-programs bench-idle bench-budget bench-store generate fuzz clean
+.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-loading bench-restore bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -71,6 +71,9 @@ bench-restore: ## the time of a restore, side by side with stock gVisor
 
 bench-programs: ## the pause, the restore and the content of real programs under load, side by side with stock gVisor
 	$(GO) run ./bench programs
+
+bench-wake: ## what a restored server does next: first answer, full speed, its neighbours, eight branches at once
+	$(GO) run ./bench wake
 
 bench-idle: tools ## what agents use that have nothing to do, with 10,000 snapshots and 200 pods in a cluster
 	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkIdle$$' -benchtime 1x -timeout 2h
