@@ -129,7 +129,7 @@ func (w *wakes) awaitLoaded(ctx context.Context, k *woken, mode string) error {
 	case modeEmpty:
 		return k.ask(ctx, "/state", nil)
 	case modeStockNone:
-		return k.run(ctx, "wait", "--restore", k.root)
+		return k.run(ctx, "wait", "--restore", k.app) // the other id is the beginning of this one
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
