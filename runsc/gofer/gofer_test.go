@@ -472,6 +472,10 @@ func (im *image) ReadAt(ctx context.Context, _ string, off int64, p []byte) erro
 	return nil
 }
 
+func (im *image) Asked(string, int64, int64, bool) {}
+
+func (im *image) Pause() time.Duration { return 0 }
+
 func (im *image) Ended(e gofer.End, _ error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()

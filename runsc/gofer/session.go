@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -25,6 +26,13 @@ type Source interface {
 	// may pass (the store is unreachable), it retries until ctx is done. An error is final, and the sandbox does not
 	// survive it.
 	ReadAt(ctx context.Context, file string, off int64, p []byte) error
+	// Asked reports a read before it is carried out, in the order in which the sandbox asks. Awaited means that somebody
+	// in the sandbox waits for it, and not only the loading of memory ahead of need. Asked must not wait for anything.
+	Asked(file string, off, n int64, awaited bool)
+	// Pause returns how long a read ahead of need has to wait, at this time, after the one before. While it waits, what
+	// somebody else needs goes faster. The sandbox asks for what it waits for only after the end of another read, so a
+	// pause also makes that wait. 0: not at all.
+	Pause() time.Duration
 	// Ended reports that the sidecar's connection has ended. If the sandbox is Gone, reason is what the sidecar said
 	// about it, if anything.
 	Ended(end End, reason error)
@@ -57,12 +65,13 @@ type session struct {
 
 	reason error // why the sandbox could not be restored, according to its sidecar
 
-	reads chan *readRequest
+	reads *queue
 }
 
 type imageFile struct {
-	name string
-	size int64
+	name  string
+	size  int64
+	order *order // of a file with memory
 }
 
 type memoryFile struct {
@@ -84,7 +93,7 @@ func newSession(c *sidecar.Conn, src Source, log *slog.Logger) *session {
 		conn: c, src: src, log: log, ended: make(chan struct{}),
 		files: make(map[uint32]imageFile),
 		dests: make(map[uint32]memoryFile),
-		reads: make(chan *readRequest, sidecar.MaxFiles*sidecar.MaxParallel),
+		reads: newQueue(src.Pause),
 	}
 }
 
@@ -120,7 +129,7 @@ func (s *session) serve(ctx context.Context) (End, error) {
 	end, err := s.receive()
 	cancel()
 	stop()
-	close(s.reads)
+	s.reads.close()
 	wg.Wait()
 	for _, d := range s.dests {
 		d.f.Close()
@@ -174,12 +183,12 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 		if err != nil {
 			return s.answer(sidecar.KindCompleted, m.ID, err)
 		}
-		select {
-		case s.reads <- r:
-			return nil
-		default:
-			return fmt.Errorf("more than %d reads outstanding", cap(s.reads))
+		awaited := r.file.order == nil || r.file.order.awaited(r.off, r.total)
+		s.src.Asked(r.file.name, r.off, r.total, awaited)
+		if !s.reads.put(r, awaited) {
+			return fmt.Errorf("more than %d reads outstanding", maxQueued)
 		}
+		return nil
 	}
 	return fmt.Errorf("unexpected message of kind %d", m.Kind)
 }
@@ -201,7 +210,11 @@ func (s *session) open(m *sidecar.Message) error {
 	if err != nil {
 		size = unknownSize // the sidecar may have come back: then it reads all the same
 	}
-	s.files[uint32(m.ID)] = imageFile{name: m.Text, size: size}
+	f := imageFile{name: m.Text, size: size}
+	if f.name == runsc.PagesFile {
+		f.order = &order{}
+	}
+	s.files[uint32(m.ID)] = f
 	return err
 }
 
@@ -262,7 +275,7 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, sidecar.MaxRead)
 
 // work carries out reads.
 func (s *session) work(ctx context.Context) {
-	for r := range s.reads {
+	for r := s.reads.next(); r != nil; r = s.reads.next() {
 		if ctx.Err() != nil {
 			continue // nobody waits: the sidecar repeats it in the next session
 		}
