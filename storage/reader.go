@@ -160,6 +160,19 @@ func (r *Reader) Prefetch(ctx context.Context, file string, off, n int64) error 
 	return nil
 }
 
+// Has reports whether a range of a file, or each chunk of it, is in the reader's memory or on its way there. It is false
+// if there is no such range.
+func (r *Reader) Has(file string, off, n int64) bool {
+	refs := r.Locate(file, off, n)
+	for _, ref := range refs {
+		c := &r.m.Files[ref.File].Chunks[ref.Index]
+		if _, there := r.cache.peek(chunkID{c.Digest, c.Raw}); !there && c.Codec != CodecZero {
+			return false
+		}
+	}
+	return len(refs) > 0
+}
+
 // PrefetchChunks is Prefetch for the chunks of a working set. It fetches them together, in as few reads as possible. It
 // returns how many of them, from the first on, it has handled. The others did not fit; the caller can pass them in a
 // later call.

@@ -14,7 +14,7 @@ import (
 // maxAsked bounds the chunks of a working set: half a GiB of memory.
 const maxAsked = 512 << 20 / snapshots.ChunkSize
 
-// asked is what a sandbox has asked for, in the order in which it asked.
+// asked is what a sandbox has waited for, in the order in which it asked.
 type asked struct {
 	mu   sync.Mutex
 	seen map[storage.ChunkRef]bool
@@ -73,8 +73,8 @@ func (rs *Restores) prefetch(s *snapshots.Reader) {
 		rs.log.Debug("prefetched", "snapshot", s.Manifest.Meta.Key.String(), "what", what, "chunks", n, "of", len(list),
 			"took", time.Since(started))
 	}
-	rs.Life.Go(func() { fetch("files", files) })
-	rs.Life.Go(func() { fetch("memory", first) })
+	rs.Life.Go(func() { s.Fetch(func() { fetch("files", files) }) })
+	rs.Life.Go(func() { s.Fetch(func() { fetch("memory", first) }) })
 }
 
 // files returns the chunks of all files except the memory: those of the image first, then those of any volumes.
@@ -104,8 +104,8 @@ func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	return chunks[:min(len(chunks), maxAsked)]
 }
 
-// record writes the working set of a restore to the store, beside the snapshot, for the next restore. It writes nothing
-// if the store has one that is as long. This agent must have seen the restore through.
+// record adds what a restore has waited for to the working set in the store, beside the snapshot, for the next restore.
+// This agent must have seen the restore through.
 func (rs *Restores) record(s *snapshots.Reader, chunks []storage.ChunkRef) {
 	if s.Far == nil || len(chunks) == 0 {
 		return
@@ -119,8 +119,8 @@ func (rs *Restores) record(s *snapshots.Reader, chunks []storage.ChunkRef) {
 	})
 }
 
-// putWorkingSet writes a working set if the store has the snapshot, but no working set of it that is as long. A shorter
-// one is incomplete: a restore that was seen through has asked for everything.
+// putWorkingSet writes a working set if the store has the snapshot, and a working set that lacks some of the chunks, or
+// none.
 func putWorkingSet(ctx context.Context, s *snapshots.Reader, chunks []storage.ChunkRef) error {
 	m, err := s.Far.Manifest(ctx, s.Manifest.Meta.Key)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -130,9 +130,33 @@ func putWorkingSet(ctx context.Context, s *snapshots.Reader, chunks []storage.Ch
 		return err
 	}
 	known, err := s.Far.WorkingSet(ctx, s.Manifest)
-	missing := errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrCorrupt)
-	if missing || err == nil && len(known) < len(chunks) {
-		return s.Far.PutWorkingSet(ctx, s.Manifest, chunks)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrCorrupt) {
+		return err
 	}
-	return err
+	if merged, changed := merge(known, chunks); changed {
+		return s.Far.PutWorkingSet(ctx, s.Manifest, merged)
+	}
+	return nil
+}
+
+// merge returns a working set of what a restore has waited for now and, behind it, what earlier ones have. It becomes no
+// longer than the known one was, or twice what is new, so what is waited for no more goes in the end. changed is false
+// if everything was known. What is loaded fast is hardly waited for: so a restore that waits for little takes nothing
+// away.
+func merge(known, now []storage.ChunkRef) (merged []storage.ChunkRef, changed bool) {
+	before, later := make(map[storage.ChunkRef]bool, len(known)), make(map[storage.ChunkRef]bool, len(now))
+	for _, c := range known {
+		before[c] = true
+	}
+	for _, c := range now {
+		later[c] = true
+		changed = changed || !before[c]
+	}
+	merged = append(merged, now...)
+	for _, c := range known {
+		if !later[c] {
+			merged = append(merged, c)
+		}
+	}
+	return merged[:min(len(merged), max(len(known), 2*len(now)), maxAsked)], changed
 }
