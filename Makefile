@@ -75,6 +75,9 @@ bench-programs: ## the pause, the restore and the content of real programs under
 bench-wake: ## what a restored server does next: first answer, full speed, its neighbours, eight branches at once
 	$(GO) run ./bench wake
 
+plots: ## draw what the benchmarks in bench/out have found: bench/pause.svg, programs.svg and answer.svg
+	cd bench/plots && GOWORK=off $(GO) run . --from ../out --to ..
+
 bench-idle: tools ## what agents use that have nothing to do, with 10,000 snapshots and 200 pods in a cluster
 	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkIdle$$' -benchtime 1x -timeout 2h
 

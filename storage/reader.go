@@ -173,8 +173,8 @@ func (r *Reader) Has(file string, off, n int64) bool {
 	return len(refs) > 0
 }
 
-// PrefetchChunks is Prefetch for the chunks of a working set. It fetches them together, in as few reads as possible. It
-// returns how many of them, from the first on, it has handled. The others did not fit; the caller can pass them in a
+// PrefetchChunks is Prefetch for the chunks of a working set, of up to three quarters of CacheBytes. It fetches them
+// together, in as few reads as possible. It returns how many of them, from the first on, it has handled. The others did not fit; the caller can pass them in a
 // later call.
 func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, err error) {
 	if err := r.m.checkRefs(chunks); err != nil {
@@ -182,7 +182,7 @@ func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, 
 	}
 	b := batch{r: r}
 	defer b.abandon()
-	left := r.cache.max / 2
+	left := r.cache.max / 4 * 3
 	for _, c := range chunks {
 		b.file = r.files[r.m.Files[c.File].Name]
 		if left -= int64(b.file.file.Chunks[c.Index].Raw); left < 0 {

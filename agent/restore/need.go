@@ -7,17 +7,21 @@ import (
 
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/gofer"
 )
 
-// A sandbox that loads from a store elsewhere shares one wire among three: what it waits for, what it will soon wait
-// for, and all the rest, which it loads ahead of need. The rest has to wait for the others. But the sandbox asks for
-// what it waits for only once some read of its has ended, so the rest goes on slowly, in small reads.
+// A sandbox that is restored loads three things: what it waits for, what it will soon wait for, and all the rest, which
+// it loads ahead of need. They share processors, or the wire to a store. The rest has to wait for the others. But the
+// sandbox asks for what it waits for only once some read of its has ended. So over a wire the rest goes on slowly, in
+// small reads.
 const (
-	// farRead is the size of a sandbox's largest read, in bytes, if the snapshot is not on this node.
+	// farRead is the size of a sandbox's largest read, in bytes, if the snapshot is not on this node. On the node, small
+	// reads cost more than they gain.
 	farRead = 256 << 10
-	// needPause is between two reads ahead of need while there is need. With farRead it is about 50 MB a second before
-	// decoding.
-	needPause = 5 * time.Millisecond
+	// needPause is between two reads ahead of need while there is need. fetchingPause is the same while what the sandbox
+	// will soon wait for is fetched: with farRead, about 50 MB a second before decoding are left for the rest.
+	needPause     = 2 * time.Millisecond
+	fetchingPause = 5 * time.Millisecond
 	// needTime is how long there is need after the sandbox has last waited for something.
 	needTime = 100 * time.Millisecond
 )
@@ -56,10 +60,11 @@ func (s *source) Asked(file string, off, n int64, awaited bool) {
 	if awaited {
 		r.asked.add(reader.Reader, file, off, n)
 	}
-	if file != runsc.PagesFile || reader.OnNode {
+	if file != runsc.PagesFile {
 		return
 	}
-	if from, n := r.need.note(off, n, awaited, reader.Has(file, off, n)); n > 0 {
+	there := reader.OnNode || reader.Has(file, off, n)
+	if from, n := r.need.note(off, n, awaited, there); n > 0 {
 		s.rs.readAhead(reader, file, from, n)
 	}
 }
@@ -108,19 +113,25 @@ func (rs *Restores) readAhead(reader *snapshots.Reader, file string, from, n int
 	})
 }
 
-// Pause implements gofer.Source.
-func (s *source) Pause() time.Duration {
+// Pace implements gofer.Source.
+func (s *source) Pace() gofer.Pace {
 	s.rs.mu.Lock()
 	reader := s.restore.reader
 	s.rs.mu.Unlock()
-	if reader == nil || reader.OnNode {
-		return 0
+	if reader == nil {
+		return gofer.Pace{}
 	}
 	d := &s.restore.need
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if reader.Fetching() || d.thereIs() {
-		return needPause
+	needed := d.thereIs()
+	d.mu.Unlock()
+	switch {
+	case reader.OnNode:
+		return gofer.Pace{Turns: true}
+	case reader.Fetching():
+		return gofer.Pace{Pause: fetchingPause}
+	case needed:
+		return gofer.Pace{Pause: needPause}
 	}
-	return 0
+	return gofer.Pace{}
 }

@@ -7,6 +7,7 @@ import (
 
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/gofer"
 )
 
 // TestReadAhead: what a sandbox reads in order is read ahead for it, once it has had to wait for some of it. What it
@@ -42,39 +43,31 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// TestPause: loading ahead of need has to wait while the sandbox waits for something, and a little longer, unless the
-// snapshot is on the node.
-func TestPause(t *testing.T) {
+// TestPace: loading ahead of need has to wait while the sandbox waits for something, and a little longer.
+func TestPace(t *testing.T) {
 	rs, s, _ := farSnapshot(t)
 	r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
 	r.reader = s
 	src := &source{rs: rs.Restores, restore: r}
-	if got := src.Pause(); got != 0 {
-		t.Errorf("pause of %v without any need", got)
-	}
-	s.Fetch(func() {
-		if got := src.Pause(); got != needPause {
-			t.Errorf("pause of %v while the working set is fetched, want %v", got, needPause)
+	want := func(when string, want gofer.Pace) {
+		t.Helper()
+		if got := src.Pace(); got != want {
+			t.Errorf("%s: pace %+v, want %+v", when, got, want)
 		}
-	})
+	}
+	want("there is no need", gofer.Pace{})
+	s.Fetch(func() { want("the working set is being fetched", gofer.Pace{Pause: fetchingPause}) })
 	src.Asked(runsc.PagesFile, 0, 4096, false)
-	if got := src.Pause(); got != 0 {
-		t.Errorf("pause of %v after a read ahead of need", got)
-	}
+	want("nobody waits for what was asked for", gofer.Pace{})
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
-	if got := src.Pause(); got != needPause {
-		t.Errorf("pause of %v while the sandbox waits, want %v", got, needPause)
-	}
+	want("the sandbox waits", gofer.Pace{Pause: needPause})
 	r.need.awaited = time.Now().Add(-2 * needTime)
-	if got := src.Pause(); got != 0 {
-		t.Errorf("pause of %v when the sandbox does not wait any longer", got)
-	}
+	want("it does not wait any longer", gofer.Pace{})
 	s.OnNode = true
-	src.Asked(runsc.PagesFile, 0, 4096, true)
-	if got := src.Pause(); got != 0 {
-		t.Errorf("pause of %v although the snapshot is on the node", got)
+	want("all is on the node", gofer.Pace{Turns: true})
+	if n := len(r.asked.chunks()); n != 1 {
+		t.Errorf("%d chunks were waited for, want 1", n)
 	}
-	if n := len(r.asked.chunks()); n != 2 {
-		t.Errorf("%d chunks were waited for, want 2", n)
-	}
+	r.reader = nil
+	want("nothing is read any longer", gofer.Pace{})
 }

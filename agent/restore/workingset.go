@@ -54,7 +54,7 @@ const (
 
 // prefetch fetches what a sandbox will ask for first, while the sandbox is still being created. It fetches all files
 // except the memory, the image's before the volumes. At the same time it fetches the working set of an earlier restore
-// from this snapshot, or else the beginning of the memory. If the snapshot is on this node, there is nothing to fetch.
+// from this snapshot, or else both ends of the memory. If the snapshot is on this node, there is nothing to fetch.
 func (rs *Restores) prefetch(s *snapshots.Reader) {
 	if s.OnNode {
 		return
@@ -91,7 +91,12 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 	return append(chunks, volumes...)
 }
 
-// first returns the working set. If there is none, it returns chunks of the memory, from its beginning on.
+// guessBytes is how much is fetched at each end of a memory file without a working set. A program's memory is given out
+// from the end of the file on, what its start needs first, and gVisor's own from the beginning (allocDir in
+// pkg/sentry/mm).
+const guessBytes = 8 << 20
+
+// first returns the working set. If there is none, it returns chunks from the end of the memory, and from its beginning.
 func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	if chunks, err := s.Far.WorkingSet(ctx, s.Manifest); err == nil {
 		return chunks
@@ -100,8 +105,9 @@ func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	if f == nil {
 		return nil
 	}
-	chunks := s.Locate(f.Name, 0, f.Size)
-	return chunks[:min(len(chunks), maxAsked)]
+	end := max(0, f.Size-guessBytes)
+	chunks := s.Locate(f.Name, end, f.Size-end)
+	return append(chunks, s.Locate(f.Name, 0, min(guessBytes, end))...)
 }
 
 // record adds what a restore has waited for to the working set in the store, beside the snapshot, for the next restore.

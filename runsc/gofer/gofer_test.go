@@ -474,7 +474,7 @@ func (im *image) ReadAt(ctx context.Context, _ string, off int64, p []byte) erro
 
 func (im *image) Asked(string, int64, int64, bool) {}
 
-func (im *image) Pause() time.Duration { return 0 }
+func (im *image) Pace() gofer.Pace { return gofer.Pace{} }
 
 func (im *image) Ended(e gofer.End, _ error) {
 	im.mu.Lock()

@@ -1,6 +1,7 @@
 package gofer
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -10,10 +11,25 @@ import (
 // maxQueued bounds the reads that wait for a worker.
 const maxQueued = sidecar.MaxFiles * sidecar.MaxParallel
 
-// queue holds reads that wait for a worker. Those that somebody in the sandbox waits for come first. The others come
-// one after the other, as far apart as pause says at that time.
+// Pace says how a sandbox loads its memory ahead of need, at this time.
+type Pace struct {
+	// Pause is from the beginning of one read to that of the next. Meanwhile what somebody needs goes faster. But the
+	// sandbox asks for what it needs only after the end of another read, so it waits for that, too. 0: no pause.
+	Pause time.Duration
+	// Turns means that processors limit the reads, and not a wire. Then at most half of the processors work on such
+	// reads, for all sandboxes together.
+	Turns bool
+}
+
+// turns are taken by reads ahead of need that processors limit, and given back. There are as many as its capacity.
+type turns chan struct{}
+
+func newTurns() turns { return make(turns, max(1, runtime.GOMAXPROCS(0)/2)) }
+
+// queue holds reads that wait for a worker. Those that somebody in the sandbox waits for come first.
 type queue struct {
-	pause func() time.Duration
+	pace  func() Pace
+	turns turns
 
 	mu      sync.Mutex
 	awaited []*readRequest
@@ -23,8 +39,8 @@ type queue struct {
 	closed  bool
 }
 
-func newQueue(pause func() time.Duration) *queue {
-	return &queue{pause: pause, changed: make(chan struct{})}
+func newQueue(pace func() Pace, t turns) *queue {
+	return &queue{pace: pace, turns: t, changed: make(chan struct{})}
 }
 
 // put adds a read, and reports whether there was room for it.
@@ -56,43 +72,64 @@ func (q *queue) changeLocked() {
 	q.changed = make(chan struct{})
 }
 
-// next waits for the next read and takes it.
-func (q *queue) next() *readRequest {
+// next waits for the next read and takes it. The caller calls done when the read is over. After close there is none.
+func (q *queue) next() (r *readRequest, done func()) {
 	for {
-		pause := q.pause()
-		q.mu.Lock()
-		r, wait := q.takeLocked(pause)
-		changed, closed := q.changed, q.closed
-		q.mu.Unlock()
+		r, turn, changed, wait := q.look()
 		switch {
-		case closed:
-			return nil
 		case r != nil:
-			return r
-		case wait == 0:
-			<-changed
-		default:
-			select {
-			case <-changed:
-			case <-time.After(wait):
+			return r, func() {}
+		case changed == nil:
+			return nil, nil
+		}
+		select {
+		case <-changed:
+		case <-wait:
+		case turn <- struct{}{}:
+			if r := q.take(); r != nil {
+				return r, func() { <-turn }
 			}
+			<-turn
 		}
 	}
 }
 
-// takeLocked takes the next read, if there is one whose turn has come. If one must wait, it returns how long.
-func (q *queue) takeLocked(pause time.Duration) (r *readRequest, wait time.Duration) {
+// look takes the next read if it may be taken at once. Otherwise it returns what to wait for: a turn, a change, the
+// end of a pause. No change means that the queue is closed.
+func (q *queue) look() (r *readRequest, turn turns, changed chan struct{}, wait <-chan time.Time) {
+	pace := q.pace()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, nil, nil, nil
+	}
 	if len(q.awaited) > 0 {
 		r, q.awaited = q.awaited[0], q.awaited[1:]
-		return r, 0
+		return r, nil, nil, nil
 	}
 	if len(q.ahead) == 0 {
-		return nil, 0
+		return nil, nil, q.changed, nil
 	}
-	now := time.Now()
-	if wait = pause - now.Sub(q.taken); wait > 0 {
-		return nil, wait
+	if left := pace.Pause - time.Since(q.taken); left > 0 {
+		return nil, nil, q.changed, time.After(left)
 	}
-	r, q.ahead, q.taken = q.ahead[0], q.ahead[1:], now
-	return r, 0
+	if pace.Turns {
+		return nil, q.turns, q.changed, nil
+	}
+	return q.takeLocked(), nil, nil, nil
+}
+
+// take takes a read ahead of need, or returns nil if there is none any longer or there is need now.
+func (q *queue) take() *readRequest {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || len(q.awaited) > 0 || len(q.ahead) == 0 {
+		return nil
+	}
+	return q.takeLocked()
+}
+
+func (q *queue) takeLocked() (r *readRequest) {
+	r, q.ahead, q.taken = q.ahead[0], q.ahead[1:], time.Now()
+	return r
 }

@@ -11,7 +11,7 @@ import (
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pause atomic.Int64
-		q := newQueue(func() time.Duration { return time.Duration(pause.Load()) })
+		q := newQueue(func() Pace { return Pace{Pause: time.Duration(pause.Load())} }, newTurns())
 		put := func(id uint32, awaited bool) {
 			if !q.put(&readRequest{id: uint64(id)}, awaited) {
 				t.Errorf("no room for read %d", id)
@@ -20,9 +20,11 @@ func TestQueue(t *testing.T) {
 		want := func(id uint64, after time.Duration) {
 			t.Helper()
 			begin := time.Now()
-			if got := q.next().id; got != id || time.Since(begin) != after {
-				t.Errorf("read %d after %v, want %d after %v", got, time.Since(begin), id, after)
+			r, done := q.next()
+			if r.id != id || time.Since(begin) != after {
+				t.Errorf("read %d after %v, want %d after %v", r.id, time.Since(begin), id, after)
 			}
+			done()
 		}
 		for i := range uint32(4) {
 			put(i, false)
@@ -40,15 +42,59 @@ func TestQueue(t *testing.T) {
 		pause.Store(0)
 		want(3, 0)
 		time.AfterFunc(time.Minute, q.close)
-		if r := q.next(); r != nil {
+		if r, _ := q.next(); r != nil {
 			t.Errorf("read %d of a closed queue", r.id)
+		}
+	})
+}
+
+// TestTurns: all sandboxes together have so many turns to load ahead of need. What somebody waits for needs none.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := make(turns, 1)
+		pace := func() Pace { return Pace{Turns: true} }
+		one, other := newQueue(pace, all), newQueue(pace, all)
+		one.put(&readRequest{id: 1}, false)
+		other.put(&readRequest{id: 2}, false)
+		r, done := one.next()
+		if r.id != 1 {
+			t.Fatalf("read %d, want 1", r.id)
+		}
+		taken := make(chan uint64)
+		go func() {
+			for r, done := other.next(); r != nil; r, done = other.next() {
+				taken <- r.id
+				done()
+			}
+			close(taken)
+		}()
+		synctest.Wait()
+		select {
+		case id := <-taken:
+			t.Errorf("read %d without a turn", id)
+		default:
+		}
+		other.put(&readRequest{id: 3}, true)
+		if id := <-taken; id != 3 {
+			t.Errorf("read %d, want the awaited one", id)
+		}
+		done()
+		if id := <-taken; id != 2 {
+			t.Errorf("read %d, want 2", id)
+		}
+		other.close()
+		if id, ok := <-taken; ok {
+			t.Errorf("read %d of a closed queue", id)
+		}
+		if len(all) != 0 {
+			t.Errorf("%d turns are not given back", len(all))
 		}
 	})
 }
 
 // TestHostileQueue: a sandbox that asks for more than it may is refused.
 func TestHostileQueue(t *testing.T) {
-	q := newQueue(func() time.Duration { return 0 })
+	q := newQueue(func() Pace { return Pace{} }, newTurns())
 	for i := range maxQueued {
 		if !q.put(&readRequest{}, i%2 == 0) {
 			t.Fatalf("no room for read %d", i)

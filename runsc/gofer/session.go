@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -29,10 +28,8 @@ type Source interface {
 	// Asked reports a read before it is carried out, in the order in which the sandbox asks. Awaited means that somebody
 	// in the sandbox waits for it, and not only the loading of memory ahead of need. Asked must not wait for anything.
 	Asked(file string, off, n int64, awaited bool)
-	// Pause returns how long a read ahead of need has to wait, at this time, after the one before. While it waits, what
-	// somebody else needs goes faster. The sandbox asks for what it waits for only after the end of another read, so a
-	// pause also makes that wait. 0: not at all.
-	Pause() time.Duration
+	// Pace says how the sandbox loads ahead of need, at this time.
+	Pace() Pace
 	// Ended reports that the sidecar's connection has ended. If the sandbox is Gone, reason is what the sidecar said
 	// about it, if anything.
 	Ended(end End, reason error)
@@ -88,12 +85,12 @@ type readRequest struct {
 	total  int64
 }
 
-func newSession(c *sidecar.Conn, src Source, log *slog.Logger) *session {
+func newSession(c *sidecar.Conn, src Source, t turns, log *slog.Logger) *session {
 	return &session{
 		conn: c, src: src, log: log, ended: make(chan struct{}),
 		files: make(map[uint32]imageFile),
 		dests: make(map[uint32]memoryFile),
-		reads: newQueue(src.Pause),
+		reads: newQueue(src.Pace, t),
 	}
 }
 
@@ -275,14 +272,12 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, sidecar.MaxRead)
 
 // work carries out reads.
 func (s *session) work(ctx context.Context) {
-	for r := s.reads.next(); r != nil; r = s.reads.next() {
-		if ctx.Err() != nil {
-			continue // nobody waits: the sidecar repeats it in the next session
-		}
+	for r, done := s.reads.next(); r != nil; r, done = s.reads.next() {
 		m := sidecar.Message{Kind: sidecar.KindCompleted, ID: r.id}
 		n, err := s.carryOut(ctx, r)
+		done()
 		if ctx.Err() != nil {
-			continue
+			continue // nobody waits: the sidecar repeats it in the next session
 		}
 		m.Size, m.EOF = uint64(n), n < r.total && err == nil
 		if err != nil {
@@ -299,6 +294,9 @@ func (s *session) work(ctx context.Context) {
 // carryOut fills the ranges of r and returns the number of bytes. At the end of the file that is less than was
 // asked for.
 func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	n := s.length(r)
 	if n == 0 {
 		return 0, nil
