@@ -40,6 +40,7 @@ test: tools race ## all tests, with real components; two packages at a time
 race: ## the tests that need no bed, with the race detector; that of the release builds all programs, and goes without
 	@$(GO) run ./test/tools/compiler
 	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e '^diapause.dev/test/tools/release ' | cut -d' ' -f1) -count=1 -timeout 30m -p 2
+	cd bench/plots && GOWORK=off $(GO) test -count=1 .
 
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
 	$(GOTEST) testname -- ./test/e2e -skip '^TestChaos$$' -count=1 -timeout 30m

@@ -118,7 +118,9 @@ func (n *node) branches(ctx context.Context, p wakePlan, modes []string, add fun
 	}
 	defer func() { err = errors.Join(err, n.remove(context.WithoutCancel(ctx), name)) }()
 	counts, made := map[string]int{modeOne: 1, modeEight: branchCount}, 0
-	samples, err := takeTurns(ctx, scenarioBranches, p.n, modes, func(ctx context.Context, mode string) (wakeSample, error) {
+	samples, err := takeTurns(ctx, scenarioBranches, p.n, modes, func(ctx context.Context,
+		mode string,
+	) (wakeSample, error) {
 		made++
 		return n.branch(ctx, name, made, counts[mode])
 	})

@@ -77,7 +77,8 @@ func middle[T cmp.Ordered](samples []wakeSample, of func(wakeSample) T) T {
 // printWake writes the table.
 func printWake(w io.Writer, rows []wakeRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "scenario\tmode\tstage\tmem MiB\ttouched MiB\tp50 ms\tp90 ms\tmax ms\tfetched MiB\tshare\tagent MiB\tn\t")
+	fmt.Fprintln(t, "scenario\tmode\tstage\tmem MiB\ttouched MiB\tp50 ms\tp90 ms\tmax ms"+
+		"\tfetched MiB\tshare\tagent MiB\tn\t")
 	for i, r := range rows {
 		if i > 0 && (rows[i-1].Scenario != r.Scenario || rows[i-1].Touched != r.Touched) {
 			fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t\t\t\t")

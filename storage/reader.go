@@ -160,8 +160,8 @@ func (r *Reader) Prefetch(ctx context.Context, file string, off, n int64) error 
 	return nil
 }
 
-// Has reports whether a range of a file, or each chunk of it, is in the reader's memory or on its way there. It is false
-// if there is no such range.
+// Has reports whether each chunk of a range of a file is in the reader's memory, or on its way there. It is false if
+// there is no such range.
 func (r *Reader) Has(file string, off, n int64) bool {
 	refs := r.Locate(file, off, n)
 	for _, ref := range refs {
@@ -173,9 +173,9 @@ func (r *Reader) Has(file string, off, n int64) bool {
 	return len(refs) > 0
 }
 
-// PrefetchChunks is Prefetch for the chunks of a working set, of up to three quarters of CacheBytes. It fetches them
-// together, in as few reads as possible. It returns how many of them, from the first on, it has handled. The others did not fit; the caller can pass them in a
-// later call.
+// PrefetchChunks is Prefetch for the chunks of a working set, up to three quarters of CacheBytes. It fetches them
+// together, in as few reads as possible. It returns how many of them, from the first on, it has handled. The others did
+// not fit; the caller can pass them in a later call.
 func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, err error) {
 	if err := r.m.checkRefs(chunks); err != nil {
 		return 0, fmt.Errorf("prefetch snapshot %s: %w", r.m.Meta.Key, err)

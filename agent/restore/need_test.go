@@ -21,8 +21,11 @@ func TestReadAhead(t *testing.T) {
 	}
 	tests := map[string][]read{
 		"in order": {
-			{0, mib / 2, true, false, 0, 0}, {mib / 2, mib / 2, true, false, mib, aheadBytes}, {mib, mib, true, true, 0, 0},
-			{2 * mib, 2 * mib, true, true, 0, 0}, {4 * mib, mib, true, true, mib + aheadBytes, 4 * mib},
+			{0, mib / 2, true, false, 0, 0},
+			{mib / 2, mib / 2, true, false, mib, aheadBytes},
+			{mib, mib, true, true, 0, 0},
+			{2 * mib, 2 * mib, true, true, 0, 0},
+			{4 * mib, mib, true, true, mib + aheadBytes, 4 * mib},
 		},
 		"nothing has to be fetched": {{0, mib, true, true, 0, 0}, {mib, mib, true, true, 0, 0}},
 		"here and there":            {{0, mib / 2, true, false, 0, 0}, {8 * mib, mib / 2, true, false, 0, 0}},

@@ -96,7 +96,7 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 // pkg/sentry/mm).
 const guessBytes = 8 << 20
 
-// first returns the working set. If there is none, it returns chunks from the end of the memory, and from its beginning.
+// first returns the working set. Without one it returns chunks from the end of the memory, and from its beginning.
 func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	if chunks, err := s.Far.WorkingSet(ctx, s.Manifest); err == nil {
 		return chunks
@@ -145,10 +145,10 @@ func putWorkingSet(ctx context.Context, s *snapshots.Reader, chunks []storage.Ch
 	return nil
 }
 
-// merge returns a working set of what a restore has waited for now and, behind it, what earlier ones have. It becomes no
-// longer than the known one was, or twice what is new, so what is waited for no more goes in the end. changed is false
-// if everything was known. What is loaded fast is hardly waited for: so a restore that waits for little takes nothing
-// away.
+// merge returns a working set of what a restore has waited for now and, behind it, what earlier ones have. It is no
+// longer than the known one, or than twice what this restore has waited for. So chunks that nobody waits for any longer
+// go in the end. A sandbox that loads fast hardly waits, so a restore that has waited for little removes nothing else.
+// changed is false if everything was known.
 func merge(known, now []storage.ChunkRef) (merged []storage.ChunkRef, changed bool) {
 	before, later := make(map[storage.ChunkRef]bool, len(known)), make(map[storage.ChunkRef]bool, len(now))
 	for _, c := range known {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"image/color"
 	"math"
 
@@ -64,10 +65,11 @@ func drawPrograms(all []programRow) (*plot.Plot, error) {
 		p.Add(bars)
 		p.Legend.Add(part.name, bars)
 	}
-	if err := addDots(p, "as the client saw it", color.Black, values(rows, func(r programRow) float64 { return r.Pause })); err != nil {
-		return nil, err
-	}
-	if err := addDots(p, "the client, stock gVisor", palette[0], values(rows, func(r programRow) float64 { return r.Stock })); err != nil {
+	seen := values(rows, func(r programRow) float64 { return r.Pause })
+	stock := values(rows, func(r programRow) float64 { return r.Stock })
+	err := errors.Join(addDots(p, "as the client saw it", color.Black, seen),
+		addDots(p, "the client, stock gVisor", palette[0], stock))
+	if err != nil {
 		return nil, err
 	}
 	p.NominalX(names(rows)...)

@@ -1,6 +1,9 @@
 package gofer
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // The sentry loads its memory ahead of need, from the beginning of the file to its end, and skips what it has asked for
 // already. In between it asks for what somebody in the sandbox waits for. Nothing in a read says which of both it is,
@@ -55,7 +58,7 @@ func (o *order) goOn(next int64) {
 
 // note remembers what was asked for beyond next.
 func (o *order) note(s span) {
-	i, _ := slices.BinarySearchFunc(o.done, s.from, func(d span, from int64) int { return int(max(-1, min(1, d.to-from))) })
+	i, _ := slices.BinarySearchFunc(o.done, s.from, func(d span, from int64) int { return cmp.Compare(d.to, from) })
 	j := i
 	for j < len(o.done) && o.done[j].from <= s.to {
 		s.from, s.to = min(s.from, o.done[j].from), max(s.to, o.done[j].to)

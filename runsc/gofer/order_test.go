@@ -18,10 +18,16 @@ func TestOrder(t *testing.T) {
 			{0, mib, false}, {9 * mib, mib, true}, {mib, mib, false}, {10 * mib, mib, true}, {2 * mib, mib, false},
 		},
 		"what was awaited is skipped": {
-			{0, mib, false}, {2 * mib, mib, true}, {4 * mib, mib, true}, {3 * mib, mib, true}, {mib, mib, false},
+			{0, mib, false},
+			{2 * mib, mib, true},
+			{4 * mib, mib, true},
+			{3 * mib, mib, true},
+			{mib, mib, false},
 			{5 * mib, mib, false},
 		},
-		"awaited right before it":  {{0, 4 * mib, false}, {6 * mib, mib, true}, {4 * mib, 2 * mib, false}, {7 * mib, mib, false}},
+		"awaited right before it": {
+			{0, 4 * mib, false}, {6 * mib, mib, true}, {4 * mib, 2 * mib, false}, {7 * mib, mib, false},
+		},
 		"begun somewhere":          {{70 * mib, mib, true}, {71 * mib, mib, true}, {0, mib, false}},
 		"asked for again, earlier": {{0, 4 * mib, false}, {mib, mib, true}, {4 * mib, mib, false}},
 	}
