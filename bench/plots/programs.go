@@ -74,7 +74,8 @@ func drawPrograms(all []programRow) (*plot.Plot, error) {
 	}
 	p.NominalX(names(rows)...)
 	p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = math.Pi/6, draw.XRight, draw.YCenter
-	p.Y.Min, p.Y.Max = 0, p.Y.Max*1.05
+	p.X.Min, p.X.Max = -0.6, float64(len(rows))-0.4
+	p.Y.Min, p.Y.Max = 0, p.Y.Max*1.3 // room for the legend
 	return p, nil
 }
 
