@@ -21,10 +21,24 @@ type Pace struct {
 	Turns bool
 }
 
+// turnTime is how long a read keeps its turn. One that takes longer waits for a disk or a store, and not for a
+// processor.
+const turnTime = 250 * time.Millisecond
+
 // turns are taken by reads ahead of need that processors limit, and given back. There are as many as its capacity.
 type turns chan struct{}
 
 func newTurns() turns { return make(turns, max(1, runtime.GOMAXPROCS(0)/2)) }
+
+// giveBack returns a function that gives a turn back, which happens after turnTime at the latest.
+func (t turns) giveBack() (done func()) {
+	give := sync.OnceFunc(func() { <-t })
+	late := time.AfterFunc(turnTime, give)
+	return func() {
+		late.Stop()
+		give()
+	}
+}
 
 // queue holds reads that wait for a worker. Those that somebody in the sandbox waits for come first.
 type queue struct {
@@ -87,7 +101,7 @@ func (q *queue) next() (r *readRequest, done func()) {
 		case <-wait:
 		case turn <- struct{}{}:
 			if r := q.take(); r != nil {
-				return r, func() { <-turn }
+				return r, turn.giveBack()
 			}
 			<-turn
 		}

@@ -82,6 +82,14 @@ func TestTurns(t *testing.T) {
 		if id := <-taken; id != 2 {
 			t.Errorf("read %d, want 2", id)
 		}
+		one.put(&readRequest{id: 4}, false)
+		r, late := one.next() // it waits for a store
+		other.put(&readRequest{id: 5}, false)
+		begin := time.Now()
+		if id := <-taken; id != 5 || time.Since(begin) != turnTime || r.id != 4 {
+			t.Errorf("read %d after %v, want 5 after %v", id, time.Since(begin), turnTime)
+		}
+		late()
 		other.close()
 		if id, ok := <-taken; ok {
 			t.Errorf("read %d of a closed queue", id)
