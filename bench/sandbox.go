@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	localv1 "diapause.dev/api/local/v1"
-	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
 // imagePath finds out where a sandbox is restored from, while runsc creates it.
@@ -20,23 +19,24 @@ func fromFiles(dir string) imagePath {
 // fromAgent asks the agent as the shim does. The agent looks now and again whether the sandbox still
 // lives, so it is told of a pod that does.
 func (r *restores) fromAgent(ctx context.Context) (string, error) {
-	resp, err := r.shim.AskRestore(ctx, &localv1.AskRestoreRequest{
+	ask := &localv1.AskRestoreRequest{
 		SandboxId:           r.witness.ID,
 		ContainerdNamespace: "k8s.io",
-		Annotations: map[string]string{
-			podsnapshotv1.AnnotationRestoreFrom:      namespace + "/" + r.snapshot,
-			podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
-			"io.kubernetes.cri.sandbox-namespace":    namespace,
-			"io.kubernetes.cri.sandbox-name":         r.witness.Name,
-		},
-	})
-	if err != nil {
-		return "", fmt.Errorf("agent: %w", err)
+		Annotations:         restoreFrom(r.snapshot),
 	}
-	if resp.Decision != localv1.AskRestoreResponse_RESTORE {
-		return "", fmt.Errorf("agent: %v instead of a restore: %s", resp.Decision, resp.Reason)
+	ask.Annotations["io.kubernetes.cri.sandbox-namespace"] = namespace
+	ask.Annotations["io.kubernetes.cri.sandbox-name"] = r.witness.Name
+	for {
+		resp, err := r.shim.AskRestore(ctx, ask)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("agent: %w", err)
+		case resp.Decision == localv1.AskRestoreResponse_RESTORE:
+			return resp.ImagePath, nil
+		case resp.Decision != localv1.AskRestoreResponse_WAIT:
+			return "", fmt.Errorf("agent: %v instead of a restore: %s", resp.Decision, resp.Reason)
+		}
 	}
-	return resp.ImagePath, nil
 }
 
 // sandbox is a pod's sandbox with two containers, started by runsc alone.

@@ -447,9 +447,12 @@ type image struct {
 	data []byte
 	gate func(ctx context.Context, off int64) error
 
-	mu    sync.Mutex
-	reads map[int64]int
-	ends  []gofer.End
+	pace gofer.Pace
+
+	mu      sync.Mutex
+	reads   map[int64]int
+	awaited []int64 // offsets of reads that somebody waited for
+	ends    []gofer.End
 }
 
 func (im *image) Size(file string) (int64, error) {
@@ -472,9 +475,15 @@ func (im *image) ReadAt(ctx context.Context, _ string, off int64, p []byte) erro
 	return nil
 }
 
-func (im *image) Asked(string, int64, int64, bool) {}
+func (im *image) Asked(_ string, off, _ int64, awaited bool) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if awaited {
+		im.awaited = append(im.awaited, off)
+	}
+}
 
-func (im *image) Pace() gofer.Pace { return gofer.Pace{} }
+func (im *image) Pace() gofer.Pace { return im.pace }
 
 func (im *image) Ended(e gofer.End, _ error) {
 	im.mu.Lock()
@@ -544,6 +553,54 @@ func TestRestore(t *testing.T) {
 	c.DecRef()
 	if err := <-ended; err != nil {
 		t.Errorf("sidecar: %v", err)
+	}
+}
+
+// TestAwaitedFirst: what the sandbox waits for passes what it loads ahead of need, and the source is told which is which.
+func TestAwaitedFirst(t *testing.T) {
+	const size = 64 * page
+	path := filepath.Join(t.TempDir(), "s")
+	im := newImage(size)
+	im.pace = gofer.Pace{Pause: 2 * time.Second}
+	a := startAgent(t, path, &agent{src: im})
+	defer a.stop()
+	c, ended := sentry(t, path, sidecar.Restore)
+	fd, mem := memory(t, size)
+	r, err := c.OpenRead(checkpointfiles.PagesFileName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	df, err := r.RegisterDestinationFD(fd, size, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, off := range []int64{0, page, 40 * page} { // the second has to wait
+		r.AddRead(id, off, df, memmap.FileRange{Start: uint64(off), End: uint64(off) + page}, nil)
+	}
+	var done []int
+	for len(done) < 3 {
+		cs, err := r.Wait(nil, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cs {
+			done = append(done, c.ID)
+		}
+	}
+	if done[2] != 1 || !bytes.Equal(mem[40*page:41*page], im.data[40*page:41*page]) {
+		t.Errorf("reads are done in the order %v, want 1 to be the last", done)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	c.DecRef()
+	if err := <-ended; err != nil {
+		t.Errorf("sidecar: %v", err)
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if !slices.Equal(im.awaited, []int64{40 * page}) {
+		t.Errorf("awaited at %v, want at %d", im.awaited, 40*page)
 	}
 }
 
