@@ -42,7 +42,7 @@ var benchmarks = map[string]*benchmark{
 
 const (
 	// measureTime bounds one measurement with all that it leaves to be cleaned up.
-	measureTime = 3 * time.Minute
+	measureTime = 5 * time.Minute
 	// settleTime is how long the machine is left alone before each measurement.
 	settleTime = 300 * time.Millisecond
 )

@@ -15,7 +15,7 @@ import (
 )
 
 // readyTime bounds the wait for a workload's first answer.
-const readyTime = time.Minute
+const readyTime = 3 * time.Minute
 
 // serving describes a pod with a workload of so many MiB.
 func (n *node) serving(name string, mib int, annotations map[string]string) bed.PodSpec {

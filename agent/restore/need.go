@@ -24,6 +24,10 @@ const (
 	fetchingPause = 5 * time.Millisecond
 	// needTime is how long there is need after the sandbox has last waited for something.
 	needTime = 100 * time.Millisecond
+	// nodePause is between two reads ahead of need from this node, while another sandbox has need, or while one is being
+	// created, for which createTime is allowed. They need the processors more.
+	nodePause  = 20 * time.Millisecond
+	createTime = 500 * time.Millisecond
 )
 
 // How far a sandbox that reads a file in order is read ahead for, and from which length of its stream on, in bytes.
@@ -46,6 +50,20 @@ type stream struct {
 	missed   bool  // some of it had to be fetched when it was asked for
 }
 
+// hurry notes that some sandbox of this node needs the processors for so long.
+func (rs *Restores) hurry(d time.Duration) {
+	until := time.Now().Add(d).UnixNano()
+	for {
+		now := rs.hurried.Load()
+		if now >= until || rs.hurried.CompareAndSwap(now, until) {
+			return
+		}
+	}
+}
+
+// inHurry reports whether a time that was passed to hurry is not over.
+func (rs *Restores) inHurry() bool { return time.Now().UnixNano() < rs.hurried.Load() }
+
 // Asked implements gofer.Source. It records what the sandbox waits for, and reads ahead for it.
 func (s *source) Asked(file string, off, n int64, awaited bool) {
 	if isVolume(file) { // a volume is read from its beginning to its end
@@ -59,6 +77,7 @@ func (s *source) Asked(file string, off, n int64, awaited bool) {
 	}
 	if awaited {
 		r.asked.add(reader.Reader, file, off, n)
+		s.rs.hurry(needTime)
 	}
 	if file != runsc.PagesFile {
 		return
@@ -126,6 +145,8 @@ func (s *source) Pace() gofer.Pace {
 	needed := d.thereIs()
 	d.mu.Unlock()
 	switch {
+	case reader.OnNode && !needed && s.rs.inHurry():
+		return gofer.Pace{Pause: nodePause, Turns: true}
 	case reader.OnNode:
 		return gofer.Pace{Turns: true}
 	case reader.Fetching():

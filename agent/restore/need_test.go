@@ -67,7 +67,11 @@ func TestPace(t *testing.T) {
 	r.need.awaited = time.Now().Add(-2 * needTime)
 	want("it does not wait any longer", gofer.Pace{})
 	s.OnNode = true
+	want("all is on the node, and another sandbox waits", gofer.Pace{Pause: nodePause, Turns: true})
+	rs.hurried.Store(0)
 	want("all is on the node", gofer.Pace{Turns: true})
+	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
+	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
 	if n := len(r.asked.chunks()); n != 1 {
 		t.Errorf("%d chunks were waited for, want 1", n)
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"diapause.dev/agent/errkind"
@@ -88,7 +89,8 @@ type Restores struct {
 	log      *slog.Logger
 	podNames podNames
 	images   otherImages
-	cluster  Cluster // or nil
+	cluster  Cluster      // or nil
+	hurried  atomic.Int64 // see hurry; in nanoseconds since 1970
 
 	mu      sync.Mutex
 	all     map[string]*restore    // by request
@@ -186,6 +188,7 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	}
 	rs.mu.Unlock()
 	rs.Lineage.Set(sandboxID, r.Scope, key)
+	rs.hurry(createTime)
 	return r, dir, nil
 }
 

@@ -53,12 +53,10 @@ const (
 )
 
 // prefetch fetches what a sandbox will ask for first, while the sandbox is still being created. It fetches all files
-// except the memory, the image's before the volumes. At the same time it fetches the working set of an earlier restore
-// from this snapshot, or else both ends of the memory. If the snapshot is on this node, there is nothing to fetch.
+// except the memory, the image's before the volumes. At the same time it fetches the working set of earlier restores
+// from this snapshot, or else both ends of the memory. Of a snapshot on this node it only decodes the working set,
+// once for all sandboxes that are restored at the same time.
 func (rs *Restores) prefetch(s *snapshots.Reader) {
-	if s.OnNode {
-		return
-	}
 	fetch := func(what string, chunks func(context.Context, *snapshots.Reader) []storage.ChunkRef) {
 		ctx, cancel := context.WithTimeout(rs.Life.Context(), prefetchTime)
 		defer cancel()
@@ -72,6 +70,10 @@ func (rs *Restores) prefetch(s *snapshots.Reader) {
 		}
 		rs.log.Debug("prefetched", "snapshot", s.Manifest.Meta.Key.String(), "what", what, "chunks", n, "of", len(list),
 			"took", time.Since(started))
+	}
+	if s.OnNode {
+		rs.Life.Go(func() { fetch("memory", known) })
+		return
 	}
 	rs.Life.Go(func() { s.Fetch(func() { fetch("files", files) }) })
 	rs.Life.Go(func() { s.Fetch(func() { fetch("memory", first) }) })
@@ -91,6 +93,15 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 	return append(chunks, volumes...)
 }
 
+// known returns the working set, or nothing if there is none.
+func known(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
+	if s.Far == nil {
+		return nil
+	}
+	chunks, _ := s.Far.WorkingSet(ctx, s.Manifest) // without one, each chunk is decoded when it is asked for
+	return chunks
+}
+
 // guessBytes is how much is fetched at each end of a memory file without a working set. A program's memory is given out
 // from the end of the file on, what its start needs first, and gVisor's own from the beginning (allocDir in
 // pkg/sentry/mm).
@@ -98,7 +109,7 @@ const guessBytes = 8 << 20
 
 // first returns the working set. Without one it returns chunks from the end of the memory, and from its beginning.
 func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
-	if chunks, err := s.Far.WorkingSet(ctx, s.Manifest); err == nil {
+	if chunks := known(ctx, s); chunks != nil {
 		return chunks
 	}
 	f, _ := s.Manifest.File(runsc.PagesFile)

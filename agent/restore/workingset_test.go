@@ -94,7 +94,7 @@ func TestWorkingSet(t *testing.T) {
 }
 
 // TestNoWorkingSet: without a working set, the memory is prefetched from its beginning on. If the snapshot is not in
-// the store, nothing is recorded. If the snapshot is on the node, nothing is prefetched.
+// the store, nothing is recorded. If the snapshot is on the node, only a working set is prefetched.
 func TestNoWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
 	if got := first(t.Context(), s); len(got) != 40 || got[0].Index != 0 {
@@ -106,6 +106,15 @@ func TestNoWorkingSet(t *testing.T) {
 	rs.Life.Wait()
 	if n := b.reads.Load() - before; n != 0 {
 		t.Errorf("%d reads of what is on the node", n)
+	}
+	near := s.Locate(runsc.PagesFile, 7*snapshots.ChunkSize, 1)
+	if err := s.Far.PutWorkingSet(t.Context(), s.Manifest, near); err != nil {
+		t.Fatal(err)
+	}
+	rs.prefetch(s)
+	rs.Life.Wait()
+	if !s.Has(runsc.PagesFile, 7*snapshots.ChunkSize, 1) || s.Has(runsc.PagesFile, 0, 1) {
+		t.Error("of a snapshot on the node not just the working set is decoded")
 	}
 	other := storagetest.NewDir(t)
 	s.Far = other
