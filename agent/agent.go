@@ -112,6 +112,7 @@ func (a *Agent) assemble() {
 	})
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
+		PrecopyFrom:   a.cfg.PrecopyFrom,
 		KeepCPULimits: a.cfg.KeepCPULimits,
 		Memory:        budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
 		Disk:          budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),

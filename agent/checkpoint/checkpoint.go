@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"diapause.dev/agent/budget"
@@ -28,6 +29,7 @@ type Config struct {
 	SidecarSocket string        // the socket that sidecars connect to
 	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
 	Arena         int64         // bytes of memory for what one checkpoint captures in the pause
+	PrecopyFrom   int64         // bytes of memory from which on a sandbox's memory is stored before the pause; 0: never
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
 	KeepCPULimits bool          // a pod's limit of processor time stays while it is saved
@@ -162,8 +164,11 @@ type checkpoint struct {
 	room        room
 	arena       *capture.Arena
 	capture     *capture.Capture
-	volumes     []onNode // emptyDir volumes on the node, by name
-	volumeSize  int64    // bytes of these volumes, measured shortly before the pause
+	writer      *storage.Writer // of the spool; nil: it has not begun
+	toHandle    atomic.Int64    // bytes that the writer has to handle in all; 0: that is not known yet
+	reuse       bool            // the pause looks for what is stored already
+	volumes     []onNode        // emptyDir volumes on the node, by name
+	volumeSize  int64           // bytes of these volumes, measured shortly before the pause
 	// owing: the journal could not be written, or the sandbox not resumed. cleanUp then adds the request to the unsettled
 	// ones.
 	owing bool
@@ -199,6 +204,7 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 	if err != nil {
 		err = c.fail(err)
 	}
+	c.closeWriter()
 	c.closeArena() // frees its memory, for the next checkpoint, before the wait for the store
 	release()
 	c.tellSpooled(life)
@@ -387,7 +393,7 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 	if err := c.takeMemory(ctx); err != nil {
 		return err
 	}
-	if err := c.prepare(ctx); err != nil {
+	if err := c.prepare(ctx, life); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -400,7 +406,7 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 }
 
 // prepare does everything that can be done before the pause.
-func (c *checkpoint) prepare(ctx context.Context) (err error) {
+func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	facts, err := c.cs.Facts(ctx, c.pod.SandboxPID)
 	if err != nil {
 		return err
@@ -432,7 +438,7 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 	if err := c.takeDisk(); err != nil {
 		return err
 	}
-	if err := c.warm(); err != nil {
+	if err := c.warm(ctx, life); err != nil {
 		return err
 	}
 	c.watch.lap("prepare")
@@ -441,10 +447,9 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 
 // warm prepares the arena, and the memory that the sandbox has allocated so far, for copies without page faults. With
 // RootfsOnly the arena is small: files are elsewhere, and only the sentry knows their size.
-func (c *checkpoint) warm() (err error) {
+func (c *checkpoint) warm(ctx, life context.Context) (err error) {
 	if c.o.Scope == snapshot.RootfsOnly {
-		c.arena, err = capture.NewArena(slack, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), nil)
-		return err
+		return c.newArena(slack, nil)
 	}
 	memory, err := runsc.MemoryFile(c.pod.SandboxPID)
 	if err != nil {
@@ -460,10 +465,23 @@ func (c *checkpoint) warm() (err error) {
 	if err != nil {
 		return err
 	}
-	c.arena, err = capture.NewArena(used+slack, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
-	if err == nil {
-		c.o.Progress("prepare", used, used)
+	left, err := c.precopy(ctx, life, mapping, memory, used)
+	if err != nil {
+		return errors.Join(err, mapping.Close())
 	}
+	if err := c.newArena(left+slack, mapping); err != nil {
+		return err
+	}
+	if c.reuse {
+		c.arena.Reuse(recogniser{c.writer})
+	}
+	c.o.Progress("prepare", used, used)
+	return nil
+}
+
+// newArena makes the arena, with room for the first bytes without page faults. It owns mapping.
+func (c *checkpoint) newArena(warm int64, mapping *capture.Mapping) (err error) {
+	c.arena, err = capture.NewArena(warm, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
 	return err
 }
 

@@ -65,16 +65,21 @@ func warmArena(b *testing.B, fd int, size int64, mapped bool) *Arena {
 	return a
 }
 
-func captureAll(b *testing.B, a *Arena, size uint64) {
+// captureAll captures a memory file of size bytes by two workers, and returns the runs.
+func captureAll(b *testing.B, a *Arena, size uint64) []Run {
 	var wg sync.WaitGroup
-	for worker := range uint64(2) {
+	batches := make([]*Batch, size/sidecar.MaxRead)
+	for worker := range 2 {
 		wg.Go(func() {
-			for off := worker * sidecar.MaxRead; off < size; off += 2 * sidecar.MaxRead {
-				if err := a.Capture(0, []memmap.FileRange{{Start: off, End: off + sidecar.MaxRead}}, int64(off)); err != nil {
+			for i := worker; i < len(batches); i += 2 {
+				off := uint64(i) * sidecar.MaxRead
+				batches[i] = batchOf(64<<10, int64(off), memmap.FileRange{Start: off, End: off + sidecar.MaxRead})
+				if err := a.Capture(batches[i]); err != nil {
 					b.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	return runsOf(batches)
 }
