@@ -38,7 +38,7 @@ func TestReuse(t *testing.T) {
 	f.prints[0] = d.Fingerprint(known) // its digest is deliberately wrong
 	f.Chunks[1].Digest = d.Sum(digested)
 	l := inheriting(m)
-	w := &Writer{lineage: l, digests: d, ahead: newAhead()}
+	w := &Writer{lineage: l, digests: d}
 	for _, test := range []struct {
 		raw  []byte
 		want *Chunk // nil: unknown

@@ -1,6 +1,7 @@
 package storage_test
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,15 +11,17 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// ahead stores an image ahead of time, from several goroutines at once.
-func ahead(t *testing.T, w *storage.Writer, chunks [][]byte) {
+// ahead stores chunks ahead of time, from several goroutines at once, and returns their places.
+func ahead(t *testing.T, w *storage.Writer, chunks [][]byte) []storage.Place {
 	t.Helper()
 	var group sync.WaitGroup
+	places := make([]storage.Place, len(chunks))
 	for worker := range 4 {
 		group.Go(func() {
 			for i := worker; i < len(chunks); i += 4 {
 				buffer := append([]byte(nil), chunks[i]...)
-				if _, err := w.Precopy(buffer); err != nil {
+				var err error
+				if places[i], err = w.Precopy(buffer); err != nil {
 					t.Error(err)
 				}
 				clear(buffer)
@@ -26,35 +29,27 @@ func ahead(t *testing.T, w *storage.Writer, chunks [][]byte) {
 		})
 	}
 	group.Wait()
-}
-
-// known adds the chunks to a file: those that are recognised by their places, and the others as they are. It returns
-// how many were recognised. Every second one is looked for in two parts.
-func known(t *testing.T, w *storage.Writer, chunks [][]byte) (n int) {
-	t.Helper()
-	f := w.File("pages.img")
-	for i, c := range chunks {
-		parts := [][]byte{c}
-		if i%2 > 0 {
-			parts = [][]byte{c[:len(c)/3], c[len(c)/3:]}
-		}
-		place, ok := w.Recognise(parts...)
-		var err error
-		if ok {
-			n++
-			err = f.Known(place)
-		} else {
-			err = f.Chunk(c)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
 	}
-	return n
+	return places
 }
 
-// TestPrecopy: chunks that were stored ahead, also zeros and what the parent has, are recognised and not stored again.
-// What has changed since is stored. Everything reads back, and each snapshot is the next one's parent.
+// readBack checks that the chunks at places can be read before there is a snapshot.
+func readBack(t *testing.T, w *storage.Writer, places []storage.Place, want [][]byte) {
+	t.Helper()
+	r, err := w.Reader(places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(bytes.Join(want, nil)))
+	if err := r.ReadAt(t.Context(), storage.AheadFile, 0, [][]byte{got}); err != nil || !bytes.Equal(got, bytes.Join(want, nil)) {
+		t.Errorf("what was stored ahead reads back differently: %v", err)
+	}
+}
+
+// TestPrecopy: chunks that were stored ahead, also zeros and what the parent has, are not stored again, and can be read
+// before there is a snapshot. What has changed since is stored. Everything reads back, and each snapshot is the next one's parent.
 func TestPrecopy(t *testing.T) {
 	for name, keys := range map[string]storage.Keyring{"plain": nil, "encrypted": keyDir(t, "default", hexKey(1))} {
 		t.Run(name, func(t *testing.T) {
@@ -71,10 +66,20 @@ func TestPrecopy(t *testing.T) {
 					storagetest.Bytes(1, 60000), make([]byte, 4096), make([]byte, 65536), storagetest.Bytes(2, 60001),
 					storagetest.Bytes(100+i, 7000), make([]byte, 4096), storagetest.Bytes(200+i, 5000),
 				}
-				ahead(t, w, before)
+				places := ahead(t, w, before)
+				readBack(t, w, places, before)
 				image := append(before[:6:6], storagetest.Bytes(300+i, 6000))
-				if n := known(t, w, image); n != 6 {
-					t.Errorf("%d chunks were recognised", n)
+				f := w.File("pages.img")
+				for _, place := range places[:6] {
+					if err := f.Known(place); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := f.Chunk(image[6]); err != nil {
+					t.Fatal(err)
+				}
+				if _, ok := w.Recognise(before[0]); ok != (parent != nil) {
+					t.Errorf("a chunk of the parent is recognised: %v", ok)
 				}
 				m, err := w.Commit(t.Context(), snapshot.Meta{})
 				if err != nil {
@@ -108,8 +113,9 @@ func TestPrecopyNothingLeft(t *testing.T) {
 	for i := range uint64(64) {
 		chunks = append(chunks, storagetest.Bytes(i, 65536))
 	}
-	ahead(t, w, chunks)
-	known(t, w, chunks[:1])
+	if err := w.File("pages.img").Known(ahead(t, w, chunks)[0]); err != nil {
+		t.Fatal(err)
+	}
 	m, err := w.Commit(t.Context(), snapshot.Meta{})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ type WriterOptions struct {
 	Codec Codec
 
 	// Fingerprints has fingerprints taken of all chunks even if there is no parent. They go into the manifest. They are
-	// needed for Precopy and Recognise, and save the next snapshot of the lineage most of its work.
+	// needed for Precopy, and save the next snapshot of the lineage most of its work.
 	Fingerprints bool
 
 	// Parallelism is how many chunks are digested and compressed at a time; 0 is GOMAXPROCS.
@@ -101,7 +101,7 @@ const (
 type job struct {
 	seq   uint64      // place among all chunks of the writer, from 0
 	file  *FileWriter // nil: it is stored ahead, and part of no file
-	index int         // place in the file
+	index int         // place in the file, or among the chunks that are stored ahead
 	raw   []byte
 	copy  *[]byte // the buffer that holds raw; nil: raw is the caller's
 }
@@ -346,7 +346,7 @@ func (w *Writer) prepare(j job) placement {
 // its digest.
 func (w *Writer) reuse(p *placement) bool {
 	p.print = w.digests.Fingerprint(p.raw)
-	c, ok := w.stored(&p.print, p.chunk.Raw)
+	c, ok := w.recognised(&p.print, p.chunk.Raw)
 	if !ok {
 		p.chunk.Digest = w.digests.Sum(p.raw)
 		c, ok = w.lineage.find(p.chunk.Digest, p.chunk.Raw)
@@ -355,6 +355,15 @@ func (w *Writer) reuse(p *placement) bool {
 		p.chunk = c
 	}
 	return ok
+}
+
+// recognised returns the parent's chunk with a fingerprint.
+func (w *Writer) recognised(print *[printSize]byte, raw uint32) (c Chunk, ok bool) {
+	n, ok := w.lineage.recognise(print, raw)
+	if ok {
+		c = w.lineage.known.chunk(n)
+	}
+	return c, ok
 }
 
 // compress computes the bytes to store for a chunk.
@@ -384,7 +393,7 @@ func (w *Writer) own(p *placement) {
 // settle records where a chunk is stored, and releases what the chunk needed.
 func (w *Writer) settle(p *placement, c Chunk) {
 	if p.file == nil {
-		w.ahead.add(c, p.print)
+		w.ahead.set(p.index, c)
 		return
 	}
 	w.mu.Lock()

@@ -164,11 +164,12 @@ type checkpoint struct {
 	room        room
 	arena       *capture.Arena
 	capture     *capture.Capture
-	writer      *storage.Writer // of the spool; nil: it has not begun
-	toHandle    atomic.Int64    // bytes that the writer has to handle in all; 0: that is not known yet
-	reuse       bool            // the pause looks for what is stored already
-	volumes     []onNode        // emptyDir volumes on the node, by name
-	volumeSize  int64           // bytes of these volumes, measured shortly before the pause
+	writer      *storage.Writer   // of the spool; nil: it has not begun
+	toHandle    atomic.Int64      // bytes that the writer has to handle in all; 0: that is not known yet
+	baseline    *capture.Baseline // what is stored already; nil: the pause does not look for it
+	patched     []byte            // what writeRun works on
+	volumes     []onNode          // emptyDir volumes on the node, by name
+	volumeSize  int64             // bytes of these volumes, measured shortly before the pause
 	// owing: the journal could not be written, or the sandbox not resumed. cleanUp then adds the request to the unsettled
 	// ones.
 	owing bool
@@ -472,8 +473,8 @@ func (c *checkpoint) warm(ctx, life context.Context) (err error) {
 	if err := c.newArena(left+slack, mapping); err != nil {
 		return err
 	}
-	if c.reuse {
-		c.arena.Reuse(recogniser{c.writer})
+	if c.baseline != nil {
+		c.arena.Reuse(c.baseline)
 	}
 	c.o.Progress("prepare", used, used)
 	return nil

@@ -50,7 +50,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	}
 	total := im.Size() + c.volumeBytes()
 	c.toHandle.Store(max(total, 1))
-	if err := c.write(c.writer, im); err != nil {
+	if err := c.write(ctx, c.writer, im); err != nil {
 		return err
 	}
 	c.meta.Created = time.Now()
@@ -84,7 +84,7 @@ func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
 }
 
 // write writes the volumes and the image files, in the order in which a restore reads them.
-func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
+func (c *checkpoint) write(ctx context.Context, w *storage.Writer, im *capture.Image) error {
 	if err := c.writeVolumes(w); err != nil {
 		return err
 	}
@@ -93,34 +93,7 @@ func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
 			return err
 		}
 	}
-	return c.writePages(w.File(runsc.PagesFile), im.Runs)
-}
-
-func (c *checkpoint) writePages(pages *storage.FileWriter, runs []capture.Run) error {
-	if err := pages.Expect(len(runs)); err != nil {
-		return err
-	}
-	for _, run := range runs {
-		if place, ok := run.Stored(); ok {
-			if err := pages.Known(storage.Place(place)); err != nil {
-				return err
-			}
-			continue
-		}
-		raw, lasting, err := c.arena.Slice(run)
-		if err != nil {
-			return err
-		}
-		if lasting {
-			err = pages.Chunk(raw)
-		} else {
-			err = pages.Copy(raw)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.writePages(ctx, w.File(runsc.PagesFile), im.Runs)
 }
 
 func writeWhole(f *storage.FileWriter, data []byte) error {

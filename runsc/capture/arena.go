@@ -22,7 +22,7 @@ type Arena struct {
 	spilt    atomic.Int64 // bytes of overflow that are taken
 	scratch  []byte       // what Slice returned last, unless that was part of mem
 
-	stored Stored // nil: nothing is stored already
+	baseline *Baseline // nil: nothing is stored already
 
 	mapping *Mapping // of the memory file that holds most pages; nil: none
 
@@ -91,16 +91,9 @@ func (a *Arena) Register(file, fd int, _ uint64) error {
 	return nil
 }
 
-// Stored knows chunks that are stored already.
-type Stored interface {
-	// Recognise looks for the chunk whose bytes are parts, one after the other, and says where it is: a number that is
-	// not negative. It keeps nothing of parts, which are a sandbox's memory. It may be called from several goroutines.
-	Recognise(parts [][]byte) (place int64, ok bool)
-}
-
-// Reuse makes every Capture look whether a run is stored already, and copy it only if it is not. Only runs of the memory
-// file that is mapped are looked for. Reuse must be called before the first Capture.
-func (a *Arena) Reuse(s Stored) { a.stored = s }
+// Reuse makes every Capture copy only pages that have changed since they were added to the baseline, which must be of
+// the same mapping. It must be called before the first Capture.
+func (a *Arena) Reuse(b *Baseline) { a.baseline = b }
 
 // read fills p from off on.
 func (s source) read(p []byte, off int64) error {
@@ -157,38 +150,57 @@ func (a *Arena) capture(b *Batch) error {
 		}
 		var run []memmap.FileRange
 		run, rest = split(rest, r.Len)
-		var err error
-		if r.At, err = a.take(from, run, r.Len); err != nil {
+		if err := a.take(from, r, run); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// take takes a run of n bytes. Places of what is stored already are negative. The others are offsets: in the memory,
-// and beyond it in the overflow file.
-func (a *Arena) take(from source, run []memmap.FileRange, n int64) (at int64, err error) {
-	if a.stored != nil && from.mapping.covers(run) {
-		place, ok, err := from.mapping.recognise(a.stored, run)
-		if err != nil || ok {
-			return ^place, err
-		}
+// take takes a run: what of it is not stored already.
+func (a *Arena) take(from source, r *Run, run []memmap.FileRange) (err error) {
+	if a.baseline == nil || from.mapping == nil || !a.baseline.covers(run) {
+		r.At, err = a.copy(from, run, r.Len)
+		return err
 	}
+	r.window, r.pages = int(run[0].Start/a.baseline.chunk), a.baseline.pagesOf(run)
+	if r.kept, err = a.baseline.unchanged(run); err != nil || r.kept == r.pages {
+		return err
+	}
+	if r.kept == 0 {
+		r.At, err = a.copy(from, run, r.Len)
+		return err
+	}
+	var few [windowPages]memmap.FileRange
+	r.At, err = a.copy(from, a.baseline.rangesOf(few[:0], r.window, r.pages&^r.kept), r.copied())
+	return err
+}
+
+// copied returns how many bytes of a run were copied.
+func (r *Run) copied() int64 {
+	if r.kept == 0 {
+		return r.Len
+	}
+	return int64((r.pages &^ r.kept).len()) * pageSize
+}
+
+// copy copies n bytes, and returns their offset: in the memory, and beyond it in the overflow file.
+func (a *Arena) copy(from source, ranges []memmap.FileRange, n int64) (at int64, err error) {
 	limit := int64(len(a.mem))
 	if n <= limit {
 		if end := a.used.Add(n); end <= limit {
-			return end - n, from.readAll(a.mem[end-n:end], run)
+			return end - n, from.readAll(a.mem[end-n:end], ranges)
 		}
 	}
 	at = a.spilt.Add(n) - n
-	return limit + at, a.spill(from, run, at)
+	return limit + at, a.spill(from, ranges, at)
 }
 
-// spill copies a run to offset dst of the overflow file.
-func (a *Arena) spill(from source, run []memmap.FileRange, dst int64) error {
+// spill copies ranges to offset dst of the overflow file.
+func (a *Arena) spill(from source, ranges []memmap.FileRange, dst int64) error {
 	buf := spillBuffers.Get().(*[]byte)
 	defer spillBuffers.Put(buf)
-	for _, r := range run {
+	for _, r := range ranges {
 		for src := r.Start; src < r.End; {
 			b := (*buf)[:min(r.End-src, uint64(len(*buf)))]
 			if err := from.read(b, int64(src)); err != nil {
@@ -225,25 +237,59 @@ func readFull(fd int, p []byte, off int64) error {
 // Overflow returns how many bytes did not fit into memory.
 func (a *Arena) Overflow() int64 { return a.overflow.end.Load() }
 
-// Stored returns where a run is stored already, as Stored said.
-func (r Run) Stored() (place int64, ok bool) { return ^r.At, r.At < 0 }
-
-// Slice returns the bytes of a run that was copied. It must not be called before the last Capture has returned. If
-// lasting is true, the bytes stay valid until Close. Otherwise they stay valid until the next call of Slice, which must
-// come from the same goroutine.
-func (a *Arena) Slice(r Run) (data []byte, lasting bool, err error) {
-	limit, off := int64(len(a.mem)), r.At
-	end := off + r.Len
+// Copied returns the bytes of a run that were copied: all of it, unless a part is Stored. It must not be called before
+// the last Capture has returned. If lasting is true, the bytes stay valid until Close. Otherwise they stay valid until the
+// next call of Copied, which must come from the same goroutine.
+func (a *Arena) Copied(r Run) (data []byte, lasting bool, err error) {
+	limit, n := int64(len(a.mem)), r.copied()
+	end := r.At + n
 	switch {
-	case off < 0 || r.Len < 0 || end > limit+a.overflow.end.Load():
-		return nil, false, fmt.Errorf("bytes %d to %d were not captured", off, end)
+	case r.At < 0 || n < 0 || end > limit+a.overflow.end.Load():
+		return nil, false, fmt.Errorf("bytes %d to %d were not captured", r.At, end)
 	case end <= limit:
-		return a.mem[off:end:end], true, nil
-	case off < limit:
-		return nil, false, fmt.Errorf("bytes %d to %d are not of one run", off, end)
+		return a.mem[r.At:end:end], true, nil
+	case r.At < limit:
+		return nil, false, fmt.Errorf("bytes %d to %d are not of one run", r.At, end)
 	}
-	a.scratch = slices.Grow(a.scratch[:0], int(r.Len))[:r.Len]
-	return a.scratch, false, a.overflow.read(a.scratch, off-limit)
+	a.scratch = slices.Grow(a.scratch[:0], int(n))[:n]
+	return a.scratch, false, a.overflow.read(a.scratch, r.At-limit)
+}
+
+// Stored returns the chunk that has the pages of a run that were not copied, or ok=false if all were. If whole is true,
+// that chunk is the run. Otherwise Patch makes the run of it.
+func (a *Arena) Stored(r Run) (place int64, whole, ok bool) {
+	if r.kept == 0 {
+		return 0, false, false
+	}
+	w := &a.baseline.windows[r.window]
+	return w.place, r.kept == r.pages && w.pages == r.pages, true
+}
+
+// StoredLen returns the length in bytes of the chunk that Stored returns.
+func (a *Arena) StoredLen(r Run) int64 {
+	return int64(a.baseline.windows[r.window].pages.len()) * pageSize
+}
+
+// Patch appends a run to dst: of the chunk that Stored has returned, and of what was copied.
+func (a *Arena) Patch(dst, stored []byte, r Run) ([]byte, error) {
+	if int64(len(stored)) != a.StoredLen(r) {
+		return nil, fmt.Errorf("a chunk of %d bytes has the unchanged pages, want %d", len(stored), a.StoredLen(r))
+	}
+	copied, _, err := a.Copied(r)
+	if err != nil {
+		return nil, err
+	}
+	has := a.baseline.windows[r.window].pages
+	for i := range windowPages {
+		switch page := pageSet(1 << i); {
+		case r.kept&page != 0:
+			at := has.before(i) * pageSize
+			dst = append(dst, stored[at:at+pageSize]...)
+		case r.pages&page != 0:
+			dst, copied = append(dst, copied[:pageSize]...), copied[pageSize:]
+		}
+	}
+	return dst, nil
 }
 
 // Close frees the memory. No slice may be used after it.

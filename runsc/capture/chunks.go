@@ -10,7 +10,10 @@ import (
 // same chunk from one checkpoint to the next, even if its place in pages.img changes.
 type Run struct {
 	Len int64
-	At  int64 // where its bytes are; it means something to the Pages that has taken them
+	At  int64 // where its bytes are that were copied; it means something to the Pages that has taken them
+
+	window      int     // of the baseline, if any page is kept
+	pages, kept pageSet // all pages, and those that are stored already
 }
 
 // Batch is runs of pages of one memory file that follow each other in pages.img.

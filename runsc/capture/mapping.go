@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"sync"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -74,20 +73,6 @@ func (m *Mapping) covers(ranges []memmap.FileRange) bool {
 func (m *Mapping) copy(p []byte, off int64) error {
 	return guard(off, func() { copy(p, m.data[off:off+int64(len(p))]) })
 }
-
-// recognise asks s for the run of these ranges, which must be covered.
-func (m *Mapping) recognise(s Stored, run []memmap.FileRange) (place int64, ok bool, err error) {
-	parts := partsPool.Get().(*[][]byte)
-	defer partsPool.Put(parts)
-	*parts = (*parts)[:0]
-	for _, r := range run {
-		*parts = append(*parts, m.data[r.Start:r.End:r.End])
-	}
-	err = guard(int64(run[0].Start), func() { place, ok = s.Recognise(*parts) })
-	return place, ok, err
-}
-
-var partsPool = sync.Pool{New: func() any { parts := make([][]byte, 0, 16); return &parts }}
 
 // guard calls f, which reads mapped memory from off on. If that is not there, guard returns an error.
 func guard(off int64, f func()) (err error) {

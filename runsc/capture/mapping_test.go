@@ -70,7 +70,7 @@ func TestMapping(t *testing.T) {
 	if err := a.Capture(b); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := a.Slice(b.Runs[0])
+	got, _, err := a.Copied(b.Runs[0])
 	if err != nil || len(b.Runs) != 1 {
 		t.Fatalf("%d runs, error %v", len(b.Runs), err)
 	}

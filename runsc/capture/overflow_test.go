@@ -88,7 +88,7 @@ func TestOverflowUnreadable(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range runs {
-			_, _, err := a.Slice(r)
+			_, _, err := a.Copied(r)
 			if there := r.At+r.Len <= piece+size/2; there != (err == nil) || !there && !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("encrypted %v: %+v: %v", encrypt, r, err)
 			}
@@ -116,7 +116,7 @@ func wantSlices(t *testing.T, a *Arena, runs []Run, limit int64, content []byte)
 	t.Helper()
 	var off int64
 	for _, r := range runs {
-		got, lasting, err := a.Slice(r)
+		got, lasting, err := a.Copied(r)
 		if err != nil || !bytes.Equal(got, content[off:off+r.Len]) || lasting != (r.At+r.Len <= limit) {
 			t.Fatalf("%+v: lasting %v, error %v, or other bytes than captured", r, lasting, err)
 		}
@@ -125,7 +125,7 @@ func wantSlices(t *testing.T, a *Arena, runs []Run, limit int64, content []byte)
 	if off != int64(len(content)) {
 		t.Errorf("%d bytes, want %d", off, len(content))
 	}
-	if _, _, err := a.Slice(Run{Len: 4096, At: limit + a.Overflow()}); err == nil {
+	if _, _, err := a.Copied(Run{Len: 4096, At: limit + a.Overflow()}); err == nil {
 		t.Error("bytes that were not captured")
 	}
 }
@@ -213,7 +213,7 @@ func BenchmarkOverflowRead(b *testing.B) {
 			b.SetBytes(size)
 			for b.Loop() {
 				for _, r := range runs {
-					if _, _, err := a.Slice(r); err != nil {
+					if _, _, err := a.Copied(r); err != nil {
 						b.Fatal(err)
 					}
 				}

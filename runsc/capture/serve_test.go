@@ -127,7 +127,7 @@ func checkImage(t *testing.T, im *capture.Image, arena *capture.Arena, registere
 		if r.Len < 1 || r.Len > 2*page {
 			t.Errorf("a run of %d bytes", r.Len)
 		}
-		if _, _, err := arena.Slice(r); err != nil {
+		if _, _, err := arena.Copied(r); err != nil {
 			t.Error(err)
 		}
 	}

@@ -186,7 +186,7 @@ func TestCheckpoint(t *testing.T) {
 func pagesIn(t *testing.T, arena *capture.Arena, im *capture.Image) (all []byte) {
 	t.Helper()
 	for _, r := range im.Runs {
-		data, _, err := arena.Slice(r)
+		data, _, err := arena.Copied(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,20 +6,17 @@ import (
 	"sync"
 
 	"github.com/zeebo/blake3"
-	"github.com/zeebo/xxh3"
 )
 
 // Keyed computes BLAKE3 digests and fingerprints under one key. It is safe for concurrent use.
 type Keyed struct {
-	seed    uint64    // of fingerprints
-	printer sync.Pool // of them, for chunks in parts
-	hasher  sync.Pool
+	seed   uint64 // of fingerprints
+	hasher sync.Pool
 }
 
 // New returns the digests under a key.
 func New(key [32]byte) *Keyed {
 	k := &Keyed{seed: fingerprintSeed(key)}
-	k.printer.New = func() any { return xxh3.NewSeed(k.seed) }
 	k.hasher.New = func() any {
 		h, err := blake3.NewKeyed(key[:])
 		if err != nil {

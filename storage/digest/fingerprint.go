@@ -16,19 +16,7 @@ func fingerprintSeed(key [32]byte) uint64 {
 	return binary.LittleEndian.Uint64(seed[:])
 }
 
-// Fingerprint returns XXH3-128 of all parts in a row, big-endian, with a seed derived from the key. It distinguishes
-// chunks at a quarter of a digest's cost: no two chunks have the same fingerprint by chance. It does not withstand a
-// forger. With the key, one can make two chunks with the same fingerprint; without the key, one can make two that may
-// have the same.
-func (k *Keyed) Fingerprint(parts ...[]byte) [16]byte {
-	if len(parts) == 1 {
-		return xxh3.Hash128Seed(parts[0], k.seed).Bytes()
-	}
-	h := k.printer.Get().(*xxh3.Hasher)
-	defer k.printer.Put(h)
-	h.Reset()
-	for _, p := range parts {
-		_, _ = h.Write(p) // never fails
-	}
-	return h.Sum128().Bytes()
-}
+// Fingerprint returns XXH3-128 of data, big-endian, with a seed derived from the key. It distinguishes chunks at a
+// quarter of a digest's cost: no two chunks have the same fingerprint by chance. It does not withstand a forger. With
+// the key, one can make two chunks with the same fingerprint; without the key, one can make two that may have the same.
+func (k *Keyed) Fingerprint(data []byte) [16]byte { return xxh3.Hash128Seed(data, k.seed).Bytes() }
