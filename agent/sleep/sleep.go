@@ -1,0 +1,149 @@
+package sleep
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/snapshots"
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/sleep"
+)
+
+// Config is what sleeps need.
+type Config struct {
+	Checkpoints Checkpoints
+	Restores    Restores
+	Runtime     Runtime
+	Metrics     Metrics
+	Logger      *slog.Logger
+}
+
+// Checkpoints saves pods. *checkpoint.Checkpoints implements it.
+type Checkpoints interface {
+	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
+}
+
+// Restores prepares what wakes a pod. *restore.Restores implements it.
+type Restores interface {
+	PrepareWake(ctx context.Context, id snapshots.ID, pod snapshot.PodRef, sandbox string) (request, dir string, err error)
+	DropWake(request string, reason error)
+	Asleep() []sleep.Mark
+}
+
+// Runtime is what sleeps need of containerd. *cri.Client implements it.
+type Runtime interface {
+	Find(ctx context.Context, target string) (*cri.Pod, error)
+	OrderSleep(ctx context.Context, podID string, o sleep.Order) error
+}
+
+// Metrics count sleeps.
+type Metrics interface {
+	Slept(err error)
+	Woke(cause string, took time.Duration, delivered, dropped int64)
+}
+
+// Sleeps are the sleeps of this node's pods. Its methods may be called concurrently.
+type Sleeps struct{ Config }
+
+// New returns the sleeps of a node.
+func New(c Config) *Sleeps { return &Sleeps{c} }
+
+// Sleep saves a pod and has its sandbox ended. It returns once the pod sleeps; its snapshot is then on this node, and is
+// replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o, it
+// sets what concerns the sleep.
+func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
+	o.Handover, o.NoWait = &handover{s}, true
+	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
+	s.Metrics.Slept(err)
+	return f, err
+}
+
+// Woken is the result of a wake.
+type Woken struct {
+	Pod   *cri.Pod
+	Since time.Time // when it fell asleep; zero: it did not sleep
+	Took  time.Duration
+}
+
+// Wake wakes a pod, and returns when it runs. If it does not sleep, nothing is done.
+func (s *Sleeps) Wake(ctx context.Context, target string) (w Woken, err error) {
+	if w.Pod, err = s.Runtime.Find(ctx, target); err != nil {
+		return w, err
+	}
+	if err := w.Pod.CheckRuntime(); err != nil {
+		return w, err
+	}
+	w.Since, _ = s.Asleep(w.Pod.ID)
+	began := time.Now()
+	if err := s.Runtime.OrderSleep(ctx, w.Pod.ID, sleep.Order{Verb: sleep.Wake, Cause: "request"}); err != nil {
+		return w, fmt.Errorf("wake pod %s: %w", w.Pod, err)
+	}
+	w.Took = time.Since(began)
+	return w, nil
+}
+
+// Asleep reports whether the pod of a sandbox sleeps, and since when.
+func (s *Sleeps) Asleep(sandbox string) (since time.Time, ok bool) {
+	for _, m := range s.Restores.Asleep() {
+		if m.Sandbox == sandbox {
+			return m.Since, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// All returns since when pods sleep, by the ids of their sandboxes.
+func (s *Sleeps) All() map[string]time.Time {
+	all := make(map[string]time.Time)
+	for _, m := range s.Restores.Asleep() {
+		all[m.Sandbox] = m.Since
+	}
+	return all
+}
+
+// Woke notes that a shim has woken a pod.
+func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
+	took := w.GetTook().AsDuration()
+	s.Metrics.Woke(w.GetCause(), took, w.GetDelivered(), w.GetDropped())
+	s.Logger.Info("pod is awake", "pod", pod.String(), "sandbox", sandbox, "cause", w.GetCause(), "took", took,
+		"delivered", w.GetDelivered(), "dropped", w.GetDropped())
+}
+
+// handover implements checkpoint.Handover.
+type handover struct{ s *Sleeps }
+
+// Watch implements checkpoint.Handover.
+func (h *handover) Watch(ctx context.Context, pod *cri.Pod, containers []string) error {
+	return h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Watch, Containers: containers})
+}
+
+// Take implements checkpoint.Handover.
+func (h *handover) Take(ctx context.Context, pod *cri.Pod, holder string, id snapshots.ID) error {
+	ref := snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	request, dir, err := h.s.Restores.PrepareWake(ctx, id, ref, pod.ID)
+	if err != nil {
+		return err
+	}
+	err = h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Fall, Holder: holder, Image: dir})
+	if err != nil {
+		if _, asleep := h.s.Asleep(pod.ID); asleep { // only the answer was lost
+			return nil
+		}
+		h.s.Restores.DropWake(request, err)
+		return err
+	}
+	h.s.Logger.Info("pod sleeps", "pod", pod.String(), "snapshot", id.Key.String(), "request", request)
+	return nil
+}
+
+// Leave implements checkpoint.Handover.
+func (h *handover) Leave(ctx context.Context, pod *cri.Pod) {
+	if err := h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Stay}); err != nil {
+		h.s.Logger.Warn("a pod is still watched for packets", "pod", pod.String(), "error", err)
+	}
+}
