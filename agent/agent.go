@@ -112,6 +112,7 @@ func (a *Agent) assemble() {
 		VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
 		Readers: readers, Lineage: a.lineage, Facts: a.node.Facts, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
+	a.catalog.Guard(a.restores.Needed)
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
 		KeepCPULimits: a.cfg.KeepCPULimits,
@@ -125,7 +126,8 @@ func (a *Agent) assemble() {
 		Asleep: a.asleep, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	a.sleeps = sleep.New(sleep.Config{
-		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri,
+		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
+		Life:    a.life,
 		Metrics: newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) }), Logger: a.log,
 	})
 }

@@ -20,7 +20,7 @@ func (c *Client) OrderSleep(ctx context.Context, podID string, o sleep.Order) er
 	_, err := c.tasks.Update(c.scoped(ctx), &tasksapi.UpdateTaskRequest{
 		ContainerID: podID, Annotations: map[string]string{sleep.Annotation: o.String()},
 	})
-	err = native(err)
+	err = sleep.Brief(native(err))
 	switch {
 	case err == nil:
 		return nil

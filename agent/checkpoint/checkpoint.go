@@ -247,6 +247,7 @@ func (c *checkpoint) enter(pod *cri.Pod) error {
 		Stage: journal.StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
 		Completed: c.o.Completed, Scope: c.o.Scope, Sleep: c.o.Handover != nil,
+		Passing: c.o.Handover != nil && c.o.Name == "",
 	}
 	if err := c.nameEarly(pod.Name); err != nil {
 		return err

@@ -48,6 +48,22 @@ func (rs *Restores) Asleep() (all []sleep.Mark) {
 	return all
 }
 
+// Needed returns the pod that sleeps and is woken from the snapshot with this UID, or "". With an empty uid it looks for
+// any snapshot with the key.
+func (rs *Restores) Needed(k snapshot.Key, uid string) (pod string) {
+	requests, _ := rs.Requests.All() // Asleep logs the error
+	for _, request := range requests {
+		if !rs.asleep(request) {
+			continue
+		}
+		r, err := rs.readRecord(request)
+		if err == nil && r.Key == k && (uid == "" || uid == r.UID) {
+			return r.Pod.String()
+		}
+	}
+	return ""
+}
+
 // asleep reports whether a request is the one by which a pod that sleeps is woken.
 func (rs *Restores) asleep(request string) bool {
 	_, ok := sleep.Marked(rs.Requests.Path(request))

@@ -2,16 +2,20 @@ package sleep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/snapshots"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/sleep"
+	"diapause.dev/storage"
 )
 
 // Config is what sleeps need.
@@ -19,6 +23,9 @@ type Config struct {
 	Checkpoints Checkpoints
 	Restores    Restores
 	Runtime     Runtime
+	Snapshots   Snapshots
+	Journal     *journal.Journal
+	Life        *lifetime.Life
 	Metrics     Metrics
 	Logger      *slog.Logger
 }
@@ -35,6 +42,11 @@ type Restores interface {
 	Asleep() []sleep.Mark
 }
 
+// Snapshots removes snapshots. *snapshots.Catalog implements it.
+type Snapshots interface {
+	Delete(ctx context.Context, k snapshot.Key) error
+}
+
 // Runtime is what sleeps need of containerd. *cri.Client implements it.
 type Runtime interface {
 	Find(ctx context.Context, target string) (*cri.Pod, error)
@@ -47,11 +59,25 @@ type Metrics interface {
 	Woke(cause string, took time.Duration, delivered, dropped int64)
 }
 
+// Cluster is told what becomes of pods, if the node belongs to one. Its methods must not block.
+type Cluster interface {
+	// Slept reports that a pod sleeps.
+	Slept(pod snapshot.PodRef)
+	// Woke reports that a pod has been woken: why, and how long that took.
+	Woke(pod snapshot.PodRef, cause string, took time.Duration)
+}
+
 // Sleeps are the sleeps of this node's pods. Its methods may be called concurrently.
-type Sleeps struct{ Config }
+type Sleeps struct {
+	Config
+	cluster Cluster // or nil
+}
 
 // New returns the sleeps of a node.
-func New(c Config) *Sleeps { return &Sleeps{c} }
+func New(c Config) *Sleeps { return &Sleeps{Config: c} }
+
+// Join sets the cluster that is told. It must be called before the first sleep, and at most once.
+func (s *Sleeps) Join(c Cluster) { s.cluster = c }
 
 // Sleep saves a pod and has its sandbox ended. It returns once the pod sleeps; its snapshot is then on this node, and is
 // replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o, it
@@ -60,7 +86,38 @@ func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapsh
 	o.Handover, o.NoWait = &handover{s}, true
 	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
 	s.Metrics.Slept(err)
+	if err == nil {
+		s.Life.Go(func() { s.removeFormer(s.Life.Context(), f.Manifest.Meta) })
+	}
 	return f, err
+}
+
+// removeTime bounds the removal of one snapshot.
+const removeTime = time.Minute
+
+// removeFormer removes the snapshots of earlier sleeps of the same sandbox: the newest one has all that the pod is. One
+// that was given a name stays, and so does one that is not in its store yet, until the next sleep.
+func (s *Sleeps) removeFormer(ctx context.Context, newest snapshot.Meta) {
+	former := s.Journal.Where(func(r *journal.Record) bool {
+		return r.Passing && r.SandboxID == newest.Origin.SandboxID && r.UID != newest.UID && r.Stage == journal.StageReplicated
+	})
+	for _, r := range former {
+		ctx, cancel := context.WithTimeout(ctx, removeTime)
+		err := s.Snapshots.Delete(ctx, r.Key)
+		cancel()
+		if errors.Is(err, storage.ErrNotFound) {
+			err = nil
+		}
+		if err == nil {
+			r = r.Clone()
+			r.Passing = false
+			err = s.Journal.Put(r)
+		}
+		if err != nil {
+			s.Logger.Warn("the snapshot of a former sleep is not removed; the next sleep tries again", "snapshot",
+				r.Key.String(), "error", err)
+		}
+	}
 }
 
 // Woken is the result of a wake.
@@ -71,7 +128,7 @@ type Woken struct {
 }
 
 // Wake wakes a pod, and returns when it runs. If it does not sleep, nothing is done.
-func (s *Sleeps) Wake(ctx context.Context, target string) (w Woken, err error) {
+func (s *Sleeps) Wake(ctx context.Context, target, cause string) (w Woken, err error) {
 	if w.Pod, err = s.Runtime.Find(ctx, target); err != nil {
 		return w, err
 	}
@@ -80,7 +137,7 @@ func (s *Sleeps) Wake(ctx context.Context, target string) (w Woken, err error) {
 	}
 	w.Since, _ = s.Asleep(w.Pod.ID)
 	began := time.Now()
-	if err := s.Runtime.OrderSleep(ctx, w.Pod.ID, sleep.Order{Verb: sleep.Wake, Cause: "request"}); err != nil {
+	if err := s.Runtime.OrderSleep(ctx, w.Pod.ID, sleep.Order{Verb: sleep.Wake, Cause: cause}); err != nil {
 		return w, fmt.Errorf("wake pod %s: %w", w.Pod, err)
 	}
 	w.Took = time.Since(began)
@@ -91,6 +148,16 @@ func (s *Sleeps) Wake(ctx context.Context, target string) (w Woken, err error) {
 func (s *Sleeps) Asleep(sandbox string) (since time.Time, ok bool) {
 	for _, m := range s.Restores.Asleep() {
 		if m.Sandbox == sandbox {
+			return m.Since, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// AsleepPod reports whether the pod with this UID sleeps, and since when.
+func (s *Sleeps) AsleepPod(uid string) (since time.Time, ok bool) {
+	for _, m := range s.Restores.Asleep() {
+		if m.UID == uid {
 			return m.Since, true
 		}
 	}
@@ -112,6 +179,9 @@ func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 	s.Metrics.Woke(w.GetCause(), took, w.GetDelivered(), w.GetDropped())
 	s.Logger.Info("pod is awake", "pod", pod.String(), "sandbox", sandbox, "cause", w.GetCause(), "took", took,
 		"delivered", w.GetDelivered(), "dropped", w.GetDropped())
+	if s.cluster != nil {
+		s.cluster.Woke(pod, w.GetCause(), took)
+	}
 }
 
 // handover implements checkpoint.Handover.
@@ -136,6 +206,9 @@ func (h *handover) Take(ctx context.Context, pod *cri.Pod, holder string, id sna
 		}
 		h.s.Restores.DropWake(request, err)
 		return err
+	}
+	if h.s.cluster != nil {
+		h.s.cluster.Slept(ref)
 	}
 	h.s.Logger.Info("pod sleeps", "pod", pod.String(), "snapshot", id.Key.String(), "request", request)
 	return nil

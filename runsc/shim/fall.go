@@ -144,7 +144,7 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 		z.unwatch()
 		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}))
 	}
-	mark := sleep.Mark{Sandbox: z.c.bundle.id, Since: time.Now()}
+	mark := sleep.Mark{Sandbox: z.c.bundle.id, UID: z.s.pod.uid, Since: time.Now()}
 	if err := errors.Join(z.network.Silence(), mark.Write(o.Image)); err != nil {
 		z.unwatch()
 		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}))

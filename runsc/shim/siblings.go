@@ -33,7 +33,7 @@ func (z *sleeper) tell(ctx context.Context, container string, o sleep.Order) err
 		ID: container, Annotations: map[string]string{sleep.Annotation: o.String()},
 	})
 	if err != nil {
-		return fmt.Errorf("%s container %s: %w", o.Verb, container, errgrpc.ToNative(err))
+		return fmt.Errorf("%s container %s: %w", o.Verb, container, sleep.Brief(errgrpc.ToNative(err)))
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ func (z *sleeper) step(ctx context.Context, x *resident, o sleep.Order) error {
 		ctx, cancel := context.WithTimeout(ctx, quietLimit)
 		defer cancel()
 		return quiet.settled(ctx, x.id)
+	case sleep.Remake:
+		return z.remake(ctx, x)
 	case sleep.Rouse:
 		return z.restart(ctx, x)
 	case sleep.Up:
@@ -156,16 +158,33 @@ func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
 	return z.shut(ctx, false)
 }
 
-// restart creates and restores a container of the pod, other than the sandbox container.
-func (z *sleeper) restart(ctx context.Context, x *resident) error {
-	runtime, err := z.c.runtime(ctx)
+// remake creates a container of the pod again, other than the sandbox container.
+func (z *sleeper) remake(ctx context.Context, x *resident) error {
+	runtime, err := z.runtimeOf(ctx, x)
 	if err != nil {
 		return err
 	}
-	runtime.Log = filepath.Join(x.bundle, "log.json")
 	pidFile := filepath.Join(x.bundle, "init.pid")
 	if err := runtime.Create(ctx, x.id, x.bundle, &runsccmd.CreateOpts{PidFile: pidFile}); err != nil {
 		return fmt.Errorf("create container %s: %w", x.id, err)
+	}
+	return nil
+}
+
+// runtimeOf returns runsc as it is run for a container.
+func (z *sleeper) runtimeOf(ctx context.Context, x *resident) (*runsccmd.Runsc, error) {
+	runtime, err := z.c.runtime(ctx)
+	if err == nil {
+		runtime.Log = filepath.Join(x.bundle, "log.json")
+	}
+	return runtime, err
+}
+
+// restart restores a container that was created again. The last container's restart loads the sandbox.
+func (z *sleeper) restart(ctx context.Context, x *resident) error {
+	runtime, err := z.runtimeOf(ctx, x)
+	if err != nil {
+		return err
 	}
 	consoles.again(x.id)
 	if err := runtime.Start(ctx, x.id, x.streams); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	runc "github.com/containerd/go-runc"
 	"github.com/containerd/log"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
@@ -140,34 +141,44 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 // bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
 // delivers the packets that were held.
 func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, err error) {
+	lap := laps(z.c.bundle.id)
 	if err := z.network.PutBack(); err != nil {
 		return d, err
 	}
+	lap("network")
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {
 		return d, err
 	}
+	if err := z.createSandbox(ctx, runtime); err != nil {
+		return d, err
+	}
+	lap("create")
 	if err := z.restoreSandbox(ctx, runtime); err != nil {
 		return d, err
 	}
+	lap("restore")
 	for _, id := range z.others {
 		if err := z.send(ctx, id, sleep.Order{Verb: sleep.Rouse}); err != nil {
 			return d, err
 		}
 	}
+	lap("containers")
 	d, err = z.waker.Deliver()
 	z.warn(err, "deliver packets")
+	lap("deliver")
 	if err := z.loaded(ctx); err != nil {
 		return d, err
 	}
+	lap("loaded")
 	if err := z.attend(z.of(z.c.bundle.id), runtime); err != nil {
 		return d, err
 	}
 	return d, z.each(ctx, sleep.Order{Verb: sleep.Up})
 }
 
-// restoreSandbox creates the sandbox and restores its first container. The last container's start loads the sandbox.
-func (z *sleeper) restoreSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
+// createSandbox creates the sandbox container again, and with it the sandbox.
+func (z *sleeper) createSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
 	id, dir := z.c.bundle.id, z.c.bundle.dir
 	null, err := runc.NewNullIO()
 	if err != nil {
@@ -179,13 +190,26 @@ func (z *sleeper) restoreSandbox(ctx context.Context, runtime *runsccmd.Runsc) e
 	if err != nil {
 		return fmt.Errorf("create it: %w", whyRunsc(err, runtime.Log))
 	}
+	return nil
+}
+
+// restoreSandbox restores the sandbox container, while the other containers are created.
+func (z *sleeper) restoreSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
 	putBack := z.s.roomToRestore()
 	defer putBack()
-	err = runtime.Restore(ctx, id, nil, &runsccmd.RestoreOpts{ImagePath: z.image, Detach: true, Background: true})
-	if err != nil {
-		return fmt.Errorf("restore it: %w", err)
+	var g errgroup.Group
+	g.Go(func() error {
+		err := runtime.Restore(ctx, z.c.bundle.id, nil,
+			&runsccmd.RestoreOpts{ImagePath: z.image, Detach: true, Background: true})
+		if err != nil {
+			return fmt.Errorf("restore it: %w", err)
+		}
+		return nil
+	})
+	for _, id := range z.others {
+		g.Go(func() error { return z.send(ctx, id, sleep.Order{Verb: sleep.Remake}) })
 	}
-	return nil
+	return g.Wait()
 }
 
 // loaded waits until the sandbox has its kernel back, before anybody may ask it.
@@ -271,4 +295,12 @@ func (z *sleeper) stopped(id string) bool {
 	defer z.mu.Unlock()
 	x := z.all[id]
 	return x == nil || x.dead
+}
+
+func laps(id string) func(string) {
+	last := time.Now()
+	return func(what string) {
+		log.L.Infof("sandbox %s: %s took %v", id, what, time.Since(last))
+		last = time.Now()
+	}
 }

@@ -20,6 +20,7 @@ const maxMark = 4 << 10
 // Mark says that a pod sleeps.
 type Mark struct {
 	Sandbox string    `json:"sandbox"` // id of its sandbox container
+	UID     string    `json:"uid"`     // of the pod
 	Since   time.Time `json:"since"`
 }
 

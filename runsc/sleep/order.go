@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // Annotation is the key of an [Order] among the annotations of containerd's call Update. The call carries no resources,
@@ -19,6 +20,24 @@ var ErrTraffic = errors.New("packets came for the pod while it was falling aslee
 
 // ErrUnfit is the kind of error for a pod that cannot sleep now, or never. It runs on.
 var ErrUnfit = errors.New("the pod cannot sleep")
+
+// Brief returns an error of the same kind with the first line of its text. What a shim has said comes with the names of
+// its kinds, each on a line of its own.
+func Brief(err error) error {
+	if err == nil {
+		return nil
+	}
+	return brief{err}
+}
+
+type brief struct{ error }
+
+func (b brief) Error() string {
+	text, _, _ := strings.Cut(b.error.Error(), "\n")
+	return text
+}
+
+func (b brief) Unwrap() error { return b.error }
 
 // Verb is what an order asks for.
 type Verb string
@@ -37,6 +56,7 @@ const (
 	Ready  Verb = "ready"  // check that the containers can sleep, and note how they are
 	Hush   Verb = "hush"   // answer for the containers from now on
 	Settle Verb = "settle" // wait until the ends of the containers' processes were noticed, and kept quiet
+	Remake Verb = "remake" // create the containers
 	Rouse  Verb = "rouse"  // restore the containers
 	Up     Verb = "up"     // let requests through to the containers again
 	Doom   Verb = "doom"   // report that the containers have ended with Status
@@ -75,7 +95,7 @@ func Parse(s string) (o Order, err error) {
 
 func (o Order) check() error {
 	switch o.Verb {
-	case Watch, Stay, Wake, Ready, Hush, Settle, Rouse, Up:
+	case Watch, Stay, Wake, Ready, Hush, Settle, Remake, Rouse, Up:
 	case End, Doom:
 		if o.Status < 0 || o.Status > 255 {
 			return fmt.Errorf("exit status %d", o.Status)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -269,8 +270,11 @@ func TestSleepRefused(t *testing.T) {
 		}
 		return nil
 	})
-	session.Detach()
 	n.alive(p, before)
+	if err := session.Type("exit\r"); err != nil {
+		t.Fatal(err)
+	}
+	defer session.Detach()
 	n.eventually("asleep", func() error {
 		_, err := n.cli("sleep", p.ID)
 		return err
@@ -286,10 +290,10 @@ func TestSleepRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.refused([]string{"terminal"}, "sleep", tty.ID)
-	n.refused([]string{"no such pod"}, "sleep", "nobody")
+	n.refused([]string{"no pod of this node"}, "sleep", "nobody")
 }
 
-// TestSleepUnderLoad has pods fall asleep while they are asked without a pause. Some sleeps meet traffic and are given
+// TestSleepUnderLoad has a pod fall asleep while clients ask it, again and again. Some sleeps meet traffic and are given
 // up. No request is lost.
 func TestSleepUnderLoad(t *testing.T) {
 	n := start(t)
@@ -310,13 +314,14 @@ func TestSleepUnderLoad(t *testing.T) {
 				select {
 				case <-stop:
 					return nil
-				case <-time.After(150 * time.Millisecond):
+				case <-time.After(time.Duration(200+rand.IntN(1500)) * time.Millisecond):
 				}
 			}
 		})
 	}
 	slept := 0
 	for range 15 {
+		n.eventually("awake", func() error { return n.topsAsleep(p, false) })
 		if _, err := n.cli("sleep", p.ID); err == nil {
 			slept++
 		} else if !strings.Contains(err.Error(), "packets came") {

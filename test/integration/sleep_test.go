@@ -54,6 +54,14 @@ func TestSleep(t *testing.T) {
 	}
 	n.verify(p)
 	n.logsOn(p)
+	n.eventually("the snapshots of former sleeps are removed", func() error {
+		var all struct{ Snapshots []snapshotted }
+		n.decode(n.mustCLI("--output=json", "ls"), &all)
+		if len(all.Snapshots) > 2 { // the newest may be joined by one that was not replicated in time
+			return fmt.Errorf("%d snapshots", len(all.Snapshots))
+		}
+		return nil
+	})
 }
 
 // ask asks a pod for its identity.
