@@ -122,8 +122,8 @@ func (a *Agent) assemble() {
 		VolumeLimit:   a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, WorkloadSaves: a.cfg.WorkloadSaves,
 		Node: a.cfg.Node, Runtime: a.cri, Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes,
 		Stores: a.stores, Catalog: a.catalog,
-		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await, Changed: a.changed,
-		Asleep: a.asleep, Life: a.life, Metrics: a.metrics, Logger: a.log,
+		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await,
+		Changed: a.changed, Asleep: a.asleep, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	a.sleeps = sleep.New(sleep.Config{
 		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
@@ -197,7 +197,8 @@ func (a *Agent) local() local.Config {
 	return local.Config{
 		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
 		Containerd: a.cfg.Containerd, RunscConfig: a.cfg.RunscConfig, Runtime: a.cri, Facts: a.node.Facts,
-		Checkpoints: a.checkpoints, Restores: a.restores, Sleeps: a.sleeps, Stores: a.stores, Catalog: a.catalog, Backlog: a.backlog,
+		Checkpoints: a.checkpoints, Restores: a.restores, Sleeps: a.sleeps, Stores: a.stores, Catalog: a.catalog,
+		Backlog:   a.backlog,
 		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
 	}
 }

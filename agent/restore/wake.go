@@ -10,9 +10,9 @@ import (
 	"diapause.dev/runsc/sleep"
 )
 
-// A pod that sleeps has a restore that is prepared before it falls asleep: the shim can wake it without asking. The mark
-// in the request's directory says that the pod sleeps. As long as it does, the restore holds its snapshot, so that
-// nobody removes it.
+// A pod that sleeps has a restore that is prepared before it falls asleep: the shim can wake it without asking. The
+// mark in the request's directory says that the pod sleeps. As long as it does, the restore holds its snapshot, so
+// that nobody removes it.
 
 // PrepareWake makes everything ready for a sandbox that is about to end to be restored under its own id.
 func (rs *Restores) PrepareWake(ctx context.Context, id snapshots.ID, pod snapshot.PodRef, sandbox string,
@@ -48,8 +48,8 @@ func (rs *Restores) Asleep() (all []sleep.Mark) {
 	return all
 }
 
-// Needed returns the pod that sleeps and is woken from the snapshot with this UID, or "". With an empty uid it looks for
-// any snapshot with the key.
+// Needed returns the pod that sleeps and is woken from the snapshot with this UID, or "". With an empty uid it looks
+// for any snapshot with the key.
 func (rs *Restores) Needed(k snapshot.Key, uid string) (pod string) {
 	requests, _ := rs.Requests.All() // Asleep logs the error
 	for _, request := range requests {

@@ -79,8 +79,8 @@ func New(c Config) *Sleeps { return &Sleeps{Config: c} }
 // Join sets the cluster that is told. It must be called before the first sleep, and at most once.
 func (s *Sleeps) Join(c Cluster) { s.cluster = c }
 
-// Sleep saves a pod and has its sandbox ended. It returns once the pod sleeps; its snapshot is then on this node, and is
-// replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o, it
+// Sleep saves a pod and has its sandbox ended. It returns once the pod sleeps; its snapshot is then on this node, and
+// is replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o, it
 // sets what concerns the sleep.
 func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
 	o.Handover, o.NoWait = &handover{s}, true
@@ -99,7 +99,8 @@ const removeTime = time.Minute
 // that was given a name stays, and so does one that is not in its store yet, until the next sleep.
 func (s *Sleeps) removeFormer(ctx context.Context, newest snapshot.Meta) {
 	former := s.Journal.Where(func(r *journal.Record) bool {
-		return r.Passing && r.SandboxID == newest.Origin.SandboxID && r.UID != newest.UID && r.Stage == journal.StageReplicated
+		return r.Passing && r.SandboxID == newest.Origin.SandboxID && r.UID != newest.UID &&
+			r.Stage == journal.StageReplicated
 	})
 	for _, r := range former {
 		ctx, cancel := context.WithTimeout(ctx, removeTime)

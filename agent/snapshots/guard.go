@@ -7,8 +7,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Guard sets what says which pod needs a snapshot: one that sleeps, and is nowhere else. It returns "" for none. It must
-// be called before the first removal, and at most once.
+// Guard sets what says which pod needs a snapshot: one that sleeps, and is nowhere else. It returns "" for none. It
+// must be called before the first removal, and at most once.
 func (c *Catalog) Guard(needed func(k snapshot.Key, uid string) (pod string)) { c.needed = needed }
 
 // guard returns an error if a pod that sleeps needs the snapshot with this UID; if uid is empty, any with the key.

@@ -113,8 +113,8 @@ func (z *sleeper) wake(cause string) error {
 	return nil
 }
 
-// takeAsleep takes the turn if the pod sleeps and the agent can be reached, which it waits for as long as the pod sleeps.
-// Otherwise give is nil.
+// takeAsleep takes the turn if the pod sleeps and the agent can be reached. It waits for the agent as long as the pod
+// sleeps. If the pod is awake, give is nil.
 func (z *sleeper) takeAsleep() (give func(), err error) {
 	for {
 		give, err = z.take(context.Background())
@@ -141,11 +141,9 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 // bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
 // delivers the packets that were held.
 func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, err error) {
-	lap := laps(z.c.bundle.id)
 	if err := z.network.PutBack(); err != nil {
 		return d, err
 	}
-	lap("network")
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {
 		return d, err
@@ -153,24 +151,19 @@ func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, err error) 
 	if err := z.createSandbox(ctx, runtime); err != nil {
 		return d, err
 	}
-	lap("create")
 	if err := z.restoreSandbox(ctx, runtime); err != nil {
 		return d, err
 	}
-	lap("restore")
 	for _, id := range z.others {
 		if err := z.send(ctx, id, sleep.Order{Verb: sleep.Rouse}); err != nil {
 			return d, err
 		}
 	}
-	lap("containers")
 	d, err = z.waker.Deliver()
 	z.warn(err, "deliver packets")
-	lap("deliver")
 	if err := z.loaded(ctx); err != nil {
 		return d, err
 	}
-	lap("loaded")
 	if err := z.attend(z.of(z.c.bundle.id), runtime); err != nil {
 		return d, err
 	}
@@ -254,8 +247,8 @@ func (z *sleeper) finish(ctx context.Context, id string, status int) error {
 	return err
 }
 
-// finished ends a pod in its sleep: all its containers exit with a status. It reports whether container id has ended so.
-// If not, the pod has been woken meanwhile.
+// finished ends a pod in its sleep: all its containers exit with a status. It reports whether container id has ended
+// so. If not, the pod has been woken meanwhile.
 func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bool, err error) {
 	if z.s == nil {
 		return z.finishedBySandbox(ctx, id, status)
@@ -295,12 +288,4 @@ func (z *sleeper) stopped(id string) bool {
 	defer z.mu.Unlock()
 	x := z.all[id]
 	return x == nil || x.dead
-}
-
-func laps(id string) func(string) {
-	last := time.Now()
-	return func(what string) {
-		log.L.Infof("sandbox %s: %s took %v", id, what, time.Since(last))
-		last = time.Now()
-	}
 }

@@ -128,7 +128,10 @@ func (h *host) ipv6(frame, p []byte) (verdict, []byte) {
 	if p[6] == protoICMPv6 && len(body) > 0 && body[0] == solicitation {
 		return h.solicited(frame, p, body)
 	}
-	if !h.addresses[netip.AddrFrom16([16]byte(p[24:]))] || p[6] == protoICMPv6 && len(body) > 0 && body[0] == advertisement {
+	if !h.addresses[netip.AddrFrom16([16]byte(p[24:]))] {
+		return ignore, nil
+	}
+	if p[6] == protoICMPv6 && len(body) > 0 && body[0] == advertisement {
 		return ignore, nil
 	}
 	return transport(p[6], body, protoICMPv6, echoRequestV6), nil

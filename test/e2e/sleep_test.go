@@ -18,8 +18,8 @@ import (
 	"diapause.dev/test/images"
 )
 
-// TestSleepUnderKubelet has a pod sleep under a real kubelet, by its annotation: for Kubernetes it goes on running. It is
-// woken by exec, by a packet, by an annotation and by the clock, and is deleted while it sleeps.
+// TestSleepUnderKubelet has a pod sleep under a real kubelet, by its annotation: for Kubernetes it goes on running. It
+// is woken by exec, by a packet, by an annotation and by the clock, and is deleted while it sleeps.
 func TestSleepUnderKubelet(t *testing.T) {
 	w := begin(t)
 	p := w.run(w.pod("web", withShell))

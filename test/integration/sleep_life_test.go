@@ -293,8 +293,8 @@ func TestSleepRefused(t *testing.T) {
 	n.refused([]string{"no pod of this node"}, "sleep", "nobody")
 }
 
-// TestSleepUnderLoad has a pod fall asleep while clients ask it, again and again. Some sleeps meet traffic and are given
-// up. No request is lost.
+// TestSleepUnderLoad has a pod fall asleep while clients ask it, again and again. Some sleeps meet traffic and are
+// given up. No request is lost.
 func TestSleepUnderLoad(t *testing.T) {
 	n := start(t)
 	p := n.sleeper("asked", "--mib", "8")

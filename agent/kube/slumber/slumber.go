@@ -1,6 +1,6 @@
-// Package slumber serves the annotations by which somebody puts a pod of this node to sleep or wakes it, and shows in the
-// API server which pods sleep. Reconcilers look at the pod and at the node, and do what is missing, so every step can be
-// repeated. A pod's kubelet and its controller take no part: for them the pod runs.
+// Package slumber serves the annotations by which somebody puts a pod of this node to sleep or wakes it, and shows in
+// the API server which pods sleep. Reconcilers look at the pod and at the node, and do what is missing, so every step
+// can be repeated. A pod's kubelet and its controller take no part: for them the pod runs.
 package slumber
 
 import (

@@ -105,8 +105,8 @@ const (
 	ConditionPodRestored = "PodRestored"
 )
 
-// ConditionAsleep of a pod: whether it sleeps. It is absent from a pod that has never slept. Its last transition is when
-// the pod fell asleep or woke.
+// ConditionAsleep of a pod: whether it sleeps. It is absent from a pod that has never slept. Its last transition is
+// when the pod fell asleep or woke.
 const ConditionAsleep = "diapause.dev/Asleep"
 
 // Reasons of ConditionAsleep, and of the events on pods that sleep.

@@ -89,7 +89,8 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the named object does not exist,
 	root.SetOut(t.out)
 	root.SetErr(t.err)
 	t.flags(root)
-	root.AddCommand(t.checkpoint(), t.restore(), t.sleep(), t.wake(), t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(),
+	root.AddCommand(t.checkpoint(), t.restore(), t.sleep(), t.wake(),
+		t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(),
 		group("store", "Look at the spool and the store as a whole", t.statStore()),
 		group("key", "Manage the keys that snapshots are encrypted with", t.rotateKeys(), t.checkKeys()),
 		t.top(), t.doctor(), t.version())
