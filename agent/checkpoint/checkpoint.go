@@ -50,6 +50,8 @@ type Config struct {
 	// Load waits until a sandbox that is being restored has all its memory.
 	Load    func(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error)
 	Changed func(*journal.Record) // called with each step of a request, in order
+	// Asleep reports whether the pod of a sandbox sleeps. Nil: none ever does.
+	Asleep  func(sandbox string) bool
 	Life    *lifetime.Life
 	Metrics Metrics
 	Logger  *slog.Logger
@@ -143,6 +145,8 @@ type Options struct {
 	// Named, if set, makes the snapshot's name. It is called in the sandbox's turn, so names may show the snapshots'
 	// order.
 	Named func() (string, error)
+	// Handover, if set, takes the sandbox over once the snapshot is spooled. Stop must not be set.
+	Handover Handover
 	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far.
@@ -249,7 +253,8 @@ func (c *checkpoint) enter(pod *cri.Pod) error {
 		ID: requests.NewID(8), UID: requests.NewID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
 		Stage: journal.StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
-		Completed: c.o.Completed, Scope: c.o.Scope,
+		Completed: c.o.Completed, Scope: c.o.Scope, Sleep: c.o.Handover != nil,
+		Passing: c.o.Handover != nil && c.o.Name == "",
 	}
 	if err := c.nameEarly(pod.Name); err != nil {
 		return err
@@ -334,6 +339,9 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if c.pod, err = c.cs.Runtime.Get(ctx, c.rec.SandboxID); err != nil {
 		return err
 	}
+	if err := c.refuseAsleep(); err != nil {
+		return err
+	}
 	if !c.pod.Ready || c.pod.SandboxPID == 0 {
 		return fmt.Errorf("pod %s: %w", c.pod, cri.ErrNotRunning)
 	}
@@ -400,10 +408,13 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if !c.o.Stop {
-		return c.saveRunning(life)
+	switch {
+	case c.o.Handover != nil:
+		return c.saveAndHandOver(life)
+	case c.o.Stop:
+		return c.saveAndStop(life)
 	}
-	return c.saveAndStop(life)
+	return c.saveRunning(life)
 }
 
 // prepare does everything that can be done before the pause.
@@ -550,6 +561,9 @@ func (c *checkpoint) fail(err error) error {
 			c.noteOrOwe(journal.StageSpooled)
 		}
 		c.cs.Replicator.Wake()
+		if c.o.Handover != nil {
+			return fmt.Errorf("snapshot %s was made, but the pod does not sleep: %w", c.rec.Key, err)
+		}
 		return fmt.Errorf("snapshot %s was made, but the sandbox was not stopped: %w", c.rec.Key, err)
 	}
 	c.rec.Error = err.Error()
