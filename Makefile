@@ -19,7 +19,7 @@ KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
 
-.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-loading bench-restore bench-sleep bench-programs bench-idle bench-budget bench-store generate fuzz clean
+.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -40,6 +40,7 @@ test: tools race ## all tests, with real components; two packages at a time
 race: ## the tests that need no bed, with the race detector; that of the release builds all programs, and goes without
 	@$(GO) run ./test/tools/compiler
 	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e '^diapause.dev/test/tools/release ' | cut -d' ' -f1) -count=1 -timeout 30m -p 2
+	cd bench/plots && GOWORK=off $(GO) test -count=1 .
 
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
 	$(GOTEST) testname -- ./test/e2e -skip '^TestChaos$$' -count=1 -timeout 30m
@@ -74,6 +75,12 @@ bench-sleep: ## the times in which pods fall asleep and wake
 
 bench-programs: ## the pause, the restore and the content of real programs under load, side by side with stock gVisor
 	$(GO) run ./bench programs
+
+bench-wake: ## what a restored server does next: first answer, full speed, its neighbours, eight branches at once
+	$(GO) run ./bench wake
+
+plots: ## draw what the benchmarks in bench/out have found: bench/pause.svg, programs.svg and answer.svg
+	cd bench/plots && GOWORK=off $(GO) run . --from ../out --to ..
 
 bench-idle: tools ## what agents use that have nothing to do, with 10,000 snapshots and 200 pods in a cluster
 	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkIdle$$' -benchtime 1x -timeout 2h

@@ -81,8 +81,7 @@ func run(ctx context.Context, b *benchmark, p plan) (err error) {
 	return err
 }
 
-// size measures all modes with one size of memory, in turns. The first round is not counted: what
-// happens for the first time takes longer.
+// size measures all modes with one size of memory.
 func (b *benchmark) size(ctx context.Context, n *node, p plan,
 	mib int,
 ) (samples map[string][]time.Duration, err error) {
@@ -92,31 +91,41 @@ func (b *benchmark) size(ctx context.Context, n *node, p plan,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
-	samples = make(map[string][]time.Duration)
-	for i := range p.n + 1 {
-		for _, mode := range p.modes {
-			d, err := measureOne(ctx, s, mode)
+	return takeTurns(ctx, fmt.Sprintf("%s: %d MiB", b.name, mib), p.n, p.modes, s.measure)
+}
+
+// takeTurns measures all modes n times, in turns. The first round is not counted: what happens for the first time takes
+// longer.
+func takeTurns[T any](ctx context.Context, name string, n int, modes []string,
+	measure func(ctx context.Context, mode string) (T, error),
+) (map[string][]T, error) {
+	samples := make(map[string][]T)
+	for i := range n + 1 {
+		for _, mode := range modes {
+			x, err := measureOne(ctx, mode, measure)
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", mode, i, err)
 			}
 			if i == 0 {
-				say("%s: %d MiB: warm-up: %s %.1f ms", b.name, mib, mode, milliseconds(d))
+				say("%s: warm-up: %s %v", name, mode, x)
 				continue
 			}
-			samples[mode] = append(samples[mode], d)
-			say("%s: %d MiB: %d/%d: %s %.1f ms", b.name, mib, i, p.n, mode, milliseconds(d))
+			samples[mode] = append(samples[mode], x)
+			say("%s: %d/%d: %s %v", name, i, n, mode, x)
 		}
 	}
 	return samples, nil
 }
 
-func measureOne(ctx context.Context, s subject, mode string) (time.Duration, error) {
+func measureOne[T any](ctx context.Context, mode string,
+	measure func(ctx context.Context, mode string) (T, error),
+) (x T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, measureTime)
 	defer cancel()
 	if err := sleep(ctx, settleTime); err != nil {
-		return 0, err
+		return x, err
 	}
-	return s.measure(ctx, mode)
+	return measure(ctx, mode)
 }
 
 // say prints a line of progress.

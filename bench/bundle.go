@@ -41,10 +41,15 @@ func copyBundle(pod *bed.Pod, dir string) (b *bundle, err error) {
 func (b *bundle) rootDir() string { return filepath.Join(b.dir, "root") }
 func (b *bundle) appDir() string  { return filepath.Join(b.dir, "app") }
 
-// write writes the bundles' configurations for a sandbox of that id.
-func (b *bundle) write(sandbox string) error {
+// write writes the bundles' configurations for a sandbox of that id in a network namespace.
+func (b *bundle) write(sandbox, network string) error {
 	for dir, spec := range map[string]*specs.Spec{b.rootDir(): b.root, b.appDir(): b.app} {
 		spec.Annotations[annotationSandboxID] = sandbox
+		for i, ns := range spec.Linux.Namespaces {
+			if ns.Type == specs.NetworkNamespace {
+				spec.Linux.Namespaces[i].Path = network
+			}
+		}
 		data, err := json.Marshal(spec)
 		if err != nil {
 			return fmt.Errorf("bundle: %w", err)
@@ -57,8 +62,7 @@ func (b *bundle) write(sandbox string) error {
 }
 
 // copyContainer copies a running container's root file system and what is mounted in it from the
-// node to dir, and returns its spec, changed to use the copies, networkNamespace, other namespaces
-// of its own, and no cgroup.
+// node to dir, and returns its spec, changed to use the copies, namespaces of its own, and no cgroup.
 func copyContainer(id, dir string) (*specs.Spec, error) {
 	from := filepath.Join(taskDir, id)
 	data, err := os.ReadFile(filepath.Join(from, "config.json"))
@@ -85,11 +89,8 @@ func copyContainer(id, dir string) (*specs.Spec, error) {
 			return nil, err
 		}
 	}
-	for i, ns := range spec.Linux.Namespaces {
-		spec.Linux.Namespaces[i].Path = ""
-		if ns.Type == specs.NetworkNamespace {
-			spec.Linux.Namespaces[i].Path = networkNamespace
-		}
+	for i := range spec.Linux.Namespaces {
+		spec.Linux.Namespaces[i].Path = "" // see write
 	}
 	spec.Linux.CgroupsPath, spec.Linux.Resources = "", nil
 	delete(spec.Annotations, annotationCgroupParent)

@@ -4,19 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
-
-	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/workload/answers"
 )
@@ -31,8 +22,6 @@ const (
 const (
 	// slowRate is what the slow store answers, in bytes per second, all answers together.
 	slowRate = 32 << 20
-	// slowPart is how much of an answer is passed on at a time.
-	slowPart = 64 << 10
 	// loadTime bounds the wait until a sandbox is loaded.
 	loadTime = time.Minute
 	bucket   = "bucket"
@@ -43,7 +32,7 @@ type loadings struct {
 	*node
 	mib   int
 	store *bed.GCS
-	link  *httptest.Server
+	wire  *wire
 	dir   string // of the agents' states
 	count int    // of measurements
 }
@@ -61,11 +50,11 @@ func prepareLoading(ctx context.Context, n *node, mib int) (_ subject, err error
 	if l.store, err = bed.StartGCS(ctx, bucket); err != nil {
 		return nil, err
 	}
-	l.link = slowLink(l.store.Address)
-	if err := os.Setenv("STORAGE_EMULATOR_HOST", strings.TrimPrefix(l.link.URL, "http://")); err != nil {
+	l.wire = newWire(l.store.Address, slowRate, 0)
+	if err := os.Setenv("STORAGE_EMULATOR_HOST", l.wire.address()); err != nil {
 		return nil, err
 	}
-	if err := l.restartAgent(ctx, "hot"); err != nil {
+	if err := l.begin(ctx, "hot"); err != nil {
 		return nil, err
 	}
 	pod, err := runWorkload(ctx, n, mib)
@@ -78,8 +67,8 @@ func prepareLoading(ctx context.Context, n *node, mib int) (_ subject, err error
 
 func (l *loadings) close(ctx context.Context) error {
 	err := os.RemoveAll(l.dir)
-	if l.link != nil {
-		l.link.Close()
+	if l.wire != nil {
+		l.wire.close()
 	}
 	if l.store != nil {
 		err = errors.Join(err, l.store.Stop(ctx))
@@ -87,13 +76,9 @@ func (l *loadings) close(ctx context.Context) error {
 	return err
 }
 
-// restartAgent has an agent with the named state take the place of the one there is.
-func (l *loadings) restartAgent(ctx context.Context, state string) (err error) {
-	if err := l.daemon.Stop(ctx); err != nil {
-		return err
-	}
-	l.daemon, err = l.bed.StartAgent(ctx, "--state-dir="+filepath.Join(l.dir, state), "--store=gs://"+bucket)
-	return err
+// begin has an agent with the named state take the place of the one there is.
+func (l *loadings) begin(ctx context.Context, state string) (err error) {
+	return l.restartAgent(ctx, "--state-dir="+filepath.Join(l.dir, state), "--store=gs://"+bucket)
 }
 
 // measure implements subject: the longest gap that the workload saw during the first checkpoint after
@@ -104,13 +89,10 @@ func (l *loadings) measure(ctx context.Context, mode string) (took time.Duration
 	if mode == modeLoadingSlow {
 		state = fmt.Sprintf("cold-%d", l.count) // of a node that has nothing of the snapshot
 	}
-	if err := l.restartAgent(ctx, state); err != nil {
+	if err := l.begin(ctx, state); err != nil {
 		return 0, err
 	}
-	pod, err := l.bed.RunPod(ctx, l.serving(fmt.Sprintf("loading-%d", l.count), l.mib, map[string]string{
-		podsnapshotv1.AnnotationRestoreFrom:      namespace + "/saved",
-		podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
-	}))
+	pod, err := l.bed.RunPod(ctx, l.serving(fmt.Sprintf("loading-%d", l.count), l.mib, restoreFrom("saved")))
 	if err != nil {
 		return 0, err
 	}
@@ -156,31 +138,4 @@ func isLoaded() error {
 		err = fmt.Errorf("%d restores are under way", len(left))
 	}
 	return err
-}
-
-// slowLink is a proxy to the server at an address. It passes on slowRate bytes a second.
-func slowLink(address string) *httptest.Server {
-	limit := rate.NewLimiter(slowRate, slowPart)
-	return httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: address}) },
-		ModifyResponse: func(r *http.Response) error {
-			r.Body = &slowBody{r.Body, r.Request.Context(), limit}
-			return nil
-		},
-	})
-}
-
-// slowBody is the body of an answer that comes over a slow link.
-type slowBody struct {
-	io.ReadCloser
-	ctx   context.Context
-	limit *rate.Limiter
-}
-
-func (b *slowBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p[:min(len(p), slowPart)])
-	if waitErr := b.limit.WaitN(b.ctx, n); waitErr != nil {
-		return n, waitErr
-	}
-	return n, err // io.EOF as it is
 }

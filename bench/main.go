@@ -4,6 +4,7 @@
 //	bench loading   the pause of a checkpoint soon after a restore, while the sandbox loads
 //	bench restore   from the start of the first process to the first successful exec
 //	bench programs  pause, restore and content of real programs under load
+//	bench wake      what a restored server does: first answer, full speed, neighbours, branches
 //
 // Every figure is worth something only next to the others of its run. README.md says what each mode
 // does.
@@ -24,6 +25,9 @@ import (
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == programsName {
 		exit(mainPrograms(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == wakeName {
+		exit(mainWake(os.Args[2:]))
 	}
 	b, p, err := parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {

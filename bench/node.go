@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/types/known/durationpb"
 	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
@@ -103,6 +104,24 @@ func (n *node) close(ctx context.Context) error {
 		errs = append(errs, n.bed.Close(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// restartAgent has an agent with other flags take the place of the one there is.
+func (n *node) restartAgent(ctx context.Context, flags ...string) (err error) {
+	if err := n.daemon.Stop(ctx); err != nil {
+		return err
+	}
+	if n.daemon, err = n.bed.StartAgent(ctx, flags...); err != nil {
+		return err
+	}
+	n.conn.ResetConnectBackoff() // or it would notice the new agent a second later
+	for state := n.conn.GetState(); state != connectivity.Ready; state = n.conn.GetState() {
+		n.conn.Connect()
+		if !n.conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("agent: connect: %w", context.Cause(ctx))
+		}
+	}
+	return nil
 }
 
 func (n *node) agentLog() string {

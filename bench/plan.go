@@ -40,7 +40,7 @@ func parse(args []string) (*benchmark, plan, error) {
 		b = benchmarks[args[0]]
 	}
 	if b == nil {
-		return nil, p, fmt.Errorf("want a benchmark: pause, loading, restore or programs")
+		return nil, p, fmt.Errorf("want a benchmark: pause, loading, restore, programs or wake")
 	}
 	f := flag.NewFlagSet("bench "+b.name, flag.ContinueOnError)
 	mem := f.String("mem", "64,256,1024", "`sizes` of the workload's memory, in MiB")

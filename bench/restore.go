@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/bed"
 )
 
@@ -38,24 +37,30 @@ type restores struct {
 }
 
 func prepareRestore(ctx context.Context, n *node, mib int) (_ subject, err error) {
-	r := &restores{node: n, mib: mib, none: filepath.Join(runDir, "image"), checked: make(map[string]bool)}
-	if r.dir, err = os.MkdirTemp("", "restore"); err != nil {
-		return nil, err
-	}
-	r.flate = filepath.Join(r.dir, "image")
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
-		}
-	}()
-	if r.witness, err = n.bed.RunPod(ctx, bed.PodSpec{Name: "witness", Namespace: namespace}); err != nil {
-		return nil, err
-	}
-	pod, err := runWorkload(ctx, n, mib)
+	r, pod, err := startRestores(ctx, n, mib)
 	if err != nil {
 		return nil, err
 	}
-	return r, errors.Join(r.save(ctx, pod), n.bed.RemovePod(ctx, pod.ID))
+	if err := errors.Join(r.save(ctx, pod), n.bed.RemovePod(ctx, pod.ID)); err != nil {
+		return nil, errors.Join(err, r.close(context.WithoutCancel(ctx)))
+	}
+	return r, nil
+}
+
+// startRestores starts the pod that is to be saved.
+func startRestores(ctx context.Context, n *node, mib int) (r *restores, pod *bed.Pod, err error) {
+	r = &restores{node: n, mib: mib, none: filepath.Join(runDir, "image"), checked: make(map[string]bool)}
+	if r.dir, err = os.MkdirTemp("", "restore"); err != nil {
+		return nil, nil, err
+	}
+	r.flate = filepath.Join(r.dir, "image")
+	if r.witness, err = n.bed.RunPod(ctx, bed.PodSpec{Name: "witness", Namespace: namespace}); err == nil {
+		pod, err = runWorkload(ctx, n, mib)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, r.close(context.WithoutCancel(ctx)))
+	}
+	return r, pod, nil
 }
 
 // save saves the pod in each way.
@@ -108,10 +113,7 @@ func (r *restores) measure(ctx context.Context, mode string) (time.Duration, err
 	case modeColdStart:
 		return r.inSandbox(ctx, mode, r.idle, nil)
 	case modeHotPod:
-		return r.inPod(ctx, mode, map[string]string{
-			podsnapshotv1.AnnotationRestoreFrom:      namespace + "/" + r.snapshot,
-			podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
-		})
+		return r.inPod(ctx, mode, restoreFrom(r.snapshot))
 	case modeColdPod:
 		return r.inPod(ctx, mode, nil)
 	}
@@ -133,7 +135,7 @@ func (r *restores) inSandbox(ctx context.Context, mode string, b *bundle,
 	from imagePath,
 ) (took time.Duration, err error) {
 	r.count++
-	s, err := r.newSandbox(b, fmt.Sprintf("bench-%d", r.count))
+	s, err := r.newSandbox(b, fmt.Sprintf("bench-%d", r.count), networkNamespace)
 	if err != nil {
 		return 0, err
 	}

@@ -46,10 +46,10 @@ type sandbox struct {
 	bundle    *bundle
 }
 
-// newSandbox writes the bundle for a sandbox of that name.
-func (n *node) newSandbox(b *bundle, id string) (*sandbox, error) {
+// newSandbox writes the bundle for a sandbox of that name in a network namespace.
+func (n *node) newSandbox(b *bundle, id, network string) (*sandbox, error) {
 	s := &sandbox{node: n, root: id, app: id + "-app", bundle: b}
-	return s, b.write(s.root)
+	return s, b.write(s.root, network)
 }
 
 // start does what the shim has runsc do for a pod. from is nil for a cold start.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/bench/programs"
 	"diapause.dev/test/bed"
 )
@@ -32,10 +31,7 @@ func (w wakeup) String() string {
 func (t *trial) restore(ctx context.Context, snapshot, suffix string,
 	compare func(programs.Found) error,
 ) (w wakeup, err error) {
-	spec := t.spec(snapshot+"-"+suffix, map[string]string{
-		podsnapshotv1.AnnotationRestoreFrom:      namespace + "/" + snapshot,
-		podsnapshotv1.AnnotationOnRestoreFailure: podsnapshotv1.OnRestoreFailureFail,
-	})
+	spec := t.spec(snapshot+"-"+suffix, restoreFrom(snapshot))
 	begin := time.Now()
 	made, err := t.bed.RunSandbox(ctx, spec)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -42,13 +43,36 @@ func runWorkload(ctx context.Context, n *node, mib int) (*bed.Pod, error) {
 
 // ask decodes a workload's answer to a path; into may be nil.
 func ask(ctx context.Context, pod *bed.Pod, path string, into any) error {
-	url := "http://" + pod.IP + ":8080" + path
+	return askAt(ctx, pod.IP, path, into)
+}
+
+// askAt is ask, of the workload at an address.
+func askAt(ctx context.Context, ip, path string, into any) error {
+	url := "http://" + ip + ":8080" + path
 	b, err := bed.Fetch(ctx, url)
 	if err != nil || into == nil {
 		return err
 	}
 	if err := json.Unmarshal(b, into); err != nil {
 		return fmt.Errorf("%s: %w", url, err)
+	}
+	return nil
+}
+
+// turnLoop starts or stops the loop over its memory of the workload at an address.
+func turnLoop(ctx context.Context, ip string, on bool) error {
+	url := fmt.Sprintf("http://%s:8080/loop?on=%t", ip, on)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
+	if err != nil {
+		return err
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, r.Status)
 	}
 	return nil
 }

@@ -168,16 +168,29 @@ func (r *Reader) Prefetch(ctx context.Context, file string, off, n int64) error 
 	return nil
 }
 
-// PrefetchChunks is Prefetch for the chunks of a working set. It fetches them together, in as few reads as possible. It
-// returns how many of them, from the first on, it has handled. The others did not fit; the caller can pass them in a
-// later call.
+// Has reports whether each chunk of a range of a file is in the reader's memory, or on its way there. It is false if
+// there is no such range.
+func (r *Reader) Has(file string, off, n int64) bool {
+	refs := r.Locate(file, off, n)
+	for _, ref := range refs {
+		c := &r.m.Files[ref.File].Chunks[ref.Index]
+		if _, there := r.cache.peek(chunkID{c.Digest, c.Raw}); !there && c.Codec != CodecZero {
+			return false
+		}
+	}
+	return len(refs) > 0
+}
+
+// PrefetchChunks is Prefetch for the chunks of a working set, up to three quarters of CacheBytes. It fetches them
+// together, in as few reads as possible. It returns how many of them, from the first on, it has handled. The others did
+// not fit; the caller can pass them in a later call.
 func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, err error) {
 	if err := r.m.checkRefs(chunks); err != nil {
 		return 0, fmt.Errorf("prefetch snapshot %s: %w", r.m.Meta.Key, err)
 	}
 	b := batch{r: r}
 	defer b.abandon()
-	left := r.cache.max / 2
+	left := r.cache.max / 4 * 3
 	for _, c := range chunks {
 		b.file = r.files[r.m.Files[c.File].Name]
 		if left -= int64(b.file.file.Chunks[c.Index].Raw); left < 0 {

@@ -82,13 +82,13 @@ func TestPrefetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := r.PrefetchChunks(t.Context(), r.Locate("pages.img", 0, m.Files[0].Size))
-	if err != nil || n != 20 {
+	if err != nil || n != 30 {
 		t.Fatalf("%d chunks, %v", n, err)
 	}
 	if c.reads.Load() != 2 {
 		t.Errorf("%d reads", c.reads.Load())
 	}
-	got := make([]byte, 200000)
+	got := make([]byte, 300000)
 	if err := r.ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil ||
 		!bytes.Equal(got, bytes.Join(image["pages.img"], nil)[:len(got)]) {
 		t.Errorf("read: %v", err)

@@ -40,6 +40,7 @@ type restore struct {
 	err     error // why the restore fails
 	serving int   // connections of its sidecar
 	asked   asked
+	need    need
 	read    int64 // bytes handed to the sandbox
 }
 
@@ -271,6 +272,9 @@ func (rs *Restores) write(r *restore) (string, error) {
 		o := sidecar.Options{
 			Socket: rs.SidecarSocket, Request: r.Request, Token: r.Token, Direction: sidecar.Restore,
 			KeepCPULimit: rs.KeepCPULimits,
+		}
+		if !r.reader.OnNode {
+			o.ReadBytes = farRead
 		}
 		if r.Scope == snapshot.RootfsOnly {
 			o.Direction = sidecar.RootfsRestore

@@ -81,9 +81,6 @@ func (s *source) read(ctx context.Context, file string, off int64, p []byte) err
 		return err
 	}
 	defer release()
-	if !isVolume(file) { // a volume is read from its beginning to its end
-		s.restore.asked.add(r.Reader, file, off, int64(len(p)))
-	}
 	return r.ReadAt(ctx, file, off, [][]byte{p})
 }
 

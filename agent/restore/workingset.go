@@ -14,7 +14,7 @@ import (
 // maxAsked bounds the chunks of a working set: half a GiB of memory.
 const maxAsked = 512 << 20 / snapshots.ChunkSize
 
-// asked is what a sandbox has asked for, in the order in which it asked.
+// asked is what a sandbox has waited for, in the order in which it asked.
 type asked struct {
 	mu   sync.Mutex
 	seen map[storage.ChunkRef]bool
@@ -54,7 +54,7 @@ const (
 
 // prefetch fetches what a sandbox will ask for first, while the sandbox is still being created. It fetches all files
 // except the memory, the image's before the volumes. At the same time it fetches the working set of an earlier restore
-// from this snapshot, or else the beginning of the memory. If the snapshot is on this node, there is nothing to fetch.
+// from this snapshot, or else both ends of the memory. If the snapshot is on this node, there is nothing to fetch.
 func (rs *Restores) prefetch(s *snapshots.Reader) {
 	if s.OnNode {
 		return
@@ -73,8 +73,8 @@ func (rs *Restores) prefetch(s *snapshots.Reader) {
 		rs.log.Debug("prefetched", "snapshot", s.Manifest.Meta.Key.String(), "what", what, "chunks", n, "of", len(list),
 			"took", time.Since(started))
 	}
-	rs.Life.Go(func() { fetch("files", files) })
-	rs.Life.Go(func() { fetch("memory", first) })
+	rs.Life.Go(func() { s.Fetch(func() { fetch("files", files) }) })
+	rs.Life.Go(func() { s.Fetch(func() { fetch("memory", first) }) })
 }
 
 // files returns the chunks of all files except the memory: those of the image first, then those of any volumes.
@@ -91,7 +91,12 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 	return append(chunks, volumes...)
 }
 
-// first returns the working set. If there is none, it returns chunks of the memory, from its beginning on.
+// guessBytes is how much is fetched at each end of a memory file without a working set. A program's memory is given out
+// from the end of the file on, what its start needs first, and gVisor's own from the beginning (allocDir in
+// pkg/sentry/mm).
+const guessBytes = 8 << 20
+
+// first returns the working set. Without one it returns chunks from the end of the memory, and from its beginning.
 func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	if chunks, err := s.Far.WorkingSet(ctx, s.Manifest); err == nil {
 		return chunks
@@ -100,12 +105,13 @@ func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	if f == nil {
 		return nil
 	}
-	chunks := s.Locate(f.Name, 0, f.Size)
-	return chunks[:min(len(chunks), maxAsked)]
+	end := max(0, f.Size-guessBytes)
+	chunks := s.Locate(f.Name, end, f.Size-end)
+	return append(chunks, s.Locate(f.Name, 0, min(guessBytes, end))...)
 }
 
-// record writes the working set of a restore to the store, beside the snapshot, for the next restore. It writes nothing
-// if the store has one that is as long. This agent must have seen the restore through.
+// record adds what a restore has waited for to the working set in the store, beside the snapshot, for the next restore.
+// This agent must have seen the restore through.
 func (rs *Restores) record(s *snapshots.Reader, chunks []storage.ChunkRef) {
 	if s.Far == nil || len(chunks) == 0 {
 		return
@@ -119,8 +125,8 @@ func (rs *Restores) record(s *snapshots.Reader, chunks []storage.ChunkRef) {
 	})
 }
 
-// putWorkingSet writes a working set if the store has the snapshot, but no working set of it that is as long. A shorter
-// one is incomplete: a restore that was seen through has asked for everything.
+// putWorkingSet writes a working set if the store has the snapshot, and a working set that lacks some of the chunks, or
+// none.
 func putWorkingSet(ctx context.Context, s *snapshots.Reader, chunks []storage.ChunkRef) error {
 	m, err := s.Far.Manifest(ctx, s.Manifest.Meta.Key)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -130,9 +136,33 @@ func putWorkingSet(ctx context.Context, s *snapshots.Reader, chunks []storage.Ch
 		return err
 	}
 	known, err := s.Far.WorkingSet(ctx, s.Manifest)
-	missing := errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrCorrupt)
-	if missing || err == nil && len(known) < len(chunks) {
-		return s.Far.PutWorkingSet(ctx, s.Manifest, chunks)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrCorrupt) {
+		return err
 	}
-	return err
+	if merged, changed := merge(known, chunks); changed {
+		return s.Far.PutWorkingSet(ctx, s.Manifest, merged)
+	}
+	return nil
+}
+
+// merge returns a working set of what a restore has waited for now and, behind it, what earlier ones have. It is no
+// longer than the known one, or than twice what this restore has waited for. So chunks that nobody waits for any longer
+// go in the end. A sandbox that loads fast hardly waits, so a restore that has waited for little removes nothing else.
+// changed is false if everything was known.
+func merge(known, now []storage.ChunkRef) (merged []storage.ChunkRef, changed bool) {
+	before, later := make(map[storage.ChunkRef]bool, len(known)), make(map[storage.ChunkRef]bool, len(now))
+	for _, c := range known {
+		before[c] = true
+	}
+	for _, c := range now {
+		later[c] = true
+		changed = changed || !before[c]
+	}
+	merged = append(merged, now...)
+	for _, c := range known {
+		if !later[c] {
+			merged = append(merged, c)
+		}
+	}
+	return merged[:min(len(merged), max(len(known), 2*len(now)), maxAsked)], changed
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/lifetime"
@@ -82,7 +83,18 @@ type Reader struct {
 	released chan struct{} // closed after the last user
 
 	prefetched sync.Once
+	fetching   atomic.Int32
 }
+
+// Fetch calls f, which fetches what restores wait for.
+func (s *Reader) Fetch(f func()) {
+	s.fetching.Add(1)
+	defer s.fetching.Add(-1)
+	f()
+}
+
+// Fetching reports whether a call of Fetch is under way.
+func (s *Reader) Fetching() bool { return s.fetching.Load() > 0 }
 
 // Open returns the reader of a snapshot. If the agent has trusted keys and none of them has signed the snapshot, the
 // error is storage.ErrUntrusted. Open holds no lock while it reads.

@@ -482,6 +482,10 @@ func (im *image) ReadAt(ctx context.Context, _ string, off int64, p []byte) erro
 	return nil
 }
 
+func (im *image) Asked(string, int64, int64, bool) {}
+
+func (im *image) Pace() gofer.Pace { return gofer.Pace{} }
+
 func (im *image) Ended(e gofer.End, _ error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()

@@ -34,6 +34,8 @@ type Listener struct {
 	h   Handler
 	log *slog.Logger
 
+	turns turns // of all sessions
+
 	mu       sync.Mutex
 	sessions map[string]*session // restores, by request
 	wg       sync.WaitGroup
@@ -44,7 +46,7 @@ const helloTime = 5 * time.Second
 
 // New returns a listener that accepts from l. Serve closes l.
 func New(l Accepter, h Handler, log *slog.Logger) *Listener {
-	return &Listener{l: l, h: h, log: log, sessions: make(map[string]*session)}
+	return &Listener{l: l, h: h, log: log, turns: newTurns(), sessions: make(map[string]*session)}
 }
 
 // Serve accepts sidecars until ctx is done, and returns when everything that it started has ended. A restore that
@@ -123,7 +125,7 @@ func (l *Listener) restore(ctx context.Context, c *sidecar.Conn, o sidecar.Optio
 	if err != nil {
 		return errors.Join(err, c.Welcome(err))
 	}
-	s := newSession(c, src, l.log.With("request", o.Request))
+	s := newSession(c, src, l.turns, l.log.With("request", o.Request))
 	ctx, s.leave = context.WithCancel(ctx)
 	defer s.leave()
 	l.mu.Lock()

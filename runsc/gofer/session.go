@@ -25,6 +25,11 @@ type Source interface {
 	// may pass (the store is unreachable), it retries until ctx is done. An error is final, and the sandbox does not
 	// survive it.
 	ReadAt(ctx context.Context, file string, off int64, p []byte) error
+	// Asked reports a read before it is carried out, in the order in which the sandbox asks. Awaited means that somebody
+	// in the sandbox waits for it, and not only the loading of memory ahead of need. Asked must not wait for anything.
+	Asked(file string, off, n int64, awaited bool)
+	// Pace says how the sandbox loads ahead of need, at this time.
+	Pace() Pace
 	// Ended reports that the sidecar's connection has ended. If the sandbox is Gone, reason is what the sidecar said
 	// about it, if anything.
 	Ended(end End, reason error)
@@ -57,12 +62,13 @@ type session struct {
 
 	reason error // why the sandbox could not be restored, according to its sidecar
 
-	reads chan *readRequest
+	reads *queue
 }
 
 type imageFile struct {
-	name string
-	size int64
+	name  string
+	size  int64
+	order *order // of a file with memory
 }
 
 type memoryFile struct {
@@ -79,12 +85,12 @@ type readRequest struct {
 	total  int64
 }
 
-func newSession(c *sidecar.Conn, src Source, log *slog.Logger) *session {
+func newSession(c *sidecar.Conn, src Source, t turns, log *slog.Logger) *session {
 	return &session{
 		conn: c, src: src, log: log, ended: make(chan struct{}),
 		files: make(map[uint32]imageFile),
 		dests: make(map[uint32]memoryFile),
-		reads: make(chan *readRequest, sidecar.MaxFiles*sidecar.MaxParallel),
+		reads: newQueue(src.Pace, t),
 	}
 }
 
@@ -120,7 +126,7 @@ func (s *session) serve(ctx context.Context) (End, error) {
 	end, err := s.receive()
 	cancel()
 	stop()
-	close(s.reads)
+	s.reads.close()
 	wg.Wait()
 	for _, d := range s.dests {
 		d.f.Close()
@@ -174,12 +180,12 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 		if err != nil {
 			return s.answer(sidecar.KindCompleted, m.ID, err)
 		}
-		select {
-		case s.reads <- r:
-			return nil
-		default:
-			return fmt.Errorf("more than %d reads outstanding", cap(s.reads))
+		awaited := r.file.order == nil || r.file.order.awaited(r.off, r.total)
+		s.src.Asked(r.file.name, r.off, r.total, awaited)
+		if !s.reads.put(r, awaited) {
+			return fmt.Errorf("more than %d reads outstanding", maxQueued)
 		}
+		return nil
 	}
 	return fmt.Errorf("unexpected message of kind %d", m.Kind)
 }
@@ -201,7 +207,11 @@ func (s *session) open(m *sidecar.Message) error {
 	if err != nil {
 		size = unknownSize // the sidecar may have come back: then it reads all the same
 	}
-	s.files[uint32(m.ID)] = imageFile{name: m.Text, size: size}
+	f := imageFile{name: m.Text, size: size}
+	if f.name == runsc.PagesFile {
+		f.order = &order{}
+	}
+	s.files[uint32(m.ID)] = f
 	return err
 }
 
@@ -262,14 +272,12 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, sidecar.MaxRead)
 
 // work carries out reads.
 func (s *session) work(ctx context.Context) {
-	for r := range s.reads {
-		if ctx.Err() != nil {
-			continue // nobody waits: the sidecar repeats it in the next session
-		}
+	for r, done := s.reads.next(); r != nil; r, done = s.reads.next() {
 		m := sidecar.Message{Kind: sidecar.KindCompleted, ID: r.id}
 		n, err := s.carryOut(ctx, r)
+		done()
 		if ctx.Err() != nil {
-			continue
+			continue // nobody waits: the sidecar repeats it in the next session
 		}
 		m.Size, m.EOF = uint64(n), n < r.total && err == nil
 		if err != nil {
@@ -286,6 +294,9 @@ func (s *session) work(ctx context.Context) {
 // carryOut fills the ranges of r and returns the number of bytes. At the end of the file that is less than was
 // asked for.
 func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	n := s.length(r)
 	if n == 0 {
 		return 0, nil

@@ -27,7 +27,12 @@ func (f *readFile) open() *Message {
 func (f *readFile) Close() error { return nil }
 
 // MaxReadBytes implements stateio.AsyncReader.MaxReadBytes.
-func (f *readFile) MaxReadBytes() uint64 { return MaxRead }
+func (f *readFile) MaxReadBytes() uint64 {
+	if f.lasting {
+		return f.relayer.opts.readBytes()
+	}
+	return MaxRead
+}
 
 // MaxRanges implements stateio.AsyncReader.MaxRanges.
 func (f *readFile) MaxRanges() int { return MaxRanges }

@@ -59,6 +59,21 @@ type Options struct {
 
 	// KeepCPULimit tells the shim to leave the pod's limit of processor time as it is.
 	KeepCPULimit bool `json:"keepCpuLimit,omitempty"`
+
+	// ReadBytes is the size of the largest read of a memory file in a restore, in bytes; 0: MaxRead. The sentry cannot
+	// ask for what it waits for while all its reads are under way. So reads are smaller where they take long.
+	ReadBytes uint64 `json:"readBytes,omitempty"`
+}
+
+// leastRead is the size of the smallest limit for reads, in bytes.
+const leastRead = 64 << 10
+
+// readBytes returns the limit for a read of a memory file.
+func (o Options) readBytes() uint64 {
+	if o.ReadBytes == 0 {
+		return MaxRead
+	}
+	return max(leastRead, min(o.ReadBytes, MaxRead))
 }
 
 // ErrNotOurs means that an OptionsFile was not written by an agent.

@@ -2,7 +2,8 @@
 // well: it checks its own memory, files, processes, timers and connections, and says what it finds
 // over HTTP.
 //
-//	workload serve    --mib N   fill memory; GET /verify, POST /dirty?mib_per_s=R
+//	workload serve    --mib N   fill memory; GET /verify, POST /dirty?mib_per_s=R,
+//	                            GET /touch?mib=N&pieces=N, POST /loop?on=BOOL, GET /loop?reset=1
 //	workload order    --mib N   write memory in order at full speed; GET /verify, POST /freeze?on=BOOL
 //	workload fidelity           everything else that a process can have; GET /report
 //

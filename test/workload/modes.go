@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 
+	"diapause.dev/test/workload/answers"
 	"diapause.dev/test/workload/internal/fidelity"
 	"diapause.dev/test/workload/internal/memory"
 	"diapause.dev/test/workload/internal/order"
@@ -24,23 +25,69 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	w := writer{ctx: ctx, memory: m}
+	w := writer{job: job{ctx: ctx}, memory: m}
+	l := looper{job: job{ctx: ctx}, memory: m}
 	s := newServer()
 	s.handle("GET /verify", func(*http.Request) (any, error) { return m.Verify(), nil })
 	s.handle("POST /dirty", w.dirty)
+	s.handle("GET /touch", func(r *http.Request) (any, error) { return touch(m, r) })
+	s.handle("POST /loop", l.turn)
+	s.handle("GET /loop", func(r *http.Request) (any, error) { return l.loop.Report(r.FormValue("reset") == "1"), nil })
 	err = s.run(ctx, o.listen)
 	w.stop()
+	l.stop()
 	return errors.Join(err, m.Close())
+}
+
+// touch reads pages in as many pieces of equal size as are asked for, which lie evenly all over the memory.
+func touch(m *memory.Memory, r *http.Request) (t answers.Touched, err error) {
+	mib, err := strconv.Atoi(r.FormValue("mib"))
+	if err != nil || mib < 0 || mib > maxMiB {
+		return t, fmt.Errorf("mib=%.40q: want 0 to %d", r.FormValue("mib"), maxMiB)
+	}
+	pieces := 1
+	if text := r.FormValue("pieces"); text != "" {
+		if pieces, err = strconv.Atoi(text); err != nil || pieces < 1 || pieces > m.Pages() {
+			return t, fmt.Errorf("pieces=%.40q: want 1 to %d", text, m.Pages())
+		}
+	}
+	share := m.Pages() / pieces
+	size := mib << 20 / memory.PageSize / pieces
+	for i := range pieces {
+		sum, err := m.Touch(i*share+max(0, share-size)/2, size)
+		if err != nil {
+			return t, err
+		}
+		t.Pages += size
+		t.Sum ^= sum
+	}
+	return t, nil
+}
+
+// looper keeps at most one loop over the memory going.
+type looper struct {
+	job
+	memory *memory.Memory
+	loop   memory.Loop
+}
+
+// turn starts or stops the loop.
+func (l *looper) turn(r *http.Request) (any, error) {
+	on, err := strconv.ParseBool(r.FormValue("on"))
+	if err != nil {
+		return nil, fmt.Errorf("on=%.40q: want true or false", r.FormValue("on"))
+	}
+	l.stop()
+	if on {
+		l.start(func(ctx context.Context) { l.loop.Run(ctx, l.memory) })
+	}
+	return map[string]bool{"on": on}, nil
 }
 
 // writer keeps at most one writer of the memory going.
 type writer struct {
-	ctx    context.Context // of the program
+	job
 	memory *memory.Memory
-
-	mu     sync.Mutex
-	cancel context.CancelFunc // nil: none goes
-	done   chan struct{}
 }
 
 // dirty sets the writer's rate; 0 stops it.
@@ -51,33 +98,44 @@ func (w *writer) dirty(r *http.Request) (any, error) {
 	}
 	w.stop()
 	if rate > 0 {
-		w.start(rate)
+		w.start(func(ctx context.Context) { w.memory.Dirty(ctx, rate) })
 	}
 	return map[string]float64{"mib_per_s": rate}, nil
 }
 
-func (w *writer) start(rate float64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.cancel != nil {
+// job is something that goes on beside the answers, at most once at a time.
+type job struct {
+	ctx context.Context // of the program
+
+	mu     sync.Mutex
+	cancel context.CancelFunc // nil: none goes
+	done   chan struct{}
+}
+
+// start calls f, whose context ends with stop.
+func (j *job) start(f func(context.Context)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cancel != nil {
 		return // another request was first
 	}
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(j.ctx)
 	done := make(chan struct{})
-	w.cancel, w.done = cancel, done
+	j.cancel, j.done = cancel, done
 	go func() {
 		defer close(done)
-		w.memory.Dirty(ctx, rate)
+		f(ctx)
 	}()
 }
 
-func (w *writer) stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.cancel != nil {
-		w.cancel()
-		<-w.done
-		w.cancel = nil
+// stop ends what start has begun, if anything, and waits for its end.
+func (j *job) stop() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cancel != nil {
+		j.cancel()
+		<-j.done
+		j.cancel = nil
 	}
 }
 

@@ -47,6 +47,32 @@ type Memory struct {
 	Problems []string `json:"problems,omitempty"` // the first few
 }
 
+// Touched is the answer to GET /touch of the mode serve.
+type Touched struct {
+	Pages int    `json:"pages"` // how many pages were read
+	Sum   uint64 `json:"sum"`   // of a word of each
+}
+
+// Loop is the answer to GET /loop of the mode serve: the last passes of a loop that reads all memory.
+type Loop struct {
+	Passes []Pass `json:"passes"`
+}
+
+// Pass is one time that all memory was read.
+type Pass struct {
+	StartUnixNS int64   `json:"start_unix_ns"`
+	MS          float64 `json:"ms"`
+}
+
+// Start is when the pass began.
+func (p Pass) Start() time.Time { return time.Unix(0, p.StartUnixNS) }
+
+// Took is how long the pass took.
+func (p Pass) Took() time.Duration { return time.Duration(p.MS * float64(time.Millisecond)) }
+
+// End is when the pass was over.
+func (p Pass) End() time.Time { return p.Start().Add(p.Took()) }
+
 // Order is the answer to GET /verify of the mode order.
 type Order struct {
 	OK    bool     `json:"ok"`

@@ -1,0 +1,137 @@
+package restore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/gofer"
+)
+
+// A sandbox that is restored loads three things: what it waits for, what it will soon wait for, and all the rest, which
+// it loads ahead of need. They share processors, or the wire to a store. The rest has to wait for the others. But the
+// sandbox asks for what it waits for only once some read of its has ended. So over a wire the rest goes on slowly, in
+// small reads.
+const (
+	// farRead is the size of a sandbox's largest read, in bytes, if the snapshot is not on this node. On the node, small
+	// reads cost more than they gain.
+	farRead = 256 << 10
+	// needPause is between two reads ahead of need while there is need. fetchingPause is the same while what the sandbox
+	// will soon wait for is fetched: with farRead, about 50 MB a second before decoding are left for the rest.
+	needPause     = 2 * time.Millisecond
+	fetchingPause = 5 * time.Millisecond
+	// needTime is how long there is need after the sandbox has last waited for something.
+	needTime = 100 * time.Millisecond
+)
+
+// How far a sandbox that reads a file in order is read ahead for, and from which length of its stream on, in bytes.
+const (
+	aheadBytes  = 8 << 20
+	aheadStream = 1 << 20
+)
+
+// need is what is known of a sandbox's need.
+type need struct {
+	mu      sync.Mutex
+	awaited time.Time // when the sandbox last asked for what it waits for
+	streams [2]stream // of what it waits for, and of the rest
+}
+
+// stream is a row of reads, each of which begins where the one before has ended.
+type stream struct {
+	from, to int64 // what was read
+	ahead    int64 // where reading ahead has come to
+	missed   bool  // some of it had to be fetched when it was asked for
+}
+
+// Asked implements gofer.Source. It records what the sandbox waits for, and reads ahead for it.
+func (s *source) Asked(file string, off, n int64, awaited bool) {
+	if isVolume(file) { // a volume is read from its beginning to its end
+		return
+	}
+	s.rs.mu.Lock()
+	defer s.rs.mu.Unlock() // until nothing uses the reader
+	r, reader := s.restore, s.restore.reader
+	if reader == nil {
+		return
+	}
+	if awaited {
+		r.asked.add(reader.Reader, file, off, n)
+	}
+	if file != runsc.PagesFile {
+		return
+	}
+	there := reader.OnNode || reader.Has(file, off, n)
+	if from, n := r.need.note(off, n, awaited, there); n > 0 {
+		s.rs.readAhead(reader, file, from, n)
+	}
+}
+
+// note notes a read of the memory. It returns what to read ahead, if anything.
+func (d *need) note(off, n int64, awaited, there bool) (from, size int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := &d.streams[1]
+	if awaited {
+		d.awaited = time.Now()
+		s = &d.streams[0]
+	} else if d.thereIs() {
+		return 0, 0
+	}
+	if off != s.to {
+		*s = stream{from: off, to: off, ahead: off}
+	}
+	s.to += n
+	s.missed = s.missed || !there
+	s.ahead = max(s.ahead, s.to)
+	if !s.missed || s.to-s.from < aheadStream || s.ahead-s.to > aheadBytes/2 {
+		return 0, 0
+	}
+	from, s.ahead = s.ahead, s.to+aheadBytes
+	return from, s.ahead - from
+}
+
+// thereIs reports whether the sandbox waits for something, or has lately. The caller holds d.mu.
+func (d *need) thereIs() bool { return time.Since(d.awaited) < needTime }
+
+// readAhead fetches a range of a file as far as there is one. The caller holds rs.mu.
+func (rs *Restores) readAhead(reader *snapshots.Reader, file string, from, n int64) {
+	f, _ := reader.Manifest.File(file)
+	if f == nil || from >= f.Size {
+		return
+	}
+	rs.Readers.Retain(reader)
+	rs.Life.Go(func() {
+		defer rs.Readers.Release(reader)
+		ctx, cancel := context.WithTimeout(rs.Life.Context(), prefetchTime)
+		defer cancel()
+		if err := reader.Prefetch(ctx, file, from, min(n, f.Size-from)); err != nil {
+			rs.log.Debug("not read ahead", "snapshot", reader.Manifest.Meta.Key.String(), "error", err)
+		}
+	})
+}
+
+// Pace implements gofer.Source.
+func (s *source) Pace() gofer.Pace {
+	s.rs.mu.Lock()
+	reader := s.restore.reader
+	s.rs.mu.Unlock()
+	if reader == nil {
+		return gofer.Pace{}
+	}
+	d := &s.restore.need
+	d.mu.Lock()
+	needed := d.thereIs()
+	d.mu.Unlock()
+	switch {
+	case reader.OnNode:
+		return gofer.Pace{Turns: true}
+	case reader.Fetching():
+		return gofer.Pace{Pause: fetchingPause}
+	case needed:
+		return gofer.Pace{Pause: needPause}
+	}
+	return gofer.Pace{}
+}

@@ -1,0 +1,76 @@
+package restore
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/gofer"
+)
+
+// TestReadAhead: what a sandbox reads in order is read ahead for it, once it has had to wait for some of it. What it
+// loads ahead of need is not, while it waits for something else.
+func TestReadAhead(t *testing.T) {
+	const mib = 1 << 20
+	type read struct {
+		off, n         int64
+		awaited, there bool
+		from, size     int64
+	}
+	tests := map[string][]read{
+		"in order": {
+			{0, mib / 2, true, false, 0, 0},
+			{mib / 2, mib / 2, true, false, mib, aheadBytes},
+			{mib, mib, true, true, 0, 0},
+			{2 * mib, 2 * mib, true, true, 0, 0},
+			{4 * mib, mib, true, true, mib + aheadBytes, 4 * mib},
+		},
+		"nothing has to be fetched": {{0, mib, true, true, 0, 0}, {mib, mib, true, true, 0, 0}},
+		"here and there":            {{0, mib / 2, true, false, 0, 0}, {8 * mib, mib / 2, true, false, 0, 0}},
+		"the rest has to wait":      {{0, 4096, true, true, 0, 0}, {4 * mib, mib, false, false, 0, 0}},
+		"nobody waits":              {{4 * mib, mib, false, false, 5 * mib, aheadBytes}},
+	}
+	for name, reads := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var d need
+				for i, r := range reads {
+					if from, size := d.note(r.off, r.n, r.awaited, r.there); size != r.size || size > 0 && from != r.from {
+						t.Errorf("read %d: %d+%d is read ahead, want %d+%d", i, from, size, r.from, r.size)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestPace: loading ahead of need has to wait while the sandbox waits for something, and a little longer.
+func TestPace(t *testing.T) {
+	rs, s, _ := farSnapshot(t)
+	r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
+	r.reader = s
+	src := &source{rs: rs.Restores, restore: r}
+	want := func(when string, want gofer.Pace) {
+		t.Helper()
+		if got := src.Pace(); got != want {
+			t.Errorf("%s: pace %+v, want %+v", when, got, want)
+		}
+	}
+	want("there is no need", gofer.Pace{})
+	s.Fetch(func() { want("the working set is being fetched", gofer.Pace{Pause: fetchingPause}) })
+	src.Asked(runsc.PagesFile, 0, 4096, false)
+	want("nobody waits for what was asked for", gofer.Pace{})
+	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
+	want("the sandbox waits", gofer.Pace{Pause: needPause})
+	r.need.awaited = time.Now().Add(-2 * needTime)
+	want("it does not wait any longer", gofer.Pace{})
+	s.OnNode = true
+	want("all is on the node", gofer.Pace{Turns: true})
+	if n := len(r.asked.chunks()); n != 1 {
+		t.Errorf("%d chunks were waited for, want 1", n)
+	}
+	r.reader = nil
+	want("nothing is read any longer", gofer.Pace{})
+}

@@ -1,0 +1,149 @@
+package gofer
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"diapause.dev/runsc/sidecar"
+)
+
+// maxQueued bounds the reads that wait for a worker.
+const maxQueued = sidecar.MaxFiles * sidecar.MaxParallel
+
+// Pace says how a sandbox loads its memory ahead of need, at this time.
+type Pace struct {
+	// Pause is from the beginning of one read to that of the next. Meanwhile what somebody needs goes faster. But the
+	// sandbox asks for what it needs only after the end of another read, so it waits for that, too. 0: no pause.
+	Pause time.Duration
+	// Turns means that processors limit the reads, and not a wire. Then at most half of the processors work on such
+	// reads, for all sandboxes together.
+	Turns bool
+}
+
+// turnTime is how long a read keeps its turn. One that takes longer waits for a disk or a store, and not for a
+// processor.
+const turnTime = 250 * time.Millisecond
+
+// turns are taken by reads ahead of need that processors limit, and given back. There are as many as its capacity.
+type turns chan struct{}
+
+func newTurns() turns { return make(turns, max(1, runtime.GOMAXPROCS(0)/2)) }
+
+// giveBack returns a function that gives a turn back, which happens after turnTime at the latest.
+func (t turns) giveBack() (done func()) {
+	give := sync.OnceFunc(func() { <-t })
+	late := time.AfterFunc(turnTime, give)
+	return func() {
+		late.Stop()
+		give()
+	}
+}
+
+// queue holds reads that wait for a worker. Those that somebody in the sandbox waits for come first.
+type queue struct {
+	pace  func() Pace
+	turns turns
+
+	mu      sync.Mutex
+	awaited []*readRequest
+	ahead   []*readRequest
+	taken   time.Time     // when the last of ahead was taken
+	changed chan struct{} // closed and replaced with each change
+	closed  bool
+}
+
+func newQueue(pace func() Pace, t turns) *queue {
+	return &queue{pace: pace, turns: t, changed: make(chan struct{})}
+}
+
+// put adds a read, and reports whether there was room for it.
+func (q *queue) put(r *readRequest, awaited bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.awaited)+len(q.ahead) >= maxQueued {
+		return false
+	}
+	if awaited {
+		q.awaited = append(q.awaited, r)
+	} else {
+		q.ahead = append(q.ahead, r)
+	}
+	q.changeLocked()
+	return true
+}
+
+// close makes next return nil, now and later.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.changeLocked()
+}
+
+func (q *queue) changeLocked() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// next waits for the next read and takes it. The caller calls done when the read is over. After close there is none.
+func (q *queue) next() (r *readRequest, done func()) {
+	for {
+		r, turn, changed, wait := q.look()
+		switch {
+		case r != nil:
+			return r, func() {}
+		case changed == nil:
+			return nil, nil
+		}
+		select {
+		case <-changed:
+		case <-wait:
+		case turn <- struct{}{}:
+			if r := q.take(); r != nil {
+				return r, turn.giveBack()
+			}
+			<-turn
+		}
+	}
+}
+
+// look takes the next read if it may be taken at once. Otherwise it returns what to wait for: a turn, a change, the
+// end of a pause. No change means that the queue is closed.
+func (q *queue) look() (r *readRequest, turn turns, changed chan struct{}, wait <-chan time.Time) {
+	pace := q.pace()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, nil, nil, nil
+	}
+	if len(q.awaited) > 0 {
+		r, q.awaited = q.awaited[0], q.awaited[1:]
+		return r, nil, nil, nil
+	}
+	if len(q.ahead) == 0 {
+		return nil, nil, q.changed, nil
+	}
+	if left := pace.Pause - time.Since(q.taken); left > 0 {
+		return nil, nil, q.changed, time.After(left)
+	}
+	if pace.Turns {
+		return nil, q.turns, q.changed, nil
+	}
+	return q.takeLocked(), nil, nil, nil
+}
+
+// take takes a read ahead of need, or returns nil if there is none any longer or there is need now.
+func (q *queue) take() *readRequest {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || len(q.awaited) > 0 || len(q.ahead) == 0 {
+		return nil
+	}
+	return q.takeLocked()
+}
+
+func (q *queue) takeLocked() (r *readRequest) {
+	r, q.ahead, q.taken = q.ahead[0], q.ahead[1:], time.Now()
+	return r
+}

@@ -1,0 +1,114 @@
+package gofer
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestQueue: what somebody waits for comes first. What nobody waits for comes with pauses, and never stays for good.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pause atomic.Int64
+		q := newQueue(func() Pace { return Pace{Pause: time.Duration(pause.Load())} }, newTurns())
+		put := func(id uint32, awaited bool) {
+			if !q.put(&readRequest{id: uint64(id)}, awaited) {
+				t.Errorf("no room for read %d", id)
+			}
+		}
+		want := func(id uint64, after time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			r, done := q.next()
+			if r.id != id || time.Since(begin) != after {
+				t.Errorf("read %d after %v, want %d after %v", r.id, time.Since(begin), id, after)
+			}
+			done()
+		}
+		for i := range uint32(4) {
+			put(i, false)
+		}
+		want(0, 0)
+		pause.Store(int64(time.Second))
+		put(10, true)
+		put(11, true)
+		want(10, 0)
+		want(11, 0)
+		want(1, time.Second)
+		time.AfterFunc(time.Second/2, func() { put(12, true) })
+		want(12, time.Second/2)
+		want(2, time.Second/2)
+		pause.Store(0)
+		want(3, 0)
+		time.AfterFunc(time.Minute, q.close)
+		if r, _ := q.next(); r != nil {
+			t.Errorf("read %d of a closed queue", r.id)
+		}
+	})
+}
+
+// TestTurns: all sandboxes together have so many turns to load ahead of need. What somebody waits for needs none.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := make(turns, 1)
+		pace := func() Pace { return Pace{Turns: true} }
+		one, other := newQueue(pace, all), newQueue(pace, all)
+		one.put(&readRequest{id: 1}, false)
+		other.put(&readRequest{id: 2}, false)
+		r, done := one.next()
+		if r.id != 1 {
+			t.Fatalf("read %d, want 1", r.id)
+		}
+		taken := make(chan uint64)
+		go func() {
+			for r, done := other.next(); r != nil; r, done = other.next() {
+				taken <- r.id
+				done()
+			}
+			close(taken)
+		}()
+		synctest.Wait()
+		select {
+		case id := <-taken:
+			t.Errorf("read %d without a turn", id)
+		default:
+		}
+		other.put(&readRequest{id: 3}, true)
+		if id := <-taken; id != 3 {
+			t.Errorf("read %d, want the awaited one", id)
+		}
+		done()
+		if id := <-taken; id != 2 {
+			t.Errorf("read %d, want 2", id)
+		}
+		one.put(&readRequest{id: 4}, false)
+		r, late := one.next() // it waits for a store
+		other.put(&readRequest{id: 5}, false)
+		begin := time.Now()
+		if id := <-taken; id != 5 || time.Since(begin) != turnTime || r.id != 4 {
+			t.Errorf("read %d after %v, want 5 after %v", id, time.Since(begin), turnTime)
+		}
+		late()
+		other.close()
+		if id, ok := <-taken; ok {
+			t.Errorf("read %d of a closed queue", id)
+		}
+		if len(all) != 0 {
+			t.Errorf("%d turns are not given back", len(all))
+		}
+	})
+}
+
+// TestHostileQueue: a sandbox that asks for more than it may is refused.
+func TestHostileQueue(t *testing.T) {
+	q := newQueue(func() Pace { return Pace{} }, newTurns())
+	for i := range maxQueued {
+		if !q.put(&readRequest{}, i%2 == 0) {
+			t.Fatalf("no room for read %d", i)
+		}
+	}
+	if q.put(&readRequest{}, true) || q.put(&readRequest{}, false) {
+		t.Error("there is room for more")
+	}
+}
