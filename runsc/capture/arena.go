@@ -164,7 +164,7 @@ func (a *Arena) take(from source, r *Run, run []memmap.FileRange) (err error) {
 		return err
 	}
 	r.window, r.pages = int(run[0].Start/a.baseline.chunk), a.baseline.pagesOf(run)
-	if r.kept, err = a.baseline.unchanged(run); err != nil || r.kept == r.pages {
+	if r.kept, err = a.baseline.unchanged(run, r.pages); err != nil || r.kept == r.pages {
 		return err
 	}
 	if r.kept == 0 {

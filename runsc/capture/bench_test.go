@@ -83,3 +83,35 @@ func captureAll(b *testing.B, a *Arena, size uint64) []Run {
 	wg.Wait()
 	return runsOf(batches)
 }
+
+// BenchmarkReuse captures 256 MiB that are all stored already, with two workers, as during a pause.
+func BenchmarkReuse(b *testing.B) {
+	const size = 256 << 20
+	fd, _ := newMemory(b, size)
+	f := opened(b, fd)
+	m, err := Map(f)
+	if err != nil {
+		b.Fatal(err)
+	}
+	base, err := NewBaseline(m, 64<<10)
+	if err != nil {
+		b.Fatal(err)
+	}
+	stored := func([]byte, int) (int64, bool, error) { return 0, true, nil }
+	if _, err := base.Round(b.Context(), f, stored); err != nil {
+		b.Fatal(err)
+	}
+	a, err := NewArena(0, 0, b.TempDir(), false, m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer a.Close()
+	a.Reuse(base)
+	if err := a.Register(0, fd, size); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(size)
+	for b.Loop() {
+		captureAll(b, a, size)
+	}
+}
