@@ -17,6 +17,7 @@ var embedded embed.FS
 // The directories of gVisor that are involved, from the root of its module.
 const (
 	stateDir = "pkg/state"
+	wireDir  = "pkg/state/wire"
 	diffDir  = "pkg/difftest"
 )
 
@@ -35,6 +36,25 @@ var edits = []edit{
 	{"state.go", "\t\tencodedStructs: make(map[reflect.Value]*wire.Struct),\n", ""},
 	{"state.go", "\t\tdeferred: make(map[objectID]wire.Object),\n", ""},
 }
+
+// bounds are edits for the comparison: gVisor's decoder makes room for whatever number a stream names. On altered streams
+// the process of the test would end.
+var (
+	wireBounds = []edit{
+		{"wire.go", "\tp := make([]byte, l)\n", "\tp := make([]byte, Bounded(uint64(l)))\n"},
+		{"wire.go", "make([]byte, -d)", "make([]byte, Bounded(uint64(-d)))"},
+		{"wire.go", "ref.Dots = make([]Dot, l)", "ref.Dots = make([]Dot, Bounded(uint64(l)))"},
+		{"wire.go", "contents := make([]Object, l)", "contents := make([]Object, Bounded(uint64(l)))"},
+		{"wire.go", "keys := make([]Object, l)", "keys := make([]Object, Bounded(uint64(l)))"},
+		{"wire.go", "fields := make([]string, l)", "fields := make([]string, Bounded(uint64(l)))"},
+		{"wire.go", "m := make(multipleObjects, l)", "m := make(multipleObjects, Bounded(uint64(l)))"},
+	}
+	stockBounds = []edit{
+		{"decode.go", "int(x.Capacity), obj", "int(wire.Bounded(uint64(x.Capacity))), obj"},
+		{"decode.go", "ArrayOf(int(x.Count),", "ArrayOf(int(wire.Bounded(uint64(x.Count))),"},
+		{"decode.go", "int(id)-len(ds.objectsByID))", "int(wire.Bounded(uint64(id)))-len(ds.objectsByID))"},
+	}
+)
 
 // Digest identifies what Tree and Compare do to gVisor's source.
 func Digest() (string, error) {
@@ -78,10 +98,31 @@ func Compare(source, dir string) error {
 	if err := os.RemoveAll(filepath.Join(dir, diffDir, "graph")); err != nil {
 		return fmt.Errorf("compare encoders: %w", err)
 	}
+	if err := bound(dir, filepath.Join(dir, wireDir)); err != nil {
+		return err
+	}
 	for _, name := range []string{"stock", "fast"} {
 		if err := variant(source, dir, name); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// bound has what reads a stream fail if that names a number that no graph of the tests has.
+func bound(dir, wire string) error {
+	for _, e := range wireBounds {
+		if err := e.apply(wire); err != nil {
+			return err
+		}
+	}
+	return move(filepath.Join(dir, diffDir, "bounded.txt"), filepath.Join(wire, "bounded.go"))
+}
+
+// move moves a file of the comparison to where it is compiled.
+func move(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("compare encoders: %w", err)
 	}
 	return nil
 }
@@ -93,23 +134,20 @@ func variant(source, dir, name string) error {
 	if err := copyFiles(filepath.Join(source, stateDir), state); err != nil {
 		return err
 	}
-	sorted := edit{"encode.go", "range obj.MapKeys()", "range sortedKeys(obj)"}
+	edits := append(stockBounds, edit{"encode.go", "range obj.MapKeys()", "range sortedKeys(obj)"})
 	if name == "fast" {
 		if err := overlay(state); err != nil {
 			return err
 		}
-		sorted = edit{"encode_unsafe.go", "entries := m.MapRange()", "entries := sortedRange(m)"}
+		edits = []edit{{"encode_unsafe.go", "entries := m.MapRange()", "entries := sortedRange(m)"}}
 	}
-	if err := sorted.apply(state); err != nil {
+	for _, e := range edits {
+		if err := e.apply(state); err != nil {
+			return err
+		}
+	}
+	if err := copyFile(filepath.Join(dir, diffDir, "sorted.txt"), filepath.Join(state, "sorted.go")); err != nil {
 		return err
-	}
-	from, to := filepath.Join(dir, diffDir, "sorted.txt"), filepath.Join(state, "sorted.go")
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("compare encoders: %w", err)
 	}
 	importPath := strings.NewReplacer(`"gvisor.dev/gvisor/pkg/state"`, `"gvisor.dev/gvisor/pkg/difftest/`+name+`/state"`)
 	return extract("difftest/graph", filepath.Join(root, "graph"), importPath)

@@ -92,9 +92,8 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 		{
 			name: string(RunscFast), extra: true, module: b.Root, ldflags: flags, source: modules + digest,
 			packages: []string{gvisor + "/runsc"}, estimate: "three minutes",
-			renamed: map[string]string{"runsc": RunscFastProgram},
 			build: func(ctx context.Context, out string) error {
-				return buildFast(ctx, b.Root, out, flags)
+				return buildFast(ctx, b.Root, filepath.Join(out, RunscFastProgram), flags, nil)
 			},
 		},
 		{

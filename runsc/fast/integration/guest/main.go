@@ -1,0 +1,117 @@
+// Command guest gives the kernel of a sandbox a state of some size, and says whether it is whole. The tests run it in
+// sandboxes that one build of runsc has saved and the other restores.
+//
+// Without --ask it sets everything up and then serves the socket --socket: it answers each connection with "ok", or with
+// what is not as it should be. With --ask it prints what such a guest answers, and fails if that is not "ok".
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+func main() {
+	var (
+		s      state
+		socket = flag.String("socket", "", "path of the socket that is served, or asked")
+		ask    = flag.Bool("ask", false, "ask the guest that serves the socket")
+	)
+	flag.StringVar(&s.dir, "dir", "", "directory for files")
+	flag.IntVar(&s.files, "files", 0, "number of files")
+	flag.IntVar(&s.waiting, "waiting", 0, "number of connections that go to TIME_WAIT")
+	flag.IntVar(&s.threads, "threads", 0, "number of threads")
+	flag.Parse()
+	run := s.serve
+	if *ask {
+		run = inquire
+	}
+	if err := run(*socket); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// state is what the guest has set up.
+type state struct {
+	dir                     string
+	files, waiting, threads int
+
+	parts []part
+}
+
+// part is a part of the state that can be checked any number of times.
+type part struct {
+	name  string
+	check func() error
+}
+
+// serve sets everything up, and answers whoever asks.
+func (s *state) serve(socket string) error {
+	for name, setUp := range map[string]func() (func() error, error){
+		"files": s.makeFiles, "connections": s.makeConnections, "threads": s.makeThreads, "pipe": makePipe,
+		"process": makeProcess, "timer": makeTimer,
+	} {
+		check, err := setUp()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s.parts = append(s.parts, part{name, check})
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		if _, err := io.WriteString(c, s.report()); err != nil {
+			return err
+		}
+		c.Close()
+	}
+}
+
+func (s *state) report() string {
+	var all error
+	for _, p := range s.parts {
+		if err := p.check(); err != nil {
+			all = errors.Join(all, fmt.Errorf("%s: %w", p.name, err))
+		}
+	}
+	if all != nil {
+		return all.Error()
+	}
+	return "ok"
+}
+
+// inquire asks a guest, which may still be setting up.
+func inquire(socket string) error {
+	c, err := dial(socket)
+	if err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(c)
+	if err == nil && string(answer) != "ok" {
+		err = errors.New(string(answer))
+	}
+	return err
+}
+
+// patience is how long a guest may set up.
+const patience = time.Minute
+
+func dial(socket string) (net.Conn, error) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("unix", socket)
+		if err == nil || time.Now().After(end) {
+			return c, err
+		}
+	}
+}
