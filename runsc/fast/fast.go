@@ -19,6 +19,7 @@ const (
 	stateDir = "pkg/state"
 	wireDir  = "pkg/state/wire"
 	diffDir  = "pkg/difftest"
+	holesDir = "pkg/sentry/pgalloc/holes"
 )
 
 // replaced are the files of gVisor that ours take the place of. Two of ours have the name of one of these.
@@ -26,7 +27,7 @@ var replaced = []string{
 	"addr_range.go", "addr_set.go", "decode.go", "decode_unsafe.go", "deferred_list.go", "encode.go", "encode_unsafe.go",
 }
 
-// edit replaces a text in a file that has it exactly once.
+// edit replaces a text in a file that has it exactly once. The file's path is from the directory that it is applied to.
 type edit struct{ file, old, new string }
 
 // edits are for files that stay. The maps of gVisor's encoder and decoder go.
@@ -37,7 +38,32 @@ var edits = []edit{
 	{"state.go", "\t\tdeferred: make(map[objectID]wire.Object),\n", ""},
 }
 
-// bounds are edits for the comparison: gVisor's decoder makes room for whatever number a stream names. On altered streams
+// saveEdits are for files of other packages, which stay. What has no memory is not read when memory is saved. The table of
+// what was encoded is made if it is logged.
+var saveEdits = []edit{
+	{
+		"pkg/sentry/pgalloc/save_restore.go", "\t\"gvisor.dev/gvisor/pkg/sentry/memmap\"\n",
+		"\t\"gvisor.dev/gvisor/pkg/sentry/memmap\"\n\t\"gvisor.dev/gvisor/pkg/sentry/pgalloc/holes\"\n",
+	},
+	{
+		"pkg/sentry/pgalloc/save_restore.go", "\tzeroPage := make([]byte, hostarch.PageSize)\n",
+		"\tzeroPage := make([]byte, hostarch.PageSize)\n\tfileHoles := holes.File{FD: int(f.file.Fd())}\n",
+	},
+	{
+		"pkg/sentry/pgalloc/save_restore.go", "isZeroed := bytes.Equal(pg, zeroPage)",
+		"isHole := fileHoles.Contains(off)\n\t\t\t\tisZeroed := isHole || bytes.Equal(pg, zeroPage)",
+	},
+	{
+		"pkg/sentry/pgalloc/save_restore.go", "\t\t\t\t\t\tdecommitAddPage(off)\n",
+		"\t\t\t\t\t\tif !isHole {\n\t\t\t\t\t\t\tdecommitAddPage(off)\n\t\t\t\t\t\t}\n",
+	},
+	{
+		"pkg/sentry/kernel/kernel.go", `log.Infof("Kernel save stats: %s", stats.String())`,
+		`log.Debugf("Kernel save stats: %s", &stats)`,
+	},
+}
+
+// wireBounds and stockBounds are edits for the comparison: gVisor's decoder makes room for whatever number a stream names. On altered streams
 // the process of the test would end.
 var (
 	wireBounds = []edit{
@@ -59,7 +85,7 @@ var (
 // Digest identifies what Tree and Compare do to gVisor's source.
 func Digest() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q\n", replaced, edits)
+	fmt.Fprintf(h, "%q %q %q\n", replaced, edits, saveEdits)
 	err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -82,7 +108,15 @@ func Tree(source, dir string) error {
 	if err := overlay(filepath.Join(dir, stateDir)); err != nil {
 		return err
 	}
-	return extract("pkg/compressio", filepath.Join(dir, "pkg/compressio"), nil)
+	if err := applyAll(saveEdits, dir); err != nil {
+		return err
+	}
+	for _, added := range []string{"pkg/compressio", holesDir} {
+		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Compare makes dir, which must not exist, a copy of the gVisor module at source with the package pkg/difftest. Its
@@ -106,15 +140,13 @@ func Compare(source, dir string) error {
 			return err
 		}
 	}
-	return nil
+	return extract(holesDir, filepath.Join(dir, holesDir), nil)
 }
 
 // bound has what reads a stream fail if that names a number that no graph of the tests has.
 func bound(dir, wire string) error {
-	for _, e := range wireBounds {
-		if err := e.apply(wire); err != nil {
-			return err
-		}
+	if err := applyAll(wireBounds, wire); err != nil {
+		return err
 	}
 	return move(filepath.Join(dir, diffDir, "bounded.txt"), filepath.Join(wire, "bounded.go"))
 }
@@ -141,10 +173,8 @@ func variant(source, dir, name string) error {
 		}
 		edits = []edit{{"encode_unsafe.go", "entries := m.MapRange()", "entries := sortedRange(m)"}}
 	}
-	for _, e := range edits {
-		if err := e.apply(state); err != nil {
-			return err
-		}
+	if err := applyAll(edits, state); err != nil {
+		return err
 	}
 	if err := copyFile(filepath.Join(dir, diffDir, "sorted.txt"), filepath.Join(state, "sorted.go")); err != nil {
 		return err
@@ -160,12 +190,19 @@ func overlay(dir string) error {
 			return fmt.Errorf("replace gVisor's encoder: %w", err)
 		}
 	}
+	if err := applyAll(edits, dir); err != nil {
+		return err
+	}
+	return extract(stateDir, dir, nil)
+}
+
+func applyAll(edits []edit, dir string) error {
 	for _, e := range edits {
 		if err := e.apply(dir); err != nil {
 			return err
 		}
 	}
-	return extract(stateDir, dir, nil)
+	return nil
 }
 
 // apply fails if another version of gVisor has another text.
