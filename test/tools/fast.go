@@ -6,15 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"diapause.dev/runsc/fast"
 )
 
-// RunscFast is the program [RunscFastProgram]: runsc with the encoder and the decoder of package runsc/fast.
-const RunscFast Extra = "runsc-fast"
-
-// RunscFastProgram is the name of the program of [RunscFast]. It gives the same version as runsc.
-const RunscFastProgram = "runsc-fast"
+// RunscFast is the program that is runsc with the changes of package runsc/fast. It gives the same version as runsc.
+const RunscFast = "runsc-fast"
 
 // fastModule makes dir a module that takes gVisor from a copy of its source, with our files in it, and all else as the
 // module at root does. Its files do not name dir: programs hold what they say.
@@ -23,7 +18,9 @@ func fastModule(ctx context.Context, root, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := fast.Tree(strings.TrimSpace(source), filepath.Join(dir, "gvisor")); err != nil {
+	// The program is made by the sources at root, which may be others than those of this one.
+	tree := []string{"run", "./runsc/fast/tree", strings.TrimSpace(source), filepath.Join(dir, "gvisor")}
+	if _, err := goOutput(ctx, root, tree...); err != nil {
 		return err
 	}
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -39,7 +36,7 @@ func fastModule(ctx context.Context, root, dir string) error {
 	return err
 }
 
-// buildFast builds the program of [RunscFast], from the versions of modules that the module at root names, as the file
+// buildFast builds the program [RunscFast], from the versions of modules that the module at root names, as the file
 // out. env are more variables for the go command.
 func buildFast(ctx context.Context, root, out, ldflags string, env []string) error {
 	dir, err := os.MkdirTemp("", "runsc-fast-")

@@ -1,11 +1,13 @@
 // Command guest gives the kernel of a sandbox a state of some size, and says whether it is whole. The tests run it in
 // sandboxes that one build of runsc has saved and the other restores.
 //
-// Without --ask it sets everything up and then serves the socket --socket: it answers each connection with "ok", or with
-// what is not as it should be. With --ask it prints what such a guest answers, and fails if that is not "ok".
+// Without --ask it sets everything up and then serves the socket --socket: who sends "check" is answered "ok", or what is
+// not as it should be. Who sends "wait" is answered "ok". With --ask it sends one of these to such a guest, and fails if
+// that does not answer "ok".
 package main
 
 import (
+	"bufio"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +21,7 @@ func main() {
 	var (
 		s      state
 		socket = flag.String("socket", "", "path of the socket that is served, or asked")
-		ask    = flag.Bool("ask", false, "ask the guest that serves the socket")
+		ask    = flag.String("ask", "", "what to ask the guest that serves the socket: check or wait")
 	)
 	flag.StringVar(&s.dir, "dir", "", "directory for files")
 	flag.IntVar(&s.files, "files", 0, "number of files")
@@ -27,8 +29,8 @@ func main() {
 	flag.IntVar(&s.threads, "threads", 0, "number of threads")
 	flag.Parse()
 	run := s.serve
-	if *ask {
-		run = inquire
+	if *ask != "" {
+		run = func(socket string) error { return inquire(socket, *ask) }
 	}
 	if err := run(*socket); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -54,7 +56,7 @@ type part struct {
 func (s *state) serve(socket string) error {
 	for name, setUp := range map[string]func() (func() error, error){
 		"files": s.makeFiles, "connections": s.makeConnections, "threads": s.makeThreads, "pipe": makePipe,
-		"process": makeProcess, "timer": makeTimer,
+		"process": makeProcess, "timer": makeTimer, "memory": makeMemory,
 	} {
 		check, err := setUp()
 		if err != nil {
@@ -71,7 +73,15 @@ func (s *state) serve(socket string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := io.WriteString(c, s.report()); err != nil {
+		question, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil {
+			return err
+		}
+		answer := "ok"
+		if question == "check\n" {
+			answer = s.report()
+		}
+		if _, err := io.WriteString(c, answer); err != nil {
 			return err
 		}
 		c.Close()
@@ -92,9 +102,13 @@ func (s *state) report() string {
 }
 
 // inquire asks a guest, which may still be setting up.
-func inquire(socket string) error {
+func inquire(socket, question string) error {
 	c, err := dial(socket)
 	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintln(c, question); err != nil {
 		return err
 	}
 	answer, err := io.ReadAll(c)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -221,7 +222,7 @@ func makeProcess() (func() error, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	return func() error { return inquire(socket) }, inquire(socket)
+	return func() error { return inquire(socket, "check") }, inquire(socket, "wait")
 }
 
 // makeTimer starts a ticker. The check waits for its next tick.
@@ -234,5 +235,38 @@ func makeTimer() (func() error, error) {
 		case <-time.After(answerTime):
 			return errors.New("it does not tick")
 		}
+	}, nil
+}
+
+// makeMemory maps memory. Of its pages some are written, some are written and then zero again, some are never touched
+// before the first check, and the last quarter is one large hole until then.
+func makeMemory() (func() error, error) {
+	const size, pages = 4096, 8192
+	m, err := syscall.Mmap(-1, 0, pages*size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pages * 3 / 4 {
+		page := m[i*size : (i+1)*size]
+		switch i % 5 {
+		case 0, 3:
+			copy(page[i%4000:], fmt.Sprint(i))
+		case 1:
+			page[i%size] = 1
+			page[i%size] = 0
+		}
+	}
+	return func() error {
+		want := make([]byte, size)
+		for i := range pages {
+			clear(want)
+			if i < pages*3/4 && (i%5 == 0 || i%5 == 3) {
+				copy(want[i%4000:], fmt.Sprint(i))
+			}
+			if !bytes.Equal(m[i*size:(i+1)*size], want) {
+				return fmt.Errorf("page %d holds other bytes", i)
+			}
+		}
+		return nil
 	}, nil
 }
