@@ -50,8 +50,8 @@ func DefaultFlags() map[string]string {
 // there before the programs that it starts.
 var programs = []string{"gvisor-bin/checkpointgofer", runscProgram, shimProgram, "diapause"}
 
-// The builds of runsc: gVisor's own, and that of package runsc/fast. Either is installed as runsc, gives the same version,
-// and restores what the other has saved.
+// The builds of runsc: gVisor's own, and that of package runsc/fast. Either is installed as runsc, gives the same
+// version, and restores what the other has saved.
 const (
 	RunscStock = "stock"
 	RunscFast  = "fast"

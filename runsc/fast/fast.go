@@ -38,8 +38,8 @@ var edits = []edit{
 	{"state.go", "\t\tdeferred: make(map[objectID]wire.Object),\n", ""},
 }
 
-// saveEdits are for files of other packages, which stay. What has no memory is not read when memory is saved. The table of
-// what was encoded is made if it is logged.
+// saveEdits are for files of other packages, which stay. What has no memory is not read when memory is saved. The
+// table of what was encoded is made if it is logged.
 var saveEdits = []edit{
 	{
 		"pkg/sentry/pgalloc/save_restore.go", "\t\"gvisor.dev/gvisor/pkg/sentry/memmap\"\n",
@@ -63,8 +63,8 @@ var saveEdits = []edit{
 	},
 }
 
-// wireBounds and stockBounds are edits for the comparison: gVisor's decoder makes room for whatever number a stream names. On altered streams
-// the process of the test would end.
+// wireBounds and stockBounds are edits for the comparison: gVisor's decoder makes room for whatever number a stream
+// names. On altered streams the process of the test would end.
 var (
 	wireBounds = []edit{
 		{"wire.go", "\tp := make([]byte, l)\n", "\tp := make([]byte, Bounded(uint64(l)))\n"},

@@ -21,8 +21,8 @@ import (
 var stricter = regexp.MustCompile(`nested more than|is too large|an array with \d+ elements cannot be loaded into|` +
 	`a map cannot be loaded into`)
 
-// checkHostile compares how any bytes are loaded. Ours may refuse more than gVisor's, for known reasons, and never less.
-// It reports whether both load the bytes.
+// checkHostile compares how any bytes are loaded. Ours may refuse more than gVisor's, for known reasons, and never
+// less. It reports whether both load the bytes.
 func checkHostile(t *testing.T, data []byte) bool {
 	b, callsB, restB, errB := fast.Load(data)
 	// If objects wait for each other, gVisor's decoder may look for the cycle until its stack ends.
@@ -253,7 +253,8 @@ func scalar(r *rand.Rand) wire.Object {
 	text := wire.String("text")
 	c64, c128 := wire.Complex64(1), wire.Complex128(complex(math.NaN(), math.MaxFloat64))
 	return []wire.Object{
-		wire.Nil{}, wire.Bool(true), wire.Int(-1), wire.Int(number(r)), wire.Uint(number(r)), wire.Float32(1.5),
+		wire.Nil{},
+		wire.Bool(true), wire.Int(-1), wire.Int(number(r)), wire.Uint(number(r)), wire.Float32(1.5),
 		wire.Float64(math.MaxFloat64), wire.Float64(0.5), &text, &wire.Ref{Root: wire.Uint(number(r))}, &wire.Ref{},
 		&wire.Slice{}, &wire.Array{}, &wire.Map{}, &c64, &c128, &wire.Interface{Type: wire.TypeSpecNil{}, Value: wire.Nil{}},
 		&wire.Interface{Type: spec(r, 0), Value: wire.Nil{}}, &wire.Array{Contents: []wire.Object{wire.Nil{}, wire.Nil{}}},

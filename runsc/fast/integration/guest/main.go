@@ -1,9 +1,9 @@
 // Command guest gives the kernel of a sandbox a state of some size, and says whether it is whole. The tests run it in
 // sandboxes that one build of runsc has saved and the other restores.
 //
-// Without --ask it sets everything up and then serves the socket --socket: who sends "check" is answered "ok", or what is
-// not as it should be. Who sends "wait" is answered "ok". With --ask it sends one of these to such a guest, and fails if
-// that does not answer "ok".
+// Without --ask it sets everything up and then serves the socket --socket: who sends "check" is answered "ok", or what
+// is not as it should be. Who sends "wait" is answered "ok". With --ask it sends one of these to such a guest, and
+// fails if that does not answer "ok".
 package main
 
 import (

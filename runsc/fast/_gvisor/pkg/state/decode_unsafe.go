@@ -370,8 +370,8 @@ func (ds *decodeState) spec(depth int) *typeInfo {
 	}
 }
 
-// maxArray is how large an array may be, in bytes. Nothing in the stream says that it is in proportion: an array of
-// zeros is one byte there. That of nothing in a kernel is nearly as large.
+// maxArray is how large an array may be, in bytes. The stream need not be in proportion: an array of zeros is one byte
+// there. No kernel has an array that is nearly as large.
 const maxArray = 256 << 20
 
 // checkSize fails for arrays that are too large, or have an impossible number of elements.
@@ -553,7 +553,8 @@ func (ds *decodeState) decodeMap(ods *objectDecodeState, p unsafe.Pointer, info 
 	}
 }
 
-// scratch returns a pointer to a new value: last, if nothing can refer to what was decoded into that, and if there is one.
+// scratch returns a pointer to a new value: last, if nothing can refer to what was decoded into that, and if there is
+// one.
 func (ti *typeInfo) scratch(last reflect.Value) reflect.Value {
 	if !last.IsValid() || ti.kind == reflect.Struct || ti.kind == reflect.Array || ti.kind == reflect.Interface {
 		return reflect.New(ti.typ)

@@ -148,8 +148,8 @@ func (in *input) int() int64 {
 // maxDepth is how deep objects may be nested in each other in a stream. Types limit that, too, but not everywhere.
 const maxDepth = 10000
 
-// maxSpecDepth is how deep types may be nested in a specification. No type of a kernel comes near it, and each level of a
-// type is memory that is never freed.
+// maxSpecDepth is how deep types may be nested in a specification. No type of a kernel comes near it, and each level
+// of a type is memory that is never freed.
 const maxSpecDepth = 100
 
 // skip passes over an object.

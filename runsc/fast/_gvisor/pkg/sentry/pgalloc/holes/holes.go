@@ -10,17 +10,26 @@ import (
 // File answers for one file, whose pages are asked for in the order of their offsets. Nothing may write to the file
 // meanwhile.
 //
-// The host knows the ranges of a file that have memory, or had it and are swapped out. Reading a page that has none gives
-// it some, which then has to be taken away again. That takes a hundred times longer than to ask.
+// The host knows which pages of a file have memory, or had it and are swapped out. Reading a page that has none gives
+// it some, which then has to be taken away again. That takes far longer than to ask.
 type File struct {
 	FD int
 
-	// data and end are the next range with data. Up to data, nothing is there.
+	// Up to data, nothing is there. From there to end is at least one page with data. The others may be holes.
 	data, end int64
+
+	// window is how much was between data and end, in bytes.
+	window int64
 
 	// unknown is set if the file system cannot say.
 	unknown bool
 }
+
+const (
+	pageSize = 4096
+	// maxWindow is how much is taken for data without asking, at most, in bytes.
+	maxWindow = 2 << 20
+)
 
 // Contains reports whether the page at off is known to have no memory. If so it is zero.
 func (f *File) Contains(off uint64) bool {
@@ -30,16 +39,22 @@ func (f *File) Contains(off uint64) bool {
 	return !f.unknown && int64(off) < f.data
 }
 
-// next looks for the first range with data that ends behind off.
+// next looks for the first data at off or behind. Where there is data, there is often more: the longer it lasts, the
+// more is taken for data at once. To look for its end would take time for all of it, however little is asked for.
 func (f *File) next(off int64) {
 	data, err := unix.Seek(f.FD, off, unix.SEEK_DATA)
-	if err == unix.ENXIO { // there is none
+	switch {
+	case err == unix.ENXIO: // there is none
 		f.data, f.end = math.MaxInt64, math.MaxInt64
 		return
+	case err != nil:
+		f.unknown = true
+		return
+	case data == off:
+		f.window = min(max(2*f.window, pageSize), maxWindow)
+	default:
+		f.window = pageSize
 	}
-	end := int64(0)
-	if err == nil {
-		end, err = unix.Seek(f.FD, data, unix.SEEK_HOLE)
-	}
-	f.data, f.end, f.unknown = data, end, err != nil
+	f.data = data &^ (pageSize - 1) // blocks of a disk may be smaller than a page
+	f.end = f.data + f.window
 }
