@@ -1,4 +1,5 @@
-# The image of Diapause from files that are there: the agent with its companions, and unmodified runsc, all static.
+# The image of Diapause from files that are there: the agent with its companions, unmodified runsc, and runsc-fast,
+# all static.
 #
 #   make release
 #   docker build -t REGISTRY/diapause-agent:1 -f Dockerfile .cache/release/root

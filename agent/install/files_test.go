@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -110,4 +111,24 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+// TestRunscBuilds: each build is installed as runsc, and the next one takes its place.
+func TestRunscBuilds(t *testing.T) {
+	o := options(t)
+	for _, name := range append(programs, "runsc-fast") {
+		write(t, filepath.Join(o.Programs, name), name, 0o755)
+	}
+	for build, want := range map[string]string{"": "runsc", RunscStock: "runsc", RunscFast: "runsc-fast"} {
+		o.Runsc = build
+		if err := errors.Join(o.validate(), o.placePrograms()); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, o.host(o.Dir, "bin", "runsc")); got != want {
+			t.Errorf("the build %q is %s, want %s", build, got, want)
+		}
+	}
+	if o.Runsc = "other"; o.validate() == nil {
+		t.Error("a build that does not exist is taken")
+	}
 }

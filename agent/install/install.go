@@ -38,7 +38,7 @@ func Install(ctx context.Context, o Options) error {
 
 func (o Options) placePrograms() error {
 	for _, name := range programs {
-		changed, err := placeProgram(filepath.Join(o.Programs, name), o.host(o.Dir, "bin", name))
+		changed, err := placeProgram(o.source(name), o.host(o.Dir, "bin", name))
 		if err != nil {
 			return err
 		}

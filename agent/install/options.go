@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -26,6 +27,8 @@ type Options struct {
 	Socket string
 	// Handlers are the names of the runtime handlers.
 	Handlers []string
+	// Runsc is the build of runsc to install: RunscStock, the default, or RunscFast.
+	Runsc string
 	// Flags are runsc's flags, by name without dashes.
 	Flags map[string]string
 	// Restart makes containerd read its configuration. It returns when the restart is under way or done. If it is nil,
@@ -45,9 +48,24 @@ func DefaultFlags() map[string]string {
 	}
 }
 
-// programs are the programs to install under Options.Dir/bin, with the same paths as under Options.Programs. They are
-// in an order in which none is there before the programs that it starts.
+// programs are the programs to install under Options.Dir/bin, see Options.source. They are in an order in which none is
+// there before the programs that it starts.
 var programs = []string{"gvisor-bin/checkpointgofer", runscProgram, shimProgram, "diapause"}
+
+// The builds of runsc: gVisor's own, and that of package runsc/fast. Either is installed as runsc, gives the same
+// version, and restores what the other has saved.
+const (
+	RunscStock = "stock"
+	RunscFast  = "fast"
+)
+
+// source returns the program to copy to the path name.
+func (o Options) source(name string) string {
+	if name == runscProgram && o.Runsc == RunscFast {
+		name = "runsc-fast"
+	}
+	return filepath.Join(o.Programs, name)
+}
 
 const (
 	shimProgram  = "containerd-shim-diapause-v1"
@@ -69,6 +87,9 @@ func (o Options) validate() error {
 	}
 	if o.Dir == "/" {
 		return errors.New("install: directory: want one for Diapause alone, such as /opt/diapause")
+	}
+	if !slices.Contains([]string{"", RunscStock, RunscFast}, o.Runsc) {
+		return fmt.Errorf("install: runsc %q: want %s or %s", o.Runsc, RunscStock, RunscFast)
 	}
 	if len(o.Handlers) == 0 {
 		return errors.New("install: no runtime handler is named")

@@ -18,6 +18,9 @@ func installCommand() *cobra.Command {
 		"containerd only if containerd runs with another configuration."
 	f := cmd.Flags()
 	f.StringVar(&s.options.Programs, "from", executableDir(), "directory of the programs to install")
+	f.StringVar(&s.options.Runsc, "runsc", install.RunscStock,
+		"which build of runsc to install: "+install.RunscStock+", gVisor's own, or "+install.RunscFast+
+			", with shorter pauses and faster restores")
 	f.StringToStringVar(&s.flags, "runsc-flag", nil,
 		"an additional runsc flag, or another value for a default one, as name=value")
 	cmd.RunE = s.run(func(cmd *cobra.Command, o install.Options) error { return install.Install(cmd.Context(), o) })

@@ -17,7 +17,9 @@ var embedded embed.FS
 // The directories of gVisor that are involved, from the root of its module.
 const (
 	stateDir = "pkg/state"
+	wireDir  = "pkg/state/wire"
 	diffDir  = "pkg/difftest"
+	holesDir = "pkg/sentry/pgalloc/holes"
 )
 
 // replaced are the files of gVisor that ours take the place of. Two of ours have the name of one of these.
@@ -25,7 +27,7 @@ var replaced = []string{
 	"addr_range.go", "addr_set.go", "decode.go", "decode_unsafe.go", "deferred_list.go", "encode.go", "encode_unsafe.go",
 }
 
-// edit replaces a text in a file that has it exactly once.
+// edit replaces a text in a file that has it exactly once. The file's path is from the directory that it is applied to.
 type edit struct{ file, old, new string }
 
 // edits are for files that stay. The maps of gVisor's encoder and decoder go.
@@ -36,10 +38,54 @@ var edits = []edit{
 	{"state.go", "\t\tdeferred: make(map[objectID]wire.Object),\n", ""},
 }
 
+// saveEdits are for files of other packages, which stay. What has no memory is not read when memory is saved. The
+// table of what was encoded is made if it is logged.
+var saveEdits = []edit{
+	{
+		"pkg/sentry/pgalloc/save_restore.go", "\t\"gvisor.dev/gvisor/pkg/sentry/memmap\"\n",
+		"\t\"gvisor.dev/gvisor/pkg/sentry/memmap\"\n\t\"gvisor.dev/gvisor/pkg/sentry/pgalloc/holes\"\n",
+	},
+	{
+		"pkg/sentry/pgalloc/save_restore.go", "\tzeroPage := make([]byte, hostarch.PageSize)\n",
+		"\tzeroPage := make([]byte, hostarch.PageSize)\n\tfileHoles := holes.File{FD: int(f.file.Fd())}\n",
+	},
+	{
+		"pkg/sentry/pgalloc/save_restore.go", "isZeroed := bytes.Equal(pg, zeroPage)",
+		"isHole := fileHoles.Contains(off)\n\t\t\t\tisZeroed := isHole || bytes.Equal(pg, zeroPage)",
+	},
+	{
+		"pkg/sentry/pgalloc/save_restore.go", "\t\t\t\t\t\tdecommitAddPage(off)\n",
+		"\t\t\t\t\t\tif !isHole {\n\t\t\t\t\t\t\tdecommitAddPage(off)\n\t\t\t\t\t\t}\n",
+	},
+	{
+		"pkg/sentry/kernel/kernel.go", `log.Infof("Kernel save stats: %s", stats.String())`,
+		`log.Debugf("Kernel save stats: %s", &stats)`,
+	},
+}
+
+// wireBounds and stockBounds are edits for the comparison: gVisor's decoder makes room for whatever number a stream
+// names. On altered streams the process of the test would end.
+var (
+	wireBounds = []edit{
+		{"wire.go", "\tp := make([]byte, l)\n", "\tp := make([]byte, Bounded(uint64(l)))\n"},
+		{"wire.go", "make([]byte, -d)", "make([]byte, Bounded(uint64(-d)))"},
+		{"wire.go", "ref.Dots = make([]Dot, l)", "ref.Dots = make([]Dot, Bounded(uint64(l)))"},
+		{"wire.go", "contents := make([]Object, l)", "contents := make([]Object, Bounded(uint64(l)))"},
+		{"wire.go", "keys := make([]Object, l)", "keys := make([]Object, Bounded(uint64(l)))"},
+		{"wire.go", "fields := make([]string, l)", "fields := make([]string, Bounded(uint64(l)))"},
+		{"wire.go", "m := make(multipleObjects, l)", "m := make(multipleObjects, Bounded(uint64(l)))"},
+	}
+	stockBounds = []edit{
+		{"decode.go", "int(x.Capacity), obj", "int(wire.Bounded(uint64(x.Capacity))), obj"},
+		{"decode.go", "ArrayOf(int(x.Count),", "ArrayOf(int(wire.Bounded(uint64(x.Count))),"},
+		{"decode.go", "int(id)-len(ds.objectsByID))", "int(wire.Bounded(uint64(id)))-len(ds.objectsByID))"},
+	}
+)
+
 // Digest identifies what Tree and Compare do to gVisor's source.
 func Digest() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q\n", replaced, edits)
+	fmt.Fprintf(h, "%q %q %q\n", replaced, edits, saveEdits)
 	err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -62,7 +108,15 @@ func Tree(source, dir string) error {
 	if err := overlay(filepath.Join(dir, stateDir)); err != nil {
 		return err
 	}
-	return extract("pkg/compressio", filepath.Join(dir, "pkg/compressio"), nil)
+	if err := applyAll(saveEdits, dir); err != nil {
+		return err
+	}
+	for _, added := range []string{"pkg/compressio", holesDir} {
+		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Compare makes dir, which must not exist, a copy of the gVisor module at source with the package pkg/difftest. Its
@@ -78,10 +132,29 @@ func Compare(source, dir string) error {
 	if err := os.RemoveAll(filepath.Join(dir, diffDir, "graph")); err != nil {
 		return fmt.Errorf("compare encoders: %w", err)
 	}
+	if err := bound(dir, filepath.Join(dir, wireDir)); err != nil {
+		return err
+	}
 	for _, name := range []string{"stock", "fast"} {
 		if err := variant(source, dir, name); err != nil {
 			return err
 		}
+	}
+	return extract(holesDir, filepath.Join(dir, holesDir), nil)
+}
+
+// bound has what reads a stream fail if that names a number that no graph of the tests has.
+func bound(dir, wire string) error {
+	if err := applyAll(wireBounds, wire); err != nil {
+		return err
+	}
+	return move(filepath.Join(dir, diffDir, "bounded.txt"), filepath.Join(wire, "bounded.go"))
+}
+
+// move moves a file of the comparison to where it is compiled.
+func move(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("compare encoders: %w", err)
 	}
 	return nil
 }
@@ -93,23 +166,18 @@ func variant(source, dir, name string) error {
 	if err := copyFiles(filepath.Join(source, stateDir), state); err != nil {
 		return err
 	}
-	sorted := edit{"encode.go", "range obj.MapKeys()", "range sortedKeys(obj)"}
+	edits := append(stockBounds, edit{"encode.go", "range obj.MapKeys()", "range sortedKeys(obj)"})
 	if name == "fast" {
 		if err := overlay(state); err != nil {
 			return err
 		}
-		sorted = edit{"encode_unsafe.go", "entries := m.MapRange()", "entries := sortedRange(m)"}
+		edits = []edit{{"encode_unsafe.go", "entries := m.MapRange()", "entries := sortedRange(m)"}}
 	}
-	if err := sorted.apply(state); err != nil {
+	if err := applyAll(edits, state); err != nil {
 		return err
 	}
-	from, to := filepath.Join(dir, diffDir, "sorted.txt"), filepath.Join(state, "sorted.go")
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("compare encoders: %w", err)
+	if err := copyFile(filepath.Join(dir, diffDir, "sorted.txt"), filepath.Join(state, "sorted.go")); err != nil {
+		return err
 	}
 	importPath := strings.NewReplacer(`"gvisor.dev/gvisor/pkg/state"`, `"gvisor.dev/gvisor/pkg/difftest/`+name+`/state"`)
 	return extract("difftest/graph", filepath.Join(root, "graph"), importPath)
@@ -122,12 +190,19 @@ func overlay(dir string) error {
 			return fmt.Errorf("replace gVisor's encoder: %w", err)
 		}
 	}
+	if err := applyAll(edits, dir); err != nil {
+		return err
+	}
+	return extract(stateDir, dir, nil)
+}
+
+func applyAll(edits []edit, dir string) error {
 	for _, e := range edits {
 		if err := e.apply(dir); err != nil {
 			return err
 		}
 	}
-	return extract(stateDir, dir, nil)
+	return nil
 }
 
 // apply fails if another version of gVisor has another text.

@@ -10,15 +10,20 @@ import (
 	"diapause.dev/runsc/fast"
 )
 
-// TestSameAsGVisors runs pkg/difftest, which compares our package state with gVisor's on random graphs. gVisor's own
-// tests of the package are not in its Go module.
+// TestSameAsGVisors runs pkg/difftest, which compares our package state with gVisor's on random graphs, and on altered
+// streams, and tests what is ours alone. gVisor's own tests of the package are not in its Go module.
 func TestSameAsGVisors(t *testing.T) {
 	source := output(t, "", "list", "-m", "-f", "{{.Dir}}", "gvisor.dev/gvisor")
 	dir := filepath.Join(t.TempDir(), "gvisor")
 	if err := fast.Compare(source, dir); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(output(t, dir, "test", "-mod=mod", "-count=1", "-v", "./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=600"))
+	for _, args := range [][]string{
+		{"./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=300"},
+		{"./pkg/sentry/pgalloc/holes"},
+	} {
+		t.Log(output(t, dir, append([]string{"test", "-trimpath", "-mod=mod", "-count=1", "-v", addressChecks}, args...)...))
+	}
 }
 
 // output runs the go command in dir.

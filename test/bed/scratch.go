@@ -63,9 +63,16 @@ func makeDisks(dir string) error {
 	return nil
 }
 
+// runscVariable is the environment variable that names the program that beds have as runsc, such as [tools.RunscFast].
+const runscVariable = "DIAPAUSE_RUNSC"
+
 // link gives the bed its own copy of the programs.
 func (s *scratch) link(bin tools.Bin) (tools.Bin, error) {
-	return bin.Link(context.Background(), filepath.Join(s.dir, "bin"))
+	bin, err := bin.Link(context.Background(), filepath.Join(s.dir, "bin"))
+	if name := os.Getenv(runscVariable); err == nil && name != "" {
+		err = errors.Join(os.Remove(bin.Path("runsc")), os.Link(bin.Path(name), bin.Path("runsc")))
+	}
+	return bin, err
 }
 
 // remove removes the bed's cgroups and its directory. All processes of the bed

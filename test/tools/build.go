@@ -15,8 +15,8 @@ const Module = "diapause.dev"
 
 const gvisor = "gvisor.dev/gvisor"
 
-// Bin is a directory of built programs. It holds runsc with our
-// gvisor-bin/checkpointgofer beside it, containerd and its companions,
+// Bin is a directory of built programs. It holds runsc and [RunscFast] with our
+// gvisor-bin/checkpointgofer beside them, containerd and its companions,
 // fake-gcs-server, every command of this module by its name, and under image/
 // the programs that go into the test images.
 type Bin struct {
@@ -82,7 +82,8 @@ func (b Bin) buildOwn(ctx context.Context) error {
 	if err := goBuild(ctx, b.Root, b.Dir+"/", flags, "./cmd/..."); err != nil {
 		return err
 	}
-	if err := goBuild(ctx, b.Root, b.Path("image")+"/", "-s -w", "./test/images/pause", "./test/workload"); err != nil {
+	images := []string{"./test/images/pause", "./test/workload", "./runsc/fast/integration/guest"}
+	if err := goBuild(ctx, b.Root, b.Path("image")+"/", "-s -w", images...); err != nil {
 		return err
 	}
 	return relink(b.Path("checkpointgofer"), b.Path(sidecar))

@@ -6,26 +6,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"diapause.dev/runsc/fast"
 )
 
-// RunscFast is the program [RunscFastProgram]: runsc with the encoder and the decoder of package runsc/fast.
-const RunscFast Extra = "runsc-fast"
+// RunscFast is the program that is runsc with the changes of package runsc/fast. It gives the same version as runsc.
+const RunscFast = "runsc-fast"
 
-// RunscFastProgram is the name of the program of [RunscFast]. It gives the same version as runsc.
-const RunscFastProgram = "runsc-fast"
-
-// fastModule makes a copy of gVisor's source with our files in it below dir, which must be absolute. It returns the
-// path of a go.mod for the module at root that takes gVisor from there.
-func fastModule(ctx context.Context, root, dir string) (string, error) {
+// fastModule makes dir a module that takes gVisor from a copy of its source, with our files in it, and all else as the
+// module at root does. Its files do not name dir: programs hold what they say.
+func fastModule(ctx context.Context, root, dir string) error {
 	source, err := goOutput(ctx, root, "list", "-m", "-f", "{{.Dir}}", gvisor)
 	if err != nil {
-		return "", err
+		return err
 	}
-	tree := filepath.Join(dir, "gvisor")
-	if err := fast.Tree(strings.TrimSpace(source), tree); err != nil {
-		return "", err
+	// The program is made by the sources at root, which may be others than those of this one.
+	tree := []string{"run", "./runsc/fast/tree", strings.TrimSpace(source), filepath.Join(dir, "gvisor")}
+	if _, err := goOutput(ctx, root, tree...); err != nil {
+		return err
 	}
 	for _, name := range []string{"go.mod", "go.sum"} {
 		data, err := os.ReadFile(filepath.Join(root, name))
@@ -33,25 +29,24 @@ func fastModule(ctx context.Context, root, dir string) (string, error) {
 			err = os.WriteFile(filepath.Join(dir, name), data, 0o644)
 		}
 		if err != nil {
-			return "", fmt.Errorf("tools: %w", err)
+			return fmt.Errorf("tools: %w", err)
 		}
 	}
-	_, err = goOutput(ctx, dir, "mod", "edit", "-replace", gvisor+"="+tree)
-	return filepath.Join(dir, "go.mod"), err
+	_, err = goOutput(ctx, dir, "mod", "edit", "-replace", gvisor+"=./gvisor")
+	return err
 }
 
-// buildFast builds runsc from the module of fastModule into out.
-func buildFast(ctx context.Context, root, out, ldflags string) error {
+// buildFast builds the program [RunscFast], from the versions of modules that the module at root names, as the file
+// out. env are more variables for the go command.
+func buildFast(ctx context.Context, root, out, ldflags string, env []string) error {
 	dir, err := os.MkdirTemp("", "runsc-fast-")
 	if err != nil {
 		return fmt.Errorf("tools: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	mod, err := fastModule(ctx, root, dir)
-	if err != nil {
+	if err := fastModule(ctx, root, dir); err != nil {
 		return err
 	}
-	args := buildArgs(out, ldflags, gvisor+"/runsc")
-	_, err = goOutput(ctx, root, append([]string{args[0], "-modfile=" + mod}, args[1:]...)...)
+	_, err = goOutputIn(ctx, dir, env, buildArgs(out, ldflags, gvisor+"/runsc")...)
 	return err
 }

@@ -90,16 +90,15 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 	}
 	return []group{
 		{
-			name: string(RunscFast), extra: true, module: b.Root, ldflags: flags, source: modules + digest,
-			packages: []string{gvisor + "/runsc"}, estimate: "three minutes",
-			renamed: map[string]string{"runsc": RunscFastProgram},
-			build: func(ctx context.Context, out string) error {
-				return buildFast(ctx, b.Root, out, flags)
-			},
-		},
-		{
 			name: "runsc", module: b.Root, ldflags: flags, source: modules,
 			packages: []string{gvisor + "/runsc"}, estimate: "two minutes",
+		},
+		{
+			name: RunscFast, module: b.Root, ldflags: flags, source: modules + digest,
+			packages: []string{gvisor + "/runsc"}, estimate: "a minute",
+			build: func(ctx context.Context, out string) error {
+				return buildFast(ctx, b.Root, filepath.Join(out, RunscFast), flags, nil)
+			},
 		},
 		{
 			name: "containerd", module: filepath.Join(b.Root, "test/tools/containerd"),

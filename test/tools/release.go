@@ -10,7 +10,7 @@ import (
 
 // ReleasePrograms returns the paths of the release's programs below their common directory.
 func ReleasePrograms() []string {
-	return []string{"containerd-shim-diapause-v1", "diapause", "diapause-agent", sidecar, "runsc"}
+	return []string{"containerd-shim-diapause-v1", "diapause", "diapause-agent", sidecar, "runsc", RunscFast}
 }
 
 // sidecar is where runsc looks for its checkpoint gofer, from its own directory.
@@ -34,6 +34,9 @@ func BuildRelease(ctx context.Context, src, commit, dir string) error {
 	flags += " -X diapause.dev/cmd/internal/version.commit=" + commit
 	env := []string{"GOFLAGS=-mod=readonly", "GOOS=linux", "GOAMD64=v1"}
 	if _, err := goOutputIn(ctx, src, env, buildArgs(dir+"/", flags, "./cmd/...", gvisor+"/runsc")...); err != nil {
+		return err
+	}
+	if err := buildFast(ctx, src, filepath.Join(dir, RunscFast), flags, env); err != nil {
 		return err
 	}
 	if err := os.Rename(filepath.Join(dir, filepath.Base(sidecar)), filepath.Join(dir, sidecar)); err != nil {

@@ -145,10 +145,10 @@ func TestExtraOnlyForWhoAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range groups {
-		extra := g.name == string(Kubernetes) || g.name == string(Containerd1) || g.name == string(RunscFast)
-		if g.wanted(nil) == extra || !g.wanted([]Extra{Kubernetes, Containerd1, RunscFast}) {
+		extra := g.name == string(Kubernetes) || g.name == string(Containerd1)
+		if g.wanted(nil) == extra || !g.wanted([]Extra{Kubernetes, Containerd1}) {
 			t.Errorf("%s: wanted by all: %t, by who asks for the extras: %t", g.name, g.wanted(nil),
-				g.wanted([]Extra{Kubernetes, Containerd1, RunscFast}))
+				g.wanted([]Extra{Kubernetes, Containerd1}))
 		}
 		if g.name != string(Kubernetes) && extra && g.wanted([]Extra{Kubernetes}) {
 			t.Errorf("%s: wanted by who asks for Kubernetes", g.name)

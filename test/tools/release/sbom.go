@@ -65,7 +65,7 @@ func (c *contents) addProgram(p program) {
 	subpath := strings.TrimPrefix(strings.TrimPrefix(p.info.Path, m.Path), "/")
 	c.programs = append(c.programs, cdx.Component{
 		BOMRef: p.path, Type: cdx.ComponentTypeApplication, Name: p.path, Version: version,
-		PackageURL: moduleURL(m.Path, version) + "#" + subpath, Hashes: sha256Of(p.digest),
+		PackageURL: moduleURL(m.Path, version) + "#" + subpath, Hashes: sha256Of(p.digest), Pedigree: pedigree(m),
 	})
 	*c.image.Dependencies = append(*c.image.Dependencies, p.path)
 	refs := []string{c.addLibrary("stdlib", strings.TrimPrefix(p.info.GoVersion, "go"), "")}
@@ -74,6 +74,14 @@ func (c *contents) addProgram(p program) {
 	}
 	slices.Sort(refs)
 	c.dependencies = append(c.dependencies, cdx.Dependency{Ref: p.path, Dependencies: &refs})
+}
+
+// pedigree says of a program whether its module was changed.
+func pedigree(m debug.Module) *cdx.Pedigree {
+	if m.Replace == nil {
+		return nil
+	}
+	return &cdx.Pedigree{Notes: "built from this version with the changes in runsc/fast of " + tools.Module}
 }
 
 func (c *contents) addModule(m debug.Module) string { return c.addLibrary(m.Path, m.Version, m.Sum) }

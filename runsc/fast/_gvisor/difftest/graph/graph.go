@@ -102,6 +102,8 @@ type Node struct {
 	Maps    map[uint8]map[string]int
 	MAny    map[string]any
 	MArr    map[int16][2]Leaf
+	ByNode  map[*Node]string
+	ByAny   map[any]int
 
 	Any   any
 	Shape Shape
@@ -279,7 +281,17 @@ func (n *Node) fields() []field {
 		{"As", &n.As},
 		{"Sls", &n.Sls},
 		{"waited", nil},
+		{"ByNode", &n.ByNode},
+		{"ByAny", &n.ByAny},
 	}
+}
+
+// String names a node that is a key of a map: keys are sorted by what they are called.
+func (n *Node) String() string {
+	if n == nil {
+		return "none"
+	}
+	return fmt.Sprint("node ", n.id)
 }
 
 type field struct {

@@ -180,7 +180,7 @@ func (s *shared) shape() Shape {
 // fill gives fields of n values. Most stay zero.
 func (s *shared) fill(n *Node) {
 	for range s.n(40) {
-		s.set(n, s.n(62))
+		s.set(n, s.n(64))
 	}
 }
 
@@ -311,5 +311,9 @@ func (s *shared) set(n *Node, field int) {
 		n.Halfs = s.halfs
 	case 61:
 		n.Anys = s.anys
+	case 62:
+		n.ByNode = map[*Node]string{m: "m", s.node(): s.str(), nil: "none"}
+	case 63:
+		n.ByAny = map[any]int{m: 1, int64(3): 2, "3": 3, Count(s.int()): 4, Key{N: 5, S: s.str()}: 5, [2]int8{1}: 6, nil: 7}
 	}
 }

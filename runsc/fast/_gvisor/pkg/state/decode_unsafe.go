@@ -112,8 +112,9 @@ type decodeState struct {
 	infos      typeCache
 	registered []*typeInfo
 
-	// objectByID is the set of objects in progress.
-	objectsByID []*objectDecodeState
+	// pages have the objects by their IDs. A page is made for the first of its IDs that is referred to: an ID may be any
+	// number, and memory is not taken for those below it.
+	pages []*objectPage
 
 	// spare is where new objects are taken from.
 	spare []objectDecodeState
@@ -131,25 +132,42 @@ type decodeState struct {
 	// offsets are the places of fields in the input, of all structs that are being decoded.
 	offsets []int
 
-	// structs is the number of structs that are being decoded, one in the other.
+	// structs is the number of structs that are being decoded, one in the other, and fields are what is known of each.
 	structs int
+	fields  []*structFields
 
-	// depth is the number of interfaces that are being decoded, one in the other.
+	// depth is the number of interfaces, and of objects that were put aside, that are being decoded, one in the other.
 	depth int
 
 	// stats tracks time data.
 	stats Stats
 }
 
+// objectPage has the objects with successive IDs.
+type objectPage [1024]*objectDecodeState
+
 // lookup returns the object with that ID, or nil if nothing referred to it yet.
 func (ds *decodeState) lookup(id objectID) *objectDecodeState {
 	if id == 0 {
 		Failf("invalid object ID 0")
 	}
-	if len(ds.objectsByID) < int(id) {
+	n := int(id) / len(objectPage{})
+	if n >= len(ds.pages) || ds.pages[n] == nil {
 		return nil
 	}
-	return ds.objectsByID[id-1]
+	return ds.pages[n][int(id)%len(objectPage{})]
+}
+
+// set puts an object where lookup finds it.
+func (ds *decodeState) set(id objectID, ods *objectDecodeState) {
+	n := int(id) / len(objectPage{})
+	if more := n + 1 - len(ds.pages); more > 0 {
+		ds.pages = append(ds.pages, make([]*objectPage, more)...)
+	}
+	if ds.pages[n] == nil {
+		ds.pages[n] = new(objectPage)
+	}
+	ds.pages[n][int(id)%len(objectPage{})] = ods
 }
 
 // checkComplete runs the callbacks of an object that waits for no other.
@@ -203,17 +221,14 @@ func (ds *decodeState) waitRoot(waiter *objectDecodeState, root uint64, callback
 // add adds an object at p.
 func (ds *decodeState) add(id objectID, p unsafe.Pointer, info *typeInfo) *objectDecodeState {
 	if len(ds.spare) == 0 {
-		ds.spare = make([]objectDecodeState, 64)
+		ds.spare = make([]objectDecodeState, 128)
 	}
 	ods := &ds.spare[0]
 	ds.spare = ds.spare[1:]
 	ods.id, ods.p, ods.info = id, p, info
 	ods.pendingEntry.ods = ods
 	ods.leafEntry.ods = ods
-	if n := int(id) - len(ds.objectsByID); n > 0 {
-		ds.objectsByID = append(ds.objectsByID, make([]*objectDecodeState, n)...)
-	}
-	ds.objectsByID[id-1] = ods
+	ds.set(id, ods)
 	ds.pending.PushBack(&ods.pendingEntry)
 	ds.leaves.PushBack(&ods.leafEntry)
 	return ods
@@ -265,10 +280,12 @@ func (ds *decodeState) target(r reference, info *typeInfo) (unsafe.Pointer, *typ
 		ods = ds.add(id, ds.infos.alloc(info), info)
 		if encoded, ok := ds.deferred[id]; ok {
 			delete(ds.deferred, id)
+			ds.deeper()
 			in := ds.in
 			ds.in = &input{buf: encoded}
 			ds.decode(ods, ods.p, ods.info)
 			ds.in = in
+			ds.depth--
 		}
 	}
 	p, info := ods.p, ods.info
@@ -276,6 +293,13 @@ func (ds *decodeState) target(r reference, info *typeInfo) (unsafe.Pointer, *typ
 		p, info = ds.step(p, info, s)
 	}
 	return p, info
+}
+
+// deeper is called before something is decoded that may be nested without a limit.
+func (ds *decodeState) deeper() {
+	if ds.depth++; ds.depth > maxDepth {
+		Failf("objects are nested more than %d deep", maxDepth)
+	}
 }
 
 // alloc returns a new, zeroed object.
@@ -317,8 +341,8 @@ func (ds *decodeState) step(p unsafe.Pointer, info *typeInfo, s step) (unsafe.Po
 
 // spec reads the specification of a type.
 func (ds *decodeState) spec(depth int) *typeInfo {
-	if depth > maxDepth {
-		Failf("types are nested more than %d deep", maxDepth)
+	if depth > maxSpecDepth {
+		Failf("types are nested more than %d deep", maxSpecDepth)
 	}
 	switch header := ds.in.uint(); header {
 	case specTypeID:
@@ -330,9 +354,10 @@ func (ds *decodeState) spec(depth int) *typeInfo {
 		}
 		return elem.pointer
 	case specArray:
-		n := int(ds.in.uint())
-		elem := ds.infos.reflected(ds.spec(depth + 1))
-		return ds.infos.of(reflect.ArrayOf(n, elem))
+		n := ds.in.uint()
+		elem := ds.spec(depth + 1)
+		checkSize(n, elem)
+		return ds.infos.of(reflect.ArrayOf(int(n), ds.infos.reflected(elem)))
 	case specSlice:
 		return ds.infos.of(reflect.SliceOf(ds.infos.reflected(ds.spec(depth + 1))))
 	case specMap:
@@ -342,6 +367,17 @@ func (ds *decodeState) spec(depth int) *typeInfo {
 	default:
 		Failf("unknown type specification %d", header)
 		panic("unreachable")
+	}
+}
+
+// maxArray is how large an array may be, in bytes. The stream need not be in proportion: an array of zeros is one byte
+// there. No kernel has an array that is nearly as large.
+const maxArray = 256 << 20
+
+// checkSize fails for arrays that are too large, or have an impossible number of elements.
+func checkSize(n uint64, elem *typeInfo) {
+	if n > math.MaxInt || elem.size > 0 && n > uint64(maxArray/elem.size) {
+		Failf("an array of %d %v is too large", n, elem)
 	}
 }
 
@@ -438,7 +474,9 @@ func (ds *decodeState) decodeStruct(ods *objectDecodeState, p unsafe.Pointer, in
 	case headerNoObjects:
 		f.count = 0
 	case headerMultipleObjects:
-		f.count = ds.in.uint()
+		if f.count = ds.in.uint(); f.count == single {
+			Failf("a struct with an impossible number of fields")
+		}
 	default:
 		ds.in.pos = pos
 	}
@@ -470,9 +508,16 @@ func (ds *decodeState) decodeStruct(ods *objectDecodeState, p unsafe.Pointer, in
 	ds.stats.doneAt(ds.structs)
 }
 
-// newFields returns a copy of f that Source may refer to.
+// newFields returns a copy of f that Source may refer to until the struct is decoded.
+//
+// Precondition: ds.structs is the number of structs that are being decoded, this one included.
 func (ds *decodeState) newFields(f structFields) *structFields {
-	return &f
+	if ds.structs > len(ds.fields) {
+		ds.fields = append(ds.fields, new(structFields))
+	}
+	fields := ds.fields[ds.structs-1]
+	*fields = f
+	return fields
 }
 
 // decodeMap decodes the contents of a map, which is in the variable at p.
@@ -488,8 +533,9 @@ func (ds *decodeState) decodeMap(ods *objectDecodeState, p unsafe.Pointer, info 
 	m := reflect.NewAt(info.typ, p).Elem()
 	keyInfo, elemInfo := ds.infos.of(info.typ.Key()), ds.infos.elemOf(info)
 	var keyHeader, elemHeader uint64
+	var key, elem reflect.Value
 	for i := uint64(0); i < n; i++ {
-		key, elem := reflect.New(keyInfo.typ), reflect.New(elemInfo.typ)
+		key, elem = keyInfo.scratch(key), elemInfo.scratch(elem)
 		if i == 0 {
 			keyHeader = ds.in.uint()
 		}
@@ -505,6 +551,16 @@ func (ds *decodeState) decodeMap(ods *objectDecodeState, p unsafe.Pointer, info 
 			break // they are all the same, and nothing limits their number
 		}
 	}
+}
+
+// scratch returns a pointer to a new value: last, if nothing can refer to what was decoded into that, and if there is
+// one.
+func (ti *typeInfo) scratch(last reflect.Value) reflect.Value {
+	if !last.IsValid() || ti.kind == reflect.Struct || ti.kind == reflect.Array || ti.kind == reflect.Interface {
+		return reflect.New(ti.typ)
+	}
+	last.Elem().SetZero()
+	return last
 }
 
 // makeMap makes a map for the variable at p if it has none.
@@ -541,9 +597,7 @@ func (ds *decodeState) decodeArray(ods *objectDecodeState, p unsafe.Pointer, inf
 
 // decodeInterface decodes an interface into p.
 func (ds *decodeState) decodeInterface(ods *objectDecodeState, p unsafe.Pointer, info *typeInfo) uint64 {
-	if ds.depth++; ds.depth > maxDepth {
-		Failf("interfaces are nested more than %d deep", maxDepth)
-	}
+	ds.deeper()
 	defer func() { ds.depth-- }()
 	pos := ds.in.pos
 	if ds.in.uint() == specNil {
@@ -567,11 +621,15 @@ func (ds *decodeState) decodePointer(p unsafe.Pointer, info *typeInfo) uint64 {
 	case reflect.Map:
 		// All variables with the same map refer to one that holds it.
 		q, target := ds.target(r, info)
-		if target != info {
+		if target.kind != reflect.Map {
 			Failf("a %v cannot be loaded into a %v", target, info)
 		}
-		ds.makeMap(q, info)
-		*(*unsafe.Pointer)(p) = *(*unsafe.Pointer)(q)
+		ds.makeMap(q, target)
+		if target == info {
+			*(*unsafe.Pointer)(p) = *(*unsafe.Pointer)(q)
+		} else { // it may still be assignable
+			reflect.NewAt(info.typ, p).Elem().Set(reflect.NewAt(target.typ, q).Elem())
+		}
 	case reflect.Ptr:
 		q, target := ds.target(r, ds.infos.elemOf(info))
 		if target == info.elem {
@@ -587,7 +645,7 @@ func (ds *decodeState) decodePointer(p unsafe.Pointer, info *typeInfo) uint64 {
 
 // decodeSlice decodes a slice into p.
 func (ds *decodeState) decodeSlice(p unsafe.Pointer, info *typeInfo) uint64 {
-	length, capacity := int(ds.in.uint()), int(ds.in.uint())
+	length, room := ds.in.uint(), ds.in.uint()
 	r := ds.reference()
 	if objectID(r.root) == 0 {
 		return r.root
@@ -596,20 +654,19 @@ func (ds *decodeState) decodeSlice(p unsafe.Pointer, info *typeInfo) uint64 {
 		Failf("a slice cannot be loaded into a %v", info)
 	}
 	elem := ds.infos.elemOf(info)
-	if capacity < 0 || elem.size > 0 && uintptr(capacity) > math.MaxInt/elem.size {
-		Failf("a slice has the impossible capacity %d", capacity)
-	}
+	checkSize(room, elem)
+	capacity := int(room)
 	q, target := ds.target(r, ds.infos.array(elem, capacity))
 	if target.kind != reflect.Array || ds.infos.elemOf(target) != elem {
 		Failf("a slice of a %v cannot be loaded into a %v", target, info)
 	}
-	if length < 0 || length > capacity || capacity > target.length {
+	if length > room || capacity > target.length {
 		Failf("slice [0:%d:%d] is out of bounds of a %v", length, capacity, target)
 	}
 	if target.length == 0 {
 		q, capacity = dummyPointer, 0
 	}
-	*(*sliceHeader)(p) = sliceHeader{q, length, capacity}
+	*(*sliceHeader)(p) = sliceHeader{q, int(length), capacity}
 	return r.root
 }
 
@@ -744,6 +801,8 @@ func (ds *decodeState) storeUint(p unsafe.Pointer, info *typeInfo, x uint64) {
 func (ds *decodeState) Load(obj reflect.Value) {
 	ds.infos = make(typeCache)
 	ds.deferred = make(map[objectID][]byte)
+	patience.begin()
+	defer patience.end()
 	ds.stats.init()
 	defer ds.stats.fini(func(id typeID) string {
 		return ds.types.LookupName(id)
@@ -777,6 +836,9 @@ func (ds *decodeState) decodeAll(numObjects uint64) {
 	if err := safely(func() {
 		for i := uint64(0); i < numObjects; {
 			in.release()
+			if i%256 == 0 {
+				patience.look()
+			}
 			switch header := in.uint(); header {
 			case headerType:
 				ds.types.Register(ds.readType())

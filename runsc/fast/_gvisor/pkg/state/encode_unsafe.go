@@ -892,6 +892,8 @@ func (es *encodeState) Save(obj reflect.Value) {
 	es.zeroSized = make(map[*typeInfo]*encodedObject)
 	es.paths = make([][]wire.Dot, 1) // index 0 stands for no path
 	es.values = make(map[reflect.Value]region)
+	patience.begin()
+	defer patience.end()
 	es.stats.init()
 	defer es.stats.fini(func(id typeID) string {
 		return es.pendingTypes[id-1].Name
@@ -905,6 +907,9 @@ func (es *encodeState) Save(obj reflect.Value) {
 		for ; es.next < len(es.queue); es.next++ {
 			if o = es.queue[es.next]; o.parent == nil {
 				es.encodeObject(o)
+			}
+			if es.next%256 == 0 {
+				patience.look()
 			}
 		}
 	}); err != nil {

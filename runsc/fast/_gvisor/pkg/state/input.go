@@ -148,6 +148,10 @@ func (in *input) int() int64 {
 // maxDepth is how deep objects may be nested in each other in a stream. Types limit that, too, but not everywhere.
 const maxDepth = 10000
 
+// maxSpecDepth is how deep types may be nested in a specification. No type of a kernel comes near it, and each level
+// of a type is memory that is never freed.
+const maxSpecDepth = 100
+
 // skip passes over an object.
 func (in *input) skip(depth int) {
 	in.skipBody(in.uint(), depth)
@@ -163,13 +167,13 @@ func (in *input) skipBody(header uint64, depth int) {
 		in.uint()
 	case headerNil, headerNoObjects:
 	case headerRef:
-		in.skipRef(depth)
+		in.skipRef()
 	case headerString:
 		in.bytes(in.uint())
 	case headerSlice:
 		in.uint()
 		in.uint()
-		in.skipRef(depth)
+		in.skipRef()
 	case headerArray:
 		in.skipArray(depth)
 	case headerMap:
@@ -182,7 +186,7 @@ func (in *input) skipBody(header uint64, depth int) {
 			in.skip(depth)
 		}
 	case headerInterface:
-		in.skipSpec(depth)
+		in.skipSpec(0)
 		in.skip(depth)
 	case headerComplex64, headerComplex128:
 		in.uint()
@@ -234,7 +238,7 @@ func (in *input) skipMap(depth int) {
 	}
 }
 
-func (in *input) skipRef(depth int) {
+func (in *input) skipRef() {
 	in.uint()
 	n := in.uint()
 	if n == 0 {
@@ -243,7 +247,7 @@ func (in *input) skipRef(depth int) {
 	for ; n > 0; n-- {
 		in.dot()
 	}
-	in.skipSpec(depth)
+	in.skipSpec(0)
 }
 
 // dot reads a step of a reference: the name of a field or, without one, the index of an element. The name is valid
@@ -258,9 +262,10 @@ func (in *input) dot() (name []byte, index uint32) {
 
 // skipSpec passes over the specification of a type.
 func (in *input) skipSpec(depth int) {
-	if depth++; depth > maxDepth {
-		Failf("types are nested more than %d deep", maxDepth)
+	if depth > maxSpecDepth {
+		Failf("types are nested more than %d deep", maxSpecDepth)
 	}
+	depth++
 	switch header := in.uint(); header {
 	case specTypeID:
 		in.uint()
