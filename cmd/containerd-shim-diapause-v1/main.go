@@ -7,10 +7,11 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/pkg/shim"
 
+	"diapause.dev/cri/kubelet"
 	"diapause.dev/runsc/shim"
 )
 
 func main() {
-	shim.Register()
+	shim.Register(kubelet.Running)
 	containerd.Run(context.Background(), shim.NewManager())
 }

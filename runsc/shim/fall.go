@@ -81,7 +81,7 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if err := z.each(ctx, sleep.Order{Verb: sleep.Ready}); err != nil {
 		return err
 	}
-	z.waker, err = sleep.NewWaker(z.network)
+	z.waker, err = sleep.NewWaker(z.network, prober)
 	return err
 }
 

@@ -1,0 +1,50 @@
+package shim
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+)
+
+// kubelet finds the process of this node's kubelet. It is set by Register; nil: there is none.
+var kubelet func() (pid int, ok bool, err error)
+
+// prober reports whether the kubelet of this node has made a TCP connection to a pod. The kubelet itself connects to
+// pods to probe them, and for nothing else: what it forwards goes through containerd. Whether the socket at the other
+// end is the kubelet's is known by its number among the kubelet's descriptors. If that cannot be found out, the
+// connection is not a probe.
+func prober(from, to netip.AddrPort) bool {
+	if kubelet == nil {
+		return false
+	}
+	pid, ok, err := kubelet()
+	if err != nil || !ok {
+		return false
+	}
+	socket, err := netlink.SocketGet(net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(to))
+	return err == nil && has(pid, fmt.Sprintf("socket:[%d]", socket.INode))
+}
+
+// has reports whether a process has an open file of that name.
+func has(pid int, name string) bool {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	d, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	all, err := d.Readdirnames(-1)
+	if err != nil {
+		return false
+	}
+	for _, fd := range all {
+		if target, err := os.Readlink(filepath.Join(dir, fd)); err == nil && target == name {
+			return true
+		}
+	}
+	return false
+}
