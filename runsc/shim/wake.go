@@ -24,6 +24,9 @@ import (
 // wakeLimit bounds the restore of a pod that wakes, from the agent's first answer on.
 const wakeLimit = 2 * restoreLimit
 
+// agentPoll is how often a pod that is to be woken looks for the agent.
+const agentPoll = 100 * time.Millisecond
+
 // unwoken is the exit status of containers that could not be woken.
 const unwoken = internalError
 
@@ -133,7 +136,7 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 		give()
 		select {
 		case <-over:
-		case <-time.After(retryPause):
+		case <-time.After(agentPoll):
 		}
 	}
 }
