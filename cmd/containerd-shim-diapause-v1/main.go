@@ -7,11 +7,10 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/pkg/shim"
 
-	"diapause.dev/cri/kubelet"
 	"diapause.dev/runsc/shim"
 )
 
 func main() {
-	shim.Register(kubelet.Running)
+	shim.Register()
 	containerd.Run(context.Background(), shim.NewManager())
 }

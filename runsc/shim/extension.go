@@ -8,9 +8,8 @@ import (
 )
 
 // Register registers gVisor's task service, and the extension that stands before it. Call it once, before the shim
-// runs. findKubelet finds the process of this node's kubelet, whose probes do not wake a pod that sleeps.
-func Register(findKubelet func() (pid int, ok bool, err error)) {
-	kubelet = findKubelet
+// runs.
+func Register() {
 	registerService()
 	a := localAgent()
 	extension.NewExtension = func(ctx context.Context, next extension.TaskServiceExt,

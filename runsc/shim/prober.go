@@ -7,21 +7,16 @@ import (
 	"os"
 	"path/filepath"
 
+	"diapause.dev/cri/kubelet"
 	"github.com/vishvananda/netlink"
 )
-
-// kubelet finds the process of this node's kubelet. It is set by Register; nil: there is none.
-var kubelet func() (pid int, ok bool, err error)
 
 // prober reports whether the kubelet of this node has made a TCP connection to a pod. The kubelet itself connects to
 // pods to probe them, and for nothing else: what it forwards goes through containerd. Whether the socket at the other
 // end is the kubelet's is known by its number among the kubelet's descriptors. If that cannot be found out, the
 // connection is not a probe.
 func prober(from, to netip.AddrPort) bool {
-	if kubelet == nil {
-		return false
-	}
-	pid, ok, err := kubelet()
+	pid, ok, err := kubelet.Running()
 	if err != nil || !ok {
 		return false
 	}
