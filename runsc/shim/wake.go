@@ -154,6 +154,7 @@ func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, err error) 
 	if err := z.createSandbox(ctx, runtime); err != nil {
 		return d, err
 	}
+	defer z.s.roomToRestore()()
 	if err := z.restoreSandbox(ctx, runtime); err != nil {
 		return d, err
 	}
@@ -191,8 +192,6 @@ func (z *sleeper) createSandbox(ctx context.Context, runtime *runsccmd.Runsc) er
 
 // restoreSandbox restores the sandbox container, while the other containers are created.
 func (z *sleeper) restoreSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
-	putBack := z.s.roomToRestore()
-	defer putBack()
 	var g errgroup.Group
 	g.Go(func() error {
 		err := runtime.Restore(ctx, z.c.bundle.id, nil,
