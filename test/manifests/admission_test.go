@@ -167,8 +167,14 @@ func admitPods(t *testing.T, agent *rest.Config) {
 		{"the answer", "mine", `{"metadata": {"annotations": {"diapause.dev/checkpoint-status": "done"}}}`, nil},
 		{"another answer", "mine", `{"metadata": {"annotations": {"diapause.dev/checkpoint-status": "failed"}}}`, nil},
 		{"another node's pod", "others", restored, []string{"pods of its own node alone"}},
-		{"Ready", "mine", strings.Replace(restored, "PodRestored", "Ready", 1), []string{"the conditions PodRestored and diapause.dev/Asleep alone"}},
-		{"the phase", "mine", `{"status": {"phase": "Succeeded"}}`, []string{"the conditions PodRestored and diapause.dev/Asleep alone"}},
+		{
+			"Ready", "mine", strings.Replace(restored, "PodRestored", "Ready", 1),
+			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
+		},
+		{
+			"the phase", "mine", `{"status": {"phase": "Succeeded"}}`,
+			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
+		},
 		{
 			"another annotation", "mine", `{"metadata": {"annotations": {"podsnapshot.gke.io/ps-name": "x"}}}`,
 			[]string{"checkpoint-status and diapause.dev/sleep-status alone"},
