@@ -35,6 +35,9 @@ func (uc userCallback) callbackRun(*decodeState) { uc() }
 type objectDecodeState struct {
 	id objectID
 
+	// typ is the type of the struct in the object that was decoded last, for statistics.
+	typ typeID
+
 	// p is where the object is. For a map it is a variable of that type.
 	p    unsafe.Pointer
 	info *typeInfo
@@ -136,7 +139,7 @@ type decodeState struct {
 	// depth is the number of interfaces, and of objects that were put aside, that are being decoded, one in the other.
 	depth int
 
-	// stats counts structs.
+	// stats tracks time data.
 	stats Stats
 }
 
@@ -171,6 +174,10 @@ func (ds *decodeState) set(id objectID, ods *objectDecodeState) {
 func (ds *decodeState) checkComplete(ods *objectDecodeState) {
 	if ods.blockedBy > 0 {
 		return
+	}
+	if ods.callbacks != nil && ods.typ != 0 {
+		ds.stats.start(ods.typ)
+		defer ds.stats.done()
 	}
 	for _, ic := range ods.callbacks {
 		ic.callbackRun(ds)
@@ -481,7 +488,8 @@ func (ds *decodeState) decodeStruct(ods *objectDecodeState, p unsafe.Pointer, in
 		return
 	}
 	rte := ds.types.Lookup(typeID(id), ds.infos.reflected(info))
-	ds.stats.counted(typeID(id))
+	ods.typ = typeID(id)
+	ds.stats.startAt(ds.structs, ods.typ)
 	ds.structs++
 	if info.saverLoader != nil { // not so for some empty structs that are registered
 		fields := ds.newFields(f)
@@ -497,6 +505,7 @@ func (ds *decodeState) decodeStruct(ods *objectDecodeState, p unsafe.Pointer, in
 	}
 	ds.offsets = ds.offsets[:f.first]
 	ds.structs--
+	ds.stats.doneAt(ds.structs)
 }
 
 // newFields returns a copy of f that Source may refer to until the struct is decoded.

@@ -80,7 +80,7 @@ type encodeState struct {
 	// out is what is on its way to w.
 	out []byte
 
-	// stats counts structs.
+	// stats tracks time data.
 	stats Stats
 }
 
@@ -592,7 +592,7 @@ func (es *encodeState) encodeFields(p unsafe.Pointer, info *typeInfo) {
 	}
 
 	frame := len(es.frames)
-	es.stats.counted(te.ID)
+	es.stats.startAt(frame, te.ID)
 	early := len(es.early)
 	es.frames = append(es.frames, structFrame{info: info, fields: n, early: early})
 	if info.saverLoader != nil { // not so for some empty structs that are registered
@@ -603,6 +603,7 @@ func (es *encodeState) encodeFields(p unsafe.Pointer, info *typeInfo) {
 	}
 	es.frames = es.frames[:frame]
 	es.early = es.early[:early]
+	es.stats.doneAt(frame)
 }
 
 // encodeMap encodes the contents of a map.
