@@ -2,5 +2,9 @@
 
 package fast_test
 
-// addressChecks also has the compiler check each pointer that is made from an address.
-const addressChecks = "-race"
+const (
+	// addressChecks also has the compiler check each pointer that is made from an address.
+	addressChecks = "-race"
+	// graphs is how many random graphs are compared.
+	graphs = "30"
+)

@@ -2,5 +2,9 @@
 
 package fast_test
 
-// addressChecks has the compiler check each pointer that is made from an address.
-const addressChecks = "-gcflags=all=-d=checkptr"
+const (
+	// addressChecks has the compiler check each pointer that is made from an address.
+	addressChecks = "-gcflags=all=-d=checkptr"
+	// graphs is how many random graphs are compared.
+	graphs = "300"
+)

@@ -19,7 +19,7 @@ func TestSameAsGVisors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=300"},
+		{"./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=" + graphs},
 		{"./pkg/sentry/pgalloc/holes"},
 	} {
 		t.Log(output(t, dir, append([]string{"test", "-trimpath", "-mod=mod", "-count=1", "-v", addressChecks}, args...)...))
