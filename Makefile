@@ -19,7 +19,7 @@ KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
 
-.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-loading bench-restore bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
+.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -69,6 +69,9 @@ bench-loading: ## the pause of a checkpoint soon after a restore, while the sand
 
 bench-restore: ## the time of a restore, side by side with stock gVisor
 	$(GO) run ./bench restore
+
+bench-sleep: ## the times in which pods fall asleep and wake
+	$(GO) run ./bench/sleep
 
 bench-programs: ## the pause, the restore and the content of real programs under load, side by side with stock gVisor
 	$(GO) run ./bench programs

@@ -22,6 +22,7 @@ import (
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/rootsocket"
+	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
@@ -55,6 +56,7 @@ type Agent struct {
 	evictor     *snapshots.Evictor
 	restores    *restore.Restores
 	checkpoints *checkpoint.Checkpoints
+	sleeps      *sleep.Sleeps
 }
 
 // containerdTime bounds the wait for containerd at start.
@@ -110,8 +112,10 @@ func (a *Agent) assemble() {
 		VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
 		Readers: readers, Lineage: a.lineage, Facts: a.node.Facts, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
+	a.catalog.Guard(a.restores.Needed)
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
+		PrecopyFrom:   a.cfg.PrecopyFrom,
 		KeepCPULimits: a.cfg.KeepCPULimits,
 		Memory:        budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
 		Disk:          budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),
@@ -119,9 +123,20 @@ func (a *Agent) assemble() {
 		VolumeLimit:   a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, WorkloadSaves: a.cfg.WorkloadSaves,
 		Node: a.cfg.Node, Runtime: a.cri, Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes,
 		Stores: a.stores, Catalog: a.catalog,
-		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await, Changed: a.changed,
-		Life: a.life, Metrics: a.metrics, Logger: a.log,
+		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await,
+		Changed: a.changed, Asleep: a.asleep, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
+	a.sleeps = sleep.New(sleep.Config{
+		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
+		Life:    a.life,
+		Metrics: newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) }), Logger: a.log,
+	})
+}
+
+// asleep reports whether the pod of a sandbox sleeps.
+func (a *Agent) asleep(sandbox string) bool {
+	_, ok := a.sleeps.Asleep(sandbox)
+	return ok
 }
 
 // replication returns the budget for snapshots that wait for their store.
@@ -158,6 +173,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return gofer.New(sidecars, sidecarHandler{a}, a.log).Serve(ctx) })
 	a.checkpoints.Recover(ctx) // before the local service answers, so no new request is under way
+	a.restores.HoldAsleep(ctx) // before anybody can ask to remove a snapshot
 	a.clean(ctx)
 	g.Go(func() error { return local.Serve(ctx, socket, a.local()) })
 	g.Go(func() error { return a.checkpoints.SettleLoop(ctx) })
@@ -182,7 +198,8 @@ func (a *Agent) local() local.Config {
 	return local.Config{
 		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
 		Containerd: a.cfg.Containerd, RunscConfig: a.cfg.RunscConfig, Runtime: a.cri, Facts: a.node.Facts,
-		Checkpoints: a.checkpoints, Restores: a.restores, Stores: a.stores, Catalog: a.catalog, Backlog: a.backlog,
+		Checkpoints: a.checkpoints, Restores: a.restores, Sleeps: a.sleeps, Stores: a.stores, Catalog: a.catalog,
+		Backlog:   a.backlog,
 		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,6 +16,7 @@ import (
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/local"
 	"diapause.dev/agent/restore"
+	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 )
@@ -26,6 +28,7 @@ type Cluster interface {
 	restore.Cluster
 	checkpoint.Cluster
 	snapshots.Cluster
+	sleep.Cluster
 	// Changed reports each step of every request, in order. It must not block.
 	Changed(r journal.Request)
 }
@@ -36,6 +39,7 @@ func (a *Agent) Join(c Cluster) {
 	a.stores.Join(c)
 	a.restores.Join(c)
 	a.checkpoints.Join(c)
+	a.sleeps.Join(c)
 }
 
 // Metrics returns where a cluster adds its metrics to the agent's.
@@ -54,6 +58,19 @@ func (a *Agent) Node() Node { return Node{Catalog: a.catalog, agent: a} }
 func (n Node) Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
 	return n.agent.checkpoints.Checkpoint(ctx, life, o)
 }
+
+// Sleep puts a pod to sleep: see sleep.Sleeps.
+func (n Node) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
+	return n.agent.sleeps.Sleep(ctx, life, o)
+}
+
+// Wake wakes a pod: see sleep.Sleeps.
+func (n Node) Wake(ctx context.Context, target, cause string) (sleep.Woken, error) {
+	return n.agent.sleeps.Wake(ctx, target, cause)
+}
+
+// AsleepPod reports whether a pod sleeps: see sleep.Sleeps.
+func (n Node) AsleepPod(uid string) (since time.Time, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
 
 // Requests returns all checkpoints that the journal remembers and that have a name, oldest first.
 func (n Node) Requests() (out []journal.Request, err error) {

@@ -59,6 +59,7 @@ func run(ctx context.Context, b *benchmark, p plan) (err error) {
 		}
 		err = errors.Join(err, n.close(context.WithoutCancel(ctx)))
 	}()
+	n.dirty = p.dirty
 	var rows []row
 	for _, n.cpuLimit = range p.cpu {
 		for _, mib := range p.mem {

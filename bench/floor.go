@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"diapause.dev/agent/rootsocket"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/gofer"
@@ -63,7 +64,7 @@ func (f *floor) expect(request string) (dir string, forget func(), err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.request, f.capture = request, capture.New(snapshot.WholePod, capture.Discard{})
+	f.request, f.capture = request, capture.New(snapshot.WholePod, capture.Discard{}, snapshots.ChunkSize)
 	return dir, forget, nil
 }
 

@@ -40,6 +40,7 @@ type node struct {
 	memory []memoryRow // what was charged, of each mode that runs pods
 
 	cpuLimit int // of pods, in thousandths of a processor; 0: none
+	dirty    int // MiB that workloads write in a second
 }
 
 // startNode starts a node whose agent gets the given flags.

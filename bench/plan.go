@@ -15,6 +15,7 @@ type plan struct {
 	modes []string
 	cpu   []int // limits of the pod's processor time, in thousandths of a processor; 0: none
 	keep  bool  // the agent leaves these limits alone
+	dirty int   // MiB of memory that the workload writes in a second, in pages all over it
 }
 
 // flags returns the flags of the agent.
@@ -30,6 +31,8 @@ const (
 	maxMiB = 16 << 10
 	maxN   = 10_000
 	maxCPU = 64_000
+
+	maxDirty = 10_000
 )
 
 // parse returns the benchmark that the command line names, and what of it to measure.
@@ -47,12 +50,16 @@ func parse(args []string) (*benchmark, plan, error) {
 	modes := f.String("modes", strings.Join(b.modes, ","), "`modes` to measure")
 	cpu := f.String("cpu-limit-m", "0", "`limits` of the pod's processor time, in thousandths of a processor; 0: none")
 	f.BoolVar(&p.keep, "keep-cpu-limits", false, "have the agent leave the limits of processor time alone")
+	f.IntVar(&p.dirty, "dirty", 0, "`MiB` of memory that the workload writes in a second, in pages all over it")
 	f.IntVar(&p.n, "n", 10, "`measurements` of each mode and size")
 	if err := f.Parse(args[1:]); err != nil {
 		return nil, p, err
 	}
 	if f.NArg() > 0 || p.n < 1 || p.n > maxN {
 		return nil, p, fmt.Errorf("want flags only, and --n of 1 to %d", maxN)
+	}
+	if p.dirty < 0 || p.dirty > maxDirty {
+		return nil, p, fmt.Errorf("--dirty: want 0 to %d", maxDirty)
 	}
 	var err error
 	if p.mem, err = numbers("--mem", *mem, 1, maxMiB); err != nil {

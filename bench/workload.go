@@ -38,7 +38,10 @@ func runWorkload(ctx context.Context, n *node, mib int) (*bed.Pod, error) {
 	if err := bed.Until(ctx, func() error { return ask(ctx, pod, "/state", nil) }); err != nil {
 		return nil, fmt.Errorf("wait for the workload: %w", err)
 	}
-	return pod, nil
+	if n.dirty == 0 {
+		return pod, nil
+	}
+	return pod, order(ctx, pod.IP, fmt.Sprintf("/dirty?mib_per_s=%d", n.dirty))
 }
 
 // ask decodes a workload's answer to a path; into may be nil.
@@ -61,7 +64,12 @@ func askAt(ctx context.Context, ip, path string, into any) error {
 
 // turnLoop starts or stops the loop over its memory of the workload at an address.
 func turnLoop(ctx context.Context, ip string, on bool) error {
-	url := fmt.Sprintf("http://%s:8080/loop?on=%t", ip, on)
+	return order(ctx, ip, fmt.Sprintf("/loop?on=%t", on))
+}
+
+// order has the workload at an address do something.
+func order(ctx context.Context, ip, path string) error {
+	url := "http://" + ip + ":8080" + path
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
 	if err != nil {
 		return err

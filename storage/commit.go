@@ -37,6 +37,7 @@ func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, err
 	if err := w.publish(ctx, m); err != nil {
 		return nil, w.wrap(err)
 	}
+	w.prune(ctx, m)
 	return m, nil
 }
 

@@ -79,7 +79,7 @@ func (m *Manifest) roomFor(meta []byte) int {
 	n := countChunks(m.Files)
 	room := manifestPrefix + digestSize + 9*sectionPrefix + signSize + 2*len(meta) + 256 + packRecord*len(m.Packs) +
 		tableHeader + n*chunkRecord
-	if m.fingerprinted() {
+	if m.Fingerprinted() {
 		room += n * printSize
 	}
 	return room + len(m.Files)*(fileRecord+maxFileName)
@@ -91,7 +91,7 @@ func (m *Manifest) appendContent(b, meta []byte) []byte {
 	b = appendSection(b, tagKey, m.DigestKey[:])
 	b = appendSection(b, tagFiles, encodeFiles(m.Files))
 	b = appendChunks(b, m.Files)
-	if !m.fingerprinted() {
+	if !m.Fingerprinted() {
 		return b
 	}
 	return appendPrints(b, m.Files)

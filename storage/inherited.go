@@ -51,6 +51,14 @@ func (k *inherited) addFile(start uint32, f *File) {
 	}
 }
 
+// len returns how many places there are.
+func (k *inherited) len() (n int) {
+	if last := len(k.files) - 1; last >= 0 {
+		n = k.starts[last] + len(k.files[last].Chunks)
+	}
+	return n
+}
+
 // at returns the file and the index in it of the chunk at a place.
 func (k *inherited) at(place uint32) (f *File, i int) {
 	n := 0

@@ -230,16 +230,13 @@ func dropUnused(m *Manifest, kept []int, used []int64) []int {
 // inherited returns how many pack numbers belong to the parent.
 func (l *lineage) inherited() uint32 { return uint32(len(l.packs)) }
 
-// recognise returns the parent's chunk with this fingerprint and length.
-func (l *lineage) recognise(print [printSize]byte, raw uint32) (c Chunk, ok bool) {
+// recognise returns the place of the parent's chunk with this fingerprint and length.
+func (l *lineage) recognise(print *[printSize]byte, raw uint32) (place uint32, ok bool) {
 	if l.known == nil {
-		return c, false
+		return 0, false
 	}
-	place, ok := l.known.byPrint(&print)
-	if ok {
-		c = l.known.chunk(place)
-	}
-	return c, ok && c.Raw == raw
+	place, ok = l.known.byPrint(print)
+	return place, ok && l.known.chunk(place).Raw == raw
 }
 
 // find returns the stored chunk with this digest and length.

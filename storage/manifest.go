@@ -91,8 +91,8 @@ type Manifest struct {
 // Encrypted reports whether the snapshot is encrypted.
 func (m *Manifest) Encrypted() bool { return m.lock != nil }
 
-// fingerprinted reports whether the manifest has the fingerprints of its chunks.
-func (m *Manifest) fingerprinted() bool {
+// Fingerprinted reports whether the manifest has the fingerprints of its chunks.
+func (m *Manifest) Fingerprinted() bool {
 	for _, f := range m.Files {
 		if len(f.prints) > 0 {
 			return true

@@ -216,14 +216,16 @@ func (p *packer) finish() {
 	p.uploads.Wait()
 }
 
-// remove deletes the packs of a failed writer. An upload that reported an error may still have written its pack, so
+// remove deletes those packs that nobody needs. An upload that reported an error may still have written its pack, so
 // remove deletes such packs, too.
-func (p *packer) remove(ctx context.Context) {
-	failpoint.SnapshotBroken.Hit()
+func (p *packer) remove(ctx context.Context, unneeded func(PackID) bool) {
 	for _, pack := range p.packs {
+		if !unneeded(pack.id) {
+			continue
+		}
 		name := packName(p.w.key.Namespace, pack.id)
 		if err := p.w.store.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
-			p.w.store.log.Warn("a pack of a snapshot that failed is left to the next sweep",
+			p.w.store.log.Warn("a pack that no snapshot needs is left to the next sweep",
 				"snapshot", p.w.key.String(), "object", name, "error", err)
 		}
 	}

@@ -77,6 +77,14 @@ func (x *fileIndex) at(off int64) int {
 	return sort.Search(len(x.starts), func(i int) bool { return x.starts[i] > off }) - 1
 }
 
+// FileSize returns the size of a file in bytes, or 0 if there is none of that name.
+func (r *Reader) FileSize(file string) int64 {
+	if x, ok := r.files[file]; ok {
+		return x.file.Size
+	}
+	return 0
+}
+
 // Locate returns the chunks that hold a range of a file, or none if there is no such range.
 func (r *Reader) Locate(file string, off, n int64) (chunks []ChunkRef) {
 	x, ok := r.files[file]

@@ -19,7 +19,7 @@ func (m *Manifest) validate() error {
 	if err := m.validatePacks(); err != nil {
 		return err
 	}
-	names, printed := map[string]bool{}, m.fingerprinted()
+	names, printed := map[string]bool{}, m.Fingerprinted()
 	for i := range m.Files {
 		f := &m.Files[i]
 		if names[f.Name] {

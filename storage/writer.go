@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"diapause.dev/storage/digest"
+	"diapause.dev/storage/failpoint"
 )
 
 // WriterOptions of a Writer.
@@ -38,6 +39,10 @@ type WriterOptions struct {
 	// Codec is the codec of chunks. CodecAuto means the codec with which the store was opened.
 	Codec Codec
 
+	// Fingerprints has fingerprints taken of all chunks even if there is no parent. They go into the manifest. They are
+	// needed for Precopy, and save the next snapshot of the lineage most of its work.
+	Fingerprints bool
+
 	// Parallelism is how many chunks are digested and compressed at a time; 0 is GOMAXPROCS.
 	Parallelism int
 
@@ -61,7 +66,9 @@ type Writer struct {
 	lineage *lineage
 	packer  *packer
 	chooser *chooser
-	share   int64 // limit for raw bytes in work, and for copied ones: each gets this share of Memory
+	ahead   *ahead // chunks that Precopy has stored
+	printed bool   // fingerprints are taken of all chunks
+	share   int64  // limit for raw bytes in work, and for copied ones: each gets this share of Memory
 
 	ctx     context.Context // of the writer's goroutines; its cause is the first failure
 	cancel  context.CancelCauseFunc
@@ -92,9 +99,9 @@ const (
 
 // job is a chunk for a worker.
 type job struct {
-	seq   uint64 // place among all chunks of the writer, from 0
-	file  *FileWriter
-	index int // place in the file
+	seq   uint64      // place among all chunks of the writer, from 0
+	file  *FileWriter // nil: it is stored ahead, and part of no file
+	index int         // place in the file, or among the chunks that are stored ahead
 	raw   []byte
 	copy  *[]byte // the buffer that holds raw; nil: raw is the caller's
 }
@@ -105,7 +112,7 @@ type FileWriter struct {
 	name   string
 	size   int64
 	chunks []Chunk
-	prints [][printSize]byte // of the chunks, if there is a parent
+	prints [][printSize]byte // of the chunks, if they are taken
 }
 
 var errAborted = errors.New("writer aborted")
@@ -124,9 +131,11 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 		return nil, fmt.Errorf("begin snapshot %s: %w", key, err)
 	}
 	o = o.withDefaults()
-	w := &Writer{store: s, key: key, options: o, lineage: l, digests: digest.New(l.digestKey)}
+	w := &Writer{store: s, key: key, options: o, lineage: l, digests: digest.New(l.digestKey), ahead: newAhead()}
 	w.chooser = newChooser(cmp.Or(o.Codec, s.codec), s.spool, &s.writes)
 	w.share = max(o.Memory/16, MaxChunk)
+	w.printed = o.Fingerprints || l.parent != nil
+
 	w.wake.L = &w.mu
 	w.start(ctx)
 	return w, nil
@@ -204,7 +213,7 @@ func (f *FileWriter) Expect(chunks int) error {
 		return f.w.wrap(fmt.Errorf("%w: %d, at most %d allowed", ErrTooManyChunks, len(f.chunks)+chunks, MaxChunks))
 	}
 	f.chunks = slices.Grow(f.chunks, chunks)
-	if f.w.lineage.parent != nil {
+	if f.w.printed {
 		f.prints = slices.Grow(f.prints, chunks)
 	}
 	return nil
@@ -214,7 +223,7 @@ func (f *FileWriter) Expect(chunks int) error {
 // must not change until Commit or Abort has returned. An empty raw adds no chunk. If the writer has failed meanwhile,
 // Chunk returns that error.
 func (f *FileWriter) Chunk(raw []byte) error {
-	if err := f.check(raw); err != nil || len(raw) == 0 {
+	if err := f.w.check(raw); err != nil || len(raw) == 0 {
 		return err
 	}
 	f.w.mu.Lock()
@@ -225,7 +234,7 @@ func (f *FileWriter) Chunk(raw []byte) error {
 // Copy is like Chunk, for a caller who needs raw back: it appends a copy. It waits while the writer holds as many
 // copies as its memory allows.
 func (f *FileWriter) Copy(raw []byte) error {
-	if err := f.check(raw); err != nil || len(raw) == 0 {
+	if err := f.w.check(raw); err != nil || len(raw) == 0 {
 		return err
 	}
 	w := f.w
@@ -243,12 +252,12 @@ func (f *FileWriter) Copy(raw []byte) error {
 	return f.queue(*buffer, buffer)
 }
 
-func (f *FileWriter) check(raw []byte) error {
+func (w *Writer) check(raw []byte) error {
 	if len(raw) > MaxChunk {
-		return fmt.Errorf("snapshot %s: file %q: chunk of %d bytes, at most %d allowed", f.w.key, f.name, len(raw), MaxChunk)
+		return fmt.Errorf("snapshot %s: chunk of %d bytes, at most %d allowed", w.key, len(raw), MaxChunk)
 	}
-	if f.w.ctx.Err() != nil {
-		return f.w.wrap(context.Cause(f.w.ctx))
+	if w.ctx.Err() != nil {
+		return w.wrap(context.Cause(w.ctx))
 	}
 	return nil
 }
@@ -262,7 +271,7 @@ func (f *FileWriter) queue(raw []byte, copy *[]byte) error {
 	w.jobs = append(w.jobs, job{seq: w.next, file: f, index: len(f.chunks), raw: raw, copy: copy})
 	w.next++
 	f.chunks = append(f.chunks, Chunk{Raw: uint32(len(raw))})
-	if w.lineage.parent != nil {
+	if w.printed {
 		f.prints = append(f.prints, [printSize]byte{})
 	}
 	f.size += int64(len(raw))
@@ -311,15 +320,18 @@ func (w *Writer) work() {
 	}
 }
 
-// prepare does all work on a chunk that needs no order. If there is a parent, it first looks whether the chunk is
-// stored already. Without a parent, it computes the digest after compressing, because compressing brings the chunk into
+// prepare does all work on a chunk that needs no order. If there is a parent, or chunks were stored ahead, it first
+// looks whether the chunk is stored already. Otherwise it computes the digest after compressing, because compressing brings the chunk into
 // the processor's cache faster, and a digest of cached data costs less.
 func (w *Writer) prepare(j job) placement {
 	p := placement{job: j, chunk: Chunk{Raw: uint32(len(j.raw))}}
 	if p.placed = isZero(j.raw); p.placed {
+		if w.printed {
+			p.print = w.digests.Fingerprint(j.raw)
+		}
 		return p
 	}
-	if w.lineage.parent == nil {
+	if !w.printed {
 		w.compress(&p)
 		p.chunk.Digest = w.digests.Sum(j.raw)
 		return p
@@ -334,7 +346,7 @@ func (w *Writer) prepare(j job) placement {
 // its digest.
 func (w *Writer) reuse(p *placement) bool {
 	p.print = w.digests.Fingerprint(p.raw)
-	c, ok := w.lineage.recognise(p.print, p.chunk.Raw)
+	c, ok := w.recognised(&p.print, p.chunk.Raw)
 	if !ok {
 		p.chunk.Digest = w.digests.Sum(p.raw)
 		c, ok = w.lineage.find(p.chunk.Digest, p.chunk.Raw)
@@ -343,6 +355,15 @@ func (w *Writer) reuse(p *placement) bool {
 		p.chunk = c
 	}
 	return ok
+}
+
+// recognised returns the parent's chunk with a fingerprint.
+func (w *Writer) recognised(print *[printSize]byte, raw uint32) (c Chunk, ok bool) {
+	n, ok := w.lineage.recognise(print, raw)
+	if ok {
+		c = w.lineage.known.chunk(n)
+	}
+	return c, ok
 }
 
 // compress computes the bytes to store for a chunk.
@@ -357,11 +378,11 @@ func (w *Writer) compress(p *placement) {
 }
 
 // own makes sure that a chunk's stored bytes do not change until the backend has read them. Raw bytes stay where they
-// are, unless they must be encrypted or are in a buffer that the writer wants back.
+// are, unless they must be encrypted, or are in a buffer that the writer or the caller of Precopy wants back.
 func (w *Writer) own(p *placement) {
 	switch {
 	case p.chunk.Codec != CodecNone:
-	case w.lineage.lock != nil || p.copy != nil:
+	case w.lineage.lock != nil || p.copy != nil || p.file == nil:
 		p.stored = append((*p.buffer)[:0], p.raw...)
 	default:
 		putBuffer(p.buffer)
@@ -371,10 +392,14 @@ func (w *Writer) own(p *placement) {
 
 // settle records where a chunk is stored, and releases what the chunk needed.
 func (w *Writer) settle(p *placement, c Chunk) {
+	if p.file == nil {
+		w.ahead.set(p.index, c)
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.file.chunks[p.index] = c
-	if w.lineage.parent != nil {
+	if w.printed {
 		p.file.prints[p.index] = p.print
 	}
 	w.flying -= int64(len(p.raw))
@@ -418,5 +443,6 @@ func (w *Writer) Abort() {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortTimeout)
 	defer cancel()
-	w.packer.remove(ctx)
+	failpoint.SnapshotBroken.Hit()
+	w.packer.remove(ctx, func(PackID) bool { return true })
 }

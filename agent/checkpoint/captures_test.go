@@ -19,7 +19,7 @@ func TestCaptureWelcomesOnce(t *testing.T) {
 			t.Errorf("before: %v", err)
 		}
 	}
-	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}))
+	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}, 64<<10))
 	for _, token := range []string{"", "Secret", "secret "} {
 		if err := c.take(sidecar.Options{Request: "r", Token: token}, nil); !errors.Is(err, requests.ErrUnknown) {
 			t.Errorf("token %q: %v", token, err)
@@ -52,7 +52,7 @@ func TestCaptureWelcomesOnce(t *testing.T) {
 func TestCaptureNeverCame(t *testing.T) {
 	c := &captures{expected: make(map[string]*expectedCapture)}
 	o := sidecar.Options{Request: "r", Token: "secret"}
-	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}))
+	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}, 64<<10))
 	if !c.isExpected("r") {
 		t.Error("not expected")
 	}

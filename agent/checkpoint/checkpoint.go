@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"diapause.dev/agent/budget"
@@ -28,6 +29,7 @@ type Config struct {
 	SidecarSocket string        // the socket that sidecars connect to
 	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
 	Arena         int64         // bytes of memory for what one checkpoint captures in the pause
+	PrecopyFrom   int64         // bytes of memory from which on a sandbox's memory is stored before the pause; 0: never
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
 	KeepCPULimits bool          // a pod's limit of processor time stays while it is saved
@@ -48,6 +50,8 @@ type Config struct {
 	// Load waits until a sandbox that is being restored has all its memory.
 	Load    func(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error)
 	Changed func(*journal.Record) // called with each step of a request, in order
+	// Asleep reports whether the pod of a sandbox sleeps. Nil: none ever does.
+	Asleep  func(sandbox string) bool
 	Life    *lifetime.Life
 	Metrics Metrics
 	Logger  *slog.Logger
@@ -141,6 +145,8 @@ type Options struct {
 	// Named, if set, makes the snapshot's name. It is called in the sandbox's turn, so names may show the snapshots'
 	// order.
 	Named func() (string, error)
+	// Handover, if set, takes the sandbox over once the snapshot is spooled. Stop must not be set.
+	Handover Handover
 	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far.
@@ -162,8 +168,12 @@ type checkpoint struct {
 	room        room
 	arena       *capture.Arena
 	capture     *capture.Capture
-	volumes     []onNode // emptyDir volumes on the node, by name
-	volumeSize  int64    // bytes of these volumes, measured shortly before the pause
+	writer      *storage.Writer   // of the spool; nil: it has not begun
+	toHandle    atomic.Int64      // bytes that the writer has to handle in all; 0: that is not known yet
+	baseline    *capture.Baseline // what is stored already; nil: the pause does not look for it
+	patched     []byte            // what writeRun works on
+	volumes     []onNode          // emptyDir volumes on the node, by name
+	volumeSize  int64             // bytes of these volumes, measured shortly before the pause
 	// owing: the journal could not be written, or the sandbox not resumed. cleanUp then adds the request to the unsettled
 	// ones.
 	owing bool
@@ -199,6 +209,7 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 	if err != nil {
 		err = c.fail(err)
 	}
+	c.closeWriter()
 	c.closeArena() // frees its memory, for the next checkpoint, before the wait for the store
 	release()
 	c.tellSpooled(life)
@@ -242,7 +253,8 @@ func (c *checkpoint) enter(pod *cri.Pod) error {
 		ID: requests.NewID(8), UID: requests.NewID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
 		Stage: journal.StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
-		Completed: c.o.Completed, Scope: c.o.Scope,
+		Completed: c.o.Completed, Scope: c.o.Scope, Sleep: c.o.Handover != nil,
+		Passing: c.o.Handover != nil && c.o.Name == "",
 	}
 	if err := c.nameEarly(pod.Name); err != nil {
 		return err
@@ -327,6 +339,9 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if c.pod, err = c.cs.Runtime.Get(ctx, c.rec.SandboxID); err != nil {
 		return err
 	}
+	if err := c.refuseAsleep(); err != nil {
+		return err
+	}
 	if !c.pod.Ready || c.pod.SandboxPID == 0 {
 		return fmt.Errorf("pod %s: %w", c.pod, cri.ErrNotRunning)
 	}
@@ -387,20 +402,23 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 	if err := c.takeMemory(ctx); err != nil {
 		return err
 	}
-	if err := c.prepare(ctx); err != nil {
+	if err := c.prepare(ctx, life); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if !c.o.Stop {
-		return c.saveRunning(life)
+	switch {
+	case c.o.Handover != nil:
+		return c.saveAndHandOver(life)
+	case c.o.Stop:
+		return c.saveAndStop(life)
 	}
-	return c.saveAndStop(life)
+	return c.saveRunning(life)
 }
 
 // prepare does everything that can be done before the pause.
-func (c *checkpoint) prepare(ctx context.Context) (err error) {
+func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	facts, err := c.cs.Facts(ctx, c.pod.SandboxPID)
 	if err != nil {
 		return err
@@ -432,7 +450,7 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 	if err := c.takeDisk(); err != nil {
 		return err
 	}
-	if err := c.warm(); err != nil {
+	if err := c.warm(ctx, life); err != nil {
 		return err
 	}
 	c.watch.lap("prepare")
@@ -441,10 +459,9 @@ func (c *checkpoint) prepare(ctx context.Context) (err error) {
 
 // warm prepares the arena, and the memory that the sandbox has allocated so far, for copies without page faults. With
 // RootfsOnly the arena is small: files are elsewhere, and only the sentry knows their size.
-func (c *checkpoint) warm() (err error) {
+func (c *checkpoint) warm(ctx, life context.Context) (err error) {
 	if c.o.Scope == snapshot.RootfsOnly {
-		c.arena, err = capture.NewArena(slack, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), nil)
-		return err
+		return c.newArena(slack, nil)
 	}
 	memory, err := runsc.MemoryFile(c.pod.SandboxPID)
 	if err != nil {
@@ -460,10 +477,23 @@ func (c *checkpoint) warm() (err error) {
 	if err != nil {
 		return err
 	}
-	c.arena, err = capture.NewArena(used+slack, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
-	if err == nil {
-		c.o.Progress("prepare", used, used)
+	left, err := c.precopy(ctx, life, mapping, memory, used)
+	if err != nil {
+		return errors.Join(err, mapping.Close())
 	}
+	if err := c.newArena(left+slack, mapping); err != nil {
+		return err
+	}
+	if c.baseline != nil {
+		c.arena.Reuse(c.baseline)
+	}
+	c.o.Progress("prepare", used, used)
+	return nil
+}
+
+// newArena makes the arena, with room for the first bytes without page faults. It owns mapping.
+func (c *checkpoint) newArena(warm int64, mapping *capture.Mapping) (err error) {
+	c.arena, err = capture.NewArena(warm, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
 	return err
 }
 
@@ -531,6 +561,9 @@ func (c *checkpoint) fail(err error) error {
 			c.noteOrOwe(journal.StageSpooled)
 		}
 		c.cs.Replicator.Wake()
+		if c.o.Handover != nil {
+			return fmt.Errorf("snapshot %s was made, but the pod does not sleep: %w", c.rec.Key, err)
+		}
 		return fmt.Errorf("snapshot %s was made, but the sandbox was not stopped: %w", c.rec.Key, err)
 	}
 	c.rec.Error = err.Error()

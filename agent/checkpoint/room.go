@@ -120,14 +120,19 @@ func (c *checkpoint) growArena(took int64) error {
 }
 
 // takeDisk refuses a checkpoint for which the spool's disk has no room, or whose store has too much to catch up with.
-// It counts what is to be saved as if it could not be compressed, twice if it goes to a file first.
+// It counts what is to be saved as if it could not be compressed, twice if it goes to a file first, or may be stored
+// twice because it changes meanwhile.
 func (c *checkpoint) takeDisk() error {
 	n, err := c.measure()
 	if err != nil {
 		return err
 	}
 	image := n.pages() + c.volumeSize
-	if err := c.promise(c.cs.Disk.Promise(image + max(n.pages()-c.room.arena, 0) + c.volumeSize)); err != nil {
+	again := max(n.pages()-c.room.arena, 0)
+	if c.large(n.memory) {
+		again = n.pages()
+	}
+	if err := c.promise(c.cs.Disk.Promise(image + again + c.volumeSize)); err != nil {
 		return err
 	}
 	return c.promise(c.cs.Replication.Promise(c.pod.Namespace, image))

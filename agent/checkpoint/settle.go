@@ -73,6 +73,9 @@ func (cs *Checkpoints) settleOne(ctx context.Context, r *journal.Record) error {
 	case safe && toBeStopped(r):
 		return cs.settleStop(ctx, r)
 	case safe:
+		if err := cs.resumeLeft(ctx, r); err != nil {
+			return err
+		}
 		r.Stage = journal.StageSpooled
 		return cs.Journal.Put(r)
 	}

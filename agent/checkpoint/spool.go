@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"diapause.dev/agent/journal"
@@ -12,35 +11,53 @@ import (
 	"diapause.dev/storage"
 )
 
-// toSpool compresses and stores the captured image. When it returns without an error, the snapshot is restorable on
-// this node, whatever happens to the agent or the machine.
-func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
-	total := im.Size() + c.volumeBytes()
+// openWriter begins the snapshot in the spool, unless it has begun. The writer lives as long as life. It takes
+// fingerprints also if there is no parent, if it is told to.
+func (c *checkpoint) openWriter(life context.Context, parent *storage.Manifest, fingerprints bool) error {
 	codec, err := c.cs.Stores.Codec(c.rec.Store)
 	if err != nil {
 		return err
 	}
-	w, err := c.cs.Stores.Spool().NewWriter(ctx, c.rec.Key, storage.WriterOptions{
-		Codec:  codec,
-		Parent: c.parent(ctx),
-		Memory: pool(c.room.arena),
+	c.writer, err = c.cs.Stores.Spool().NewWriter(life, c.rec.Key, storage.WriterOptions{
+		Codec:        codec,
+		Parent:       parent,
+		Memory:       pool(c.room.arena),
+		Fingerprints: fingerprints,
 		Progress: func(raw, stored int64) {
 			c.room.newStored.Store(stored)
-			c.o.Progress("spool", raw, total)
+			if total := c.toHandle.Load(); total > 0 {
+				c.o.Progress("spool", min(raw, total), total)
+			}
 		},
 	})
-	if err != nil {
-		return err
+	return err
+}
+
+// closeWriter gives up a snapshot that was not committed. It must be called before the arena is closed.
+func (c *checkpoint) closeWriter() {
+	if c.writer != nil {
+		c.writer.Abort()
 	}
-	if err := c.write(w, im); err != nil {
-		w.Abort()
+}
+
+// toSpool compresses and stores the captured image. When it returns without an error, the snapshot is restorable on
+// this node, whatever happens to the agent or the machine.
+func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
+	if c.writer == nil {
+		if err := c.openWriter(ctx, c.parent(ctx), false); err != nil {
+			return err
+		}
+	}
+	total := im.Size() + c.volumeBytes()
+	c.toHandle.Store(max(total, 1))
+	if err := c.write(ctx, c.writer, im); err != nil {
 		return err
 	}
 	c.meta.Created = time.Now()
 	c.meta.Overflow = c.arena.Overflow()
 	c.meta.Memory = im.Memory
 	c.meta.Timeline = c.watch.stages
-	if _, err := w.Commit(ctx, c.meta); err != nil {
+	if _, err := c.writer.Commit(ctx, c.meta); err != nil {
 		return err
 	}
 	c.o.Progress("spool", total, total)
@@ -67,7 +84,7 @@ func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
 }
 
 // write writes the volumes and the image files, in the order in which a restore reads them.
-func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
+func (c *checkpoint) write(ctx context.Context, w *storage.Writer, im *capture.Image) error {
 	if err := c.writeVolumes(w); err != nil {
 		return err
 	}
@@ -76,33 +93,7 @@ func (c *checkpoint) write(w *storage.Writer, im *capture.Image) error {
 			return err
 		}
 	}
-	pages := w.File(runsc.PagesFile)
-	if err := pages.Expect(count(im.Chunks(snapshots.ChunkSize))); err != nil {
-		return err
-	}
-	for run := range im.Chunks(snapshots.ChunkSize) {
-		raw, lasting, err := c.arena.Slice(run.Off, run.Len)
-		if err != nil {
-			return err
-		}
-		if lasting {
-			err = pages.Chunk(raw)
-		} else {
-			err = pages.Copy(raw)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// count returns how many runs there are.
-func count(runs iter.Seq[capture.Run]) (n int) {
-	for range runs {
-		n++
-	}
-	return n
+	return c.writePages(ctx, w.File(runsc.PagesFile), im.Runs)
 }
 
 func writeWhole(f *storage.FileWriter, data []byte) error {

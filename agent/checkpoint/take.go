@@ -10,6 +10,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/requests"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
@@ -24,7 +25,7 @@ import (
 // moments of resume. Its length as a client sees it is what "bench pause" measures.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
-	c.capture = capture.New(c.o.Scope, c.arena)
+	c.capture = capture.New(c.o.Scope, c.arena, snapshots.ChunkSize)
 	c.boundCapture()
 	if len(c.volumes) > 0 {
 		c.capture.Meanwhile(c.captureVolumes)

@@ -13,6 +13,7 @@ import (
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/requests"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
@@ -131,7 +132,7 @@ func (s *sentry) refuse(scope snapshot.Scope, err error, within time.Duration) {
 		s.take().Close()
 		return
 	}
-	refusal := capture.New(scope, capture.Refuse{Err: err})
+	refusal := capture.New(scope, capture.Refuse{Err: err}, snapshots.ChunkSize)
 	defer time.AfterFunc(within, refusal.Abort).Stop()
 	refusal.Serve(s.take())
 }

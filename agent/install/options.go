@@ -38,9 +38,11 @@ type Options struct {
 }
 
 // DefaultFlags are the flags that runsc needs to serve Diapause: how its sandboxes intercept system calls, and that
-// the agent, not runsc, compares a snapshot with its pod.
+// the agent, not runsc, compares a snapshot with its pod, and that connections are saved, for pods that sleep.
 func DefaultFlags() map[string]string {
-	return map[string]string{"platform": "systrap", "restore-spec-validation": "ignore"}
+	return map[string]string{
+		"platform": "systrap", "restore-spec-validation": "ignore", "allow-connected-on-save": "true",
+	}
 }
 
 // programs are the programs to install under Options.Dir/bin, with the same paths as under Options.Programs. They are

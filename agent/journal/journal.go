@@ -44,7 +44,9 @@ type Record struct {
 	Store     string           `json:"store,omitempty"` // location; empty: the agent's own
 	SandboxID string           `json:"sandboxID"`
 	Stop      bool             `json:"stop,omitempty"`
+	Sleep     bool             `json:"sleep,omitempty"`     // the pod is to sleep once the snapshot is spooled
 	Completed bool             `json:"completed,omitempty"` // its containers then report exit status 0
+	Passing   bool             `json:"passing,omitempty"`   // the pod's next sleep removes the snapshot
 	Stopped   bool             `json:"stopped,omitempty"`   // the sandbox was killed after the snapshot was spooled
 	RunsOn    string           `json:"runsOn,omitempty"`    // why the sandbox was not stopped, and will not be
 	Stored    int64            `json:"stored,omitempty"`    // bytes that it has added to the spool; 0: not known

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"time"
 
 	"diapause.dev/agent"
 	"diapause.dev/agent/checkpoint"
@@ -51,6 +52,14 @@ func (c *Cluster) Unsaved(pod snapshot.PodRef, err error) { c.requests.Unsaved(p
 
 // Changed implements agent.Cluster: see request.Requests.
 func (c *Cluster) Changed(r journal.Request) { c.requests.Changed(r) }
+
+// Slept implements agent.Cluster: see slumber.Slumbers.
+func (c *Cluster) Slept(pod snapshot.PodRef) { c.slumbers.Slept(pod) }
+
+// Woke implements agent.Cluster: see slumber.Slumbers.
+func (c *Cluster) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
+	c.slumbers.Woke(pod, cause, took)
+}
 
 // Stores implements agent.Cluster: see objects.Objects. The agents' own store comes first.
 func (c *Cluster) Stores(ctx context.Context) ([]string, error) {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -27,6 +28,7 @@ import (
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/request"
+	"diapause.dev/agent/kube/slumber"
 	"diapause.dev/agent/kube/start"
 	"diapause.dev/agent/kube/sweep"
 )
@@ -67,6 +69,7 @@ type Cluster struct {
 	names    *names.Clock
 	requests *request.Requests
 	starts   *start.Starts
+	slumbers *slumber.Slumbers
 	judge    *age.Judge
 	sweeper  *sweep.Sweeper // of the stores that only this node can see
 }
@@ -115,7 +118,8 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 	if err := measure(c.cfg.Metrics, clock, c.judge); err != nil {
 		return err
 	}
-	return c.requests.Control(c.mgr)
+	c.slumbers = slumber.New(slumber.Config{Objects: c.objects, Sleeps: node, Logger: c.log})
+	return errors.Join(c.requests.Control(c.mgr), c.slumbers.Control(c.mgr))
 }
 
 // logTo sends the logs of libraries to the logger of this process's first agent.
@@ -170,6 +174,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	if err := c.requests.Begin(life); err != nil {
 		return fmt.Errorf("kubernetes: %w", err)
 	}
+	c.slumbers.Begin(life)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var work sync.WaitGroup
@@ -186,6 +191,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	end(errkind.ErrStopping)
 	work.Wait()
 	c.requests.Wait()
+	c.slumbers.Wait()
 	if err != nil {
 		return fmt.Errorf("kubernetes: %w", err)
 	}

@@ -2,10 +2,12 @@ package kube
 
 import (
 	"context"
+	"time"
 
 	"diapause.dev/agent"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -16,6 +18,12 @@ type Node interface {
 	// Checkpoint saves a pod. An error of kind errkind.ErrNotReplicated means that the snapshot is safe on this node, and
 	// that replication goes on.
 	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
+	// Sleep saves a pod and ends its sandbox. The pod stays.
+	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
+	// Wake wakes a pod that sleeps.
+	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
+	// AsleepPod reports whether the pod with that UID sleeps, and since when.
+	AsleepPod(uid string) (since time.Time, ok bool)
 	// Requests returns the checkpoints in the journal, oldest first.
 	Requests() ([]journal.Request, error)
 	// Remove removes the snapshot with that UID from this node and from the store at location. If uid is empty, it

@@ -14,6 +14,7 @@ import (
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -127,6 +128,8 @@ type fakeNode struct {
 	most    int            // checkpoints of one pod at once
 	// at, if set, is called at each step. If it returns an error, the checkpoint fails.
 	at func(ctx context.Context, s step, o checkpoint.Options) error
+	// asleep are the pods that sleep, by their UIDs; guarded by mu.
+	asleep map[string]time.Time
 }
 
 // holdup makes every checkpoint of a node wait at a step until release is closed.
@@ -159,6 +162,25 @@ func (n *fakeNode) factsOf() snapshot.Facts {
 		return n.ran
 	}
 	return n.facts
+}
+
+// Sleep puts the pod to sleep that the target names.
+func (n *fakeNode) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
+	return nil, errors.New("the test has not said which pods sleep")
+}
+
+func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.asleep)
+	return sleep.Woken{}, nil
+}
+
+func (n *fakeNode) AsleepPod(uid string) (since time.Time, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	since, ok = n.asleep[uid]
+	return since, ok
 }
 
 func (n *fakeNode) Facts(context.Context) (snapshot.Facts, error) { return n.facts, nil }

@@ -11,6 +11,7 @@ import (
 	"diapause.dev/agent/errkind"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/sleep"
 	"diapause.dev/runsc/volume"
 	"diapause.dev/storage"
 )
@@ -56,6 +57,8 @@ var codesOf = []struct {
 	{cri.ErrNotRunning, codes.FailedPrecondition},
 	{errkind.ErrKubelet, codes.FailedPrecondition},
 	{errkind.ErrInUse, codes.FailedPrecondition},
+	{sleep.ErrUnfit, codes.FailedPrecondition},
+	{sleep.ErrTraffic, codes.Aborted},
 	{errkind.ErrElsewhere, codes.FailedPrecondition},
 	{errkind.ErrClusterAway, codes.Unavailable},
 	{errkind.ErrSandboxExited, codes.Aborted},

@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/restore"
+	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
@@ -32,6 +33,7 @@ type Config struct {
 	Facts                          func(context.Context) (snapshot.Facts, error) // of this node
 	Checkpoints                    *checkpoint.Checkpoints
 	Restores                       *restore.Restores
+	Sleeps                         *sleep.Sleeps
 	Stores                         *snapshots.Stores
 	Catalog                        *snapshots.Catalog
 	Backlog                        *snapshots.Backlog

@@ -108,6 +108,10 @@ func (s *shimService) ReportRestore(ctx context.Context,
 		return &localv1.ReportRestoreResponse{}, nil
 	}
 	pod := podRef(req.Annotations)
+	if req.Woken != nil {
+		s.Sleeps.Woke(pod, req.SandboxId, req.Woken)
+		return &localv1.ReportRestoreResponse{}, nil
+	}
 	key := parseKey(req.Snapshot, pod.Namespace)
 	if req.Error != "" {
 		s.Logger.Error("restore failed in the shim", "request", req.Request, "sandbox", req.SandboxId, "error", req.Error)

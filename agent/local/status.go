@@ -125,6 +125,7 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		return nil, toStatus(err)
 	}
 	resp := &localv1.TopResponse{}
+	asleep := s.Sleeps.All()
 	for _, p := range pods {
 		if p.Runtime != cri.RuntimeType || !p.Ready {
 			continue
@@ -135,6 +136,9 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		}
 		u.Memory, _ = runsc.MemoryUsage(p.SandboxPID) // 0: the sandbox has just ended
 		u.Request = s.underWay(p.ID)
+		if since, ok := asleep[p.ID]; ok {
+			u.Asleep = timestamppb.New(since)
+		}
 		resp.Sandboxes = append(resp.Sandboxes, u)
 	}
 	return resp, nil

@@ -30,7 +30,7 @@ func (rs *Restores) Await(ctx context.Context, sandbox string,
 func (rs *Restores) unloaded(sandbox string) string {
 	rs.mu.Lock()
 	for _, r := range rs.all {
-		if r.SandboxID == sandbox && !r.hasAll() {
+		if r.SandboxID == sandbox && !r.hasAll() && !rs.asleep(r.Request) {
 			rs.mu.Unlock()
 			return r.Request
 		}
@@ -104,5 +104,5 @@ func (rs *Restores) orphan(r *restore) bool {
 	r.mu.Lock()
 	maybe := r.revived && r.serving == 0 && !r.Loaded && r.Scope != snapshot.RootfsOnly
 	r.mu.Unlock()
-	return maybe && !rs.served(r.Request)
+	return maybe && !rs.served(r.Request) && !rs.asleep(r.Request)
 }

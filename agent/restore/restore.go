@@ -304,6 +304,9 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	if r.state == ended {
 		return nil, fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
 	}
+	if rs.asleep(r.Request) {
+		r.begun()
+	}
 	r.serving++
 	return &source{rs: rs, restore: r}, nil
 }
@@ -491,11 +494,10 @@ func (rs *Restores) conclude(r *restore, err error) {
 		if !errors.Is(r.err, err) { // otherwise it was noted before
 			r.err = errors.Join(r.err, err)
 		}
-		err, read := r.err, r.read
+		err, read, took := r.err, r.read, time.Since(r.start)
 		r.mu.Unlock()
-		rs.Metrics.Restore(err, time.Since(r.start), read)
-		rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", time.Since(r.start),
-			"error", err)
+		rs.Metrics.Restore(err, took, read)
+		rs.log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", took, "error", err)
 		close(r.ended)
 	})
 }

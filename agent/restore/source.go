@@ -172,7 +172,7 @@ func (rs *Restores) Loading(sandbox string) (done, total int64, ok bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for _, r := range rs.all {
-		if r.SandboxID == sandbox {
+		if r.SandboxID == sandbox && !rs.asleep(r.Request) {
 			done, total = r.progress()
 			return done, total, !r.hasAll()
 		}

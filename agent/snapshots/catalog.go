@@ -33,6 +33,7 @@ type Catalog struct {
 	backlog *Backlog
 	changed func(*journal.Record)
 	wake    func() // the replicator
+	needed  func(k snapshot.Key, uid string) (pod string)
 	log     *slog.Logger
 }
 

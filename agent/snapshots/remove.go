@@ -16,6 +16,9 @@ func (c *Catalog) Delete(ctx context.Context, k snapshot.Key) error {
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
+	if err := c.guard(k, ""); err != nil {
+		return err
+	}
 	if c.readers.Using(k) {
 		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k,
 			errkind.ErrInUse)
@@ -75,6 +78,9 @@ func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string
 // replicated. It is no error if neither has it. Remove waits for a replication under way. With an empty uid it removes
 // any snapshot with the key.
 func (c *Catalog) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
+	if err := c.guard(k, uid); err != nil {
+		return err
+	}
 	release, err := c.stores.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err
@@ -91,9 +97,13 @@ func (c *Catalog) Remove(ctx context.Context, k snapshot.Key, uid, location stri
 }
 
 // Withdraw removes the snapshot with this UID from the spool, even while a restore reads it. It waits for a replication
-// under way; afterwards none begins. It is no error if the spool does not have it. With an empty uid it removes any
+// under way; afterwards none begins. It fails while a pod sleeps that needs the snapshot. It is no error if the spool
+// does not have it. With an empty uid it removes any
 // snapshot with the key.
 func (c *Catalog) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
+	if err := c.guard(k, uid); err != nil {
+		return err
+	}
 	release, err := c.stores.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err

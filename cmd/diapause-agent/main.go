@@ -125,6 +125,9 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 	f.Int64Var(&cfg.Arena, "arena", 2<<30,
 		"memory limit, in bytes, for one checkpoint's capture; beyond it, pages go to a file in the spool and the pause "+
 			"grows")
+	f.Int64Var(&cfg.PrecopyFrom, "precopy-from", 512<<20,
+		"size, in bytes, from which on a pod's memory is stored before the pause, while the pod runs; in the pause, only what "+
+			"has changed since is copied; 0: never")
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
 		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
 			"can never fit is refused. The agent needs 2 GiB more than that")
@@ -193,6 +196,8 @@ func check(cfg agent.Config) error {
 		return fmt.Errorf("--store: %w", err)
 	}
 	switch {
+	case cfg.PrecopyFrom < 0:
+		return fmt.Errorf("--precopy-from %d: want 0 or more bytes", cfg.PrecopyFrom)
 	case cfg.Arena < 0:
 		return fmt.Errorf("--arena %d: want 0 or more bytes", cfg.Arena)
 	case cfg.Memory <= 0:

@@ -22,6 +22,7 @@ func TestCheck(t *testing.T) {
 	for flag, change := range map[string]func(*agent.Config){
 		"--store":             func(c *agent.Config) { c.Store = "/store" },
 		"--arena":             func(c *agent.Config) { c.Arena = -1 },
+		"--precopy-from":      func(c *agent.Config) { c.PrecopyFrom = -1 },
 		"--checkpoint-memory": func(c *agent.Config) { c.Memory = 0 },
 		"--disk-floor":        func(c *agent.Config) { c.DiskFloor = 100 },
 		"--backlog-size":      func(c *agent.Config) { c.BacklogSize = -1 },

@@ -6,18 +6,23 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// Arena is a Pages that copies every range: into memory that was populated before the pause and, beyond its
-// limit, into a file.
+// Arena is a Pages that copies every run which is not stored already: into memory that was populated before the pause
+// and, beyond its limit, into a file. Runs are in it in the order in which they were taken.
 type Arena struct {
-	most     int64     // limit of pages.img, in bytes; 0: none
-	mem      []byte    // bytes [0, len(mem)) of pages.img
-	overflow *overflow // the rest
-	scratch  []byte    // what Slice returned last, unless that was part of mem
+	most     int64 // limit of pages.img, in bytes; 0: none
+	mem      []byte
+	used     atomic.Int64 // bytes of mem that are taken; it may be more than there are
+	overflow *overflow
+	spilt    atomic.Int64 // bytes of overflow that are taken
+	scratch  []byte       // what Slice returned last, unless that was part of mem
+
+	baseline *Baseline // nil: nothing is stored already
 
 	mapping *Mapping // of the memory file that holds most pages; nil: none
 
@@ -86,6 +91,10 @@ func (a *Arena) Register(file, fd int, _ uint64) error {
 	return nil
 }
 
+// Reuse makes every Capture copy only pages that have changed since they were added to the baseline, which must be of
+// the same mapping. It must be called before the first Capture.
+func (a *Arena) Reuse(b *Baseline) { a.baseline = b }
+
 // read fills p from off on.
 func (s source) read(p []byte, off int64) error {
 	if s.mapping != nil && off+int64(len(p)) <= int64(len(s.mapping.data)) {
@@ -94,9 +103,21 @@ func (s source) read(p []byte, off int64) error {
 	return readFull(s.fd, p, off)
 }
 
+// readAll fills p with the bytes of all ranges.
+func (s source) readAll(p []byte, ranges []memmap.FileRange) error {
+	for _, r := range ranges {
+		n := r.Length()
+		if err := s.read(p[:n], int64(r.Start)); err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
 // Capture implements Pages.
-func (a *Arena) Capture(file int, ranges []memmap.FileRange, off int64) error {
-	err := a.capture(file, ranges, off)
+func (a *Arena) Capture(b *Batch) error {
+	err := a.capture(b)
 	if err != nil {
 		a.errOnce.Do(func() {
 			a.mu.Lock()
@@ -114,47 +135,82 @@ func (a *Arena) Err() error {
 	return a.err
 }
 
-func (a *Arena) capture(file int, ranges []memmap.FileRange, off int64) error {
+func (a *Arena) capture(b *Batch) error {
 	a.mu.RLock()
-	from, ok := a.files[file]
+	from, ok := a.files[b.File]
 	a.mu.RUnlock()
 	if !ok {
-		return fmt.Errorf("memory file %d was not registered", file)
+		return fmt.Errorf("memory file %d was not registered", b.File)
 	}
-	for _, r := range ranges {
-		if a.most > 0 && off+int64(r.Length()) > a.most {
+	off, rest := b.Off, b.Ranges
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		if off += r.Len; a.most > 0 && off > a.most {
 			return fmt.Errorf("%w: it saves more than %d bytes of memory and files", ErrOutgrown, a.most)
 		}
-		src, n := int64(r.Start), int64(r.Length())
-		if fit := min(n, int64(len(a.mem))-off); fit > 0 {
-			if err := from.read(a.mem[off:off+fit], src); err != nil {
-				return err
-			}
-			off, src, n = off+fit, src+fit, n-fit
-		}
-		if n > 0 {
-			if err := a.spill(from, src, n, off-int64(len(a.mem))); err != nil {
-				return err
-			}
-			off += n
+		var run []memmap.FileRange
+		run, rest = split(rest, r.Len)
+		if err := a.take(from, r, run); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// spill copies n bytes, from offset src of a memory file to offset dst of the overflow file.
-func (a *Arena) spill(from source, src, n, dst int64) error {
+// take takes a run: what of it is not stored already.
+func (a *Arena) take(from source, r *Run, run []memmap.FileRange) (err error) {
+	if a.baseline == nil || from.mapping == nil || !a.baseline.covers(run) {
+		r.At, err = a.copy(from, run, r.Len)
+		return err
+	}
+	r.window, r.pages = int(run[0].Start/a.baseline.chunk), a.baseline.pagesOf(run)
+	if r.kept, err = a.baseline.unchanged(run, r.pages); err != nil || r.kept == r.pages {
+		return err
+	}
+	if r.kept == 0 {
+		r.At, err = a.copy(from, run, r.Len)
+		return err
+	}
+	var few [windowPages]memmap.FileRange
+	r.At, err = a.copy(from, a.baseline.rangesOf(few[:0], r.window, r.pages&^r.kept), r.copied())
+	return err
+}
+
+// copied returns how many bytes of a run were copied.
+func (r *Run) copied() int64 {
+	if r.kept == 0 {
+		return r.Len
+	}
+	return int64((r.pages &^ r.kept).len()) * pageSize
+}
+
+// copy copies n bytes, and returns their offset: in the memory, and beyond it in the overflow file.
+func (a *Arena) copy(from source, ranges []memmap.FileRange, n int64) (at int64, err error) {
+	limit := int64(len(a.mem))
+	if n <= limit {
+		if end := a.used.Add(n); end <= limit {
+			return end - n, from.readAll(a.mem[end-n:end], ranges)
+		}
+	}
+	at = a.spilt.Add(n) - n
+	return limit + at, a.spill(from, ranges, at)
+}
+
+// spill copies ranges to offset dst of the overflow file.
+func (a *Arena) spill(from source, ranges []memmap.FileRange, dst int64) error {
 	buf := spillBuffers.Get().(*[]byte)
 	defer spillBuffers.Put(buf)
-	for n > 0 {
-		b := (*buf)[:min(n, int64(len(*buf)))]
-		if err := from.read(b, src); err != nil {
-			return err
+	for _, r := range ranges {
+		for src := r.Start; src < r.End; {
+			b := (*buf)[:min(r.End-src, uint64(len(*buf)))]
+			if err := from.read(b, int64(src)); err != nil {
+				return err
+			}
+			if err := a.overflow.write(b, dst); err != nil {
+				return err
+			}
+			src, dst = src+uint64(len(b)), dst+int64(len(b))
 		}
-		if err := a.overflow.write(b, dst); err != nil {
-			return err
-		}
-		src, dst, n = src+int64(len(b)), dst+int64(len(b)), n-int64(len(b))
 	}
 	return nil
 }
@@ -181,24 +237,59 @@ func readFull(fd int, p []byte, off int64) error {
 // Overflow returns how many bytes did not fit into memory.
 func (a *Arena) Overflow() int64 { return a.overflow.end.Load() }
 
-// Slice returns the bytes [off, off+n) of pages.img. It must not be called before the last Capture has returned.
-// If lasting is true, the bytes stay valid until Close. Otherwise they stay valid until the next call of Slice,
-// which must come from the same goroutine.
-func (a *Arena) Slice(off, n int64) (data []byte, lasting bool, err error) {
-	limit := int64(len(a.mem))
-	end := off + n
+// Copied returns the bytes of a run that were copied: all of it, unless a part is Stored. It must not be called before
+// the last Capture has returned. If lasting is true, the bytes stay valid until Close. Otherwise they stay valid until the
+// next call of Copied, which must come from the same goroutine.
+func (a *Arena) Copied(r Run) (data []byte, lasting bool, err error) {
+	limit, n := int64(len(a.mem)), r.copied()
+	end := r.At + n
 	switch {
-	case off < 0 || n < 0 || end > limit+a.overflow.end.Load():
-		return nil, false, fmt.Errorf("bytes %d to %d were not captured", off, end)
+	case r.At < 0 || n < 0 || end > limit+a.overflow.end.Load():
+		return nil, false, fmt.Errorf("bytes %d to %d were not captured", r.At, end)
 	case end <= limit:
-		return a.mem[off:end:end], true, nil
+		return a.mem[r.At:end:end], true, nil
+	case r.At < limit:
+		return nil, false, fmt.Errorf("bytes %d to %d are not of one run", r.At, end)
 	}
 	a.scratch = slices.Grow(a.scratch[:0], int(n))[:n]
-	inside := copy(a.scratch, a.mem[min(off, limit):])
-	if err := a.overflow.read(a.scratch[inside:], max(off-limit, 0)); err != nil {
-		return nil, false, err
+	return a.scratch, false, a.overflow.read(a.scratch, r.At-limit)
+}
+
+// Stored returns the chunk that has the pages of a run that were not copied, or ok=false if all were. If whole is true,
+// that chunk is the run. Otherwise Patch makes the run of it.
+func (a *Arena) Stored(r Run) (place int64, whole, ok bool) {
+	if r.kept == 0 {
+		return 0, false, false
 	}
-	return a.scratch, false, nil
+	w := &a.baseline.windows[r.window]
+	return w.place, r.kept == r.pages && w.pages == r.pages, true
+}
+
+// StoredLen returns the length in bytes of the chunk that Stored returns.
+func (a *Arena) StoredLen(r Run) int64 {
+	return int64(a.baseline.windows[r.window].pages.len()) * pageSize
+}
+
+// Patch appends a run to dst: of the chunk that Stored has returned, and of what was copied.
+func (a *Arena) Patch(dst, stored []byte, r Run) ([]byte, error) {
+	if int64(len(stored)) != a.StoredLen(r) {
+		return nil, fmt.Errorf("a chunk of %d bytes has the unchanged pages, want %d", len(stored), a.StoredLen(r))
+	}
+	copied, _, err := a.Copied(r)
+	if err != nil {
+		return nil, err
+	}
+	has := a.baseline.windows[r.window].pages
+	for i := range windowPages {
+		switch page := pageSet(1 << i); {
+		case r.kept&page != 0:
+			at := has.before(i) * pageSize
+			dst = append(dst, stored[at:at+pageSize]...)
+		case r.pages&page != 0:
+			dst, copied = append(dst, copied[:pageSize]...), copied[pageSize:]
+		}
+	}
+	return dst, nil
 }
 
 // Close frees the memory. No slice may be used after it.

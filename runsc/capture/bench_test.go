@@ -65,16 +65,53 @@ func warmArena(b *testing.B, fd int, size int64, mapped bool) *Arena {
 	return a
 }
 
-func captureAll(b *testing.B, a *Arena, size uint64) {
+// captureAll captures a memory file of size bytes by two workers, and returns the runs.
+func captureAll(b *testing.B, a *Arena, size uint64) []Run {
 	var wg sync.WaitGroup
-	for worker := range uint64(2) {
+	batches := make([]*Batch, size/sidecar.MaxRead)
+	for worker := range 2 {
 		wg.Go(func() {
-			for off := worker * sidecar.MaxRead; off < size; off += 2 * sidecar.MaxRead {
-				if err := a.Capture(0, []memmap.FileRange{{Start: off, End: off + sidecar.MaxRead}}, int64(off)); err != nil {
+			for i := worker; i < len(batches); i += 2 {
+				off := uint64(i) * sidecar.MaxRead
+				batches[i] = batchOf(64<<10, int64(off), memmap.FileRange{Start: off, End: off + sidecar.MaxRead})
+				if err := a.Capture(batches[i]); err != nil {
 					b.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	return runsOf(batches)
+}
+
+// BenchmarkReuse captures 256 MiB that are all stored already, with two workers, as during a pause.
+func BenchmarkReuse(b *testing.B) {
+	const size = 256 << 20
+	fd, _ := newMemory(b, size)
+	f := opened(b, fd)
+	m, err := Map(f)
+	if err != nil {
+		b.Fatal(err)
+	}
+	base, err := NewBaseline(m, 64<<10)
+	if err != nil {
+		b.Fatal(err)
+	}
+	stored := func([]byte, int) (int64, bool, error) { return 0, true, nil }
+	if _, err := base.Round(b.Context(), f, stored); err != nil {
+		b.Fatal(err)
+	}
+	a, err := NewArena(0, 0, b.TempDir(), false, m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer a.Close()
+	a.Reuse(base)
+	if err := a.Register(0, fd, size); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(size)
+	for b.Loop() {
+		captureAll(b, a, size)
+	}
 }

@@ -23,10 +23,10 @@ func TestHostileSparseMemory(t *testing.T) {
 	if err := a.Register(0, fd, size); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Capture(0, []memmap.FileRange{{Start: 0, End: 16384}}, 0); err != nil {
+	if err := a.Capture(batchOf(4096, 0, memmap.FileRange{Start: 0, End: 16384})); err != nil {
 		t.Fatal(err)
 	}
-	err = a.Capture(0, []memmap.FileRange{{Start: 16384, End: size}}, 16384)
+	err = a.Capture(batchOf(4096, 16384, memmap.FileRange{Start: 16384, End: size}))
 	if !errors.Is(err, ErrOutgrown) || !errors.Is(a.Err(), ErrOutgrown) {
 		t.Errorf("%v, %v", err, a.Err())
 	}
@@ -39,7 +39,7 @@ func TestHostileSparseMemory(t *testing.T) {
 func TestHostileSmallFiles(t *testing.T) {
 	full := errors.New("full")
 	var taken int64
-	c := New(snapshot.WholePod, Discard{})
+	c := New(snapshot.WholePod, Discard{}, 65536)
 	c.Bound(func(n int64) error {
 		if taken+n > 16<<20 {
 			return full

@@ -8,19 +8,18 @@ import (
 	"sync"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/sentry/memmap"
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sidecar"
 )
 
-// Image is the result of a capture: the small files whole, and the layout of pages.img.
+// Image is the result of a capture: the small files whole, and where the bytes of pages.img are.
 type Image struct {
-	Small     []Small  // in the order in which a restore reads them
-	Extents   []Extent // where the bytes of pages.img came from, in order
-	PagesSize int64    // bytes of pages.img
-	Memory    int64    // bytes of pages.img that were in memory and not in a file on disk
+	Small     []Small // in the order in which a restore reads them
+	Runs      []Run   // of pages.img, in order
+	PagesSize int64   // bytes of pages.img
+	Memory    int64   // bytes of pages.img that were in memory and not in a file on disk
 }
 
 // Small is an image file that is kept whole.
@@ -38,15 +37,10 @@ func (im *Image) Size() int64 {
 	return n
 }
 
-// Extent is a run of pages.img that came from one range of one memory file.
-type Extent struct {
-	File  int // number of the memory file
-	Range memmap.FileRange
-}
-
 // Capture takes one checkpoint's image files from a sentry.
 type Capture struct {
 	pages Pages
+	chunk int64    // limit of a run of pages, in bytes
 	small []string // names of the image files that are kept whole
 
 	meanwhile *meanwhile // nil: there is no other work during the pause
@@ -64,9 +58,12 @@ type Capture struct {
 	done chan struct{} // closed when Serve has ended
 }
 
-// New returns a capture of an image with the given scope. Its pages go to pages.
-func New(scope snapshot.Scope, pages Pages) *Capture {
-	return &Capture{pages: pages, small: smallFiles(scope), files: make(map[string]file), done: make(chan struct{})}
+// New returns a capture of an image with the given scope. Its pages go to pages, in runs of at most chunk bytes, which
+// must be a multiple of the size of a page.
+func New(scope snapshot.Scope, pages Pages, chunk int64) *Capture {
+	return &Capture{
+		pages: pages, chunk: chunk, small: smallFiles(scope), files: make(map[string]file), done: make(chan struct{}),
+	}
 }
 
 // Bound has take called before the image files that are kept whole take n more bytes of memory. If it fails, so does
@@ -126,7 +123,7 @@ func (c *Capture) Image(ctx context.Context) (*Image, error) {
 		case *smallFile:
 			im.Small = append(im.Small, Small{name, f.data})
 		case *pagesFile:
-			im.Extents, im.PagesSize, im.Memory = f.extents, int64(f.size), int64(f.inMemory)
+			im.Runs, im.PagesSize, im.Memory = f.runs(), int64(f.size), int64(f.inMemory)
 		}
 	}
 	return im, nil

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
 // Mapping is a memory file that is mapped and populated before the pause. To copy from it during the pause costs
@@ -36,25 +37,14 @@ func Map(f *os.File) (m *Mapping, err error) {
 	return m, nil
 }
 
-// populate walks the data extents. The sandbox runs meanwhile and may change them.
+// populate walks what is allocated. The sandbox runs meanwhile and may change that.
 func (m *Mapping) populate(fd int) error {
-	size := int64(len(m.data))
-	for off := int64(0); off < size; {
-		start, err := unix.Seek(fd, off, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) || err == nil && start >= size {
-			return nil
-		}
+	for r, err := range allocated(fd, int64(len(m.data))) {
 		if err != nil {
 			return err
 		}
-		end, err := unix.Seek(fd, start, unix.SEEK_HOLE)
-		if err != nil {
-			return err
-		}
-		end = min(end, size)
 		// Failure costs only time.
-		_ = unix.Madvise(m.data[start:end], unix.MADV_POPULATE_READ)
-		off = end
+		_ = unix.Madvise(m.data[r.Start:r.End], unix.MADV_POPULATE_READ)
 	}
 	return nil
 }
@@ -65,9 +55,27 @@ func (m *Mapping) of(fd int) bool {
 	return m != nil && unix.Fstat(fd, &st) == nil && st.Dev == m.file.Dev && st.Ino == m.file.Ino
 }
 
+// covers reports whether all ranges are mapped.
+func (m *Mapping) covers(ranges []memmap.FileRange) bool {
+	if m == nil {
+		return false
+	}
+	for _, r := range ranges {
+		if r.End > uint64(len(m.data)) {
+			return false
+		}
+	}
+	return true
+}
+
 // copy fills p from off on. If the sandbox truncates its own memory file meanwhile, copy returns an error, and
 // the agent gets no SIGBUS.
-func (m *Mapping) copy(p []byte, off int64) (err error) {
+func (m *Mapping) copy(p []byte, off int64) error {
+	return guard(off, func() { copy(p, m.data[off:off+int64(len(p))]) })
+}
+
+// guard calls f, which reads mapped memory from off on. If that is not there, guard returns an error.
+func guard(off int64, f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch r := recover().(type) {
@@ -78,7 +86,7 @@ func (m *Mapping) copy(p []byte, off int64) (err error) {
 			panic(r)
 		}
 	}()
-	copy(p, m.data[off:off+int64(len(p))])
+	f()
 	return nil
 }
 

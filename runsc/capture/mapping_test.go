@@ -66,12 +66,13 @@ func TestMapping(t *testing.T) {
 		{Start: 5 * pageSize, End: 6 * pageSize},
 		{Start: 12 * pageSize, End: 13 * pageSize},
 	}
-	if err := a.Capture(0, ranges, 0); err != nil {
+	b := batchOf(16*pageSize, 0, ranges...)
+	if err := a.Capture(b); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := a.Slice(0, 4*pageSize)
-	if err != nil {
-		t.Fatal(err)
+	got, _, err := a.Copied(b.Runs[0])
+	if err != nil || len(b.Runs) != 1 {
+		t.Fatalf("%d runs, error %v", len(b.Runs), err)
 	}
 	for i, want := range []byte{2, 3, 6, 99} {
 		if !bytes.Equal(got[i*pageSize:(i+1)*pageSize], bytes.Repeat([]byte{want}, pageSize)) {
@@ -102,7 +103,7 @@ func TestTruncatedMemoryFile(t *testing.T) {
 		if err := unix.Ftruncate(fd, pageSize); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Capture(0, []memmap.FileRange{{Start: 0, End: 4 * pageSize}}, 0); err == nil || a.Err() == nil {
+		if err := a.Capture(batchOf(65536, 0, memmap.FileRange{Start: 0, End: 4 * pageSize})); err == nil || a.Err() == nil {
 			t.Errorf("mapped %v: captured what is not there", mapped)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -34,26 +33,28 @@ func newMemory(t testing.TB, size int) (fd int, content []byte) {
 // TestOverflow: what does not fit into memory reads back unchanged, in pieces of any size. If it is encrypted,
 // the file does not show it.
 func TestOverflow(t *testing.T) {
-	const size = 4 << 20
+	const size = 340 * piece
 	fd, content := newMemory(t, size)
 	for _, encrypt := range []bool{false, true} {
-		for _, limit := range []int64{0, 4096, 5001, size - 4096} {
+		for limit, inMemory := range map[int64]int64{
+			0: 0, piece - 1: 0, piece: piece, piece + 5001: piece, size / 2: size / 2 / piece * piece,
+		} {
 			t.Run(fmt.Sprint(encrypt, limit), func(t *testing.T) {
-				a := captured(t, fd, size, limit, encrypt)
-				if got := a.Overflow(); got != size-limit {
+				a, runs := captured(t, fd, size, limit, encrypt)
+				if got := a.Overflow(); got != size-inMemory {
 					t.Errorf("%d bytes did not fit", got)
 				}
 				if bytes.Contains(onDisk(t, a.overflow), []byte("sixteen bytes")) == encrypt {
 					t.Errorf("encrypted: %v", !encrypt)
 				}
-				wantSlices(t, a, limit, content)
+				wantSlices(t, a, runs, limit, content)
 			})
 		}
 	}
 }
 
-// captured returns an arena that has taken a memory file of size bytes.
-func captured(t *testing.T, fd int, size, limit int64, encrypt bool) *Arena {
+// captured returns an arena that has taken a memory file of size bytes, and the runs.
+func captured(t *testing.T, fd int, size, limit int64, encrypt bool) (*Arena, []Run) {
 	t.Helper()
 	a, err := NewArena(0, limit, t.TempDir(), encrypt, nil)
 	if err != nil {
@@ -63,8 +64,7 @@ func captured(t *testing.T, fd int, size, limit int64, encrypt bool) *Arena {
 	if err := a.Register(0, fd, uint64(size)); err != nil {
 		t.Fatal(err)
 	}
-	captureParts(t, a, uint64(size))
-	return a
+	return a, captureParts(t, a, uint64(size))
 }
 
 // onDisk returns the content of an overflow's file.
@@ -83,15 +83,15 @@ func TestOverflowUnreadable(t *testing.T) {
 	const size = 1 << 20
 	fd, _ := newMemory(t, size)
 	for _, encrypt := range []bool{false, true} {
-		a := captured(t, fd, size, 4096, encrypt)
+		a, runs := captured(t, fd, size, piece, encrypt)
 		if err := a.overflow.file.Truncate(size / 2); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := a.Slice(size-4096, 4096); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("encrypted %v: read past the end of the file: %v", encrypt, err)
-		}
-		if _, _, err := a.Slice(4096, 4096); err != nil {
-			t.Errorf("encrypted %v: what is there: %v", encrypt, err)
+		for _, r := range runs {
+			_, _, err := a.Copied(r)
+			if there := r.At+r.Len <= piece+size/2; there != (err == nil) || !there && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("encrypted %v: %+v: %v", encrypt, r, err)
+			}
 		}
 		s, err := NewStream(t.TempDir(), encrypt)
 		if err != nil {
@@ -112,37 +112,63 @@ func TestOverflowUnreadable(t *testing.T) {
 	}
 }
 
-func wantSlices(t *testing.T, a *Arena, limit int64, content []byte) {
+func wantSlices(t *testing.T, a *Arena, runs []Run, limit int64, content []byte) {
 	t.Helper()
-	size := int64(len(content))
-	for range 200 {
-		off := rand.Int64N(size)
-		n := rand.Int64N(min(size-off, 100_000) + 1)
-		got, lasting, err := a.Slice(off, n)
-		if err != nil || !bytes.Equal(got, content[off:off+n]) || lasting != (off+n <= limit) {
-			t.Fatalf("bytes %d+%d: lasting %v, error %v, or others than captured", off, n, lasting, err)
+	var off int64
+	for _, r := range runs {
+		got, lasting, err := a.Copied(r)
+		if err != nil || !bytes.Equal(got, content[off:off+r.Len]) || lasting != (r.At+r.Len <= limit) {
+			t.Fatalf("%+v: lasting %v, error %v, or other bytes than captured", r, lasting, err)
 		}
+		off += r.Len
 	}
-	if _, _, err := a.Slice(size-1, 2); err == nil {
+	if off != int64(len(content)) {
+		t.Errorf("%d bytes, want %d", off, len(content))
+	}
+	if _, _, err := a.Copied(Run{Len: 4096, At: limit + a.Overflow()}); err == nil {
 		t.Error("bytes that were not captured")
 	}
 }
 
-// captureParts captures a memory file of size bytes by four workers, in pieces of three pages.
-func captureParts(t testing.TB, a *Arena, size uint64) {
+// piece is the size in bytes of the runs that captureParts captures.
+const piece = 3 * pageSize
+
+// batchOf returns a batch of runs of at most chunk bytes.
+func batchOf(chunk uint64, off int64, ranges ...memmap.FileRange) *Batch {
+	b := &Batch{Off: off}
+	for _, r := range ranges {
+		for piece := range pieces(r, chunk) {
+			b.add(piece, chunk)
+		}
+	}
+	return b
+}
+
+// captureParts captures a memory file of size bytes by four workers, in runs of three pages, which it returns.
+func captureParts(t testing.TB, a *Arena, size uint64) []Run {
 	t.Helper()
-	const piece = 3 * 4096
 	var group sync.WaitGroup
-	for worker := range uint64(4) {
+	batches := make([]*Batch, (size+piece-1)/piece)
+	for worker := range 4 {
 		group.Go(func() {
-			for off := worker * piece; off < size; off += 4 * piece {
-				if err := a.Capture(0, []memmap.FileRange{{Start: off, End: min(off+piece, size)}}, int64(off)); err != nil {
+			for i := worker; i < len(batches); i += 4 {
+				off := uint64(i) * piece
+				batches[i] = batchOf(piece, int64(off), memmap.FileRange{Start: off, End: min(off+piece, size)})
+				if err := a.Capture(batches[i]); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	group.Wait()
+	return runsOf(batches)
+}
+
+func runsOf(batches []*Batch) (all []Run) {
+	for _, b := range batches {
+		all = append(all, b.Runs...)
+	}
+	return all
 }
 
 // BenchmarkOverflow captures 64 MiB, none of which fits into memory.
@@ -171,7 +197,7 @@ func BenchmarkOverflow(b *testing.B) {
 
 // BenchmarkOverflowRead reads 64 MiB, none of which fits into memory, in chunks of 64 KiB.
 func BenchmarkOverflowRead(b *testing.B) {
-	const size, chunk = 64 << 20, 64 << 10
+	const size = 64 << 20
 	fd, _ := newMemory(b, size)
 	for _, encrypt := range []bool{false, true} {
 		b.Run(fmt.Sprintf("encrypt=%v", encrypt), func(b *testing.B) {
@@ -183,11 +209,11 @@ func BenchmarkOverflowRead(b *testing.B) {
 			if err := a.Register(0, fd, size); err != nil {
 				b.Fatal(err)
 			}
-			captureAll(b, a, size)
+			runs := captureAll(b, a, size)
 			b.SetBytes(size)
 			for b.Loop() {
-				for off := int64(0); off < size; off += chunk {
-					if _, _, err := a.Slice(off, chunk); err != nil {
+				for _, r := range runs {
+					if _, _, err := a.Copied(r); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -66,9 +66,12 @@ func (s *Stream) Seal() error {
 // Read fills p with the bytes from off on, which must have been written. After an error its content is unspecified.
 func (s *Stream) Read(p []byte, off int64) error { return s.file.read(p, off) }
 
-// Chunks cuts the stream into runs of at most size bytes.
-func (s *Stream) Chunks(size int64) iter.Seq[Run] {
-	return func(yield func(Run) bool) {
+// Part is a part of a stream.
+type Part struct{ Off, Len int64 }
+
+// Chunks cuts the stream into parts of at most size bytes.
+func (s *Stream) Chunks(size int64) iter.Seq[Part] {
+	return func(yield func(Part) bool) {
 		var at int64
 		for i := range len(s.cuts) + 1 {
 			end := s.size
@@ -77,7 +80,7 @@ func (s *Stream) Chunks(size int64) iter.Seq[Run] {
 			}
 			for at < end {
 				n := min(size, end-at)
-				if !yield(Run{Off: at, Len: n}) {
+				if !yield(Part{Off: at, Len: n}) {
 					return
 				}
 				at += n

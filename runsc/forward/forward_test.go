@@ -79,7 +79,7 @@ func within(t *testing.T, path string, f func() error) error {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	return n.do(f)
+	return n.Do(f)
 }
 
 // dial connects to a port of the namespace's loopback, as containerd does.

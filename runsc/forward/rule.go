@@ -29,7 +29,7 @@ func (n namespace) listen(ctx context.Context) (l *net.TCPListener, err error) {
 		}
 		return err
 	}}
-	err = n.do(func() error {
+	err = n.Do(func() error {
 		any, err := config.Listen(ctx, "tcp4", "127.0.0.1:0")
 		if err == nil {
 			l = any.(*net.TCPListener)
@@ -46,7 +46,7 @@ func (n namespace) listen(ctx context.Context) (l *net.TCPListener, err error) {
 //
 // Clients try localhost as an IPv4 address first, and the forwarder answers all of these. So IPv6 needs no rule.
 func (n namespace) divert(to *net.TCPAddr) error {
-	err := n.do(func() error {
+	err := n.Do(func() error {
 		c := &nftables.Conn{}
 		c.AddTable(table)
 		chain := c.AddChain(&nftables.Chain{
@@ -72,7 +72,7 @@ func (n namespace) divert(to *net.TCPAddr) error {
 
 // restore undoes divert.
 func (n namespace) restore() error {
-	err := n.do(func() error {
+	err := n.Do(func() error {
 		c := &nftables.Conn{}
 		c.DelTable(table)
 		return c.Flush()

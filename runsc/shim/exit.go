@@ -36,7 +36,11 @@ func (s *exitStream) translate(marker string) {
 		proc.ExitCh = in
 		go func() {
 			for e := range in {
+				if quiet.take(e.ID) {
+					continue
+				}
 				consoles.exited(e.ID)
+				quiet.exited(e.ID)
 				e.Status = translated(e.Status, marker)
 				out <- e
 			}

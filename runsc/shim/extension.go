@@ -35,7 +35,8 @@ func extend(ctx context.Context, a agent, next extension.TaskServiceExt, dir str
 	base := newContainers(a, p, dir, next)
 	if p.isSandbox {
 		ofSandbox.Store(true)
-		return newSandbox(ctx, base), nil
+		s := newSandbox(ctx, base)
+		return newSleeper(ctx, s, base, s), nil
 	}
 	status, over, err := base.bundle.endedIn(p.container)
 	if over {
@@ -44,5 +45,5 @@ func extend(ctx context.Context, a agent, next extension.TaskServiceExt, dir str
 	if p.sandbox != "" {
 		go base.endUnstarted()
 	}
-	return base, err
+	return newSleeper(ctx, base, base, nil), err
 }

@@ -81,7 +81,7 @@ func (l *limits) putBackWhen(ready func(context.Context) bool) {
 	}
 	l.later(func(ctx context.Context) {
 		for !ready(ctx) {
-			if !sleep(ctx, reducePause) {
+			if !wait(ctx, reducePause) {
 				return
 			}
 		}
@@ -104,7 +104,7 @@ func (l *limits) later(f func(context.Context)) {
 // settle asks the sentry to free memory, and puts limits back as soon as they fit.
 func (l *limits) settle(ctx context.Context, small func() bool) {
 	pause := reducePause
-	for try := 1; sleep(ctx, pause); try++ {
+	for try := 1; wait(ctx, pause); try++ {
 		err := l.undo()
 		if err == nil && (small() || try > reduceTries) {
 			return
@@ -118,8 +118,8 @@ func (l *limits) settle(ctx context.Context, small func() bool) {
 	}
 }
 
-// sleep sleeps for d. It returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// wait waits for d. It returns false if ctx ends first.
+func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true

@@ -47,7 +47,7 @@ func (s *sandbox) openPorts(ctx context.Context, addresses []netip.Addr) {
 			Sandbox:   id,
 			Namespace: s.pod.network,
 			Addresses: addresses,
-			Ready:     func(ctx context.Context) error { return s.askable(ctx, id) },
+			Ready:     s.ready,
 			Dial:      s.dial,
 		})
 		if err != nil {
@@ -56,6 +56,14 @@ func (s *sandbox) openPorts(ctx context.Context, addresses []netip.Addr) {
 		}
 		s.ports.opened(f)
 	})
+}
+
+// ready returns an error while nothing may connect to the sandbox. It wakes a pod that sleeps.
+func (s *sandbox) ready(ctx context.Context) error {
+	if err := s.rouse(ctx, "port-forward"); err != nil {
+		return err
+	}
+	return s.askable(ctx, s.pod.sandbox)
 }
 
 func (p *ports) opened(f *forward.Forwarder) {

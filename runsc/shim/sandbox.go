@@ -46,6 +46,8 @@ type sandbox struct {
 	lease  *lease.Lease // of the sandbox's pause
 
 	namespace string // of containerd
+
+	rouse func(ctx context.Context, cause string) error // wakes the pod if it sleeps; set by newSleeper
 }
 
 func newSandbox(ctx context.Context, base *containers) *sandbox {

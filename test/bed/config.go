@@ -105,7 +105,9 @@ func handlers(plugin, shim string) string {
 }
 
 func runscConfig(o Options) string {
-	flags := map[string]string{"platform": "systrap", "restore-spec-validation": "ignore"}
+	flags := map[string]string{
+		"platform": "systrap", "restore-spec-validation": "ignore", "allow-connected-on-save": "true",
+	}
 	maps.Copy(flags, o.Runsc)
 	var b strings.Builder
 	fmt.Fprintf(&b, "binary_name = %q\n[runsc_config]\n", here.Bin.Path("runsc"))

@@ -30,6 +30,8 @@ type demo struct {
 	load     loadReport
 	snapshot inspected
 	branches []*branch
+	fell     time.Duration // the command by which the origin fell asleep
+	woke     time.Duration // the request that woke it
 }
 
 // run does the whole of it on a fresh bed.
@@ -54,7 +56,7 @@ func run(ctx context.Context, p *page) (err error) {
 }
 
 func (d *demo) steps(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{d.start, d.freeze, d.look, d.restore, d.compare} {
+	for _, step := range []func(context.Context) error{d.start, d.freeze, d.look, d.restore, d.compare, d.nap} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -130,6 +132,8 @@ func (d *demo) results() {
 		slowest = max(slowest, milliseconds(b.took))
 		d.row("restored: "+b.name+", command to first answer", "%.0f ms", milliseconds(b.took))
 	}
+	d.row("asleep, from the command on", "%.0f ms", milliseconds(d.fell))
+	d.row("awake, from a request to its answer", "%.0f ms", milliseconds(d.woke))
 	d.row("raw size", "%.1f MiB", mib(d.snapshot.RawBytes))
 	d.row("stored size", "%.1f MiB (%.2f : 1)", mib(d.snapshot.StoredBytes), d.snapshot.Ratio)
 	d.title("timeline of the checkpoint")
@@ -137,8 +141,8 @@ func (d *demo) results() {
 		d.row(s.Name, "%8.1f ms", s.TookMS)
 	}
 	d.row("whole", "%8.1f ms", d.snapshot.TotalMS)
-	d.last("demo: ok pause_ms=%.1f restore_ms=%.0f raw_mib=%.1f stored_mib=%.1f",
-		d.pause.MS, slowest, mib(d.snapshot.RawBytes), mib(d.snapshot.StoredBytes))
+	d.last("demo: ok pause_ms=%.1f restore_ms=%.0f wake_ms=%.0f raw_mib=%.1f stored_mib=%.1f",
+		d.pause.MS, slowest, milliseconds(d.woke), mib(d.snapshot.RawBytes), mib(d.snapshot.StoredBytes))
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }

@@ -16,6 +16,8 @@ const (
 	ActionCheckpoint = "Checkpoint"
 	ActionRestore    = "Restore"
 	ActionStart      = "Start"
+	ActionSleep      = "Sleep"
+	ActionWake       = "Wake"
 )
 
 // NodeEvent makes an event on this process's node, without waiting for the API server.
@@ -40,4 +42,12 @@ func (o *Objects) Event(ref snapshot.PodRef, k snapshot.Key, kind, action, messa
 		}
 	}
 	o.events.Eventf(pod, related, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))
+}
+
+// SleepEvent makes an event on a pod, about its sleep, without waiting for the API server.
+func (o *Objects) SleepEvent(ref snapshot.PodRef, kind, reason, action, message string) {
+	pod := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(ref.UID),
+	}
+	o.events.Eventf(pod, nil, kind, reason, action, "%s", rules.Message(message))
 }

@@ -130,7 +130,7 @@ func (x AskRestoreResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskRestoreResponse_Decision.Descriptor instead.
 func (AskRestoreResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{32, 0}
+	return file_agent_proto_rawDescGZIP(), []int{36, 0}
 }
 
 type CheckpointRequest struct {
@@ -392,6 +392,263 @@ func (*CheckpointEvent_Spooled) isCheckpointEvent_Event() {}
 
 func (*CheckpointEvent_Done) isCheckpointEvent_Event() {}
 
+type SleepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"` // as in CheckpointRequest
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`     // of the snapshot; empty: the agent makes one up
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SleepRequest) Reset() {
+	*x = SleepRequest{}
+	mi := &file_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SleepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SleepRequest) ProtoMessage() {}
+
+func (x *SleepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SleepRequest.ProtoReflect.Descriptor instead.
+func (*SleepRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SleepRequest) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *SleepRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SleepEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*SleepEvent_Accepted
+	//	*SleepEvent_Progress
+	//	*SleepEvent_Asleep
+	Event         isSleepEvent_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SleepEvent) Reset() {
+	*x = SleepEvent{}
+	mi := &file_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SleepEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SleepEvent) ProtoMessage() {}
+
+func (x *SleepEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SleepEvent.ProtoReflect.Descriptor instead.
+func (*SleepEvent) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SleepEvent) GetEvent() isSleepEvent_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *SleepEvent) GetAccepted() string {
+	if x != nil {
+		if x, ok := x.Event.(*SleepEvent_Accepted); ok {
+			return x.Accepted
+		}
+	}
+	return ""
+}
+
+func (x *SleepEvent) GetProgress() *Progress {
+	if x != nil {
+		if x, ok := x.Event.(*SleepEvent_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *SleepEvent) GetAsleep() *Snapshot {
+	if x != nil {
+		if x, ok := x.Event.(*SleepEvent_Asleep); ok {
+			return x.Asleep
+		}
+	}
+	return nil
+}
+
+type isSleepEvent_Event interface {
+	isSleepEvent_Event()
+}
+
+type SleepEvent_Accepted struct {
+	// accepted: the request is in the agent's journal under this id.
+	Accepted string `protobuf:"bytes,1,opt,name=accepted,proto3,oneof"`
+}
+
+type SleepEvent_Progress struct {
+	Progress *Progress `protobuf:"bytes,2,opt,name=progress,proto3,oneof"`
+}
+
+type SleepEvent_Asleep struct {
+	// asleep: the sandbox is gone, and this snapshot is what the pod is woken from (last event).
+	Asleep *Snapshot `protobuf:"bytes,3,opt,name=asleep,proto3,oneof"`
+}
+
+func (*SleepEvent_Accepted) isSleepEvent_Event() {}
+
+func (*SleepEvent_Progress) isSleepEvent_Event() {}
+
+func (*SleepEvent_Asleep) isSleepEvent_Event() {}
+
+type WakeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"` // as in CheckpointRequest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WakeRequest) Reset() {
+	*x = WakeRequest{}
+	mi := &file_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WakeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WakeRequest) ProtoMessage() {}
+
+func (x *WakeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WakeRequest.ProtoReflect.Descriptor instead.
+func (*WakeRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *WakeRequest) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+type WakeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"` // namespace/name
+	// Since when it slept; unset: it did not sleep.
+	SleptSince    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=slept_since,json=sleptSince,proto3" json:"slept_since,omitempty"`
+	Took          *durationpb.Duration   `protobuf:"bytes,3,opt,name=took,proto3" json:"took,omitempty"` // until the pod ran
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WakeResponse) Reset() {
+	*x = WakeResponse{}
+	mi := &file_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WakeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WakeResponse) ProtoMessage() {}
+
+func (x *WakeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WakeResponse.ProtoReflect.Descriptor instead.
+func (*WakeResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *WakeResponse) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *WakeResponse) GetSleptSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SleptSince
+	}
+	return nil
+}
+
+func (x *WakeResponse) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
 type RestoreRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: "default"
@@ -407,7 +664,7 @@ type RestoreRequest struct {
 
 func (x *RestoreRequest) Reset() {
 	*x = RestoreRequest{}
-	mi := &file_agent_proto_msgTypes[3]
+	mi := &file_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +676,7 @@ func (x *RestoreRequest) String() string {
 func (*RestoreRequest) ProtoMessage() {}
 
 func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[3]
+	mi := &file_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +689,7 @@ func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
 func (*RestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{3}
+	return file_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RestoreRequest) GetNamespace() string {
@@ -484,7 +741,7 @@ type RestoreEvent struct {
 
 func (x *RestoreEvent) Reset() {
 	*x = RestoreEvent{}
-	mi := &file_agent_proto_msgTypes[4]
+	mi := &file_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +753,7 @@ func (x *RestoreEvent) String() string {
 func (*RestoreEvent) ProtoMessage() {}
 
 func (x *RestoreEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[4]
+	mi := &file_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +766,7 @@ func (x *RestoreEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreEvent.ProtoReflect.Descriptor instead.
 func (*RestoreEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{4}
+	return file_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RestoreEvent) GetEvent() isRestoreEvent_Event {
@@ -583,7 +840,7 @@ type RestoredPod struct {
 
 func (x *RestoredPod) Reset() {
 	*x = RestoredPod{}
-	mi := &file_agent_proto_msgTypes[5]
+	mi := &file_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +852,7 @@ func (x *RestoredPod) String() string {
 func (*RestoredPod) ProtoMessage() {}
 
 func (x *RestoredPod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[5]
+	mi := &file_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +865,7 @@ func (x *RestoredPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoredPod.ProtoReflect.Descriptor instead.
 func (*RestoredPod) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{5}
+	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RestoredPod) GetId() string {
@@ -655,7 +912,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +924,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +937,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListRequest) GetNamespace() string {
@@ -703,7 +960,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +972,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +985,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListResponse) GetSnapshots() []*Snapshot {
@@ -762,7 +1019,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +1031,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +1044,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InspectRequest) GetNamespace() string {
@@ -814,7 +1071,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +1083,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +1096,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemoveRequest) GetNamespace() string {
@@ -864,7 +1121,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +1133,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1146,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 type VerifyRequest struct {
@@ -908,7 +1165,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1177,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1190,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VerifyRequest) GetNamespace() string {
@@ -991,7 +1248,7 @@ type VerifyEvent struct {
 
 func (x *VerifyEvent) Reset() {
 	*x = VerifyEvent{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1260,7 @@ func (x *VerifyEvent) String() string {
 func (*VerifyEvent) ProtoMessage() {}
 
 func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1273,7 @@ func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyEvent.ProtoReflect.Descriptor instead.
 func (*VerifyEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VerifyEvent) GetEvent() isVerifyEvent_Event {
@@ -1079,7 +1336,7 @@ type VerifyResult struct {
 
 func (x *VerifyResult) Reset() {
 	*x = VerifyResult{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1348,7 @@ func (x *VerifyResult) String() string {
 func (*VerifyResult) ProtoMessage() {}
 
 func (x *VerifyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1361,7 @@ func (x *VerifyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResult.ProtoReflect.Descriptor instead.
 func (*VerifyResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifyResult) GetNamespace() string {
@@ -1168,7 +1425,7 @@ type Signature struct {
 
 func (x *Signature) Reset() {
 	*x = Signature{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1437,7 @@ func (x *Signature) String() string {
 func (*Signature) ProtoMessage() {}
 
 func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1450,7 @@ func (x *Signature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signature.ProtoReflect.Descriptor instead.
 func (*Signature) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Signature) GetStore() string {
@@ -1227,7 +1484,7 @@ type SweepRequest struct {
 
 func (x *SweepRequest) Reset() {
 	*x = SweepRequest{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1496,7 @@ func (x *SweepRequest) String() string {
 func (*SweepRequest) ProtoMessage() {}
 
 func (x *SweepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1509,7 @@ func (x *SweepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepRequest.ProtoReflect.Descriptor instead.
 func (*SweepRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SweepRequest) GetDryRun() bool {
@@ -1282,7 +1539,7 @@ type SweepEvent struct {
 
 func (x *SweepEvent) Reset() {
 	*x = SweepEvent{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1551,7 @@ func (x *SweepEvent) String() string {
 func (*SweepEvent) ProtoMessage() {}
 
 func (x *SweepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1564,7 @@ func (x *SweepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepEvent.ProtoReflect.Descriptor instead.
 func (*SweepEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SweepEvent) GetEvent() isSweepEvent_Event {
@@ -1363,7 +1620,7 @@ type SweepResult struct {
 
 func (x *SweepResult) Reset() {
 	*x = SweepResult{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1632,7 @@ func (x *SweepResult) String() string {
 func (*SweepResult) ProtoMessage() {}
 
 func (x *SweepResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1645,7 @@ func (x *SweepResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepResult.ProtoReflect.Descriptor instead.
 func (*SweepResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SweepResult) GetPacks() int64 {
@@ -1421,7 +1678,7 @@ type StatStoreRequest struct {
 
 func (x *StatStoreRequest) Reset() {
 	*x = StatStoreRequest{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1690,7 @@ func (x *StatStoreRequest) String() string {
 func (*StatStoreRequest) ProtoMessage() {}
 
 func (x *StatStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1703,7 @@ func (x *StatStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatStoreRequest.ProtoReflect.Descriptor instead.
 func (*StatStoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StatStoreRequest) GetNamespace() string {
@@ -1469,7 +1726,7 @@ type StatStoreEvent struct {
 
 func (x *StatStoreEvent) Reset() {
 	*x = StatStoreEvent{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1738,7 @@ func (x *StatStoreEvent) String() string {
 func (*StatStoreEvent) ProtoMessage() {}
 
 func (x *StatStoreEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1751,7 @@ func (x *StatStoreEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatStoreEvent.ProtoReflect.Descriptor instead.
 func (*StatStoreEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StatStoreEvent) GetEvent() isStatStoreEvent_Event {
@@ -1563,7 +1820,7 @@ type StoreStats struct {
 
 func (x *StoreStats) Reset() {
 	*x = StoreStats{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1832,7 @@ func (x *StoreStats) String() string {
 func (*StoreStats) ProtoMessage() {}
 
 func (x *StoreStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1845,7 @@ func (x *StoreStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStats.ProtoReflect.Descriptor instead.
 func (*StoreStats) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoreStats) GetLocation() string {
@@ -1697,7 +1954,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1966,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1979,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{25}
 }
 
 type StatusResponse struct {
@@ -1741,7 +1998,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +2010,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +2023,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StatusResponse) GetVersion() string {
@@ -1837,7 +2094,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +2106,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +2119,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Check) GetName() string {
@@ -1894,7 +2151,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2163,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2176,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_proto_rawDescGZIP(), []int{28}
 }
 
 type TopResponse struct {
@@ -1931,7 +2188,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2200,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2213,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TopResponse) GetSandboxes() []*SandboxUse {
@@ -1974,13 +2231,14 @@ type SandboxUse struct {
 	Memory        int64                  `protobuf:"varint,4,opt,name=memory,proto3" json:"memory,omitempty"`    // allocated bytes of the sandbox's memory file
 	Request       string                 `protobuf:"bytes,5,opt,name=request,proto3" json:"request,omitempty"`   // the request under way, e.g. "checkpoint: capture"; empty: none
 	Snapshot      string                 `protobuf:"bytes,6,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // the snapshot that it was restored from; empty: none
+	Asleep        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=asleep,proto3" json:"asleep,omitempty"`     // since when its pod sleeps; unset: it runs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SandboxUse) Reset() {
 	*x = SandboxUse{}
-	mi := &file_agent_proto_msgTypes[26]
+	mi := &file_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2250,7 @@ func (x *SandboxUse) String() string {
 func (*SandboxUse) ProtoMessage() {}
 
 func (x *SandboxUse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[26]
+	mi := &file_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2263,7 @@ func (x *SandboxUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxUse.ProtoReflect.Descriptor instead.
 func (*SandboxUse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SandboxUse) GetId() string {
@@ -2050,6 +2308,13 @@ func (x *SandboxUse) GetSnapshot() string {
 	return ""
 }
 
+func (x *SandboxUse) GetAsleep() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Asleep
+	}
+	return nil
+}
+
 // Facts decide where a snapshot can be restored.
 type Facts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2066,7 +2331,7 @@ type Facts struct {
 
 func (x *Facts) Reset() {
 	*x = Facts{}
-	mi := &file_agent_proto_msgTypes[27]
+	mi := &file_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2343,7 @@ func (x *Facts) String() string {
 func (*Facts) ProtoMessage() {}
 
 func (x *Facts) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[27]
+	mi := &file_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2356,7 @@ func (x *Facts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Facts.ProtoReflect.Descriptor instead.
 func (*Facts) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Facts) GetArchitecture() string {
@@ -2153,7 +2418,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_proto_msgTypes[28]
+	mi := &file_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2430,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[28]
+	mi := &file_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2443,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Stage) GetName() string {
@@ -2206,7 +2471,7 @@ type ImageFile struct {
 
 func (x *ImageFile) Reset() {
 	*x = ImageFile{}
-	mi := &file_agent_proto_msgTypes[29]
+	mi := &file_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2483,7 @@ func (x *ImageFile) String() string {
 func (*ImageFile) ProtoMessage() {}
 
 func (x *ImageFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[29]
+	mi := &file_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2496,7 @@ func (x *ImageFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageFile.ProtoReflect.Descriptor instead.
 func (*ImageFile) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ImageFile) GetName() string {
@@ -2287,7 +2552,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agent_proto_msgTypes[30]
+	mi := &file_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2564,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[30]
+	mi := &file_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2577,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Snapshot) GetNamespace() string {
@@ -2489,7 +2754,7 @@ type AskRestoreRequest struct {
 
 func (x *AskRestoreRequest) Reset() {
 	*x = AskRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[31]
+	mi := &file_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2766,7 @@ func (x *AskRestoreRequest) String() string {
 func (*AskRestoreRequest) ProtoMessage() {}
 
 func (x *AskRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[31]
+	mi := &file_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2779,7 @@ func (x *AskRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRestoreRequest.ProtoReflect.Descriptor instead.
 func (*AskRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AskRestoreRequest) GetSandboxId() string {
@@ -2579,7 +2844,7 @@ type AskRestoreResponse struct {
 
 func (x *AskRestoreResponse) Reset() {
 	*x = AskRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2856,7 @@ func (x *AskRestoreResponse) String() string {
 func (*AskRestoreResponse) ProtoMessage() {}
 
 func (x *AskRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2869,7 @@ func (x *AskRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRestoreResponse.ProtoReflect.Descriptor instead.
 func (*AskRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AskRestoreResponse) GetDecision() AskRestoreResponse_Decision {
@@ -2700,7 +2965,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2977,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2990,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Terminal) GetIflag() uint32 {
@@ -2788,7 +3053,7 @@ type ReadVolumeRequest struct {
 
 func (x *ReadVolumeRequest) Reset() {
 	*x = ReadVolumeRequest{}
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +3065,7 @@ func (x *ReadVolumeRequest) String() string {
 func (*ReadVolumeRequest) ProtoMessage() {}
 
 func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +3078,7 @@ func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ReadVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReadVolumeRequest) GetRequest() string {
@@ -2847,7 +3112,7 @@ type ReadVolumeResponse struct {
 
 func (x *ReadVolumeResponse) Reset() {
 	*x = ReadVolumeResponse{}
-	mi := &file_agent_proto_msgTypes[35]
+	mi := &file_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +3124,7 @@ func (x *ReadVolumeResponse) String() string {
 func (*ReadVolumeResponse) ProtoMessage() {}
 
 func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[35]
+	mi := &file_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +3137,7 @@ func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ReadVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadVolumeResponse) GetSize() int64 {
@@ -2899,7 +3164,7 @@ type PrepareWorkloadRequest struct {
 
 func (x *PrepareWorkloadRequest) Reset() {
 	*x = PrepareWorkloadRequest{}
-	mi := &file_agent_proto_msgTypes[36]
+	mi := &file_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +3176,7 @@ func (x *PrepareWorkloadRequest) String() string {
 func (*PrepareWorkloadRequest) ProtoMessage() {}
 
 func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[36]
+	mi := &file_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +3189,7 @@ func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PrepareWorkloadRequest) GetSandboxId() string {
@@ -2950,7 +3215,7 @@ type PrepareWorkloadResponse struct {
 
 func (x *PrepareWorkloadResponse) Reset() {
 	*x = PrepareWorkloadResponse{}
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2962,7 +3227,7 @@ func (x *PrepareWorkloadResponse) String() string {
 func (*PrepareWorkloadResponse) ProtoMessage() {}
 
 func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2975,7 +3240,7 @@ func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PrepareWorkloadResponse) GetImagePath() string {
@@ -2998,14 +3263,16 @@ type ReportRestoreRequest struct {
 	Loaded bool `protobuf:"varint,7,opt,name=loaded,proto3" json:"loaded,omitempty"`
 	// The sandbox was not created, or never started. The agent discards what it has prepared for it, if
 	// anything. Only sandbox_id and error, which says why, are set: the shim may not know the rest.
-	GivenUp       bool `protobuf:"varint,8,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	GivenUp bool `protobuf:"varint,8,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	// The pod has been woken from its sleep. Only request, sandbox_id and annotations are set beside.
+	Woken         *Woken `protobuf:"bytes,9,opt,name=woken,proto3" json:"woken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3284,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3297,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -3089,6 +3356,82 @@ func (x *ReportRestoreRequest) GetGivenUp() bool {
 	return false
 }
 
+func (x *ReportRestoreRequest) GetWoken() *Woken {
+	if x != nil {
+		return x.Woken
+	}
+	return nil
+}
+
+// Woken says how a pod was woken.
+type Woken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`          // "packet", "exec" or who has asked
+	Took          *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`            // from the cause until the pod ran
+	Delivered     int64                  `protobuf:"varint,3,opt,name=delivered,proto3" json:"delivered,omitempty"` // packets that waited, and were delivered
+	Dropped       int64                  `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`     // packets that could not be kept or delivered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Woken) Reset() {
+	*x = Woken{}
+	mi := &file_agent_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Woken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Woken) ProtoMessage() {}
+
+func (x *Woken) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Woken.ProtoReflect.Descriptor instead.
+func (*Woken) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Woken) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Woken) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *Woken) GetDelivered() int64 {
+	if x != nil {
+		return x.Delivered
+	}
+	return 0
+}
+
+func (x *Woken) GetDropped() int64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
 type ReportRestoreResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3097,7 +3440,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3452,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3465,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_proto_rawDescGZIP(), []int{44}
 }
 
 type CheckContainerRequest struct {
@@ -3135,7 +3478,7 @@ type CheckContainerRequest struct {
 
 func (x *CheckContainerRequest) Reset() {
 	*x = CheckContainerRequest{}
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3147,7 +3490,7 @@ func (x *CheckContainerRequest) String() string {
 func (*CheckContainerRequest) ProtoMessage() {}
 
 func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3160,7 +3503,7 @@ func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckContainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CheckContainerRequest) GetRequest() string {
@@ -3185,7 +3528,7 @@ type CheckContainerResponse struct {
 
 func (x *CheckContainerResponse) Reset() {
 	*x = CheckContainerResponse{}
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3540,7 @@ func (x *CheckContainerResponse) String() string {
 func (*CheckContainerResponse) ProtoMessage() {}
 
 func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3553,7 @@ func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckContainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_proto_rawDescGZIP(), []int{46}
 }
 
 type RotateKeysRequest struct {
@@ -3222,7 +3565,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3577,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3590,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -3270,7 +3613,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3625,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3638,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -3352,7 +3695,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3707,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3720,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{44}
+	return file_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -3429,7 +3772,23 @@ const file_agent_proto_rawDesc = "" +
 	"\bprogress\x18\x02 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x127\n" +
 	"\aspooled\x18\x03 \x01(\v2\x1b.diapause.local.v1.SnapshotH\x00R\aspooled\x121\n" +
 	"\x04done\x18\x04 \x01(\v2\x1b.diapause.local.v1.SnapshotH\x00R\x04doneB\a\n" +
-	"\x05event\"\x8a\x01\n" +
+	"\x05event\":\n" +
+	"\fSleepRequest\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xa5\x01\n" +
+	"\n" +
+	"SleepEvent\x12\x1c\n" +
+	"\baccepted\x18\x01 \x01(\tH\x00R\baccepted\x129\n" +
+	"\bprogress\x18\x02 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x125\n" +
+	"\x06asleep\x18\x03 \x01(\v2\x1b.diapause.local.v1.SnapshotH\x00R\x06asleepB\a\n" +
+	"\x05event\"%\n" +
+	"\vWakeRequest\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\"\x8c\x01\n" +
+	"\fWakeResponse\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12;\n" +
+	"\vslept_since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"sleptSince\x12-\n" +
+	"\x04took\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04took\"\x8a\x01\n" +
 	"\x0eRestoreRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x12\n" +
@@ -3540,7 +3899,7 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"TopRequest\"J\n" +
 	"\vTopResponse\x12;\n" +
-	"\tsandboxes\x18\x01 \x03(\v2\x1d.diapause.local.v1.SandboxUseR\tsandboxes\"\x9a\x01\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x1d.diapause.local.v1.SandboxUseR\tsandboxes\"\xce\x01\n" +
 	"\n" +
 	"SandboxUse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
@@ -3548,7 +3907,8 @@ const file_agent_proto_rawDesc = "" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06memory\x18\x04 \x01(\x03R\x06memory\x12\x18\n" +
 	"\arequest\x18\x05 \x01(\tR\arequest\x12\x1a\n" +
-	"\bsnapshot\x18\x06 \x01(\tR\bsnapshot\"\xe9\x01\n" +
+	"\bsnapshot\x18\x06 \x01(\tR\bsnapshot\x122\n" +
+	"\x06asleep\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06asleep\"\xe9\x01\n" +
 	"\x05Facts\x12\"\n" +
 	"\farchitecture\x18\x01 \x01(\tR\farchitecture\x12#\n" +
 	"\rrunsc_version\x18\x02 \x01(\tR\frunscVersion\x12!\n" +
@@ -3658,7 +4018,7 @@ const file_agent_proto_rawDesc = "" +
 	"rootfsOnly\"8\n" +
 	"\x17PrepareWorkloadResponse\x12\x1d\n" +
 	"\n" +
-	"image_path\x18\x01 \x01(\tR\timagePath\"\xec\x02\n" +
+	"image_path\x18\x01 \x01(\tR\timagePath\"\x9c\x03\n" +
 	"\x14ReportRestoreRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
 	"\n" +
@@ -3668,10 +4028,16 @@ const file_agent_proto_rawDesc = "" +
 	"\bsnapshot\x18\x05 \x01(\tR\bsnapshot\x12Z\n" +
 	"\vannotations\x18\x06 \x03(\v28.diapause.local.v1.ReportRestoreRequest.AnnotationsEntryR\vannotations\x12\x16\n" +
 	"\x06loaded\x18\a \x01(\bR\x06loaded\x12\x19\n" +
-	"\bgiven_up\x18\b \x01(\bR\agivenUp\x1a>\n" +
+	"\bgiven_up\x18\b \x01(\bR\agivenUp\x12.\n" +
+	"\x05woken\x18\t \x01(\v2\x18.diapause.local.v1.WokenR\x05woken\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x01\n" +
+	"\x05Woken\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\x12-\n" +
+	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x1c\n" +
+	"\tdelivered\x18\x03 \x01(\x03R\tdelivered\x12\x18\n" +
+	"\adropped\x18\x04 \x01(\x03R\adropped\"\x17\n" +
 	"\x15ReportRestoreResponse\"T\n" +
 	"\x15CheckContainerRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12!\n" +
@@ -3691,11 +4057,13 @@ const file_agent_proto_rawDesc = "" +
 	"\tAfterMode\x12\x1a\n" +
 	"\x16AFTER_MODE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18AFTER_MODE_LEAVE_RUNNING\x10\x01\x12\x13\n" +
-	"\x0fAFTER_MODE_STOP\x10\x022\xcd\a\n" +
+	"\x0fAFTER_MODE_STOP\x10\x022\xe1\b\n" +
 	"\x05Agent\x12X\n" +
 	"\n" +
 	"Checkpoint\x12$.diapause.local.v1.CheckpointRequest\x1a\".diapause.local.v1.CheckpointEvent0\x01\x12O\n" +
-	"\aRestore\x12!.diapause.local.v1.RestoreRequest\x1a\x1f.diapause.local.v1.RestoreEvent0\x01\x12G\n" +
+	"\aRestore\x12!.diapause.local.v1.RestoreRequest\x1a\x1f.diapause.local.v1.RestoreEvent0\x01\x12I\n" +
+	"\x05Sleep\x12\x1f.diapause.local.v1.SleepRequest\x1a\x1d.diapause.local.v1.SleepEvent0\x01\x12G\n" +
+	"\x04Wake\x12\x1e.diapause.local.v1.WakeRequest\x1a\x1f.diapause.local.v1.WakeResponse\x12G\n" +
 	"\x04List\x12\x1e.diapause.local.v1.ListRequest\x1a\x1f.diapause.local.v1.ListResponse\x12I\n" +
 	"\aInspect\x12!.diapause.local.v1.InspectRequest\x1a\x1b.diapause.local.v1.Snapshot\x12M\n" +
 	"\x06Remove\x12 .diapause.local.v1.RemoveRequest\x1a!.diapause.local.v1.RemoveResponse\x12L\n" +
@@ -3729,136 +4097,152 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
 	(*CheckpointRequest)(nil),        // 2: diapause.local.v1.CheckpointRequest
 	(*Progress)(nil),                 // 3: diapause.local.v1.Progress
 	(*CheckpointEvent)(nil),          // 4: diapause.local.v1.CheckpointEvent
-	(*RestoreRequest)(nil),           // 5: diapause.local.v1.RestoreRequest
-	(*RestoreEvent)(nil),             // 6: diapause.local.v1.RestoreEvent
-	(*RestoredPod)(nil),              // 7: diapause.local.v1.RestoredPod
-	(*ListRequest)(nil),              // 8: diapause.local.v1.ListRequest
-	(*ListResponse)(nil),             // 9: diapause.local.v1.ListResponse
-	(*InspectRequest)(nil),           // 10: diapause.local.v1.InspectRequest
-	(*RemoveRequest)(nil),            // 11: diapause.local.v1.RemoveRequest
-	(*RemoveResponse)(nil),           // 12: diapause.local.v1.RemoveResponse
-	(*VerifyRequest)(nil),            // 13: diapause.local.v1.VerifyRequest
-	(*VerifyEvent)(nil),              // 14: diapause.local.v1.VerifyEvent
-	(*VerifyResult)(nil),             // 15: diapause.local.v1.VerifyResult
-	(*Signature)(nil),                // 16: diapause.local.v1.Signature
-	(*SweepRequest)(nil),             // 17: diapause.local.v1.SweepRequest
-	(*SweepEvent)(nil),               // 18: diapause.local.v1.SweepEvent
-	(*SweepResult)(nil),              // 19: diapause.local.v1.SweepResult
-	(*StatStoreRequest)(nil),         // 20: diapause.local.v1.StatStoreRequest
-	(*StatStoreEvent)(nil),           // 21: diapause.local.v1.StatStoreEvent
-	(*StoreStats)(nil),               // 22: diapause.local.v1.StoreStats
-	(*StatusRequest)(nil),            // 23: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 24: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 25: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 26: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 27: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 28: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 29: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 30: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 31: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 32: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 33: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 34: diapause.local.v1.AskRestoreResponse
-	(*Terminal)(nil),                 // 35: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 36: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 37: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 38: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 39: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 40: diapause.local.v1.ReportRestoreRequest
-	(*ReportRestoreResponse)(nil),    // 41: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 42: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 43: diapause.local.v1.CheckContainerResponse
-	(*RotateKeysRequest)(nil),        // 44: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 45: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 46: diapause.local.v1.RotateKeysResult
-	nil,                              // 47: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 48: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 49: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 50: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),      // 51: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
+	(*SleepRequest)(nil),             // 5: diapause.local.v1.SleepRequest
+	(*SleepEvent)(nil),               // 6: diapause.local.v1.SleepEvent
+	(*WakeRequest)(nil),              // 7: diapause.local.v1.WakeRequest
+	(*WakeResponse)(nil),             // 8: diapause.local.v1.WakeResponse
+	(*RestoreRequest)(nil),           // 9: diapause.local.v1.RestoreRequest
+	(*RestoreEvent)(nil),             // 10: diapause.local.v1.RestoreEvent
+	(*RestoredPod)(nil),              // 11: diapause.local.v1.RestoredPod
+	(*ListRequest)(nil),              // 12: diapause.local.v1.ListRequest
+	(*ListResponse)(nil),             // 13: diapause.local.v1.ListResponse
+	(*InspectRequest)(nil),           // 14: diapause.local.v1.InspectRequest
+	(*RemoveRequest)(nil),            // 15: diapause.local.v1.RemoveRequest
+	(*RemoveResponse)(nil),           // 16: diapause.local.v1.RemoveResponse
+	(*VerifyRequest)(nil),            // 17: diapause.local.v1.VerifyRequest
+	(*VerifyEvent)(nil),              // 18: diapause.local.v1.VerifyEvent
+	(*VerifyResult)(nil),             // 19: diapause.local.v1.VerifyResult
+	(*Signature)(nil),                // 20: diapause.local.v1.Signature
+	(*SweepRequest)(nil),             // 21: diapause.local.v1.SweepRequest
+	(*SweepEvent)(nil),               // 22: diapause.local.v1.SweepEvent
+	(*SweepResult)(nil),              // 23: diapause.local.v1.SweepResult
+	(*StatStoreRequest)(nil),         // 24: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 25: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 26: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 27: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 28: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 29: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 30: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 31: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 32: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 33: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 34: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 35: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 36: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 37: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 38: diapause.local.v1.AskRestoreResponse
+	(*Terminal)(nil),                 // 39: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 40: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 41: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 42: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 43: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 44: diapause.local.v1.ReportRestoreRequest
+	(*Woken)(nil),                    // 45: diapause.local.v1.Woken
+	(*ReportRestoreResponse)(nil),    // 46: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 47: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 48: diapause.local.v1.CheckContainerResponse
+	(*RotateKeysRequest)(nil),        // 49: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 50: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 51: diapause.local.v1.RotateKeysResult
+	nil,                              // 52: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 53: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 54: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 55: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 56: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
 	3,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
-	32, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
-	32, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
-	3,  // 4: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
-	7,  // 5: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
-	7,  // 6: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	51, // 7: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
-	32, // 8: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
-	3,  // 9: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
-	15, // 10: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	16, // 11: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	51, // 12: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
-	3,  // 13: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
-	19, // 14: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
-	3,  // 15: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
-	22, // 16: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
-	29, // 17: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	52, // 18: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	25, // 19: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
-	28, // 20: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	51, // 21: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	52, // 22: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	29, // 23: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
-	31, // 24: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
-	30, // 25: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	47, // 26: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	1,  // 27: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	48, // 28: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	49, // 29: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	50, // 30: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	3,  // 31: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	46, // 32: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	35, // 33: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	2,  // 34: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	5,  // 35: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	8,  // 36: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	10, // 37: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	11, // 38: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	13, // 39: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	17, // 40: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	23, // 41: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	26, // 42: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	20, // 43: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	44, // 44: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	44, // 45: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	33, // 46: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	38, // 47: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	36, // 48: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	42, // 49: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	40, // 50: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 51: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	6,  // 52: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 53: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	32, // 54: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	12, // 55: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	14, // 56: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	18, // 57: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	24, // 58: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	27, // 59: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	21, // 60: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	45, // 61: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	45, // 62: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	34, // 63: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	39, // 64: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	37, // 65: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	43, // 66: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	41, // 67: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	51, // [51:68] is the sub-list for method output_type
-	34, // [34:51] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	36, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
+	36, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
+	3,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
+	36, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
+	56, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	57, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	3,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
+	11, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
+	11, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
+	57, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	36, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
+	3,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
+	19, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
+	20, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
+	57, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	3,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
+	23, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
+	3,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
+	26, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
+	33, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
+	56, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	29, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
+	32, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
+	56, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	57, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	56, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	33, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
+	35, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
+	34, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
+	52, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
+	53, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	54, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	55, // 35: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	45, // 36: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
+	57, // 37: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	3,  // 38: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	51, // 39: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	39, // 40: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	2,  // 41: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	9,  // 42: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	5,  // 43: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	7,  // 44: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	12, // 45: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	14, // 46: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	15, // 47: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	17, // 48: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	21, // 49: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	27, // 50: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	30, // 51: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	24, // 52: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	49, // 53: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	49, // 54: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	37, // 55: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	42, // 56: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	40, // 57: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	47, // 58: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	44, // 59: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	4,  // 60: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	10, // 61: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	6,  // 62: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	8,  // 63: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	13, // 64: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	36, // 65: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	16, // 66: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	18, // 67: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	22, // 68: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	28, // 69: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	31, // 70: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	25, // 71: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	50, // 72: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	50, // 73: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	38, // 74: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	43, // 75: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	41, // 76: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	48, // 77: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	46, // 78: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	60, // [60:79] is the sub-list for method output_type
+	41, // [41:60] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -3873,23 +4257,28 @@ func file_agent_proto_init() {
 		(*CheckpointEvent_Done)(nil),
 	}
 	file_agent_proto_msgTypes[4].OneofWrappers = []any{
+		(*SleepEvent_Accepted)(nil),
+		(*SleepEvent_Progress)(nil),
+		(*SleepEvent_Asleep)(nil),
+	}
+	file_agent_proto_msgTypes[8].OneofWrappers = []any{
 		(*RestoreEvent_Progress)(nil),
 		(*RestoreEvent_Restored)(nil),
 		(*RestoreEvent_Loaded)(nil),
 	}
-	file_agent_proto_msgTypes[12].OneofWrappers = []any{
+	file_agent_proto_msgTypes[16].OneofWrappers = []any{
 		(*VerifyEvent_Progress)(nil),
 		(*VerifyEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[16].OneofWrappers = []any{
+	file_agent_proto_msgTypes[20].OneofWrappers = []any{
 		(*SweepEvent_Progress)(nil),
 		(*SweepEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[19].OneofWrappers = []any{
+	file_agent_proto_msgTypes[23].OneofWrappers = []any{
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[43].OneofWrappers = []any{
+	file_agent_proto_msgTypes[48].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -3899,7 +4288,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   49,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -24,6 +24,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Agent_Checkpoint_FullMethodName = "/diapause.local.v1.Agent/Checkpoint"
 	Agent_Restore_FullMethodName    = "/diapause.local.v1.Agent/Restore"
+	Agent_Sleep_FullMethodName      = "/diapause.local.v1.Agent/Sleep"
+	Agent_Wake_FullMethodName       = "/diapause.local.v1.Agent/Wake"
 	Agent_List_FullMethodName       = "/diapause.local.v1.Agent/List"
 	Agent_Inspect_FullMethodName    = "/diapause.local.v1.Agent/Inspect"
 	Agent_Remove_FullMethodName     = "/diapause.local.v1.Agent/Remove"
@@ -47,6 +49,12 @@ type AgentClient interface {
 	Checkpoint(ctx context.Context, in *CheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckpointEvent], error)
 	// Restore starts new pods from a snapshot. It streams progress, one PodRestored event for each.
 	Restore(ctx context.Context, in *RestoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RestoreEvent], error)
+	// Sleep saves a pod, ends its sandbox and keeps the pod, with its address: the next packet wakes it. It streams
+	// progress; the last event holds the snapshot that the pod is woken from.
+	Sleep(ctx context.Context, in *SleepRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SleepEvent], error)
+	// Wake restores the sandbox of a pod that sleeps, and returns when the pod runs. A pod that does not sleep stays as
+	// it is.
+	Wake(ctx context.Context, in *WakeRequest, opts ...grpc.CallOption) (*WakeResponse, error)
 	// List returns the snapshots of the spool and of the store.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// Inspect returns one snapshot with everything in its manifest.
@@ -117,6 +125,35 @@ func (c *agentClient) Restore(ctx context.Context, in *RestoreRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_RestoreClient = grpc.ServerStreamingClient[RestoreEvent]
 
+func (c *agentClient) Sleep(ctx context.Context, in *SleepRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SleepEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[2], Agent_Sleep_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SleepRequest, SleepEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_SleepClient = grpc.ServerStreamingClient[SleepEvent]
+
+func (c *agentClient) Wake(ctx context.Context, in *WakeRequest, opts ...grpc.CallOption) (*WakeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WakeResponse)
+	err := c.cc.Invoke(ctx, Agent_Wake_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListResponse)
@@ -149,7 +186,7 @@ func (c *agentClient) Remove(ctx context.Context, in *RemoveRequest, opts ...grp
 
 func (c *agentClient) Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[2], Agent_Verify_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[3], Agent_Verify_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +205,7 @@ type Agent_VerifyClient = grpc.ServerStreamingClient[VerifyEvent]
 
 func (c *agentClient) Sweep(ctx context.Context, in *SweepRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SweepEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[3], Agent_Sweep_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[4], Agent_Sweep_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +244,7 @@ func (c *agentClient) Top(ctx context.Context, in *TopRequest, opts ...grpc.Call
 
 func (c *agentClient) StatStore(ctx context.Context, in *StatStoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatStoreEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[4], Agent_StatStore_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_StatStore_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +263,7 @@ type Agent_StatStoreClient = grpc.ServerStreamingClient[StatStoreEvent]
 
 func (c *agentClient) RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_RotateKeys_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[6], Agent_RotateKeys_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +282,7 @@ type Agent_RotateKeysClient = grpc.ServerStreamingClient[RotateKeysEvent]
 
 func (c *agentClient) CheckKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RotateKeysEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[6], Agent_CheckKeys_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[7], Agent_CheckKeys_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -273,6 +310,12 @@ type AgentServer interface {
 	Checkpoint(*CheckpointRequest, grpc.ServerStreamingServer[CheckpointEvent]) error
 	// Restore starts new pods from a snapshot. It streams progress, one PodRestored event for each.
 	Restore(*RestoreRequest, grpc.ServerStreamingServer[RestoreEvent]) error
+	// Sleep saves a pod, ends its sandbox and keeps the pod, with its address: the next packet wakes it. It streams
+	// progress; the last event holds the snapshot that the pod is woken from.
+	Sleep(*SleepRequest, grpc.ServerStreamingServer[SleepEvent]) error
+	// Wake restores the sandbox of a pod that sleeps, and returns when the pod runs. A pod that does not sleep stays as
+	// it is.
+	Wake(context.Context, *WakeRequest) (*WakeResponse, error)
 	// List returns the snapshots of the spool and of the store.
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// Inspect returns one snapshot with everything in its manifest.
@@ -310,6 +353,12 @@ func (UnimplementedAgentServer) Checkpoint(*CheckpointRequest, grpc.ServerStream
 }
 func (UnimplementedAgentServer) Restore(*RestoreRequest, grpc.ServerStreamingServer[RestoreEvent]) error {
 	return status.Error(codes.Unimplemented, "method Restore not implemented")
+}
+func (UnimplementedAgentServer) Sleep(*SleepRequest, grpc.ServerStreamingServer[SleepEvent]) error {
+	return status.Error(codes.Unimplemented, "method Sleep not implemented")
+}
+func (UnimplementedAgentServer) Wake(context.Context, *WakeRequest) (*WakeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Wake not implemented")
 }
 func (UnimplementedAgentServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
@@ -383,6 +432,35 @@ func _Agent_Restore_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_RestoreServer = grpc.ServerStreamingServer[RestoreEvent]
+
+func _Agent_Sleep_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SleepRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).Sleep(m, &grpc.GenericServerStream[SleepRequest, SleepEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_SleepServer = grpc.ServerStreamingServer[SleepEvent]
+
+func _Agent_Wake_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WakeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Wake(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Wake_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Wake(ctx, req.(*WakeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _Agent_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListRequest)
@@ -537,6 +615,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*AgentServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
+			MethodName: "Wake",
+			Handler:    _Agent_Wake_Handler,
+		},
+		{
 			MethodName: "List",
 			Handler:    _Agent_List_Handler,
 		},
@@ -566,6 +648,11 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Restore",
 			Handler:       _Agent_Restore_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Sleep",
+			Handler:       _Agent_Sleep_Handler,
 			ServerStreams: true,
 		},
 		{

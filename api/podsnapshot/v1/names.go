@@ -20,6 +20,15 @@ const (
 	AnnotationCheckpoint = "diapause.dev/checkpoint"
 	// AnnotationCheckpointStatus is the agent's answer to AnnotationCheckpoint.
 	AnnotationCheckpointStatus = "diapause.dev/checkpoint-status"
+	// AnnotationSleep asks for the pod to be put to sleep. Its value is any name for the request. A new value is a new
+	// request.
+	AnnotationSleep = "diapause.dev/sleep"
+	// AnnotationWake asks for the pod to be woken, likewise.
+	AnnotationWake = "diapause.dev/wake"
+	// AnnotationWakeAt is a time in RFC 3339 at which the pod is woken, if it fell asleep before.
+	AnnotationWakeAt = "diapause.dev/wake-at"
+	// AnnotationSleepStatus is the agent's answer to AnnotationSleep and AnnotationWake.
+	AnnotationSleepStatus = "diapause.dev/sleep-status"
 	// AnnotationOnRestoreFailure says what happens to a pod that cannot be restored. With the value OnRestoreFailureFail
 	// it is refused; without the annotation it starts cold. On a policy it applies to all of the policy's pods.
 	AnnotationOnRestoreFailure = "diapause.dev/on-restore-failure"
@@ -94,6 +103,20 @@ const (
 	ConditionReady = "Ready"
 	// ConditionPodRestored of a pod: whether it was restored. It becomes True before the pod is Ready.
 	ConditionPodRestored = "PodRestored"
+)
+
+// ConditionAsleep of a pod: whether it sleeps. It is absent from a pod that has never slept. Its last transition is
+// when the pod fell asleep or woke.
+const ConditionAsleep = "diapause.dev/Asleep"
+
+// Reasons of ConditionAsleep, and of the events on pods that sleep.
+const (
+	// ReasonSlept: the sandbox is saved and gone, and the next packet brings it back (True).
+	ReasonSlept = "Slept"
+	// ReasonWoke: the message says by what, and how long it took (False).
+	ReasonWoke = "Woke"
+	// ReasonStaysAwake: a request to sleep has failed; the message says why. Only of events.
+	ReasonStaysAwake = "StaysAwake"
 )
 
 // Reasons of ConditionTriggered.

@@ -89,7 +89,8 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the named object does not exist,
 	root.SetOut(t.out)
 	root.SetErr(t.err)
 	t.flags(root)
-	root.AddCommand(t.checkpoint(), t.restore(), t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(),
+	root.AddCommand(t.checkpoint(), t.restore(), t.sleep(), t.wake(),
+		t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(),
 		group("store", "Look at the spool and the store as a whole", t.statStore()),
 		group("key", "Manage the keys that snapshots are encrypted with", t.rotateKeys(), t.checkKeys()),
 		t.top(), t.doctor(), t.version())
@@ -105,7 +106,7 @@ func (t *tool) flags(root *cobra.Command) {
 	f.StringVar(&t.socket, "socket", socket, "the agent's local `socket` (environment: DIAPAUSE_SOCKET)")
 	f.VarP(&t.format, "output", "o", "how to print the result")
 	f.DurationVar(&t.timeout, "timeout", 0,
-		"give up after this `time` (default 1m for queries, none for checkpoint, restore, verify, gc, store and key)")
+		"give up after this `time` (default 1m for queries, none for checkpoint, restore, sleep, verify, gc, store and key)")
 	_ = root.RegisterFlagCompletionFunc("output",
 		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }

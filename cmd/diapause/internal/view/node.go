@@ -3,6 +3,9 @@ package view
 import (
 	"fmt"
 	"io"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
@@ -21,6 +24,7 @@ type Sandbox struct {
 	MemoryBytes int64  `json:"memory_bytes"`
 	Request     string `json:"request"`
 	Snapshot    string `json:"snapshot"` // that it was restored from
+	Asleep      string `json:"asleep"`   // since when its pod sleeps, RFC 3339; empty: it runs
 }
 
 // NewTop converts the agent's answer.
@@ -28,16 +32,34 @@ func NewTop(r *localv1.TopResponse) Top {
 	t := Top{Sandboxes: []Sandbox{}}
 	for _, s := range r.GetSandboxes() {
 		t.Sandboxes = append(t.Sandboxes,
-			Sandbox{s.GetId(), s.GetPod(), s.GetNamespace(), s.GetMemory(), s.GetRequest(), s.GetSnapshot()})
+			Sandbox{
+				s.GetId(), s.GetPod(), s.GetNamespace(), s.GetMemory(), s.GetRequest(), s.GetSnapshot(), since(s.GetAsleep()),
+			})
 	}
 	return t
+}
+
+// since returns a time in RFC 3339, or "" for none.
+func since(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return t.AsTime().Local().Format(time.RFC3339)
+}
+
+// underWay returns what goes on in a sandbox: the request, or that its pod sleeps.
+func (s Sandbox) underWay() string {
+	if s.Asleep != "" {
+		return "asleep since " + s.Asleep
+	}
+	return orDash(s.Request)
 }
 
 // Table writes a row for each sandbox.
 func (t Top) Table(w io.Writer) error {
 	r := newRows(w, "POD ID", "POD", "MEMORY", "UNDER WAY", "RESTORED FROM")
 	for _, s := range t.Sandboxes {
-		r.add(shorten(s.ID), s.Namespace+"/"+s.Pod, progress.Size(s.MemoryBytes), orDash(s.Request), orDash(s.Snapshot))
+		r.add(shorten(s.ID), s.Namespace+"/"+s.Pod, progress.Size(s.MemoryBytes), s.underWay(), orDash(s.Snapshot))
 	}
 	return r.flush()
 }

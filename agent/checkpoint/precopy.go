@@ -1,0 +1,187 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/runsc/capture"
+	"diapause.dev/storage"
+)
+
+// Pre-copy: memory is stored while the sandbox still runs. In the pause a fingerprint is taken of each page, and only
+// pages that have changed since are copied. A fingerprint costs half of what a copy costs, and takes no memory. So the
+// pause of a large sandbox is shorter, and its memory need not fit into the arena.
+
+const (
+	// mostRounds bounds how often all memory is gone through to be stored.
+	mostRounds = 3
+	// changedShare is the share of a chunk that must have changed for a further round to store it anew. Single pages are
+	// copied in the pause instead.
+	changedShare = 0.5
+	// shrinks is the largest share of what was left after the round before that may be left for another one to follow.
+	shrinks = 0.7
+	// reusable is the share of memory that has to be stored already for fingerprints to pay where pre-copy does not.
+	reusable = 0.5
+)
+
+// precopy stores memory while the sandbox runs, if that pays, and returns how many bytes are expected to be copied in
+// the pause. A sentry that has begun to save by itself is paused already, and nothing is done. The snapshot's writer
+// lives as long as life.
+func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memory *os.File, used int64) (int64, error) {
+	if c.o.sentry != nil {
+		return used, nil
+	}
+	large, parent := c.large(used), c.parent(ctx)
+	if !large && (parent == nil || !parent.Fingerprinted()) {
+		return used, nil
+	}
+	base, err := capture.NewBaseline(m, snapshots.ChunkSize)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.openWriter(life, parent, large); err != nil {
+		return 0, err
+	}
+	defer c.watch.lap("precopy")
+	if large {
+		c.baseline = base
+		return c.rounds(ctx, base, memory, used)
+	}
+	left, err := base.Round(ctx, memory, c.recognise)
+	if float64(left) > (1-reusable)*float64(used) {
+		return used, err
+	}
+	c.baseline = base
+	return left, err
+}
+
+// large reports whether so much memory is stored before the pause.
+func (c *checkpoint) large(memory int64) bool {
+	return c.cs.PrecopyFrom > 0 && memory >= c.cs.PrecopyFrom
+}
+
+// rounds stores memory until half of the arena holds what has changed since, or until that does not get less.
+func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory *os.File, used int64) (left int64, err error) {
+	var done atomic.Int64
+	c.o.Progress("precopy", 0, used)
+	if _, err := base.Round(ctx, memory, func(raw []byte, _ int) (int64, bool, error) {
+		c.o.Progress("precopy", min(done.Add(int64(len(raw))), used), used)
+		return c.storeAhead(raw)
+	}); err != nil {
+		return 0, err
+	}
+	for before, round := used, 1; ; before, round = left, round+1 {
+		if left, err = base.Round(ctx, memory, notStored); err != nil {
+			return 0, err
+		}
+		if left <= c.room.arena/2 || float64(left) > shrinks*float64(before) || round == mostRounds {
+			break
+		}
+		if _, err := base.Round(ctx, memory, c.storeAgain); err != nil {
+			return 0, err
+		}
+	}
+	return left, c.writer.Flush()
+}
+
+func (c *checkpoint) storeAhead(raw []byte) (place int64, ok bool, err error) {
+	at, err := c.writer.Precopy(raw)
+	return int64(at), err == nil, err
+}
+
+// storeAgain stores a chunk if much of it has changed.
+func (c *checkpoint) storeAgain(raw []byte, changed int) (place int64, ok bool, err error) {
+	if float64(changed) < changedShare*float64(len(raw)) {
+		return 0, false, nil
+	}
+	return c.storeAhead(raw)
+}
+
+// recognise looks for a chunk in the parent.
+func (c *checkpoint) recognise(raw []byte, _ int) (place int64, ok bool, err error) {
+	at, ok := c.writer.Recognise(raw)
+	return int64(at), ok, nil
+}
+
+// notStored stores nothing: a round with it counts what has changed.
+func notStored([]byte, int) (place int64, ok bool, err error) { return 0, false, nil }
+
+// patchedAtOnce bounds how many runs are read back at a time, to be patched.
+const patchedAtOnce = 32
+
+// writePages adds the pages of a capture to the snapshot.
+func (c *checkpoint) writePages(ctx context.Context, pages *storage.FileWriter, runs []capture.Run) error {
+	if err := pages.Expect(len(runs)); err != nil {
+		return err
+	}
+	for len(runs) > 0 {
+		n, places := c.nextRuns(runs)
+		stored, err := c.readBack(ctx, places)
+		if err != nil {
+			return err
+		}
+		for _, run := range runs[:n] {
+			if stored, err = c.writeRun(pages, run, stored); err != nil {
+				return err
+			}
+		}
+		runs = runs[n:]
+	}
+	return nil
+}
+
+// nextRuns returns how many of the runs are written next, and the places of those chunks among them that are patched.
+func (c *checkpoint) nextRuns(runs []capture.Run) (n int, patched []storage.Place) {
+	for n = range runs {
+		if place, whole, ok := c.arena.Stored(runs[n]); ok && !whole {
+			if patched = append(patched, storage.Place(place)); len(patched) == patchedAtOnce {
+				break
+			}
+		}
+	}
+	return n + 1, patched
+}
+
+// readBack returns the bytes of the chunks at some places, one after the other.
+func (c *checkpoint) readBack(ctx context.Context, places []storage.Place) ([]byte, error) {
+	if len(places) == 0 {
+		return nil, nil
+	}
+	r, err := c.writer.Reader(places)
+	if err != nil {
+		return nil, err
+	}
+	stored := make([]byte, r.FileSize(storage.AheadFile))
+	return stored, r.ReadAt(ctx, storage.AheadFile, 0, [][]byte{stored})
+}
+
+// writeRun adds one run. stored begins with the chunk that it is patched from, if it is; writeRun returns the rest.
+func (c *checkpoint) writeRun(pages *storage.FileWriter, run capture.Run, stored []byte) ([]byte, error) {
+	place, whole, ok := c.arena.Stored(run)
+	switch {
+	case whole:
+		return stored, pages.Known(storage.Place(place))
+	case ok:
+		n := c.arena.StoredLen(run)
+		if n > int64(len(stored)) {
+			return nil, fmt.Errorf("%d bytes of a stored chunk are missing", n-int64(len(stored)))
+		}
+		raw, err := c.arena.Patch(c.patched[:0], stored[:n], run)
+		if err != nil {
+			return nil, err
+		}
+		c.patched = raw
+		return stored[n:], pages.Copy(raw)
+	}
+	raw, lasting, err := c.arena.Copied(run)
+	if err != nil {
+		return nil, err
+	}
+	if lasting {
+		return stored, pages.Chunk(raw)
+	}
+	return stored, pages.Copy(raw)
+}

@@ -1,0 +1,358 @@
+// Package slumber serves the annotations by which somebody puts a pod of this node to sleep or wakes it, and shows in
+// the API server which pods sleep. Reconcilers look at the pod and at the node, and do what is missing, so every step
+// can be repeated. A pod's kubelet and its controller take no part: for them the pod runs.
+package slumber
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/sleep"
+	"diapause.dev/agent/snapshots"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// Config is what Slumbers work with.
+type Config struct {
+	Objects *objects.Objects
+	Sleeps  Sleeps
+	Logger  *slog.Logger
+}
+
+// Sleeps is what slumbers need of the agent. *sleep.Sleeps implements it.
+type Sleeps interface {
+	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
+	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
+	AsleepPod(uid string) (since time.Time, ok bool)
+}
+
+// Status is the value of the annotation diapause.dev/sleep-status. It answers the newest of the requests in the
+// annotations diapause.dev/sleep and diapause.dev/wake.
+type Status struct {
+	Sleep   string `json:"sleep,omitempty"` // the newest request that was taken
+	Wake    string `json:"wake,omitempty"`  // likewise
+	State   State  `json:"state"`
+	Message string `json:"message,omitempty"`
+}
+
+// State is the state of the newest request.
+type State string
+
+// States of a request.
+const (
+	StateWorking State = "Working" // an agent works on it
+	StateAsleep  State = "Asleep"
+	StateAwake   State = "Awake"
+	StateFailed  State = "Failed" // the message says why
+)
+
+// ParseStatus parses the answer on a pod. A malformed answer counts as none.
+func ParseStatus(pod *corev1.Pod) (s Status) {
+	if json.Unmarshal([]byte(pod.Annotations[podsnapshotv1.AnnotationSleepStatus]), &s) != nil {
+		return Status{}
+	}
+	return s
+}
+
+// Slumbers are the pods of this node that sleep, or are asked to. Its methods may be called concurrently.
+type Slumbers struct {
+	Config
+	pods control.Queue
+	life context.Context // of what is asked for; set by Begin
+	work sync.WaitGroup
+
+	mu   sync.Mutex
+	busy map[types.UID]bool // pods for which a request is carried out
+	woke map[string]waken   // why pods have woken, by UID, until their condition says so
+}
+
+// waken says how a pod was woken.
+type waken struct {
+	cause string
+	took  time.Duration
+}
+
+// New returns the slumbers of a node.
+func New(c Config) *Slumbers {
+	return &Slumbers{Config: c, busy: make(map[types.UID]bool), woke: make(map[string]waken)}
+}
+
+// Begin sets what bounds the requests. It must be called before the controller starts, and once.
+func (s *Slumbers) Begin(life context.Context) { s.life = life }
+
+// Wait waits until all requests have ended. The controller may not run any more.
+func (s *Slumbers) Wait() { s.work.Wait() }
+
+// Control adds the controller.
+func (s *Slumbers) Control(mgr manager.Manager) error {
+	b := control.Controller(mgr, &s.pods).Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{})
+	return control.Complete(b, "sleeper", s.serve)
+}
+
+// Slept implements sleep.Cluster.
+func (s *Slumbers) Slept(pod snapshot.PodRef) { s.kick(pod) }
+
+// maxWoke bounds how many wakes are remembered until they are shown. Beyond it they are shown without their cause.
+const maxWoke = 10000
+
+// Woke implements sleep.Cluster.
+func (s *Slumbers) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
+	s.mu.Lock()
+	if len(s.woke) < maxWoke {
+		s.woke[pod.UID] = waken{cause, took}
+	}
+	s.mu.Unlock()
+	s.kick(pod)
+}
+
+func (s *Slumbers) kick(pod snapshot.PodRef) {
+	s.pods.Kick(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+}
+
+// serve reconciles one pod of this node.
+func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	pod, err := s.Objects.PodHere(ctx, r.NamespacedName)
+	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
+		return reconcile.Result{}, err
+	}
+	since, asleep := s.Sleeps.AsleepPod(string(pod.UID))
+	if err := s.show(ctx, pod, since, asleep); err != nil {
+		return control.RetryConflict(client.IgnoreNotFound(err))
+	}
+	if err := s.answer(ctx, pod); err != nil {
+		return control.RetryConflict(client.IgnoreNotFound(err))
+	}
+	return reconcile.Result{RequeueAfter: s.wakeIn(pod, since, asleep)}, nil
+}
+
+// show makes the pod's condition say whether it sleeps, and makes an event when that has changed.
+func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, asleep bool) error {
+	shown := false
+	for _, c := range pod.Status.Conditions {
+		if c.Type == podsnapshotv1.ConditionAsleep {
+			shown = c.Status == corev1.ConditionTrue
+		}
+	}
+	woke, known := s.wake(string(pod.UID))
+	if asleep == shown {
+		if !asleep && known { // it has slept and woken so fast that nobody has seen it
+			s.forgetWake(string(pod.UID))
+		}
+		return nil
+	}
+	c := corev1.PodCondition{
+		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonSlept,
+		Message:            "The pod is saved and uses no memory; the next packet or exec wakes it",
+		LastTransitionTime: metav1.NewTime(since),
+	}
+	action := objects.ActionSleep
+	if !asleep {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, podsnapshotv1.ReasonWoke, "The pod was woken"
+		if known {
+			c.Message = fmt.Sprintf("The pod was woken by %s, within %d ms", woke.cause, woke.took.Milliseconds())
+		}
+		c.LastTransitionTime, action = metav1.Now(), objects.ActionWake
+	}
+	if err := s.patch(ctx, pod, "", nil, &c); err != nil {
+		return err
+	}
+	s.forgetWake(string(pod.UID))
+	s.Objects.SleepEvent(objects.RefOf(pod), corev1.EventTypeNormal, c.Reason, action, c.Message)
+	return nil
+}
+
+func (s *Slumbers) wake(uid string) (w waken, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, known = s.woke[uid]
+	return w, known
+}
+
+func (s *Slumbers) forgetWake(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.woke, uid)
+}
+
+// maxID bounds the value of an annotation that asks, in bytes.
+const maxID = 253
+
+// answer carries out the requests in the pod's annotations that are not answered yet. If both are new, the pod sleeps
+// and is then woken.
+func (s *Slumbers) answer(ctx context.Context, pod *corev1.Pod) error {
+	if pod.Status.Phase != corev1.PodRunning {
+		return nil
+	}
+	st := ParseStatus(pod)
+	asked, woken := pod.Annotations[podsnapshotv1.AnnotationSleep], pod.Annotations[podsnapshotv1.AnnotationWake]
+	switch {
+	case len(asked) > maxID, len(woken) > maxID:
+		return nil
+	case asked != "" && asked != st.Sleep:
+		st.Sleep = asked
+		return s.begin(ctx, pod, st, s.putToSleep)
+	case woken != "" && woken != st.Wake:
+		st.Wake = woken
+		return s.begin(ctx, pod, st, s.wakeUp)
+	case st.State == StateWorking && !s.working(pod.UID): // an agent that has ended had taken it
+		st.State, st.Message = StateFailed, "the agent ended before it was done"
+		return s.write(ctx, pod, pod.ResourceVersion, st)
+	}
+	return nil
+}
+
+func (s *Slumbers) working(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busy[uid]
+}
+
+// begin takes a request and carries it out in the background, unless one of the pod is under way: it is looked at again
+// at that one's end.
+func (s *Slumbers) begin(ctx context.Context, pod *corev1.Pod, st Status,
+	do func(*corev1.Pod) (State, error),
+) error {
+	s.mu.Lock()
+	was := s.busy[pod.UID]
+	s.busy[pod.UID] = true
+	s.mu.Unlock()
+	if was {
+		return nil
+	}
+	st.State, st.Message = StateWorking, ""
+	if err := s.write(ctx, pod, pod.ResourceVersion, st); err != nil {
+		s.end(pod)
+		return err
+	}
+	s.work.Go(func() {
+		defer s.end(pod)
+		state, err := do(pod)
+		st.State = state
+		if err != nil {
+			st.Message = rules.Message(err.Error())
+		}
+		if s.life.Err() == nil {
+			s.writeAnswer(pod, st)
+		}
+	})
+	return nil
+}
+
+// end lets the next request of the pod begin.
+func (s *Slumbers) end(pod *corev1.Pod) {
+	s.mu.Lock()
+	delete(s.busy, pod.UID)
+	s.mu.Unlock()
+	s.kick(objects.RefOf(pod))
+}
+
+func (s *Slumbers) putToSleep(pod *corev1.Pod) (State, error) {
+	_, err := s.Sleeps.Sleep(s.life, s.life, checkpoint.Options{Target: pod.Namespace + "/" + pod.Name})
+	if err != nil {
+		s.Objects.SleepEvent(objects.RefOf(pod), corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake,
+			objects.ActionSleep, "The pod stays awake: "+err.Error())
+		return StateFailed, err
+	}
+	return StateAsleep, nil
+}
+
+func (s *Slumbers) wakeUp(pod *corev1.Pod) (State, error) {
+	if _, err := s.Sleeps.Wake(s.life, pod.Namespace+"/"+pod.Name, "request"); err != nil {
+		return StateFailed, err
+	}
+	return StateAwake, nil
+}
+
+// Answers are written again for answerTime.
+const (
+	answerTime  = 10 * time.Minute
+	answerPause = time.Second
+)
+
+// writeAnswer writes the answer to a request that is done.
+func (s *Slumbers) writeAnswer(pod *corev1.Pod, st Status) {
+	ctx, cancel := context.WithTimeout(s.life, answerTime)
+	defer cancel()
+	for {
+		err := s.write(ctx, pod, "", st)
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+			return // done, or another pod has the name
+		}
+		s.Logger.Warn("the answer about a pod's sleep is not written yet", "pod", rules.PodKey(pod), "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(answerPause):
+		}
+	}
+}
+
+// wakeIn wakes the pod if its annotation says that it is time. Otherwise it returns when to look again, or 0.
+func (s *Slumbers) wakeIn(pod *corev1.Pod, since time.Time, asleep bool) time.Duration {
+	at, err := time.Parse(time.RFC3339, pod.Annotations[podsnapshotv1.AnnotationWakeAt])
+	if err != nil || !asleep || !since.Before(at) {
+		return 0
+	}
+	if rest := time.Until(at); rest > 0 {
+		return rest
+	}
+	s.work.Go(func() {
+		_, err := s.Sleeps.Wake(s.life, pod.Namespace+"/"+pod.Name, "time")
+		if err != nil && !errors.Is(err, context.Canceled) {
+			s.Logger.Warn("a pod was not woken in time", "pod", rules.PodKey(pod), "error", err)
+		}
+	})
+	return 0
+}
+
+func (s *Slumbers) write(ctx context.Context, pod *corev1.Pod, version string, st Status) error {
+	b, err := json.Marshal(st)
+	if err != nil {
+		return fmt.Errorf("sleep status of pod %s: %w", rules.PodKey(pod), err)
+	}
+	return s.patch(ctx, pod, version, map[string]string{podsnapshotv1.AnnotationSleepStatus: string(b)}, nil)
+}
+
+// patch changes annotations or a condition of the pod with this UID and, unless it is empty, this resource version.
+func (s *Slumbers) patch(ctx context.Context, pod *corev1.Pod, version string, annotations map[string]string,
+	condition *corev1.PodCondition,
+) error {
+	metadata := map[string]any{"uid": pod.UID}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	if annotations != nil {
+		metadata["annotations"] = annotations
+	}
+	whole := map[string]any{"metadata": metadata}
+	if condition != nil {
+		whole["status"] = map[string]any{"conditions": []corev1.PodCondition{*condition}}
+	}
+	b, err := json.Marshal(whole)
+	if err == nil {
+		err = s.Objects.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, b))
+	}
+	if err != nil {
+		return fmt.Errorf("status of pod %s: %w", rules.PodKey(pod), err)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package local
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"diapause.dev/agent/checkpoint"
+	localv1 "diapause.dev/api/local/v1"
+)
+
+// Sleep implements localv1.AgentServer.
+func (s *service) Sleep(req *localv1.SleepRequest, stream grpc.ServerStreamingServer[localv1.SleepEvent]) error {
+	ctx, cancel := s.Life.Bound(stream.Context())
+	defer cancel()
+	out := newEvents(stream)
+	defer out.flush()
+	f, err := s.Sleeps.Sleep(ctx, s.Life.Context(), checkpoint.Options{
+		Target: req.Target, Name: req.Name,
+		Progress: func(stage string, done, total int64) {
+			out.progress(stage, &localv1.SleepEvent{Event: &localv1.SleepEvent_Progress{
+				Progress: &localv1.Progress{Stage: stage, Done: done, Total: total},
+			}})
+		},
+		Accepted: func(id string) {
+			out.send(&localv1.SleepEvent{Event: &localv1.SleepEvent_Accepted{Accepted: id}})
+		},
+	})
+	if err != nil {
+		return toStatus(err)
+	}
+	out.send(&localv1.SleepEvent{Event: &localv1.SleepEvent_Asleep{Asleep: foundProto(f)}})
+	return nil
+}
+
+// Wake implements localv1.AgentServer.
+func (s *service) Wake(ctx context.Context, req *localv1.WakeRequest) (*localv1.WakeResponse, error) {
+	w, err := s.Sleeps.Wake(ctx, req.Target, "request")
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	resp := &localv1.WakeResponse{Pod: w.Pod.String(), Took: durationpb.New(w.Took)}
+	if !w.Since.IsZero() {
+		resp.SleptSince = timestamppb.New(w.Since)
+	}
+	return resp, nil
+}

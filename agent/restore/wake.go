@@ -1,0 +1,92 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/sleep"
+)
+
+// A pod that sleeps has a restore that is prepared before it falls asleep: the shim can wake it without asking. The
+// mark in the request's directory says that the pod sleeps. As long as it does, the restore holds its snapshot, so
+// that nobody removes it.
+
+// PrepareWake makes everything ready for a sandbox that is about to end to be restored under its own id.
+func (rs *Restores) PrepareWake(ctx context.Context, id snapshots.ID, pod snapshot.PodRef, sandbox string,
+) (request, dir string, err error) {
+	r, dir, err := rs.prepare(ctx, Choice{Snapshot: id.Key, UID: id.UID, Fail: true}, pod, sandbox, 0)
+	if err != nil {
+		return "", "", fmt.Errorf("prepare the wake of pod %s: %w", pod, err)
+	}
+	return r.Request, dir, nil
+}
+
+// DropWake ends a restore that was prepared for a pod that did not fall asleep.
+func (rs *Restores) DropWake(request string, reason error) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r != nil {
+		rs.finish(r, fmt.Errorf("restore of %s %w: %w", r.Key, errGivenUp, reason))
+	}
+}
+
+// Asleep returns the marks of the pods that sleep.
+func (rs *Restores) Asleep() (all []sleep.Mark) {
+	requests, err := rs.Requests.All()
+	if err != nil {
+		rs.log.Warn("request directories unreadable", "error", err)
+	}
+	for _, request := range requests {
+		if m, ok := sleep.Marked(rs.Requests.Path(request)); ok {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// Needed returns the pod that sleeps and is woken from the snapshot with this UID, or "". With an empty uid it looks
+// for any snapshot with the key.
+func (rs *Restores) Needed(k snapshot.Key, uid string) (pod string) {
+	requests, _ := rs.Requests.All() // Asleep logs the error
+	for _, request := range requests {
+		if !rs.asleep(request) {
+			continue
+		}
+		r, err := rs.readRecord(request)
+		if err == nil && r.Key == k && (uid == "" || uid == r.UID) {
+			return r.Pod.String()
+		}
+	}
+	return ""
+}
+
+// asleep reports whether a request is the one by which a pod that sleeps is woken.
+func (rs *Restores) asleep(request string) bool {
+	_, ok := sleep.Marked(rs.Requests.Path(request))
+	return ok
+}
+
+// HoldAsleep holds the snapshots of the pods that an earlier agent has put to sleep. If one cannot be read now, the
+// pod's wake tries again.
+func (rs *Restores) HoldAsleep(ctx context.Context) {
+	requests, _ := rs.Requests.All() // Asleep logs the error
+	for _, request := range requests {
+		if !rs.asleep(request) {
+			continue
+		}
+		if _, err := rs.find(ctx, request); err != nil {
+			rs.log.Error("the snapshot of a pod that sleeps cannot be read", "request", request, "error", err)
+		}
+	}
+}
+
+// begun notes that a sandbox begins to load. A pod may have slept since its restore was prepared.
+func (r *restore) begun() {
+	if r.serving == 0 {
+		r.start = time.Now()
+	}
+}

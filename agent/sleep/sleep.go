@@ -1,0 +1,223 @@
+package sleep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/snapshots"
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/sleep"
+	"diapause.dev/storage"
+)
+
+// Config is what sleeps need.
+type Config struct {
+	Checkpoints Checkpoints
+	Restores    Restores
+	Runtime     Runtime
+	Snapshots   Snapshots
+	Journal     *journal.Journal
+	Life        *lifetime.Life
+	Metrics     Metrics
+	Logger      *slog.Logger
+}
+
+// Checkpoints saves pods. *checkpoint.Checkpoints implements it.
+type Checkpoints interface {
+	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
+}
+
+// Restores prepares what wakes a pod. *restore.Restores implements it.
+type Restores interface {
+	PrepareWake(ctx context.Context, id snapshots.ID, pod snapshot.PodRef, sandbox string) (request, dir string, err error)
+	DropWake(request string, reason error)
+	Asleep() []sleep.Mark
+}
+
+// Snapshots removes snapshots. *snapshots.Catalog implements it.
+type Snapshots interface {
+	Delete(ctx context.Context, k snapshot.Key) error
+}
+
+// Runtime is what sleeps need of containerd. *cri.Client implements it.
+type Runtime interface {
+	Find(ctx context.Context, target string) (*cri.Pod, error)
+	OrderSleep(ctx context.Context, podID string, o sleep.Order) error
+}
+
+// Metrics count sleeps.
+type Metrics interface {
+	Slept(err error)
+	Woke(cause string, took time.Duration, delivered, dropped int64)
+}
+
+// Cluster is told what becomes of pods, if the node belongs to one. Its methods must not block.
+type Cluster interface {
+	// Slept reports that a pod sleeps.
+	Slept(pod snapshot.PodRef)
+	// Woke reports that a pod has been woken: why, and how long that took.
+	Woke(pod snapshot.PodRef, cause string, took time.Duration)
+}
+
+// Sleeps are the sleeps of this node's pods. Its methods may be called concurrently.
+type Sleeps struct {
+	Config
+	cluster Cluster // or nil
+}
+
+// New returns the sleeps of a node.
+func New(c Config) *Sleeps { return &Sleeps{Config: c} }
+
+// Join sets the cluster that is told. It must be called before the first sleep, and at most once.
+func (s *Sleeps) Join(c Cluster) { s.cluster = c }
+
+// Sleep saves a pod and has its sandbox ended. It returns once the pod sleeps; its snapshot is then on this node, and
+// is replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o, it
+// sets what concerns the sleep.
+func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
+	o.Handover, o.NoWait = &handover{s}, true
+	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
+	s.Metrics.Slept(err)
+	if err == nil {
+		s.Life.Go(func() { s.removeFormer(s.Life.Context(), f.Manifest.Meta) })
+	}
+	return f, err
+}
+
+// removeTime bounds the removal of one snapshot.
+const removeTime = time.Minute
+
+// removeFormer removes the snapshots of earlier sleeps of the same sandbox: the newest one has all that the pod is. One
+// that was given a name stays, and so does one that is not in its store yet, until the next sleep.
+func (s *Sleeps) removeFormer(ctx context.Context, newest snapshot.Meta) {
+	former := s.Journal.Where(func(r *journal.Record) bool {
+		return r.Passing && r.SandboxID == newest.Origin.SandboxID && r.UID != newest.UID &&
+			r.Stage == journal.StageReplicated
+	})
+	for _, r := range former {
+		ctx, cancel := context.WithTimeout(ctx, removeTime)
+		err := s.Snapshots.Delete(ctx, r.Key)
+		cancel()
+		if errors.Is(err, storage.ErrNotFound) {
+			err = nil
+		}
+		if err == nil {
+			r = r.Clone()
+			r.Passing = false
+			err = s.Journal.Put(r)
+		}
+		if err != nil {
+			s.Logger.Warn("the snapshot of a former sleep is not removed; the next sleep tries again", "snapshot",
+				r.Key.String(), "error", err)
+		}
+	}
+}
+
+// Woken is the result of a wake.
+type Woken struct {
+	Pod   *cri.Pod
+	Since time.Time // when it fell asleep; zero: it did not sleep
+	Took  time.Duration
+}
+
+// Wake wakes a pod, and returns when it runs. If it does not sleep, nothing is done.
+func (s *Sleeps) Wake(ctx context.Context, target, cause string) (w Woken, err error) {
+	if w.Pod, err = s.Runtime.Find(ctx, target); err != nil {
+		return w, err
+	}
+	if err := w.Pod.CheckRuntime(); err != nil {
+		return w, err
+	}
+	w.Since, _ = s.Asleep(w.Pod.ID)
+	began := time.Now()
+	if err := s.Runtime.OrderSleep(ctx, w.Pod.ID, sleep.Order{Verb: sleep.Wake, Cause: cause}); err != nil {
+		return w, fmt.Errorf("wake pod %s: %w", w.Pod, err)
+	}
+	w.Took = time.Since(began)
+	return w, nil
+}
+
+// Asleep reports whether the pod of a sandbox sleeps, and since when.
+func (s *Sleeps) Asleep(sandbox string) (since time.Time, ok bool) {
+	for _, m := range s.Restores.Asleep() {
+		if m.Sandbox == sandbox {
+			return m.Since, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// AsleepPod reports whether the pod with this UID sleeps, and since when.
+func (s *Sleeps) AsleepPod(uid string) (since time.Time, ok bool) {
+	for _, m := range s.Restores.Asleep() {
+		if m.UID == uid {
+			return m.Since, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// All returns since when pods sleep, by the ids of their sandboxes.
+func (s *Sleeps) All() map[string]time.Time {
+	all := make(map[string]time.Time)
+	for _, m := range s.Restores.Asleep() {
+		all[m.Sandbox] = m.Since
+	}
+	return all
+}
+
+// Woke notes that a shim has woken a pod.
+func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
+	took := w.GetTook().AsDuration()
+	s.Metrics.Woke(w.GetCause(), took, w.GetDelivered(), w.GetDropped())
+	s.Logger.Info("pod is awake", "pod", pod.String(), "sandbox", sandbox, "cause", w.GetCause(), "took", took,
+		"delivered", w.GetDelivered(), "dropped", w.GetDropped())
+	if s.cluster != nil {
+		s.cluster.Woke(pod, w.GetCause(), took)
+	}
+}
+
+// handover implements checkpoint.Handover.
+type handover struct{ s *Sleeps }
+
+// Watch implements checkpoint.Handover.
+func (h *handover) Watch(ctx context.Context, pod *cri.Pod, containers []string) error {
+	return h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Watch, Containers: containers})
+}
+
+// Take implements checkpoint.Handover.
+func (h *handover) Take(ctx context.Context, pod *cri.Pod, holder string, id snapshots.ID) error {
+	ref := snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	request, dir, err := h.s.Restores.PrepareWake(ctx, id, ref, pod.ID)
+	if err != nil {
+		return err
+	}
+	err = h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Fall, Holder: holder, Image: dir})
+	if err != nil {
+		if _, asleep := h.s.Asleep(pod.ID); asleep { // only the answer was lost
+			return nil
+		}
+		h.s.Restores.DropWake(request, err)
+		return err
+	}
+	if h.s.cluster != nil {
+		h.s.cluster.Slept(ref)
+	}
+	h.s.Logger.Info("pod sleeps", "pod", pod.String(), "snapshot", id.Key.String(), "request", request)
+	return nil
+}
+
+// Leave implements checkpoint.Handover.
+func (h *handover) Leave(ctx context.Context, pod *cri.Pod) {
+	if err := h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Stay}); err != nil {
+		h.s.Logger.Warn("a pod is still watched for packets", "pod", pod.String(), "error", err)
+	}
+}

@@ -1,0 +1,207 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/sleep"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/log"
+	"golang.org/x/sync/errgroup"
+	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
+)
+
+// night is what the shim of the sandbox keeps for the sleep of its pod.
+type night struct {
+	network *sleep.Network // nil: the pod has none of its own, and cannot sleep
+	turn    chan struct{}  // holds one token while the pod falls asleep, wakes or ends
+
+	// The fields below are guarded by turn.
+	waker  *sleep.Waker // nil: nobody wants the pod to sleep
+	others []string     // ids of the other containers that run
+	image  string       // the image path by which the pod is woken
+	over   chan struct{}
+
+	wakes waking
+}
+
+// waking is a wake that is under way, which all who want it share.
+type waking struct {
+	mu   sync.Mutex
+	done chan struct{} // closed at its end; nil: none is under way
+	err  error
+}
+
+// fallLimit bounds the time from the order to fall asleep until the sandbox is gone.
+const fallLimit = 30 * time.Second
+
+// recordNetwork notes how the pod's network is before runsc takes the addresses.
+func (z *sleeper) recordNetwork() {
+	if z.s.pod.network == "" {
+		return
+	}
+	n, err := sleep.RecordNetwork(z.s.pod.network)
+	if err != nil {
+		log.L.WithError(err).Infof("the pod of sandbox %s cannot sleep", z.c.bundle.id)
+		return
+	}
+	z.network = n
+}
+
+// take takes the turn.
+func (z *sleeper) take(ctx context.Context) (give func(), err error) {
+	select {
+	case z.turn <- struct{}{}:
+		return func() { <-z.turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("it is falling asleep or waking: %w", context.Cause(ctx))
+	}
+}
+
+// watch prepares the pod to sleep, and watches from now on whether packets come for it.
+func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
+	give, err := z.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	switch {
+	case z.asleep.Load():
+		return fmt.Errorf("%w: it sleeps already", sleep.ErrUnfit)
+	case z.network == nil:
+		return fmt.Errorf("%w: %w", sleep.ErrUnfit, sleep.ErrNoNetwork)
+	}
+	z.unwatch()
+	z.others = slices.Clone(o.Containers)
+	if err := z.each(ctx, sleep.Order{Verb: sleep.Ready}); err != nil {
+		return err
+	}
+	z.waker, err = sleep.NewWaker(z.network)
+	return err
+}
+
+// stay undoes watch.
+func (z *sleeper) stay(ctx context.Context) error {
+	give, err := z.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	if !z.asleep.Load() {
+		z.unwatch()
+	}
+	return nil
+}
+
+func (z *sleeper) unwatch() {
+	if z.waker != nil {
+		z.warn(z.waker.Close(), "watch for packets")
+		z.waker = nil
+	}
+}
+
+// each has all containers of the pod take a step, at the same time.
+func (z *sleeper) each(ctx context.Context, o sleep.Order) error {
+	var g errgroup.Group
+	for _, id := range append(slices.Clone(z.others), z.c.bundle.id) {
+		g.Go(func() error { return z.send(ctx, id, o) })
+	}
+	return g.Wait()
+}
+
+// send has one container of the pod take a step. With gVisor's grouping, this process serves it, too.
+func (z *sleeper) send(ctx context.Context, id string, o sleep.Order) error {
+	if x := z.of(id); x != nil {
+		return z.step(ctx, x, o)
+	}
+	return z.tell(ctx, id, o)
+}
+
+// fall ends the sandbox and keeps the pod. Its snapshot is safe, and the sandbox has been paused since before that: the
+// holder of the lease says so. If a packet has come for the pod, or anything else stands in the way, the sandbox stays,
+// paused.
+func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fallLimit)
+	defer cancel()
+	give, err := z.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	if z.waker == nil {
+		return fmt.Errorf("%w: it was not asked to watch for packets", sleep.ErrUnfit)
+	}
+	renew := lease.Request{Verb: lease.Renew, Holder: o.Holder, For: 2 * fallLimit}
+	if err := z.s.lease.Do(ctx, renew); err != nil {
+		return err
+	}
+	if err := z.hushAll(ctx); err != nil {
+		z.unwatch()
+		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}))
+	}
+	mark := sleep.Mark{Sandbox: z.c.bundle.id, UID: z.s.pod.uid, Since: time.Now()}
+	if err := errors.Join(z.network.Silence(), mark.Write(o.Image)); err != nil {
+		z.unwatch()
+		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}))
+	}
+	z.image, z.over = o.Image, make(chan struct{})
+	z.depart(ctx)
+	go z.sleepOn(z.waker, z.over)
+	return nil
+}
+
+// hushAll makes all shims of the pod answer for their containers, unless a packet comes before that is done.
+func (z *sleeper) hushAll(ctx context.Context) error {
+	if z.waker.Came() {
+		return sleep.ErrTraffic
+	}
+	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush}); err != nil {
+		return err
+	}
+	if z.waker.Came() {
+		return sleep.ErrTraffic
+	}
+	return nil
+}
+
+// depart ends the sandbox. There is no way back from here except a wake, so it goes on whatever fails.
+func (z *sleeper) depart(ctx context.Context) {
+	z.warn(z.c.bundle.kill(), "end it")
+	z.waker.Answer()
+	z.warn(z.s.lease.Free(ctx, func() error { return nil }), "release the lease of its pause")
+	z.warn(z.each(ctx, sleep.Order{Verb: sleep.Settle}), "wait for its end")
+	z.remove(ctx)
+	log.L.Infof("sandbox %s sleeps", z.c.bundle.id)
+}
+
+// remove removes what runsc keeps of the containers, the sandbox container last. Only then runsc can create them again.
+func (z *sleeper) remove(ctx context.Context) {
+	runtime, err := z.c.runtime(namespaces.WithNamespace(ctx, z.namespace))
+	if err != nil {
+		z.warn(err, "find runsc")
+		return
+	}
+	remove := func(id string) {
+		z.warn(runtime.Delete(ctx, id, &runsccmd.DeleteOpts{Force: true}), "remove container "+id)
+	}
+	var all sync.WaitGroup
+	for _, id := range z.others {
+		all.Go(func() { remove(id) })
+	}
+	all.Wait()
+	remove(z.c.bundle.id)
+}
+
+// sleepOn wakes the pod when a packet comes for it. It ends with the sleep.
+func (z *sleeper) sleepOn(w *sleep.Waker, over <-chan struct{}) {
+	select {
+	case <-w.Traffic():
+		z.warn(z.rouse(context.Background(), "packet"), "wake it")
+	case <-over:
+	}
+}

@@ -1,0 +1,410 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/sleep"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/shim/v1/extension"
+)
+
+// sleeper stands before the service of a container. While the pod sleeps there is no sandbox, and it answers for the
+// container: GVisor's shim would take the container for ended. What needs the sandbox wakes the pod first.
+//
+// In a pod there is one sleeper for each shim. That of the sandbox container sees to the whole pod, and tells the
+// others what to do, see fall.go and wake.go.
+type sleeper struct {
+	extension.TaskServiceExt
+	c         *containers
+	s         *sandbox // nil: the process does not serve the sandbox container
+	namespace string   // of containerd
+
+	gate   sync.RWMutex // held for reading by requests that reach gVisor, for writing when asleep changes
+	asleep atomic.Bool  // no request reaches gVisor
+
+	mu  sync.Mutex
+	all map[string]*resident // the containers of this process, by id
+
+	night // only of the sandbox's shim
+}
+
+// resident is a container that can sleep.
+type resident struct {
+	id, bundle string
+	io         *task.CreateTaskRequest // names of its standard streams
+	usage      usage
+
+	// The fields below are guarded by sleeper.mu.
+	execs   map[string]bool // processes that were added to it and are not deleted
+	state   *task.StateResponse
+	pids    *task.PidsResponse
+	streams *streams
+	resized *task.UpdateTaskRequest // the newest change of its resources; nil: none
+	pid     uint32                  // of the sandbox since it was woken; 0: never
+	dead    bool                    // it has ended in its sleep
+}
+
+func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {
+	z := &sleeper{TaskServiceExt: next, c: c, s: s, all: make(map[string]*resident)}
+	z.namespace, _ = namespaces.Namespace(ctx)
+	z.night.turn = make(chan struct{}, 1)
+	if s != nil {
+		s.rouse = z.rouse
+	}
+	return z
+}
+
+// of returns a container of this process, or nil.
+func (z *sleeper) of(id string) *resident {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.all[id]
+}
+
+// through lets a request through to gVisor unless the pod sleeps. If ok, release must be called after the request.
+func (z *sleeper) through() (release func(), ok bool) {
+	z.gate.RLock()
+	if z.asleep.Load() {
+		z.gate.RUnlock()
+		return nil, false
+	}
+	return z.gate.RUnlock, true
+}
+
+// awake lets a request through to gVisor. If the pod sleeps, it wakes it first.
+func (z *sleeper) awake(ctx context.Context, cause string) (release func(), err error) {
+	for {
+		if release, ok := z.through(); ok {
+			return release, nil
+		}
+		if err := z.rouse(ctx, cause); err != nil {
+			return nil, errgrpc.ToGRPC(err)
+		}
+	}
+}
+
+// gatePoll is how often shut tries again.
+const gatePoll = time.Millisecond
+
+// shut sets asleep while no request is under way. A request that waits keeps no other one from being answered.
+func (z *sleeper) shut(ctx context.Context, asleep bool) error {
+	for !z.gate.TryLock() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a request is under way: %w: %w", sleep.ErrUnfit, context.Cause(ctx))
+		case <-time.After(gatePoll):
+		}
+	}
+	defer z.gate.Unlock()
+	z.asleep.Store(asleep)
+	return nil
+}
+
+// Create implements task.TaskService.
+func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	resp, err := z.TaskServiceExt.Create(ctx, r)
+	if err == nil {
+		z.mu.Lock()
+		z.all[r.ID] = &resident{
+			id: r.ID, bundle: filepath.Join(filepath.Dir(z.c.bundle.dir), r.ID), execs: make(map[string]bool),
+			io: &task.CreateTaskRequest{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
+		}
+		z.mu.Unlock()
+	}
+	return resp, err
+}
+
+// Start implements task.TaskService. Before the sandbox container starts, it notes how the pod's network is.
+func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	release, err := z.awake(ctx, "start")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if z.s != nil && r.ID == z.s.pod.sandbox && r.ExecID == "" {
+		z.recordNetwork()
+	}
+	return z.TaskServiceExt.Start(ctx, r)
+}
+
+// Exec implements task.TaskService.
+func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
+	release, err := z.awake(ctx, "exec")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	resp, err := z.TaskServiceExt.Exec(ctx, r)
+	if x := z.of(r.ID); err == nil && x != nil {
+		z.mu.Lock()
+		x.execs[r.ExecID] = true
+		z.mu.Unlock()
+	}
+	return resp, err
+}
+
+// Delete implements task.TaskService. A container that sleeps ends first.
+func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	if z.asleep.Load() {
+		if err := z.finish(ctx, r.ID, killed); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := z.TaskServiceExt.Delete(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if r.ExecID == "" {
+		delete(z.all, r.ID)
+	} else if x := z.all[r.ID]; x != nil {
+		delete(x.execs, r.ExecID)
+	}
+	return resp, nil
+}
+
+// ResizePty implements task.TaskService.
+func (z *sleeper) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*types.Empty, error) {
+	release, ok := z.through()
+	if !ok { // a container with a terminal does not sleep
+		return &types.Empty{}, nil
+	}
+	defer release()
+	return z.TaskServiceExt.ResizePty(ctx, r)
+}
+
+// wakingLimit bounds the wait of a question for a pod's state until the pod is awake. Containerd waits for two seconds.
+const wakingLimit = 1500 * time.Millisecond
+
+// State implements task.TaskService. While the pod wakes it waits a little: whoever asks then wants the new process.
+func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	z.wakes.await(ctx, wakingLimit)
+	release, ok := z.through()
+	if !ok {
+		return z.stateAsleep(r)
+	}
+	defer release()
+	resp, err := z.TaskServiceExt.State(ctx, r)
+	if err == nil && r.ExecID == "" {
+		resp.Pid = z.pidOf(r.ID, resp.Pid)
+	}
+	return resp, err
+}
+
+// stateAsleep returns the state of a container as it was before it fell asleep.
+func (z *sleeper) stateAsleep(r *task.StateRequest) (*task.StateResponse, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	x := z.all[r.ID]
+	if x == nil || x.state == nil || r.ExecID != "" {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s, process %q: %w", r.ID, r.ExecID, errdefs.ErrNotFound))
+	}
+	return x.state, nil // nobody changes it any more
+}
+
+// pidOf returns the process of a container: since a wake it is another one than gVisor's shim knows.
+func (z *sleeper) pidOf(id string, pid uint32) uint32 {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if x := z.all[id]; x != nil && x.pid != 0 {
+		return x.pid
+	}
+	return pid
+}
+
+// Pause implements task.TaskService.
+func (z *sleeper) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty, error) {
+	release, err := z.awake(ctx, "pause")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return z.TaskServiceExt.Pause(ctx, r)
+}
+
+// Resume implements task.TaskService.
+func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
+	release, err := z.awake(ctx, "resume")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return z.TaskServiceExt.Resume(ctx, r)
+}
+
+// Kill implements task.TaskService. A pod that sleeps is not woken to be ended: it ends in its sleep, all its
+// containers with the status of the signal. Signals that ask a process for something else wake it.
+func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+	if r.ExecID == "" && ends(unix.Signal(r.Signal)) {
+		for z.asleep.Load() {
+			ended, err := z.finished(ctx, r.ID, 128+int(r.Signal))
+			if ended || err != nil {
+				return &types.Empty{}, err
+			}
+		}
+	}
+	release, err := z.awake(ctx, "signal")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return z.TaskServiceExt.Kill(ctx, r)
+}
+
+// Pids implements task.TaskService. Containerd removes a container that has no process when it starts again.
+func (z *sleeper) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
+	release, ok := z.through()
+	if !ok {
+		if x := z.of(r.ID); x != nil && x.pids != nil {
+			return x.pids, nil
+		}
+		return &task.PidsResponse{Processes: []*tasktypes.ProcessInfo{{Pid: 1}}}, nil
+	}
+	defer release()
+	return z.TaskServiceExt.Pids(ctx, r)
+}
+
+// Checkpoint implements task.TaskService.
+func (z *sleeper) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
+	release, ok := z.through()
+	if !ok {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s: its pod sleeps: %w", r.ID, errdefs.ErrFailedPrecondition))
+	}
+	defer release()
+	return z.TaskServiceExt.Checkpoint(ctx, r)
+}
+
+// Connect implements task.TaskService.
+func (z *sleeper) Connect(ctx context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
+	resp, err := z.TaskServiceExt.Connect(ctx, r) // does not ask runsc
+	if err == nil {
+		resp.TaskPid = z.pidOf(r.ID, resp.TaskPid)
+	}
+	return resp, err
+}
+
+// Stats implements task.TaskService.
+func (z *sleeper) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+	x := z.of(r.ID)
+	release, ok := z.through()
+	if !ok {
+		if x != nil {
+			if resp, ok := x.usage.asleep(); ok {
+				return resp, nil
+			}
+		}
+		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s sleeps: %w", r.ID, errdefs.ErrUnavailable))
+	}
+	defer release()
+	resp, err := z.TaskServiceExt.Stats(ctx, r)
+	if err != nil || x == nil {
+		return resp, err
+	}
+	return x.usage.whole(resp)
+}
+
+// Update implements task.TaskService. If the request has the annotation for orders about the pod's sleep, it carries
+// out the order instead. The resources of a container that sleeps are changed when it is woken.
+func (z *sleeper) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types.Empty, error) {
+	if text, ok := r.Annotations[sleep.Annotation]; ok {
+		o, err := sleep.Parse(text)
+		if err == nil {
+			err = z.do(ctx, r.ID, o)
+		}
+		if err != nil {
+			return nil, errgrpc.ToGRPC(fmt.Errorf("%s sandbox %s: %w", o.Verb, z.c.bundle.id, sleepKind(err)))
+		}
+		return &types.Empty{}, nil
+	}
+	leased := r.Annotations[lease.Annotation] != ""
+	release, ok := z.through()
+	switch {
+	case !ok && leased:
+		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s sleeps: %w", r.ID, leaseKind(lease.ErrRanOut)))
+	case !ok:
+		z.noteResized(r)
+		return &types.Empty{}, nil
+	}
+	defer release()
+	resp, err := z.TaskServiceExt.Update(ctx, r)
+	if err == nil && !leased {
+		z.noteResized(r)
+	}
+	return resp, err
+}
+
+func (z *sleeper) noteResized(r *task.UpdateTaskRequest) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if x := z.all[r.ID]; x != nil {
+		x.resized = r
+	}
+}
+
+// sleepKind gives an error a kind that reaches the agent. It avoids the kind with which a shim that knows no sleep
+// answers.
+func sleepKind(err error) error {
+	switch {
+	case errors.Is(err, sleep.ErrTraffic):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
+	case errors.Is(err, sleep.ErrUnfit), errors.Is(err, lease.ErrRanOut):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	case errors.Is(err, sleep.ErrInvalid):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrAborted)
+	}
+	return err
+}
+
+// do carries out an order.
+func (z *sleeper) do(ctx context.Context, id string, o sleep.Order) error {
+	if z.s != nil && id == z.s.pod.sandbox {
+		switch o.Verb {
+		case sleep.Watch:
+			return z.watch(ctx, o)
+		case sleep.Fall:
+			return z.fall(ctx, o)
+		case sleep.Stay:
+			return z.stay(ctx)
+		case sleep.Wake:
+			return z.rouse(ctx, o.Cause)
+		case sleep.End:
+			return z.finish(ctx, id, o.Status)
+		}
+	}
+	x := z.of(id)
+	if x == nil {
+		return fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+	}
+	return z.step(ctx, x, o)
+}
+
+// ends reports whether a signal tells a container to end.
+func ends(s unix.Signal) bool {
+	switch s {
+	case 0, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT:
+		return false
+	}
+	return true
+}
+
+// warn logs what went wrong where nobody can be told.
+func (z *sleeper) warn(err error, what string) {
+	if err != nil {
+		log.L.WithError(err).Warnf("sandbox %s: %s", z.c.bundle.id, what)
+	}
+}

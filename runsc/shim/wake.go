@@ -1,0 +1,291 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc/sleep"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	runc "github.com/containerd/go-runc"
+	"github.com/containerd/log"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
+	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
+	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
+)
+
+// wakeLimit bounds the restore of a pod that wakes, from the agent's first answer on.
+const wakeLimit = 2 * restoreLimit
+
+// unwoken is the exit status of containers that could not be woken.
+const unwoken = internalError
+
+// rouse wakes the pod and returns when it runs, or at once if it is awake. The wake goes on if ctx ends.
+func (z *sleeper) rouse(ctx context.Context, cause string) error {
+	if z.s == nil {
+		return z.tell(ctx, z.c.bundle.id, sleep.Order{Verb: sleep.Wake, Cause: cause})
+	}
+	if !z.asleep.Load() {
+		return nil
+	}
+	done := z.wakes.share(func() error { return z.wake(cause) })
+	select {
+	case <-done:
+		return z.wakes.failure()
+	case <-ctx.Done():
+		return fmt.Errorf("wait until sandbox %s is awake: %w", z.c.bundle.id, context.Cause(ctx))
+	}
+}
+
+// share runs f, unless it runs already, and returns a channel that is closed at its end.
+func (w *waking) share(f func() error) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done != nil {
+		return w.done
+	}
+	done := make(chan struct{})
+	w.done = done
+	go func() {
+		err := f()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.err, w.done = err, nil
+		close(done)
+	}()
+	return done
+}
+
+// await waits until no wake is under way, for at most that time.
+func (w *waking) await(ctx context.Context, most time.Duration) {
+	w.mu.Lock()
+	done := w.done
+	w.mu.Unlock()
+	if done == nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-time.After(most):
+	}
+}
+
+// failure returns why the last wake has failed, or nil.
+func (w *waking) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// wake restores the sandbox if the pod sleeps. If that fails, the pod ends.
+func (z *sleeper) wake(cause string) error {
+	began := time.Now()
+	give, err := z.takeAsleep()
+	if err != nil || give == nil {
+		return err
+	}
+	defer give()
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
+	defer cancel()
+	delivered, err := z.bringBack(ctx)
+	if err != nil {
+		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, untraced(err))
+		return errors.Join(err, z.mourn(err))
+	}
+	took := time.Since(began)
+	log.L.Infof("sandbox %s is awake, by %s, after %v; %d packets delivered, %d dropped", z.c.bundle.id, cause, took,
+		delivered.Sent, delivered.Dropped)
+	z.leave()
+	go z.tellAgent(&localv1.ReportRestoreRequest{
+		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations,
+		Woken: &localv1.Woken{
+			Cause: cause, Took: durationpb.New(took), Delivered: int64(delivered.Sent), Dropped: int64(delivered.Dropped),
+		},
+	})
+	return nil
+}
+
+// takeAsleep takes the turn if the pod sleeps and the agent can be reached. It waits for the agent as long as the pod
+// sleeps. If the pod is awake, give is nil.
+func (z *sleeper) takeAsleep() (give func(), err error) {
+	for {
+		give, err = z.take(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		if !z.asleep.Load() {
+			give()
+			return nil, nil
+		}
+		conn, err := net.Dial("unix", z.c.agent.socket)
+		if err == nil {
+			return give, conn.Close()
+		}
+		over := z.over
+		give()
+		select {
+		case <-over:
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
+// delivers the packets that were held.
+func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, err error) {
+	if err := z.network.PutBack(); err != nil {
+		return d, err
+	}
+	runtime, err := z.c.runtime(ctx)
+	if err != nil {
+		return d, err
+	}
+	if err := z.createSandbox(ctx, runtime); err != nil {
+		return d, err
+	}
+	if err := z.restoreSandbox(ctx, runtime); err != nil {
+		return d, err
+	}
+	for _, id := range z.others {
+		if err := z.send(ctx, id, sleep.Order{Verb: sleep.Rouse}); err != nil {
+			return d, err
+		}
+	}
+	d, err = z.waker.Deliver()
+	z.warn(err, "deliver packets")
+	if err := z.loaded(ctx); err != nil {
+		return d, err
+	}
+	if err := z.attend(z.of(z.c.bundle.id), runtime); err != nil {
+		return d, err
+	}
+	return d, z.each(ctx, sleep.Order{Verb: sleep.Up})
+}
+
+// createSandbox creates the sandbox container again, and with it the sandbox.
+func (z *sleeper) createSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
+	id, dir := z.c.bundle.id, z.c.bundle.dir
+	null, err := runc.NewNullIO()
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	z.s.unlimitToRestore(z.image)
+	err = runtime.Create(ctx, id, dir, &runsccmd.CreateOpts{IO: null, PidFile: filepath.Join(dir, "init.pid")})
+	if err != nil {
+		return fmt.Errorf("create it: %w", whyRunsc(err, runtime.Log))
+	}
+	return nil
+}
+
+// restoreSandbox restores the sandbox container, while the other containers are created.
+func (z *sleeper) restoreSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
+	putBack := z.s.roomToRestore()
+	defer putBack()
+	var g errgroup.Group
+	g.Go(func() error {
+		err := runtime.Restore(ctx, z.c.bundle.id, nil,
+			&runsccmd.RestoreOpts{ImagePath: z.image, Detach: true, Background: true})
+		if err != nil {
+			return fmt.Errorf("restore it: %w", err)
+		}
+		return nil
+	})
+	for _, id := range z.others {
+		g.Go(func() error { return z.send(ctx, id, sleep.Order{Verb: sleep.Remake}) })
+	}
+	return g.Wait()
+}
+
+// loaded waits until the sandbox has its kernel back, before anybody may ask it.
+func (z *sleeper) loaded(ctx context.Context) error {
+	server := runsc.NewGvisorTaskServer(z.c.TaskServiceExt)
+	if server == nil {
+		return errdefs.ErrUnavailable
+	}
+	_, err := server.Wait(ctx, &pb.WaitRequest{Id: z.c.bundle.id, WaitType: pb.WaitRequest_RESTORE})
+	return err
+}
+
+// leave ends what there is only while the pod sleeps. The turn is taken.
+func (z *sleeper) leave() {
+	z.unwatch()
+	z.warn(z.network.Unsilence(), "let the kernel speak")
+	z.warn(sleep.Unmark(z.image), "mark that it is awake")
+	z.s.ports.holdPaused(nil)
+	close(z.over)
+}
+
+// mourn ends a pod that could not be woken, and tells the agent why.
+func (z *sleeper) mourn(err error) error {
+	log.L.WithError(err).Errorf("sandbox %s ends", z.c.bundle.id)
+	ctx, cancel := context.WithTimeout(context.Background(), fallLimit)
+	defer cancel()
+	failed := errors.Join(z.c.bundle.kill(), z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: unwoken}))
+	z.leave()
+	go z.tellAgent(&localv1.ReportRestoreRequest{
+		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations, Error: err.Error(),
+	})
+	return failed
+}
+
+func (z *sleeper) tellAgent(r *localv1.ReportRestoreRequest) {
+	z.warn(z.c.agent.report(context.Background(), r), "tell the agent how the wake went")
+}
+
+// finish is finished for those who do not need to know whether the pod slept.
+func (z *sleeper) finish(ctx context.Context, id string, status int) error {
+	_, err := z.finished(ctx, id, status)
+	return err
+}
+
+// finished ends a pod in its sleep: all its containers exit with a status. It reports whether container id has ended
+// so. If not, the pod has been woken meanwhile.
+func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bool, err error) {
+	if z.s == nil {
+		return z.finishedBySandbox(ctx, id, status)
+	}
+	give, err := z.take(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer give()
+	if !z.asleep.Load() {
+		return z.stopped(id), nil
+	}
+	log.L.Infof("sandbox %s ends in its sleep, with status %d", z.c.bundle.id, status)
+	err = z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: status})
+	z.leave()
+	go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
+	return true, err
+}
+
+// finishedBySandbox has the shim of the sandbox end the pod. If that shim is gone, so is the pod, and this container
+// ends by itself.
+func (z *sleeper) finishedBySandbox(ctx context.Context, id string, status int) (bool, error) {
+	err := z.tell(ctx, z.c.bundle.id, sleep.Order{Verb: sleep.End, Status: status})
+	if err == nil && !z.asleep.Load() {
+		return z.stopped(id), nil
+	}
+	if x := z.of(id); x != nil && ctx.Err() == nil && z.asleep.Load() {
+		z.warn(err, "end it in its sleep")
+		return true, z.doomed(ctx, x, status)
+	}
+	return false, err
+}
+
+// stopped reports whether a container of a pod that no longer sleeps has ended in its sleep.
+func (z *sleeper) stopped(id string) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	x := z.all[id]
+	return x == nil || x.dead
+}

@@ -1,0 +1,12 @@
+// Package sleep has what a sleeping pod needs on its node while its sandbox is gone: the orders by which the agent and
+// the shims of the pod speak about it, the pod's network configuration, and a waker.
+//
+// A pod that falls asleep is saved, and then its sandbox ends. Everything else stays: the pod, its network namespace
+// with the interface, its volumes, its cgroup, and its shims. Nothing has the pod's address meanwhile, so nothing
+// refuses or resets a connection. The waker answers for the address where a neighbour asks for it, and holds the
+// packets that arrive. The first one wakes the pod: its sandbox is restored under the same ids, with the same address,
+// and then gets the packets that were held.
+//
+// All frames come from other machines or pods, and are hostile. The waker reads them with fixed bounds, keeps no more
+// than a fixed amount, and answers with nothing except the pod's own hardware address.
+package sleep

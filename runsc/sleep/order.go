@@ -1,0 +1,125 @@
+package sleep
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// Annotation is the key of an [Order] among the annotations of containerd's call Update. The call carries no resources,
+// so that a shim that knows no sleep refuses it as an invalid argument.
+const Annotation = "diapause.dev/sleep-order"
+
+// ErrInvalid is the kind of error for a malformed order.
+var ErrInvalid = errors.New("invalid order about a pod's sleep")
+
+// ErrTraffic is the kind of error for a pod that did not fall asleep because a packet came for it. It runs on.
+var ErrTraffic = errors.New("packets came for the pod while it was falling asleep")
+
+// ErrUnfit is the kind of error for a pod that cannot sleep now, or never. It runs on.
+var ErrUnfit = errors.New("the pod cannot sleep")
+
+// Brief returns an error of the same kind with the first line of its text. What a shim has said comes with the names of
+// its kinds, each on a line of its own.
+func Brief(err error) error {
+	if err == nil {
+		return nil
+	}
+	return brief{err}
+}
+
+type brief struct{ error }
+
+func (b brief) Error() string {
+	text, _, _ := strings.Cut(b.error.Error(), "\n")
+	return text
+}
+
+func (b brief) Unwrap() error { return b.error }
+
+// Verb is what an order asks for.
+type Verb string
+
+// Orders of the agent to the shim of a pod's sandbox.
+const (
+	Watch Verb = "watch" // prepare to sleep, and note from now on whether packets come for the pod
+	Fall  Verb = "fall"  // end the sandbox, which Holder has paused and whose snapshot is safe, and keep the pod
+	Stay  Verb = "stay"  // undo Watch
+	Wake  Verb = "wake"  // restore the sandbox, and return when it runs. Also of the pod's other shims
+	End   Verb = "end"   // the pod ends in its sleep, with Status. Only of the pod's other shims
+)
+
+// Steps that the shim of the sandbox has the pod's other shims take.
+const (
+	Ready  Verb = "ready"  // check that the containers can sleep, and note how they are
+	Hush   Verb = "hush"   // answer for the containers from now on
+	Settle Verb = "settle" // wait until the ends of the containers' processes were noticed, and kept quiet
+	Remake Verb = "remake" // create the containers
+	Rouse  Verb = "rouse"  // restore the containers
+	Up     Verb = "up"     // let requests through to the containers again
+	Doom   Verb = "doom"   // report that the containers have ended with Status
+)
+
+// Order is an order about a pod's sleep.
+type Order struct {
+	Verb       Verb     `json:"verb"`
+	Holder     string   `json:"holder,omitempty"`     // of Fall: who holds the lease of the pause
+	Image      string   `json:"image,omitempty"`      // of Fall: the image path of the restore that wakes the pod
+	Containers []string `json:"containers,omitempty"` // of Watch: ids of all containers that run, without the sandbox
+	Cause      string   `json:"cause,omitempty"`      // of Wake
+	Status     int      `json:"status,omitempty"`     // exit status, of End and Doom
+}
+
+// Bounds of an order.
+const (
+	maxOrder      = 64 << 10 // bytes
+	maxContainers = 200
+	maxID         = 128
+)
+
+// Parse parses what String has written.
+func Parse(s string) (o Order, err error) {
+	if len(s) > maxOrder {
+		return o, fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(s), maxOrder)
+	}
+	if err := json.Unmarshal([]byte(s), &o); err != nil {
+		return o, fmt.Errorf("%w: %.200q: %w", ErrInvalid, s, err)
+	}
+	if err := o.check(); err != nil {
+		return o, fmt.Errorf("%w: %.200q: %w", ErrInvalid, s, err)
+	}
+	return o, nil
+}
+
+func (o Order) check() error {
+	switch o.Verb {
+	case Watch, Stay, Wake, Ready, Hush, Settle, Remake, Rouse, Up:
+	case End, Doom:
+		if o.Status < 0 || o.Status > 255 {
+			return fmt.Errorf("exit status %d", o.Status)
+		}
+	case Fall:
+		if o.Holder == "" || !filepath.IsAbs(o.Image) {
+			return errors.New("no holder, or no absolute image path")
+		}
+	default:
+		return errors.New("unknown verb")
+	}
+	if len(o.Containers) > maxContainers {
+		return fmt.Errorf("%d containers, want at most %d", len(o.Containers), maxContainers)
+	}
+	for _, id := range o.Containers {
+		if id == "" || len(id) > maxID || filepath.Base(id) != id || id == "." || id == ".." {
+			return fmt.Errorf("container %.40q", id)
+		}
+	}
+	return nil
+}
+
+// String returns the order as Parse reads it.
+func (o Order) String() string {
+	data, _ := json.Marshal(o) // only strings and numbers: it cannot fail
+	return string(data)
+}

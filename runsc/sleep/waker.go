@@ -1,0 +1,234 @@
+package sleep
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"diapause.dev/runsc/netns"
+	"github.com/containerd/log"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// virtioHeader is how many bytes the kernel puts before each frame, in both directions (struct virtio_net_hdr). They
+// say whether the checksum is still to be computed, and whether the frame is several segments: between two ends of a
+// veth pair it mostly is like that.
+const virtioHeader = 10
+
+// maxFrame bounds a frame with its header. The kernel joins segments up to 64 KiB.
+const maxFrame = virtioHeader + etherHeader + 64<<10
+
+// readPause is the pause after a failed read, for instance while the interface is down.
+const readPause = 100 * time.Millisecond
+
+// Waker watches the interfaces of a pod. It always holds the packets that come for the pod. Once Answer was called, it
+// also answers neighbours that ask for the pod's addresses. Its methods may be called concurrently.
+type Waker struct {
+	network   *Network
+	sockets   []*socket
+	answering atomic.Bool
+	traffic   chan struct{} // closed when a packet has come that wakes the pod
+	once      sync.Once
+	serving   sync.WaitGroup
+}
+
+// socket is a packet socket at one interface of the pod.
+type socket struct {
+	link *link
+	host host
+	file *os.File
+
+	mu   sync.Mutex
+	held held
+}
+
+// NewWaker watches the interfaces of a recorded network until Close.
+func NewWaker(n *Network) (*Waker, error) {
+	w := &Waker{network: n, traffic: make(chan struct{})}
+	ns, err := netns.Open(n.path)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	if err := ns.Do(w.open); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch network namespace %s: %w", n.path, err), w.Close())
+	}
+	for _, s := range w.sockets {
+		w.serving.Go(func() { w.serve(s) })
+	}
+	return w, nil
+}
+
+// open opens a socket for each interface. It runs in the namespace.
+func (w *Waker) open() error {
+	for i := range w.network.links {
+		l := &w.network.links[i]
+		if len(l.mac) != 6 {
+			return fmt.Errorf("interface %s is no Ethernet: %w", l.name, ErrNoNetwork)
+		}
+		f, err := packetSocket(l.index)
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", l.name, err)
+		}
+		w.sockets = append(w.sockets, &socket{link: l, host: l.host(), file: f})
+	}
+	return nil
+}
+
+// packetSocket returns a socket that gets every frame that arrives at an interface.
+func packetSocket(index int) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("packet socket: %w", err)
+	}
+	for _, option := range []int{unix.PACKET_VNET_HDR, unix.PACKET_IGNORE_OUTGOING} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, option, 1); err != nil {
+			return nil, errors.Join(fmt.Errorf("packet socket: option %d: %w", option, err), unix.Close(fd))
+		}
+	}
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: network(unix.ETH_P_ALL), Ifindex: index}); err != nil {
+		return nil, errors.Join(fmt.Errorf("packet socket: bind: %w", err), unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "packet socket"), nil
+}
+
+// network returns a number in network byte order.
+func network(n uint16) uint16 { return n<<8 | n>>8 }
+
+// Traffic returns a channel that is closed once a packet has come that wakes the pod.
+func (w *Waker) Traffic() <-chan struct{} { return w.traffic }
+
+// Came reports whether a packet has come that wakes the pod.
+func (w *Waker) Came() bool {
+	select {
+	case <-w.traffic:
+		return true
+	default:
+		return false
+	}
+}
+
+// Answer makes the waker answer for the pod's addresses. Call it when the sandbox no longer does.
+func (w *Waker) Answer() { w.answering.Store(true) }
+
+// serve reads frames until the socket is closed.
+func (w *Waker) serve(s *socket) {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	buffer := make([]byte, maxFrame)
+	for {
+		n, err := s.read(raw, buffer)
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			log.L.WithError(err).Warnf("read from interface %s of a sleeping pod", s.link.name)
+			time.Sleep(readPause)
+			continue
+		}
+		if n >= virtioHeader && n <= len(buffer) {
+			w.take(s, buffer[:n])
+		}
+	}
+}
+
+// read returns the length of the next frame. It may be more than the buffer holds.
+func (s *socket) read(raw interface {
+	Read(func(uintptr) bool) error
+}, buffer []byte) (n int, err error) {
+	closed := raw.Read(func(fd uintptr) bool {
+		n, _, err = unix.Recvfrom(int(fd), buffer, unix.MSG_TRUNC)
+		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+	})
+	if closed != nil {
+		return 0, os.ErrClosed
+	}
+	return n, err
+}
+
+// take does what is to be done with a frame, which begins with the kernel's header.
+func (w *Waker) take(s *socket, data []byte) {
+	v, reply := s.host.look(data[virtioHeader:])
+	switch v {
+	case answer:
+		if w.answering.Load() {
+			s.reply(reply)
+		}
+	case keep, wake:
+		s.mu.Lock()
+		s.held.add(data)
+		s.mu.Unlock()
+		if v == wake {
+			w.once.Do(func() { close(w.traffic) })
+		}
+	}
+}
+
+// reply sends a frame. If it is lost, the neighbour asks again.
+func (s *socket) reply(frame []byte) {
+	if _, err := s.file.Write(append(make([]byte, virtioHeader), frame...)); err != nil {
+		log.L.WithError(err).Warnf("answer for the address of a sleeping pod at interface %s", s.link.name)
+	}
+}
+
+// Delivered says what became of the packets that came for a sleeping pod.
+type Delivered struct {
+	Sent    int
+	Dropped int // beyond the bounds, or not possible to deliver
+}
+
+// Deliver sends what was held into the pod, through the other end of each interface, and holds it no longer. The pod's
+// network must be up. If the other end is not in this process's network namespace, the packets are dropped: TCP sends
+// them again.
+func (w *Waker) Deliver() (d Delivered, err error) {
+	var errs []error
+	for _, s := range w.sockets {
+		s.mu.Lock()
+		h := s.held
+		s.held = held{}
+		s.mu.Unlock()
+		n, err := s.link.deliver(h.frames)
+		d.Sent += n
+		d.Dropped += h.dropped + len(h.frames) - n
+		errs = append(errs, err)
+	}
+	return d, errors.Join(errs...)
+}
+
+// deliver sends frames from the peer of an interface, and returns how many were sent.
+func (l *link) deliver(frames [][]byte) (sent int, err error) {
+	if len(frames) == 0 {
+		return 0, nil
+	}
+	peer, err := netlink.LinkByIndex(l.peer)
+	if err != nil || peer.Type() != "veth" || peer.Attrs().ParentIndex != l.index {
+		return 0, errors.Join(fmt.Errorf("the other end of interface %s is not in this network namespace", l.name), err)
+	}
+	f, err := packetSocket(l.peer)
+	if err != nil {
+		return 0, fmt.Errorf("the other end of interface %s: %w", l.name, err)
+	}
+	defer f.Close()
+	for _, frame := range frames {
+		if _, err := f.Write(frame); err != nil {
+			return sent, fmt.Errorf("deliver to interface %s: %w", l.name, err)
+		}
+		sent++
+	}
+	return sent, nil
+}
+
+// Close ends the waker. What it holds is lost.
+func (w *Waker) Close() (err error) {
+	for _, s := range w.sockets {
+		err = errors.Join(err, s.file.Close())
+	}
+	w.serving.Wait()
+	return err
+}

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/slumber"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+)
+
+// TestSleepUnderKubelet has a pod sleep under a real kubelet, by its annotation: for Kubernetes it goes on running. It
+// is woken by exec, by a packet, by an annotation and by the clock, and is deleted while it sleeps.
+func TestSleepUnderKubelet(t *testing.T) {
+	w := begin(t)
+	p := w.run(w.pod("web", withShell))
+	before := w.life(p)
+
+	w.sleeps("web", "one")
+	w.staysWell("web", 15*time.Second)
+	if out := w.kubectl("exec", "web", "--container=shell", "--", "echo", "here"); out != "here\n" {
+		t.Errorf("exec: %q", out)
+	}
+	w.wakes("web", "exec")
+	w.whole(p, before)
+
+	w.sleeps("web", "two")
+	w.whole(p, before) // its packets wake it
+	w.wakes("web", "packet")
+
+	w.sleeps("web", "three")
+	w.annotate("web", podsnapshotv1.AnnotationWake, "now")
+	w.wakes("web", "request")
+	w.whole(p, before)
+
+	w.annotate("web", podsnapshotv1.AnnotationWakeAt, time.Now().Add(8*time.Second).Format(time.RFC3339))
+	w.sleeps("web", "four")
+	w.wakes("web", "time")
+	w.whole(p, before)
+
+	w.sleeps("web", "five")
+	w.remove("web")
+	events := w.kubectl("get", "events", "--output=custom-columns=:reason,:message")
+	for _, want := range []string{podsnapshotv1.ReasonSlept, podsnapshotv1.ReasonWoke, "woken by exec"} {
+		if !strings.Contains(events, want) {
+			t.Errorf("%q is not in the events:\n%s", want, events)
+		}
+	}
+}
+
+// withShell gives a pod a container in which commands can be run.
+func withShell(p *corev1.Pod) {
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+		Name: "shell", Image: images.Busybox, Command: []string{"/bin/sleep", "infinity"},
+	})
+}
+
+// annotate gives a pod an annotation.
+func (w *world) annotate(pod, key, value string) {
+	w.Helper()
+	w.kubectl("annotate", "pod", pod, "--overwrite", key+"="+value)
+}
+
+// sleeps asks for a pod's sleep until it sleeps. Whoever looks at a pod may send packets.
+func (w *world) sleeps(pod, id string) {
+	w.Helper()
+	for try := 0; ; try++ {
+		request := fmt.Sprint(id, "-", try)
+		w.annotate(pod, podsnapshotv1.AnnotationSleep, request)
+		var s slumber.Status
+		w.must(bed.Until(w.ctx, func() error {
+			s = slumber.ParseStatus(w.get(pod))
+			if s.Sleep != request || s.State == slumber.StateWorking {
+				return fmt.Errorf("status %+v", s)
+			}
+			return nil
+		}))
+		if s.State == slumber.StateAsleep {
+			break
+		}
+		if try == 5 {
+			w.Fatalf("pod %s does not sleep: %+v", pod, s)
+		}
+	}
+	w.must(bed.Until(w.ctx, func() error { return w.condition(pod, corev1.ConditionTrue, "") }))
+}
+
+// wakes waits until a pod's condition says that it was woken by a cause.
+func (w *world) wakes(pod, cause string) {
+	w.Helper()
+	w.must(bed.Until(w.ctx, func() error { return w.condition(pod, corev1.ConditionFalse, "woken by "+cause) }))
+}
+
+// condition returns an error unless a pod's condition has a status and its message a text.
+func (w *world) condition(pod string, status corev1.ConditionStatus, text string) error {
+	for _, c := range w.get(pod).Status.Conditions {
+		if c.Type == podsnapshotv1.ConditionAsleep && c.Status == status && strings.Contains(c.Message, text) {
+			return nil
+		}
+	}
+	b, err := json.Marshal(w.get(pod).Status.Conditions)
+	return errors.Join(fmt.Errorf("want %s, %q: %s", status, text, b), err)
+}
+
+func (w *world) get(pod string) *corev1.Pod {
+	w.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pod}}
+	w.must(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), p))
+	return p
+}
+
+// staysWell looks at a pod that sleeps, for a time: it is Running and Ready, without a restart.
+func (w *world) staysWell(pod string, d time.Duration) {
+	w.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+		p := w.get(pod)
+		c := p.Status.ContainerStatuses[0]
+		if p.Status.Phase != corev1.PodRunning || !c.Ready || c.RestartCount != 0 || c.State.Running == nil {
+			w.Fatalf("the pod is %s, its container %+v", p.Status.Phase, c)
+		}
+		if err := w.condition(pod, corev1.ConditionTrue, ""); err != nil {
+			w.Fatal(err)
+		}
+	}
+}

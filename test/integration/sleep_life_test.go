@@ -1,0 +1,388 @@
+package integration
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"diapause.dev/test/bed"
+	"golang.org/x/sync/errgroup"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// impatient is a client without kept connections.
+var impatient = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// TestSleepHalfRequest has a pod sleep while a client is in the middle of a request.
+func TestSleepHalfRequest(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("half", "--mib", "8")
+	c, err := net.Dial("tcp", p.IP+":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET /state HTTP/1.1\r\nHo"); err != nil {
+		t.Fatal(err)
+	}
+	n.asleep(p)
+	if _, err := io.WriteString(c, "st: pod\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if b, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(b), `"boot"`) {
+		t.Errorf("answer %q, %v", b, err)
+	}
+}
+
+// TestSleepExec wakes a pod by exec in a container that is not that of the server, and by the command line.
+func TestSleepExec(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("exec", "--mib", "8")
+	before := n.serving(p)
+	n.asleep(p)
+	out, code, err := n.bed.Exec(n.ctx, p.Container("log"), "echo", "here")
+	if err != nil || code != 0 || out != "here\n" {
+		t.Errorf("exec: %q, %d, %v", out, code, err)
+	}
+	n.alive(p, before)
+	n.asleep(p)
+	if out := n.mustCLI("wake", "exec"); !strings.Contains(out, "is awake, after") {
+		t.Errorf("wake says %q", out)
+	}
+	n.alive(p, before)
+	if out := n.mustCLI("wake", "exec"); !strings.Contains(out, "did not sleep") {
+		t.Errorf("wake of a pod that is awake says %q", out)
+	}
+	n.logsOn(p)
+}
+
+// TestSleepTwoWakes wakes a pod in many ways at once: it wakes once, and all are answered.
+func TestSleepTwoWakes(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("many", "--mib", "8")
+	before := n.serving(p)
+	for range 3 {
+		n.asleep(p)
+		var g errgroup.Group
+		for range 5 {
+			g.Go(func() error {
+				r, err := impatient.Get("http://" + p.IP + ":8080/state")
+				if err != nil {
+					return err
+				}
+				return r.Body.Close()
+			})
+			g.Go(func() error {
+				_, _, err := n.bed.Exec(n.ctx, p.Container("app"), "/bin/workload")
+				return err
+			})
+		}
+		g.Go(func() error {
+			_, err := n.cli("wake", p.ID)
+			return err
+		})
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+		n.alive(p, before)
+	}
+}
+
+// TestSleepEnds deletes pods that sleep: they end without being woken, and leave nothing.
+func TestSleepEnds(t *testing.T) {
+	n := start(t)
+	for _, tc := range []struct {
+		name    string
+		timeout int64
+		want    int32
+	}{{"killed", 0, 137}, {"asked", 30, 143}} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := n.sleeper(tc.name, "--mib", "8")
+			n.asleep(p)
+			began := time.Now()
+			if err := n.bed.StopContainer(n.ctx, p.Container("app"), tc.timeout); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			for _, name := range []string{"app", "log"} {
+				n.endedWith(p, name, tc.want)
+			}
+			if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
+				t.Error(err)
+			}
+			if left := processesOf(t, p.ID); len(left) > 0 {
+				t.Errorf("left: %q", left)
+			}
+		})
+	}
+	p := n.sleeper("removed", "--mib", "8")
+	n.asleep(p)
+	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
+		t.Error(err)
+	}
+	if left := processesOf(t, p.ID); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// processesOf returns the command lines of processes that name a pod.
+func processesOf(t *testing.T, pod string) (found []string) {
+	t.Helper()
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err == nil && strings.Contains(string(b), pod) {
+			found = append(found, strings.ReplaceAll(string(b), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// TestSleepAgentKilled kills the agent while a pod sleeps. Whoever asks the pod gets an answer once there is another
+// agent. The snapshot that the pod needs cannot be removed, before and after.
+func TestSleepAgentKilled(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.sleeper("alone", "--mib", "8")
+	before := n.serving(p)
+	n.mustCLI("sleep", "--name=needed", p.ID)
+	n.refused([]string{"in use"}, "rm", "needed")
+	n.restartAgent(at.flags()...)
+	n.refused([]string{"in use"}, "rm", "needed")
+	n.mustCLI("gc", "--grace=0s")
+	n.agent.Kill()
+	answered := make(chan error, 1)
+	go func() {
+		r, err := (&http.Client{Timeout: 2 * time.Minute}).Get("http://" + p.IP + ":8080/state")
+		if err == nil {
+			err = r.Body.Close()
+		}
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		t.Errorf("answered without an agent: %v", err)
+	case <-time.After(time.Second):
+	}
+	n.startAgent(at.flags()...)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	n.alive(p, before)
+	n.eventually("removed", func() error {
+		_, err := n.cli("rm", "needed")
+		return err
+	})
+	n.settled(at)
+}
+
+// TestSleepContainerd restarts containerd while a pod sleeps: it finds the pod running, and its log goes on.
+func TestSleepContainerd(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("orphan", "--mib", "8")
+	before := n.serving(p)
+	n.asleep(p)
+	if err := n.bed.Containerd.Restart(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"app", "log"} {
+		s, err := n.bed.Runtime.ContainerStatus(n.ctx, &cri.ContainerStatusRequest{ContainerId: p.Container(name)})
+		if err != nil || s.Status.State != cri.ContainerState_CONTAINER_RUNNING {
+			t.Errorf("container %s is %v, %v", name, s.GetStatus().GetState(), err)
+		}
+	}
+	if err := n.topsAsleep(p, true); err != nil {
+		t.Error(err)
+	}
+	n.alive(p, before)
+	n.logsOn(p)
+	n.asleep(p)
+	n.alive(p, before)
+}
+
+// TestSleepStats looks at a pod's processor time over its sleeps: it never gets less.
+func TestSleepStats(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("counted", "--mib", "8")
+	last := uint64(0)
+	look := func(when string) {
+		var now uint64
+		n.eventually("statistics", func() error {
+			s, err := n.bed.Runtime.ContainerStats(n.ctx, &cri.ContainerStatsRequest{ContainerId: p.Container("app")})
+			if err != nil {
+				return err
+			}
+			now = s.GetStats().GetCpu().GetUsageCoreNanoSeconds().GetValue()
+			return nil
+		})
+		if now < last {
+			t.Errorf("%s it had used %d ns, and %d before", when, now, last)
+		}
+		last = now
+	}
+	for range 2 {
+		look("awake")
+		n.asleep(p)
+		look("asleep")
+		if err := n.topsAsleep(p, true); err != nil {
+			t.Error(err)
+		}
+		n.serving(p)
+		look("awake again")
+	}
+	if last == 0 {
+		t.Error("it has used nothing")
+	}
+}
+
+// TestSleepRefused asks for sleeps that cannot be: the pod runs on.
+func TestSleepRefused(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("busy", "--mib", "8")
+	before := n.serving(p)
+	session, err := n.bed.ExecTerminal(n.ctx, p.Container("log"), "/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("refused", func() error {
+		_, err := n.cli("sleep", p.ID)
+		if err == nil || !strings.Contains(err.Error(), "by exec") {
+			return fmt.Errorf("it sleeps: %w", err)
+		}
+		return nil
+	})
+	n.alive(p, before)
+	if err := session.Type("exit\r"); err != nil {
+		t.Fatal(err)
+	}
+	defer session.Detach()
+	n.eventually("asleep", func() error {
+		_, err := n.cli("sleep", p.ID)
+		return err
+	})
+	n.refused([]string{"it sleeps"}, "checkpoint", p.ID)
+	n.refused([]string{"it sleeps"}, "sleep", p.ID)
+	n.alive(p, before)
+
+	tty, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "tty", Containers: []bed.Container{
+		{Name: "sh", Command: []string{"/bin/sh"}, TTY: true, Stdin: true},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.refused([]string{"terminal"}, "sleep", tty.ID)
+	n.refused([]string{"no pod of this node"}, "sleep", "nobody")
+}
+
+// TestSleepUnderLoad has a pod fall asleep while clients ask it, again and again. Some sleeps meet traffic and are
+// given up. No request is lost.
+func TestSleepUnderLoad(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("asked", "--mib", "8")
+	stop := make(chan struct{})
+	var g errgroup.Group
+	for _, client := range []*http.Client{impatient, {Timeout: 30 * time.Second}} {
+		g.Go(func() error {
+			for {
+				r, err := client.Get("http://" + p.IP + ":8080/state")
+				if err != nil {
+					return err
+				}
+				_, err = io.Copy(io.Discard, r.Body)
+				if err := errors.Join(err, r.Body.Close()); err != nil {
+					return err
+				}
+				select {
+				case <-stop:
+					return nil
+				case <-time.After(time.Duration(200+rand.IntN(1500)) * time.Millisecond):
+				}
+			}
+		})
+	}
+	slept := 0
+	for range 15 {
+		n.eventually("awake", func() error { return n.topsAsleep(p, false) })
+		if _, err := n.cli("sleep", p.ID); err == nil {
+			slept++
+		} else if !strings.Contains(err.Error(), "packets came") {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("it fell asleep %d times of 15", slept)
+}
+
+// TestSleepRestored puts a pod to sleep that was restored, and checkpoints one that has slept.
+func TestSleepRestored(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("origin", "--mib", "8")
+	before := n.serving(p)
+	s := n.checkpoint("--stop", p.ID)
+	p = n.restore(s.Name, "--name=again")[0]
+	n.asleep(p)
+	n.alive(p, before)
+	n.asleep(p)
+	n.alive(p, before)
+	s = n.checkpoint("--stop", p.ID)
+	p = n.restore(s.Name, "--name=third")[0]
+	n.alive(p, before)
+}
+
+// TestSleepShimKilled kills the shim of a pod that sleeps: the pod ends.
+func TestSleepShimKilled(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("shimless", "--mib", "8")
+	n.mustCLI("sleep", p.ID)
+	for _, line := range processesOf(t, p.ID) {
+		t.Log(line)
+	}
+	n.signal(n.shimOf(p.ID), syscall.SIGKILL)
+	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
+		t.Error(err)
+	}
+	if left := processesOf(t, p.ID); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// shimOf returns the process of a container's shim.
+func (n *node) shimOf(id string) int {
+	n.Helper()
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, e := range all {
+		b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err == nil && strings.Contains(string(b), "shim-diapause") && strings.Contains(string(b), "-id\x00"+id) {
+			var pid int
+			fmt.Sscan(e.Name(), &pid)
+			return pid
+		}
+	}
+	n.Fatalf("no shim of %s", id)
+	return 0
+}
