@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -41,14 +42,14 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
 		return nil, err
 	}
 	return &gauge{
-		network: fmt.Sprintf("/proc/%d/net/dev", pod.SandboxPID), cpu: cpu,
+		network: fmt.Sprintf("/proc/%d/net", pod.SandboxPID), cpu: cpu,
 		busy: func() bool { return k.Busy(pod.ID) },
 	}, nil
 }
 
 // gauge reads the counters of one sandbox.
 type gauge struct {
-	network string // the file of the kernel with the counters of its interfaces
+	network string // the directory of the kernel about its network namespace
 	cpu     *cgroup.CPU
 	busy    func() bool
 }
@@ -61,13 +62,44 @@ func (g *gauge) Read() (u Usage, err error) {
 	if u.CPU, err = g.cpu.Used(); err != nil {
 		return u, err
 	}
-	f, err := os.Open(g.network)
+	f, err := os.Open(filepath.Join(g.network, "dev"))
 	if err != nil {
 		return u, err
 	}
 	defer f.Close()
 	u.Received, err = received(bufio.NewScanner(f))
 	return u, err
+}
+
+// Forwards implements Gauge. The sandbox has a network stack of its own, so a connection of the kernel's in the pod's
+// network namespace is one to a forwarded port.
+func (g *gauge) Forwards() (bool, error) {
+	for _, name := range []string{"tcp", "tcp6"} {
+		f, err := os.Open(filepath.Join(g.network, name))
+		if name == "tcp6" && errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		found, err := established(bufio.NewScanner(f))
+		f.Close()
+		if found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+// established reports whether a file such as /proc/net/tcp has an established connection.
+func established(lines *bufio.Scanner) (bool, error) {
+	const state = "01"
+	for lines.Scan() {
+		if f := strings.Fields(lines.Text()); len(f) > 3 && f[3] == state {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
 }
 
 var errNoInterface = errors.New("the pod has no network interface of its own")

@@ -35,6 +35,8 @@ type Gauge interface {
 	Read() (Usage, error)
 	// Busy reports whether the pod is being loaded or saved.
 	Busy() bool
+	// Forwards reports whether somebody is connected to a forwarded port of the pod. It costs more than Read.
+	Forwards() (bool, error)
 }
 
 const (
@@ -55,7 +57,7 @@ type Watcher struct {
 	pods map[string]*watched // by UID
 }
 
-// watched is one pod. Only Run uses what the Watcher's lock does not guard.
+// watched is one pod. What the Watcher's lock does not guard is used by Run, and while acting by act.
 type watched struct {
 	pod    snapshot.PodRef
 	gauge  Gauge // nil: not open
@@ -184,13 +186,18 @@ func (w *Watcher) due(p *watched, now time.Time, idle, used bool) bool {
 	return true
 }
 
-// act calls Idle.
+// act calls Idle, unless it turns out that the pod is used. Run leaves the pod alone meanwhile.
 func (w *Watcher) act(ctx context.Context, p *watched) {
-	v := w.Idle(ctx, p.pod)
+	v := Verdict{Used: true}
+	if forwards, err := p.gauge.Forwards(); err == nil && !forwards {
+		v = w.Idle(ctx, p.pod)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p.acting, p.told, p.again = false, true, time.Time{}
-	p.renewed = p.renewed || v.Used
+	p.acting, p.told, p.again = false, !v.Used, time.Time{}
+	if v.Used {
+		p.judge.used = time.Now()
+	}
 	if v.Pause > 0 {
 		p.again = time.Now().Add(v.Pause)
 	}

@@ -183,6 +183,7 @@ type unused struct{}
 
 func (u unused) Open(context.Context, snapshot.PodRef) (idle.Gauge, error) { return u, nil }
 func (unused) Read() (idle.Usage, error)                                   { return idle.Usage{}, nil }
+func (unused) Forwards() (bool, error)                                     { return false, nil }
 func (unused) Busy() bool                                                  { return false }
 
 func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {

@@ -190,7 +190,9 @@ func TestDefinitions(t *testing.T) {
 			"{kind: PodSnapshot, metadata: {name: s}, spec: {}}",
 			[]string{"spec.policyName: Required value"},
 		},
-		"a sleep policy": {sleepPolicy(", minAwake: 0s, dryRun: true, idle: {cpuMillicores: 10, packetsPerMinute: 0}"), nil},
+		"a sleep policy": {
+			sleepPolicy(", minAwake: 0s, dryRun: true, idle: {cpuMillicores: 10, packetsPerMinute: 0}"), nil,
+		},
 		"a sleep policy that never sleeps": {
 			strings.Replace(sleepPolicy(""), "1h30m", "0s", 1),
 			[]string{"from 1s to 168h", "1h30m"},
