@@ -112,19 +112,21 @@ func TestSleepPolicy(t *testing.T) {
 	}
 }
 
-// TestSleepPolicyDryRun: an event says what would have happened.
+// TestSleepPolicyDryRun: an event says what would have happened. When the policy no longer only says so, it happens.
 func TestSleepPolicyDryRun(t *testing.T) {
 	w := newWorld(t)
 	var attempts atomic.Int64
 	here := w.node("a")
 	w.start(here, sleeper(&attempts, nil))
-	w.sleepPolicy("sleep", dryRun)
+	policy := w.sleepPolicy("sleep", dryRun)
 	p := w.pod(here, "web")
 	w.begins(p)
 	w.awaitSleepEvent(p, sleepv1alpha1.ReasonWouldSleep, "SleepPolicy sleep")
 	if attempts.Load() != 0 {
 		t.Error("the pod was put to sleep")
 	}
+	edit(w, policy, func(p *sleepv1alpha1.SleepPolicy) { p.Spec.DryRun = false })
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonSlept, "")
 }
 
 // TestSleepPoliciesClash: a pod that two policies select stays awake, and an event and their conditions say so. When

@@ -29,8 +29,8 @@ func TestCPUOf(t *testing.T) {
 	}
 }
 
-// TestUsedHostile: files that hold anything else give errors.
-func TestUsedHostile(t *testing.T) {
+// TestUsed reads what the kernel writes. Anything else gives an error.
+func TestUsed(t *testing.T) {
 	path := t.TempDir() + "/cpu.stat"
 	for _, text := range []string{"", "usage_usec many\n", "user_usec 3\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

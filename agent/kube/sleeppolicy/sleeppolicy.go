@@ -56,6 +56,7 @@ type Policies struct {
 // known is a pod that a policy selects.
 type known struct {
 	policy  string // names of the policies
+	version string // of their specs
 	dryRun  bool
 	after   time.Duration
 	clash   string        // the policies of which an event has said that they are too many
@@ -145,8 +146,9 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 		k = new(known)
 		p.all[ref.UID], p.uid[key] = k, ref.UID
 	}
-	if k.policy != names {
-		k.failed, k.backoff = false, 0
+	if is := fmt.Sprint(names, policies[0].UID, policies[0].Generation); k.version != is { // its time begins anew
+		k.version, k.failed, k.backoff = is, false, 0
+		p.watcher.Forget(ref.UID)
 	}
 	k.policy, k.dryRun, k.after = names, policies[0].Spec.DryRun, rule.After
 	if asleep {
