@@ -15,6 +15,9 @@ import (
 	"diapause.dev/runsc/cgroup"
 )
 
+// ErrNever is the kind of error for a pod that cannot sleep, and never will.
+var ErrNever = errors.New("the pod cannot sleep")
+
 // Kernel is the Meter of a node. Its counters are files of the kernel; no process is asked.
 type Kernel struct {
 	Runtime Runtime
@@ -26,7 +29,7 @@ type Runtime interface {
 	Find(ctx context.Context, target string) (*cri.Pod, error)
 }
 
-var errNoSandbox = errors.New("its sandbox does not run under Diapause")
+var errNoSandbox = errors.New("its sandbox does not run")
 
 // Open implements Meter.
 func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
@@ -34,8 +37,11 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
 	if err != nil {
 		return nil, err
 	}
-	if pod.UID != ref.UID || pod.SandboxPID == 0 || pod.CheckRuntime() != nil {
+	if pod.UID != ref.UID || pod.SandboxPID == 0 {
 		return nil, fmt.Errorf("pod %s: %w", ref, errNoSandbox)
+	}
+	if err := pod.CheckRuntime(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNever, err)
 	}
 	cpu, err := cgroup.CPUOf(pod.SandboxPID, 1)
 	if err != nil {

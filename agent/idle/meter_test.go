@@ -48,14 +48,17 @@ func TestKernel(t *testing.T) {
 
 func TestKernelOfNoSandbox(t *testing.T) {
 	pod := cri.Pod{ID: "a", UID: someone.UID, Runtime: cri.RuntimeType, SandboxPID: os.Getpid()}
-	for name, change := range map[string]func(*cri.Pod){
-		"another pod":     func(p *cri.Pod) { p.UID = "other" },
-		"another runtime": func(p *cri.Pod) { p.Runtime = "io.containerd.runc.v2" },
-		"no sandbox":      func(p *cri.Pod) { p.SandboxPID = 0 },
+	for name, tc := range map[string]struct {
+		change func(*cri.Pod)
+		want   error
+	}{
+		"another pod":     {func(p *cri.Pod) { p.UID = "other" }, errNoSandbox},
+		"another runtime": {func(p *cri.Pod) { p.Runtime = "io.containerd.runc.v2" }, ErrNever},
+		"no sandbox":      {func(p *cri.Pod) { p.SandboxPID = 0 }, errNoSandbox},
 	} {
 		p := pod
-		change(&p)
-		if _, err := kernelOf(p).Open(t.Context(), snapshot.PodRef{UID: someone.UID}); !errors.Is(err, errNoSandbox) {
+		tc.change(&p)
+		if _, err := kernelOf(p).Open(t.Context(), snapshot.PodRef{UID: someone.UID}); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

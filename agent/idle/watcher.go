@@ -2,6 +2,7 @@ package idle
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -44,6 +45,7 @@ const (
 	every = time.Second
 	// openAgain is the pause after a gauge could not be opened.
 	openAgain = 10 * time.Second
+	openNever = 24 * time.Hour // the same for a pod that cannot sleep
 	// openTime bounds the search for a gauge.
 	openTime = 5 * time.Second
 )
@@ -164,6 +166,9 @@ func (w *Watcher) open(ctx context.Context, p *watched, now time.Time) bool {
 	g, err := w.Meter.Open(ctx, p.pod)
 	if err != nil {
 		p.openAt = now.Add(openAgain)
+		if errors.Is(err, ErrNever) {
+			p.openAt = now.Add(openNever)
+		}
 		w.Logger.Debug("it is not known whether a pod is idle", "pod", p.pod.String(), "error", err)
 		return false
 	}
