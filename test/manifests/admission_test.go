@@ -160,22 +160,32 @@ func admitPods(t *testing.T, agent *rest.Config) {
 	}{
 		{"PodRestored", "mine", restored, nil},
 		{"PodRestored again", "mine", strings.Replace(restored, "True", "False", 1), nil},
+		{"Asleep", "mine", strings.Replace(restored, "PodRestored", "diapause.dev/Asleep", 1), nil},
+		{
+			"the answer about its sleep", "mine", `{"metadata": {"annotations": {"diapause.dev/sleep-status": "{}"}}}`, nil,
+		},
 		{"the answer", "mine", `{"metadata": {"annotations": {"diapause.dev/checkpoint-status": "done"}}}`, nil},
 		{"another answer", "mine", `{"metadata": {"annotations": {"diapause.dev/checkpoint-status": "failed"}}}`, nil},
 		{"another node's pod", "others", restored, []string{"pods of its own node alone"}},
-		{"Ready", "mine", strings.Replace(restored, "PodRestored", "Ready", 1), []string{"the condition PodRestored alone"}},
-		{"the phase", "mine", `{"status": {"phase": "Succeeded"}}`, []string{"the condition PodRestored alone"}},
+		{
+			"Ready", "mine", strings.Replace(restored, "PodRestored", "Ready", 1),
+			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
+		},
+		{
+			"the phase", "mine", `{"status": {"phase": "Succeeded"}}`,
+			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
+		},
 		{
 			"another annotation", "mine", `{"metadata": {"annotations": {"podsnapshot.gke.io/ps-name": "x"}}}`,
-			[]string{"the annotation diapause.dev/checkpoint-status alone"},
+			[]string{"checkpoint-status and diapause.dev/sleep-status alone"},
 		},
 		{
 			"an annotation's end", "mine", `{"metadata": {"annotations": {"kept": null}}}`,
-			[]string{"the annotation diapause.dev/checkpoint-status alone"},
+			[]string{"checkpoint-status and diapause.dev/sleep-status alone"},
 		},
 		{
 			"a label", "mine", `{"metadata": {"labels": {"app": "b"}}}`,
-			[]string{"the annotation diapause.dev/checkpoint-status alone"},
+			[]string{"checkpoint-status and diapause.dev/sleep-status alone"},
 		},
 	} {
 		_, err := pods.Patch(t.Context(), tc.pod, types.StrategicMergePatchType, []byte(tc.patch), metav1.PatchOptions{},
