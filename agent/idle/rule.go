@@ -6,7 +6,7 @@ import "time"
 type Rule struct {
 	After    time.Duration // how long nobody must have used it
 	MinAwake time.Duration // how long it stays awake at least, from when it began to run or was woken
-	CPU      float64       // processors that an idle pod uses at most
+	CPU      float64       // processors that an idle pod uses at most on average; cpuSpan's worth may be used at once
 	// Packets is how many packets a minute an idle pod gets at most, besides those of its probes. As many may come at
 	// once.
 	Packets float64
@@ -35,14 +35,18 @@ type Usage struct {
 	CPU      time.Duration // processor time of its sandbox
 }
 
-// judge follows the counters of one pod that is awake. Packets that an idle pod gets anyway are paid from credit, which
-// comes with time; a packet beyond it is use.
+// cpuSpan is for how long processor time that was not used may be used later: a probe takes its own all at once.
+const cpuSpan = 10 * time.Second
+
+// judge follows the counters of one pod that is awake. Packets that an idle pod gets anyway, and processor time that it
+// uses anyway, are paid from credit, which comes with time; what is beyond it is use.
 type judge struct {
 	began  time.Time // of the first look; zero: there was none
 	last   time.Time
 	used   time.Time // when it was last used
 	was    Usage
 	credit float64 // packets
+	cpu    float64 // likewise, seconds
 }
 
 // look takes the counters at a time into account, and reports whether the pod is idle. Busy says that it is used for
@@ -50,13 +54,14 @@ type judge struct {
 func (j *judge) look(now time.Time, u Usage, busy bool, r Rule) (idle bool) {
 	rate, burst := r.allowance()
 	if j.began.IsZero() || u.Received < j.was.Received || u.CPU < j.was.CPU { // other counters: it has been woken
-		*j = judge{began: now, last: now, used: now, was: u, credit: burst}
+		*j = judge{began: now, last: now, used: now, was: u, credit: burst, cpu: r.CPU * cpuSpan.Seconds()}
 		return false
 	}
 	passed := now.Sub(j.last).Seconds()
 	j.credit = min(burst, j.credit+rate*passed) - float64(u.Received-j.was.Received)
-	if j.credit < 0 || (u.CPU-j.was.CPU).Seconds() > r.CPU*passed || busy {
-		j.used, j.credit = now, max(j.credit, 0)
+	j.cpu = min(r.CPU*cpuSpan.Seconds(), j.cpu+r.CPU*passed) - (u.CPU - j.was.CPU).Seconds()
+	if j.credit < 0 || j.cpu < 0 || busy {
+		j.used, j.credit, j.cpu = now, max(j.credit, 0), max(j.cpu, 0)
 	}
 	j.last, j.was = now, u
 	return now.Sub(j.used) >= r.After && now.Sub(j.began) >= r.MinAwake

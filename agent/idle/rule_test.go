@@ -57,8 +57,14 @@ func TestRule(t *testing.T) {
 		"probes and a request too": {probed, at(1, 3), -1},
 		"probes without a rule":    {rule, at(5, 7), -1},
 		"work": {rule, func(int) (uint64, time.Duration, bool) {
-			return 0, 60 * time.Millisecond, false
+			return 0, 200 * time.Millisecond, false
 		}, -1},
+		"a probe's work": {rule, func(s int) (uint64, time.Duration, bool) {
+			if s%10 == 0 {
+				return 0, 300 * time.Millisecond, false
+			}
+			return 0, 0, false
+		}, 10},
 		"a little work": {rule, func(int) (uint64, time.Duration, bool) {
 			return 0, 40 * time.Millisecond, false
 		}, 10},

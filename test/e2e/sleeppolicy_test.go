@@ -18,9 +18,11 @@ metadata: {name: idle, namespace: %s}
 spec:
   selector: {matchLabels: {app: workload}}
   idleAfter: 3s
+  idle: {cpuMillicores: 500}
 `
 
-// TestSleepPolicyUnderKubelet has a SleepPolicy put an idle pod to sleep, whose probes go on. A request to its address
+// TestSleepPolicyUnderKubelet has a SleepPolicy put an idle pod to sleep, whose probes go on. The machine
+// may be slow: its two probes a second take processor time. A request to its address
 // wakes it, and finds it whole. Unused again, it sleeps again.
 func TestSleepPolicyUnderKubelet(t *testing.T) {
 	w := begin(t)
