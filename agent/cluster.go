@@ -13,6 +13,7 @@ import (
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/durable"
+	"diapause.dev/agent/idle"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/local"
 	"diapause.dev/agent/restore"
@@ -71,6 +72,14 @@ func (n Node) Wake(ctx context.Context, target, cause string) (sleep.Woken, erro
 
 // AsleepPod reports whether a pod sleeps: see sleep.Sleeps.
 func (n Node) AsleepPod(uid string) (since time.Time, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
+
+// Gauges returns what tells whether pods are used.
+func (n Node) Gauges() idle.Meter {
+	return idle.Kernel{Runtime: n.agent.cri, Busy: func(sandbox string) bool {
+		_, _, loading := n.agent.restores.Loading(sandbox)
+		return loading || n.agent.sandboxes.Locked(sandbox)
+	}}
+}
 
 // Requests returns all checkpoints that the journal remembers and that have a name, oldest first.
 func (n Node) Requests() (out []journal.Request, err error) {

@@ -28,6 +28,7 @@ import (
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/request"
+	"diapause.dev/agent/kube/sleeppolicy"
 	"diapause.dev/agent/kube/slumber"
 	"diapause.dev/agent/kube/start"
 	"diapause.dev/agent/kube/sweep"
@@ -70,6 +71,7 @@ type Cluster struct {
 	requests *request.Requests
 	starts   *start.Starts
 	slumbers *slumber.Slumbers
+	idle     *sleeppolicy.Policies
 	judge    *age.Judge
 	sweeper  *sweep.Sweeper // of the stores that only this node can see
 }
@@ -119,7 +121,8 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 		return err
 	}
 	c.slumbers = slumber.New(slumber.Config{Objects: c.objects, Sleeps: node, Logger: c.log})
-	return errors.Join(c.requests.Control(c.mgr), c.slumbers.Control(c.mgr))
+	c.idle = sleeppolicy.New(sleeppolicy.Config{Objects: c.objects, Node: node, Meter: node.Gauges(), Logger: c.log})
+	return errors.Join(c.requests.Control(c.mgr), c.slumbers.Control(c.mgr), c.idle.Control(c.mgr))
 }
 
 // logTo sends the logs of libraries to the logger of this process's first agent.
@@ -179,7 +182,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	defer cancel()
 	var work sync.WaitGroup
 	for _, do := range []func(context.Context){
-		c.objects.AwaitCaches, c.sweeper.Run, c.starts.SendReports,
+		c.objects.AwaitCaches, c.sweeper.Run, c.starts.SendReports, c.idle.Run,
 	} {
 		work.Go(func() { do(ctx) })
 	}

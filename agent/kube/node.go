@@ -6,6 +6,7 @@ import (
 
 	"diapause.dev/agent"
 	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/idle"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
@@ -24,6 +25,8 @@ type Node interface {
 	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
 	// AsleepPod reports whether the pod with that UID sleeps, and since when.
 	AsleepPod(uid string) (since time.Time, ok bool)
+	// Gauges returns what tells whether pods are used.
+	Gauges() idle.Meter
 	// Requests returns the checkpoints in the journal, oldest first.
 	Requests() ([]journal.Request, error)
 	// Remove removes the snapshot with that UID from this node and from the store at location. If uid is empty, it

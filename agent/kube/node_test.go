@@ -11,6 +11,7 @@ import (
 	"diapause.dev/agent"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/idle"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
@@ -115,6 +116,8 @@ const (
 
 // fakeNode is an agent whose checkpoints go as a test decides. It implements kube.Node.
 type fakeNode struct {
+	sleeps func(uid string) error // puts a pod to sleep; nil: none can
+
 	disk    *disk
 	facts   snapshot.Facts
 	ran     snapshot.Facts // of the sandboxes; zero: as facts
@@ -166,8 +169,22 @@ func (n *fakeNode) factsOf() snapshot.Facts {
 
 // Sleep puts the pod to sleep that the target names.
 func (n *fakeNode) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
-	return nil, errors.New("the test has not said which pods sleep")
+	if n.sleeps == nil {
+		return nil, errors.New("the test has not said which pods sleep")
+	}
+	return nil, n.sleeps(o.Target)
 }
+
+// Gauges returns gauges of pods that nobody uses.
+func (n *fakeNode) Gauges() idle.Meter { return unused{} }
+
+// unused implements idle.Meter and idle.Gauge.
+type unused struct{}
+
+func (u unused) Open(context.Context, snapshot.PodRef) (idle.Gauge, error) { return u, nil }
+func (unused) Read() (idle.Usage, error)                                   { return idle.Usage{}, nil }
+func (unused) Forwards() (bool, error)                                     { return false, nil }
+func (unused) Busy() bool                                                  { return false }
 
 func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {
 	n.mu.Lock()

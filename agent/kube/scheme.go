@@ -9,6 +9,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 )
 
 // scheme contains the types that an agent works with.
@@ -19,6 +20,7 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(coordinationv1.AddToScheme(s))
 	utilruntime.Must(podsnapshotv1.AddToScheme(s))
+	utilruntime.Must(sleepv1alpha1.AddToScheme(s))
 	return s
 }
 
@@ -26,7 +28,7 @@ func newScheme() *runtime.Scheme {
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{
 		corev1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
-		podsnapshotv1.GroupVersion,
+		podsnapshotv1.GroupVersion, sleepv1alpha1.GroupVersion,
 	})
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
@@ -38,5 +40,8 @@ func mapper() meta.RESTMapper {
 		podsnapshotv1.GroupVersion.WithResource("podsnapshotpolicies"),
 		podsnapshotv1.GroupVersion.WithResource("podsnapshotpolicy"), meta.RESTScopeNamespace)
 	m.Add(podsnapshotv1.GroupVersion.WithKind("PodSnapshotStorageConfig"), meta.RESTScopeRoot)
+	m.AddSpecific(sleepv1alpha1.GroupVersion.WithKind("SleepPolicy"),
+		sleepv1alpha1.GroupVersion.WithResource("sleeppolicies"),
+		sleepv1alpha1.GroupVersion.WithResource("sleeppolicy"), meta.RESTScopeNamespace)
 	return m
 }

@@ -26,6 +26,7 @@ import (
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/tools"
@@ -75,7 +76,7 @@ func serve(t *testing.T) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, coordinationv1.AddToScheme,
-		podsnapshotv1.AddToScheme,
+		podsnapshotv1.AddToScheme, sleepv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			t.Fatal(err)

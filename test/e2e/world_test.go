@@ -98,7 +98,7 @@ func (c *cluster) left() error {
 // describe is what there is to know of a namespace.
 func (c *cluster) describe(ctx context.Context, namespace string) string {
 	out, err := c.Kubectl(ctx, "--namespace="+namespace, "get", "--output=yaml",
-		"pods,podsnapshots,podsnapshotmanualtriggers,podsnapshotpolicies")
+		"pods,podsnapshots,podsnapshotmanualtriggers,podsnapshotpolicies,sleeppolicies")
 	events, _ := c.Kubectl(ctx, "--namespace="+namespace, "get", "events") // the error is the same
 	return fmt.Sprintf("%v\n%s\n%s\n%s", err, out, events, c.systemLogs(ctx))
 }

@@ -16,6 +16,7 @@ import (
 var plurals = map[string]string{
 	"PodSnapshotStorageConfig": "podsnapshotstorageconfigs", "PodSnapshotPolicy": "podsnapshotpolicies",
 	"PodSnapshotManualTrigger": "podsnapshotmanualtriggers", "PodSnapshot": "podsnapshots",
+	"SleepPolicy": "sleeppolicies",
 }
 
 // namespace returns where the tests put objects of a kind.
@@ -35,6 +36,12 @@ func config(store string) string {
 func policy(fields string) string {
 	return "{kind: PodSnapshotPolicy, metadata: {name: p}, spec: {" +
 		"storageConfigName: c, selector: {matchLabels: {app: a}}, triggerConfig: {type: manual}" + fields + "}}"
+}
+
+// sleepPolicy returns a SleepPolicy with these fields of its spec besides the required.
+func sleepPolicy(fields string) string {
+	return "{apiVersion: diapause.dev/v1alpha1, kind: SleepPolicy, metadata: {name: p}, spec: {" +
+		"selector: {matchLabels: {app: a}}, idleAfter: 1h30m" + fields + "}}"
 }
 
 // grouping returns the rule that groups by labels.
@@ -182,6 +189,25 @@ func TestDefinitions(t *testing.T) {
 		"a snapshot without a policy": {
 			"{kind: PodSnapshot, metadata: {name: s}, spec: {}}",
 			[]string{"spec.policyName: Required value"},
+		},
+		"a sleep policy": {
+			sleepPolicy(", minAwake: 0s, dryRun: true, idle: {cpuMillicores: 10, packetsPerMinute: 0}"), nil,
+		},
+		"a sleep policy that never sleeps": {
+			strings.Replace(sleepPolicy(""), "1h30m", "0s", 1),
+			[]string{"from 1s to 168h", "1h30m"},
+		},
+		"a sleep policy in days": {
+			strings.Replace(sleepPolicy(""), "1h30m", "2d", 1),
+			[]string{"whole hours, minutes and seconds"},
+		},
+		"a long sleep policy": {strings.Replace(sleepPolicy(""), "1h30m", "169h", 1), []string{"from 1s to 168h"}},
+		"a sleep policy for nobody": {
+			strings.Replace(sleepPolicy(""), "selector: {matchLabels: {app: a}}, ", "", 1),
+			[]string{"spec.selector: Required value"},
+		},
+		"a sleep policy without a processor": {
+			sleepPolicy(", idle: {cpuMillicores: 0}"), []string{"greater than or equal to 1"},
 		},
 		"a snapshot without a spec": {"{kind: PodSnapshot, metadata: {name: s}}", []string{"spec: Required value"}},
 	} {

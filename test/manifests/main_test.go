@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/tools"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,7 +65,11 @@ func resource(t *testing.T, who *rest.Config, namespace, plural string) dynamic.
 	t.Helper()
 	c, err := dynamic.NewForConfig(who)
 	must(t, err)
-	r := c.Resource(schema.GroupVersionResource{Group: "podsnapshot.gke.io", Version: "v1", Resource: plural})
+	of := schema.GroupVersion{Group: "podsnapshot.gke.io", Version: "v1"}
+	if plural == "sleeppolicies" {
+		of = sleepv1alpha1.GroupVersion
+	}
+	r := c.Resource(of.WithResource(plural))
 	if namespace == "" {
 		return r
 	}

@@ -29,6 +29,10 @@ func TestPermissions(t *testing.T) {
 		{"get", "coordination.k8s.io", "leases", "", system, "diapause-agent", true},
 		{"get", "coordination.k8s.io", "leases", "", "kube-node-lease", here, true},
 
+		{"watch", "diapause.dev", "sleeppolicies", "", "", "", true},
+
+		{"patch", "diapause.dev", "sleeppolicies", "status", "default", "", false},
+		{"update", "diapause.dev", "sleeppolicies", "", "default", "", false},
 		{"delete", "podsnapshot.gke.io", "podsnapshots", "", "default", "", false},
 		{"deletecollection", "podsnapshot.gke.io", "podsnapshots", "", "default", "", false},
 		{"update", "podsnapshot.gke.io", "podsnapshotstorageconfigs", "status", "", "", false},
@@ -63,6 +67,9 @@ func TestControllerPermissions(t *testing.T) {
 		{"patch", "podsnapshot.gke.io", "podsnapshotmanualtriggers", "status", "default", "", true},
 		{"patch", "podsnapshot.gke.io", "podsnapshotpolicies", "status", "default", "", true},
 		{"patch", "podsnapshot.gke.io", "podsnapshotstorageconfigs", "status", "", "", true},
+		{"watch", "diapause.dev", "sleeppolicies", "", "", "", true},
+		{"patch", "diapause.dev", "sleeppolicies", "status", "default", "", true},
+		{"update", "diapause.dev", "sleeppolicies", "", "default", "", false},
 		{"get", "", "pods", "", "default", "", true},
 		{"watch", "", "pods", "", "", "", true},
 		{"get", "", "nodes", "", "", "", true},

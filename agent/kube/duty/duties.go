@@ -23,6 +23,7 @@ import (
 	"diapause.dev/agent/kube/removal"
 	"diapause.dev/agent/kube/sightings"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 )
 
 // Config is what Duties work with.
@@ -50,7 +51,7 @@ type Duties struct {
 	begun   chan struct{} // a signal that leading has begun
 
 	// The queues of the controllers of these objects.
-	unanswered, snapshots, confirmations, policies, configs control.Queue
+	unanswered, snapshots, confirmations, policies, configs, sleepers control.Queue
 }
 
 // New returns the duties, which are not begun.
@@ -112,6 +113,8 @@ func (d *Duties) Control(mgr manager.Manager) error {
 			Watches(config, handler.EnqueueRequestsFromMapFunc(d.policiesWith)).
 			Watches(snapshot, handler.EnqueueRequestsFromMapFunc(policyName)), "policy", d.servePolicy},
 		{control.Controller(mgr, &d.configs).Watches(config, each), "storage-config", d.serveConfig},
+		{control.Controller(mgr, &d.sleepers).Watches(&sleepv1alpha1.SleepPolicy{},
+			handler.EnqueueRequestsFromMapFunc(d.sleepPoliciesBeside)), "sleep-policy", d.serveSleepPolicy},
 	} {
 		do := x.do
 		err := control.Complete(x.b, x.name, func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -138,6 +141,7 @@ func (d *Duties) lookAtAll(ctx context.Context) error {
 		{&podsnapshotv1.PodSnapshotList{}, &d.confirmations},
 		{&podsnapshotv1.PodSnapshotPolicyList{}, &d.policies},
 		{&podsnapshotv1.PodSnapshotStorageConfigList{}, &d.configs},
+		{&sleepv1alpha1.SleepPolicyList{}, &d.sleepers},
 	} {
 		if err := d.Objects.List(ctx, x.list); err != nil {
 			return fmt.Errorf("list all: %w", err)

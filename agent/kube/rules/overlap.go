@@ -17,15 +17,15 @@ func Overlapping(policy *podsnapshotv1.PodSnapshotPolicy,
 	var out []*podsnapshotv1.PodSnapshotPolicy
 	for i := range all {
 		p := &all[i]
-		if p.Namespace == policy.Namespace && p.Name != policy.Name && overlap(&policy.Spec.Selector, &p.Spec.Selector) {
+		if p.Namespace == policy.Namespace && p.Name != policy.Name && Overlap(&policy.Spec.Selector, &p.Spec.Selector) {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// overlap reports whether any set of labels matches both selectors.
-func overlap(a, b *metav1.LabelSelector) bool {
+// Overlap reports whether any set of labels matches both selectors.
+func Overlap(a, b *metav1.LabelSelector) bool {
 	byKey := make(map[string][]labels.Requirement)
 	for _, s := range []*metav1.LabelSelector{a, b} {
 		selector, err := metav1.LabelSelectorAsSelector(s)

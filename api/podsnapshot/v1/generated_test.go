@@ -10,7 +10,8 @@ func TestGenerated(t *testing.T) {
 	dir := t.TempDir()
 	run(t, "go", "tool", "controller-gen", "crd", "object", "paths=.", "output:crd:dir="+dir+"/crds", "output:object:dir="+
 		dir)
-	run(t, "diff", "-r", dir+"/crds", "../../../manifests/crds")
+	const crds = "../../../manifests/crds"
+	run(t, "diff", "-r", "--exclude=diapause.dev_*", dir+"/crds", crds)
 	run(t, "diff", dir+"/zz_generated.deepcopy.go", "zz_generated.deepcopy.go")
 }
 

@@ -1,0 +1,68 @@
+package idle
+
+import "time"
+
+// Rule says when a pod is idle.
+type Rule struct {
+	After    time.Duration // how long nobody must have used it
+	MinAwake time.Duration // how long it stays awake at least, from when it began to run or was woken
+	CPU      float64       // processors that an idle pod uses at most on average; cpuSpan's worth may be used at once
+	// Packets is how many packets a minute an idle pod gets at most, besides those of its probes. As many may come at
+	// once.
+	Packets float64
+	Probes  []Probe
+}
+
+// Probe is what one probe of the kubelet sends.
+type Probe struct {
+	Every   time.Duration
+	Packets float64 // that the pod gets each time
+}
+
+// allowance returns how many packets of an idle pod may come per second, and at once.
+func (r Rule) allowance() (rate, burst float64) {
+	rate, burst = r.Packets/60, r.Packets
+	for _, p := range r.Probes {
+		rate += p.Packets / max(p.Every, time.Second).Seconds()
+		burst += p.Packets
+	}
+	return rate, burst
+}
+
+// Usage is what the kernel has counted for a pod.
+type Usage struct {
+	Received uint64        // packets that came for it
+	CPU      time.Duration // processor time of its sandbox
+}
+
+// cpuSpan is for how long processor time that was not used may be used later: a probe takes its own all at once.
+const cpuSpan = 10 * time.Second
+
+// judge follows the counters of one pod that is awake. Packets that an idle pod gets anyway, and processor time that it
+// uses anyway, are paid from credit, which comes with time; what is beyond it is use.
+type judge struct {
+	began  time.Time // of the first look; zero: there was none
+	last   time.Time
+	used   time.Time // when it was last used
+	was    Usage
+	credit float64 // packets
+	cpu    float64 // likewise, seconds
+}
+
+// look takes the counters at a time into account, and reports whether the pod is idle. Busy says that it is used for
+// another reason.
+func (j *judge) look(now time.Time, u Usage, busy bool, r Rule) (idle bool) {
+	rate, burst := r.allowance()
+	if j.began.IsZero() || u.Received < j.was.Received || u.CPU < j.was.CPU { // other counters: it has been woken
+		*j = judge{began: now, last: now, used: now, was: u, credit: burst, cpu: r.CPU * cpuSpan.Seconds()}
+		return false
+	}
+	passed := now.Sub(j.last).Seconds()
+	j.credit = min(burst, j.credit+rate*passed) - float64(u.Received-j.was.Received)
+	j.cpu = min(r.CPU*cpuSpan.Seconds(), j.cpu+r.CPU*passed) - (u.CPU - j.was.CPU).Seconds()
+	if j.credit < 0 || j.cpu < 0 || busy {
+		j.used, j.credit, j.cpu = now, max(j.credit, 0), max(j.cpu, 0)
+	}
+	j.last, j.was = now, u
+	return now.Sub(j.used) >= r.After && now.Sub(j.began) >= r.MinAwake
+}

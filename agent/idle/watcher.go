@@ -1,0 +1,209 @@
+package idle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"diapause.dev/api/snapshot"
+)
+
+// Config is what a Watcher works with.
+type Config struct {
+	Meter  Meter
+	Idle   func(ctx context.Context, pod snapshot.PodRef) Verdict // called for a pod that is idle
+	Logger *slog.Logger
+}
+
+// Verdict is what has become of a pod that was found idle. It is not asked about again before it has been used, or
+// before Pause is over; a Pause of 0 never is.
+type Verdict struct {
+	Used  bool // it was used after all
+	Pause time.Duration
+}
+
+// Meter finds what the kernel counts for a pod.
+type Meter interface {
+	// Open returns the gauge of a pod that runs, which holds for as long as its sandbox lives.
+	Open(ctx context.Context, pod snapshot.PodRef) (Gauge, error)
+}
+
+// Gauge reads the counters of one pod.
+type Gauge interface {
+	// Read fails once the sandbox has ended.
+	Read() (Usage, error)
+	// Busy reports whether the pod is being loaded or saved.
+	Busy() bool
+	// Forwards reports whether somebody is connected to a forwarded port of the pod. It costs more than Read.
+	Forwards() (bool, error)
+}
+
+const (
+	// every is how often the counters of each pod are read.
+	every = time.Second
+	// openAgain is the pause after a gauge could not be opened.
+	openAgain = 10 * time.Second
+	openNever = 24 * time.Hour // the same for a pod that cannot sleep
+	// openTime bounds the search for a gauge.
+	openTime = 5 * time.Second
+)
+
+// Watcher watches pods of this node. Its methods may be called concurrently.
+type Watcher struct {
+	Config
+	work sync.WaitGroup
+
+	mu   sync.Mutex
+	pods map[string]*watched // by UID
+}
+
+// watched is one pod. What the Watcher's lock does not guard is used by Run, and while acting by act.
+type watched struct {
+	pod    snapshot.PodRef
+	gauge  Gauge // nil: not open
+	openAt time.Time
+	judge  judge
+
+	// The fields below are guarded by Watcher.mu.
+	rule    Rule
+	asleep  bool
+	renewed bool      // what was seen of it no longer counts
+	acting  bool      // Idle is being called
+	told    bool      // Idle was called, and the pod was not used since
+	again   time.Time // when Idle is called again all the same; zero: never
+}
+
+// NewWatcher returns a Watcher that watches no pod.
+func NewWatcher(c Config) *Watcher { return &Watcher{Config: c, pods: make(map[string]*watched)} }
+
+// Watch has a pod watched by a rule from now on. One that sleeps is not looked at.
+func (w *Watcher) Watch(pod snapshot.PodRef, r Rule, asleep bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pods[pod.UID]
+	if p == nil {
+		p = &watched{pod: pod}
+		w.pods[pod.UID] = p
+	}
+	p.renewed = p.renewed || p.asleep && !asleep
+	p.rule, p.asleep = r, asleep
+}
+
+// Forget ends the watch of a pod.
+func (w *Watcher) Forget(uid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, uid)
+}
+
+// Run watches until ctx is done, and returns when no call of Idle is under way.
+func (w *Watcher) Run(ctx context.Context) {
+	defer w.work.Wait()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, p := range w.awake() {
+			w.look(ctx, p)
+		}
+	}
+}
+
+// awake returns the pods to look at.
+func (w *Watcher) awake() (pods []*watched) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.pods {
+		if !p.asleep && !p.acting {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// look reads the counters of a pod, and calls Idle if it is idle.
+func (w *Watcher) look(ctx context.Context, p *watched) {
+	rule := w.begin(p)
+	now := time.Now()
+	if p.gauge == nil && !w.open(ctx, p, now) {
+		return
+	}
+	u, err := p.gauge.Read()
+	if err != nil { // the sandbox has ended
+		p.gauge, p.judge = nil, judge{}
+		return
+	}
+	used := p.judge.used
+	idle := p.judge.look(now, u, p.gauge.Busy(), rule)
+	if w.due(p, now, idle, p.judge.used != used) {
+		w.work.Go(func() { w.act(ctx, p) })
+	}
+}
+
+// begin returns the rule of a pod, and forgets what was seen before its last sleep.
+func (w *Watcher) begin(p *watched) Rule {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.renewed {
+		p.renewed, p.told, p.gauge, p.openAt, p.judge = false, false, nil, time.Time{}, judge{}
+	}
+	return p.rule
+}
+
+// open opens the gauge of a pod, if it is time for that.
+func (w *Watcher) open(ctx context.Context, p *watched, now time.Time) bool {
+	if now.Before(p.openAt) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	g, err := w.Meter.Open(ctx, p.pod)
+	if err != nil {
+		p.openAt = now.Add(openAgain)
+		if errors.Is(err, ErrNever) {
+			p.openAt = now.Add(openNever)
+		}
+		w.Logger.Debug("it is not known whether a pod is idle", "pod", p.pod.String(), "error", err)
+		return false
+	}
+	p.gauge = g
+	return true
+}
+
+// due reports whether Idle is to be called now.
+func (w *Watcher) due(p *watched, now time.Time, idle, used bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if used {
+		p.told = false
+	}
+	wait := p.told && (p.again.IsZero() || now.Before(p.again))
+	if !idle || wait || p.asleep || w.pods[p.pod.UID] != p {
+		return false
+	}
+	p.acting = true
+	return true
+}
+
+// act calls Idle, unless it turns out that the pod is used. Run leaves the pod alone meanwhile.
+func (w *Watcher) act(ctx context.Context, p *watched) {
+	v := Verdict{Used: true}
+	if forwards, err := p.gauge.Forwards(); err == nil && !forwards {
+		v = w.Idle(ctx, p.pod)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.acting, p.told, p.again = false, !v.Used, time.Time{}
+	if v.Used {
+		p.judge.used = time.Now()
+	}
+	if v.Pause > 0 {
+		p.again = time.Now().Add(v.Pause)
+	}
+}

@@ -1,0 +1,168 @@
+package idle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"diapause.dev/api/snapshot"
+)
+
+// counters are the counters of one pod, and its Meter.
+type counters struct {
+	mu       sync.Mutex
+	usage    Usage
+	ended    bool
+	forwards bool
+	calls    []time.Duration // when it was found idle, since the beginning
+	say      Verdict
+	began    time.Time
+}
+
+func (c *counters) Open(context.Context, snapshot.PodRef) (Gauge, error) {
+	_, err := c.Read()
+	return c, err
+}
+
+func (c *counters) Read() (Usage, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return Usage{}, errors.New("the sandbox has ended")
+	}
+	return c.usage, nil
+}
+
+func (c *counters) Busy() bool { return false }
+
+func (c *counters) Forwards() (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.forwards, nil
+}
+
+func (c *counters) idle(context.Context, snapshot.PodRef) Verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, time.Since(c.began))
+	return c.say
+}
+
+func (c *counters) change(f func(*counters)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(c)
+}
+
+// expect fails the test unless the pod was found idle that often so far.
+func (c *counters) expect(t *testing.T, want int) {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.calls) != want {
+		t.Errorf("found idle at %v, want %d times", c.calls, want)
+	}
+}
+
+var someone = snapshot.PodRef{Namespace: "n", Name: "p", UID: "u"}
+
+// watch runs a Watcher of a pod that is idle after ten seconds.
+func watch(t *testing.T, say Verdict, f func(*Watcher, *counters)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counters{say: say, began: time.Now()}
+		w := NewWatcher(Config{Meter: c, Idle: c.idle, Logger: slog.New(slog.DiscardHandler)})
+		w.Watch(someone, tenSeconds, false)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { w.Run(ctx) })
+		f(w, c)
+		cancel()
+		run.Wait()
+	})
+}
+
+var tenSeconds = Rule{After: 10 * time.Second, CPU: 1}
+
+// TestIdleOnce: a pod is found idle once, and again only when it was used.
+func TestIdleOnce(t *testing.T) {
+	watch(t, Verdict{}, func(_ *Watcher, c *counters) {
+		time.Sleep(time.Minute)
+		c.expect(t, 1)
+		c.change(func(c *counters) { c.usage.Received += 50 })
+		time.Sleep(time.Minute)
+		c.expect(t, 2)
+	})
+}
+
+func TestIdleAgain(t *testing.T) {
+	watch(t, Verdict{Pause: 30 * time.Second}, func(_ *Watcher, c *counters) {
+		time.Sleep(80 * time.Second) // at 11, 41 and 71 s
+		c.expect(t, 3)
+	})
+}
+
+// TestUsedAfterAll: what proved to be used must be idle for the whole time again.
+func TestUsedAfterAll(t *testing.T) {
+	watch(t, Verdict{Used: true}, func(_ *Watcher, c *counters) {
+		time.Sleep(15 * time.Second)
+		c.expect(t, 1)
+		time.Sleep(10 * time.Second)
+		c.expect(t, 2)
+	})
+}
+
+// TestAsleep: a pod that sleeps is not looked at. When it is awake again, its time begins anew, whatever came before.
+func TestAsleep(t *testing.T) {
+	watch(t, Verdict{}, func(w *Watcher, c *counters) {
+		time.Sleep(15 * time.Second)
+		c.expect(t, 1)
+		w.Watch(someone, tenSeconds, true)
+		c.change(func(c *counters) { c.ended = true })
+		time.Sleep(time.Minute)
+		c.change(func(c *counters) { c.ended = false })
+		w.Watch(someone, tenSeconds, false)
+		time.Sleep(9 * time.Second)
+		c.expect(t, 1)
+		time.Sleep(5 * time.Second)
+		c.expect(t, 2)
+	})
+}
+
+// TestGaugeLost: a sandbox that has ended is looked for again.
+func TestGaugeLost(t *testing.T) {
+	watch(t, Verdict{}, func(_ *Watcher, c *counters) {
+		time.Sleep(5 * time.Second)
+		c.change(func(c *counters) { c.ended = true })
+		time.Sleep(time.Minute)
+		c.expect(t, 0)
+		c.change(func(c *counters) { c.ended = false })
+		time.Sleep(25 * time.Second)
+		c.expect(t, 1)
+	})
+}
+
+// TestForwards: a pod is used while somebody is connected to a port of it, even if nothing moves.
+func TestForwards(t *testing.T) {
+	watch(t, Verdict{}, func(_ *Watcher, c *counters) {
+		c.change(func(c *counters) { c.forwards = true })
+		time.Sleep(time.Minute)
+		c.expect(t, 0)
+		c.change(func(c *counters) { c.forwards = false })
+		time.Sleep(15 * time.Second)
+		c.expect(t, 1)
+	})
+}
+
+func TestForget(t *testing.T) {
+	watch(t, Verdict{}, func(w *Watcher, c *counters) {
+		time.Sleep(5 * time.Second)
+		w.Forget(someone.UID)
+		time.Sleep(time.Minute)
+		c.expect(t, 0)
+	})
+}

@@ -1,0 +1,224 @@
+// Package sleeppolicy serves SleepPolicies on a node: it has the pods of the node that exactly one of them selects
+// watched, and puts those to sleep that nobody uses.
+package sleeppolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/idle"
+	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/snapshots"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/sleep"
+)
+
+// Config is what Policies work with.
+type Config struct {
+	Objects *objects.Objects
+	Node    Node
+	Meter   idle.Meter
+	Logger  *slog.Logger
+}
+
+// Node is what policies need of the agent. agent.Node implements it.
+type Node interface {
+	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
+	AsleepPod(uid string) (since time.Time, ok bool)
+}
+
+// Policies are the SleepPolicies as they concern this node.
+type Policies struct {
+	Config
+	pods    control.Queue
+	watcher *idle.Watcher
+
+	mu  sync.Mutex
+	all map[string]*known               // pods that a policy selects, by UID
+	uid map[types.NamespacedName]string // of these pods
+}
+
+// known is a pod that a policy selects.
+type known struct {
+	policy  string // names of the policies
+	version string // of their specs
+	dryRun  bool
+	after   time.Duration
+	clash   string        // the policies of which an event has said that they are too many
+	failed  bool          // an event has said why it stays awake
+	backoff time.Duration // until the next attempt
+}
+
+// New returns the policies of a node.
+func New(c Config) *Policies {
+	p := &Policies{Config: c, all: make(map[string]*known), uid: make(map[types.NamespacedName]string)}
+	p.watcher = idle.NewWatcher(idle.Config{Meter: c.Meter, Idle: p.idle, Logger: c.Logger})
+	return p
+}
+
+// Run puts idle pods to sleep until ctx is done, and returns when no attempt is under way.
+func (p *Policies) Run(ctx context.Context) { p.watcher.Run(ctx) }
+
+// Control adds the controller.
+func (p *Policies) Control(mgr manager.Manager) error {
+	b := control.Controller(mgr, &p.pods).Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}).
+		Watches(&sleepv1alpha1.SleepPolicy{}, handler.EnqueueRequestsFromMapFunc(p.podsBeside))
+	return control.Complete(b, "idle-pod", p.serve)
+}
+
+// podsBeside returns the pods of this node in a policy's namespace.
+func (p *Policies) podsBeside(ctx context.Context, policy client.Object) (out []reconcile.Request) {
+	var pods corev1.PodList
+	if err := p.Objects.List(ctx, &pods, client.InNamespace(policy.GetNamespace())); err != nil {
+		p.Logger.Warn("pods not read", "error", err)
+		return nil
+	}
+	for i := range pods.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
+	}
+	return out
+}
+
+// serve has a pod of this node watched if exactly one policy selects it.
+func (p *Policies) serve(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	pod, err := p.Objects.PodHere(ctx, r.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var all sleepv1alpha1.SleepPolicyList
+	if err := p.Objects.List(ctx, &all, client.InNamespace(r.Namespace)); err != nil {
+		return reconcile.Result{}, fmt.Errorf("read SleepPolicies of namespace %s: %w", r.Namespace, err)
+	}
+	if pod == nil || pod.DeletionTimestamp != nil || !ready(pod) {
+		p.forget(r.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	policies, names := selecting(pod, all.Items)
+	if len(policies) == 0 {
+		p.forget(r.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, p.adopt(pod, policies, names)
+}
+
+// ready reports whether a pod's containers run and are ready.
+func ready(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.ContainersReady {
+			return c.Status == corev1.ConditionTrue && pod.Status.Phase == corev1.PodRunning
+		}
+	}
+	return false
+}
+
+// adopt has a pod watched, unless several policies select it.
+func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy, names string) error {
+	ref, key := objects.RefOf(pod), client.ObjectKeyFromObject(pod)
+	rule, err := ruleOf(policies[0], pod.Spec.Containers)
+	if err != nil { // the policy's status says so
+		p.forget(key)
+		return nil
+	}
+	_, asleep := p.Node.AsleepPod(ref.UID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old := p.uid[key]; old != ref.UID {
+		delete(p.all, old)
+		p.watcher.Forget(old)
+	}
+	k := p.all[ref.UID]
+	if k == nil {
+		k = new(known)
+		p.all[ref.UID], p.uid[key] = k, ref.UID
+	}
+	if is := fmt.Sprint(names, policies[0].UID, policies[0].Generation); k.version != is { // its time begins anew
+		k.version, k.failed, k.backoff = is, false, 0
+		p.watcher.Forget(ref.UID)
+	}
+	k.policy, k.dryRun, k.after = names, policies[0].Spec.DryRun, rule.After
+	if asleep {
+		k.failed, k.backoff = false, 0
+	}
+	if len(policies) == 1 {
+		k.clash = ""
+		p.watcher.Watch(ref, rule, asleep)
+		return nil
+	}
+	p.watcher.Forget(ref.UID)
+	if k.clash != names {
+		k.clash = names
+		p.Objects.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
+			"The pod stays awake: several SleepPolicies select it: "+names+"; change their selectors so that one does")
+	}
+	return nil
+}
+
+// forget ends the watch of a pod.
+func (p *Policies) forget(key types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	uid := p.uid[key]
+	delete(p.uid, key)
+	delete(p.all, uid)
+	p.watcher.Forget(uid)
+}
+
+// A pod that could not be put to sleep is tried again after backoffFirst. The pause then doubles, up to backoffMost.
+const (
+	backoffFirst = time.Minute
+	backoffMost  = time.Hour
+)
+
+// idle puts a pod to sleep that was found idle, unless the policy only says so.
+func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
+	p.mu.Lock()
+	k := p.all[ref.UID]
+	if k == nil {
+		p.mu.Unlock()
+		return idle.Verdict{}
+	}
+	policy, dryRun, after := k.policy, k.dryRun, k.after
+	p.mu.Unlock()
+	if dryRun {
+		p.Objects.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonWouldSleep, objects.ActionSleep,
+			fmt.Sprintf("The pod was idle for %s: without dryRun, SleepPolicy %s would have put it to sleep", after, policy))
+		return idle.Verdict{}
+	}
+	_, err := p.Node.Sleep(ctx, ctx, checkpoint.Options{Target: ref.UID})
+	switch {
+	case err == nil:
+		return idle.Verdict{Pause: after}
+	case ctx.Err() != nil || errors.Is(err, sleep.ErrTraffic):
+		return idle.Verdict{Used: true}
+	}
+	return idle.Verdict{Pause: p.stayed(ref, k, err)}
+}
+
+// stayed says once why a pod stays awake, and returns when to try again.
+func (p *Policies) stayed(ref snapshot.PodRef, k *known, err error) time.Duration {
+	p.mu.Lock()
+	said := k.failed
+	k.failed, k.backoff = true, min(max(2*k.backoff, backoffFirst), backoffMost)
+	pause := k.backoff
+	p.mu.Unlock()
+	if !said {
+		p.Objects.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
+			"The pod is idle and stays awake: "+err.Error())
+	}
+	return pause
+}

@@ -1,0 +1,106 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// SleepPolicy says which pods of its namespace are put to sleep when nobody uses them. A pod that several policies
+// select stays awake.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=sleeppolicies
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Idle-After",type=string,JSONPath=`.spec.idleAfter`
+// +kubebuilder:printcolumn:name="Dry-Run",type=boolean,JSONPath=`.spec.dryRun`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type SleepPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec SleepPolicySpec `json:"spec"`
+	// +optional
+	Status SleepPolicyStatus `json:"status,omitempty"`
+}
+
+// SleepPolicyList is a list of SleepPolicies.
+//
+// +kubebuilder:object:root=true
+type SleepPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []SleepPolicy `json:"items"`
+}
+
+// SleepPolicySpec says which pods sleep, and when.
+type SleepPolicySpec struct {
+	// selector selects the pods.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or DoesNotExist"
+	Selector metav1.LabelSelector `json:"selector"`
+	// idleAfter is how long a pod must be idle before it is put to sleep, from 1s to 168h, as in 90s, 5m or 1h30m.
+	// +required
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="write whole hours, minutes and seconds, from 1s to 168h, as in 90s, 5m or 1h30m"
+	IdleAfter string `json:"idleAfter"`
+	// minAwake is how long a pod stays awake at least after it has begun to run or was woken, from 0s to 168h.
+	// +optional
+	// +kubebuilder:default="0s"
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$') && duration(self) <= duration('168h')",message="write whole hours, minutes and seconds, from 0s to 168h, as in 90s, 5m or 1h30m"
+	MinAwake string `json:"minAwake,omitempty"`
+	// idle says up to where a pod counts as idle.
+	// +optional
+	// +kubebuilder:default={}
+	Idle IdleLimits `json:"idle,omitempty"`
+	// dryRun has no pod put to sleep. Events say when it would have been.
+	// +optional
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// IdleLimits say up to where a pod counts as idle.
+type IdleLimits struct {
+	// cpuMillicores is how much processor time the sandbox of an idle pod uses at most, in thousandths of a processor.
+	// +optional
+	// +kubebuilder:default=50
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	CPUMillicores int32 `json:"cpuMillicores,omitempty"`
+	// packetsPerMinute is how many packets an idle pod gets at most, besides those of its probes. Neighbours' questions
+	// for addresses are such packets.
+	// +optional
+	// +kubebuilder:default=6
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	PacketsPerMinute int32 `json:"packetsPerMinute"`
+}
+
+// SleepPolicyStatus is what the controller has found.
+type SleepPolicyStatus struct {
+	// conditions holds Ready: whether the policy can be used.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// observedGeneration is the generation of the spec to which the status belongs.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// Reasons of the condition Ready.
+const (
+	// ReasonValid: nothing is wrong (True).
+	ReasonValid = "Valid"
+	// ReasonOverlapping: another policy may select the same pods; those stay awake (True).
+	ReasonOverlapping = "Overlapping"
+	// ReasonInvalid: the message says which field is wrong (False).
+	ReasonInvalid = "Invalid"
+)
+
+// Reasons of events on pods.
+const (
+	// ReasonWouldSleep: a policy with dryRun would have put the pod to sleep.
+	ReasonWouldSleep = "WouldSleep"
+)

@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"diapause.dev/test/bed"
+)
+
+const sleepPolicy = `
+apiVersion: diapause.dev/v1alpha1
+kind: SleepPolicy
+metadata: {name: idle, namespace: %s}
+spec:
+  selector: {matchLabels: {app: workload}}
+  idleAfter: 3s
+  idle: {cpuMillicores: 500}
+`
+
+// TestSleepPolicyUnderKubelet has a SleepPolicy put an idle pod to sleep, whose probes go on. The machine
+// may be slow: its two probes a second take processor time. A request to its address
+// wakes it, and finds it whole. Unused again, it sleeps again.
+func TestSleepPolicyUnderKubelet(t *testing.T) {
+	w := begin(t)
+	w.apply(fmt.Sprintf(sleepPolicy, w.namespace))
+	p := w.run(w.pod("web", withProbes))
+	before := w.life(p)
+	for range 2 {
+		w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
+		w.staysWell("web", 5*time.Second)
+		w.whole(p, before)
+		w.wakes("web", "packet")
+	}
+	if out := w.kubectl("get", "sleeppolicies", "--no-headers"); !strings.Contains(out, "Valid") {
+		t.Errorf("the policy: %s", out)
+	}
+}
