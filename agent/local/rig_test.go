@@ -22,6 +22,7 @@ import (
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
+	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
@@ -78,6 +79,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 		}),
 	}
+	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, Logger: journaltest.Quiet})
 	r.Checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: r.requests, SidecarSocket: dir + "/sidecars", Runtime: pods{rig: r}, Journal: j,
 		Unsettled: journal.NewUnsettled(), Sandboxes: r.Sandboxes, Stores: stores, Catalog: r.Catalog, Changed: changed,

@@ -80,8 +80,8 @@ func New(c Config) *Sleeps { return &Sleeps{Config: c} }
 func (s *Sleeps) Join(c Cluster) { s.cluster = c }
 
 // Sleep saves a pod and has its sandbox ended. It returns once the pod sleeps; its snapshot is then on this node, and
-// is replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o, it
-// sets what concerns the sleep.
+// is replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o,
+// it sets what concerns the sleep.
 func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
 	o.Handover, o.NoWait = &handover{s}, true
 	f, err := s.Checkpoints.Checkpoint(ctx, life, o)

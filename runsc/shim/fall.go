@@ -81,8 +81,27 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if err := z.each(ctx, sleep.Order{Verb: sleep.Ready}); err != nil {
 		return err
 	}
-	z.waker, err = sleep.NewWaker(z.network)
-	return err
+	if z.waker, err = sleep.NewWaker(z.network, prober); err != nil {
+		return err
+	}
+	w := z.waker
+	time.AfterFunc(watchLimit, func() { z.expire(w) })
+	return nil
+}
+
+// watchLimit bounds how long packets are watched for a pod that does not fall asleep: the agent may have died.
+const watchLimit = 15 * time.Minute
+
+// expire undoes watch if the pod has not fallen asleep.
+func (z *sleeper) expire(w *sleep.Waker) {
+	give, err := z.take(context.Background())
+	if err != nil {
+		return
+	}
+	defer give()
+	if z.waker == w && !z.asleep.Load() {
+		z.unwatch()
+	}
 }
 
 // stay undoes watch.

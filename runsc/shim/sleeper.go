@@ -159,7 +159,7 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 
 // Delete implements task.TaskService. A container that sleeps ends first.
 func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
-	if z.asleep.Load() {
+	if r.ExecID == "" && z.asleep.Load() {
 		if err := z.finish(ctx, r.ID, killed); err != nil {
 			return nil, err
 		}

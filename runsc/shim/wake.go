@@ -24,6 +24,9 @@ import (
 // wakeLimit bounds the restore of a pod that wakes, from the agent's first answer on.
 const wakeLimit = 2 * restoreLimit
 
+// agentPoll is how often a pod that is to be woken looks for the agent.
+const agentPoll = 100 * time.Millisecond
+
 // unwoken is the exit status of containers that could not be woken.
 const unwoken = internalError
 
@@ -133,7 +136,7 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 		give()
 		select {
 		case <-over:
-		case <-time.After(retryPause):
+		case <-time.After(agentPoll):
 		}
 	}
 }
@@ -151,6 +154,7 @@ func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, err error) 
 	if err := z.createSandbox(ctx, runtime); err != nil {
 		return d, err
 	}
+	defer z.s.roomToRestore()()
 	if err := z.restoreSandbox(ctx, runtime); err != nil {
 		return d, err
 	}
@@ -188,8 +192,6 @@ func (z *sleeper) createSandbox(ctx context.Context, runtime *runsccmd.Runsc) er
 
 // restoreSandbox restores the sandbox container, while the other containers are created.
 func (z *sleeper) restoreSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
-	putBack := z.s.roomToRestore()
-	defer putBack()
 	var g errgroup.Group
 	g.Go(func() error {
 		err := runtime.Restore(ctx, z.c.bundle.id, nil,

@@ -32,10 +32,11 @@ const (
 type verdict int
 
 const (
-	ignore verdict = iota
-	answer         // send a reply
-	keep           // hold it, without waking the pod
-	wake           // hold it, and wake the pod
+	ignore        verdict = iota
+	answer                // send a reply
+	keep                  // hold it, without waking the pod
+	wake                  // hold it, and wake the pod
+	wakeAndAnswer         // send a reply, and wake the pod
 )
 
 // host is one interface of the pod as its neighbours know it.
@@ -163,20 +164,30 @@ func (h *host) solicited(frame, p, body []byte) (verdict, []byte) {
 	out = append(out, target[:]...)
 	out = append(append(out, 2, 1), h.mac[:]...)
 	message := out[etherHeader+ipv6Header:]
-	binary.BigEndian.PutUint16(message[2:], checksum(out[etherHeader+8:etherHeader+ipv6Header], message))
+	binary.BigEndian.PutUint16(message[2:], checksum(protoICMPv6, out[etherHeader+8:etherHeader+ipv6Header], message))
 	return answer, out
 }
 
-// checksum returns the checksum of an ICMPv6 message between two addresses.
-func checksum(addresses, message []byte) uint16 {
-	sum := uint32(len(message)) + protoICMPv6
-	for _, b := range [][]byte{addresses, message} {
-		for i := 0; i+1 < len(b); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(b[i:]))
-		}
+// checksum returns the checksum of a message of a protocol over IP, between two addresses.
+func checksum(protocol byte, addresses, message []byte) uint16 {
+	return fold(sum(sum(uint32(len(message))+uint32(protocol), addresses), message))
+}
+
+// sum adds the 16-bit words of b to n. It has room for 64 KiB.
+func sum(n uint32, b []byte) uint32 {
+	for ; len(b) > 1; b = b[2:] {
+		n += uint32(binary.BigEndian.Uint16(b))
 	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
+	if len(b) > 0 {
+		n += uint32(b[0]) << 8
 	}
-	return ^uint16(sum)
+	return n
+}
+
+// fold makes a checksum of a sum.
+func fold(n uint32) uint16 {
+	for n > 0xffff {
+		n = n>>16 + n&0xffff
+	}
+	return ^uint16(n)
 }

@@ -29,6 +29,7 @@ const readPause = 100 * time.Millisecond
 // also answers neighbours that ask for the pod's addresses. Its methods may be called concurrently.
 type Waker struct {
 	network   *Network
+	prober    Prober
 	sockets   []*socket
 	answering atomic.Bool
 	traffic   chan struct{} // closed when a packet has come that wakes the pod
@@ -38,17 +39,19 @@ type Waker struct {
 
 // socket is a packet socket at one interface of the pod.
 type socket struct {
-	link *link
-	host host
-	file *os.File
+	link   *link
+	host   host
+	file   *os.File
+	probes probes
 
 	mu   sync.Mutex
 	held held
 }
 
-// NewWaker watches the interfaces of a recorded network until Close.
-func NewWaker(n *Network) (*Waker, error) {
-	w := &Waker{network: n, traffic: make(chan struct{})}
+// NewWaker watches the interfaces of a recorded network until Close. Connections that prober recognizes are answered
+// once Answer was called, and are no traffic. Prober may be nil.
+func NewWaker(n *Network, prober Prober) (*Waker, error) {
+	w := &Waker{network: n, prober: prober, traffic: make(chan struct{})}
 	ns, err := netns.Open(n.path)
 	if err != nil {
 		return nil, err
@@ -74,7 +77,7 @@ func (w *Waker) open() error {
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", l.name, err)
 		}
-		w.sockets = append(w.sockets, &socket{link: l, host: l.host(), file: f})
+		w.sockets = append(w.sockets, &socket{link: l, host: l.host(), file: f, probes: probes{is: w.prober}})
 	}
 	return nil
 }
@@ -154,12 +157,17 @@ func (s *socket) read(raw interface {
 
 // take does what is to be done with a frame, which begins with the kernel's header.
 func (w *Waker) take(s *socket, data []byte) {
-	v, reply := s.host.look(data[virtioHeader:])
+	frame := data[virtioHeader:]
+	v, reply, mine := s.probes.take(&s.host, frame, w.answering.Load())
+	if !mine {
+		v, reply = s.host.look(frame)
+	}
 	switch v {
+	case wakeAndAnswer:
+		w.reply(s, reply)
+		w.once.Do(func() { close(w.traffic) })
 	case answer:
-		if w.answering.Load() {
-			s.reply(reply)
-		}
+		w.reply(s, reply)
 	case keep, wake:
 		s.mu.Lock()
 		s.held.add(data)
@@ -170,8 +178,11 @@ func (w *Waker) take(s *socket, data []byte) {
 	}
 }
 
-// reply sends a frame. If it is lost, the neighbour asks again.
-func (s *socket) reply(frame []byte) {
+// reply sends a frame, unless the sandbox itself still answers. If it is lost, the neighbour asks again.
+func (w *Waker) reply(s *socket, frame []byte) {
+	if !w.answering.Load() {
+		return
+	}
 	if _, err := s.file.Write(append(make([]byte, virtioHeader), frame...)); err != nil {
 		log.L.WithError(err).Warnf("answer for the address of a sleeping pod at interface %s", s.link.name)
 	}

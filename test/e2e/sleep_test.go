@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube/slumber"
@@ -18,11 +19,11 @@ import (
 	"diapause.dev/test/images"
 )
 
-// TestSleepUnderKubelet has a pod sleep under a real kubelet, by its annotation: for Kubernetes it goes on running. It
-// is woken by exec, by a packet, by an annotation and by the clock, and is deleted while it sleeps.
+// TestSleepUnderKubelet has a pod sleep under a real kubelet, by its annotation: for Kubernetes it goes on running. Its
+// probes succeed and do not wake it. It is woken by exec, by a packet, by an annotation and by the clock, and is deleted while it sleeps.
 func TestSleepUnderKubelet(t *testing.T) {
 	w := begin(t)
-	p := w.run(w.pod("web", withShell))
+	p := w.run(w.pod("web", withShell, withProbes))
 	before := w.life(p)
 
 	w.sleeps("web", "one")
@@ -62,6 +63,17 @@ func withShell(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 		Name: "shell", Image: images.Busybox, Command: []string{"/bin/sleep", "infinity"},
 	})
+}
+
+// withProbes has the kubelet probe a pod every second.
+func withProbes(p *corev1.Pod) {
+	port := intstr.FromInt32(8080)
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: "/state", Port: port},
+	}}
+	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+		TCPSocket: &corev1.TCPSocketAction{Port: port},
+	}}
 }
 
 // annotate gives a pod an annotation.

@@ -386,3 +386,52 @@ func (n *node) shimOf(id string) int {
 	n.Fatalf("no shim of %s", id)
 	return 0
 }
+
+// TestSleepContainerd1 has a pod sleep under containerd 1.
+func TestSleepContainerd1(t *testing.T) {
+	n := startOn(t, bed.Options{Containerd1: true})
+	p := n.sleeper("older", "--mib", "8")
+	before := n.serving(p)
+	for range 2 {
+		n.asleep(p)
+		n.alive(p, before)
+	}
+	n.asleep(p)
+	if err := n.bed.Containerd.Restart(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.alive(p, before)
+	n.logsOn(p)
+}
+
+// TestSleepDamaged damages the snapshot of a pod that sleeps: whoever wakes it is told, and the pod ends.
+func TestSleepDamaged(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	p := n.sleeper("damaged", "--mib", "8")
+	n.mustCLI("sleep", p.ID)
+	n.agent.Kill()
+	for _, dir := range []string{at.state + "/spool/default/packs", at.store + "/default/packs"} {
+		packs, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range packs {
+			if err := os.Truncate(dir+"/"+e.Name(), 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n.startAgent(at.flags()...)
+	if _, err := n.cli("wake", p.ID); err == nil || !strings.Contains(err.Error(), "wake") {
+		t.Errorf("error %v", err)
+	}
+	n.endedWith(p, "app", 128)
+	n.endedWith(p, "log", 128)
+	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
+		t.Error(err)
+	}
+	if left := processesOf(t, p.ID); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}

@@ -1,0 +1,81 @@
+package restore
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/sleep"
+)
+
+// prepareWake prepares the wake of a pod, and marks that it sleeps.
+func (a *rig) prepareWake(t *testing.T) (request, dir string) {
+	t.Helper()
+	pod := snapshot.PodRef{Namespace: "n", Name: "pod", UID: "uid"}
+	request, dir, err := a.PrepareWake(t.Context(), snapshots.ID{Key: saved}, pod, "sandbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (sleep.Mark{Sandbox: "sandbox", UID: "uid", Since: time.Now()}).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return request, dir
+}
+
+// TestWakeIsKept: while a pod sleeps, its request and its snapshot stay, also over a restart of the agent. Nobody waits
+// for it to load. Once it is awake, an agent that finds no sidecar of it takes the restore for done.
+func TestWakeIsKept(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "page", snapshot.WholePod)
+	request, dir := a.prepareWake(t)
+	for range 2 {
+		if waited, err := a.Await(t.Context(), "sandbox", func(int64, int64) {}); waited || err != nil {
+			t.Errorf("waited %v, %v", waited, err)
+		}
+		if _, _, loading := a.Loading("sandbox"); loading {
+			t.Error("a pod that sleeps is loading")
+		}
+		if pod := a.Needed(saved, "one"); pod != "n/pod" {
+			t.Errorf("pod %q needs the snapshot", pod)
+		}
+		if pod := a.Needed(saved, "another"); pod != "" {
+			t.Errorf("pod %q needs another snapshot", pod)
+		}
+		if !a.Readers.Using(saved) {
+			t.Error("nobody holds the snapshot")
+		}
+		a.next(t)
+		a.HoldAsleep(t.Context())
+	}
+	r, err := a.find(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.revived || a.orphan(r) {
+		t.Errorf("revived %v, an orphan %v", r.revived, a.orphan(r))
+	}
+	if err := sleep.Unmark(dir); err != nil {
+		t.Fatal(err)
+	}
+	if !a.orphan(r) || a.Needed(saved, "") != "" {
+		t.Error("the snapshot is held for a pod that is awake")
+	}
+}
+
+// TestDropWake ends what was prepared for a pod that did not fall asleep.
+func TestDropWake(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "page", snapshot.WholePod)
+	request, _ := a.prepareWake(t)
+	a.DropWake(request, errors.New("a packet came"))
+	if all, err := a.Requests.All(); err != nil || len(all) > 0 || a.Readers.Using(saved) {
+		t.Errorf("left: %v, %v, in use: %v", all, err, a.Readers.Using(saved))
+	}
+	if _, _, err := a.PrepareWake(t.Context(), snapshots.ID{Key: saved, UID: "other"},
+		snapshot.PodRef{Namespace: "n", Name: "pod"}, "sandbox"); !errors.Is(err, errkind.ErrReplaced) {
+		t.Errorf("another snapshot is taken: %v", err)
+	}
+}

@@ -1,0 +1,156 @@
+package sleep
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/sleep"
+	"diapause.dev/storage"
+)
+
+// node is all that sleeps work with, of a node with one pod.
+type node struct {
+	orders  []sleep.Order
+	refuse  error // of the order to fall asleep
+	marks   []sleep.Mark
+	dropped []string
+	deleted []snapshot.Key
+	slept   []string // pods that the cluster was told of
+	found   *snapshots.Found
+}
+
+var pod = &cri.Pod{ID: "sandbox", Namespace: "default", Name: "pod", UID: "uid", Runtime: cri.RuntimeType}
+
+func (n *node) Checkpoint(ctx, _ context.Context, o checkpoint.Options) (*snapshots.Found, error) {
+	if err := o.Handover.Watch(ctx, pod, []string{"container"}); err != nil {
+		return nil, err
+	}
+	if err := o.Handover.Take(ctx, pod, "holder", snapshots.ID{UID: "new"}); err != nil {
+		o.Handover.Leave(ctx, pod)
+		return nil, err
+	}
+	return n.found, nil
+}
+
+func (n *node) PrepareWake(context.Context, snapshots.ID, snapshot.PodRef, string) (string, string, error) {
+	return "request", "/dir", nil
+}
+func (n *node) DropWake(request string, _ error)               { n.dropped = append(n.dropped, request) }
+func (n *node) Asleep() []sleep.Mark                           { return n.marks }
+func (n *node) Find(context.Context, string) (*cri.Pod, error) { return pod, nil }
+func (n *node) Slept(p snapshot.PodRef)                        { n.slept = append(n.slept, p.UID) }
+func (n *node) Woke(snapshot.PodRef, string, time.Duration)    {}
+func (n *node) OrderSleep(_ context.Context, _ string, o sleep.Order) error {
+	n.orders = append(n.orders, o)
+	if o.Verb == sleep.Fall {
+		return n.refuse
+	}
+	return nil
+}
+
+func (n *node) Delete(_ context.Context, k snapshot.Key) error {
+	n.deleted = append(n.deleted, k)
+	if k.Name == "gone" {
+		return storage.ErrNotFound
+	}
+	return nil
+}
+
+type noMetrics struct{}
+
+func (noMetrics) Slept(error)                              {}
+func (noMetrics) Woke(string, time.Duration, int64, int64) {}
+
+// newSleeps returns the sleeps of a node, whose life ends when wait is called.
+func newSleeps(t *testing.T) (s *Sleeps, n *node, wait func()) {
+	t.Helper()
+	n = &node{found: &snapshots.Found{Manifest: &storage.Manifest{}}}
+	n.found.Manifest.Meta.UID, n.found.Manifest.Meta.Origin.SandboxID = "new", pod.ID
+	life := lifetime.New(t.Context())
+	s = New(Config{
+		Checkpoints: n, Restores: n, Runtime: n, Snapshots: n, Journal: journaltest.Open(t, t.TempDir()), Life: life,
+		Metrics: noMetrics{}, Logger: slog.New(slog.DiscardHandler),
+	})
+	s.Join(n)
+	return s, n, life.Wait
+}
+
+func (n *node) verbs() (all []sleep.Verb) {
+	for _, o := range n.orders {
+		all = append(all, o.Verb)
+	}
+	return all
+}
+
+func TestSleep(t *testing.T) {
+	s, n, wait := newSleeps(t)
+	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{Target: "pod"}); err != nil {
+		t.Fatal(err)
+	}
+	wait()
+	if !slices.Equal(n.verbs(), []sleep.Verb{sleep.Watch, sleep.Fall}) || !slices.Equal(n.slept, []string{"uid"}) {
+		t.Errorf("orders %q, told of %q", n.verbs(), n.slept)
+	}
+	if fall := n.orders[1]; fall.Holder != "holder" || fall.Image != "/dir" {
+		t.Errorf("order %+v", fall)
+	}
+}
+
+// TestSleepRefused has the shim refuse: what was prepared for the wake is dropped, unless only the answer was lost.
+func TestSleepRefused(t *testing.T) {
+	s, n, _ := newSleeps(t)
+	n.refuse = sleep.ErrTraffic
+	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); !errors.Is(err, sleep.ErrTraffic) {
+		t.Errorf("error %v", err)
+	}
+	if !slices.Equal(n.dropped, []string{"request"}) || len(n.slept) > 0 || n.verbs()[2] != sleep.Stay {
+		t.Errorf("dropped %q, orders %q, told of %q", n.dropped, n.verbs(), n.slept)
+	}
+	s, n, wait := newSleeps(t)
+	n.refuse, n.marks = context.DeadlineExceeded, []sleep.Mark{{Sandbox: pod.ID, UID: "uid"}}
+	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); err != nil || len(n.dropped) > 0 {
+		t.Errorf("error %v, dropped %q", err, n.dropped)
+	}
+	wait()
+}
+
+// TestFormer removes the snapshots of former sleeps: those of the same sandbox that were given no name and are in their
+// store. Each is removed once.
+func TestFormer(t *testing.T) {
+	s, n, wait := newSleeps(t)
+	for id, r := range map[string]journal.Record{
+		"01": {UID: "a", Passing: true, SandboxID: pod.ID, Stage: journal.StageReplicated},
+		"02": {UID: "gone", Passing: true, SandboxID: pod.ID, Stage: journal.StageReplicated},
+		"03": {UID: "here", Passing: true, SandboxID: pod.ID, Stage: journal.StageSpooled},
+		"04": {UID: "named", SandboxID: pod.ID, Stage: journal.StageReplicated},
+		"05": {UID: "other", Passing: true, SandboxID: "other", Stage: journal.StageReplicated},
+		"06": {UID: "new", Passing: true, SandboxID: pod.ID, Stage: journal.StageReplicated},
+	} {
+		r.ID, r.Key = id, snapshot.Key{Namespace: "default", Name: r.UID}
+		if err := s.Journal.Put(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		wait()
+	}
+	slices.SortFunc(n.deleted, func(a, b snapshot.Key) int { return len(a.Name) - len(b.Name) })
+	want := []snapshot.Key{{Namespace: "default", Name: "a"}, {Namespace: "default", Name: "gone"}}
+	if !slices.Equal(n.deleted, want) {
+		t.Errorf("removed %v, want %v", n.deleted, want)
+	}
+}

@@ -1,0 +1,179 @@
+package sleep
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"testing"
+)
+
+// client is the other end of a connection, which sends what it is told to and reads the answers.
+type client struct {
+	t         *testing.T
+	ps        *probes
+	from, to  netip.AddrPort
+	seq, ack  uint32
+	resets    bool
+	received  []byte
+	fin       bool
+	lastValue verdict
+	asleep    bool
+}
+
+// toProbe returns a client of a pod whose prober recognizes it.
+func toProbe(t *testing.T, from, to string) *client {
+	return &client{
+		t: t, ps: &probes{is: func(from, _ netip.AddrPort) bool { return from.Port() == 40000 }},
+		from: netip.MustParseAddrPort(from), to: netip.MustParseAddrPort(to), seq: 100, asleep: true,
+	}
+}
+
+// send sends a segment and takes the answer. It reports whether the segment was a probe's.
+func (c *client) send(flags byte, data string) (mine bool) {
+	c.t.Helper()
+	// A host's answer to a segment in the other direction is a segment in this one.
+	peer := &host{mac: [6]byte{2, 0, 0, 0, 0, 2}}
+	f := peer.reply(&segment{mac: pod().mac, from: c.to, to: c.from}, c.seq, c.ack, flags, []byte(data))
+	v, reply, mine := c.ps.take(pod(), f, c.asleep)
+	c.lastValue = v
+	s, ok := parseSegment(f)
+	if !ok {
+		c.t.Fatalf("not a segment: %x", f)
+	}
+	c.seq += s.length()
+	if reply != nil {
+		c.take(reply)
+	}
+	return mine
+}
+
+func (c *client) take(reply []byte) {
+	c.t.Helper()
+	s, ok := parseSegment(reply)
+	if !ok || s.from != c.to || s.to != c.from || !bytes.Equal(reply[:6], []byte{2, 0, 0, 0, 0, 2}) {
+		c.t.Fatalf("answer %+v, %v: %x", s, ok, reply)
+	}
+	end := len(reply) - tcpHeader - len(s.data)
+	size := 2 * len(c.to.Addr().AsSlice())
+	if sum := checksum(protoTCP, reply[end-size:end], reply[end:]); sum != 0 {
+		c.t.Errorf("wrong checksum, by %x", sum)
+	}
+	if s.flags&tcpReset != 0 {
+		c.resets = true
+		return
+	}
+	if s.ack != c.seq {
+		c.t.Errorf("acknowledged %d, want %d", s.ack, c.seq)
+	}
+	if s.flags&tcpSyn == 0 && s.length() > 0 && s.seq != c.ack {
+		c.t.Errorf("sequence number %d, want %d", s.seq, c.ack)
+	}
+	c.received = append(c.received, s.data...)
+	c.fin = c.fin || s.flags&tcpFin != 0
+	if s.length() > 0 {
+		c.ack = s.seq + s.length()
+	}
+}
+
+func TestProbes(t *testing.T) {
+	for _, tc := range []struct{ name, from, to string }{
+		{"IPv4", "10.1.0.1:40000", "10.1.0.7:8080"}, {"IPv6", "[fd00::1]:40000", "[fd00::7]:8080"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			web := toProbe(t, tc.from, tc.to)
+			web.send(tcpSyn, "")
+			web.send(tcpAck, "")
+			web.send(tcpAck|tcpPush, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+			if string(web.received) != success || !web.fin || web.resets {
+				t.Errorf("answer %q, closed %v, reset %v", web.received, web.fin, web.resets)
+			}
+			web.send(tcpAck|tcpFin, "")
+			web.send(tcpAck, "")
+			if len(web.ps.all) != 0 {
+				t.Errorf("%d connections are left", len(web.ps.all))
+			}
+			plain := toProbe(t, tc.from, tc.to)
+			plain.send(tcpSyn, "")
+			plain.send(tcpAck, "")
+			plain.send(tcpAck|tcpFin, "")
+			plain.send(tcpAck, "")
+			if !plain.fin || plain.resets || len(plain.received) > 0 || len(plain.ps.all) != 0 {
+				t.Errorf("closed %v, reset %v, %q, %d left", plain.fin, plain.resets, plain.received, len(plain.ps.all))
+			}
+		})
+	}
+}
+
+// TestProbeOfAnotherKind has the kubelet ask for what the waker cannot answer: the pod wakes.
+func TestProbeOfAnotherKind(t *testing.T) {
+	c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
+	c.send(tcpSyn, "")
+	c.send(tcpAck|tcpPush, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	if c.lastValue != wakeAndAnswer || !c.resets || len(c.ps.all) != 0 {
+		t.Errorf("verdict %d, reset %v, %d left", c.lastValue, c.resets, len(c.ps.all))
+	}
+}
+
+// TestNotAProbe sends what is nobody's probe.
+func TestNotAProbe(t *testing.T) {
+	other := toProbe(t, "10.1.0.1:40001", "10.1.0.7:8080")
+	if other.send(tcpSyn, "") || other.send(tcpAck|tcpPush, "GET / HTTP/1.1\r\n\r\n") {
+		t.Error("a connection of somebody else is taken")
+	}
+	late := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
+	if late.send(tcpAck|tcpPush, "GET / HTTP/1.1\r\n\r\n") {
+		t.Error("a connection is taken that was there before")
+	}
+	early := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
+	early.asleep = false
+	if !early.send(tcpSyn, "") || !early.send(tcpAck, "") || early.resets {
+		t.Error("a probe of a pod that is awake is traffic")
+	}
+	early.asleep = true
+	early.send(tcpAck|tcpPush, "GET / HTTP/1.1\r\n\r\n")
+	if !early.resets {
+		t.Error("a probe that the sandbox had answered goes on without it")
+	}
+}
+
+// TestHostileProbes opens more connections than are answered at a time, and repeats and reorders segments.
+func TestHostileProbes(t *testing.T) {
+	c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
+	taken := 0
+	for port := range 4 * maxProbes {
+		c.to = netip.AddrPortFrom(c.to.Addr(), uint16(1000+port))
+		if c.send(tcpSyn, "") {
+			taken++
+		}
+	}
+	if taken != maxProbes || len(c.ps.all) != maxProbes {
+		t.Errorf("%d connections are taken, %d kept, want %d", taken, len(c.ps.all), maxProbes)
+	}
+	c = toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
+	c.send(tcpSyn, "")
+	c.seq += 1000
+	f := (&host{}).reply(&segment{from: c.to, to: c.from}, c.seq, c.ack, tcpAck, []byte("GET /"))
+	v, reply, _ := c.ps.take(pod(), f, true)
+	if s, ok := parseSegment(reply); v != answer || !ok || len(s.data) > 0 || s.flags != tcpAck {
+		t.Errorf("verdict %d, answer %+v to a segment out of order", v, s)
+	}
+}
+
+func FuzzProbes(f *testing.F) {
+	f.Add(frame(f, toPod+"0800 45000028 00004000 40060000 "+from4+pod4+syn))
+	f.Add(frame(f, toPod+"86dd 60000000 0014 06 40"+from6+pod6+syn))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ps := &probes{is: func(netip.AddrPort, netip.AddrPort) bool { return true }}
+		for _, asleep := range []bool{true, true, false} {
+			v, reply, mine := ps.take(pod(), b, asleep)
+			if !mine && reply != nil || len(reply) > 256 || len(ps.all) > 1 {
+				t.Errorf("verdict %d, a reply of %d bytes, %d connections", v, len(reply), len(ps.all))
+			}
+			if len(reply) > 0 {
+				if n := binary.BigEndian.Uint16(reply[12:]); n != typeIPv4 && n != typeIPv6 {
+					t.Errorf("reply of type %x", n)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,256 @@
+package sleep
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"diapause.dev/runsc/netns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Addresses of the pod and of its node in the tests.
+const (
+	podIP  = "10.213.7.2"
+	nodeIP = "10.213.7.1"
+)
+
+// newPod makes a network namespace with one end of a veth pair, addresses and a default route, as a network plugin
+// does. The other end is in this process's namespace. It returns the path of the namespace.
+func newPod(t *testing.T) (path string) {
+	t.Helper()
+	path = newNamespace(t)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	name := fmt.Sprintf("slp%d", os.Getpid()%100000)
+	peer := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(f.Fd())),
+	}
+	if err := netlink.LinkAdd(peer); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netlink.LinkDel(peer) }) // it may be gone with the namespace
+	configure(t, name, nodeIP+"/24")
+	inside(t, path, func() error {
+		configure(t, "eth0", podIP+"/24", "fd00:213::2/64")
+		_, all, _ := net.ParseCIDR("0.0.0.0/0")
+		return netlink.RouteAdd(&netlink.Route{Dst: all, Gw: net.ParseIP(nodeIP)})
+	})
+	return path
+}
+
+// configure sets an interface up and gives it addresses.
+func configure(t *testing.T, name string, addresses ...string) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, text := range addresses {
+		a, err := netlink.ParseAddr(text)
+		if err == nil {
+			a.Flags = unix.IFA_F_NODAD
+			err = netlink.AddrAdd(l, a)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := netlink.LinkSetUp(l); err != nil {
+		t.Error(err)
+	}
+}
+
+// newNamespace returns the path of a network namespace that lasts until the test ends.
+func newNamespace(t *testing.T) (path string) {
+	t.Helper()
+	made, end, ended := make(chan error), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the thread ends with the goroutine
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		path = fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+		made <- err
+		<-end
+	}()
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		close(end)
+		<-ended
+	})
+	return path
+}
+
+// inside runs f in a namespace.
+func inside(t *testing.T, path string, f func() error) {
+	t.Helper()
+	n, err := netns.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if err := n.Do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// state returns the addresses and routes of the pod's interface, as text.
+func state(t *testing.T, path string) (all []string) {
+	t.Helper()
+	inside(t, path, func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		addresses, err := netlink.AddrList(l, netlink.FAMILY_V4)
+		if err != nil {
+			return err
+		}
+		six, err := netlink.AddrList(l, netlink.FAMILY_V6)
+		for _, a := range append(addresses, six...) {
+			all = append(all, a.IPNet.String())
+		}
+		if err != nil {
+			return err
+		}
+		routes, err := netlink.RouteList(l, netlink.FAMILY_V4)
+		for _, r := range routes {
+			all = append(all, fmt.Sprint("route to ", r.Dst, " by ", r.Gw))
+		}
+		return err
+	})
+	slices.Sort(all)
+	return all
+}
+
+// takeAddresses takes the addresses away, as runsc does.
+func takeAddresses(t *testing.T, path string) {
+	t.Helper()
+	inside(t, path, func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		all, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		for _, a := range all {
+			if err := netlink.AddrDel(l, &a); err != nil {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+func TestPutBack(t *testing.T) {
+	path := newPod(t)
+	before := state(t, path)
+	n, err := RecordNetwork(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	takeAddresses(t, path)
+	if now := state(t, path); slices.Equal(now, before) {
+		t.Fatalf("nothing was taken: %q", now)
+	}
+	for range 2 { // the second time nothing is missing
+		if err := n.PutBack(); err != nil {
+			t.Fatal(err)
+		}
+		if now := state(t, path); !slices.Equal(now, before) {
+			t.Errorf("%q, was %q", now, before)
+		}
+	}
+}
+
+func TestNoNetwork(t *testing.T) {
+	if _, err := RecordNetwork(newNamespace(t)); err == nil {
+		t.Error("an empty namespace is a network")
+	}
+}
+
+// TestWaker has a pod's neighbour send while nothing has the pod's address: the waker answers for it, holds what comes,
+// and delivers it once the address is back.
+func TestWaker(t *testing.T) {
+	path := newPod(t)
+	n, err := RecordNetwork(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	takeAddresses(t, path)
+	if err := n.Silence(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWaker(n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	w.Answer()
+	c, err := net.Dial("udp", podIP+":4000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, text := range []string{"one", "two"} {
+		if _, err := c.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-w.Traffic():
+	case <-time.After(10 * time.Second):
+		t.Fatal("no packet has come: nobody answers for the address")
+	}
+	if err := n.PutBack(); err != nil {
+		t.Fatal(err)
+	}
+	var l net.PacketConn
+	inside(t, path, func() (err error) {
+		l, err = net.ListenPacket("udp4", podIP+":4000")
+		return err
+	})
+	defer l.Close()
+	if err := n.Unsilence(); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, w, 2)
+	if d, err := w.Deliver(); err != nil || d.Sent < 2 || d.Dropped != 0 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	l.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for _, want := range []string{"one", "two"} {
+		b := make([]byte, 16)
+		size, _, err := l.ReadFrom(b)
+		if err != nil || string(b[:size]) != want {
+			t.Fatalf("%q, %v, want %q", b[:size], err, want)
+		}
+	}
+}
+
+// holds waits until a waker holds so many packets.
+func holds(t *testing.T, w *Waker, count int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		s := w.sockets[0]
+		s.mu.Lock()
+		n := len(s.held.frames)
+		s.mu.Unlock()
+		if n >= count {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d packets are held, want %d", n, count)
+		}
+	}
+}
