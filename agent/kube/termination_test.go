@@ -140,3 +140,18 @@ func TestUnsavedOnTermination(t *testing.T) {
 		})
 	}
 }
+
+// TestNamespaceEnds: if the whole namespace is deleted, its pods may end at once, and nothing is saved.
+func TestNamespaceEnds(t *testing.T) {
+	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+	node := w.node("a")
+	r := w.start(node)
+	pod := w.pod(node, "web", lasting(60))
+	<-r.synced(w)
+	w.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
+	w.delete(pod)
+	if w.mayEnd(r, refOf(pod)) || len(w.snapshots()) > 0 {
+		t.Error("the pod was saved")
+	}
+	w.delete(pod, client.GracePeriodSeconds(0))
+}

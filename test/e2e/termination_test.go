@@ -65,7 +65,7 @@ func TestRestartIsNoTermination(t *testing.T) {
 	fails := func(p *corev1.Pod) {
 		p.Spec.Containers[1].LivenessProbe = &corev1.Probe{
 			PeriodSeconds: 1, FailureThreshold: 1, TerminationGracePeriodSeconds: new(int64(1)),
-			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/false"}}},
+			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "exit 1"}}},
 		}
 	}
 	w.run(w.pod("web", withShell, fails, grace(30)))

@@ -154,6 +154,9 @@ func (rs *Requests) ending(ref snapshot.PodRef) (*corev1.Pod, error) {
 	if pod == nil || string(pod.UID) != ref.UID || pod.DeletionTimestamp == nil || pod.Status.Phase != corev1.PodRunning {
 		return nil, nil
 	}
+	if rs.Objects.NamespaceEnds(ctx, pod.Namespace) { // there will be no successor, nor a PodSnapshot
+		return nil, nil
+	}
 	return pod, nil
 }
 
