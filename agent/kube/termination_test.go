@@ -60,7 +60,7 @@ func lasting(seconds int64) func(*corev1.Pod) {
 }
 
 // TestSavedOnTermination: a pod that is deleted is saved before its containers may end, and stopped. A container of it
-// that is only restarted before may end at once. The PodSnapshot becomes Ready after the pod has gone, under its policy.
+// that is only restarted before may end at once. The PodSnapshot is Ready after the pod has gone, under its policy.
 func TestSavedOnTermination(t *testing.T) {
 	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
 	node := w.node("a")
