@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube/objects"
@@ -140,17 +139,15 @@ func (rs *Requests) terminate(t *termination, ref snapshot.PodRef) {
 func (rs *Requests) ending(ref snapshot.PodRef) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(rs.life, lookTime)
 	defer cancel()
-	pod, err := rs.Objects.PodHere(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name})
-	if err != nil || pod == nil || string(pod.UID) != ref.UID {
+	pod, err := rs.Objects.PodOf(ctx, ref)
+	if err != nil || pod == nil {
 		return nil, err
 	}
 	policies, _, err := rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.List)
 	if err != nil || !rules.SavedOnTermination(pod, policies) {
 		return nil, err
 	}
-	if pod.DeletionTimestamp == nil { // the kubelet may have heard of it before
-		pod = rs.Objects.PodNow(ctx, pod)
-	}
+	pod = rs.Objects.PodNow(ctx, pod) // the kubelet may have heard of the deletion before the cache
 	if pod == nil || string(pod.UID) != ref.UID || pod.DeletionTimestamp == nil || pod.Status.Phase != corev1.PodRunning {
 		return nil, nil
 	}
