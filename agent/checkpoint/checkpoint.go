@@ -137,6 +137,9 @@ type Options struct {
 	// Completed makes the containers of a stopped sandbox report exit status 0, rather than that of a process killed by
 	// SIGKILL.
 	Completed bool
+	// Ending says that the pod is being ended anyway, at the deadline of ctx. Its containers then report the exit status
+	// of a process ended by SIGTERM, and the cluster's confirmation is not required. Stop must be set.
+	Ending bool
 	// NoWait makes Checkpoint return once the snapshot is restorable on this node.
 	NoWait bool
 	// Progress, if set, is called with the progress of a stage, in bytes of the raw image. total is 0 while it is unknown.
@@ -253,7 +256,7 @@ func (c *checkpoint) enter(pod *cri.Pod) error {
 		ID: requests.NewID(8), UID: requests.NewID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
 		Stage: journal.StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
-		Completed: c.o.Completed, Scope: c.o.Scope, Sleep: c.o.Handover != nil,
+		Completed: c.o.Completed, Ending: c.o.Ending, Scope: c.o.Scope, Sleep: c.o.Handover != nil,
 		Passing: c.o.Handover != nil && c.o.Name == "",
 	}
 	if err := c.nameEarly(pod.Name); err != nil {

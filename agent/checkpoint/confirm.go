@@ -32,9 +32,32 @@ func (c *checkpoint) confirmStop(ctx context.Context) error {
 	if !c.o.Stop || c.cs.cluster == nil {
 		return nil
 	}
+	if c.o.Ending {
+		return c.confirmEnding(ctx)
+	}
 	if err := c.confirm(ctx, confirmTime); err != nil {
 		return fmt.Errorf("pod %s is stopped only once its snapshot is confirmed; it was not saved, and runs on: %w", c.pod,
 			err)
+	}
+	return nil
+}
+
+// endingTime is how long the save of a pod that is being ended waits for the confirmation, and at most half of the time
+// that is left.
+const endingTime = 5 * time.Second
+
+// confirmEnding waits a little until the cluster has confirmed the snapshot of a pod that is being ended. Without the
+// confirmation the pod is saved all the same: it would end anyway, and the cluster may confirm the snapshot later.
+func (c *checkpoint) confirmEnding(ctx context.Context) error {
+	most := endingTime
+	if end, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(end)/2)
+	}
+	if err := c.confirm(ctx, most); err != nil {
+		c.log.Warn("the pod is being ended and is saved before its snapshot is confirmed", "error", err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return nil
 }

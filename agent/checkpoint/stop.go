@@ -96,11 +96,17 @@ func (cs *Checkpoints) resumeIfPaused(ctx context.Context, id string) error {
 // exitStatus is the marker's content: the exit status that containers report. Empty means that of a process killed by
 // SIGKILL.
 func exitStatus(r *journal.Record) []byte {
-	if r.Completed {
+	switch {
+	case r.Completed:
 		return []byte("0")
+	case r.Ending:
+		return []byte(terminated)
 	}
 	return nil
 }
+
+// terminated is the exit status of a process ended by SIGTERM, in a shell's notation.
+const terminated = "143"
 
 // stop ends a sandbox whose snapshot is spooled. Nothing in it runs again. The marker tells the shim that the exit was
 // intended.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -370,4 +371,41 @@ func TestUnsavedPodIsGone(t *testing.T) {
 	if len(c.unsaved) > 0 {
 		t.Errorf("the cluster was told %v", c.unsaved)
 	}
+}
+
+// TestEndingUnconfirmed: a pod that is being ended is saved and stopped even if the cluster does not confirm its
+// snapshot in time. Its containers report the exit status of SIGTERM.
+func TestEndingUnconfirmed(t *testing.T) {
+	r, c := inCluster(t, Description{})
+	c.unconfirmed = errkind.ErrNotConfirmed
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := r.Checkpoint(ctx, ctx, Options{Target: sandboxID, Stop: true, Ending: true, NoWait: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := r.Journal.Records()[0]
+	if !rec.Stopped || !r.sandbox.isKilled() || string(exitStatus(rec)) != "143" {
+		t.Errorf("the journal says %+v", rec)
+	}
+	if b, err := os.ReadFile(filepath.Join(r.StoppedDir, sandboxID)); err != nil || string(b) != "143" {
+		t.Errorf("the shim is told %q, %v", b, err)
+	}
+	r.isSound()
+}
+
+// TestEndingOutOfTime: if the time is over before a pod that is being ended is paused, it runs on.
+func TestEndingOutOfTime(t *testing.T) {
+	r, c := inCluster(t, Description{})
+	c.unconfirmed = errkind.ErrNotConfirmed
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := r.Checkpoint(ctx, ctx, Options{Target: sandboxID, Stop: true, Ending: true, NoWait: true})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if now, _ := r.sandbox.now(); now != running {
+		t.Errorf("the sandbox is %s", now)
+	}
+	r.isSound()
 }

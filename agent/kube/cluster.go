@@ -44,6 +44,11 @@ func (c *Cluster) Confirmed(ctx context.Context, pod snapshot.PodRef, key snapsh
 	return c.requests.Confirmed(ctx, pod, key)
 }
 
+// MayEnd implements agent.Cluster: see request.Requests.
+func (c *Cluster) MayEnd(ctx context.Context, pod snapshot.PodRef) (wait time.Duration, saved bool) {
+	return c.requests.MayEnd(ctx, pod)
+}
+
 // Name implements agent.Cluster.
 func (c *Cluster) Name() string { return c.names.Name(names.Chance()) }
 

@@ -62,6 +62,10 @@ type Cluster interface {
 	// Restored reports that a pod is restored: all its containers have been started. The runtime learns that the last
 	// container has started only after Restored has returned or ctx is done. After an error the caller must call again.
 	Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
+	// MayEnd is called before a container of a pod is told to end. It answers by the end of ctx. If the pod is to be saved
+	// before, MayEnd begins that, and returns how long it may still take. Saved means that the pod has been saved and its
+	// sandbox ended. Otherwise its containers may end.
+	MayEnd(ctx context.Context, pod snapshot.PodRef) (wait time.Duration, saved bool)
 	// Confirmed is the method of checkpoint.Cluster.
 	Confirmed(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
 }

@@ -238,6 +238,8 @@ type fakeCluster struct {
 
 	unconfirmed error // what Confirmed returns
 
+	saving func(context.Context) (time.Duration, bool) // answers MayEnd
+
 	mu          sync.Mutex
 	notRestored []error
 	restored    []snapshot.Key
@@ -256,6 +258,10 @@ func (c *fakeCluster) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Ch
 
 func (c *fakeCluster) Confirmed(context.Context, snapshot.PodRef, snapshot.Key) error {
 	return c.unconfirmed
+}
+
+func (c *fakeCluster) MayEnd(ctx context.Context, _ snapshot.PodRef) (time.Duration, bool) {
+	return c.saving(ctx)
 }
 
 func (c *fakeCluster) NotRestored(_ context.Context, _ snapshot.PodRef, _ snapshot.Key, err error) {

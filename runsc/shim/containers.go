@@ -69,6 +69,7 @@ type containers struct {
 	asked    atomic.Bool // a request to start a container has come
 
 	resizes resizes
+	holds   holds
 
 	mu       sync.Mutex
 	starting map[string]*starting          // by container id

@@ -247,9 +247,21 @@ func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Emp
 	return z.TaskServiceExt.Resume(ctx, r)
 }
 
-// Kill implements task.TaskService. A pod that sleeps is not woken to be ended: it ends in its sleep, all its
-// containers with the status of the signal. Signals that ask a process for something else wake it.
+// Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see termination.go.
 func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+	send := func(ctx context.Context, r *task.KillRequest) error {
+		_, err := z.kill(ctx, r)
+		return err
+	}
+	if !z.asleep.Load() && z.c.held(ctx, r, send) {
+		return &types.Empty{}, nil
+	}
+	return z.kill(ctx, r)
+}
+
+// kill delivers a signal. A pod that sleeps is not woken to be ended: it ends in its sleep, all its
+// containers with the status of the signal. Signals that ask a process for something else wake it.
+func (z *sleeper) kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
 	if r.ExecID == "" && ends(unix.Signal(r.Signal)) {
 		for z.asleep.Load() {
 			ended, err := z.finished(ctx, r.ID, 128+int(r.Signal))

@@ -50,6 +50,14 @@ func (o *Objects) NamespaceUID(ctx context.Context, name string) (string, error)
 	return string(ns.UID), nil
 }
 
+// NamespaceEnds reports whether a namespace is being deleted, as far as the API server says so.
+func (o *Objects) NamespaceEnds(ctx context.Context, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, FreshTime)
+	defer cancel()
+	ns := new(corev1.Namespace)
+	return o.Live.Get(ctx, client.ObjectKey{Name: name}, ns) == nil && ns.DeletionTimestamp != nil
+}
+
 // NamespaceOf returns the UID of a pod's namespace. If the API server does not answer, it is what the API server has
 // said before for this pod: a namespace outlives its pods.
 func (o *Objects) NamespaceOf(ctx context.Context, pod *corev1.Pod) (string, error) {

@@ -67,6 +67,8 @@ type Requests struct {
 	jobs     *jobs
 	removals *removal.Removals
 
+	terminations *terminations
+
 	triggers, pods, snapshots control.Queue   // of the controllers of these objects
 	life                      context.Context // of checkpoints; set by Begin
 	work                      sync.WaitGroup  // the jobs
@@ -80,7 +82,7 @@ func New(c Config) (*Requests, error) {
 	}
 	return &Requests{
 		Config: c, log: c.Logger, arrivals: newArrivals(), ledger: l, reported: newReported(), jobs: newJobs(),
-		removals: removal.New(c.Objects, c.Node.Remove, c.Logger),
+		removals: removal.New(c.Objects, c.Node.Remove, c.Logger), terminations: newTerminations(),
 	}, nil
 }
 
@@ -103,7 +105,10 @@ func (rs *Requests) Begin(life context.Context) error {
 }
 
 // Wait waits until all checkpoints have ended that were begun. No controller may run any more.
-func (rs *Requests) Wait() { rs.work.Wait() }
+func (rs *Requests) Wait() {
+	rs.terminations.close()
+	rs.work.Wait()
+}
 
 // Changed implements agent.Cluster.
 func (rs *Requests) Changed(q journal.Request) {

@@ -19,6 +19,9 @@ func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot
 	if _, err := p.Spec.Timeout(); err != nil {
 		return false, podsnapshotv1.ReasonInvalid, fmt.Sprintf("spec.retentionConfig: %v", err)
 	}
+	if err := checkOnTermination(p); err != nil {
+		return false, podsnapshotv1.ReasonInvalid, err.Error()
+	}
 	config, found := find(p.Spec.StorageConfigName)
 	if !found {
 		return false, podsnapshotv1.ReasonStorageConfigNotFound,

@@ -133,6 +133,58 @@ func (AskRestoreResponse_Decision) EnumDescriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{36, 0}
 }
 
+type AskEndResponse_Decision int32
+
+const (
+	AskEndResponse_DECISION_UNSPECIFIED AskEndResponse_Decision = 0
+	AskEndResponse_SIGNAL               AskEndResponse_Decision = 1 // send the signal now
+	AskEndResponse_WAIT                 AskEndResponse_Decision = 2 // the pod is being saved: ask again, and send the signal after limit at the latest
+	AskEndResponse_SAVED                AskEndResponse_Decision = 3 // the pod is saved and its sandbox ended: send nothing
+)
+
+// Enum value maps for AskEndResponse_Decision.
+var (
+	AskEndResponse_Decision_name = map[int32]string{
+		0: "DECISION_UNSPECIFIED",
+		1: "SIGNAL",
+		2: "WAIT",
+		3: "SAVED",
+	}
+	AskEndResponse_Decision_value = map[string]int32{
+		"DECISION_UNSPECIFIED": 0,
+		"SIGNAL":               1,
+		"WAIT":                 2,
+		"SAVED":                3,
+	}
+)
+
+func (x AskEndResponse_Decision) Enum() *AskEndResponse_Decision {
+	p := new(AskEndResponse_Decision)
+	*p = x
+	return p
+}
+
+func (x AskEndResponse_Decision) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AskEndResponse_Decision) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_proto_enumTypes[2].Descriptor()
+}
+
+func (AskEndResponse_Decision) Type() protoreflect.EnumType {
+	return &file_agent_proto_enumTypes[2]
+}
+
+func (x AskEndResponse_Decision) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AskEndResponse_Decision.Descriptor instead.
+func (AskEndResponse_Decision) EnumDescriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{48, 0}
+}
+
 type CheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Pod name, namespace/name, pod id, or container id; ids may be shortened while unambiguous.
@@ -3556,6 +3608,110 @@ func (*CheckContainerResponse) Descriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{46}
 }
 
+type AskEndRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Annotations   map[string]string      `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the container's OCI spec
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskEndRequest) Reset() {
+	*x = AskEndRequest{}
+	mi := &file_agent_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskEndRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskEndRequest) ProtoMessage() {}
+
+func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskEndRequest.ProtoReflect.Descriptor instead.
+func (*AskEndRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *AskEndRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *AskEndRequest) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+type AskEndResponse struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Decision      AskEndResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskEndResponse_Decision" json:"decision,omitempty"`
+	Limit         *durationpb.Duration    `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"` // with WAIT; from now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskEndResponse) Reset() {
+	*x = AskEndResponse{}
+	mi := &file_agent_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskEndResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskEndResponse) ProtoMessage() {}
+
+func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskEndResponse.ProtoReflect.Descriptor instead.
+func (*AskEndResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *AskEndResponse) GetDecision() AskEndResponse_Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return AskEndResponse_DECISION_UNSPECIFIED
+}
+
+func (x *AskEndResponse) GetLimit() *durationpb.Duration {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
 type RotateKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all
@@ -3565,7 +3721,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3577,7 +3733,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3590,7 +3746,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -3613,7 +3769,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +3781,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +3794,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{48}
+	return file_agent_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -3695,7 +3851,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3707,7 +3863,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3720,7 +3876,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{49}
+	return file_agent_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -4042,7 +4198,23 @@ const file_agent_proto_rawDesc = "" +
 	"\x15CheckContainerRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12!\n" +
 	"\fcontainer_id\x18\x02 \x01(\tR\vcontainerId\"\x18\n" +
-	"\x16CheckContainerResponse\"1\n" +
+	"\x16CheckContainerResponse\"\xc3\x01\n" +
+	"\rAskEndRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12S\n" +
+	"\vannotations\x18\x02 \x03(\v21.diapause.local.v1.AskEndRequest.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
+	"\x0eAskEndResponse\x12F\n" +
+	"\bdecision\x18\x01 \x01(\x0e2*.diapause.local.v1.AskEndResponse.DecisionR\bdecision\x12/\n" +
+	"\x05limit\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05limit\"E\n" +
+	"\bDecision\x12\x18\n" +
+	"\x14DECISION_UNSPECIFIED\x10\x00\x12\n" +
+	"\n" +
+	"\x06SIGNAL\x10\x01\x12\b\n" +
+	"\x04WAIT\x10\x02\x12\t\n" +
+	"\x05SAVED\x10\x03\"1\n" +
 	"\x11RotateKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x94\x01\n" +
 	"\x0fRotateKeysEvent\x129\n" +
@@ -4074,7 +4246,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x01\x12X\n" +
 	"\n" +
 	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x01\x12W\n" +
-	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xf3\x03\n" +
+	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xc2\x04\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
@@ -4082,7 +4254,8 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"ReadVolume\x12$.diapause.local.v1.ReadVolumeRequest\x1a%.diapause.local.v1.ReadVolumeResponse0\x01\x12e\n" +
 	"\x0eCheckContainer\x12(.diapause.local.v1.CheckContainerRequest\x1a).diapause.local.v1.CheckContainerResponse\x12b\n" +
-	"\rReportRestore\x12'.diapause.local.v1.ReportRestoreRequest\x1a(.diapause.local.v1.ReportRestoreResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
+	"\rReportRestore\x12'.diapause.local.v1.ReportRestoreRequest\x1a(.diapause.local.v1.ReportRestoreResponse\x12M\n" +
+	"\x06AskEnd\x12 .diapause.local.v1.AskEndRequest\x1a!.diapause.local.v1.AskEndResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
 
 var (
 	file_agent_proto_rawDescOnce sync.Once
@@ -4096,153 +4269,162 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
-	(*CheckpointRequest)(nil),        // 2: diapause.local.v1.CheckpointRequest
-	(*Progress)(nil),                 // 3: diapause.local.v1.Progress
-	(*CheckpointEvent)(nil),          // 4: diapause.local.v1.CheckpointEvent
-	(*SleepRequest)(nil),             // 5: diapause.local.v1.SleepRequest
-	(*SleepEvent)(nil),               // 6: diapause.local.v1.SleepEvent
-	(*WakeRequest)(nil),              // 7: diapause.local.v1.WakeRequest
-	(*WakeResponse)(nil),             // 8: diapause.local.v1.WakeResponse
-	(*RestoreRequest)(nil),           // 9: diapause.local.v1.RestoreRequest
-	(*RestoreEvent)(nil),             // 10: diapause.local.v1.RestoreEvent
-	(*RestoredPod)(nil),              // 11: diapause.local.v1.RestoredPod
-	(*ListRequest)(nil),              // 12: diapause.local.v1.ListRequest
-	(*ListResponse)(nil),             // 13: diapause.local.v1.ListResponse
-	(*InspectRequest)(nil),           // 14: diapause.local.v1.InspectRequest
-	(*RemoveRequest)(nil),            // 15: diapause.local.v1.RemoveRequest
-	(*RemoveResponse)(nil),           // 16: diapause.local.v1.RemoveResponse
-	(*VerifyRequest)(nil),            // 17: diapause.local.v1.VerifyRequest
-	(*VerifyEvent)(nil),              // 18: diapause.local.v1.VerifyEvent
-	(*VerifyResult)(nil),             // 19: diapause.local.v1.VerifyResult
-	(*Signature)(nil),                // 20: diapause.local.v1.Signature
-	(*SweepRequest)(nil),             // 21: diapause.local.v1.SweepRequest
-	(*SweepEvent)(nil),               // 22: diapause.local.v1.SweepEvent
-	(*SweepResult)(nil),              // 23: diapause.local.v1.SweepResult
-	(*StatStoreRequest)(nil),         // 24: diapause.local.v1.StatStoreRequest
-	(*StatStoreEvent)(nil),           // 25: diapause.local.v1.StatStoreEvent
-	(*StoreStats)(nil),               // 26: diapause.local.v1.StoreStats
-	(*StatusRequest)(nil),            // 27: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 28: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 29: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 30: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 31: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 32: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 33: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 34: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 35: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 36: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 37: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 38: diapause.local.v1.AskRestoreResponse
-	(*Terminal)(nil),                 // 39: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 40: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 41: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 42: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 43: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 44: diapause.local.v1.ReportRestoreRequest
-	(*Woken)(nil),                    // 45: diapause.local.v1.Woken
-	(*ReportRestoreResponse)(nil),    // 46: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 47: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 48: diapause.local.v1.CheckContainerResponse
-	(*RotateKeysRequest)(nil),        // 49: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 50: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 51: diapause.local.v1.RotateKeysResult
-	nil,                              // 52: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 53: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 54: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 55: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),    // 56: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
+	(AskEndResponse_Decision)(0),     // 2: diapause.local.v1.AskEndResponse.Decision
+	(*CheckpointRequest)(nil),        // 3: diapause.local.v1.CheckpointRequest
+	(*Progress)(nil),                 // 4: diapause.local.v1.Progress
+	(*CheckpointEvent)(nil),          // 5: diapause.local.v1.CheckpointEvent
+	(*SleepRequest)(nil),             // 6: diapause.local.v1.SleepRequest
+	(*SleepEvent)(nil),               // 7: diapause.local.v1.SleepEvent
+	(*WakeRequest)(nil),              // 8: diapause.local.v1.WakeRequest
+	(*WakeResponse)(nil),             // 9: diapause.local.v1.WakeResponse
+	(*RestoreRequest)(nil),           // 10: diapause.local.v1.RestoreRequest
+	(*RestoreEvent)(nil),             // 11: diapause.local.v1.RestoreEvent
+	(*RestoredPod)(nil),              // 12: diapause.local.v1.RestoredPod
+	(*ListRequest)(nil),              // 13: diapause.local.v1.ListRequest
+	(*ListResponse)(nil),             // 14: diapause.local.v1.ListResponse
+	(*InspectRequest)(nil),           // 15: diapause.local.v1.InspectRequest
+	(*RemoveRequest)(nil),            // 16: diapause.local.v1.RemoveRequest
+	(*RemoveResponse)(nil),           // 17: diapause.local.v1.RemoveResponse
+	(*VerifyRequest)(nil),            // 18: diapause.local.v1.VerifyRequest
+	(*VerifyEvent)(nil),              // 19: diapause.local.v1.VerifyEvent
+	(*VerifyResult)(nil),             // 20: diapause.local.v1.VerifyResult
+	(*Signature)(nil),                // 21: diapause.local.v1.Signature
+	(*SweepRequest)(nil),             // 22: diapause.local.v1.SweepRequest
+	(*SweepEvent)(nil),               // 23: diapause.local.v1.SweepEvent
+	(*SweepResult)(nil),              // 24: diapause.local.v1.SweepResult
+	(*StatStoreRequest)(nil),         // 25: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 26: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 27: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 28: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 29: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 30: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 31: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 32: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 33: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 34: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 35: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 36: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 37: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 38: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 39: diapause.local.v1.AskRestoreResponse
+	(*Terminal)(nil),                 // 40: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 41: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 42: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 43: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 44: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 45: diapause.local.v1.ReportRestoreRequest
+	(*Woken)(nil),                    // 46: diapause.local.v1.Woken
+	(*ReportRestoreResponse)(nil),    // 47: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 48: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 49: diapause.local.v1.CheckContainerResponse
+	(*AskEndRequest)(nil),            // 50: diapause.local.v1.AskEndRequest
+	(*AskEndResponse)(nil),           // 51: diapause.local.v1.AskEndResponse
+	(*RotateKeysRequest)(nil),        // 52: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 53: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 54: diapause.local.v1.RotateKeysResult
+	nil,                              // 55: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 56: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 57: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 58: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	nil,                              // 59: diapause.local.v1.AskEndRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
-	3,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
-	36, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
-	36, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
-	3,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
-	36, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
-	56, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
-	57, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
-	3,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
-	11, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
-	11, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	57, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
-	36, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
-	3,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
-	19, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	20, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	57, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
-	3,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
-	23, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
-	3,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
-	26, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
-	33, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	56, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	29, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
-	32, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	56, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
-	57, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	56, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	33, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
-	35, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
-	34, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	52, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	4,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
+	37, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
+	37, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
+	4,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
+	37, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
+	60, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	61, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	4,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
+	12, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
+	12, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
+	61, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	37, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
+	4,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
+	20, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
+	21, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
+	61, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	4,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
+	24, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
+	4,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
+	27, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
+	34, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
+	60, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	30, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
+	33, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
+	60, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	61, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	60, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	34, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
+	36, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
+	35, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
+	55, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	53, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	54, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	55, // 35: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	45, // 36: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
-	57, // 37: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
-	3,  // 38: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	51, // 39: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	39, // 40: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	2,  // 41: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	9,  // 42: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	5,  // 43: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
-	7,  // 44: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
-	12, // 45: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	14, // 46: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	15, // 47: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	17, // 48: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	21, // 49: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	27, // 50: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	30, // 51: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	24, // 52: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	49, // 53: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	49, // 54: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	37, // 55: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	42, // 56: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	40, // 57: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	47, // 58: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	44, // 59: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	4,  // 60: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	10, // 61: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	6,  // 62: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
-	8,  // 63: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
-	13, // 64: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	36, // 65: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	16, // 66: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	18, // 67: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	22, // 68: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	28, // 69: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	31, // 70: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	25, // 71: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	50, // 72: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	50, // 73: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	38, // 74: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	43, // 75: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	41, // 76: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	48, // 77: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	46, // 78: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	60, // [60:79] is the sub-list for method output_type
-	41, // [41:60] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	56, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	57, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	58, // 35: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	46, // 36: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
+	61, // 37: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	59, // 38: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
+	2,  // 39: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
+	61, // 40: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
+	4,  // 41: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	54, // 42: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	40, // 43: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	3,  // 44: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	10, // 45: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	6,  // 46: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	8,  // 47: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	13, // 48: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	15, // 49: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	16, // 50: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	18, // 51: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	22, // 52: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	28, // 53: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	31, // 54: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	25, // 55: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	52, // 56: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	52, // 57: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	38, // 58: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	43, // 59: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	41, // 60: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	48, // 61: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	45, // 62: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	50, // 63: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
+	5,  // 64: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	11, // 65: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	7,  // 66: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	9,  // 67: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	14, // 68: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	37, // 69: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	17, // 70: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	19, // 71: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	23, // 72: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	29, // 73: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	32, // 74: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	26, // 75: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	53, // 76: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	53, // 77: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	39, // 78: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	44, // 79: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	42, // 80: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	49, // 81: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	47, // 82: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	51, // 83: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
+	64, // [64:84] is the sub-list for method output_type
+	44, // [44:64] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -4278,7 +4460,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[48].OneofWrappers = []any{
+	file_agent_proto_msgTypes[50].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -4287,8 +4469,8 @@ func file_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   54,
+			NumEnums:      3,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

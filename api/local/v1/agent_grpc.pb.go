@@ -690,6 +690,7 @@ const (
 	Shim_ReadVolume_FullMethodName      = "/diapause.local.v1.Shim/ReadVolume"
 	Shim_CheckContainer_FullMethodName  = "/diapause.local.v1.Shim/CheckContainer"
 	Shim_ReportRestore_FullMethodName   = "/diapause.local.v1.Shim/ReportRestore"
+	Shim_AskEnd_FullMethodName          = "/diapause.local.v1.Shim/AskEnd"
 )
 
 // ShimClient is the client API for Shim service.
@@ -711,6 +712,9 @@ type ShimClient interface {
 	CheckContainer(ctx context.Context, in *CheckContainerRequest, opts ...grpc.CallOption) (*CheckContainerResponse, error)
 	// ReportRestore reports the progress of a restore that AskRestore ordered.
 	ReportRestore(ctx context.Context, in *ReportRestoreRequest, opts ...grpc.CallOption) (*ReportRestoreResponse, error)
+	// AskEnd is called when a container of a pod is told to end, before it gets the signal. The agent may save
+	// the pod first. SIGKILL is never asked about.
+	AskEnd(ctx context.Context, in *AskEndRequest, opts ...grpc.CallOption) (*AskEndResponse, error)
 }
 
 type shimClient struct {
@@ -780,6 +784,16 @@ func (c *shimClient) ReportRestore(ctx context.Context, in *ReportRestoreRequest
 	return out, nil
 }
 
+func (c *shimClient) AskEnd(ctx context.Context, in *AskEndRequest, opts ...grpc.CallOption) (*AskEndResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AskEndResponse)
+	err := c.cc.Invoke(ctx, Shim_AskEnd_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ShimServer is the server API for Shim service.
 // All implementations must embed UnimplementedShimServer
 // for forward compatibility.
@@ -799,6 +813,9 @@ type ShimServer interface {
 	CheckContainer(context.Context, *CheckContainerRequest) (*CheckContainerResponse, error)
 	// ReportRestore reports the progress of a restore that AskRestore ordered.
 	ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error)
+	// AskEnd is called when a container of a pod is told to end, before it gets the signal. The agent may save
+	// the pod first. SIGKILL is never asked about.
+	AskEnd(context.Context, *AskEndRequest) (*AskEndResponse, error)
 	mustEmbedUnimplementedShimServer()
 }
 
@@ -823,6 +840,9 @@ func (UnimplementedShimServer) CheckContainer(context.Context, *CheckContainerRe
 }
 func (UnimplementedShimServer) ReportRestore(context.Context, *ReportRestoreRequest) (*ReportRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportRestore not implemented")
+}
+func (UnimplementedShimServer) AskEnd(context.Context, *AskEndRequest) (*AskEndResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AskEnd not implemented")
 }
 func (UnimplementedShimServer) mustEmbedUnimplementedShimServer() {}
 func (UnimplementedShimServer) testEmbeddedByValue()              {}
@@ -928,6 +948,24 @@ func _Shim_ReportRestore_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shim_AskEnd_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AskEndRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShimServer).AskEnd(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shim_AskEnd_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShimServer).AskEnd(ctx, req.(*AskEndRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Shim_ServiceDesc is the grpc.ServiceDesc for Shim service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -950,6 +988,10 @@ var Shim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportRestore",
 			Handler:    _Shim_ReportRestore_Handler,
+		},
+		{
+			MethodName: "AskEnd",
+			Handler:    _Shim_AskEnd_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -37,6 +37,13 @@ const (
 // OnRestoreFailureFail is the value of AnnotationOnRestoreFailure that forbids a cold start.
 const OnRestoreFailureFail = "Fail"
 
+// AnnotationOnTermination of a policy says what happens to the policy's pods when they are deleted. With the value
+// OnTerminationCheckpoint they are saved before they are told to end. Another value is an error.
+const AnnotationOnTermination = "diapause.dev/on-termination"
+
+// OnTerminationCheckpoint is the value of AnnotationOnTermination that has pods saved.
+const OnTerminationCheckpoint = "checkpoint"
+
 // Annotations of PodSnapshots.
 const (
 	// AnnotationOriginPod is the name of the pod that was checkpointed.

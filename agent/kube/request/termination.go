@@ -1,0 +1,203 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
+)
+
+// A pod whose policy says so is saved when it is deleted: the shim of its first container that is told to end asks
+// whether it may, and is told to wait while the pod is saved and its sandbox ended. Who only restarts one container of
+// the pod asks, too, and is told that it may end.
+
+const (
+	// forgetTime is how long the outcome of a termination is kept for containers that have not asked yet.
+	forgetTime = time.Hour
+	// lookTime is how long it may take to find out whether a pod is to be saved.
+	lookTime = 2 * time.Second
+	// turnPause is how often a save looks whether the pod's former checkpoint is over.
+	turnPause = 25 * time.Millisecond
+)
+
+// errGrace means that the time for a save is over.
+var errGrace = errors.New("the rest of the pod's grace period was not enough to save it")
+
+// terminations are the pods that are being ended. Its methods may be called concurrently.
+type terminations struct {
+	mu     sync.Mutex
+	all    map[string]*termination // by the pod's UID
+	closed bool                    // no termination begins any more
+}
+
+// termination is what becomes of one pod.
+type termination struct {
+	begun time.Time
+	over  chan struct{} // closed when the pod's containers may end
+	saved bool          // and the pod was saved; set before over is closed
+	until time.Time     // over is closed then at the latest, or soon after; guarded by terminations.mu
+}
+
+func newTerminations() *terminations { return &terminations{all: make(map[string]*termination)} }
+
+// of returns a pod's termination. If there is none, it begins one, which do carries out. It returns nil if none may
+// begin.
+func (ts *terminations) of(uid string, do func(*termination)) *termination {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if t := ts.all[uid]; t != nil || ts.closed {
+		return t
+	}
+	for k, t := range ts.all {
+		if time.Since(t.begun) > forgetTime {
+			delete(ts.all, k)
+		}
+	}
+	t := &termination{begun: time.Now(), over: make(chan struct{}), until: time.Now().Add(lookTime)}
+	ts.all[uid] = t
+	do(t)
+	return t
+}
+
+// extend says until when a termination lasts.
+func (ts *terminations) extend(t *termination, until time.Time) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t.until = until
+}
+
+func (ts *terminations) left(t *termination) time.Duration {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return time.Until(t.until)
+}
+
+// forget lets the pod's next question begin anew.
+func (ts *terminations) forget(uid string) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	delete(ts.all, uid)
+}
+
+// close keeps terminations from beginning.
+func (ts *terminations) close() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.closed = true
+}
+
+// MayEnd implements agent.Cluster.
+func (rs *Requests) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
+	select {
+	case <-rs.Objects.Synced:
+	case <-ctx.Done():
+		return 0, false // nobody can tell
+	}
+	t := rs.terminations.of(ref.UID, func(t *termination) {
+		rs.work.Go(func() { rs.terminate(t, ref) })
+	})
+	if t == nil {
+		return 0, false
+	}
+	select {
+	case <-t.over:
+		return 0, t.saved
+	case <-ctx.Done():
+		return max(rs.terminations.left(t), 0), false
+	}
+}
+
+// terminate saves a pod that is told to end, if it is to be saved.
+func (rs *Requests) terminate(t *termination, ref snapshot.PodRef) {
+	defer close(t.over)
+	pod, err := rs.ending(ref)
+	if err == nil && pod == nil {
+		rs.terminations.forget(ref.UID)
+		return
+	}
+	if err == nil {
+		err = rs.saveEnding(t, pod)
+	}
+	t.saved = err == nil
+	if err != nil {
+		rs.log.Warn("a pod ends without having been saved", "pod", ref.String(), "error", err)
+		rs.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+			"The pod ends without having been saved: "+err.Error())
+	}
+}
+
+// ending returns a pod that is being deleted and is to be saved before. It returns nil if the pod is not to be saved.
+func (rs *Requests) ending(ref snapshot.PodRef) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(rs.life, lookTime)
+	defer cancel()
+	pod, err := rs.Objects.PodOf(ctx, ref)
+	if err != nil || pod == nil {
+		return nil, err
+	}
+	policies, _, err := rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.List)
+	if err != nil || !rules.SavedOnTermination(pod, policies) {
+		return nil, err
+	}
+	pod = rs.Objects.PodNow(ctx, pod) // the kubelet may have heard of the deletion before the cache
+	if pod == nil || string(pod.UID) != ref.UID || pod.DeletionTimestamp == nil || pod.Status.Phase != corev1.PodRunning {
+		return nil, nil
+	}
+	if rs.Objects.NamespaceEnds(ctx, pod.Namespace) { // there will be no successor, nor a PodSnapshot
+		return nil, nil
+	}
+	return pod, nil
+}
+
+// saveEnding saves a pod and ends its sandbox, while there is time. After an error the pod runs on.
+func (rs *Requests) saveEnding(t *termination, pod *corev1.Pod) error {
+	now, err := rs.Objects.Clock.Now()
+	if err != nil {
+		now = time.Now()
+	}
+	left, err := rules.TimeToSave(pod, now)
+	if err != nil {
+		return err
+	}
+	rs.terminations.extend(t, time.Now().Add(left))
+	ctx, cancel := context.WithTimeoutCause(rs.life, left, errGrace)
+	defer cancel()
+	plan, err := rs.prepareBy(ctx, pod, rules.PrepareTermination)
+	if err != nil {
+		return err
+	}
+	ref := objects.RefOf(pod)
+	return rs.checkpointEnding(ctx, &job{
+		asker: newAsker(pod.Namespace, string(pod.UID)+" ends"), pod: ref, plan: plan,
+		requester: requester{in: pod.Namespace, pod: pod.Name}, closed: true,
+	})
+}
+
+// checkpointEnding carries out the job for a pod that is being ended. All of it ends with ctx.
+func (rs *Requests) checkpointEnding(ctx context.Context, j *job) error {
+	for !rs.jobs.add(j) {
+		select {
+		case <-time.After(turnPause):
+		case <-ctx.Done():
+			return fmt.Errorf("the pod is being checkpointed: %w", context.Cause(ctx))
+		}
+	}
+	_, err := rs.Node.Checkpoint(ctx, ctx, checkpoint.Options{
+		Target: j.pod.UID, Named: func() (string, error) { return rs.name(j) }, Stop: true, Ending: true, NoWait: true,
+		Progress: rs.tellWaiting(j),
+		Spooled:  func(f *snapshots.Found) { rs.captured(f.Manifest.Meta.Key) },
+	})
+	if k := rs.jobs.end(j, err); k.Name != "" {
+		rs.progressed(k)
+	}
+	rs.nextTurn(j.pod)
+	return err
+}

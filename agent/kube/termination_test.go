@@ -1,0 +1,157 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/kube"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// terminating makes a world whose policy has that value of the annotation about termination.
+func terminating(t *testing.T, value string) *world {
+	t.Helper()
+	w := newWorld(t)
+	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationOnTermination, value)
+	})
+	return w
+}
+
+// mayEnd asks as a shim does, until the pod's containers may end, and reports whether the pod was saved.
+func (w *world) mayEnd(r *running, pod snapshot.PodRef) (saved bool) {
+	w.t.Helper()
+	<-r.synced(w)
+	for {
+		ctx, cancel := context.WithTimeout(w.t.Context(), 200*time.Millisecond)
+		wait, saved := r.MayEnd(ctx, pod)
+		cancel()
+		if wait == 0 {
+			return saved
+		}
+	}
+}
+
+// synced returns a channel that is closed when the agent has heard from the API server.
+func (r *running) synced(w *world) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for w.t.Context().Err() == nil {
+			if _, err := r.Stores(w.t.Context()); err == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	return done
+}
+
+func lasting(seconds int64) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
+}
+
+// TestSavedOnTermination: a pod that is deleted is saved before its containers may end, and stopped. A container of it
+// that is only restarted before may end at once. The PodSnapshot is Ready after the pod has gone, under its policy.
+func TestSavedOnTermination(t *testing.T) {
+	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+	node := w.node("a")
+	asked := make(chan checkpoint.Options, 1)
+	r := w.start(node, func(n *fakeNode, _ *kube.Config) {
+		n.at = func(_ context.Context, s step, o checkpoint.Options) error {
+			if s == stepAccept {
+				asked <- o
+			}
+			return nil
+		}
+	})
+	pod := w.pod(node, "web", lasting(60))
+	if w.mayEnd(r, refOf(pod)) || len(asked) > 0 {
+		t.Error("a pod that is not being deleted was saved")
+	}
+	w.delete(pod)
+	if !w.mayEnd(r, refOf(pod)) {
+		t.Fatal("the pod was not saved")
+	}
+	if !w.mayEnd(r, refOf(pod)) {
+		t.Error("its second container was not told so")
+	}
+	if o := <-asked; !o.Stop || !o.Ending || !o.NoWait {
+		t.Errorf("the checkpoint is %+v", o)
+	}
+	w.deletePod("web")
+	all := w.snapshots()
+	if len(all) != 1 || all[0].Spec.PolicyName != "policy" {
+		t.Fatalf("PodSnapshots %+v", all)
+	}
+	w.replicated(&all[0])
+	until(w, &all[0], func(s *podsnapshotv1.PodSnapshot) error {
+		return is(s.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue,
+			podsnapshotv1.ReasonAllSnapshotsAvailable)
+	})
+}
+
+// TestUnsavedOnTermination: pods that cannot be saved may end at once, and an event says why. So may those that are not
+// to be saved, without an event.
+func TestUnsavedOnTermination(t *testing.T) {
+	const unsaved = "The pod ends without having been saved: "
+	for name, tc := range map[string]struct {
+		value string
+		grace int64
+		fail  error
+		event string // its beginning; empty: none
+		made  int    // PodSnapshots
+	}{
+		"no time":       {podsnapshotv1.OnTerminationCheckpoint, 1, nil, unsaved, 0},
+		"a failure":     {podsnapshotv1.OnTerminationCheckpoint, 60, errors.New("the disk is full"), "the disk is full", 1},
+		"another value": {"Checkpoint", 60, nil, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := terminating(t, tc.value)
+			node := w.node("a")
+			r := w.start(node, func(n *fakeNode, _ *kube.Config) {
+				n.at = func(_ context.Context, s step, _ checkpoint.Options) error {
+					if s == stepCapture {
+						return tc.fail
+					}
+					return nil
+				}
+			})
+			pod := w.pod(node, "web", lasting(tc.grace))
+			w.delete(pod)
+			if w.mayEnd(r, refOf(pod)) {
+				t.Error("the pod was saved")
+			}
+			if tc.event != "" {
+				w.event(pod, corev1.EventTypeWarning, tc.event)
+			}
+			if all := w.snapshots(); len(all) != tc.made {
+				t.Errorf("%d PodSnapshots, want %d", len(all), tc.made)
+			}
+			w.delete(pod, client.GracePeriodSeconds(0))
+		})
+	}
+}
+
+// TestNamespaceEnds: if the whole namespace is deleted, its pods may end at once, and nothing is saved.
+func TestNamespaceEnds(t *testing.T) {
+	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+	node := w.node("a")
+	r := w.start(node)
+	pod := w.pod(node, "web", lasting(60))
+	<-r.synced(w)
+	w.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
+	w.delete(pod)
+	if w.mayEnd(r, refOf(pod)) || len(w.snapshots()) > 0 {
+		t.Error("the pod was saved")
+	}
+	w.delete(pod, client.GracePeriodSeconds(0))
+}

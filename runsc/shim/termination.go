@@ -1,0 +1,134 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// In a cluster the agent may save a pod that is deleted before its containers are told to end. So the shim asks before
+// it delivers a signal. While the pod is saved, the signal is held. Containerd has its answer at once, so that the
+// grace period goes on: SIGKILL comes in time, and is never held.
+
+// mostHeld bounds how long a signal is held, whatever the agent says.
+const mostHeld = time.Hour
+
+// holds are the containers of this process for which a signal is held. Its methods may be called concurrently.
+type holds struct {
+	mu  sync.Mutex
+	all map[string]bool // by container id
+}
+
+// begin notes that a signal for a container is held, and reports whether none was held before.
+func (h *holds) begin(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all == nil {
+		h.all = make(map[string]bool)
+	}
+	first := !h.all[id]
+	h.all[id] = true
+	return first
+}
+
+func (h *holds) end(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.all, id)
+}
+
+// held reports whether a signal is not to be delivered now, because the agent saves the pod or has saved it. If the pod
+// is not saved in the end, send delivers the signal.
+func (c *containers) held(ctx context.Context, r *task.KillRequest,
+	send func(context.Context, *task.KillRequest) error,
+) bool {
+	signal := unix.Signal(r.Signal)
+	if r.ExecID != "" || signal == unix.SIGKILL || signal == 0 || c.pod.uid == "" || !c.agent.inCluster() {
+		return false
+	}
+	resp, err := c.agent.askEnd(ctx, c.pod)
+	if err != nil {
+		log.L.WithError(err).Warnf("container %s gets signal %v although the agent was not heard", r.ID, signal)
+		return false
+	}
+	switch resp.GetDecision() {
+	case localv1.AskEndResponse_SAVED:
+		return true
+	case localv1.AskEndResponse_WAIT:
+	default:
+		return false
+	}
+	if c.holds.begin(r.ID) {
+		log.L.Infof("signal %v for container %s waits until its pod is saved", signal, r.ID)
+		go c.hold(context.WithoutCancel(ctx), r, limitOf(resp), send)
+	}
+	return true
+}
+
+// hold asks the agent until the pod is saved, or the signal may be delivered.
+func (c *containers) hold(ctx context.Context, r *task.KillRequest, limit time.Duration,
+	send func(context.Context, *task.KillRequest) error,
+) {
+	defer c.holds.end(r.ID)
+	err := c.awaitSaved(ctx, limit)
+	if err == nil {
+		log.L.Infof("the pod of container %s is saved", r.ID)
+		return
+	}
+	log.L.WithError(err).Warnf("container %s gets its signal: its pod was not saved", r.ID)
+	if err := send(ctx, r); err != nil {
+		log.L.WithError(err).Warnf("signal %v for container %s", unix.Signal(r.Signal), r.ID)
+	}
+}
+
+// awaitSaved waits until the pod is saved. The error says why it will not be.
+func (c *containers) awaitSaved(ctx context.Context, limit time.Duration) error {
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		resp, err := c.agent.askEnd(ctx, c.pod)
+		if err != nil {
+			return err
+		}
+		switch resp.GetDecision() {
+		case localv1.AskEndResponse_SAVED:
+			return nil
+		case localv1.AskEndResponse_WAIT:
+			if last := time.Now().Add(limitOf(resp)); last.After(end) { // the agent has learned how long it may take
+				end = last
+			}
+		default:
+			return fmt.Errorf("the agent's answer is %v", resp.GetDecision())
+		}
+	}
+	return fmt.Errorf("not saved in time")
+}
+
+// limitOf returns how long the agent lets a signal wait.
+func limitOf(resp *localv1.AskEndResponse) time.Duration {
+	return min(max(resp.GetLimit().AsDuration(), 0), mostHeld)
+}
+
+// inCluster reports whether the node belongs to a cluster.
+func (a agent) inCluster() bool {
+	_, err := os.Stat(filepath.Join(filepath.Dir(a.socket), clusterMarker))
+	return err == nil
+}
+
+// askEnd asks whether a container of the pod may be told to end. An agent that has not answered within briefWait is not
+// waited for.
+func (a agent) askEnd(ctx context.Context, p pod) (resp *localv1.AskEndResponse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, briefWait)
+	defer cancel()
+	err = a.call(ctx, func(c localv1.ShimClient) (err error) {
+		resp, err = c.AskEnd(ctx, &localv1.AskEndRequest{SandboxId: p.sandbox, Annotations: p.annotations})
+		return err
+	})
+	return resp, err
+}

@@ -1,0 +1,155 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// ender is an agent that gives these answers, the last one again and again.
+type ender struct {
+	localv1.UnimplementedShimServer
+	answers chan *localv1.AskEndResponse
+	asked   chan *localv1.AskEndRequest
+}
+
+func (e *ender) AskEnd(ctx context.Context, req *localv1.AskEndRequest) (*localv1.AskEndResponse, error) {
+	select {
+	case e.asked <- req:
+	default:
+	}
+	select {
+	case resp := <-e.answers:
+		return resp, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// clusterNode returns an agent's socket on a node of a cluster. If e is not nil, it answers there.
+func clusterNode(t *testing.T, e *ender) agent {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, clusterMarker), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := agent{filepath.Join(dir, "agent.sock")}
+	if e == nil {
+		return a
+	}
+	l, err := net.Listen("unix", a.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	localv1.RegisterShimServer(s, e)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+const (
+	signals = localv1.AskEndResponse_SIGNAL
+	waiting = localv1.AskEndResponse_WAIT
+	saved   = localv1.AskEndResponse_SAVED
+)
+
+// answering returns an agent that gives these answers and then none.
+func answering(limit time.Duration, all ...localv1.AskEndResponse_Decision) *ender {
+	e := &ender{answers: make(chan *localv1.AskEndResponse, len(all)), asked: make(chan *localv1.AskEndRequest, 8)}
+	for _, d := range all {
+		e.answers <- &localv1.AskEndResponse{Decision: d, Limit: durationpb.New(limit)}
+	}
+	return e
+}
+
+// TestHeld: a signal is held while the pod is saved, and delivered unless the pod was saved: also if the agent falls
+// silent, or takes longer than it said.
+func TestHeld(t *testing.T) {
+	p := pod{uid: "uid", sandbox: "sandbox", annotations: map[string]string{"k": "v"}}
+	for name, tc := range map[string]struct {
+		agent     *ender // nil: none listens
+		held      bool
+		delivered bool // later
+	}{
+		"no agent":              {nil, false, false},
+		"not to be saved":       {answering(0, signals), false, false},
+		"unknown answer":        {answering(0, 77), false, false},
+		"agent hangs":           {answering(0), false, false},
+		"saved already":         {answering(0, saved), true, false},
+		"saved":                 {answering(time.Minute, waiting, waiting, saved), true, false},
+		"not saved":             {answering(time.Minute, waiting, signals), true, true},
+		"agent falls silent":    {answering(time.Minute, waiting, waiting), true, true},
+		"takes too long":        {answering(time.Nanosecond, waiting, saved), true, true},
+		"wants a negative time": {answering(-time.Minute, waiting, saved), true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &containers{agent: clusterNode(t, tc.agent), pod: p}
+			sent := make(chan *task.KillRequest, 1)
+			send := func(_ context.Context, r *task.KillRequest) error {
+				sent <- r
+				return errors.New("it has ended")
+			}
+			r := &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}
+			if held := c.held(t.Context(), r, send); held != tc.held {
+				t.Fatalf("held: %v", held)
+			}
+			if tc.delivered {
+				if got := <-sent; got != r {
+					t.Errorf("sent %+v", got)
+				}
+			}
+			for !c.holds.begin("c") { // until the wait is over
+				time.Sleep(time.Millisecond)
+			}
+			if len(sent) > 0 {
+				t.Error("the signal was delivered once too often")
+			}
+			if tc.agent != nil {
+				if req := <-tc.agent.asked; req.SandboxId != "sandbox" || req.Annotations["k"] != "v" {
+					t.Errorf("asked %+v", req)
+				}
+			}
+		})
+	}
+}
+
+// TestNeverHeld: SIGKILL is never held, nor are signals for other processes than the container's first, nor anything
+// outside of a cluster. The agent is not asked.
+func TestNeverHeld(t *testing.T) {
+	e := answering(0, saved)
+	in := clusterNode(t, e)
+	out := agent{filepath.Join(t.TempDir(), "agent.sock")}
+	for name, tc := range map[string]struct {
+		agent agent
+		uid   string
+		r     *task.KillRequest
+	}{
+		"SIGKILL":    {in, "uid", &task.KillRequest{ID: "c", Signal: uint32(unix.SIGKILL)}},
+		"no signal":  {in, "uid", &task.KillRequest{ID: "c"}},
+		"exec":       {in, "uid", &task.KillRequest{ID: "c", ExecID: "e", Signal: uint32(unix.SIGTERM)}},
+		"no pod":     {in, "", &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}},
+		"no cluster": {out, "uid", &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}},
+	} {
+		c := &containers{agent: tc.agent, pod: pod{uid: tc.uid, sandbox: "sandbox"}}
+		if c.held(t.Context(), tc.r, nil) || len(e.asked) > 0 {
+			t.Errorf("%s: the agent was asked", name)
+		}
+	}
+}

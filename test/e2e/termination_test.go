@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+)
+
+// grace gives a pod a grace period.
+func grace(seconds int64) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
+}
+
+// terminating begins a world whose policy has pods saved when they are deleted.
+func terminating(t *testing.T) *world {
+	t.Helper()
+	w := begin(t)
+	w.kubectl("annotate", "podsnapshotpolicy", "policy",
+		podsnapshotv1.AnnotationOnTermination+"="+podsnapshotv1.OnTerminationCheckpoint)
+	return w
+}
+
+// TestDrainSaves drains a node: the pod is saved before it ends, and its successor goes on with its memory on the other
+// node. The second container does not heed SIGTERM: it would need the whole grace period.
+func TestDrainSaves(t *testing.T) {
+	w := terminating(t)
+	n := w.Node(0)
+	p := w.run(w.pod("web", on(n), withShell, grace(60)))
+	before := w.life(p)
+	w.Cleanup(func() {
+		if _, err := w.Kubectl(context.Background(), "uncordon", n.Name); err != nil {
+			t.Error(err)
+		}
+	})
+	began := time.Now()
+	w.kubectl("drain", n.Name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector=app=workload",
+		"--timeout=120s")
+	t.Logf("the node was drained within %v", time.Since(began))
+	all := w.snapshots()
+	if len(all) != 1 {
+		t.Fatalf("%d PodSnapshots, want that of the pod's end", len(all))
+	}
+	again := w.run(w.pod("web", withShell, grace(1)))
+	if again.Spec.NodeName == n.Name {
+		t.Errorf("the pod is on %s, which was drained", n.Name)
+	}
+	w.restored(again, all[0].Name, before)
+	w.remove("web") // within its grace period it cannot be saved
+	w.unsaved("web", "grace period")
+}
+
+// TestRestartIsNoTermination: a single container that fails its liveness probe is restarted, and nothing is saved.
+func TestRestartIsNoTermination(t *testing.T) {
+	w := terminating(t)
+	fails := func(p *corev1.Pod) {
+		p.Spec.Containers[1].LivenessProbe = &corev1.Probe{
+			PeriodSeconds: 1, FailureThreshold: 1, TerminationGracePeriodSeconds: new(int64(1)),
+			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "exit 1"}}},
+		}
+	}
+	w.run(w.pod("web", withShell, fails, grace(30)))
+	w.eventually("a restart", func() error {
+		for _, c := range w.get("web").Status.ContainerStatuses {
+			if c.RestartCount > 0 {
+				return nil
+			}
+		}
+		return errNotYet
+	})
+	if all := w.snapshots(); len(all) > 0 {
+		t.Errorf("%d PodSnapshots, want none", len(all))
+	}
+}
+
+// TestEndsWithoutAgent deletes a pod while its node's agent is stopped by SIGSTOP: the pod gets its SIGTERM and ends
+// within its grace period.
+func TestEndsWithoutAgent(t *testing.T) {
+	w := terminating(t)
+	n := w.Node(0)
+	heeds := command("/bin/sh", "-c", "trap 'exit 0' TERM; while true; do sleep 0.1; done")
+	p := w.pod("web", on(n), grace(120), heeds)
+	p.Spec.Containers[0].Image = images.Busybox
+	w.run(p)
+	w.signalAgent(n, "-STOP")
+	began := time.Now()
+	w.must(w.client.Delete(w.ctx, p))
+	err := w.goneWithin(p, 60*time.Second)
+	w.signalAgent(n, "-CONT")
+	w.must(err)
+	t.Logf("the pod was gone within %v", time.Since(began))
+	if all := w.snapshots(); len(all) > 0 {
+		t.Errorf("%d PodSnapshots, want none", len(all))
+	}
+}
+
+// goneWithin returns an error unless a pod that was deleted is gone in time.
+func (w *world) goneWithin(p *corev1.Pod, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(w.ctx, d)
+	defer cancel()
+	return bed.Until(ctx, func() error {
+		err := w.client.Get(ctx, client.ObjectKeyFromObject(p), new(corev1.Pod))
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("pod %s is still there: %w", p.Name, err)
+	})
+}
+
+// unsaved waits for the event that says why a pod ended without having been saved.
+func (w *world) unsaved(pod, why string) {
+	w.Helper()
+	w.eventually("an event says that the pod was not saved", func() error {
+		events := w.kubectl("get", "events", "--field-selector=type=Warning,involvedObject.name="+pod)
+		for line := range strings.Lines(events) {
+			if strings.Contains(line, "without having been saved") && strings.Contains(line, why) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: %s", errNotYet, events)
+	})
+}
