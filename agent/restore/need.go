@@ -18,10 +18,9 @@ const (
 	// farRead is the size of a sandbox's largest read, in bytes, if the snapshot is not on this node. On the node, small
 	// reads cost more than they gain.
 	farRead = 256 << 10
-	// needPause is between two reads ahead of need while there is need. fetchingPause is the same while what the sandbox
-	// will soon wait for is fetched: with farRead, about 50 MB a second before decoding are left for the rest.
-	needPause     = 2 * time.Millisecond
-	fetchingPause = 5 * time.Millisecond
+	// needPause is between two reads ahead of need over a wire, while the sandbox waits for something, or while what it
+	// will soon wait for is fetched. With farRead it leaves about 50 MB a second, before decoding, for the rest.
+	needPause = 5 * time.Millisecond
 	// needTime is how long there is need after the sandbox has last waited for something.
 	needTime = 100 * time.Millisecond
 	// nodePause is between two reads ahead of need from this node, while another sandbox has need, or while one is being
@@ -149,9 +148,7 @@ func (s *source) Pace() gofer.Pace {
 		return gofer.Pace{Pause: nodePause, Turns: true}
 	case reader.OnNode:
 		return gofer.Pace{Turns: true}
-	case reader.Fetching():
-		return gofer.Pace{Pause: fetchingPause}
-	case needed:
+	case needed || reader.Fetching():
 		return gofer.Pace{Pause: needPause}
 	}
 	return gofer.Pace{}

@@ -59,7 +59,7 @@ func TestPace(t *testing.T) {
 		}
 	}
 	want("there is no need", gofer.Pace{})
-	s.Fetch(func() { want("the working set is being fetched", gofer.Pace{Pause: fetchingPause}) })
+	s.Fetch(func() { want("the working set is being fetched", gofer.Pace{Pause: needPause}) })
 	src.Asked(runsc.PagesFile, 0, 4096, false)
 	want("nobody waits for what was asked for", gofer.Pace{})
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
