@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// Place says where a chunk is that a Writer has stored ahead, or has recognised. It means something to that Writer only.
+// Place says where a chunk is that a Writer has stored ahead, or has recognised. It means something to that Writer
+// only.
 type Place int64
 
 // ofParent is set in the places of chunks that the parent has. The rest is the number in the list that it is from.

@@ -43,13 +43,15 @@ func readBack(t *testing.T, w *storage.Writer, places []storage.Place, want [][]
 		t.Fatal(err)
 	}
 	got := make([]byte, len(bytes.Join(want, nil)))
-	if err := r.ReadAt(t.Context(), storage.AheadFile, 0, [][]byte{got}); err != nil || !bytes.Equal(got, bytes.Join(want, nil)) {
+	err = r.ReadAt(t.Context(), storage.AheadFile, 0, [][]byte{got})
+	if err != nil || !bytes.Equal(got, bytes.Join(want, nil)) {
 		t.Errorf("what was stored ahead reads back differently: %v", err)
 	}
 }
 
 // TestPrecopy: chunks that were stored ahead, also zeros and what the parent has, are not stored again, and can be read
-// before there is a snapshot. What has changed since is stored. Everything reads back, and each snapshot is the next one's parent.
+// before there is a snapshot. What has changed since is stored. Everything reads back, and each snapshot is the next
+// one's parent.
 func TestPrecopy(t *testing.T) {
 	for name, keys := range map[string]storage.Keyring{"plain": nil, "encrypted": keyDir(t, "default", hexKey(1))} {
 		t.Run(name, func(t *testing.T) {

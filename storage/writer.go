@@ -321,8 +321,8 @@ func (w *Writer) work() {
 }
 
 // prepare does all work on a chunk that needs no order. If there is a parent, or chunks were stored ahead, it first
-// looks whether the chunk is stored already. Otherwise it computes the digest after compressing, because compressing brings the chunk into
-// the processor's cache faster, and a digest of cached data costs less.
+// looks whether the chunk is stored already. Otherwise it computes the digest after compressing, because compressing
+// brings the chunk into the processor's cache faster, and a digest of cached data costs less.
 func (w *Writer) prepare(j job) placement {
 	p := placement{job: j, chunk: Chunk{Raw: uint32(len(j.raw))}}
 	if p.placed = isZero(j.raw); p.placed {

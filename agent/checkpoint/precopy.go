@@ -30,7 +30,9 @@ const (
 // precopy stores memory while the sandbox runs, if that pays, and returns how many bytes are expected to be copied in
 // the pause. A sentry that has begun to save by itself is paused already, and nothing is done. The snapshot's writer
 // lives as long as life.
-func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memory *os.File, used int64) (int64, error) {
+func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memory *os.File, used int64) (
+	left int64, err error,
+) {
 	if c.o.sentry != nil {
 		return used, nil
 	}
@@ -50,7 +52,7 @@ func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memo
 		c.baseline = base
 		return c.rounds(ctx, base, memory, used)
 	}
-	left, err := base.Round(ctx, memory, c.recognise)
+	left, err = base.Round(ctx, memory, c.recognise)
 	if float64(left) > (1-reusable)*float64(used) {
 		return used, err
 	}
@@ -64,7 +66,9 @@ func (c *checkpoint) large(memory int64) bool {
 }
 
 // rounds stores memory until half of the arena holds what has changed since, or until that does not get less.
-func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory *os.File, used int64) (left int64, err error) {
+func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory *os.File, used int64) (
+	left int64, err error,
+) {
 	var done atomic.Int64
 	c.o.Progress("precopy", 0, used)
 	if _, err := base.Round(ctx, memory, func(raw []byte, _ int) (int64, bool, error) {

@@ -126,8 +126,8 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 		"memory limit, in bytes, for one checkpoint's capture; beyond it, pages go to a file in the spool and the pause "+
 			"grows")
 	f.Int64Var(&cfg.PrecopyFrom, "precopy-from", 512<<20,
-		"size, in bytes, from which on a pod's memory is stored before the pause, while the pod runs; in the pause, only what "+
-			"has changed since is copied; 0: never")
+		"size, in bytes, from which on a pod's memory is stored before the pause, while the pod runs; in the pause, only "+
+			"what has changed since is copied; 0: never")
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
 		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
 			"can never fit is refused. The agent needs 2 GiB more than that")

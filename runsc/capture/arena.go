@@ -238,8 +238,8 @@ func readFull(fd int, p []byte, off int64) error {
 func (a *Arena) Overflow() int64 { return a.overflow.end.Load() }
 
 // Copied returns the bytes of a run that were copied: all of it, unless a part is Stored. It must not be called before
-// the last Capture has returned. If lasting is true, the bytes stay valid until Close. Otherwise they stay valid until the
-// next call of Copied, which must come from the same goroutine.
+// the last Capture has returned. If lasting is true, the bytes stay valid until Close. Otherwise they stay valid until
+// the next call of Copied, which must come from the same goroutine.
 func (a *Arena) Copied(r Run) (data []byte, lasting bool, err error) {
 	limit, n := int64(len(a.mem)), r.copied()
 	end := r.At + n

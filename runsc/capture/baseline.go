@@ -15,9 +15,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// Baseline knows what of a memory file is stored already, page by page. It has a fingerprint of each such page: XXH3-64,
-// under a random key that nobody else knows. A page that has changed since keeps its fingerprint with a probability of
-// 1 in 2^64. A sandbox that could find such pages would harm its own snapshot only.
+// Baseline knows what of a memory file is stored already, page by page. It has a fingerprint of each such page:
+// XXH3-64, under a random key that nobody else knows. A page that has changed since keeps its fingerprint with a
+// probability of 1 in 2^64. A sandbox that could find such pages would harm its own snapshot only.
 //
 // Round adds to a baseline while the sandbox runs. In the pause, an Arena that was given it copies only the pages that
 // have changed.
@@ -208,8 +208,8 @@ func (b *Baseline) covers(run []memmap.FileRange) bool {
 	return b.mapping.covers(run) && run[0].Start/b.chunk == (run[len(run)-1].End-1)/b.chunk
 }
 
-// unchanged returns those of the pages of a run that are stored as they are now. The sandbox must be paused. The run must
-// be covered.
+// unchanged returns those of the pages of a run that are stored as they are now. The sandbox must be paused. The run
+// must be covered.
 func (b *Baseline) unchanged(run []memmap.FileRange, all pageSet) (pages pageSet, err error) {
 	w := &b.windows[run[0].Start/b.chunk]
 	if w.pages&all == 0 {

@@ -59,8 +59,8 @@ func writePage(t *testing.T, fd, page int, b byte) {
 	}
 }
 
-// wantRuns checks that the runs of a batch are the bytes of their ranges as they are now. It returns how many bytes were
-// copied for them.
+// wantRuns checks that the runs of a batch are the bytes of their ranges as they are now. It returns how many bytes
+// were copied for them.
 func wantRuns(t *testing.T, a *Arena, fd int, b *Batch, s *chunkStore) (copied int64) {
 	t.Helper()
 	rest := b.Ranges
@@ -124,8 +124,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestReuseRandom: pages change, come and go at random between rounds, of which some store nothing. The capture has each
-// page as it is in the pause, whether what is copied fits into memory or not.
+// TestReuseRandom: pages change, come and go at random between rounds, of which some store nothing. The capture has
+// each page as it is in the pause, whether what is copied fits into memory or not.
 func TestReuseRandom(t *testing.T) {
 	const pages = 256
 	random := rand.New(rand.NewPCG(1, 2))

@@ -566,7 +566,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestAwaitedFirst: what the sandbox waits for passes what it loads ahead of need, and the source is told which is which.
+// TestAwaitedFirst: what the sandbox waits for passes what it loads ahead of need, and the source is told which is
+// which.
 func TestAwaitedFirst(t *testing.T) {
 	const size = 64 * page
 	path := filepath.Join(t.TempDir(), "s")

@@ -98,7 +98,8 @@ func TestAnswerSolicitation(t *testing.T) {
 	if v != answer || len(reply) != len(want) {
 		t.Fatalf("verdict %d, reply\n%x, want\n%x", v, reply, want)
 	}
-	if message := reply[etherHeader+ipv6Header:]; checksum(protoICMPv6, reply[etherHeader+8:etherHeader+ipv6Header], message) != 0 {
+	message := reply[etherHeader+ipv6Header:]
+	if checksum(protoICMPv6, reply[etherHeader+8:etherHeader+ipv6Header], message) != 0 {
 		t.Errorf("wrong checksum %x", message[2:4])
 	}
 	copy(reply[etherHeader+ipv6Header+2:], []byte{0, 0})

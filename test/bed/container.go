@@ -55,7 +55,9 @@ func (b *Bed) CreateContainer(ctx context.Context, pod *Pod, spec PodSpec, c Con
 }
 
 // BeginContainer starts a container that was created.
-func (b *Bed) BeginContainer(ctx context.Context, pod *Pod, c Container) error { return b.start(ctx, pod, c) }
+func (b *Bed) BeginContainer(ctx context.Context, pod *Pod, c Container) error {
+	return b.start(ctx, pod, c)
+}
 
 func (b *Bed) startContainer(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, c Container) error {
 	c, err := b.create(ctx, pod, config, c, 0)

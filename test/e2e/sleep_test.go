@@ -20,7 +20,8 @@ import (
 )
 
 // TestSleepUnderKubelet has a pod sleep under a real kubelet, by its annotation: for Kubernetes it goes on running. Its
-// probes succeed and do not wake it. It is woken by exec, by a packet, by an annotation and by the clock, and is deleted while it sleeps.
+// probes succeed and do not wake it. It is woken by exec, by a packet, by an annotation and by the clock, and is
+// deleted while it sleeps.
 func TestSleepUnderKubelet(t *testing.T) {
 	w := begin(t)
 	p := w.run(w.pod("web", withShell, withProbes))

@@ -10,8 +10,8 @@ import (
 	"diapause.dev/test/workload/answers"
 )
 
-// TestPrecopy: a pod that writes to its memory all the time is saved with nearly all of it stored before the pause, once
-// and again, and then stopped. Each snapshot has every page as it was in the pause, and little is copied in it.
+// TestPrecopy: a pod that writes to its memory all the time is saved with nearly all of it stored before the pause,
+// once and again, and then stopped. Each snapshot has every page as it was in the pause, and little is copied in it.
 func TestPrecopy(t *testing.T) {
 	n := start(t, "--precopy-from=1", "--arena=33554432")
 	p := n.workload("busy", "serve", "--mib=96")
@@ -53,9 +53,9 @@ func TestPrecopy(t *testing.T) {
 	}
 }
 
-// TestAgentKilledPrecopy: an agent that dies, or a client that goes away, while memory is stored before the pause, leaves
-// the pod as it was. What was stored goes with the next sweep, and later checkpoints succeed. So they do if the agent
-// is killed with the pod paused, after a pre-copy.
+// TestAgentKilledPrecopy: an agent that dies, or a client that goes away, while memory is stored before the pause,
+// leaves the pod as it was. What was stored goes with the next sweep, and later checkpoints succeed. So they do if the
+// agent is killed with the pod paused, after a pre-copy.
 func TestAgentKilledPrecopy(t *testing.T) {
 	at := newPlace(t)
 	flags := at.flags("--precopy-from=1")
@@ -85,8 +85,8 @@ func TestAgentKilledPrecopy(t *testing.T) {
 	n.unharmed(p, before)
 }
 
-// TestPrecopyDiskFull: a disk that is full before the pause, in its midst or after it fails the checkpoint, says so, and
-// the pod runs on.
+// TestPrecopyDiskFull: a disk that is full before the pause, in its midst or after it fails the checkpoint, says so,
+// and the pod runs on.
 func TestPrecopyDiskFull(t *testing.T) {
 	at := newPlace(t)
 	tmpfs(t, at.state, "size=6m")

@@ -41,8 +41,10 @@ func TestVerdict(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"alone":        {a, []sleepv1alpha1.SleepPolicy{a, b}, true, sleepv1alpha1.ReasonValid, "can be used"},
-		"beside":       {a, []sleepv1alpha1.SleepPolicy{a, b, all}, true, sleepv1alpha1.ReasonOverlapping, "a pod that all also"},
+		"alone": {a, []sleepv1alpha1.SleepPolicy{a, b}, true, sleepv1alpha1.ReasonValid, "can be used"},
+		"beside": {
+			a, []sleepv1alpha1.SleepPolicy{a, b, all}, true, sleepv1alpha1.ReasonOverlapping, "a pod that all also",
+		},
 		"malformed":    {malformed, nil, false, sleepv1alpha1.ReasonInvalid, "spec.idleAfter"},
 		"unselectable": {unselectable, nil, false, sleepv1alpha1.ReasonInvalid, "spec.selector"},
 	} {
