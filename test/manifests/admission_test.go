@@ -194,7 +194,7 @@ func admitPods(t *testing.T, agent *rest.Config) {
 	}
 	pod, err := pods.Get(t.Context(), "mine", metav1.GetOptions{})
 	must(t, err)
-	if pod.Annotations["diapause.dev/checkpoint-status"] != "failed" || len(pod.Status.Conditions) != 1 {
+	if pod.Annotations["diapause.dev/checkpoint-status"] != "failed" || len(pod.Status.Conditions) != 2 {
 		t.Errorf("the pod has the annotations %v and conditions %v", pod.Annotations, pod.Status.Conditions)
 	}
 	_, err = pods.Patch(t.Context(), "mine", types.StrategicMergePatchType,
