@@ -16,8 +16,9 @@ import (
 // pause of a large sandbox is shorter, and its memory need not fit into the arena.
 
 const (
-	// mostRounds bounds how often all memory is gone through to be stored.
-	mostRounds = 3
+	// mostRounds bounds how often memory is gone through to be stored. So no more than twice the memory is written, which
+	// takeDisk counts on.
+	mostRounds = 2
 	// changedShare is the share of a chunk that must have changed for a further round to store it anew. Single pages are
 	// copied in the pause instead.
 	changedShare = 0.5
