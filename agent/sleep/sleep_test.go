@@ -46,6 +46,7 @@ func (n *node) Checkpoint(ctx, _ context.Context, o checkpoint.Options) (*snapsh
 func (n *node) PrepareWake(context.Context, snapshots.ID, snapshot.PodRef, string) (string, string, error) {
 	return "request", "/dir", nil
 }
+
 func (n *node) DropWake(request string, _ error)               { n.dropped = append(n.dropped, request) }
 func (n *node) Asleep() []sleep.Mark                           { return n.marks }
 func (n *node) Find(context.Context, string) (*cri.Pod, error) { return pod, nil }

@@ -144,7 +144,8 @@ func (w *Waker) serve(s *socket) {
 // read returns the length of the next frame. It may be more than the buffer holds.
 func (s *socket) read(raw interface {
 	Read(func(uintptr) bool) error
-}, buffer []byte) (n int, err error) {
+}, buffer []byte,
+) (n int, err error) {
 	closed := raw.Read(func(fd uintptr) bool {
 		n, _, err = unix.Recvfrom(int(fd), buffer, unix.MSG_TRUNC)
 		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)

@@ -87,7 +87,8 @@ func TestRuleOf(t *testing.T) {
 	got, err := ruleOf(&p, containers)
 	want := idle.Rule{
 		After: 90 * time.Second, MinAwake: 10 * time.Second, CPU: 0.05, Packets: 6, Probes: []idle.Probe{
-			{Every: 10 * time.Second, Packets: packetsTCP}, {Every: 5 * time.Second, Packets: packetsHTTP},
+			{Every: 10 * time.Second, Packets: packetsTCP},
+			{Every: 5 * time.Second, Packets: packetsHTTP},
 			{Every: 20 * time.Second, Packets: packetsGRPC},
 		},
 	}
