@@ -410,6 +410,7 @@ func TestSleepDamaged(t *testing.T) {
 	n := start(t, at.flags()...)
 	p := n.sleeper("damaged", "--mib", "8")
 	n.mustCLI("sleep", p.ID)
+	n.settled(at) // the store has the snapshot, too
 	n.agent.Kill()
 	for _, dir := range []string{at.state + "/spool/default/packs", at.store + "/default/packs"} {
 		packs, err := os.ReadDir(dir)
