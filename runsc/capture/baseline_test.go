@@ -45,7 +45,7 @@ func based(t *testing.T, fd int, chunk int64) (*os.File, *Mapping, *Baseline) {
 
 func (b *Baseline) mustRound(t *testing.T, f *os.File, store Store) (left int64) {
 	t.Helper()
-	left, err := b.Round(t.Context(), f, store)
+	left, err := b.Round(t.Context(), f, nil, store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,12 +189,12 @@ func TestRound(t *testing.T) {
 	}
 	cause := errors.New("enough")
 	fails := func([]byte, int) (int64, bool, error) { return 0, false, cause }
-	if _, err := b.Round(t.Context(), f, fails); !errors.Is(err, cause) {
+	if _, err := b.Round(t.Context(), f, nil, fails); !errors.Is(err, cause) {
 		t.Errorf("an error of the function: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if _, err := b.Round(ctx, f, s.store); !errors.Is(err, cause) {
+	if _, err := b.Round(ctx, f, nil, s.store); !errors.Is(err, cause) {
 		t.Errorf("after its context: %v", err)
 	}
 }
