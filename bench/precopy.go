@@ -154,7 +154,7 @@ type slowdown struct {
 }
 
 // calmTime is for how long the rate is measured before and after.
-const calmTime = 3 * time.Second
+const calmTime = 2 * time.Second
 
 // measure has the pod work, makes a checkpoint, and compares the rate during the pre-copy with those before and after.
 func (s *slowdown) measure(ctx context.Context, mode string) (x precopySample, err error) {

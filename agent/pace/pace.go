@@ -10,7 +10,7 @@ import (
 const (
 	// least is the share of all processors that the work may always take.
 	least = 0.05
-	// spare is the share of all processors that is to stay idle. If less is, others want more than they get.
+	// spare is the share of all processors that is to stay free. If less is, others want more than they get.
 	spare = 0.05
 	// window is how often the share is adjusted. The kernel counts idle time in steps of 10 ms.
 	window = 200 * time.Millisecond
@@ -23,20 +23,23 @@ const (
 // Pace divides processor time among all work that waits for it. Its methods may be called from any goroutine.
 type Pace struct {
 	processors float64
-	idle       func() time.Duration // processor time in which nothing ran, of all processors, since some instant
+	free       func() time.Duration // processor time that nobody has wanted, of all processors, since some instant
 
 	mu     sync.Mutex
 	share  float64       // processors that the work may take, all together
-	looked time.Time     // when idle was asked
+	looked time.Time     // when free was asked
 	before time.Duration // its answer
 	next   time.Time     // when all work that was done is paid for
 }
 
 // New returns the pace of a node. There should be one for all background work of a process.
-func New() *Pace { return newPace(runtime.NumCPU(), idleTime) }
+func New() *Pace {
+	n := runtime.NumCPU()
+	return newPace(n, func() time.Duration { return freeTime(n) })
+}
 
-func newPace(processors int, idle func() time.Duration) *Pace {
-	return &Pace{processors: float64(processors), idle: idle}
+func newPace(processors int, free func() time.Duration) *Pace {
+	return &Pace{processors: float64(processors), free: free}
 }
 
 // Wait is called after a piece of work that has taken so long on one processor. It returns when the next one may begin,
@@ -65,18 +68,18 @@ func (p *Pace) account(now time.Time, took time.Duration) time.Duration {
 	return p.next.Sub(now)
 }
 
-// adjust follows what others leave. The caller holds p.mu. The share grows by what is idle, since nobody wants that. If
+// adjust follows what others leave. The caller holds p.mu. The share grows by what is free, since nobody wants that. If
 // nothing is, others may want more than they get, so it is halved, down to what they cannot be left.
 func (p *Pace) adjust(now time.Time) {
 	elapsed := now.Sub(p.looked)
 	if elapsed < window {
 		return
 	}
-	idle := p.idle()
-	free := float64(idle-p.before) / float64(elapsed)
-	p.looked, p.before = now, idle
+	free := p.free()
+	left := float64(free-p.before)/float64(elapsed) - spare*p.processors
+	p.looked, p.before = now, free
 	lowest := least * p.processors
-	switch left := free - spare*p.processors; {
+	switch {
 	case elapsed > pause:
 		p.share = lowest
 	case left < 0:
