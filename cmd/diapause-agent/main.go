@@ -127,7 +127,7 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 			"grows")
 	f.Int64Var(&cfg.PrecopyFrom, "precopy-from", 512<<20,
 		"size, in bytes, from which on a pod's memory is stored before the pause, while the pod runs; in the pause, only "+
-			"what has changed since is copied; 0: never")
+			"what has changed since is copied; 0: never. Of a pod that falls asleep, memory of any size is")
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
 		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
 			"can never fit is refused. The agent needs 2 GiB more than that")
