@@ -19,6 +19,7 @@ import (
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/local"
+	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/rootsocket"
@@ -116,6 +117,8 @@ func (a *Agent) assemble() {
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
 		PrecopyFrom:   a.cfg.PrecopyFrom,
+		PrecopyTime:   a.cfg.PrecopyTime,
+		Pace:          pace.New(),
 		KeepCPULimits: a.cfg.KeepCPULimits,
 		Memory:        budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
 		Disk:          budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),
