@@ -148,9 +148,12 @@ func (a *Agent) replication() *budget.Replication {
 	return budget.NewReplication(a.cfg.BacklogSize, a.cfg.BacklogCount, waiting)
 }
 
+// usedDir returns the directory of the files that shims touch while somebody uses a pod. They know the socket alone.
+func (a *Agent) usedDir() string { return filepath.Join(filepath.Dir(a.cfg.Socket), "used") }
+
 // lockDirs creates the agent's directories, and keeps other agents from the state directory.
 func (a *Agent) lockDirs() (err error) {
-	for _, d := range []string{a.cfg.RequestDir, a.cfg.StoppedDir, a.cfg.StateDir} {
+	for _, d := range []string{a.cfg.RequestDir, a.cfg.StoppedDir, a.cfg.StateDir, a.usedDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("agent: %w", err)
 		}

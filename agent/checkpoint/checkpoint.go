@@ -153,6 +153,8 @@ type Options struct {
 	Named func() (string, error)
 	// Handover, if set, takes the sandbox over once the snapshot is spooled. Stop must not be set.
 	Handover Handover
+	// WakeToEnd has a pod that falls asleep be woken when it is told to end, so that its shutdown runs.
+	WakeToEnd bool
 	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far.

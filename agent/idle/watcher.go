@@ -36,8 +36,6 @@ type Gauge interface {
 	Read() (Usage, error)
 	// Busy reports whether the pod is being loaded or saved.
 	Busy() bool
-	// Forwards reports whether somebody is connected to a forwarded port of the pod. It costs more than Read.
-	Forwards() (bool, error)
 }
 
 const (
@@ -191,12 +189,9 @@ func (w *Watcher) due(p *watched, now time.Time, idle, used bool) bool {
 	return true
 }
 
-// act calls Idle, unless it turns out that the pod is used. Run leaves the pod alone meanwhile.
+// act calls Idle. Run leaves the pod alone meanwhile.
 func (w *Watcher) act(ctx context.Context, p *watched) {
-	v := Verdict{Used: true}
-	if forwards, err := p.gauge.Forwards(); err == nil && !forwards {
-		v = w.Idle(ctx, p.pod)
-	}
+	v := w.Idle(ctx, p.pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.acting, p.told, p.again = false, !v.Used, time.Time{}

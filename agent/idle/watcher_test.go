@@ -14,13 +14,12 @@ import (
 
 // counters are the counters of one pod, and its Meter.
 type counters struct {
-	mu       sync.Mutex
-	usage    Usage
-	ended    bool
-	forwards bool
-	calls    []time.Duration // when it was found idle, since the beginning
-	say      Verdict
-	began    time.Time
+	mu    sync.Mutex
+	usage Usage
+	ended bool
+	calls []time.Duration // when it was found idle, since the beginning
+	say   Verdict
+	began time.Time
 }
 
 func (c *counters) Open(context.Context, snapshot.PodRef) (Gauge, error) {
@@ -38,12 +37,6 @@ func (c *counters) Read() (Usage, error) {
 }
 
 func (c *counters) Busy() bool { return false }
-
-func (c *counters) Forwards() (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.forwards, nil
-}
 
 func (c *counters) idle(context.Context, snapshot.PodRef) Verdict {
 	c.mu.Lock()
@@ -146,14 +139,17 @@ func TestGaugeLost(t *testing.T) {
 	})
 }
 
-// TestForwards: a pod is used while somebody is connected to a port of it, even if nothing moves.
-func TestForwards(t *testing.T) {
+// TestSession: a pod is used while a session is open, even if nothing moves, and its time begins anew at the end.
+func TestSession(t *testing.T) {
 	watch(t, Verdict{}, func(_ *Watcher, c *counters) {
-		c.change(func(c *counters) { c.forwards = true })
-		time.Sleep(time.Minute)
+		for range 120 {
+			c.change(func(c *counters) { c.usage.Session = time.Now() })
+			time.Sleep(500 * time.Millisecond)
+		}
 		c.expect(t, 0)
-		c.change(func(c *counters) { c.forwards = false })
-		time.Sleep(15 * time.Second)
+		time.Sleep(8 * time.Second)
+		c.expect(t, 0)
+		time.Sleep(4 * time.Second)
 		c.expect(t, 1)
 	})
 }

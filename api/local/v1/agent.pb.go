@@ -182,7 +182,7 @@ func (x AskEndResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskEndResponse_Decision.Descriptor instead.
 func (AskEndResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{48, 0}
+	return file_agent_proto_rawDescGZIP(), []int{49, 0}
 }
 
 type CheckpointRequest struct {
@@ -2889,7 +2889,9 @@ type AskRestoreResponse struct {
 	// Settings for the containers' terminals, by container name.
 	Terminals map[string]*Terminal `protobuf:"bytes,10,rep,name=terminals,proto3" json:"terminals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Exit codes of the ended containers, by name; missing: 0.
-	ExitCodes     map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	ExitCodes map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the kubelet's probes by exec run. Whatever the decision is, the shim may answer them while the pod sleeps.
+	ExecProbes    []*ExecProbe `protobuf:"bytes,12,rep,name=exec_probes,json=execProbes,proto3" json:"exec_probes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3001,6 +3003,66 @@ func (x *AskRestoreResponse) GetExitCodes() map[string]int32 {
 	return nil
 }
 
+func (x *AskRestoreResponse) GetExecProbes() []*ExecProbe {
+	if x != nil {
+		return x.ExecProbes
+	}
+	return nil
+}
+
+// ExecProbe is a probe by exec of one container.
+type ExecProbe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"` // its name
+	Command       []string               `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecProbe) Reset() {
+	*x = ExecProbe{}
+	mi := &file_agent_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecProbe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecProbe) ProtoMessage() {}
+
+func (x *ExecProbe) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecProbe.ProtoReflect.Descriptor instead.
+func (*ExecProbe) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ExecProbe) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *ExecProbe) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
 // Terminal is the settings and the size of a terminal, as in termios(3) and tty_ioctl(4).
 type Terminal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3017,7 +3079,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3091,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3104,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Terminal) GetIflag() uint32 {
@@ -3105,7 +3167,7 @@ type ReadVolumeRequest struct {
 
 func (x *ReadVolumeRequest) Reset() {
 	*x = ReadVolumeRequest{}
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3117,7 +3179,7 @@ func (x *ReadVolumeRequest) String() string {
 func (*ReadVolumeRequest) ProtoMessage() {}
 
 func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3130,7 +3192,7 @@ func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ReadVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadVolumeRequest) GetRequest() string {
@@ -3164,7 +3226,7 @@ type ReadVolumeResponse struct {
 
 func (x *ReadVolumeResponse) Reset() {
 	*x = ReadVolumeResponse{}
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3238,7 @@ func (x *ReadVolumeResponse) String() string {
 func (*ReadVolumeResponse) ProtoMessage() {}
 
 func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3251,7 @@ func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ReadVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadVolumeResponse) GetSize() int64 {
@@ -3216,7 +3278,7 @@ type PrepareWorkloadRequest struct {
 
 func (x *PrepareWorkloadRequest) Reset() {
 	*x = PrepareWorkloadRequest{}
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3290,7 @@ func (x *PrepareWorkloadRequest) String() string {
 func (*PrepareWorkloadRequest) ProtoMessage() {}
 
 func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3303,7 @@ func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PrepareWorkloadRequest) GetSandboxId() string {
@@ -3267,7 +3329,7 @@ type PrepareWorkloadResponse struct {
 
 func (x *PrepareWorkloadResponse) Reset() {
 	*x = PrepareWorkloadResponse{}
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3341,7 @@ func (x *PrepareWorkloadResponse) String() string {
 func (*PrepareWorkloadResponse) ProtoMessage() {}
 
 func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3354,7 @@ func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PrepareWorkloadResponse) GetImagePath() string {
@@ -3324,7 +3386,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3398,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3411,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -3428,7 +3490,7 @@ type Woken struct {
 
 func (x *Woken) Reset() {
 	*x = Woken{}
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3502,7 @@ func (x *Woken) String() string {
 func (*Woken) ProtoMessage() {}
 
 func (x *Woken) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3515,7 @@ func (x *Woken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Woken.ProtoReflect.Descriptor instead.
 func (*Woken) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Woken) GetCause() string {
@@ -3492,7 +3554,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3566,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3579,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{44}
+	return file_agent_proto_rawDescGZIP(), []int{45}
 }
 
 type CheckContainerRequest struct {
@@ -3530,7 +3592,7 @@ type CheckContainerRequest struct {
 
 func (x *CheckContainerRequest) Reset() {
 	*x = CheckContainerRequest{}
-	mi := &file_agent_proto_msgTypes[45]
+	mi := &file_agent_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3604,7 @@ func (x *CheckContainerRequest) String() string {
 func (*CheckContainerRequest) ProtoMessage() {}
 
 func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[45]
+	mi := &file_agent_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3617,7 @@ func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckContainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{45}
+	return file_agent_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CheckContainerRequest) GetRequest() string {
@@ -3580,7 +3642,7 @@ type CheckContainerResponse struct {
 
 func (x *CheckContainerResponse) Reset() {
 	*x = CheckContainerResponse{}
-	mi := &file_agent_proto_msgTypes[46]
+	mi := &file_agent_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3654,7 @@ func (x *CheckContainerResponse) String() string {
 func (*CheckContainerResponse) ProtoMessage() {}
 
 func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[46]
+	mi := &file_agent_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3667,7 @@ func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckContainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{46}
+	return file_agent_proto_rawDescGZIP(), []int{47}
 }
 
 type AskEndRequest struct {
@@ -3618,7 +3680,7 @@ type AskEndRequest struct {
 
 func (x *AskEndRequest) Reset() {
 	*x = AskEndRequest{}
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3630,7 +3692,7 @@ func (x *AskEndRequest) String() string {
 func (*AskEndRequest) ProtoMessage() {}
 
 func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3643,7 +3705,7 @@ func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskEndRequest.ProtoReflect.Descriptor instead.
 func (*AskEndRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AskEndRequest) GetSandboxId() string {
@@ -3670,7 +3732,7 @@ type AskEndResponse struct {
 
 func (x *AskEndResponse) Reset() {
 	*x = AskEndResponse{}
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3744,7 @@ func (x *AskEndResponse) String() string {
 func (*AskEndResponse) ProtoMessage() {}
 
 func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3757,7 @@ func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskEndResponse.ProtoReflect.Descriptor instead.
 func (*AskEndResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{48}
+	return file_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AskEndResponse) GetDecision() AskEndResponse_Decision {
@@ -3721,7 +3783,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3795,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3808,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{49}
+	return file_agent_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -3769,7 +3831,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +3843,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +3856,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{50}
+	return file_agent_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -3851,7 +3913,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +3925,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +3938,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{51}
+	return file_agent_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -4121,7 +4183,7 @@ const file_agent_proto_rawDesc = "" +
 	"\fmemory_limit\x18\x05 \x01(\x03R\vmemoryLimit\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf2\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb1\x06\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -4138,7 +4200,9 @@ const file_agent_proto_rawDesc = "" +
 	"\tterminals\x18\n" +
 	" \x03(\v24.diapause.local.v1.AskRestoreResponse.TerminalsEntryR\tterminals\x12S\n" +
 	"\n" +
-	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x1aY\n" +
+	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x12=\n" +
+	"\vexec_probes\x18\f \x03(\v2\x1c.diapause.local.v1.ExecProbeR\n" +
+	"execProbes\x1aY\n" +
 	"\x0eTerminalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.diapause.local.v1.TerminalR\x05value:\x028\x01\x1a<\n" +
@@ -4151,7 +4215,10 @@ const file_agent_proto_rawDesc = "" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"\xa0\x01\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"C\n" +
+	"\tExecProbe\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x18\n" +
+	"\acommand\x18\x02 \x03(\tR\acommand\"\xa0\x01\n" +
 	"\bTerminal\x12\x14\n" +
 	"\x05iflag\x18\x01 \x01(\rR\x05iflag\x12\x14\n" +
 	"\x05oflag\x18\x02 \x01(\rR\x05oflag\x12\x14\n" +
@@ -4270,7 +4337,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -4312,28 +4379,29 @@ var file_agent_proto_goTypes = []any{
 	(*Snapshot)(nil),                 // 37: diapause.local.v1.Snapshot
 	(*AskRestoreRequest)(nil),        // 38: diapause.local.v1.AskRestoreRequest
 	(*AskRestoreResponse)(nil),       // 39: diapause.local.v1.AskRestoreResponse
-	(*Terminal)(nil),                 // 40: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 41: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 42: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 43: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 44: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 45: diapause.local.v1.ReportRestoreRequest
-	(*Woken)(nil),                    // 46: diapause.local.v1.Woken
-	(*ReportRestoreResponse)(nil),    // 47: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 48: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 49: diapause.local.v1.CheckContainerResponse
-	(*AskEndRequest)(nil),            // 50: diapause.local.v1.AskEndRequest
-	(*AskEndResponse)(nil),           // 51: diapause.local.v1.AskEndResponse
-	(*RotateKeysRequest)(nil),        // 52: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 53: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 54: diapause.local.v1.RotateKeysResult
-	nil,                              // 55: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 56: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 57: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 58: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	nil,                              // 59: diapause.local.v1.AskEndRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
+	(*ExecProbe)(nil),                // 40: diapause.local.v1.ExecProbe
+	(*Terminal)(nil),                 // 41: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 42: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 43: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 44: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 45: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 46: diapause.local.v1.ReportRestoreRequest
+	(*Woken)(nil),                    // 47: diapause.local.v1.Woken
+	(*ReportRestoreResponse)(nil),    // 48: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 49: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 50: diapause.local.v1.CheckContainerResponse
+	(*AskEndRequest)(nil),            // 51: diapause.local.v1.AskEndRequest
+	(*AskEndResponse)(nil),           // 52: diapause.local.v1.AskEndResponse
+	(*RotateKeysRequest)(nil),        // 53: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 54: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 55: diapause.local.v1.RotateKeysResult
+	nil,                              // 56: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 57: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 58: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 59: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	nil,                              // 60: diapause.local.v1.AskEndRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 61: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 62: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -4342,89 +4410,90 @@ var file_agent_proto_depIdxs = []int32{
 	37, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
 	4,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
 	37, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
-	60, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
-	61, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	61, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	62, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
 	4,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	12, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	12, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	61, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	62, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	37, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	4,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	20, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
 	21, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	61, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	62, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	4,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	24, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	4,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	27, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	34, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	60, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	61, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	30, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	33, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	60, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
-	61, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	60, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	61, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	62, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	61, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	34, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	36, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	35, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	55, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	56, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	56, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	57, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	58, // 35: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	46, // 36: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
-	61, // 37: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
-	59, // 38: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
-	2,  // 39: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
-	61, // 40: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
-	4,  // 41: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	54, // 42: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	40, // 43: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	3,  // 44: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	10, // 45: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	6,  // 46: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
-	8,  // 47: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
-	13, // 48: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	15, // 49: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	16, // 50: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	18, // 51: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	22, // 52: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	28, // 53: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	31, // 54: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	25, // 55: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	52, // 56: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	52, // 57: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	38, // 58: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	43, // 59: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	41, // 60: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	48, // 61: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	45, // 62: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	50, // 63: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
-	5,  // 64: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	11, // 65: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	7,  // 66: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
-	9,  // 67: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
-	14, // 68: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	37, // 69: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	17, // 70: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	19, // 71: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	23, // 72: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	29, // 73: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	32, // 74: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	26, // 75: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	53, // 76: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	53, // 77: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	39, // 78: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	44, // 79: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	42, // 80: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	49, // 81: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	47, // 82: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	51, // 83: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
-	64, // [64:84] is the sub-list for method output_type
-	44, // [44:64] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	57, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	58, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	40, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
+	59, // 36: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	47, // 37: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
+	62, // 38: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	60, // 39: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
+	2,  // 40: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
+	62, // 41: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
+	4,  // 42: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	55, // 43: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	41, // 44: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	3,  // 45: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	10, // 46: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	6,  // 47: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	8,  // 48: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	13, // 49: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	15, // 50: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	16, // 51: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	18, // 52: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	22, // 53: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	28, // 54: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	31, // 55: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	25, // 56: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	53, // 57: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	53, // 58: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	38, // 59: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	44, // 60: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	42, // 61: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	49, // 62: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	46, // 63: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	51, // 64: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
+	5,  // 65: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	11, // 66: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	7,  // 67: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	9,  // 68: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	14, // 69: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	37, // 70: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	17, // 71: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	19, // 72: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	23, // 73: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	29, // 74: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	32, // 75: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	26, // 76: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	54, // 77: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	54, // 78: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	39, // 79: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	45, // 80: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	43, // 81: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	50, // 82: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	48, // 83: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	52, // 84: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
+	65, // [65:85] is the sub-list for method output_type
+	45, // [45:65] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -4460,7 +4529,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[50].OneofWrappers = []any{
+	file_agent_proto_msgTypes[51].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -4470,7 +4539,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
