@@ -12,6 +12,7 @@ import (
 	"github.com/gofrs/flock"
 	"golang.org/x/sync/errgroup"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/budget"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
@@ -27,6 +28,7 @@ import (
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
 )
@@ -58,6 +60,7 @@ type Agent struct {
 	restores    *restore.Restores
 	checkpoints *checkpoint.Checkpoints
 	sleeps      *sleep.Sleeps
+	admission   *admission.Queue
 }
 
 // containerdTime bounds the wait for containerd at start.
@@ -129,10 +132,15 @@ func (a *Agent) assemble() {
 		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await,
 		Changed: a.changed, Asleep: a.asleep, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
+	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) },
+		func() int { return a.admission.Waiting() })
 	a.sleeps = sleep.New(sleep.Config{
 		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
-		Life:    a.life,
-		Metrics: newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) }), Logger: a.log,
+		Life: a.life, Metrics: m, Logger: a.log,
+	})
+	a.admission = admission.New(admission.Config{
+		Reserve: a.cfg.WakeReserve, Available: cgroup.Available, Restores: a.restores, Life: a.life, Metrics: m,
+		Logger: a.log,
 	})
 }
 
@@ -204,8 +212,8 @@ func (a *Agent) local() local.Config {
 	return local.Config{
 		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
 		Containerd: a.cfg.Containerd, RunscConfig: a.cfg.RunscConfig, Runtime: a.cri, Facts: a.node.Facts,
-		Checkpoints: a.checkpoints, Restores: a.restores, Sleeps: a.sleeps, Stores: a.stores, Catalog: a.catalog,
-		Backlog:   a.backlog,
+		Checkpoints: a.checkpoints, Restores: a.restores, Sleeps: a.sleeps, Admission: a.admission, Stores: a.stores,
+		Catalog: a.catalog, Backlog: a.backlog,
 		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/cgroup"
 )
 
@@ -49,13 +50,14 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
 		return nil, err
 	}
 	return &gauge{
-		network: fmt.Sprintf("/proc/%d/net", pod.SandboxPID), cpu: cpu,
+		pid: pod.SandboxPID, network: fmt.Sprintf("/proc/%d/net", pod.SandboxPID), cpu: cpu,
 		used: filepath.Join(k.Used, pod.ID), busy: func() bool { return k.Busy(pod.ID) },
 	}, nil
 }
 
 // gauge reads the counters of one sandbox.
 type gauge struct {
+	pid     int    // of the sentry
 	network string // the directory of the kernel about its network namespace
 	cpu     *cgroup.CPU
 	used    string // the file that shims touch
@@ -64,6 +66,9 @@ type gauge struct {
 
 // Busy implements Gauge.
 func (g *gauge) Busy() bool { return g.busy() }
+
+// Memory implements Gauge.
+func (g *gauge) Memory() (int64, error) { return runsc.MemoryUsage(g.pid) }
 
 // Read implements Gauge.
 func (g *gauge) Read() (u Usage, err error) {

@@ -67,3 +67,11 @@ func (j *judge) look(now time.Time, u Usage, busy bool, r Rule) (idle bool) {
 	j.last, j.was = now, u
 	return now.Sub(j.used) >= r.After && now.Sub(j.began) >= r.MinAwake
 }
+
+// earlyAfter is how long nobody must have used a pod that is put to sleep before its rule says so.
+const earlyAfter = time.Second
+
+// early reports whether the pod may be put to sleep before its rule says so, as far as it has been looked at.
+func (j *judge) early(now time.Time, r Rule) bool {
+	return now.Sub(j.used) >= earlyAfter && now.Sub(j.began) >= r.MinAwake
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/names"
@@ -64,6 +65,17 @@ func (c *Cluster) Slept(pod snapshot.PodRef) { c.slumbers.Slept(pod) }
 // Woke implements agent.Cluster: see slumber.Slumbers.
 func (c *Cluster) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
 	c.slumbers.Woke(pod, cause, took)
+}
+
+// Waits implements agent.Cluster: see slumber.Slumbers.
+func (c *Cluster) Waits(pod snapshot.PodRef) { c.slumbers.Waits(pod) }
+
+// Idle implements agent.Cluster: see sleeppolicy.Policies.
+func (c *Cluster) Idle() []admission.Candidate { return c.idle.Idle() }
+
+// PutToSleep implements agent.Cluster: see sleeppolicy.Policies.
+func (c *Cluster) PutToSleep(ctx context.Context, pod snapshot.PodRef) error {
+	return c.idle.PutToSleep(ctx, pod)
 }
 
 // Stores implements agent.Cluster: see objects.Objects. The agents' own store comes first.

@@ -134,6 +134,8 @@ type fakeNode struct {
 	at func(ctx context.Context, s step, o checkpoint.Options) error
 	// asleep are the pods that sleep, by their UIDs; guarded by mu.
 	asleep map[string]time.Time
+	// waits says what wakes wait for, likewise.
+	waits map[string]string
 }
 
 // holdup makes every checkpoint of a node wait at a step until release is closed.
@@ -186,6 +188,7 @@ type unused struct{}
 func (u unused) Open(context.Context, snapshot.PodRef) (idle.Gauge, error) { return u, nil }
 func (unused) Read() (idle.Usage, error)                                   { return idle.Usage{}, nil }
 func (unused) Busy() bool                                                  { return false }
+func (unused) Memory() (int64, error)                                      { return 1 << 20, nil }
 
 func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {
 	n.mu.Lock()
@@ -199,6 +202,13 @@ func (n *fakeNode) AsleepPod(uid string) (since time.Time, ok bool) {
 	defer n.mu.Unlock()
 	since, ok = n.asleep[uid]
 	return since, ok
+}
+
+func (n *fakeNode) Waiting(uid string) (why string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	why, ok = n.waits[uid]
+	return why, ok
 }
 
 func (n *fakeNode) Facts(context.Context) (snapshot.Facts, error) { return n.facts, nil }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
@@ -34,6 +35,7 @@ type Config struct {
 	Checkpoints                    *checkpoint.Checkpoints
 	Restores                       *restore.Restores
 	Sleeps                         *sleep.Sleeps
+	Admission                      *admission.Queue // of wakes
 	Stores                         *snapshots.Stores
 	Catalog                        *snapshots.Catalog
 	Backlog                        *snapshots.Backlog

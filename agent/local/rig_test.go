@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -44,7 +46,8 @@ type rig struct {
 	shim     localv1.ShimClient
 	requests requests.Dir
 	metrics  *refusals
-	criAway  bool // containerd does not answer
+	free     atomic.Int64 // bytes of the node's memory
+	criAway  bool         // containerd does not answer
 }
 
 // newRig returns a rig in a cluster. Without a cluster, c is nil.
@@ -80,6 +83,10 @@ func newRig(t *testing.T, c Cluster) *rig {
 		}),
 	}
 	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, Logger: journaltest.Quiet})
+	r.Admission = admission.New(admission.Config{
+		Reserve: 1 << 20, Available: func() (int64, error) { return r.free.Load(), nil }, Restores: r.Restores,
+		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
+	})
 	r.Checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: r.requests, SidecarSocket: dir + "/sidecars", Runtime: pods{rig: r}, Journal: j,
 		Unsettled: journal.NewUnsettled(), Sandboxes: r.Sandboxes, Stores: stores, Catalog: r.Catalog, Changed: changed,
@@ -165,6 +172,10 @@ func (m *refusals) count() int {
 }
 
 func (*refusals) Restore(error, time.Duration, int64) {}
+
+func (*refusals) WakeAdmitted(time.Duration) {}
+func (*refusals) WakeGivenUp(time.Duration)  {}
+func (*refusals) MadeRoom(error)             {}
 
 func (*refusals) Checkpoint(error, time.Duration, []snapshot.Stage) {}
 

@@ -36,13 +36,14 @@ type restore struct {
 	concluded sync.Once     // see conclude
 	ended     chan struct{} // closed when the sandbox has everything, or has failed or gone
 
-	mu      sync.Mutex // guards what follows, and record.Loaded
-	state   state
-	err     error // why the restore fails
-	serving int   // connections of its sidecar
-	asked   asked
-	need    need
-	read    int64 // bytes handed to the sandbox
+	mu       sync.Mutex // guards what follows, and record.Loaded
+	state    state
+	err      error // why the restore fails
+	serving  int   // connections of its sidecar
+	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
+	asked    asked
+	need     need
+	read     int64 // bytes handed to the sandbox
 }
 
 // Config says what restores work on.

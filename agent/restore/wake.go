@@ -84,8 +84,10 @@ func (rs *Restores) HoldAsleep(ctx context.Context) {
 	}
 }
 
-// begun notes that a sandbox begins to load. A pod may have slept since its restore was prepared.
+// begun notes that a pod that sleeps begins to load. It may have slept since its restore was prepared, and its shim may
+// be of a version that does not ask whether it may be woken.
 func (r *restore) begun() {
+	r.admitted = true
 	if r.serving == 0 {
 		r.start = time.Now()
 	}

@@ -34,6 +34,7 @@ type night struct {
 type waking struct {
 	mu   sync.Mutex
 	done chan struct{} // closed at its end; nil: none is under way
+	held string        // what it waits for before it begins; empty: for nothing
 	err  error
 }
 

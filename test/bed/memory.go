@@ -23,6 +23,22 @@ func (m Memory) Held() int64 { return m.Usage - m.Cache }
 // PodMemory returns what is charged to a pod.
 func (b *Bed) PodMemory(p *Pod) (Memory, error) { return memoryOf(podCgroup(b.CgroupParent, p.UID)) }
 
+// PodsMemory returns what is charged to all pods below CgroupParent.
+func (b *Bed) PodsMemory() (Memory, error) { return memoryOf(b.CgroupParent) }
+
+// LimitPods sets the memory limit of all pods below CgroupParent together, in bytes, as a kubelet does.
+func (b *Bed) LimitPods(limit int64) error { return limitMemory(b.CgroupParent, limit) }
+
+// bestEffort is the cgroup of a node's pods that ask for no resources, as its kubelet makes it.
+func (n *Node) bestEffort() string { return n.CgroupParent + "/kubepods/besteffort" }
+
+// BestEffortMemory returns what is charged to the node's pods that ask for no resources.
+func (n *Node) BestEffortMemory() (Memory, error) { return memoryOf(n.bestEffort()) }
+
+// LimitBestEffort sets the memory limit of the node's pods that ask for no resources, all together, in bytes;
+// math.MaxInt64: none.
+func (n *Node) LimitBestEffort(limit int64) error { return limitMemory(n.bestEffort(), limit) }
+
 // Files with the limit of a cgroup's memory.
 const (
 	limitV1 = "memory.limit_in_bytes"

@@ -203,7 +203,7 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 	_, err := p.Node.Sleep(ctx, ctx, checkpoint.Options{Target: ref.UID, WakeToEnd: toEnd})
 	switch {
 	case err == nil:
-		return idle.Verdict{Pause: after}
+		return idle.Verdict{Asleep: true, Pause: after}
 	case ctx.Err() != nil || errors.Is(err, sleep.ErrTraffic), errors.Is(err, sleep.ErrInUse):
 		return idle.Verdict{Used: true}
 	}

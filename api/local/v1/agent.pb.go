@@ -185,6 +185,55 @@ func (AskEndResponse_Decision) EnumDescriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{49, 0}
 }
 
+type AskWakeResponse_Decision int32
+
+const (
+	AskWakeResponse_DECISION_UNSPECIFIED AskWakeResponse_Decision = 0
+	AskWakeResponse_WAKE                 AskWakeResponse_Decision = 1
+	AskWakeResponse_WAIT                 AskWakeResponse_Decision = 2 // there is no memory for it: ask again
+)
+
+// Enum value maps for AskWakeResponse_Decision.
+var (
+	AskWakeResponse_Decision_name = map[int32]string{
+		0: "DECISION_UNSPECIFIED",
+		1: "WAKE",
+		2: "WAIT",
+	}
+	AskWakeResponse_Decision_value = map[string]int32{
+		"DECISION_UNSPECIFIED": 0,
+		"WAKE":                 1,
+		"WAIT":                 2,
+	}
+)
+
+func (x AskWakeResponse_Decision) Enum() *AskWakeResponse_Decision {
+	p := new(AskWakeResponse_Decision)
+	*p = x
+	return p
+}
+
+func (x AskWakeResponse_Decision) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AskWakeResponse_Decision) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_proto_enumTypes[3].Descriptor()
+}
+
+func (AskWakeResponse_Decision) Type() protoreflect.EnumType {
+	return &file_agent_proto_enumTypes[3]
+}
+
+func (x AskWakeResponse_Decision) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AskWakeResponse_Decision.Descriptor instead.
+func (AskWakeResponse_Decision) EnumDescriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{51, 0}
+}
+
 type CheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Pod name, namespace/name, pod id, or container id; ids may be shortened while unambiguous.
@@ -3774,6 +3823,128 @@ func (x *AskEndResponse) GetLimit() *durationpb.Duration {
 	return nil
 }
 
+type AskWakeRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Request   string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"` // the restore by which the pod is woken
+	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Bytes of memory that are free in the cgroups which the pod shares with others; the greatest number if these have
+	// no limit.
+	Room          int64                `protobuf:"varint,3,opt,name=room,proto3" json:"room,omitempty"`
+	Waited        *durationpb.Duration `protobuf:"bytes,4,opt,name=waited,proto3" json:"waited,omitempty"` // since it was to be woken
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskWakeRequest) Reset() {
+	*x = AskWakeRequest{}
+	mi := &file_agent_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskWakeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskWakeRequest) ProtoMessage() {}
+
+func (x *AskWakeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskWakeRequest.ProtoReflect.Descriptor instead.
+func (*AskWakeRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *AskWakeRequest) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *AskWakeRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *AskWakeRequest) GetRoom() int64 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+func (x *AskWakeRequest) GetWaited() *durationpb.Duration {
+	if x != nil {
+		return x.Waited
+	}
+	return nil
+}
+
+type AskWakeResponse struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Decision      AskWakeResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskWakeResponse_Decision" json:"decision,omitempty"`
+	Reason        string                   `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // with WAIT: what it waits for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskWakeResponse) Reset() {
+	*x = AskWakeResponse{}
+	mi := &file_agent_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskWakeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskWakeResponse) ProtoMessage() {}
+
+func (x *AskWakeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskWakeResponse.ProtoReflect.Descriptor instead.
+func (*AskWakeResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AskWakeResponse) GetDecision() AskWakeResponse_Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return AskWakeResponse_DECISION_UNSPECIFIED
+}
+
+func (x *AskWakeResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type RotateKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all
@@ -3783,7 +3954,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3966,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3979,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{50}
+	return file_agent_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -3831,7 +4002,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3843,7 +4014,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3856,7 +4027,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{51}
+	return file_agent_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -3913,7 +4084,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3925,7 +4096,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3938,7 +4109,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{52}
+	return file_agent_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -4281,7 +4452,20 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x06SIGNAL\x10\x01\x12\b\n" +
 	"\x04WAIT\x10\x02\x12\t\n" +
-	"\x05SAVED\x10\x03\"1\n" +
+	"\x05SAVED\x10\x03\"\x90\x01\n" +
+	"\x0eAskWakeRequest\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x12\n" +
+	"\x04room\x18\x03 \x01(\x03R\x04room\x121\n" +
+	"\x06waited\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06waited\"\xac\x01\n" +
+	"\x0fAskWakeResponse\x12G\n" +
+	"\bdecision\x18\x01 \x01(\x0e2+.diapause.local.v1.AskWakeResponse.DecisionR\bdecision\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"8\n" +
+	"\bDecision\x12\x18\n" +
+	"\x14DECISION_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04WAKE\x10\x01\x12\b\n" +
+	"\x04WAIT\x10\x02\"1\n" +
 	"\x11RotateKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x94\x01\n" +
 	"\x0fRotateKeysEvent\x129\n" +
@@ -4313,7 +4497,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x01\x12X\n" +
 	"\n" +
 	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x01\x12W\n" +
-	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xc2\x04\n" +
+	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\x94\x05\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
@@ -4322,7 +4506,8 @@ const file_agent_proto_rawDesc = "" +
 	"ReadVolume\x12$.diapause.local.v1.ReadVolumeRequest\x1a%.diapause.local.v1.ReadVolumeResponse0\x01\x12e\n" +
 	"\x0eCheckContainer\x12(.diapause.local.v1.CheckContainerRequest\x1a).diapause.local.v1.CheckContainerResponse\x12b\n" +
 	"\rReportRestore\x12'.diapause.local.v1.ReportRestoreRequest\x1a(.diapause.local.v1.ReportRestoreResponse\x12M\n" +
-	"\x06AskEnd\x12 .diapause.local.v1.AskEndRequest\x1a!.diapause.local.v1.AskEndResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
+	"\x06AskEnd\x12 .diapause.local.v1.AskEndRequest\x1a!.diapause.local.v1.AskEndResponse\x12P\n" +
+	"\aAskWake\x12!.diapause.local.v1.AskWakeRequest\x1a\".diapause.local.v1.AskWakeResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
 
 var (
 	file_agent_proto_rawDescOnce sync.Once
@@ -4336,164 +4521,171 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
 	(AskEndResponse_Decision)(0),     // 2: diapause.local.v1.AskEndResponse.Decision
-	(*CheckpointRequest)(nil),        // 3: diapause.local.v1.CheckpointRequest
-	(*Progress)(nil),                 // 4: diapause.local.v1.Progress
-	(*CheckpointEvent)(nil),          // 5: diapause.local.v1.CheckpointEvent
-	(*SleepRequest)(nil),             // 6: diapause.local.v1.SleepRequest
-	(*SleepEvent)(nil),               // 7: diapause.local.v1.SleepEvent
-	(*WakeRequest)(nil),              // 8: diapause.local.v1.WakeRequest
-	(*WakeResponse)(nil),             // 9: diapause.local.v1.WakeResponse
-	(*RestoreRequest)(nil),           // 10: diapause.local.v1.RestoreRequest
-	(*RestoreEvent)(nil),             // 11: diapause.local.v1.RestoreEvent
-	(*RestoredPod)(nil),              // 12: diapause.local.v1.RestoredPod
-	(*ListRequest)(nil),              // 13: diapause.local.v1.ListRequest
-	(*ListResponse)(nil),             // 14: diapause.local.v1.ListResponse
-	(*InspectRequest)(nil),           // 15: diapause.local.v1.InspectRequest
-	(*RemoveRequest)(nil),            // 16: diapause.local.v1.RemoveRequest
-	(*RemoveResponse)(nil),           // 17: diapause.local.v1.RemoveResponse
-	(*VerifyRequest)(nil),            // 18: diapause.local.v1.VerifyRequest
-	(*VerifyEvent)(nil),              // 19: diapause.local.v1.VerifyEvent
-	(*VerifyResult)(nil),             // 20: diapause.local.v1.VerifyResult
-	(*Signature)(nil),                // 21: diapause.local.v1.Signature
-	(*SweepRequest)(nil),             // 22: diapause.local.v1.SweepRequest
-	(*SweepEvent)(nil),               // 23: diapause.local.v1.SweepEvent
-	(*SweepResult)(nil),              // 24: diapause.local.v1.SweepResult
-	(*StatStoreRequest)(nil),         // 25: diapause.local.v1.StatStoreRequest
-	(*StatStoreEvent)(nil),           // 26: diapause.local.v1.StatStoreEvent
-	(*StoreStats)(nil),               // 27: diapause.local.v1.StoreStats
-	(*StatusRequest)(nil),            // 28: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 29: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 30: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 31: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 32: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 33: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 34: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 35: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 36: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 37: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 38: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 39: diapause.local.v1.AskRestoreResponse
-	(*ExecProbe)(nil),                // 40: diapause.local.v1.ExecProbe
-	(*Terminal)(nil),                 // 41: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 42: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 43: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 44: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 45: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 46: diapause.local.v1.ReportRestoreRequest
-	(*Woken)(nil),                    // 47: diapause.local.v1.Woken
-	(*ReportRestoreResponse)(nil),    // 48: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 49: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 50: diapause.local.v1.CheckContainerResponse
-	(*AskEndRequest)(nil),            // 51: diapause.local.v1.AskEndRequest
-	(*AskEndResponse)(nil),           // 52: diapause.local.v1.AskEndResponse
-	(*RotateKeysRequest)(nil),        // 53: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 54: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 55: diapause.local.v1.RotateKeysResult
-	nil,                              // 56: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 57: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 58: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 59: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	nil,                              // 60: diapause.local.v1.AskEndRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),    // 61: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 62: google.protobuf.Duration
+	(AskWakeResponse_Decision)(0),    // 3: diapause.local.v1.AskWakeResponse.Decision
+	(*CheckpointRequest)(nil),        // 4: diapause.local.v1.CheckpointRequest
+	(*Progress)(nil),                 // 5: diapause.local.v1.Progress
+	(*CheckpointEvent)(nil),          // 6: diapause.local.v1.CheckpointEvent
+	(*SleepRequest)(nil),             // 7: diapause.local.v1.SleepRequest
+	(*SleepEvent)(nil),               // 8: diapause.local.v1.SleepEvent
+	(*WakeRequest)(nil),              // 9: diapause.local.v1.WakeRequest
+	(*WakeResponse)(nil),             // 10: diapause.local.v1.WakeResponse
+	(*RestoreRequest)(nil),           // 11: diapause.local.v1.RestoreRequest
+	(*RestoreEvent)(nil),             // 12: diapause.local.v1.RestoreEvent
+	(*RestoredPod)(nil),              // 13: diapause.local.v1.RestoredPod
+	(*ListRequest)(nil),              // 14: diapause.local.v1.ListRequest
+	(*ListResponse)(nil),             // 15: diapause.local.v1.ListResponse
+	(*InspectRequest)(nil),           // 16: diapause.local.v1.InspectRequest
+	(*RemoveRequest)(nil),            // 17: diapause.local.v1.RemoveRequest
+	(*RemoveResponse)(nil),           // 18: diapause.local.v1.RemoveResponse
+	(*VerifyRequest)(nil),            // 19: diapause.local.v1.VerifyRequest
+	(*VerifyEvent)(nil),              // 20: diapause.local.v1.VerifyEvent
+	(*VerifyResult)(nil),             // 21: diapause.local.v1.VerifyResult
+	(*Signature)(nil),                // 22: diapause.local.v1.Signature
+	(*SweepRequest)(nil),             // 23: diapause.local.v1.SweepRequest
+	(*SweepEvent)(nil),               // 24: diapause.local.v1.SweepEvent
+	(*SweepResult)(nil),              // 25: diapause.local.v1.SweepResult
+	(*StatStoreRequest)(nil),         // 26: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 27: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 28: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 29: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 30: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 31: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 32: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 33: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 34: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 35: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 36: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 37: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 38: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 39: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 40: diapause.local.v1.AskRestoreResponse
+	(*ExecProbe)(nil),                // 41: diapause.local.v1.ExecProbe
+	(*Terminal)(nil),                 // 42: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 43: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 44: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 45: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 46: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 47: diapause.local.v1.ReportRestoreRequest
+	(*Woken)(nil),                    // 48: diapause.local.v1.Woken
+	(*ReportRestoreResponse)(nil),    // 49: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 50: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 51: diapause.local.v1.CheckContainerResponse
+	(*AskEndRequest)(nil),            // 52: diapause.local.v1.AskEndRequest
+	(*AskEndResponse)(nil),           // 53: diapause.local.v1.AskEndResponse
+	(*AskWakeRequest)(nil),           // 54: diapause.local.v1.AskWakeRequest
+	(*AskWakeResponse)(nil),          // 55: diapause.local.v1.AskWakeResponse
+	(*RotateKeysRequest)(nil),        // 56: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 57: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 58: diapause.local.v1.RotateKeysResult
+	nil,                              // 59: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 60: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 61: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 62: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	nil,                              // 63: diapause.local.v1.AskEndRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 65: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
-	4,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
-	37, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
-	37, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
-	4,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
-	37, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
-	61, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
-	62, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
-	4,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
-	12, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
-	12, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	62, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
-	37, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
-	4,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
-	20, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	21, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	62, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
-	4,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
-	24, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
-	4,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
-	27, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
-	34, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	61, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	30, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
-	33, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	61, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
-	62, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	61, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	34, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
-	36, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
-	35, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	56, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	5,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
+	38, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
+	38, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
+	5,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
+	38, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
+	64, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	65, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	5,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
+	13, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
+	13, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
+	65, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	38, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
+	5,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
+	21, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
+	22, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
+	65, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	5,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
+	25, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
+	5,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
+	28, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
+	35, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
+	64, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	31, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
+	34, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
+	64, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	65, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	64, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	35, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
+	37, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
+	36, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
+	59, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	57, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	58, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	40, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
-	59, // 36: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	47, // 37: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
-	62, // 38: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
-	60, // 39: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
+	60, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	61, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	41, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
+	62, // 36: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	48, // 37: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
+	65, // 38: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	63, // 39: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
 	2,  // 40: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
-	62, // 41: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
-	4,  // 42: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	55, // 43: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	41, // 44: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	3,  // 45: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	10, // 46: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	6,  // 47: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
-	8,  // 48: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
-	13, // 49: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	15, // 50: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	16, // 51: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	18, // 52: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	22, // 53: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	28, // 54: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	31, // 55: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	25, // 56: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	53, // 57: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	53, // 58: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	38, // 59: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	44, // 60: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	42, // 61: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	49, // 62: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	46, // 63: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	51, // 64: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
-	5,  // 65: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	11, // 66: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	7,  // 67: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
-	9,  // 68: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
-	14, // 69: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	37, // 70: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	17, // 71: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	19, // 72: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	23, // 73: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	29, // 74: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	32, // 75: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	26, // 76: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	54, // 77: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	54, // 78: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	39, // 79: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	45, // 80: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	43, // 81: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	50, // 82: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	48, // 83: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	52, // 84: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
-	65, // [65:85] is the sub-list for method output_type
-	45, // [45:65] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	65, // 41: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
+	65, // 42: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
+	3,  // 43: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
+	5,  // 44: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	58, // 45: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	42, // 46: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	4,  // 47: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	11, // 48: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	7,  // 49: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	9,  // 50: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	14, // 51: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	16, // 52: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	17, // 53: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	19, // 54: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	23, // 55: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	29, // 56: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	32, // 57: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	26, // 58: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	56, // 59: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	56, // 60: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	39, // 61: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	45, // 62: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	43, // 63: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	50, // 64: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	47, // 65: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	52, // 66: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
+	54, // 67: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
+	6,  // 68: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	12, // 69: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	8,  // 70: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	10, // 71: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	15, // 72: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	38, // 73: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	18, // 74: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	20, // 75: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	24, // 76: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	30, // 77: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	33, // 78: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	27, // 79: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	57, // 80: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	57, // 81: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	40, // 82: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	46, // 83: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	44, // 84: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	51, // 85: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	49, // 86: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	53, // 87: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
+	55, // 88: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
+	68, // [68:89] is the sub-list for method output_type
+	47, // [47:68] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -4529,7 +4721,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[51].OneofWrappers = []any{
+	file_agent_proto_msgTypes[53].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -4538,8 +4730,8 @@ func file_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   58,
+			NumEnums:      4,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
