@@ -114,8 +114,8 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 
 // confirm checks that everything that the manifest names exists and that no sweep has given notice of it. A sweep that
 // gives notice later finds the claim or the manifest. The usual reason for a notice is that the parent was removed
-// meanwhile; then the error says so. The data key is put in place before, again if a sweep deletes it: it is that of the
-// lineage, so it may be about to go with another snapshot that nothing else is needed of.
+// meanwhile; then the error says so. The data key is put in place before, again if a sweep deletes it: it is that of
+// the lineage, so it may be about to go with another snapshot that nothing else is needed of.
 func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
 	namespace, packs := w.key.Namespace, m.objects()
 	if m.lock != nil {

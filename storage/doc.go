@@ -75,10 +75,10 @@
 // The claim of a dead writer must end at some time, so a sweep ignores a claim that is as old as the sweep's grace. For
 // this reason a writer checks notices and objects once more after it has created its manifest, and deletes the manifest
 // if need be. A dead sweep leaves a notice. The next sweep removes a notice that is ten minutes old, and so does
-// whoever has waited for its end for ten minutes. A live sweep checks, before each few objects that it deletes, that its
-// notice still exists. It deletes nothing after five minutes by any clock of its machine: a machine that was suspended
-// meanwhile has missed what others have done. (Between the check and the deletion lie microseconds. Nothing guards
-// against a machine that is suspended just there.)
+// whoever has waited for its end for ten minutes. A live sweep checks, before each few objects that it deletes, that
+// its notice still exists. It deletes nothing after five minutes by any clock of its machine: a machine that was
+// suspended meanwhile has missed what others have done. (Between the check and the deletion lie microseconds. Nothing
+// guards against a machine that is suspended just there.)
 //
 // # Packs
 //

@@ -138,8 +138,9 @@ func (s *Store) condemned(ctx context.Context, namespace string,
 // sweepPoll is how often outlast looks whether a sweep has ended.
 const sweepPoll = time.Second
 
-// outlast waits until no sweep is about to delete any of the given objects. Each time that it has looked it calls again,
-// which brings back what is gone. The caller must have claimed the objects, so sweeps that give notice later spare them.
+// outlast waits until no sweep is about to delete any of the given objects. Each time that it has looked it calls
+// again, which brings back what is gone. The caller must have claimed the objects, so sweeps that give notice later
+// spare them.
 func (s *Store) outlast(ctx context.Context, namespace string, objects []string, again func() error) error {
 	for began := s.clock(); ; {
 		found, notices, err := s.condemned(ctx, namespace, objects)

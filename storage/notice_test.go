@@ -95,8 +95,8 @@ func TestSweptAtReplicate(t *testing.T) {
 	storagetest.WantImage(t, m, tinyImage(), dst)
 }
 
-// TestSweptKeyAtCommit: a writer takes over the data key of a parent that was removed, which a sweep is about to delete.
-// The writer waits for the sweep, and puts the key in place again.
+// TestSweptKeyAtCommit: a writer takes over the data key of a parent that was removed, which a sweep is about to
+// delete. The writer waits for the sweep, and puts the key in place again.
 func TestSweptKeyAtCommit(t *testing.T) {
 	keys := keyDir(t, "ns", hexKey(1))
 	s := locked(t, storagetest.NewDir(t), keys)

@@ -9,7 +9,8 @@ import (
 	"diapause.dev/agent/pace"
 )
 
-// TestGivesWay: pre-copy waits for its turn for as long as it is told to, and not at all for a pod that does not run on.
+// TestGivesWay: pre-copy waits for its turn for as long as it is told to, and not at all for a pod that does not run
+// on.
 func TestGivesWay(t *testing.T) {
 	tests := map[string]struct {
 		o     Options

@@ -70,8 +70,8 @@ func TestOnTerminationValue(t *testing.T) {
 	}
 }
 
-// TestPredecessors: a pod waits for those of its controller and group that are within their grace periods, until each of
-// them has been saved since it was deleted.
+// TestPredecessors: a pod waits for those of its controller and group that are within their grace periods, until each
+// of them has been saved since it was deleted.
 func TestPredecessors(t *testing.T) {
 	now := time.Now()
 	policy := &podsnapshotv1.PodSnapshotPolicy{}
