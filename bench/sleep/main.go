@@ -101,10 +101,11 @@ func run(ctx context.Context, p plan) error {
 			continue
 		}
 		m := &meter{plan: p}
-		if err := m.onNode(ctx, g); err != nil {
+		err := m.onNode(ctx, g)
+		m.figures.print(os.Stdout) // of a failure, what was measured before it
+		if err != nil {
 			return fmt.Errorf("%s: %w", strings.Join(g.scenarios, ","), err)
 		}
-		m.figures.print(os.Stdout)
 		if err := m.figures.write(filepath.Join(m.bed.Bin.Root, "bench", "out", "sleep.json")); err != nil {
 			return err
 		}
