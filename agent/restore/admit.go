@@ -6,8 +6,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// A pod that wakes takes its memory bit by bit. What it has not taken yet is still free on the node, and nobody else may
-// have it.
+// A pod that wakes takes its memory bit by bit. What it has not taken yet is still free on the node, and nobody else
+// may have it.
 
 // maxMemory bounds what a snapshot can say of its memory, in bytes.
 const maxMemory = 1 << 50
