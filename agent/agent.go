@@ -20,6 +20,7 @@ import (
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/local"
+	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/rootsocket"
@@ -119,6 +120,8 @@ func (a *Agent) assemble() {
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
 		PrecopyFrom:   a.cfg.PrecopyFrom,
+		PrecopyTime:   a.cfg.PrecopyTime,
+		Pace:          pace.New(),
 		KeepCPULimits: a.cfg.KeepCPULimits,
 		Memory:        budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
 		Disk:          budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),
@@ -153,9 +156,12 @@ func (a *Agent) replication() *budget.Replication {
 	return budget.NewReplication(a.cfg.BacklogSize, a.cfg.BacklogCount, waiting)
 }
 
+// usedDir returns the directory of the files that shims touch while somebody uses a pod. They know the socket alone.
+func (a *Agent) usedDir() string { return filepath.Join(filepath.Dir(a.cfg.Socket), "used") }
+
 // lockDirs creates the agent's directories, and keeps other agents from the state directory.
 func (a *Agent) lockDirs() (err error) {
-	for _, d := range []string{a.cfg.RequestDir, a.cfg.StoppedDir, a.cfg.StateDir} {
+	for _, d := range []string{a.cfg.RequestDir, a.cfg.StoppedDir, a.cfg.StateDir, a.usedDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("agent: %w", err)
 		}

@@ -81,7 +81,7 @@ func (n Node) Waiting(uid string) (why string, ok bool) { return n.agent.admissi
 
 // Gauges returns what tells whether pods are used.
 func (n Node) Gauges() idle.Meter {
-	return idle.Kernel{Runtime: n.agent.cri, Busy: func(sandbox string) bool {
+	return idle.Kernel{Runtime: n.agent.cri, Used: n.agent.usedDir(), Busy: func(sandbox string) bool {
 		_, _, loading := n.agent.restores.Loading(sandbox)
 		return loading || n.agent.sandboxes.Locked(sandbox)
 	}}

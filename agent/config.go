@@ -18,6 +18,7 @@ type Config struct {
 	RunscConfig   string        // the shim's configuration file
 	Arena         int64         // bytes of memory for what one checkpoint captures in the pause
 	PrecopyFrom   int64         // bytes of memory from which on a pod's memory is stored before the pause; 0: never
+	PrecopyTime   time.Duration // how long that gives way to what else runs on the node; 0: not at all
 	Memory        int64         // bytes of memory for all checkpoints under way together
 	DiskFloor     int           // percentage of the spool's disk that checkpoints leave free; 0: none
 	BacklogSize   int64         // bytes of snapshots that may wait for their store; 0: any number

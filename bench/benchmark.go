@@ -16,6 +16,8 @@ type benchmark struct {
 	base string
 	// prepare makes a subject with a workload of so many MiB.
 	prepare func(ctx context.Context, n *node, mib int) (subject, error)
+	// memory is the file for whose memory it is.
+	memory string
 }
 
 // subject is what is measured.
@@ -31,18 +33,18 @@ var benchmarks = map[string]*benchmark{
 		modes: []string{modeLoaded, modeLoadingHot, modeLoadingSlow},
 	},
 	"pause": {
-		name: "pause", base: modeFloor, prepare: preparePause,
+		name: "pause", base: modeFloor, prepare: preparePause, memory: "pause-memory",
 		modes: []string{modeDiapause, modeFloor, modeStockNone, modeStockFlate},
 	},
 	"restore": {
-		name: "restore", base: modeStockNone, prepare: prepareRestore,
+		name: "restore", base: modeStockNone, prepare: prepareRestore, memory: "memory",
 		modes: []string{modeHot, modeCold, modeStockNone, modeStockFlate, modeColdStart, modeHotPod, modeColdPod},
 	},
 }
 
 const (
-	// measureTime bounds one measurement with all that it leaves to be cleaned up.
-	measureTime = 5 * time.Minute
+	// measureTime bounds one measurement with all that it leaves to be cleaned up. A pod of 16 GiB takes minutes.
+	measureTime = 15 * time.Minute
 	// settleTime is how long the machine is left alone before each measurement.
 	settleTime = 300 * time.Millisecond
 )
@@ -77,7 +79,7 @@ func run(ctx context.Context, b *benchmark, p plan) (err error) {
 	}
 	err = write(n.bed.Bin.Root, b.name, rows)
 	if len(n.memory) > 0 {
-		err = errors.Join(err, write(n.bed.Bin.Root, "memory", n.memory))
+		err = errors.Join(err, write(n.bed.Bin.Root, b.memory, n.memory))
 	}
 	return err
 }

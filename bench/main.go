@@ -1,6 +1,7 @@
 // Command bench measures Diapause side by side with stock gVisor, on a node of its own:
 //
 //	bench pause     the pause of a checkpoint, as the application sees it
+//	bench precopy   how far a pod is slowed down while its memory is stored before the pause
 //	bench loading   the pause of a checkpoint soon after a restore, while the sandbox loads
 //	bench restore   from the start of the first process to the first successful exec
 //	bench programs  pause, restore and content of real programs under load
@@ -23,11 +24,9 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == programsName {
-		exit(mainPrograms(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == wakeName {
-		exit(mainWake(os.Args[2:]))
+	own := map[string]func([]string) error{precopyName: mainPrecopy, programsName: mainPrograms, wakeName: mainWake}
+	if len(os.Args) > 1 && own[os.Args[1]] != nil {
+		exit(own[os.Args[1]](os.Args[2:]))
 	}
 	b, p, err := parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {

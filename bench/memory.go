@@ -10,6 +10,7 @@ type memoryRow struct {
 	MemMiB int     `json:"mem_mib"`
 	Pod    float64 `json:"pod_mib"`
 	Agent  float64 `json:"agent_mib"`
+	Took   float64 `json:"took_max_ms,omitempty"` // the longest checkpoint, from its request until it was spooled
 }
 
 // noteMemory notes what is charged now for a pod, and how much more to the agent than before there was the pod. Page

@@ -135,6 +135,13 @@ func (n *node) agentLog() string {
 // checkpoint makes a snapshot by the agent and returns when that is in the store. spooled is when
 // it was safe on the node.
 func (n *node) checkpoint(ctx context.Context, pod, name string) (spooled time.Time, err error) {
+	return n.checkpointSeen(ctx, pod, name, func(string) {})
+}
+
+// checkpointSeen is checkpoint. It calls seen with each stage that the agent reports, again and again.
+func (n *node) checkpointSeen(ctx context.Context, pod, name string, seen func(stage string)) (
+	spooled time.Time, err error,
+) {
 	stream, err := n.agent.Checkpoint(ctx, &localv1.CheckpointRequest{Target: pod, Name: name})
 	if err != nil {
 		return spooled, fmt.Errorf("agent: %w", err)
@@ -146,6 +153,8 @@ func (n *node) checkpoint(ctx context.Context, pod, name string) (spooled time.T
 			return spooled, nil
 		case err != nil:
 			return spooled, fmt.Errorf("agent: %w", err)
+		case e.GetProgress() != nil:
+			seen(e.GetProgress().Stage)
 		case e.GetSpooled() != nil:
 			spooled = time.Now()
 		}

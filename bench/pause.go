@@ -30,10 +30,14 @@ type pauses struct {
 	floor *floor
 	disk  string // directory for image files on a disk
 	count int    // of checkpoints
+
+	mib   int
+	grown int64         // most bytes that the agent has grown by during a checkpoint
+	took  time.Duration // the longest checkpoint of the agent
 }
 
 func preparePause(ctx context.Context, n *node, mib int) (subject, error) {
-	p := &pauses{node: n}
+	p := &pauses{node: n, mib: mib}
 	var err error
 	if p.disk, err = os.MkdirTemp("", "image"); err != nil {
 		return nil, err
@@ -48,6 +52,13 @@ func preparePause(ctx context.Context, n *node, mib int) (subject, error) {
 }
 
 func (p *pauses) close(ctx context.Context) error {
+	if p.took > 0 {
+		p.memory = append(p.memory, memoryRow{
+			Mode: modeDiapause, MemMiB: p.mib, Agent: inMiB(p.grown), Took: milliseconds(p.took),
+		})
+		say("pause: %d MiB: a checkpoint took at most %v, and the agent grew by at most %.0f MiB", p.mib,
+			p.took.Round(time.Millisecond), inMiB(p.grown))
+	}
 	return errors.Join(p.floor.close(), p.bed.RemovePod(ctx, p.pod.ID), os.RemoveAll(p.disk))
 }
 
@@ -91,9 +102,21 @@ func (p *pauses) save(ctx context.Context, mode string) (end time.Time, err erro
 
 func (p *pauses) saveByAgent(ctx context.Context) (end time.Time, err error) {
 	name := fmt.Sprintf("pause-%d", p.count)
-	if end, err = p.checkpoint(ctx, p.pod.ID, name); err != nil {
+	before, err := p.bed.AgentMemory()
+	if err != nil {
 		return end, err
 	}
+	watching, stop := context.WithCancel(ctx)
+	most := make(chan int64, 1)
+	go func() { most <- p.watchAgent(watching) }()
+	begin := time.Now()
+	end, err = p.checkpoint(ctx, p.pod.ID, name)
+	stop()
+	p.grown = max(p.grown, <-most-before.Held())
+	if err != nil {
+		return end, err
+	}
+	p.took = max(p.took, end.Sub(begin))
 	return end, p.remove(ctx, name)
 }
 

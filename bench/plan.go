@@ -13,17 +13,18 @@ type plan struct {
 	mem   []int // sizes of the workload's memory, in MiB
 	n     int   // measurements of each mode and size
 	modes []string
-	cpu   []int // limits of the pod's processor time, in thousandths of a processor; 0: none
-	keep  bool  // the agent leaves these limits alone
-	dirty int   // MiB of memory that the workload writes in a second, in pages all over it
+	cpu   []int    // limits of the pod's processor time, in thousandths of a processor; 0: none
+	keep  bool     // the agent leaves these limits alone
+	dirty int      // MiB of memory that the workload writes in a second, in pages all over it
+	agent []string // further flags of the agent
 }
 
 // flags returns the flags of the agent.
 func (p plan) flags() []string {
 	if p.keep {
-		return []string{"--keep-cpu-limits"}
+		return append(p.agent, "--keep-cpu-limits")
 	}
-	return nil
+	return p.agent
 }
 
 // Bounds of a plan.
@@ -43,7 +44,7 @@ func parse(args []string) (*benchmark, plan, error) {
 		b = benchmarks[args[0]]
 	}
 	if b == nil {
-		return nil, p, fmt.Errorf("want a benchmark: pause, loading, restore, programs or wake")
+		return nil, p, fmt.Errorf("want a benchmark: pause, precopy, loading, restore, programs or wake")
 	}
 	f := flag.NewFlagSet("bench "+b.name, flag.ContinueOnError)
 	mem := f.String("mem", "64,256,1024", "`sizes` of the workload's memory, in MiB")
@@ -51,6 +52,7 @@ func parse(args []string) (*benchmark, plan, error) {
 	cpu := f.String("cpu-limit-m", "0", "`limits` of the pod's processor time, in thousandths of a processor; 0: none")
 	f.BoolVar(&p.keep, "keep-cpu-limits", false, "have the agent leave the limits of processor time alone")
 	f.IntVar(&p.dirty, "dirty", 0, "`MiB` of memory that the workload writes in a second, in pages all over it")
+	agent := f.String("flags", "", "further `flags` of the agent, separated by spaces")
 	f.IntVar(&p.n, "n", 10, "`measurements` of each mode and size")
 	if err := f.Parse(args[1:]); err != nil {
 		return nil, p, err
@@ -61,6 +63,7 @@ func parse(args []string) (*benchmark, plan, error) {
 	if p.dirty < 0 || p.dirty > maxDirty {
 		return nil, p, fmt.Errorf("--dirty: want 0 to %d", maxDirty)
 	}
+	p.agent = strings.Fields(*agent)
 	var err error
 	if p.mem, err = numbers("--mem", *mem, 1, maxMiB); err != nil {
 		return nil, p, err

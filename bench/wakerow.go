@@ -65,7 +65,7 @@ func newWakeRow(scenario, mode string, mib int, samples []wakeSample) wakeRow {
 }
 
 // middle returns the median of a part of the samples, of which there is at least one.
-func middle[T cmp.Ordered](samples []wakeSample, of func(wakeSample) T) T {
+func middle[S any, T cmp.Ordered](samples []S, of func(S) T) T {
 	var values []T
 	for _, s := range samples {
 		values = append(values, of(s))

@@ -14,6 +14,7 @@ import (
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
@@ -30,6 +31,8 @@ type Config struct {
 	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
 	Arena         int64         // bytes of memory for what one checkpoint captures in the pause
 	PrecopyFrom   int64         // bytes of memory from which on a sandbox's memory is stored before the pause; 0: never
+	PrecopyTime   time.Duration // how long that gives way to what else runs; 0: not at all
+	Pace          *pace.Pace    // by which it does
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CaptureTime   time.Duration // deadline of a capture; after it the sandbox runs on
 	KeepCPULimits bool          // a pod's limit of processor time stays while it is saved
@@ -150,6 +153,8 @@ type Options struct {
 	Named func() (string, error)
 	// Handover, if set, takes the sandbox over once the snapshot is spooled. Stop must not be set.
 	Handover Handover
+	// WakeToEnd has a pod that falls asleep be woken when it is told to end, so that its shutdown runs.
+	WakeToEnd bool
 	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/runsc/capture"
@@ -16,14 +17,11 @@ import (
 // pause of a large sandbox is shorter, and its memory need not fit into the arena.
 
 const (
-	// mostRounds bounds how often memory is gone through to be stored. So no more than twice the memory is written, which
-	// takeDisk counts on.
-	mostRounds = 2
-	// changedShare is the share of a chunk that must have changed for a further round to store it anew. Single pages are
+	// changedShare is the share of a chunk that must have changed for the second round to store it anew. Single pages are
 	// copied in the pause instead.
 	changedShare = 0.5
-	// shrinks is the largest share of what was left after the round before that may be left for another one to follow.
-	shrinks = 0.7
+	// copiedShare is the share of memory that may be left to be copied in the pause without a second round.
+	copiedShare = 0.25
 	// reusable is the share of memory that has to be stored already for fingerprints to pay where pre-copy does not.
 	reusable = 0.5
 )
@@ -53,7 +51,7 @@ func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memo
 		c.baseline = base
 		return c.rounds(ctx, base, memory, used)
 	}
-	left, err = base.Round(ctx, memory, c.recognise)
+	left, err = base.Round(ctx, memory, nil, c.recognise)
 	if float64(left) > (1-reusable)*float64(used) {
 		return used, err
 	}
@@ -61,35 +59,51 @@ func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memo
 	return left, err
 }
 
-// large reports whether so much memory is stored before the pause.
+// large reports whether so much memory is stored before the pause. A sandbox that is to be handed over is paused until
+// all of it is stored, so for it any amount is large.
 func (c *checkpoint) large(memory int64) bool {
-	return c.cs.PrecopyFrom > 0 && memory >= c.cs.PrecopyFrom
+	return c.cs.PrecopyFrom > 0 && (memory >= c.cs.PrecopyFrom || c.o.Handover != nil)
 }
 
-// rounds stores memory until half of the arena holds what has changed since, or until that does not get less.
+// rounds stores memory. It gives way to what else runs. If much has changed meanwhile, that is stored in a second
+// round, which gives way to nothing: it has to be faster than the sandbox. So no more than twice the memory is written,
+// which takeDisk counts on.
 func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory *os.File, used int64) (
 	left int64, err error,
 ) {
 	var done atomic.Int64
 	c.o.Progress("precopy", 0, used)
-	if _, err := base.Round(ctx, memory, func(raw []byte, _ int) (int64, bool, error) {
+	if _, err := base.Round(ctx, memory, c.pace(), func(raw []byte, _ int) (int64, bool, error) {
 		c.o.Progress("precopy", min(done.Add(int64(len(raw))), used), used)
 		return c.storeAhead(raw)
 	}); err != nil {
 		return 0, err
 	}
-	for before, round := used, 1; ; before, round = left, round+1 {
-		if left, err = base.Round(ctx, memory, notStored); err != nil {
-			return 0, err
-		}
-		if left <= c.room.arena/2 || float64(left) > shrinks*float64(before) || round == mostRounds {
-			break
-		}
-		if _, err := base.Round(ctx, memory, c.storeAgain); err != nil {
-			return 0, err
+	left, err = base.Round(ctx, memory, nil, notStored)
+	if err == nil && left > min(int64(copiedShare*float64(used)), c.room.arena/2) {
+		if _, err = base.Round(ctx, memory, nil, c.storeAgain); err == nil {
+			left, err = base.Round(ctx, memory, nil, notStored)
 		}
 	}
+	if err != nil {
+		return 0, err
+	}
 	return left, c.writer.Flush()
+}
+
+// pace returns what pre-copy gives way by, or nil if it must not: the sandbox does not run on afterwards. After
+// PrecopyTime it gives way no longer.
+func (c *checkpoint) pace() capture.Pace {
+	if c.o.Stop || c.o.Handover != nil || c.cs.PrecopyTime <= 0 {
+		return nil
+	}
+	end := time.Now().Add(c.cs.PrecopyTime)
+	return func(ctx context.Context, took time.Duration) error {
+		if time.Now().After(end) {
+			return nil
+		}
+		return c.cs.Pace.Wait(ctx, took)
+	}
 }
 
 func (c *checkpoint) storeAhead(raw []byte) (place int64, ok bool, err error) {

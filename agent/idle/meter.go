@@ -23,6 +23,7 @@ var ErrNever = errors.New("the pod cannot sleep")
 type Kernel struct {
 	Runtime Runtime
 	Busy    func(sandbox string) bool // reports whether a sandbox is being loaded or saved
+	Used    string                    // the directory of the files that shims touch while somebody uses a sandbox
 }
 
 // Runtime finds pods. *cri.Client implements it.
@@ -50,7 +51,7 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
 	}
 	return &gauge{
 		pid: pod.SandboxPID, network: fmt.Sprintf("/proc/%d/net", pod.SandboxPID), cpu: cpu,
-		busy: func() bool { return k.Busy(pod.ID) },
+		used: filepath.Join(k.Used, pod.ID), busy: func() bool { return k.Busy(pod.ID) },
 	}, nil
 }
 
@@ -59,6 +60,7 @@ type gauge struct {
 	pid     int    // of the sentry
 	network string // the directory of the kernel about its network namespace
 	cpu     *cgroup.CPU
+	used    string // the file that shims touch
 	busy    func() bool
 }
 
@@ -73,6 +75,11 @@ func (g *gauge) Read() (u Usage, err error) {
 	if u.CPU, err = g.cpu.Used(); err != nil {
 		return u, err
 	}
+	if info, err := os.Stat(g.used); err == nil {
+		u.Session = info.ModTime()
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return u, err
+	}
 	f, err := os.Open(filepath.Join(g.network, "dev"))
 	if err != nil {
 		return u, err
@@ -80,37 +87,6 @@ func (g *gauge) Read() (u Usage, err error) {
 	defer f.Close()
 	u.Received, err = received(bufio.NewScanner(f))
 	return u, err
-}
-
-// Forwards implements Gauge. The sandbox has a network stack of its own, so a connection of the kernel's in the pod's
-// network namespace is one to a forwarded port.
-func (g *gauge) Forwards() (bool, error) {
-	for _, name := range []string{"tcp", "tcp6"} {
-		f, err := os.Open(filepath.Join(g.network, name))
-		if name == "tcp6" && errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		found, err := established(bufio.NewScanner(f))
-		f.Close()
-		if found || err != nil {
-			return found, err
-		}
-	}
-	return false, nil
-}
-
-// established reports whether a file such as /proc/net/tcp has an established connection.
-func established(lines *bufio.Scanner) (bool, error) {
-	const state = "01"
-	for lines.Scan() {
-		if f := strings.Fields(lines.Text()); len(f) > 3 && f[3] == state {
-			return true, nil
-		}
-	}
-	return false, lines.Err()
 }
 
 var errNoInterface = errors.New("the pod has no network interface of its own")
@@ -137,4 +113,16 @@ func received(lines *bufio.Scanner) (packets uint64, err error) {
 		return 0, errNoInterface
 	}
 	return packets, nil
+}
+
+// Clean removes the files about sandboxes that containerd no longer knows from the directory of a Kernel. Here are the
+// ids of those that it knows.
+func Clean(used string, here map[string]bool) error {
+	files, err := os.ReadDir(used)
+	for _, f := range files {
+		if !here[f.Name()] {
+			err = errors.Join(err, os.Remove(filepath.Join(used, f.Name())))
+		}
+	}
+	return err
 }

@@ -37,8 +37,6 @@ type Gauge interface {
 	Read() (Usage, error)
 	// Busy reports whether the pod is being loaded or saved.
 	Busy() bool
-	// Forwards reports whether somebody is connected to a forwarded port of the pod. It costs more than Read.
-	Forwards() (bool, error)
 	// Memory returns how many bytes the pod's sandbox has allocated. It costs more than Read, and may be called
 	// concurrently.
 	Memory() (int64, error)
@@ -226,12 +224,9 @@ func (w *Watcher) due(p *watched, now time.Time, s sight) bool {
 	return true
 }
 
-// act calls Idle, unless it turns out that the pod is used. Run leaves the pod alone meanwhile.
-func (w *Watcher) act(ctx context.Context, p *watched) (v Verdict) {
-	v.Used = true
-	if forwards, err := p.gauge.Forwards(); err == nil && !forwards {
-		v = w.Idle(ctx, p.pod)
-	}
+// act calls Idle. Run leaves the pod alone meanwhile.
+func (w *Watcher) act(ctx context.Context, p *watched) Verdict {
+	v := w.Idle(ctx, p.pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.acting, p.told, p.again, p.spare = false, !v.Used, time.Time{}, spare{}

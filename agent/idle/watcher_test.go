@@ -14,13 +14,12 @@ import (
 
 // counters are the counters of one pod, and its Meter.
 type counters struct {
-	mu       sync.Mutex
-	usage    Usage
-	ended    bool
-	forwards bool
-	calls    []time.Duration // when it was found idle, since the beginning
-	say      Verdict
-	began    time.Time
+	mu    sync.Mutex
+	usage Usage
+	ended bool
+	calls []time.Duration // when it was found idle, since the beginning
+	say   Verdict
+	began time.Time
 }
 
 func (c *counters) Open(context.Context, snapshot.PodRef) (Gauge, error) {
@@ -38,12 +37,6 @@ func (c *counters) Read() (Usage, error) {
 }
 
 func (c *counters) Busy() bool { return false }
-
-func (c *counters) Forwards() (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.forwards, nil
-}
 
 func (c *counters) Memory() (int64, error) { return 1 << 20, nil }
 
@@ -155,14 +148,17 @@ func TestGaugeLost(t *testing.T) {
 	})
 }
 
-// TestForwards: a pod is used while somebody is connected to a port of it, even if nothing moves.
-func TestForwards(t *testing.T) {
+// TestSession: a pod is used while a session is open, even if nothing moves, and its time begins anew at the end.
+func TestSession(t *testing.T) {
 	watch(t, Verdict{}, func(_ *Watcher, c *counters) {
-		c.change(func(c *counters) { c.forwards = true })
-		time.Sleep(time.Minute)
+		for range 120 {
+			c.change(func(c *counters) { c.usage.Session = time.Now() })
+			time.Sleep(500 * time.Millisecond)
+		}
 		c.expect(t, 0)
-		c.change(func(c *counters) { c.forwards = false })
-		time.Sleep(15 * time.Second)
+		time.Sleep(8 * time.Second)
+		c.expect(t, 0)
+		time.Sleep(4 * time.Second)
 		c.expect(t, 1)
 	})
 }
@@ -177,7 +173,7 @@ func TestForget(t *testing.T) {
 }
 
 // TestEarly: a pod that nobody has used for a moment may be put to sleep before its time, but not within the time for
-// which it stays awake, nor while it is used or forwarded.
+// which it stays awake, nor while it is used.
 func TestEarly(t *testing.T) {
 	watch(t, Verdict{Asleep: true}, func(w *Watcher, c *counters) {
 		early := func(want bool) {
@@ -201,9 +197,8 @@ func TestEarly(t *testing.T) {
 		c.change(func(c *counters) { c.usage.Received += 50 })
 		early(false) // it is looked at again
 		time.Sleep(3 * time.Second)
-		c.change(func(c *counters) { c.forwards = true })
+		c.change(func(c *counters) { c.usage.Session = time.Now() })
 		early(false)
-		c.change(func(c *counters) { c.forwards = false })
 		time.Sleep(3 * time.Second)
 		early(true)
 		if all := w.Spares(); len(all) > 0 {

@@ -116,7 +116,8 @@ const (
 
 // fakeNode is an agent whose checkpoints go as a test decides. It implements kube.Node.
 type fakeNode struct {
-	sleeps func(uid string) error // puts a pod to sleep; nil: none can
+	sleeps    func(uid string) error // puts a pod to sleep; nil: none can
+	wakeToEnd atomic.Bool            // the pod that was put to sleep last is woken to be ended
 
 	disk    *disk
 	facts   snapshot.Facts
@@ -174,6 +175,7 @@ func (n *fakeNode) Sleep(ctx, life context.Context, o checkpoint.Options) (*snap
 	if n.sleeps == nil {
 		return nil, errors.New("the test has not said which pods sleep")
 	}
+	n.wakeToEnd.Store(o.WakeToEnd)
 	return nil, n.sleeps(o.Target)
 }
 
@@ -185,7 +187,6 @@ type unused struct{}
 
 func (u unused) Open(context.Context, snapshot.PodRef) (idle.Gauge, error) { return u, nil }
 func (unused) Read() (idle.Usage, error)                                   { return idle.Usage{}, nil }
-func (unused) Forwards() (bool, error)                                     { return false, nil }
 func (unused) Busy() bool                                                  { return false }
 func (unused) Memory() (int64, error)                                      { return 1 << 20, nil }
 

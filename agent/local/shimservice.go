@@ -31,8 +31,21 @@ const (
 
 // decide decides whether a sandbox is restored, and if so prepares its restore.
 func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
+	choice, err := s.choose(ctx, podRef(req.Annotations), req.Annotations)
+	resp := s.prepare(ctx, req, choice, err)
+	for container, all := range choice.Probes {
+		for _, command := range all {
+			resp.ExecProbes = append(resp.ExecProbes, &localv1.ExecProbe{Container: container, Command: command})
+		}
+	}
+	return resp
+}
+
+// prepare prepares what was chosen for a sandbox. Err says why nothing could be.
+func (s *shimService) prepare(ctx context.Context, req *localv1.AskRestoreRequest, choice restore.Choice,
+	err error,
+) *localv1.AskRestoreResponse {
 	pod := podRef(req.Annotations)
-	choice, err := s.choose(ctx, pod, req.Annotations)
 	if err == nil && choice.Snapshot == (snapshot.Key{}) {
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}
 	}

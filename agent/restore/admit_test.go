@@ -61,8 +61,8 @@ func TestUnloadedUnasked(t *testing.T) {
 // TestHostileMemory: a snapshot says how much memory it takes. No such number makes the sum wrong.
 func TestHostileMemory(t *testing.T) {
 	for said, want := range map[int64]int64{
-		math.MaxInt64: maxMemory + sandboxOverhead, math.MinInt64: sandboxOverhead, 0: sandboxOverhead,
-		5: sandboxOverhead + 5,
+		math.MaxInt64: maxMemory + sandboxOverhead, math.MinInt64: sandboxOverhead,
+		0: sandboxOverhead, 5: sandboxOverhead + 5,
 	} {
 		r := &restore{meta: &snapshot.Meta{Memory: said}}
 		if got := r.memory(); got != want {

@@ -123,6 +123,8 @@ type Choice struct {
 	// Containers is how many of the pod's containers start if only root file systems are restored. The pod is restored
 	// once the last of them has started. 0: as many as the snapshot has.
 	Containers int
+	// Probes are the commands of the kubelet's probes by exec, by container name, whatever the choice is.
+	Probes map[string][][]string
 }
 
 // Prepared is a restore that is ready for its sandbox.

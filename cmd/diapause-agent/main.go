@@ -127,7 +127,10 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 			"grows")
 	f.Int64Var(&cfg.PrecopyFrom, "precopy-from", 512<<20,
 		"size, in bytes, from which on a pod's memory is stored before the pause, while the pod runs; in the pause, only "+
-			"what has changed since is copied; 0: never")
+			"what has changed since is copied; 0: never. Of a pod that falls asleep, memory of any size is")
+	f.DurationVar(&cfg.PrecopyTime, "precopy-time", 2*time.Minute,
+		"how long storing memory before the pause gives way to everything else on the node, unless the pod is to be "+
+			"stopped; after that, or with 0, it takes up to half of the processors")
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
 		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
 			"can never fit is refused. The agent needs 2 GiB more than that")
@@ -201,6 +204,8 @@ func check(cfg agent.Config) error {
 	switch {
 	case cfg.PrecopyFrom < 0:
 		return fmt.Errorf("--precopy-from %d: want 0 or more bytes", cfg.PrecopyFrom)
+	case cfg.PrecopyTime < 0:
+		return fmt.Errorf("--precopy-time %v: want 0 or more", cfg.PrecopyTime)
 	case cfg.Arena < 0:
 		return fmt.Errorf("--arena %d: want 0 or more bytes", cfg.Arena)
 	case cfg.Memory <= 0:

@@ -23,6 +23,7 @@ func TestCheck(t *testing.T) {
 		"--store":             func(c *agent.Config) { c.Store = "/store" },
 		"--arena":             func(c *agent.Config) { c.Arena = -1 },
 		"--precopy-from":      func(c *agent.Config) { c.PrecopyFrom = -1 },
+		"--precopy-time":      func(c *agent.Config) { c.PrecopyTime = -1 },
 		"--checkpoint-memory": func(c *agent.Config) { c.Memory = 0 },
 		"--disk-floor":        func(c *agent.Config) { c.DiskFloor = 100 },
 		"--backlog-size":      func(c *agent.Config) { c.BacklogSize = -1 },

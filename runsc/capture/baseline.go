@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
@@ -61,11 +62,16 @@ func NewBaseline(m *Mapping, chunk int64) (*Baseline, error) {
 // goroutines.
 type Store func(raw []byte, changed int) (place int64, ok bool, err error)
 
+// Pace has a round give way to what else runs. It is called after a piece of work of a few milliseconds, with the time
+// that the piece took, and returns when the next one may begin. It is called from several goroutines.
+type Pace func(ctx context.Context, took time.Duration) error
+
 // Round goes through all memory that is allocated, and has store called for each chunk that has changed since it was
 // stored, or never was. The sandbox may run: each chunk is copied first. Half of the processors are left to the
-// sandboxes. Round returns how many bytes are not stored as they were when it came by. It ends with the first error, or
-// with ctx. The memory file must be the one that is mapped; the caller keeps it. Rounds must not overlap.
-func (b *Baseline) Round(ctx context.Context, memory *os.File, store Store) (left int64, err error) {
+// sandboxes, and more if pace says so; it may be nil. Round returns how many bytes are not stored as they were when it
+// came by. It ends with the first error, or with ctx. The memory file must be the one that is mapped; the caller keeps
+// it. Rounds must not overlap.
+func (b *Baseline) Round(ctx context.Context, memory *os.File, pace Pace, store Store) (left int64, err error) {
 	workers := max(1, runtime.GOMAXPROCS(0)/2)
 	group, ctx := errgroup.WithContext(ctx)
 	batches := make(chan *Batch, workers)
@@ -76,19 +82,30 @@ func (b *Baseline) Round(ctx context.Context, memory *os.File, store Store) (lef
 	var sum atomic.Int64
 	for range workers {
 		group.Go(func() error {
-			buffer := make([]byte, b.chunk)
-			for batch := range batches {
-				n, err := b.round(batch, buffer, store)
-				sum.Add(n)
-				if err != nil {
-					return err
-				}
-			}
-			return nil
+			n, err := b.work(ctx, batches, pace, store)
+			sum.Add(n)
+			return err
 		})
 	}
 	err = group.Wait()
 	return sum.Load(), err
+}
+
+// work handles batches until there are no more.
+func (b *Baseline) work(ctx context.Context, batches <-chan *Batch, pace Pace, store Store) (left int64, err error) {
+	buffer := make([]byte, b.chunk)
+	for batch := range batches {
+		began := time.Now()
+		n, err := b.round(batch, buffer, store)
+		left += n
+		if err == nil && pace != nil {
+			err = pace(ctx, time.Since(began))
+		}
+		if err != nil {
+			return left, err
+		}
+	}
+	return left, nil
 }
 
 // batches sends what is allocated in the memory file.

@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -45,7 +47,7 @@ func based(t *testing.T, fd int, chunk int64) (*os.File, *Mapping, *Baseline) {
 
 func (b *Baseline) mustRound(t *testing.T, f *os.File, store Store) (left int64) {
 	t.Helper()
-	left, err := b.Round(t.Context(), f, store)
+	left, err := b.Round(t.Context(), f, nil, store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,13 +191,37 @@ func TestRound(t *testing.T) {
 	}
 	cause := errors.New("enough")
 	fails := func([]byte, int) (int64, bool, error) { return 0, false, cause }
-	if _, err := b.Round(t.Context(), f, fails); !errors.Is(err, cause) {
+	if _, err := b.Round(t.Context(), f, nil, fails); !errors.Is(err, cause) {
 		t.Errorf("an error of the function: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if _, err := b.Round(ctx, f, s.store); !errors.Is(err, cause) {
+	if _, err := b.Round(ctx, f, nil, s.store); !errors.Is(err, cause) {
 		t.Errorf("after its context: %v", err)
+	}
+}
+
+// TestPace: a round waits after each piece of work, and ends with the error of what it waits for.
+func TestPace(t *testing.T) {
+	fd := memfd(t, 2048, 0, 300, 700, 1100, 1500) // in windows of their own
+	f, m, b := based(t, fd, 65536)
+	defer m.Close()
+	s := &chunkStore{}
+	var waited atomic.Int64
+	pace := func(_ context.Context, took time.Duration) error {
+		if took < 0 {
+			t.Errorf("a piece of work took %v", took)
+		}
+		waited.Add(1)
+		return nil
+	}
+	if left, err := b.Round(t.Context(), f, pace, s.store); err != nil || left != 0 || waited.Load() == 0 {
+		t.Errorf("%d bytes are left, it waited %d times: %v", left, waited.Load(), err)
+	}
+	cause := errors.New("enough")
+	if _, err := b.Round(t.Context(), f, func(context.Context, time.Duration) error { return cause },
+		s.store); !errors.Is(err, cause) {
+		t.Errorf("an error of the pace: %v", err)
 	}
 }
 

@@ -98,7 +98,7 @@ func BenchmarkReuse(b *testing.B) {
 		b.Fatal(err)
 	}
 	stored := func([]byte, int) (int64, bool, error) { return 0, true, nil }
-	if _, err := base.Round(b.Context(), f, stored); err != nil {
+	if _, err := base.Round(b.Context(), f, nil, stored); err != nil {
 		b.Fatal(err)
 	}
 	a, err := NewArena(0, 0, b.TempDir(), false, m)

@@ -160,7 +160,7 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	if err := z.s.lease.Do(ctx, renew); err != nil {
 		return err
 	}
-	if err := z.hushAll(ctx); err != nil {
+	if err := z.hushAll(ctx, o.WakeToEnd); err != nil {
 		z.unwatch()
 		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}))
 	}
@@ -176,11 +176,11 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 }
 
 // hushAll makes all shims of the pod answer for their containers, unless a packet comes before that is done.
-func (z *sleeper) hushAll(ctx context.Context) error {
+func (z *sleeper) hushAll(ctx context.Context, wakeToEnd bool) error {
 	if z.waker.Came() {
 		return sleep.ErrTraffic
 	}
-	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush}); err != nil {
+	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush, WakeToEnd: wakeToEnd}); err != nil {
 		return err
 	}
 	if z.waker.Came() {

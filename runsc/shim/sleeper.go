@@ -35,6 +35,7 @@ type sleeper struct {
 
 	gate   sync.RWMutex // held for reading by requests that reach gVisor, for writing when asleep changes
 	asleep atomic.Bool  // no request reaches gVisor
+	toEnd  atomic.Bool  // while it sleeps: a signal that tells a container to end wakes the pod
 
 	mu  sync.Mutex
 	all map[string]*resident // the containers of this process, by id
@@ -45,11 +46,13 @@ type sleeper struct {
 // resident is a container that can sleep.
 type resident struct {
 	id, bundle string
+	name       string                  // in its pod; empty: it has none
 	io         *task.CreateTaskRequest // names of its standard streams
 	usage      usage
 
 	// The fields below are guarded by sleeper.mu.
-	execs   map[string]bool // processes that were added to it and are not deleted
+	execs   map[string]func()  // processes that were added to it and are not deleted; each ends their session
+	probes  map[string]*probed // probes by exec that were answered in its sleep, and are not deleted
 	state   *task.StateResponse
 	pids    *task.PidsResponse
 	streams *streams
@@ -118,9 +121,12 @@ func (z *sleeper) shut(ctx context.Context, asleep bool) error {
 func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	resp, err := z.TaskServiceExt.Create(ctx, r)
 	if err == nil {
+		bundle := filepath.Join(filepath.Dir(z.c.bundle.dir), r.ID)
+		p, err := readPod(bundle)
+		z.warn(err, "read the name of container "+r.ID)
 		z.mu.Lock()
 		z.all[r.ID] = &resident{
-			id: r.ID, bundle: filepath.Join(filepath.Dir(z.c.bundle.dir), r.ID), execs: make(map[string]bool),
+			id: r.ID, bundle: bundle, name: p.container, execs: make(map[string]func()),
 			io: &task.CreateTaskRequest{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
 		}
 		z.mu.Unlock()
@@ -130,6 +136,9 @@ func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 
 // Start implements task.TaskService. Before the sandbox container starts, it notes how the pod's network is.
 func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	if p := z.probed(r.ID, r.ExecID); p != nil {
+		return p.start(ctx)
+	}
 	release, err := z.awake(ctx, "start")
 	if err != nil {
 		return nil, err
@@ -138,27 +147,72 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	if z.s != nil && r.ID == z.s.pod.sandbox && r.ExecID == "" {
 		z.recordNetwork()
 	}
-	return z.TaskServiceExt.Start(ctx, r)
+	resp, err := z.TaskServiceExt.Start(ctx, r)
+	if err == nil && r.ExecID != "" {
+		go z.attendExec(context.WithoutCancel(ctx), r)
+	}
+	return resp, err
 }
 
-// Exec implements task.TaskService.
-func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
-	release, err := z.awake(ctx, "exec")
+// attendExec ends the session of a process that was added to a container when the process ends.
+func (z *sleeper) attendExec(ctx context.Context, r *task.StartRequest) {
+	z.mu.Lock()
+	var end func()
+	if x := z.all[r.ID]; x != nil {
+		end = x.execs[r.ExecID]
+	}
+	z.mu.Unlock()
+	if end == nil {
+		return
+	}
+	_, err := z.TaskServiceExt.Wait(ctx, &task.WaitRequest{ID: r.ID, ExecID: r.ExecID})
 	if err != nil {
-		return nil, err
+		log.L.WithError(err).Debugf("wait for process %s of container %s", r.ExecID, r.ID)
+	}
+	end()
+}
+
+// Exec implements task.TaskService. A probe of the kubelet does not wake the pod, and is no session.
+func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
+	x := z.of(r.ID)
+	probe := x != nil && z.c.bundle.isProbe(x.name, r)
+	release, ok := z.through()
+	if !ok && probe {
+		return z.answerProbe(x, r), nil
+	}
+	if !ok {
+		var err error
+		if release, err = z.awake(ctx, "exec"); err != nil {
+			return nil, err
+		}
 	}
 	defer release()
 	resp, err := z.TaskServiceExt.Exec(ctx, r)
-	if x := z.of(r.ID); err == nil && x != nil {
+	if err == nil && x != nil {
+		end := func() {}
+		if !probe {
+			end = z.c.sessions.begin()
+		}
 		z.mu.Lock()
-		x.execs[r.ExecID] = true
+		x.execs[r.ExecID] = end
 		z.mu.Unlock()
 	}
 	return resp, err
 }
 
+// Wait implements task.TaskService.
+func (z *sleeper) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
+	if p := z.probed(r.ID, r.ExecID); p != nil {
+		return p.wait(ctx)
+	}
+	return z.TaskServiceExt.Wait(ctx, r)
+}
+
 // Delete implements task.TaskService. A container that sleeps ends first.
 func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	if z.probed(r.ID, r.ExecID) != nil {
+		return z.forgetProbe(r.ID, r.ExecID), nil
+	}
 	if r.ExecID == "" && z.asleep.Load() {
 		if err := z.finish(ctx, r.ID, killed); err != nil {
 			return nil, err
@@ -168,14 +222,27 @@ func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	if err != nil {
 		return nil, err
 	}
+	z.forget(r)
+	return resp, nil
+}
+
+// forget forgets what was deleted, and ends its sessions.
+func (z *sleeper) forget(r *task.DeleteRequest) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
+	x := z.all[r.ID]
+	if x == nil {
+		return
+	}
+	for id, end := range x.execs {
+		if r.ExecID == "" || r.ExecID == id {
+			end()
+			delete(x.execs, id)
+		}
+	}
 	if r.ExecID == "" {
 		delete(z.all, r.ID)
-	} else if x := z.all[r.ID]; x != nil {
-		delete(x.execs, r.ExecID)
 	}
-	return resp, nil
 }
 
 // ResizePty implements task.TaskService.
@@ -193,6 +260,9 @@ const wakingLimit = 1500 * time.Millisecond
 
 // State implements task.TaskService. While the pod wakes it waits a little: whoever asks then wants the new process.
 func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	if p := z.probed(r.ID, r.ExecID); p != nil {
+		return p.state(r), nil
+	}
 	z.wakes.await(ctx, wakingLimit)
 	release, ok := z.through()
 	if !ok {
@@ -249,6 +319,9 @@ func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Emp
 
 // Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see termination.go.
 func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+	if z.probed(r.ID, r.ExecID) != nil {
+		return nil, errgrpc.ToGRPC(errProbeOver)
+	}
 	send := func(ctx context.Context, r *task.KillRequest) error {
 		_, err := z.kill(ctx, r)
 		return err
@@ -256,7 +329,28 @@ func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 	if !z.asleep.Load() && z.c.held(ctx, r, send) {
 		return &types.Empty{}, nil
 	}
+	if z.asleep.Load() && z.toEnd.Load() && asksToEnd(r) {
+		go z.killAwake(context.WithoutCancel(ctx), r)
+		return &types.Empty{}, nil
+	}
 	return z.kill(ctx, r)
+}
+
+// asksToEnd reports whether a signal tells a container to end, and leaves it time for that.
+func asksToEnd(r *task.KillRequest) bool {
+	s := unix.Signal(r.Signal)
+	return r.ExecID == "" && ends(s) && s != unix.SIGKILL
+}
+
+// killAwake wakes the pod and delivers a signal that tells a container to end, as if the pod had not slept. Containerd
+// has its answer already, so that the grace period goes on: SIGKILL comes in time, and ends a pod that was not woken.
+func (z *sleeper) killAwake(ctx context.Context, r *task.KillRequest) {
+	if err := z.rouse(ctx, "signal"); err != nil {
+		z.warn(err, "it gets no signal before it ends")
+		return
+	}
+	_, err := z.Kill(ctx, r)
+	z.warn(err, fmt.Sprintf("signal %v for container %s", unix.Signal(r.Signal), r.ID))
 }
 
 // kill delivers a signal. A pod that sleeps is not woken to be ended: it ends in its sleep, all its
@@ -374,6 +468,8 @@ func sleepKind(err error) error {
 	switch {
 	case errors.Is(err, sleep.ErrTraffic):
 		return fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
+	case errors.Is(err, sleep.ErrInUse):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrResourceExhausted)
 	case errors.Is(err, sleep.ErrUnfit), errors.Is(err, lease.ErrRanOut):
 		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
 	case errors.Is(err, sleep.ErrInvalid):

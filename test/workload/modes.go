@@ -12,6 +12,7 @@ import (
 	"diapause.dev/test/workload/internal/fidelity"
 	"diapause.dev/test/workload/internal/memory"
 	"diapause.dev/test/workload/internal/order"
+	"diapause.dev/test/workload/internal/work"
 )
 
 // seed is that of the memory of the mode serve.
@@ -27,15 +28,19 @@ func serve(ctx context.Context, o options) error {
 	}
 	w := writer{job: job{ctx: ctx}, memory: m}
 	l := looper{job: job{ctx: ctx}, memory: m}
+	k := worker{job: job{ctx: ctx}, memory: m}
 	s := newServer()
 	s.handle("GET /verify", func(*http.Request) (any, error) { return m.Verify(), nil })
 	s.handle("POST /dirty", w.dirty)
 	s.handle("GET /touch", func(r *http.Request) (any, error) { return touch(m, r) })
 	s.handle("POST /loop", l.turn)
+	s.handle("POST /work", k.set)
+	s.handle("GET /work", func(r *http.Request) (any, error) { return k.meter.Report(r.FormValue("reset") == "1"), nil })
 	s.handle("GET /loop", func(r *http.Request) (any, error) { return l.loop.Report(r.FormValue("reset") == "1"), nil })
 	err = s.run(ctx, o.listen)
 	w.stop()
 	l.stop()
+	k.stop()
 	return errors.Join(err, m.Close())
 }
 
@@ -83,6 +88,48 @@ func (l *looper) turn(r *http.Request) (any, error) {
 	}
 	return map[string]bool{"on": on}, nil
 }
+
+// maxThreads bounds the threads that a worker may be asked for.
+const maxThreads = 256
+
+// worker keeps at most one kind of work going.
+type worker struct {
+	job
+	memory *memory.Memory
+	meter  work.Meter
+}
+
+// set sets the kind of work and the number of threads; 0 stops it.
+func (w *worker) set(r *http.Request) (any, error) {
+	kind, text := r.FormValue("kind"), r.FormValue("threads")
+	threads, err := strconv.Atoi(text)
+	if err != nil || threads < 0 || threads > maxThreads {
+		return nil, fmt.Errorf("threads=%.40q: want 0 to %d", text, maxThreads)
+	}
+	w.stop()
+	if threads == 0 {
+		return map[string]int{"threads": 0}, nil
+	}
+	switch kind {
+	case "memory":
+		w.start(func(ctx context.Context) { w.meter.Run(ctx, threads, w.read) })
+	case "syscalls":
+		piece, end, err := work.Syscalls()
+		if err != nil {
+			return nil, err
+		}
+		w.start(func(ctx context.Context) {
+			defer end()
+			w.meter.Run(ctx, threads, piece)
+		})
+	default:
+		return nil, fmt.Errorf("kind=%.40q: want memory or syscalls", kind)
+	}
+	return map[string]int{"threads": threads}, nil
+}
+
+// read is a piece of work: a page of the memory.
+func (w *worker) read(i int) { w.memory.ReadPage(i % w.memory.Pages()) }
 
 // writer keeps at most one writer of the memory going.
 type writer struct {

@@ -182,7 +182,7 @@ func (x AskEndResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskEndResponse_Decision.Descriptor instead.
 func (AskEndResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{48, 0}
+	return file_agent_proto_rawDescGZIP(), []int{49, 0}
 }
 
 type AskWakeResponse_Decision int32
@@ -231,7 +231,7 @@ func (x AskWakeResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskWakeResponse_Decision.Descriptor instead.
 func (AskWakeResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{50, 0}
+	return file_agent_proto_rawDescGZIP(), []int{51, 0}
 }
 
 type CheckpointRequest struct {
@@ -2938,7 +2938,9 @@ type AskRestoreResponse struct {
 	// Settings for the containers' terminals, by container name.
 	Terminals map[string]*Terminal `protobuf:"bytes,10,rep,name=terminals,proto3" json:"terminals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Exit codes of the ended containers, by name; missing: 0.
-	ExitCodes     map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	ExitCodes map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the kubelet's probes by exec run. Whatever the decision is, the shim may answer them while the pod sleeps.
+	ExecProbes    []*ExecProbe `protobuf:"bytes,12,rep,name=exec_probes,json=execProbes,proto3" json:"exec_probes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3050,6 +3052,66 @@ func (x *AskRestoreResponse) GetExitCodes() map[string]int32 {
 	return nil
 }
 
+func (x *AskRestoreResponse) GetExecProbes() []*ExecProbe {
+	if x != nil {
+		return x.ExecProbes
+	}
+	return nil
+}
+
+// ExecProbe is a probe by exec of one container.
+type ExecProbe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"` // its name
+	Command       []string               `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecProbe) Reset() {
+	*x = ExecProbe{}
+	mi := &file_agent_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecProbe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecProbe) ProtoMessage() {}
+
+func (x *ExecProbe) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecProbe.ProtoReflect.Descriptor instead.
+func (*ExecProbe) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ExecProbe) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *ExecProbe) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
 // Terminal is the settings and the size of a terminal, as in termios(3) and tty_ioctl(4).
 type Terminal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3066,7 +3128,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3140,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3153,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Terminal) GetIflag() uint32 {
@@ -3154,7 +3216,7 @@ type ReadVolumeRequest struct {
 
 func (x *ReadVolumeRequest) Reset() {
 	*x = ReadVolumeRequest{}
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3228,7 @@ func (x *ReadVolumeRequest) String() string {
 func (*ReadVolumeRequest) ProtoMessage() {}
 
 func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3241,7 @@ func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ReadVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadVolumeRequest) GetRequest() string {
@@ -3213,7 +3275,7 @@ type ReadVolumeResponse struct {
 
 func (x *ReadVolumeResponse) Reset() {
 	*x = ReadVolumeResponse{}
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3287,7 @@ func (x *ReadVolumeResponse) String() string {
 func (*ReadVolumeResponse) ProtoMessage() {}
 
 func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3300,7 @@ func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ReadVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadVolumeResponse) GetSize() int64 {
@@ -3265,7 +3327,7 @@ type PrepareWorkloadRequest struct {
 
 func (x *PrepareWorkloadRequest) Reset() {
 	*x = PrepareWorkloadRequest{}
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3339,7 @@ func (x *PrepareWorkloadRequest) String() string {
 func (*PrepareWorkloadRequest) ProtoMessage() {}
 
 func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3352,7 @@ func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PrepareWorkloadRequest) GetSandboxId() string {
@@ -3316,7 +3378,7 @@ type PrepareWorkloadResponse struct {
 
 func (x *PrepareWorkloadResponse) Reset() {
 	*x = PrepareWorkloadResponse{}
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3390,7 @@ func (x *PrepareWorkloadResponse) String() string {
 func (*PrepareWorkloadResponse) ProtoMessage() {}
 
 func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3403,7 @@ func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PrepareWorkloadResponse) GetImagePath() string {
@@ -3373,7 +3435,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3447,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3460,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -3477,7 +3539,7 @@ type Woken struct {
 
 func (x *Woken) Reset() {
 	*x = Woken{}
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3551,7 @@ func (x *Woken) String() string {
 func (*Woken) ProtoMessage() {}
 
 func (x *Woken) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3564,7 @@ func (x *Woken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Woken.ProtoReflect.Descriptor instead.
 func (*Woken) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Woken) GetCause() string {
@@ -3541,7 +3603,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3615,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3628,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{44}
+	return file_agent_proto_rawDescGZIP(), []int{45}
 }
 
 type CheckContainerRequest struct {
@@ -3579,7 +3641,7 @@ type CheckContainerRequest struct {
 
 func (x *CheckContainerRequest) Reset() {
 	*x = CheckContainerRequest{}
-	mi := &file_agent_proto_msgTypes[45]
+	mi := &file_agent_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3653,7 @@ func (x *CheckContainerRequest) String() string {
 func (*CheckContainerRequest) ProtoMessage() {}
 
 func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[45]
+	mi := &file_agent_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3666,7 @@ func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckContainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{45}
+	return file_agent_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CheckContainerRequest) GetRequest() string {
@@ -3629,7 +3691,7 @@ type CheckContainerResponse struct {
 
 func (x *CheckContainerResponse) Reset() {
 	*x = CheckContainerResponse{}
-	mi := &file_agent_proto_msgTypes[46]
+	mi := &file_agent_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3703,7 @@ func (x *CheckContainerResponse) String() string {
 func (*CheckContainerResponse) ProtoMessage() {}
 
 func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[46]
+	mi := &file_agent_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3716,7 @@ func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckContainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{46}
+	return file_agent_proto_rawDescGZIP(), []int{47}
 }
 
 type AskEndRequest struct {
@@ -3667,7 +3729,7 @@ type AskEndRequest struct {
 
 func (x *AskEndRequest) Reset() {
 	*x = AskEndRequest{}
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +3741,7 @@ func (x *AskEndRequest) String() string {
 func (*AskEndRequest) ProtoMessage() {}
 
 func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +3754,7 @@ func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskEndRequest.ProtoReflect.Descriptor instead.
 func (*AskEndRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AskEndRequest) GetSandboxId() string {
@@ -3719,7 +3781,7 @@ type AskEndResponse struct {
 
 func (x *AskEndResponse) Reset() {
 	*x = AskEndResponse{}
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +3793,7 @@ func (x *AskEndResponse) String() string {
 func (*AskEndResponse) ProtoMessage() {}
 
 func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +3806,7 @@ func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskEndResponse.ProtoReflect.Descriptor instead.
 func (*AskEndResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{48}
+	return file_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AskEndResponse) GetDecision() AskEndResponse_Decision {
@@ -3775,7 +3837,7 @@ type AskWakeRequest struct {
 
 func (x *AskWakeRequest) Reset() {
 	*x = AskWakeRequest{}
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3849,7 @@ func (x *AskWakeRequest) String() string {
 func (*AskWakeRequest) ProtoMessage() {}
 
 func (x *AskWakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3862,7 @@ func (x *AskWakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskWakeRequest.ProtoReflect.Descriptor instead.
 func (*AskWakeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{49}
+	return file_agent_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AskWakeRequest) GetRequest() string {
@@ -3841,7 +3903,7 @@ type AskWakeResponse struct {
 
 func (x *AskWakeResponse) Reset() {
 	*x = AskWakeResponse{}
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +3915,7 @@ func (x *AskWakeResponse) String() string {
 func (*AskWakeResponse) ProtoMessage() {}
 
 func (x *AskWakeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +3928,7 @@ func (x *AskWakeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskWakeResponse.ProtoReflect.Descriptor instead.
 func (*AskWakeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{50}
+	return file_agent_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AskWakeResponse) GetDecision() AskWakeResponse_Decision {
@@ -3892,7 +3954,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +3966,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +3979,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{51}
+	return file_agent_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -3940,7 +4002,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4014,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4027,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{52}
+	return file_agent_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -4022,7 +4084,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[53]
+	mi := &file_agent_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4034,7 +4096,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[53]
+	mi := &file_agent_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4047,7 +4109,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{53}
+	return file_agent_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -4292,7 +4354,7 @@ const file_agent_proto_rawDesc = "" +
 	"\fmemory_limit\x18\x05 \x01(\x03R\vmemoryLimit\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf2\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb1\x06\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -4309,7 +4371,9 @@ const file_agent_proto_rawDesc = "" +
 	"\tterminals\x18\n" +
 	" \x03(\v24.diapause.local.v1.AskRestoreResponse.TerminalsEntryR\tterminals\x12S\n" +
 	"\n" +
-	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x1aY\n" +
+	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x12=\n" +
+	"\vexec_probes\x18\f \x03(\v2\x1c.diapause.local.v1.ExecProbeR\n" +
+	"execProbes\x1aY\n" +
 	"\x0eTerminalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.diapause.local.v1.TerminalR\x05value:\x028\x01\x1a<\n" +
@@ -4322,7 +4386,10 @@ const file_agent_proto_rawDesc = "" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"\xa0\x01\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"C\n" +
+	"\tExecProbe\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x18\n" +
+	"\acommand\x18\x02 \x03(\tR\acommand\"\xa0\x01\n" +
 	"\bTerminal\x12\x14\n" +
 	"\x05iflag\x18\x01 \x01(\rR\x05iflag\x12\x14\n" +
 	"\x05oflag\x18\x02 \x01(\rR\x05oflag\x12\x14\n" +
@@ -4455,7 +4522,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -4498,30 +4565,31 @@ var file_agent_proto_goTypes = []any{
 	(*Snapshot)(nil),                 // 38: diapause.local.v1.Snapshot
 	(*AskRestoreRequest)(nil),        // 39: diapause.local.v1.AskRestoreRequest
 	(*AskRestoreResponse)(nil),       // 40: diapause.local.v1.AskRestoreResponse
-	(*Terminal)(nil),                 // 41: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 42: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 43: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 44: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 45: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 46: diapause.local.v1.ReportRestoreRequest
-	(*Woken)(nil),                    // 47: diapause.local.v1.Woken
-	(*ReportRestoreResponse)(nil),    // 48: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 49: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 50: diapause.local.v1.CheckContainerResponse
-	(*AskEndRequest)(nil),            // 51: diapause.local.v1.AskEndRequest
-	(*AskEndResponse)(nil),           // 52: diapause.local.v1.AskEndResponse
-	(*AskWakeRequest)(nil),           // 53: diapause.local.v1.AskWakeRequest
-	(*AskWakeResponse)(nil),          // 54: diapause.local.v1.AskWakeResponse
-	(*RotateKeysRequest)(nil),        // 55: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 56: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 57: diapause.local.v1.RotateKeysResult
-	nil,                              // 58: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 59: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 60: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 61: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	nil,                              // 62: diapause.local.v1.AskEndRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),    // 63: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 64: google.protobuf.Duration
+	(*ExecProbe)(nil),                // 41: diapause.local.v1.ExecProbe
+	(*Terminal)(nil),                 // 42: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 43: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 44: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 45: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 46: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 47: diapause.local.v1.ReportRestoreRequest
+	(*Woken)(nil),                    // 48: diapause.local.v1.Woken
+	(*ReportRestoreResponse)(nil),    // 49: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 50: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 51: diapause.local.v1.CheckContainerResponse
+	(*AskEndRequest)(nil),            // 52: diapause.local.v1.AskEndRequest
+	(*AskEndResponse)(nil),           // 53: diapause.local.v1.AskEndResponse
+	(*AskWakeRequest)(nil),           // 54: diapause.local.v1.AskWakeRequest
+	(*AskWakeResponse)(nil),          // 55: diapause.local.v1.AskWakeResponse
+	(*RotateKeysRequest)(nil),        // 56: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 57: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 58: diapause.local.v1.RotateKeysResult
+	nil,                              // 59: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 60: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 61: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 62: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	nil,                              // 63: diapause.local.v1.AskEndRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 65: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -4530,93 +4598,94 @@ var file_agent_proto_depIdxs = []int32{
 	38, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
 	5,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
 	38, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
-	63, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
-	64, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	64, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	65, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
 	5,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	13, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	13, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	64, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	65, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	38, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	5,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	21, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
 	22, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	64, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	65, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	5,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	25, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	5,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	28, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	35, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	63, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	64, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	31, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	34, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	63, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
-	64, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	63, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	64, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	65, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	64, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	35, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	37, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	36, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	58, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	59, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	59, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	60, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	61, // 35: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	47, // 36: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
-	64, // 37: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
-	62, // 38: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
-	2,  // 39: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
-	64, // 40: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
-	64, // 41: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
-	3,  // 42: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
-	5,  // 43: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	57, // 44: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	41, // 45: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	4,  // 46: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	11, // 47: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	7,  // 48: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
-	9,  // 49: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
-	14, // 50: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	16, // 51: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	17, // 52: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	19, // 53: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	23, // 54: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	29, // 55: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	32, // 56: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	26, // 57: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	55, // 58: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	55, // 59: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	39, // 60: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	44, // 61: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	42, // 62: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	49, // 63: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	46, // 64: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	51, // 65: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
-	53, // 66: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
-	6,  // 67: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	12, // 68: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	8,  // 69: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
-	10, // 70: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
-	15, // 71: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	38, // 72: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	18, // 73: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	20, // 74: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	24, // 75: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	30, // 76: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	33, // 77: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	27, // 78: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	56, // 79: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	56, // 80: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	40, // 81: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	45, // 82: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	43, // 83: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	50, // 84: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	48, // 85: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	52, // 86: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
-	54, // 87: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
-	67, // [67:88] is the sub-list for method output_type
-	46, // [46:67] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	60, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	61, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	41, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
+	62, // 36: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	48, // 37: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
+	65, // 38: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	63, // 39: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
+	2,  // 40: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
+	65, // 41: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
+	65, // 42: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
+	3,  // 43: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
+	5,  // 44: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	58, // 45: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	42, // 46: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	4,  // 47: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	11, // 48: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	7,  // 49: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	9,  // 50: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	14, // 51: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	16, // 52: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	17, // 53: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	19, // 54: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	23, // 55: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	29, // 56: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	32, // 57: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	26, // 58: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	56, // 59: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	56, // 60: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	39, // 61: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	45, // 62: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	43, // 63: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	50, // 64: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	47, // 65: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	52, // 66: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
+	54, // 67: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
+	6,  // 68: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	12, // 69: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	8,  // 70: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	10, // 71: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	15, // 72: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	38, // 73: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	18, // 74: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	20, // 75: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	24, // 76: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	30, // 77: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	33, // 78: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	27, // 79: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	57, // 80: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	57, // 81: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	40, // 82: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	46, // 83: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	44, // 84: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	51, // 85: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	49, // 86: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	53, // 87: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
+	55, // 88: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
+	68, // [68:89] is the sub-list for method output_type
+	47, // [47:68] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -4652,7 +4721,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[52].OneofWrappers = []any{
+	file_agent_proto_msgTypes[53].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -4662,7 +4731,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   59,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -73,6 +73,20 @@ func (p Pass) Took() time.Duration { return time.Duration(p.MS * float64(time.Mi
 // End is when the pass was over.
 func (p Pass) End() time.Time { return p.Start().Add(p.Took()) }
 
+// Work is the answer to GET /work of the mode serve: how far work had come at some instants, in their order.
+type Work struct {
+	Notes []Done `json:"notes"`
+}
+
+// Done is how far work had come at an instant.
+type Done struct {
+	UnixNS int64 `json:"unix_ns"`
+	Pieces int64 `json:"pieces"` // since it began
+}
+
+// At is the instant.
+func (d Done) At() time.Time { return time.Unix(0, d.UnixNS) }
+
 // Order is the answer to GET /verify of the mode order.
 type Order struct {
 	OK    bool     `json:"ok"`

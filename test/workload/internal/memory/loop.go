@@ -26,10 +26,10 @@ func (m *Memory) Touch(first, count int) (sum uint64, err error) {
 	return sum, nil
 }
 
-// readPage reads one word of each cache line of a page, and returns their exclusive or.
-func (m *Memory) readPage(i int) (sum uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// ReadPage reads one word of each cache line of page i, and returns their exclusive or.
+func (m *Memory) ReadPage(i int) (sum uint64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	p := m.page(i)
 	for at := 0; at < PageSize; at += lineSize {
 		sum ^= binary.LittleEndian.Uint64(p[at:])
@@ -54,7 +54,7 @@ func (l *Loop) Run(ctx context.Context, m *Memory) {
 	for ctx.Err() == nil {
 		begin, sum := time.Now(), uint64(0)
 		for i := range m.Pages() {
-			sum ^= m.readPage(i)
+			sum ^= m.ReadPage(i)
 		}
 		l.note(begin, time.Since(begin), sum)
 	}

@@ -33,7 +33,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Memory struct {
 	seed uint64
 
-	mu     sync.Mutex // guards data and writes, page by page
+	mu     sync.RWMutex // guards data and writes, page by page
 	data   []byte
 	writes []uint32 // how often each page was written
 }
