@@ -113,7 +113,7 @@ func (a *Agent) assemble() {
 	a.evictor = snapshots.NewEvictor(a.catalog)
 	a.restores = restore.New(restore.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, KeepCPULimits: a.cfg.KeepCPULimits,
-		VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
+		Reminders: filepath.Join(a.cfg.StateDir, "asleep"), VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
 		Readers: readers, Lineage: a.lineage, Facts: a.node.Facts, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	a.catalog.Guard(a.restores.Needed)

@@ -53,10 +53,11 @@ func (a *Agent) cleanUsed(ctx context.Context) {
 	}
 }
 
-// clean removes what requests have left in directories that must not survive a reboot.
+// clean removes what requests, and pods that slept, have left and nobody needs.
 func (a *Agent) clean(ctx context.Context) {
 	a.cleanRequests(ctx)
 	a.checkpoints.CleanMarkers(ctx)
+	a.restores.CleanReminders(ctx)
 	a.cleanUsed(ctx)
 }
 

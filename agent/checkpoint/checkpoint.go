@@ -359,7 +359,10 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if err := c.describe(ctx); err != nil {
 		return err
 	}
-	taken, err := c.cs.Catalog.Exists(ctx, c.rec.Key, c.rec.Store)
+	taken, away, err := c.cs.Catalog.Exists(ctx, c.rec.Key, c.rec.Store)
+	if err == nil && away != nil && c.o.Handover != nil {
+		return fmt.Errorf("pod %s is not handed over, for its snapshot would be on this node only: %w", c.pod, away)
+	}
 	if err == nil && taken {
 		err = fmt.Errorf("snapshot %s: %w: choose another name or remove it first", c.rec.Key, storage.ErrExists)
 	}

@@ -20,6 +20,11 @@ func (c *Cluster) Choose(ctx context.Context, pod snapshot.PodRef) (restore.Choi
 	return c.starts.Choose(ctx, pod)
 }
 
+// Again implements agent.Cluster: see start.Starts.
+func (c *Cluster) Again(ctx context.Context, pod snapshot.PodRef, choice restore.Choice) (restore.Choice, error) {
+	return c.starts.Again(ctx, pod, choice)
+}
+
 // Restored implements agent.Cluster: see start.Starts.
 func (c *Cluster) Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error {
 	return c.starts.Restored(ctx, pod, key)

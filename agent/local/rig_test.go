@@ -78,7 +78,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 		Catalog: snapshots.NewCatalog(stores, readers, j, backlog, changed, bell.Ring),
 		Restores: restore.New(restore.Config{
 			Requests: r.requests, SidecarSocket: dir + "/sidecars", VolumeLimit: 1 << 20, Readers: readers,
-			Runtime: goneRuntime{},
+			Runtime: goneRuntime{}, Reminders: dir + "/asleep",
 			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 		}),
 	}
@@ -211,6 +211,8 @@ func (goneRuntime) Get(_ context.Context, id string) (*cri.Pod, error) {
 	return nil, fmt.Errorf("%s: %w", id, cri.ErrNotFound)
 }
 
+func (goneRuntime) Newest(context.Context, string, string) (string, error) { return "before", nil }
+
 // pods is containerd as checkpoints see it. None of its pods can be checkpointed.
 type pods struct {
 	checkpoint.Runtime
@@ -265,6 +267,11 @@ func (c *fakeCluster) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Ch
 		}
 	}
 	return c.choice, c.err
+}
+
+func (c *fakeCluster) Again(_ context.Context, _ snapshot.PodRef, choice restore.Choice) (restore.Choice, error) {
+	choice.Init = c.choice.Init
+	return choice, c.err
 }
 
 func (c *fakeCluster) Confirmed(context.Context, snapshot.PodRef, snapshot.Key) error {

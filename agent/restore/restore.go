@@ -33,6 +33,9 @@ type restore struct {
 	total   int64             // bytes of all image files
 	start   time.Time
 
+	waking sync.Mutex  // held while the pod's reminder is written or removed, see reminder.go
+	fed    atomic.Bool // the sandbox may have got a byte of its image
+
 	concluded sync.Once     // see conclude
 	ended     chan struct{} // closed when the sandbox has everything, or has failed or gone
 
@@ -50,6 +53,7 @@ type restore struct {
 type Config struct {
 	Requests      requests.Dir
 	SidecarSocket string // that sidecars connect to
+	Reminders     string // the directory with the reminders of pods that sleep
 	KeepCPULimits bool   // a pod's limit of processor time stays while it is restored
 	VolumeLimit   int64  // limit for all volumes in one snapshot together, in bytes
 	Runtime       Runtime
@@ -71,6 +75,7 @@ type Runtime interface {
 	Unstarted(ctx context.Context) ([]string, error)
 	Taken(ctx context.Context, names []string) (*cri.Pod, error)
 	Image(ctx context.Context, containerID string) (name, digest string, err error)
+	Newest(ctx context.Context, podUID, except string) (id string, err error)
 }
 
 // Metrics count restores.
@@ -309,6 +314,7 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	}
 	if rs.asleep(r.Request) {
 		r.begun()
+		rs.Life.Go(func() { _ = rs.feed(r) }) // saves time: the first read reports an error
 	}
 	r.serving++
 	return &source{rs: rs, restore: r}, nil

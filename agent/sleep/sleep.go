@@ -39,6 +39,7 @@ type Checkpoints interface {
 type Restores interface {
 	PrepareWake(ctx context.Context, id snapshots.ID, pod snapshot.PodRef, sandbox string) (request, dir string, err error)
 	DropWake(request string, reason error)
+	Remember(request string) error
 	Asleep() []sleep.Mark
 }
 
@@ -208,16 +209,25 @@ func (h *handover) Take(ctx context.Context, pod *cri.Pod, holder string, id sna
 	})
 	if err != nil {
 		if _, asleep := h.s.Asleep(pod.ID); asleep { // only the answer was lost
+			h.remember(request, pod)
 			return nil
 		}
 		h.s.Restores.DropWake(request, err)
 		return err
 	}
+	h.remember(request, pod)
 	if h.s.cluster != nil {
 		h.s.cluster.Slept(ref)
 	}
 	h.s.Logger.Info("pod sleeps", "pod", pod.String(), "snapshot", id.Key.String(), "request", request)
 	return nil
+}
+
+// remember sees to it that the pod is restored if the node reboots while it sleeps.
+func (h *handover) remember(request string, pod *cri.Pod) {
+	if err := h.s.Restores.Remember(request); err != nil {
+		h.s.Logger.Error("if the node reboots, a pod that sleeps starts anew", "pod", pod.String(), "error", err)
+	}
 }
 
 // Leave implements checkpoint.Handover.

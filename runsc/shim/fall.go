@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"diapause.dev/runsc/lease"
@@ -20,6 +21,7 @@ import (
 type night struct {
 	network *sleep.Network // nil: the pod has none of its own, and cannot sleep
 	turn    chan struct{}  // holds one token while the pod falls asleep, wakes or ends
+	watched atomic.Bool    // somebody wants the pod to sleep: waker is set
 
 	// The fields below are guarded by turn.
 	waker  *sleep.Waker // nil: nobody wants the pod to sleep
@@ -90,6 +92,7 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 		return err
 	}
 	w := z.waker
+	z.watched.Store(true)
 	time.AfterFunc(watchLimit, func() { z.expire(w) })
 	return nil
 }
@@ -131,6 +134,7 @@ func (z *sleeper) unwatch() {
 	if z.waker != nil {
 		z.warn(z.waker.Close(), "watch for packets")
 		z.waker = nil
+		z.watched.Store(false)
 	}
 }
 

@@ -222,6 +222,9 @@ func (s *sandbox) settle(a answer) error {
 	case a.err != nil && s.pod.strict():
 		return fmt.Errorf("sandbox %s: not known whether to restore it, and its pod's annotation %s is %s: %w: %w",
 			s.pod.sandbox, annotationOnFailure, onFailureFail, a.err, errdefs.ErrFailedPrecondition)
+	case a.err != nil && s.pod.must():
+		return fmt.Errorf("sandbox %s: its pod slept when the node went down, and waits for the agent to be restored: %w: %w",
+			s.pod.sandbox, a.err, errdefs.ErrFailedPrecondition)
 	case a.err != nil:
 		log.L.WithError(a.err).Warnf("sandbox %s starts as usual, without an answer of the agent", s.pod.sandbox)
 	case a.resp.GetDecision() == localv1.AskRestoreResponse_FAIL:

@@ -267,8 +267,19 @@ func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateR
 	resp, err := z.TaskServiceExt.State(ctx, r)
 	if err == nil && r.ExecID == "" {
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
+		resp.Status = z.statusOf(resp.Status)
 	}
 	return resp, err
+}
+
+// statusOf returns what is answered for the status of a container. A pod that is falling asleep is paused for a moment,
+// and counts as running: a containerd that starts just then ends sandboxes that do not run
+// (internal/cri/server/podsandbox, RecoverContainer).
+func (z *sleeper) statusOf(s tasktypes.Status) tasktypes.Status {
+	if s == tasktypes.Status_PAUSED && z.watched.Load() {
+		return tasktypes.Status_RUNNING
+	}
+	return s
 }
 
 // stateAsleep returns the state of a container as it was before it fell asleep.

@@ -288,6 +288,10 @@ func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bo
 	err = z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: status})
 	z.leave()
 	go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
+	if z.stopped(id) { // a container whose shim is gone has ended before
+		z.warn(err, "end its containers")
+		err = nil
+	}
 	return true, err
 }
 

@@ -57,6 +57,21 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choi
 	}
 }
 
+// Again implements agent.Cluster. The choice has been made: Again adds what only the pod's spec and policy say.
+func (st *Starts) Again(ctx context.Context, ref snapshot.PodRef, choice restore.Choice) (restore.Choice, error) {
+	pod, err := st.Objects.PodOf(ctx, ref)
+	if err != nil || pod == nil {
+		return choice, err
+	}
+	policy, err := st.policyFor(ctx, pod)
+	if err != nil && !rules.Refused(err) {
+		return choice, err
+	}
+	choice.Init, choice.Fail = podspec.EndingInits(pod), rules.MustRestore(pod, policy)
+	choice.Probes = podspec.ExecProbes(pod)
+	return choice, nil
+}
+
 // maxDropped bounds how many annotations one event names.
 const maxDropped = 10
 
