@@ -44,7 +44,7 @@ func TestWakeMakesRoom(t *testing.T) {
 	w.sleeps("two", "first")
 	now, err := n.BestEffortMemory()
 	w.must(err)
-	w.must(n.LimitBestEffort(now.Usage + fitPod + fitReserve + fitMore))
+	w.must(n.LimitBestEffort(now.Held() + fitPod + fitReserve + fitMore))
 	defer func() { w.must(n.LimitBestEffort(math.MaxInt64)) }()
 
 	w.whole(one, firstLife)

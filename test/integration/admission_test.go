@@ -44,12 +44,12 @@ func tighten(t *testing.T, pods int) *crowd {
 	}
 	now, err := m.bed.PodsMemory()
 	if err == nil {
-		err = m.bed.LimitPods(now.Usage + fitPod + fitReserve + fitMore)
+		err = m.bed.LimitPods(now.Held() + fitPod + fitReserve + fitMore)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Logf("%d MiB are the pods' while all sleep", now.Usage>>20)
+	m.Logf("%d MiB are the pods' while all sleep", now.Held()>>20)
 	return m
 }
 
