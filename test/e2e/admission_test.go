@@ -51,7 +51,7 @@ func TestWakeMakesRoom(t *testing.T) {
 	w.wakes("one", "packet")
 	w.whole(two, secondLife)
 	w.wakes("two", "packet")
-	w.must(w.condition("one", corev1.ConditionTrue, ""))
+	w.must(bed.Until(w.ctx, func() error { return w.condition("one", corev1.ConditionTrue, "") }))
 	w.awaitEvent("one", podsnapshotv1.ReasonMadeRoom)
 
 	rest := w.keepBusy(two)
@@ -71,7 +71,7 @@ func TestWakeMakesRoom(t *testing.T) {
 	w.must(<-answered)
 	w.wakes("one", "packet")
 	w.whole(one, firstLife)
-	w.must(w.condition("two", corev1.ConditionTrue, ""))
+	w.must(bed.Until(w.ctx, func() error { return w.condition("two", corev1.ConditionTrue, "") }))
 }
 
 // keepBusy asks a pod ten times a second until the returned function is called.
