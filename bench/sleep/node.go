@@ -179,7 +179,8 @@ func (m *meter) askRarely(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(statsConfig), 0o755); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n  stats_collect_period = %q\n", statsPeriod)
+	text := fmt.Sprintf("version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n"+
+		"  stats_collect_period = %q\n", statsPeriod)
 	if err := os.WriteFile(statsConfig, []byte(text), 0o644); err != nil {
 		return err
 	}
