@@ -73,7 +73,7 @@ bench-loading: ## the pause of a checkpoint soon after a restore, while the sand
 bench-restore: ## the time of a restore, side by side with stock gVisor
 	$(GO) run ./bench restore
 
-bench-sleep: ## the times in which pods fall asleep and wake
+bench-sleep: ## how pods fall asleep, sleep and wake, under traffic, many on one node, and with light work; 35 minutes
 	$(GO) run ./bench/sleep
 
 bench-programs: ## the pause, the restore and the content of real programs under load, side by side with stock gVisor

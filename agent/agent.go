@@ -12,6 +12,7 @@ import (
 	"github.com/gofrs/flock"
 	"golang.org/x/sync/errgroup"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/budget"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
@@ -27,6 +28,7 @@ import (
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
 )
@@ -58,6 +60,7 @@ type Agent struct {
 	restores    *restore.Restores
 	checkpoints *checkpoint.Checkpoints
 	sleeps      *sleep.Sleeps
+	admission   *admission.Queue
 }
 
 // containerdTime bounds the wait for containerd at start.
@@ -110,7 +113,7 @@ func (a *Agent) assemble() {
 	a.evictor = snapshots.NewEvictor(a.catalog)
 	a.restores = restore.New(restore.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, KeepCPULimits: a.cfg.KeepCPULimits,
-		VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
+		Reminders: filepath.Join(a.cfg.StateDir, "asleep"), VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
 		Readers: readers, Lineage: a.lineage, Facts: a.node.Facts, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	a.catalog.Guard(a.restores.Needed)
@@ -129,10 +132,15 @@ func (a *Agent) assemble() {
 		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await,
 		Changed: a.changed, Asleep: a.asleep, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
+	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) },
+		func() int { return a.admission.Waiting() })
 	a.sleeps = sleep.New(sleep.Config{
 		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
-		Life:    a.life,
-		Metrics: newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) }), Logger: a.log,
+		Life: a.life, Metrics: m, Logger: a.log,
+	})
+	a.admission = admission.New(admission.Config{
+		Reserve: a.cfg.WakeReserve, Available: cgroup.Available, Restores: a.restores, Life: a.life, Metrics: m,
+		Logger: a.log,
 	})
 }
 
@@ -148,9 +156,12 @@ func (a *Agent) replication() *budget.Replication {
 	return budget.NewReplication(a.cfg.BacklogSize, a.cfg.BacklogCount, waiting)
 }
 
+// usedDir returns the directory of the files that shims touch while somebody uses a pod. They know the socket alone.
+func (a *Agent) usedDir() string { return filepath.Join(filepath.Dir(a.cfg.Socket), "used") }
+
 // lockDirs creates the agent's directories, and keeps other agents from the state directory.
 func (a *Agent) lockDirs() (err error) {
-	for _, d := range []string{a.cfg.RequestDir, a.cfg.StoppedDir, a.cfg.StateDir} {
+	for _, d := range []string{a.cfg.RequestDir, a.cfg.StoppedDir, a.cfg.StateDir, a.usedDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("agent: %w", err)
 		}
@@ -201,8 +212,8 @@ func (a *Agent) local() local.Config {
 	return local.Config{
 		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
 		Containerd: a.cfg.Containerd, RunscConfig: a.cfg.RunscConfig, Runtime: a.cri, Facts: a.node.Facts,
-		Checkpoints: a.checkpoints, Restores: a.restores, Sleeps: a.sleeps, Stores: a.stores, Catalog: a.catalog,
-		Backlog:   a.backlog,
+		Checkpoints: a.checkpoints, Restores: a.restores, Sleeps: a.sleeps, Admission: a.admission, Stores: a.stores,
+		Catalog: a.catalog, Backlog: a.backlog,
 		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/idle"
@@ -30,6 +31,7 @@ type Cluster interface {
 	checkpoint.Cluster
 	snapshots.Cluster
 	sleep.Cluster
+	admission.Cluster
 	// Changed reports each step of every request, in order. It must not block.
 	Changed(r journal.Request)
 }
@@ -41,6 +43,7 @@ func (a *Agent) Join(c Cluster) {
 	a.restores.Join(c)
 	a.checkpoints.Join(c)
 	a.sleeps.Join(c)
+	a.admission.Join(c)
 }
 
 // Metrics returns where a cluster adds its metrics to the agent's.
@@ -73,9 +76,12 @@ func (n Node) Wake(ctx context.Context, target, cause string) (sleep.Woken, erro
 // AsleepPod reports whether a pod sleeps: see sleep.Sleeps.
 func (n Node) AsleepPod(uid string) (since time.Time, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
 
+// Waiting returns what the wake of a pod waits for: see admission.Queue.
+func (n Node) Waiting(uid string) (why string, ok bool) { return n.agent.admission.Reason(uid) }
+
 // Gauges returns what tells whether pods are used.
 func (n Node) Gauges() idle.Meter {
-	return idle.Kernel{Runtime: n.agent.cri, Busy: func(sandbox string) bool {
+	return idle.Kernel{Runtime: n.agent.cri, Used: n.agent.usedDir(), Busy: func(sandbox string) bool {
 		_, _, loading := n.agent.restores.Loading(sandbox)
 		return loading || n.agent.sandboxes.Locked(sandbox)
 	}}

@@ -7,19 +7,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// sleepMetrics are the metrics of pods that sleep. They implement sleep.Metrics.
+// sleepMetrics are the metrics of pods that sleep. They implement sleep.Metrics and admission.Metrics.
 type sleepMetrics struct {
-	falls   *prometheus.CounterVec
-	wakes   *prometheus.CounterVec
-	waking  prometheus.Histogram
-	packets *prometheus.CounterVec
+	falls      *prometheus.CounterVec
+	wakes      *prometheus.CounterVec
+	waking     prometheus.Histogram
+	packets    *prometheus.CounterVec
+	admissions *prometheus.CounterVec
+	waits      prometheus.Histogram
+	madeRoom   *prometheus.CounterVec
 }
 
 // wakeCauses are the causes of a wake that are counted apart.
 var wakeCauses = []string{"packet", "exec", "port-forward", "signal", "request"}
 
-// newSleepMetrics returns metrics that are registered. asleep counts the pods that sleep.
-func newSleepMetrics(r prometheus.Registerer, asleep func() int) *sleepMetrics {
+// Outcomes of the admission of a wake.
+const (
+	atOnce  = "at-once"
+	waited  = "waited"
+	givenUp = "given-up"
+)
+
+// newSleepMetrics returns metrics that are registered. asleep counts the pods that sleep, waiting those whose wake
+// waits for memory.
+func newSleepMetrics(r prometheus.Registerer, asleep, waiting func() int) *sleepMetrics {
 	m := &sleepMetrics{
 		falls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "diapause_sleeps_total",
@@ -37,15 +48,35 @@ func newSleepMetrics(r prometheus.Registerer, asleep func() int) *sleepMetrics {
 			Name: "diapause_wake_packets_total",
 			Help: "Packets that came for pods that slept, by what became of them.",
 		}, []string{"result"}),
+		admissions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "diapause_wake_admissions_total",
+			Help: "Wakes for which there was memory at once, that waited for it, or that waited until their pod ended.",
+		}, []string{"result"}),
+		waits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "diapause_wake_wait_seconds",
+			Help: "Time that wakes waited for memory, if they did.", Buckets: seconds,
+		}),
+		madeRoom: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "diapause_sleeps_for_memory_total",
+			Help: "Idle pods that were to sleep so that others could wake.",
+		}, []string{"result"}),
+	}
+	for _, result := range []string{atOnce, waited, givenUp} {
+		m.admissions.WithLabelValues(result)
 	}
 	for _, cause := range append(slices.Clone(wakeCauses), "other") {
 		m.wakes.WithLabelValues(cause)
 	}
-	r.MustRegister(m.falls, m.wakes, m.waking, m.packets, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "diapause_pods_asleep",
-		Help: "Pods of this node that sleep.",
-	}, func() float64 { return float64(asleep()) }))
+	r.MustRegister(m.falls, m.wakes, m.waking, m.packets, m.admissions, m.waits, m.madeRoom,
+		gauge("diapause_pods_asleep", "Pods of this node that sleep.", asleep),
+		gauge("diapause_wakes_waiting", "Pods of this node that are to be woken and wait for memory.", waiting))
 	return m
+}
+
+// gauge returns a metric that is counted when it is asked for.
+func gauge(name, help string, count func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+		func() float64 { return float64(count()) })
 }
 
 // Slept implements sleep.Metrics.
@@ -61,3 +92,22 @@ func (m *sleepMetrics) Woke(cause string, took time.Duration, delivered, dropped
 	m.packets.WithLabelValues("delivered").Add(float64(max(delivered, 0)))
 	m.packets.WithLabelValues("dropped").Add(float64(max(dropped, 0)))
 }
+
+// WakeAdmitted implements admission.Metrics.
+func (m *sleepMetrics) WakeAdmitted(wait time.Duration) {
+	if wait == 0 {
+		m.admissions.WithLabelValues(atOnce).Inc()
+		return
+	}
+	m.admissions.WithLabelValues(waited).Inc()
+	m.waits.Observe(wait.Seconds())
+}
+
+// WakeGivenUp implements admission.Metrics.
+func (m *sleepMetrics) WakeGivenUp(wait time.Duration) {
+	m.admissions.WithLabelValues(givenUp).Inc()
+	m.waits.Observe(wait.Seconds())
+}
+
+// MadeRoom implements admission.Metrics.
+func (m *sleepMetrics) MadeRoom(err error) { m.madeRoom.WithLabelValues(result(err)).Inc() }

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"time"
+
+	"diapause.dev/agent/idle"
 )
 
 const (
@@ -40,10 +42,23 @@ func (a *Agent) forgetLineage(ctx context.Context) error {
 	return err
 }
 
-// clean removes what requests have left in directories that must not survive a reboot.
+// cleanUsed removes what shims have said of sandboxes that containerd no longer knows.
+func (a *Agent) cleanUsed(ctx context.Context) {
+	here, err := a.cri.IDs(ctx)
+	if err == nil {
+		err = idle.Clean(a.usedDir(), here)
+	}
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("files about the use of pods are not removed; tried again later", "error", err)
+	}
+}
+
+// clean removes what requests, and pods that slept, have left and nobody needs.
 func (a *Agent) clean(ctx context.Context) {
 	a.cleanRequests(ctx)
 	a.checkpoints.CleanMarkers(ctx)
+	a.restores.CleanReminders(ctx)
+	a.cleanUsed(ctx)
 }
 
 // cleanRequests removes the directories of requests for which nobody waits any longer.

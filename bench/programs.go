@@ -27,6 +27,7 @@ type programPlan struct {
 	n        int
 	cpu      []int
 	modes    []string
+	every    int // of how many rounds one measures the other modes, too
 	runsc    string
 }
 
@@ -38,12 +39,16 @@ func parsePrograms(args []string) (p programPlan, err error) {
 	modes := f.String("modes", strings.Join(programModes, ","), "`modes` to measure")
 	f.StringVar(&p.runsc, "runsc", runscStock,
 		"the runsc of the node: stock, the `name` of another that was built beside it, or a path")
-	f.IntVar(&p.n, "n", 20, "`checkpoints` of each program and mode")
+	f.IntVar(&p.n, "n", 20, "`checkpoints` of each program")
+	f.IntVar(&p.every, "others-every", 1, "other modes than diapause are measured once in so many `rounds`")
 	if err := f.Parse(args); err != nil {
 		return p, err
 	}
 	if f.NArg() > 0 || p.n < 1 || p.n > maxN {
 		return p, fmt.Errorf("want flags only, and --n of 1 to %d", maxN)
+	}
+	if p.every < 1 || p.every > p.n {
+		return p, fmt.Errorf("--others-every: want 1 to --n, %d", p.n)
 	}
 	if p.cpu, err = numbers("--cpu-limit-m", *cpu, 0, maxCPU); err != nil {
 		return p, err
@@ -148,6 +153,9 @@ func (n *node) program(ctx context.Context, program *programs.Program, p program
 func (t *trial) rounds(ctx context.Context, p programPlan) error {
 	for i := range p.n + 1 {
 		for _, mode := range p.modes {
+			if mode != modeDiapause && i%p.every != 0 {
+				continue
+			}
 			ctx, cancel := context.WithTimeout(ctx, programTime)
 			err := t.measure(ctx, mode, i)
 			cancel()

@@ -27,6 +27,7 @@ func TestParsePrograms(t *testing.T) {
 		"another mode":    {args: "--modes diapause,stock-none", want: "--modes"},
 		"not ours":        {args: "--modes floor", want: "has to be the first"},
 		"no measurement":  {args: "--n 0", want: "--n"},
+		"no other mode":   {args: "--n 3 --others-every 4", want: "--others-every"},
 		"an argument":     {args: "now", want: "flags only"},
 	}
 	for name, test := range tests {

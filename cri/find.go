@@ -55,6 +55,21 @@ func choose(pods []*Pod, target string) (*Pod, error) {
 	return nil, fmt.Errorf("no pod of this node has this name or id: %w", ErrNotFound)
 }
 
+// Newest returns the id of the newest sandbox of the pod with this UID, apart from one, whether it runs or has ended.
+// It is empty if there is none.
+func (c *Client) Newest(ctx context.Context, uid, except string) (id string, err error) {
+	pods, err := c.list(ctx, nil)
+	if err != nil {
+		return "", fmt.Errorf("sandboxes of pod %s: %w", uid, err)
+	}
+	for _, p := range pods { // newest first
+		if p.UID == uid && p.ID != except {
+			return p.ID, nil
+		}
+	}
+	return "", nil
+}
+
 // Taken returns a ready pod that has one of these names (namespace/name), or nil if there is none.
 func (c *Client) Taken(ctx context.Context, names []string) (*Pod, error) {
 	pods, err := c.list(ctx, nil)

@@ -14,8 +14,8 @@ import (
 var errKnowsNoSleep = errors.New("its shim is of an earlier version and knows no sleep: make the pod anew")
 
 // OrderSleep gives an order about a pod's sleep to the shim of its sandbox, and returns when it is carried out. If the
-// pod cannot sleep, the error is of kind sleep.ErrUnfit; if a packet came for it while it fell asleep, of kind
-// sleep.ErrTraffic.
+// pod cannot sleep, the error is of kind sleep.ErrUnfit; if somebody uses it by exec, of kind sleep.ErrInUse; if a
+// packet came for it while it fell asleep, of kind sleep.ErrTraffic.
 func (c *Client) OrderSleep(ctx context.Context, podID string, o sleep.Order) error {
 	_, err := c.tasks.Update(c.scoped(ctx), &tasksapi.UpdateTaskRequest{
 		ContainerID: podID, Annotations: map[string]string{sleep.Annotation: o.String()},
@@ -28,6 +28,8 @@ func (c *Client) OrderSleep(ctx context.Context, podID string, o sleep.Order) er
 		err = fmt.Errorf("%w: %w", sleep.ErrUnfit, errKnowsNoSleep)
 	case errdefs.IsFailedPrecondition(err):
 		err = fmt.Errorf("%w: %w", sleep.ErrUnfit, err)
+	case errdefs.IsResourceExhausted(err):
+		err = fmt.Errorf("%w: %w", sleep.ErrInUse, err)
 	case errdefs.IsUnavailable(err):
 		err = fmt.Errorf("%w: %w", sleep.ErrTraffic, err)
 	}

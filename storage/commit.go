@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -93,11 +94,6 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err := claim.lay(ctx); err != nil {
 		return err
 	}
-	if m.lock != nil { // after the claim: else a sweep might delete the key with the last snapshot that had it
-		if err := w.store.putKey(ctx, w.key.Namespace, m.lock); err != nil {
-			return fmt.Errorf("put the data key in place: %w", err)
-		}
-	}
 	if err := w.confirm(ctx, m); err != nil {
 		return err
 	}
@@ -118,9 +114,21 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 
 // confirm checks that everything that the manifest names exists and that no sweep has given notice of it. A sweep that
 // gives notice later finds the claim or the manifest. The usual reason for a notice is that the parent was removed
-// meanwhile; then the error says so.
+// meanwhile; then the error says so. The data key is put in place before, again if a sweep deletes it: it is that of
+// the lineage, so it may be about to go with another snapshot that nothing else is needed of.
 func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
-	err := w.store.intact(ctx, w.key.Namespace, m.objects())
+	namespace, packs := w.key.Namespace, m.objects()
+	if m.lock != nil {
+		key := keyName(namespace, m.lock.id)
+		err := w.store.outlast(ctx, namespace, []string{key}, func() error {
+			return w.store.putKey(ctx, namespace, m.lock)
+		})
+		if err != nil {
+			return fmt.Errorf("put the data key in place: %w", err)
+		}
+		packs = slices.DeleteFunc(packs, func(name string) bool { return name == key })
+	}
+	err := w.store.intact(ctx, namespace, packs)
 	if err == nil {
 		return nil
 	}

@@ -63,9 +63,9 @@
 // A sweep that does not find the claim has looked too early or too late for it. If it has looked too late, it finds the
 // manifest. If it has looked too early, it had given notice before the claim was laid. Then the writer finds the
 // notice, or the notice has been removed and the object is gone. In both cases the writer fails before there is a
-// manifest. A replication does not fail: it waits until the notice is gone and copies again. All this needs no clocks,
-// only a backend in which a read sees every write that ended before it. It holds whichever process dies at whatever
-// point.
+// manifest. A replication does not fail: it waits until the notice is gone and copies again; so does a writer with its
+// data key. All this needs no clocks, only a backend in which a read sees every write that ended before it. It holds
+// whichever process dies at whatever point.
 //
 // A replication lays its claim while it copies. If copying has taken long, it lays the claim again before it reads the
 // notices. A long Hold lays its claim again and again. Each time this makes another object, since overwriting one takes
@@ -74,11 +74,11 @@
 //
 // The claim of a dead writer must end at some time, so a sweep ignores a claim that is as old as the sweep's grace. For
 // this reason a writer checks notices and objects once more after it has created its manifest, and deletes the manifest
-// if need be. A dead sweep leaves a notice. The next sweep removes a notice that is ten minutes old, and so does a
-// replication that has waited for ten minutes. A live sweep checks, before each few objects that it deletes, that its
-// notice still exists. It deletes nothing after five minutes by any clock of its machine: a machine that was suspended
-// meanwhile has missed what others have done. (Between the check and the deletion lie microseconds. Nothing guards
-// against a machine that is suspended just there.)
+// if need be. A dead sweep leaves a notice. The next sweep removes a notice that is ten minutes old, and so does
+// whoever has waited for its end for ten minutes. A live sweep checks, before each few objects that it deletes, that
+// its notice still exists. It deletes nothing after five minutes by any clock of its machine: a machine that was
+// suspended meanwhile has missed what others have done. (Between the check and the deletion lie microseconds. Nothing
+// guards against a machine that is suspended just there.)
 //
 // # Packs
 //

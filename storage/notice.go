@@ -134,3 +134,37 @@ func (s *Store) condemned(ctx context.Context, namespace string,
 	}
 	return found, notices, nil
 }
+
+// sweepPoll is how often outlast looks whether a sweep has ended.
+const sweepPoll = time.Second
+
+// outlast waits until no sweep is about to delete any of the given objects. Each time that it has looked it calls
+// again, which brings back what is gone. The caller must have claimed the objects, so sweeps that give notice later
+// spare them.
+func (s *Store) outlast(ctx context.Context, namespace string, objects []string, again func() error) error {
+	for began := s.clock(); ; {
+		found, notices, err := s.condemned(ctx, namespace, objects)
+		if err != nil {
+			return err
+		}
+		if s.clock.since(began) > noticeLife { // these sweeps are dead, or stop when they miss their notices
+			for _, name := range notices {
+				if err := s.removeNotice(ctx, name); err != nil {
+					return err
+				}
+			}
+			found = nil
+		}
+		if err := again(); err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(sweepPoll):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

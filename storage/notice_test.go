@@ -94,3 +94,37 @@ func TestSweptAtReplicate(t *testing.T) {
 	}
 	storagetest.WantImage(t, m, tinyImage(), dst)
 }
+
+// TestSweptKeyAtCommit: a writer takes over the data key of a parent that was removed, which a sweep is about to
+// delete. The writer waits for the sweep, and puts the key in place again.
+func TestSweptKeyAtCommit(t *testing.T) {
+	keys := keyDir(t, "ns", hexKey(1))
+	s := locked(t, storagetest.NewDir(t), keys)
+	parent := storagetest.Write(t, s, key, nil, tinyImage())
+	dataKey := strings.TrimPrefix(objects(t, s, "ns/keys/")[0], "ns/")
+	if err := s.Remove(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	looks := 0
+	f := faulty(t, s, func(op fault.Op, name string) fault.Fault {
+		b, ctx := s.Backend(), context.WithoutCancel(t.Context())
+		var err error
+		switch {
+		case op == fault.Create && strings.Contains(name, "/claims/"):
+			err = b.Replace(ctx, "ns/sweeps/other", []byte(dataKey+"\n"))
+		case op == fault.List && strings.HasSuffix(name, "/sweeps/"):
+			if looks++; looks == 2 {
+				err = errors.Join(b.Delete(ctx, "ns/"+dataKey), b.Delete(ctx, "ns/sweeps/other"))
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return fault.Fault{}
+	})
+	child := storagetest.Write(t, locked(t, f, keys), storage.Key{Namespace: "ns", Name: "two"}, parent, tinyImage())
+	if looks < 2 {
+		t.Errorf("the writer has looked for sweeps %d times", looks)
+	}
+	storagetest.WantImage(t, child, tinyImage(), locked(t, s, keys))
+}

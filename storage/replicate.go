@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -130,38 +129,10 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 	return nil
 }
 
-// sweepPoll is how often confirm looks whether a sweep has ended.
-const sweepPoll = time.Second
-
 // confirm waits until no sweep of dst is about to delete what the snapshot needs. It copies again what a sweep has
-// deleted meanwhile: objects that were in dst before and that nothing named until now. A sweep that gives notice later
-// finds the claim or the manifest.
+// deleted meanwhile: objects that were in dst before and that nothing named until now.
 func (r *replication) confirm(ctx context.Context) error {
-	for began := r.dst.clock(); ; {
-		found, notices, err := r.dst.condemned(ctx, r.m.Meta.Namespace, r.m.objects())
-		if err != nil {
-			return err
-		}
-		if r.dst.clock.since(began) > noticeLife { // these sweeps are dead, or stop when they miss their notices
-			for _, name := range notices {
-				if err := r.dst.removeNotice(ctx, name); err != nil {
-					return err
-				}
-			}
-			found = nil
-		}
-		if err := r.copy(ctx, nil); err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(sweepPoll):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+	return r.dst.outlast(ctx, r.m.Meta.Namespace, r.m.objects(), func() error { return r.copy(ctx, nil) })
 }
 
 // hasManifest reports whether a snapshot's manifest consists of exactly these bytes. If another snapshot has the key,

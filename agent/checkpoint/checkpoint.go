@@ -153,6 +153,8 @@ type Options struct {
 	Named func() (string, error)
 	// Handover, if set, takes the sandbox over once the snapshot is spooled. Stop must not be set.
 	Handover Handover
+	// WakeToEnd has a pod that falls asleep be woken when it is told to end, so that its shutdown runs.
+	WakeToEnd bool
 	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far.
@@ -357,7 +359,10 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if err := c.describe(ctx); err != nil {
 		return err
 	}
-	taken, err := c.cs.Catalog.Exists(ctx, c.rec.Key, c.rec.Store)
+	taken, away, err := c.cs.Catalog.Exists(ctx, c.rec.Key, c.rec.Store)
+	if err == nil && away != nil && c.o.Handover != nil {
+		return fmt.Errorf("pod %s is not handed over, for its snapshot would be on this node only: %w", c.pod, away)
+	}
 	if err == nil && taken {
 		err = fmt.Errorf("snapshot %s: %w: choose another name or remove it first", c.rec.Key, storage.ErrExists)
 	}

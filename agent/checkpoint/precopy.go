@@ -67,9 +67,10 @@ func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memo
 	return left, err
 }
 
-// large reports whether so much memory is stored before the pause.
+// large reports whether so much memory is stored before the pause. A sandbox that is to be handed over is paused until
+// all of it is stored, so for it any amount is large.
 func (c *checkpoint) large(memory int64) bool {
-	return c.cs.PrecopyFrom > 0 && memory >= c.cs.PrecopyFrom
+	return c.cs.PrecopyFrom > 0 && (memory >= c.cs.PrecopyFrom || c.o.Handover != nil)
 }
 
 // rounds stores memory. It gives way to what else runs. If much has changed meanwhile, that is stored in a second

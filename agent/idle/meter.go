@@ -12,6 +12,7 @@ import (
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/cgroup"
 )
 
@@ -22,6 +23,7 @@ var ErrNever = errors.New("the pod cannot sleep")
 type Kernel struct {
 	Runtime Runtime
 	Busy    func(sandbox string) bool // reports whether a sandbox is being loaded or saved
+	Used    string                    // the directory of the files that shims touch while somebody uses a sandbox
 }
 
 // Runtime finds pods. *cri.Client implements it.
@@ -48,24 +50,34 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
 		return nil, err
 	}
 	return &gauge{
-		network: fmt.Sprintf("/proc/%d/net", pod.SandboxPID), cpu: cpu,
-		busy: func() bool { return k.Busy(pod.ID) },
+		pid: pod.SandboxPID, network: fmt.Sprintf("/proc/%d/net", pod.SandboxPID), cpu: cpu,
+		used: filepath.Join(k.Used, pod.ID), busy: func() bool { return k.Busy(pod.ID) },
 	}, nil
 }
 
 // gauge reads the counters of one sandbox.
 type gauge struct {
+	pid     int    // of the sentry
 	network string // the directory of the kernel about its network namespace
 	cpu     *cgroup.CPU
+	used    string // the file that shims touch
 	busy    func() bool
 }
 
 // Busy implements Gauge.
 func (g *gauge) Busy() bool { return g.busy() }
 
+// Memory implements Gauge.
+func (g *gauge) Memory() (int64, error) { return runsc.MemoryUsage(g.pid) }
+
 // Read implements Gauge.
 func (g *gauge) Read() (u Usage, err error) {
 	if u.CPU, err = g.cpu.Used(); err != nil {
+		return u, err
+	}
+	if info, err := os.Stat(g.used); err == nil {
+		u.Session = info.ModTime()
+	} else if !errors.Is(err, os.ErrNotExist) {
 		return u, err
 	}
 	f, err := os.Open(filepath.Join(g.network, "dev"))
@@ -75,37 +87,6 @@ func (g *gauge) Read() (u Usage, err error) {
 	defer f.Close()
 	u.Received, err = received(bufio.NewScanner(f))
 	return u, err
-}
-
-// Forwards implements Gauge. The sandbox has a network stack of its own, so a connection of the kernel's in the pod's
-// network namespace is one to a forwarded port.
-func (g *gauge) Forwards() (bool, error) {
-	for _, name := range []string{"tcp", "tcp6"} {
-		f, err := os.Open(filepath.Join(g.network, name))
-		if name == "tcp6" && errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		found, err := established(bufio.NewScanner(f))
-		f.Close()
-		if found || err != nil {
-			return found, err
-		}
-	}
-	return false, nil
-}
-
-// established reports whether a file such as /proc/net/tcp has an established connection.
-func established(lines *bufio.Scanner) (bool, error) {
-	const state = "01"
-	for lines.Scan() {
-		if f := strings.Fields(lines.Text()); len(f) > 3 && f[3] == state {
-			return true, nil
-		}
-	}
-	return false, lines.Err()
 }
 
 var errNoInterface = errors.New("the pod has no network interface of its own")
@@ -132,4 +113,16 @@ func received(lines *bufio.Scanner) (packets uint64, err error) {
 		return 0, errNoInterface
 	}
 	return packets, nil
+}
+
+// Clean removes the files about sandboxes that containerd no longer knows from the directory of a Kernel. Here are the
+// ids of those that it knows.
+func Clean(used string, here map[string]bool) error {
+	files, err := os.ReadDir(used)
+	for _, f := range files {
+		if !here[f.Name()] {
+			err = errors.Join(err, os.Remove(filepath.Join(used, f.Name())))
+		}
+	}
+	return err
 }

@@ -3,9 +3,10 @@ package idle
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
@@ -31,18 +32,36 @@ func TestKernel(t *testing.T) {
 	if err != nil && !errors.Is(err, errNoInterface) || u.CPU <= 0 || !g.Busy() {
 		t.Errorf("%+v, busy %v, %v", u, g.Busy(), err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if !u.Session.IsZero() {
+		t.Errorf("a session at %v", u.Session)
+	}
+}
+
+// TestKernelSession reads when a shim has said that the pod is used. What is said of pods that are gone is removed.
+func TestKernelSession(t *testing.T) {
+	pod := cri.Pod{ID: "here", UID: someone.UID, Runtime: cri.RuntimeType, SandboxPID: os.Getpid()}
+	k := kernelOf(pod)
+	k.Used = t.TempDir()
+	g, err := k.Open(t.Context(), someone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	at := time.Now().Add(-time.Minute).Truncate(time.Second)
+	for _, name := range []string{"here", "gone"} {
+		file := filepath.Join(k.Used, name)
+		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chtimes(file, at, at)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	defer c.Close()
-	if forwards, err := g.Forwards(); !forwards || err != nil {
-		t.Errorf("no connection is seen: %v", err)
+	if err := Clean(k.Used, map[string]bool{"here": true}); err != nil {
+		t.Error(err)
+	}
+	u, err := g.Read()
+	if err != nil && !errors.Is(err, errNoInterface) || !u.Session.Equal(at) {
+		t.Errorf("%+v, %v, want a session at %v", u, err, at)
+	}
+	if left, err := os.ReadDir(k.Used); len(left) != 1 || err != nil {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
 

@@ -33,6 +33,7 @@ func (r Rule) allowance() (rate, burst float64) {
 type Usage struct {
 	Received uint64        // packets that came for it
 	CPU      time.Duration // processor time of its sandbox
+	Session  time.Time     // when a session of it was last known to be open, by exec or a forwarded port; zero: never
 }
 
 // cpuSpan is for how long processor time that was not used may be used later: a probe takes its own all at once.
@@ -60,9 +61,17 @@ func (j *judge) look(now time.Time, u Usage, busy bool, r Rule) (idle bool) {
 	passed := now.Sub(j.last).Seconds()
 	j.credit = min(burst, j.credit+rate*passed) - float64(u.Received-j.was.Received)
 	j.cpu = min(r.CPU*cpuSpan.Seconds(), j.cpu+r.CPU*passed) - (u.CPU - j.was.CPU).Seconds()
-	if j.credit < 0 || j.cpu < 0 || busy {
+	if j.credit < 0 || j.cpu < 0 || busy || !u.Session.Equal(j.was.Session) {
 		j.used, j.credit, j.cpu = now, max(j.credit, 0), max(j.cpu, 0)
 	}
 	j.last, j.was = now, u
 	return now.Sub(j.used) >= r.After && now.Sub(j.began) >= r.MinAwake
+}
+
+// earlyAfter is how long nobody must have used a pod that is put to sleep before its rule says so.
+const earlyAfter = time.Second
+
+// early reports whether the pod may be put to sleep before its rule says so, as far as it has been looked at.
+func (j *judge) early(now time.Time, r Rule) bool {
+	return now.Sub(j.used) >= earlyAfter && now.Sub(j.began) >= r.MinAwake
 }

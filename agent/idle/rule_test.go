@@ -125,14 +125,3 @@ func TestReceived(t *testing.T) {
 		t.Error("a word is a number")
 	}
 }
-
-func TestEstablished(t *testing.T) {
-	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-	const listening = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1\n"
-	const connected = "   1: 0100007F:1F90 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 2\n"
-	for text, want := range map[string]bool{"": false, head + listening: false, head + listening + connected: true} {
-		if got, err := established(bufio.NewScanner(strings.NewReader(text))); got != want || err != nil {
-			t.Errorf("%v, %v, want %v:\n%s", got, err, want, text)
-		}
-	}
-}

@@ -20,8 +20,9 @@ type Config struct {
 // Verdict is what has become of a pod that was found idle. It is not asked about again before it has been used, or
 // before Pause is over; a Pause of 0 never is.
 type Verdict struct {
-	Used  bool // it was used after all
-	Pause time.Duration
+	Used   bool // it was used after all
+	Asleep bool // it sleeps
+	Pause  time.Duration
 }
 
 // Meter finds what the kernel counts for a pod.
@@ -36,8 +37,9 @@ type Gauge interface {
 	Read() (Usage, error)
 	// Busy reports whether the pod is being loaded or saved.
 	Busy() bool
-	// Forwards reports whether somebody is connected to a forwarded port of the pod. It costs more than Read.
-	Forwards() (bool, error)
+	// Memory returns how many bytes the pod's sandbox has allocated. It costs more than Read, and may be called
+	// concurrently.
+	Memory() (int64, error)
 }
 
 const (
@@ -53,7 +55,8 @@ const (
 // Watcher watches pods of this node. Its methods may be called concurrently.
 type Watcher struct {
 	Config
-	work sync.WaitGroup
+	work  sync.WaitGroup
+	early chan call
 
 	mu   sync.Mutex
 	pods map[string]*watched // by UID
@@ -73,10 +76,19 @@ type watched struct {
 	acting  bool      // Idle is being called
 	told    bool      // Idle was called, and the pod was not used since
 	again   time.Time // when Idle is called again all the same; zero: never
+	spare   spare
+}
+
+// spare is what is known of a pod that may be put to sleep early.
+type spare struct {
+	since time.Time // since when nobody has used it
+	gauge Gauge     // nil: it may not
 }
 
 // NewWatcher returns a Watcher that watches no pod.
-func NewWatcher(c Config) *Watcher { return &Watcher{Config: c, pods: make(map[string]*watched)} }
+func NewWatcher(c Config) *Watcher {
+	return &Watcher{Config: c, early: make(chan call), pods: make(map[string]*watched)}
+}
 
 // Watch has a pod watched by a rule from now on. One that sleeps is not looked at.
 func (w *Watcher) Watch(pod snapshot.PodRef, r Rule, asleep bool) {
@@ -107,6 +119,9 @@ func (w *Watcher) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case c := <-w.early:
+			w.hasten(ctx, c)
+			continue
 		case <-tick.C:
 		}
 		for _, p := range w.awake() {
@@ -127,23 +142,37 @@ func (w *Watcher) awake() (pods []*watched) {
 	return pods
 }
 
-// look reads the counters of a pod, and calls Idle if it is idle.
+// look looks at a pod, and calls Idle if it is idle.
 func (w *Watcher) look(ctx context.Context, p *watched) {
-	rule := w.begin(p)
 	now := time.Now()
+	if w.due(p, now, w.see(ctx, p, now)) {
+		w.work.Go(func() { w.act(ctx, p) })
+	}
+}
+
+// sight is what was seen of a pod. It is zero if there is nothing to see.
+type sight struct {
+	idle, early bool // it may be put to sleep, by its rule or before
+	used        bool // it was used since the last look
+	spare       spare
+}
+
+// see reads the counters of a pod.
+func (w *Watcher) see(ctx context.Context, p *watched, now time.Time) (s sight) {
+	rule := w.begin(p)
 	if p.gauge == nil && !w.open(ctx, p, now) {
-		return
+		return s
 	}
 	u, err := p.gauge.Read()
 	if err != nil { // the sandbox has ended
 		p.gauge, p.judge = nil, judge{}
-		return
+		return s
 	}
-	used := p.judge.used
-	idle := p.judge.look(now, u, p.gauge.Busy(), rule)
-	if w.due(p, now, idle, p.judge.used != used) {
-		w.work.Go(func() { w.act(ctx, p) })
-	}
+	before := p.judge.used
+	s.idle = p.judge.look(now, u, p.gauge.Busy(), rule)
+	s.used, s.early = p.judge.used != before, p.judge.early(now, rule)
+	s.spare = spare{p.judge.used, p.gauge}
+	return s
 }
 
 // begin returns the rule of a pod, and forgets what was seen before its last sleep.
@@ -177,33 +206,35 @@ func (w *Watcher) open(ctx context.Context, p *watched, now time.Time) bool {
 }
 
 // due reports whether Idle is to be called now.
-func (w *Watcher) due(p *watched, now time.Time, idle, used bool) bool {
+func (w *Watcher) due(p *watched, now time.Time, s sight) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if used {
+	if s.used {
 		p.told = false
 	}
 	wait := p.told && (p.again.IsZero() || now.Before(p.again))
-	if !idle || wait || p.asleep || w.pods[p.pod.UID] != p {
+	p.spare = spare{}
+	if s.early && !wait {
+		p.spare = s.spare
+	}
+	if !s.idle || wait || p.asleep || w.pods[p.pod.UID] != p {
 		return false
 	}
 	p.acting = true
 	return true
 }
 
-// act calls Idle, unless it turns out that the pod is used. Run leaves the pod alone meanwhile.
-func (w *Watcher) act(ctx context.Context, p *watched) {
-	v := Verdict{Used: true}
-	if forwards, err := p.gauge.Forwards(); err == nil && !forwards {
-		v = w.Idle(ctx, p.pod)
-	}
+// act calls Idle. Run leaves the pod alone meanwhile.
+func (w *Watcher) act(ctx context.Context, p *watched) Verdict {
+	v := w.Idle(ctx, p.pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p.acting, p.told, p.again = false, !v.Used, time.Time{}
+	p.acting, p.told, p.again, p.spare = false, !v.Used, time.Time{}, spare{}
 	if v.Used {
 		p.judge.used = time.Now()
 	}
 	if v.Pause > 0 {
 		p.again = time.Now().Add(v.Pause)
 	}
+	return v
 }

@@ -14,13 +14,12 @@ import (
 
 // counters are the counters of one pod, and its Meter.
 type counters struct {
-	mu       sync.Mutex
-	usage    Usage
-	ended    bool
-	forwards bool
-	calls    []time.Duration // when it was found idle, since the beginning
-	say      Verdict
-	began    time.Time
+	mu    sync.Mutex
+	usage Usage
+	ended bool
+	calls []time.Duration // when it was found idle, since the beginning
+	say   Verdict
+	began time.Time
 }
 
 func (c *counters) Open(context.Context, snapshot.PodRef) (Gauge, error) {
@@ -39,11 +38,7 @@ func (c *counters) Read() (Usage, error) {
 
 func (c *counters) Busy() bool { return false }
 
-func (c *counters) Forwards() (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.forwards, nil
-}
+func (c *counters) Memory() (int64, error) { return 1 << 20, nil }
 
 func (c *counters) idle(context.Context, snapshot.PodRef) Verdict {
 	c.mu.Lock()
@@ -56,6 +51,13 @@ func (c *counters) change(f func(*counters)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(c)
+}
+
+// called returns how often the pod was found idle so far.
+func (c *counters) called() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.calls)
 }
 
 // expect fails the test unless the pod was found idle that often so far.
@@ -146,14 +148,17 @@ func TestGaugeLost(t *testing.T) {
 	})
 }
 
-// TestForwards: a pod is used while somebody is connected to a port of it, even if nothing moves.
-func TestForwards(t *testing.T) {
+// TestSession: a pod is used while a session is open, even if nothing moves, and its time begins anew at the end.
+func TestSession(t *testing.T) {
 	watch(t, Verdict{}, func(_ *Watcher, c *counters) {
-		c.change(func(c *counters) { c.forwards = true })
-		time.Sleep(time.Minute)
+		for range 120 {
+			c.change(func(c *counters) { c.usage.Session = time.Now() })
+			time.Sleep(500 * time.Millisecond)
+		}
 		c.expect(t, 0)
-		c.change(func(c *counters) { c.forwards = false })
-		time.Sleep(15 * time.Second)
+		time.Sleep(8 * time.Second)
+		c.expect(t, 0)
+		time.Sleep(4 * time.Second)
 		c.expect(t, 1)
 	})
 }
@@ -164,5 +169,64 @@ func TestForget(t *testing.T) {
 		w.Forget(someone.UID)
 		time.Sleep(time.Minute)
 		c.expect(t, 0)
+	})
+}
+
+// TestEarly: a pod that nobody has used for a moment may be put to sleep before its time, but not within the time for
+// which it stays awake, nor while it is used.
+func TestEarly(t *testing.T) {
+	watch(t, Verdict{Asleep: true}, func(w *Watcher, c *counters) {
+		early := func(want bool) {
+			t.Helper()
+			before := c.called()
+			if v, ok := w.Early(context.Background(), someone.UID); (ok && v.Asleep) != want {
+				t.Errorf("put to sleep: %+v, %v, want %v", v, ok, want)
+			}
+			if called := c.called() > before; called != want {
+				t.Errorf("found idle: %v, want %v", called, want)
+			}
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if all := w.Spares(); len(all) > 0 {
+			t.Errorf("at once: %v", all)
+		}
+		time.Sleep(2 * time.Second)
+		if all := w.Spares(); len(all) != 1 || all[0].Pod != someone || all[0].Memory != 1<<20 {
+			t.Errorf("idle: %v", all)
+		}
+		c.change(func(c *counters) { c.usage.Received += 50 })
+		early(false) // it is looked at again
+		time.Sleep(3 * time.Second)
+		c.change(func(c *counters) { c.usage.Session = time.Now() })
+		early(false)
+		time.Sleep(3 * time.Second)
+		early(true)
+		if all := w.Spares(); len(all) > 0 {
+			t.Errorf("once it was put to sleep: %v", all)
+		}
+	})
+}
+
+// TestEarlyMinAwake: the least time awake counts, and pods that nobody watches are not put to sleep.
+func TestEarlyMinAwake(t *testing.T) {
+	watch(t, Verdict{Asleep: true}, func(w *Watcher, c *counters) {
+		patient := tenSeconds
+		patient.MinAwake = 8 * time.Second
+		w.Watch(someone, patient, false)
+		time.Sleep(7 * time.Second)
+		if _, ok := w.Early(context.Background(), someone.UID); ok || len(w.Spares()) > 0 {
+			t.Error("it may be put to sleep before its least time awake")
+		}
+		time.Sleep(3 * time.Second)
+		if len(w.Spares()) != 1 {
+			t.Error("it may not be put to sleep")
+		}
+		if _, ok := w.Early(context.Background(), "another"); ok {
+			t.Error("a pod is put to sleep that is not watched")
+		}
+		w.Watch(someone, patient, true)
+		if _, ok := w.Early(context.Background(), someone.UID); ok || len(w.Spares()) > 0 {
+			t.Error("a pod is put to sleep that sleeps")
+		}
 	})
 }

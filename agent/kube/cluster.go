@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"diapause.dev/agent"
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/names"
@@ -17,6 +18,11 @@ var _ agent.Cluster = (*Cluster)(nil)
 // Choose implements agent.Cluster: see start.Starts.
 func (c *Cluster) Choose(ctx context.Context, pod snapshot.PodRef) (restore.Choice, error) {
 	return c.starts.Choose(ctx, pod)
+}
+
+// Again implements agent.Cluster: see start.Starts.
+func (c *Cluster) Again(ctx context.Context, pod snapshot.PodRef, choice restore.Choice) (restore.Choice, error) {
+	return c.starts.Again(ctx, pod, choice)
 }
 
 // Restored implements agent.Cluster: see start.Starts.
@@ -64,6 +70,17 @@ func (c *Cluster) Slept(pod snapshot.PodRef) { c.slumbers.Slept(pod) }
 // Woke implements agent.Cluster: see slumber.Slumbers.
 func (c *Cluster) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
 	c.slumbers.Woke(pod, cause, took)
+}
+
+// Waits implements agent.Cluster: see slumber.Slumbers.
+func (c *Cluster) Waits(pod snapshot.PodRef) { c.slumbers.Waits(pod) }
+
+// Idle implements agent.Cluster: see sleeppolicy.Policies.
+func (c *Cluster) Idle() []admission.Candidate { return c.idle.Idle() }
+
+// PutToSleep implements agent.Cluster: see sleeppolicy.Policies.
+func (c *Cluster) PutToSleep(ctx context.Context, pod snapshot.PodRef) error {
+	return c.idle.PutToSleep(ctx, pod)
 }
 
 // Stores implements agent.Cluster: see objects.Objects. The agents' own store comes first.

@@ -116,7 +116,8 @@ const (
 
 // fakeNode is an agent whose checkpoints go as a test decides. It implements kube.Node.
 type fakeNode struct {
-	sleeps func(uid string) error // puts a pod to sleep; nil: none can
+	sleeps    func(uid string) error // puts a pod to sleep; nil: none can
+	wakeToEnd atomic.Bool            // the pod that was put to sleep last is woken to be ended
 
 	disk    *disk
 	facts   snapshot.Facts
@@ -133,6 +134,8 @@ type fakeNode struct {
 	at func(ctx context.Context, s step, o checkpoint.Options) error
 	// asleep are the pods that sleep, by their UIDs; guarded by mu.
 	asleep map[string]time.Time
+	// waits says what wakes wait for, likewise.
+	waits map[string]string
 }
 
 // holdup makes every checkpoint of a node wait at a step until release is closed.
@@ -172,6 +175,7 @@ func (n *fakeNode) Sleep(ctx, life context.Context, o checkpoint.Options) (*snap
 	if n.sleeps == nil {
 		return nil, errors.New("the test has not said which pods sleep")
 	}
+	n.wakeToEnd.Store(o.WakeToEnd)
 	return nil, n.sleeps(o.Target)
 }
 
@@ -183,8 +187,8 @@ type unused struct{}
 
 func (u unused) Open(context.Context, snapshot.PodRef) (idle.Gauge, error) { return u, nil }
 func (unused) Read() (idle.Usage, error)                                   { return idle.Usage{}, nil }
-func (unused) Forwards() (bool, error)                                     { return false, nil }
 func (unused) Busy() bool                                                  { return false }
+func (unused) Memory() (int64, error)                                      { return 1 << 20, nil }
 
 func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {
 	n.mu.Lock()
@@ -198,6 +202,13 @@ func (n *fakeNode) AsleepPod(uid string) (since time.Time, ok bool) {
 	defer n.mu.Unlock()
 	since, ok = n.asleep[uid]
 	return since, ok
+}
+
+func (n *fakeNode) Waiting(uid string) (why string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	why, ok = n.waits[uid]
+	return why, ok
 }
 
 func (n *fakeNode) Facts(context.Context) (snapshot.Facts, error) { return n.facts, nil }

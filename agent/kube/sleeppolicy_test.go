@@ -112,6 +112,30 @@ func TestSleepPolicy(t *testing.T) {
 	}
 }
 
+// TestEndWithoutWaking: a pod is woken to be ended only if its policy says so.
+func TestEndWithoutWaking(t *testing.T) {
+	for _, without := range []bool{true, false} {
+		w := newWorld(t)
+		var attempts atomic.Int64
+		here := w.node("a")
+		a := w.start(here, sleeper(&attempts, nil))
+		p := w.pod(here, "web")
+		policy := w.sleepPolicy("sleep", func(s *sleepv1alpha1.SleepPolicySpec) {
+			if !without {
+				s.EndWithoutWaking = &without
+			}
+		})
+		if e := policy.Spec.EndWithoutWaking; e == nil || *e != without {
+			t.Errorf("the API server has made it %v, want %v", e, without)
+		}
+		w.begins(p)
+		w.awaitSleepEvent(p, podsnapshotv1.ReasonSlept, "")
+		if a.node.wakeToEnd.Load() == without {
+			t.Errorf("endWithoutWaking %v: woken to be ended: %v", without, !without)
+		}
+	}
+}
+
 // TestSleepPolicyDryRun: an event says what would have happened. When the policy no longer only says so, it happens.
 func TestSleepPolicyDryRun(t *testing.T) {
 	w := newWorld(t)

@@ -12,6 +12,7 @@ import (
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -154,4 +155,39 @@ func TestNamespaceEnds(t *testing.T) {
 		t.Error("the pod was saved")
 	}
 	w.delete(pod, client.GracePeriodSeconds(0))
+}
+
+// owned gives a pod a controller.
+func owned(p *corev1.Pod) {
+	p.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "replicas", Controller: new(true),
+	}}
+}
+
+// TestSuccessorWaits: a pod that starts before the one that it replaces is saved waits for that, and gets its snapshot,
+// not an older one.
+func TestSuccessorWaits(t *testing.T) {
+	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+	a, b := w.node("a"), w.node("b")
+	w.control()
+	h := holdAt(stepCapture)
+	ra, rb := w.start(a, h.set), w.start(b)
+	old := w.pod(a, "old", owned, lasting(60))
+	w.delete(old)
+	saved := make(chan bool, 1)
+	go func() { saved <- w.mayEnd(ra, refOf(old)) }()
+	<-h.reached
+	next := w.pod(b, "next", owned)
+	<-rb.synced(w)
+	if c, err := choose(t, rb, next, time.Second); !errors.Is(err, rules.ErrPending) {
+		t.Errorf("before the save: %+v, %v", c, err)
+	}
+	close(h.release)
+	if !<-saved {
+		t.Fatal("the pod was not saved")
+	}
+	c, err := choose(t, rb, next, enough)
+	if all := w.snapshots(); err != nil || len(all) != 1 || c.Snapshot.Name != all[0].Name {
+		t.Errorf("%+v, %v, want one of %+v", c, err, all)
+	}
 }

@@ -58,6 +58,7 @@ var codesOf = []struct {
 	{errkind.ErrKubelet, codes.FailedPrecondition},
 	{errkind.ErrInUse, codes.FailedPrecondition},
 	{sleep.ErrUnfit, codes.FailedPrecondition},
+	{sleep.ErrInUse, codes.FailedPrecondition},
 	{sleep.ErrTraffic, codes.Aborted},
 	{errkind.ErrElsewhere, codes.FailedPrecondition},
 	{errkind.ErrClusterAway, codes.Unavailable},

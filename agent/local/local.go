@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
@@ -34,6 +35,7 @@ type Config struct {
 	Checkpoints                    *checkpoint.Checkpoints
 	Restores                       *restore.Restores
 	Sleeps                         *sleep.Sleeps
+	Admission                      *admission.Queue // of wakes
 	Stores                         *snapshots.Stores
 	Catalog                        *snapshots.Catalog
 	Backlog                        *snapshots.Backlog
@@ -59,6 +61,9 @@ type Cluster interface {
 	// Choose decides about a pod whose sandbox is being created. It also reads podsnapshotv1.AnnotationRestoreFrom. An
 	// error says why a wanted restore is refused. Even then, the choice's Fail is valid.
 	Choose(ctx context.Context, pod snapshot.PodRef) (restore.Choice, error)
+	// Again completes the choice for a pod that is restored from its own snapshot, because it slept when the node went
+	// down. An error says why that is not possible now.
+	Again(ctx context.Context, pod snapshot.PodRef, choice restore.Choice) (restore.Choice, error)
 	// Restored reports that a pod is restored: all its containers have been started. The runtime learns that the last
 	// container has started only after Restored has returned or ctx is done. After an error the caller must call again.
 	Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error

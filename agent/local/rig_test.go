@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -44,7 +46,8 @@ type rig struct {
 	shim     localv1.ShimClient
 	requests requests.Dir
 	metrics  *refusals
-	criAway  bool // containerd does not answer
+	free     atomic.Int64 // bytes of the node's memory
+	criAway  bool         // containerd does not answer
 }
 
 // newRig returns a rig in a cluster. Without a cluster, c is nil.
@@ -75,11 +78,15 @@ func newRig(t *testing.T, c Cluster) *rig {
 		Catalog: snapshots.NewCatalog(stores, readers, j, backlog, changed, bell.Ring),
 		Restores: restore.New(restore.Config{
 			Requests: r.requests, SidecarSocket: dir + "/sidecars", VolumeLimit: 1 << 20, Readers: readers,
-			Runtime: goneRuntime{},
+			Runtime: goneRuntime{}, Reminders: dir + "/asleep",
 			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 		}),
 	}
 	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, Logger: journaltest.Quiet})
+	r.Admission = admission.New(admission.Config{
+		Reserve: 1 << 20, Available: func() (int64, error) { return r.free.Load(), nil }, Restores: r.Restores,
+		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
+	})
 	r.Checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: r.requests, SidecarSocket: dir + "/sidecars", Runtime: pods{rig: r}, Journal: j,
 		Unsettled: journal.NewUnsettled(), Sandboxes: r.Sandboxes, Stores: stores, Catalog: r.Catalog, Changed: changed,
@@ -166,6 +173,10 @@ func (m *refusals) count() int {
 
 func (*refusals) Restore(error, time.Duration, int64) {}
 
+func (*refusals) WakeAdmitted(time.Duration) {}
+func (*refusals) WakeGivenUp(time.Duration)  {}
+func (*refusals) MadeRoom(error)             {}
+
 func (*refusals) Checkpoint(error, time.Duration, []snapshot.Stage) {}
 
 // runtime is a containerd with one running pod of our runtime.
@@ -199,6 +210,8 @@ type goneRuntime struct{ restore.Runtime }
 func (goneRuntime) Get(_ context.Context, id string) (*cri.Pod, error) {
 	return nil, fmt.Errorf("%s: %w", id, cri.ErrNotFound)
 }
+
+func (goneRuntime) Newest(context.Context, string, string) (string, error) { return "before", nil }
 
 // pods is containerd as checkpoints see it. None of its pods can be checkpointed.
 type pods struct {
@@ -254,6 +267,11 @@ func (c *fakeCluster) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Ch
 		}
 	}
 	return c.choice, c.err
+}
+
+func (c *fakeCluster) Again(_ context.Context, _ snapshot.PodRef, choice restore.Choice) (restore.Choice, error) {
+	choice.Init = c.choice.Init
+	return choice, c.err
 }
 
 func (c *fakeCluster) Confirmed(context.Context, snapshot.PodRef, snapshot.Key) error {

@@ -29,10 +29,35 @@ const (
 	annotationSandboxUID       = "io.kubernetes.cri.sandbox-uid"
 )
 
-// decide decides whether a sandbox is restored, and if so prepares its restore.
+// decide decides whether a sandbox is restored, and if so prepares its restore. A pod that starts anew is no longer
+// remembered as asleep.
 func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
+	resp := s.decideRestore(ctx, req)
+	if resp.Decision != localv1.AskRestoreResponse_START {
+		return resp
+	}
+	if err := s.Restores.Forget(podRef(req.Annotations)); err != nil {
+		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}
+	}
+	return resp
+}
+
+func (s *shimService) decideRestore(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
+	choice, err := s.choose(ctx, podRef(req.Annotations), req)
+	resp := s.prepare(ctx, req, choice, err)
+	for container, all := range choice.Probes {
+		for _, command := range all {
+			resp.ExecProbes = append(resp.ExecProbes, &localv1.ExecProbe{Container: container, Command: command})
+		}
+	}
+	return resp
+}
+
+// prepare prepares what was chosen for a sandbox. Err says why nothing could be.
+func (s *shimService) prepare(ctx context.Context, req *localv1.AskRestoreRequest, choice restore.Choice,
+	err error,
+) *localv1.AskRestoreResponse {
 	pod := podRef(req.Annotations)
-	choice, err := s.choose(ctx, pod, req.Annotations)
 	if err == nil && choice.Snapshot == (snapshot.Key{}) {
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START}
 	}
@@ -81,10 +106,14 @@ func podRef(annotations map[string]string) snapshot.PodRef {
 	}
 }
 
-// choose decides whether a pod is restored, and from which snapshot. If there is a cluster, the cluster decides;
-// otherwise the pod's annotation does.
-func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, annotations map[string]string,
+// choose decides whether a pod is restored, and from which snapshot. If the pod slept when the node went down, it is
+// restored from its own. Otherwise, if there is a cluster, the cluster decides, and if not, the pod's annotation.
+func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, req *localv1.AskRestoreRequest,
 ) (restore.Choice, error) {
+	annotations := req.Annotations
+	if c, slept, err := s.Restores.Remembered(ctx, pod, req.SandboxId); slept || err != nil {
+		return s.chooseAgain(ctx, pod, c, annotations, err)
+	}
 	if from := annotations[podsnapshotv1.AnnotationRestoreFrom]; from != "" && s.Cluster == nil {
 		return restore.Choice{
 			Snapshot: parseKey(from, pod.Namespace),
@@ -96,6 +125,19 @@ func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, annotatio
 	}
 	c, err := s.Cluster.Choose(ctx, pod)
 	c.Fail = c.Fail || annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
+	return c, err
+}
+
+// chooseAgain completes the choice for a pod that slept when the node went down. If err is set, or the cluster cannot
+// be asked, the pod is refused, and the kubelet tries again.
+func (s *shimService) chooseAgain(ctx context.Context, pod snapshot.PodRef, c restore.Choice,
+	annotations map[string]string, err error,
+) (restore.Choice, error) {
+	if err == nil && s.Cluster != nil {
+		c, err = s.Cluster.Again(ctx, pod, c)
+	}
+	c.Fail = c.Fail || err != nil ||
+		annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
 	return c, err
 }
 

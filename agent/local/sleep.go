@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	localv1 "diapause.dev/api/local/v1"
 )
@@ -46,4 +47,15 @@ func (s *service) Wake(ctx context.Context, req *localv1.WakeRequest) (*localv1.
 		resp.SleptSince = timestamppb.New(w.Since)
 	}
 	return resp, nil
+}
+
+// AskWake implements localv1.ShimServer.
+func (s *shimService) AskWake(ctx context.Context, req *localv1.AskWakeRequest) (*localv1.AskWakeResponse, error) {
+	admitted, why := s.Admission.Ask(ctx, admission.Wake{
+		Request: req.Request, Sandbox: req.SandboxId, Room: req.Room, Waited: req.Waited.AsDuration(),
+	})
+	if !admitted {
+		return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: why}, nil
+	}
+	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAKE}, nil
 }

@@ -125,7 +125,7 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		return nil, toStatus(err)
 	}
 	resp := &localv1.TopResponse{}
-	asleep := s.Sleeps.All()
+	asleep, waiting := s.Sleeps.All(), s.Admission.Reasons()
 	for _, p := range pods {
 		if p.Runtime != cri.RuntimeType || !p.Ready {
 			continue
@@ -138,6 +138,9 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		u.Request = s.underWay(p.ID)
 		if since, ok := asleep[p.ID]; ok {
 			u.Asleep = timestamppb.New(since)
+		}
+		if why, ok := waiting[p.ID]; ok {
+			u.Request = "wake: " + why
 		}
 		resp.Sandboxes = append(resp.Sandboxes, u)
 	}

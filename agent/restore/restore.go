@@ -33,22 +33,27 @@ type restore struct {
 	total   int64             // bytes of all image files
 	start   time.Time
 
+	waking sync.Mutex  // held while the pod's reminder is written or removed, see reminder.go
+	fed    atomic.Bool // the sandbox may have got a byte of its image
+
 	concluded sync.Once     // see conclude
 	ended     chan struct{} // closed when the sandbox has everything, or has failed or gone
 
-	mu      sync.Mutex // guards what follows, and record.Loaded
-	state   state
-	err     error // why the restore fails
-	serving int   // connections of its sidecar
-	asked   asked
-	need    need
-	read    int64 // bytes handed to the sandbox
+	mu       sync.Mutex // guards what follows, and record.Loaded
+	state    state
+	err      error // why the restore fails
+	serving  int   // connections of its sidecar
+	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
+	asked    asked
+	need     need
+	read     int64 // bytes handed to the sandbox
 }
 
 // Config says what restores work on.
 type Config struct {
 	Requests      requests.Dir
 	SidecarSocket string // that sidecars connect to
+	Reminders     string // the directory with the reminders of pods that sleep
 	KeepCPULimits bool   // a pod's limit of processor time stays while it is restored
 	VolumeLimit   int64  // limit for all volumes in one snapshot together, in bytes
 	Runtime       Runtime
@@ -70,6 +75,7 @@ type Runtime interface {
 	Unstarted(ctx context.Context) ([]string, error)
 	Taken(ctx context.Context, names []string) (*cri.Pod, error)
 	Image(ctx context.Context, containerID string) (name, digest string, err error)
+	Newest(ctx context.Context, podUID, except string) (id string, err error)
 }
 
 // Metrics count restores.
@@ -122,6 +128,8 @@ type Choice struct {
 	// Containers is how many of the pod's containers start if only root file systems are restored. The pod is restored
 	// once the last of them has started. 0: as many as the snapshot has.
 	Containers int
+	// Probes are the commands of the kubelet's probes by exec, by container name, whatever the choice is.
+	Probes map[string][][]string
 }
 
 // Prepared is a restore that is ready for its sandbox.
@@ -306,6 +314,7 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	}
 	if rs.asleep(r.Request) {
 		r.begun()
+		rs.Life.Go(func() { _ = rs.feed(r) }) // saves time: the first read reports an error
 	}
 	r.serving++
 	return &source{rs: rs, restore: r}, nil

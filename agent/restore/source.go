@@ -44,7 +44,10 @@ const (
 
 // ReadAt implements gofer.Source. The sandbox cannot live without its memory.
 func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) error {
-	err := s.readPatiently(ctx, file, off, p)
+	err := s.rs.feed(s.restore)
+	if err == nil {
+		err = s.readPatiently(ctx, file, off, p)
+	}
 	if err != nil && ctx.Err() == nil {
 		s.restore.note(err)
 		s.rs.endSandbox(s.restore, err)

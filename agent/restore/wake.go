@@ -2,11 +2,15 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
+	"diapause.dev/agent/durable"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
 )
 
@@ -48,8 +52,8 @@ func (rs *Restores) Asleep() (all []sleep.Mark) {
 	return all
 }
 
-// Needed returns the pod that sleeps and is woken from the snapshot with this UID, or "". With an empty uid it looks
-// for any snapshot with the key.
+// Needed returns the pod that sleeps, or slept when the node went down, and is woken from the snapshot with this UID,
+// or "". With an empty uid it looks for any snapshot with the key.
 func (rs *Restores) Needed(k snapshot.Key, uid string) (pod string) {
 	requests, _ := rs.Requests.All() // Asleep logs the error
 	for _, request := range requests {
@@ -61,7 +65,7 @@ func (rs *Restores) Needed(k snapshot.Key, uid string) (pod string) {
 			return r.Pod.String()
 		}
 	}
-	return ""
+	return rs.remembers(k, uid)
 }
 
 // asleep reports whether a request is the one by which a pod that sleeps is woken.
@@ -71,8 +75,11 @@ func (rs *Restores) asleep(request string) bool {
 }
 
 // HoldAsleep holds the snapshots of the pods that an earlier agent has put to sleep. If one cannot be read now, the
-// pod's wake tries again.
+// pod's wake tries again. It remembers the pods, if the earlier agent did not get round to that.
 func (rs *Restores) HoldAsleep(ctx context.Context) {
+	if err := durable.Clean(rs.Reminders); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		rs.log.Warn("temporary files stay", "error", err)
+	}
 	requests, _ := rs.Requests.All() // Asleep logs the error
 	for _, request := range requests {
 		if !rs.asleep(request) {
@@ -80,12 +87,21 @@ func (rs *Restores) HoldAsleep(ctx context.Context) {
 		}
 		if _, err := rs.find(ctx, request); err != nil {
 			rs.log.Error("the snapshot of a pod that sleeps cannot be read", "request", request, "error", err)
+			continue
+		}
+		if waking, err := sidecar.Held(rs.Requests.Path(request)); err != nil || waking {
+			continue
+		}
+		if err := rs.Remember(request); err != nil {
+			rs.log.Error("if the node reboots, a pod that sleeps starts anew", "request", request, "error", err)
 		}
 	}
 }
 
-// begun notes that a sandbox begins to load. A pod may have slept since its restore was prepared.
+// begun notes that a pod that sleeps begins to load. It may have slept since its restore was prepared, and its shim may
+// be of a version that does not ask whether it may be woken.
 func (r *restore) begun() {
+	r.admitted = true
 	if r.serving == 0 {
 		r.start = time.Now()
 	}

@@ -39,6 +39,7 @@ type Checkpoints interface {
 type Restores interface {
 	PrepareWake(ctx context.Context, id snapshots.ID, pod snapshot.PodRef, sandbox string) (request, dir string, err error)
 	DropWake(request string, reason error)
+	Remember(request string) error
 	Asleep() []sleep.Mark
 }
 
@@ -83,7 +84,7 @@ func (s *Sleeps) Join(c Cluster) { s.cluster = c }
 // is replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o,
 // it sets what concerns the sleep.
 func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
-	o.Handover, o.NoWait = &handover{s}, true
+	o.Handover, o.NoWait = &handover{s, o.WakeToEnd}, true
 	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
 	s.Metrics.Slept(err)
 	if err == nil {
@@ -186,7 +187,10 @@ func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 }
 
 // handover implements checkpoint.Handover.
-type handover struct{ s *Sleeps }
+type handover struct {
+	s         *Sleeps
+	wakeToEnd bool
+}
 
 // Watch implements checkpoint.Handover.
 func (h *handover) Watch(ctx context.Context, pod *cri.Pod, containers []string) error {
@@ -200,19 +204,30 @@ func (h *handover) Take(ctx context.Context, pod *cri.Pod, holder string, id sna
 	if err != nil {
 		return err
 	}
-	err = h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Fall, Holder: holder, Image: dir})
+	err = h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{
+		Verb: sleep.Fall, Holder: holder, Image: dir, WakeToEnd: h.wakeToEnd,
+	})
 	if err != nil {
 		if _, asleep := h.s.Asleep(pod.ID); asleep { // only the answer was lost
+			h.remember(request, pod)
 			return nil
 		}
 		h.s.Restores.DropWake(request, err)
 		return err
 	}
+	h.remember(request, pod)
 	if h.s.cluster != nil {
 		h.s.cluster.Slept(ref)
 	}
 	h.s.Logger.Info("pod sleeps", "pod", pod.String(), "snapshot", id.Key.String(), "request", request)
 	return nil
+}
+
+// remember sees to it that the pod is restored if the node reboots while it sleeps.
+func (h *handover) remember(request string, pod *cri.Pod) {
+	if err := h.s.Restores.Remember(request); err != nil {
+		h.s.Logger.Error("if the node reboots, a pod that sleeps starts anew", "pod", pod.String(), "error", err)
+	}
 }
 
 // Leave implements checkpoint.Handover.

@@ -25,9 +25,11 @@ type node struct {
 	refuse  error // of the order to fall asleep
 	marks   []sleep.Mark
 	dropped []string
-	deleted []snapshot.Key
-	slept   []string // pods that the cluster was told of
-	found   *snapshots.Found
+
+	remembered []string // requests
+	deleted    []snapshot.Key
+	slept      []string // pods that the cluster was told of
+	found      *snapshots.Found
 }
 
 var pod = &cri.Pod{ID: "sandbox", Namespace: "default", Name: "pod", UID: "uid", Runtime: cri.RuntimeType}
@@ -45,6 +47,11 @@ func (n *node) Checkpoint(ctx, _ context.Context, o checkpoint.Options) (*snapsh
 
 func (n *node) PrepareWake(context.Context, snapshots.ID, snapshot.PodRef, string) (string, string, error) {
 	return "request", "/dir", nil
+}
+
+func (n *node) Remember(request string) error {
+	n.remembered = append(n.remembered, request)
+	return nil
 }
 
 func (n *node) DropWake(request string, _ error)               { n.dropped = append(n.dropped, request) }
@@ -103,6 +110,9 @@ func TestSleep(t *testing.T) {
 	if !slices.Equal(n.verbs(), []sleep.Verb{sleep.Watch, sleep.Fall}) || !slices.Equal(n.slept, []string{"uid"}) {
 		t.Errorf("orders %q, told of %q", n.verbs(), n.slept)
 	}
+	if !slices.Equal(n.remembered, []string{"request"}) {
+		t.Errorf("remembered %q", n.remembered)
+	}
 	if fall := n.orders[1]; fall.Holder != "holder" || fall.Image != "/dir" {
 		t.Errorf("order %+v", fall)
 	}
@@ -115,13 +125,14 @@ func TestSleepRefused(t *testing.T) {
 	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); !errors.Is(err, sleep.ErrTraffic) {
 		t.Errorf("error %v", err)
 	}
-	if !slices.Equal(n.dropped, []string{"request"}) || len(n.slept) > 0 || n.verbs()[2] != sleep.Stay {
+	if !slices.Equal(n.dropped, []string{"request"}) || len(n.slept)+len(n.remembered) > 0 || n.verbs()[2] != sleep.Stay {
 		t.Errorf("dropped %q, orders %q, told of %q", n.dropped, n.verbs(), n.slept)
 	}
 	s, n, wait := newSleeps(t)
 	n.refuse, n.marks = context.DeadlineExceeded, []sleep.Mark{{Sandbox: pod.ID, UID: "uid"}}
-	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); err != nil || len(n.dropped) > 0 {
-		t.Errorf("error %v, dropped %q", err, n.dropped)
+	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); err != nil || len(n.dropped) > 0 ||
+		len(n.remembered) != 1 {
+		t.Errorf("error %v, dropped %q, remembered %q", err, n.dropped, n.remembered)
 	}
 	wait()
 }

@@ -195,18 +195,18 @@ func (c *Catalog) TrustedManifest(ctx context.Context, k snapshot.Key, location 
 // lookTime bounds how long a request waits for the store to say whether it has a snapshot.
 const lookTime = 5 * time.Second
 
-// Exists reports whether a snapshot of this key is in the spool or in the store. A store that cannot be reached counts
-// as one that does not have it.
-func (c *Catalog) Exists(ctx context.Context, k snapshot.Key, location string) (bool, error) {
+// Exists reports whether a snapshot of this key is in the spool or in the store. Away says why the store cannot be
+// reached, which then counts as one that does not have it: if it does, the replication will refuse the name.
+func (c *Catalog) Exists(ctx context.Context, k snapshot.Key, location string) (ok bool, away, err error) {
 	if ok, err := c.stores.spool.Has(ctx, k); ok || err != nil {
-		return ok, err
+		return ok, nil, err
 	}
-	s, err := c.stores.Get(ctx, location)
-	if err != nil {
-		return false, nil // if the store has it, its replication will refuse the name
+	s, away := c.stores.Get(ctx, location)
+	if away != nil {
+		return false, away, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	ok, err := s.Has(ctx, k)
-	return ok && err == nil, nil
+	ok, away = s.Has(ctx, k)
+	return ok && away == nil, away, nil
 }

@@ -127,13 +127,16 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 			"grows")
 	f.Int64Var(&cfg.PrecopyFrom, "precopy-from", 512<<20,
 		"size, in bytes, from which on a pod's memory is stored before the pause, while the pod runs; in the pause, only "+
-			"what has changed since is copied; 0: never")
+			"what has changed since is copied; 0: never. Of a pod that falls asleep, memory of any size is")
 	f.DurationVar(&cfg.PrecopyTime, "precopy-time", 2*time.Minute,
 		"how long storing memory before the pause gives way to everything else on the node, unless the pod is to be "+
 			"stopped; after that, or with 0, it takes up to half of the processors")
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
 		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
 			"can never fit is refused. The agent needs 2 GiB more than that")
+	f.Int64Var(&cfg.WakeReserve, "wake-reserve", 512<<20,
+		"memory of the node, in bytes, that pods which sleep leave free when they wake; one for which there is not enough "+
+			"waits, while idle pods that may sleep are put to sleep for it; 0: all wake at once")
 	f.BoolVar(&cfg.KeepCPULimits, "keep-cpu-limits", false,
 		"leave pods their limits of processor time while they are saved and restored; the pause and the wake-up of such a "+
 			"pod then take many times as long")
@@ -213,6 +216,8 @@ func check(cfg agent.Config) error {
 		return fmt.Errorf("--backlog-size %d: want 0 or more bytes", cfg.BacklogSize)
 	case cfg.BacklogCount < 0:
 		return fmt.Errorf("--backlog-count %d: want 0 or more snapshots", cfg.BacklogCount)
+	case cfg.WakeReserve < 0:
+		return fmt.Errorf("--wake-reserve %d: want 0 or more bytes", cfg.WakeReserve)
 	case cfg.CacheSize < 0:
 		return fmt.Errorf("--cache-size %d: want 0 or more bytes", cfg.CacheSize)
 	case cfg.VolumeLimit < 0:

@@ -46,3 +46,30 @@ func hierarchical(cgroupsPath string) string {
 	}
 	return filepath.Join(path, prefix+"-"+name+".scope")
 }
+
+// FreeAbove returns how much memory the cgroups of a container with this cgroupsPath have free, in bytes, without those
+// that own reports as the pod's: what the pod shares with others. It is Unlimited if they have no limit. The path is as
+// in [LimitAbove]. Cgroups that do not exist are left out.
+func FreeAbove(cgroupsPath string, own func(dir string) bool) (int64, error) {
+	self, err := MemoryOf(os.Getpid())
+	if err != nil {
+		return 0, err
+	}
+	free := int64(Unlimited)
+	group := filepath.Join("/", hierarchical(cgroupsPath)) // never above the root
+	for ; group != "/"; group = filepath.Dir(group) {
+		dir := filepath.Join(self.top, group)
+		if own(dir) {
+			continue
+		}
+		l, err := self.files.level(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		free = min(free, l.Free())
+	}
+	return free, nil
+}

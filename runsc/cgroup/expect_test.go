@@ -37,3 +37,21 @@ func TestLimitAbove(t *testing.T) {
 		t.Errorf("no such pod: %d, %v", got, err)
 	}
 }
+
+// TestFreeAbove: of the cgroups above a container that does not exist, those count that are not the pod's.
+func TestFreeAbove(t *testing.T) {
+	m := child(t)
+	m.set(t, 64<<20)
+	container := filepath.Join("/", m.group, "container")
+	shared := func(string) bool { return false }
+	if free, err := FreeAbove(container, shared); err != nil || free > 64<<20 || free < 60<<20 {
+		t.Errorf("%d bytes are free, %v, want almost 64 MiB", free, err)
+	}
+	before, err := FreeAbove(filepath.Dir(container), m.is)
+	if err != nil || before <= 64<<20 {
+		t.Errorf("%d bytes are free, %v, want the limit of the pod's own cgroup left out", before, err)
+	}
+	if free, err := FreeAbove("/no/such/pod", shared); err != nil || free != Unlimited {
+		t.Errorf("%d bytes are free, %v, want no limit", free, err)
+	}
+}

@@ -22,11 +22,11 @@ const (
 	socketVariable = "DIAPAUSE_AGENT_SOCKET"
 )
 
-// How long the shim waits for an answer of the agent. A pod that names a snapshot, or would rather fail than start
-// anew, waits long enough for a restart of the agent (patientWait). On a node of a cluster every pod waits longer
-// (clusterWait): the cluster may have a snapshot for a pod that names none, and its agent may even be replaced
-// meanwhile. Any other pod must not be slowed down (briefWait). An agent that is working on the answer says so. The
-// shim then asks again, for at most askLimit.
+// How long the shim waits for an answer of the agent. A pod that names a snapshot, would rather fail than start anew,
+// or slept when the node went down, waits long enough for a restart of the agent (patientWait). On a node of a cluster
+// every pod waits longer (clusterWait): the cluster may have a snapshot for a pod that names none, and its agent may
+// even be replaced meanwhile. Any other pod must not be slowed down (briefWait). An agent that is working on the answer
+// says so. The shim then asks again, for at most askLimit.
 const (
 	clusterWait = 15 * time.Second
 	patientWait = 5 * time.Second
@@ -76,7 +76,7 @@ func (a agent) patience(p pod) (time.Duration, error) {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(a.socket), clusterMarker)); err == nil {
 		return clusterWait, nil
 	}
-	if p.named() || p.strict() {
+	if p.named() || p.must() {
 		return patientWait, nil
 	}
 	if _, err := os.Stat(a.socket); err != nil {

@@ -68,8 +68,9 @@ type containers struct {
 	restored atomic.Bool // the sandbox is not to be restored, or its restore is over
 	asked    atomic.Bool // a request to start a container has come
 
-	resizes resizes
-	holds   holds
+	resizes  resizes
+	holds    holds
+	sessions sessions
 
 	mu       sync.Mutex
 	starting map[string]*starting          // by container id
@@ -93,7 +94,7 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 		TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
 		starting: make(map[string]*starting), leaving: make(map[string]bool),
 		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
-		unasked: make(map[string]*starting),
+		unasked: make(map[string]*starting), sessions: sessions{file: a.usedFile(p.sandbox)},
 	}
 }
 

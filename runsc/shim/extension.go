@@ -8,9 +8,9 @@ import (
 )
 
 // Register registers gVisor's task service, and the extension that stands before it. Call it once, before the shim
-// runs.
+// runs, in the directory of the container's bundle.
 func Register() {
-	registerService()
+	registerService(holdLog())
 	a := localAgent()
 	extension.NewExtension = func(ctx context.Context, next extension.TaskServiceExt,
 		req *task.CreateTaskRequest,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"diapause.dev/runsc/lease"
@@ -20,6 +21,7 @@ import (
 type night struct {
 	network *sleep.Network // nil: the pod has none of its own, and cannot sleep
 	turn    chan struct{}  // holds one token while the pod falls asleep, wakes or ends
+	watched atomic.Bool    // somebody wants the pod to sleep: waker is set
 
 	// The fields below are guarded by turn.
 	waker  *sleep.Waker // nil: nobody wants the pod to sleep
@@ -34,6 +36,7 @@ type night struct {
 type waking struct {
 	mu   sync.Mutex
 	done chan struct{} // closed at its end; nil: none is under way
+	held string        // what it waits for before it begins; empty: for nothing
 	err  error
 }
 
@@ -84,10 +87,20 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if z.waker, err = sleep.NewWaker(z.network, prober); err != nil {
 		return err
 	}
+	if err := z.waker.Quiet(ctx, quietTime); err != nil {
+		z.unwatch()
+		return err
+	}
 	w := z.waker
+	z.watched.Store(true)
 	time.AfterFunc(watchLimit, func() { z.expire(w) })
 	return nil
 }
+
+// quietTime is how long no packet may come before the sandbox is paused. A request that came just before the pod was
+// watched would be saved unanswered, and its client need not send anything that wakes the pod. Within this time it is
+// answered, and the client acknowledges that.
+const quietTime = 100 * time.Millisecond
 
 // watchLimit bounds how long packets are watched for a pod that does not fall asleep: the agent may have died.
 const watchLimit = 15 * time.Minute
@@ -121,6 +134,7 @@ func (z *sleeper) unwatch() {
 	if z.waker != nil {
 		z.warn(z.waker.Close(), "watch for packets")
 		z.waker = nil
+		z.watched.Store(false)
 	}
 }
 
@@ -159,7 +173,7 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	if err := z.s.lease.Do(ctx, renew); err != nil {
 		return err
 	}
-	if err := z.hushAll(ctx); err != nil {
+	if err := z.hushAll(ctx, o.WakeToEnd); err != nil {
 		z.unwatch()
 		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}))
 	}
@@ -175,11 +189,11 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 }
 
 // hushAll makes all shims of the pod answer for their containers, unless a packet comes before that is done.
-func (z *sleeper) hushAll(ctx context.Context) error {
+func (z *sleeper) hushAll(ctx context.Context, wakeToEnd bool) error {
 	if z.waker.Came() {
 		return sleep.ErrTraffic
 	}
-	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush}); err != nil {
+	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush, WakeToEnd: wakeToEnd}); err != nil {
 		return err
 	}
 	if z.waker.Came() {

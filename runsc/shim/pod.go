@@ -1,5 +1,7 @@
 package shim
 
+import "diapause.dev/runsc/sleep"
+
 // Annotations of an OCI spec that give a container's place in its pod, as containerd's CRI and CRI-O set them.
 var (
 	typeAnnotations    = []string{"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"}
@@ -49,6 +51,26 @@ func first(m map[string]string, keys []string) string {
 // named reports whether the pod names a snapshot to be restored from.
 func (p pod) named() bool {
 	return p.annotations[annotationRestoreFrom] != "" || p.annotations[annotationSnapshot] != ""
+}
+
+// slept returns the snapshot that the pod is to be restored from because it slept when the node went down. Unless it
+// did, ok is false.
+func (p pod) slept() (key string, ok bool) {
+	if p.uid == "" {
+		return "", false
+	}
+	r, err := sleep.ReadReminder(sleep.ReminderPath(sleep.Reminders, p.uid))
+	if err != nil {
+		return "", false
+	}
+	rebooted, err := r.Rebooted()
+	return r.Snapshot.String(), err == nil && rebooted
+}
+
+// must reports whether the pod must not start anew without an answer of the agent.
+func (p pod) must() bool {
+	_, slept := p.slept()
+	return slept || p.strict()
 }
 
 // strict reports whether the pod must fail, and not start anew, if it cannot be restored.

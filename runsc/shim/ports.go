@@ -49,6 +49,7 @@ func (s *sandbox) openPorts(ctx context.Context, addresses []netip.Addr) {
 			Addresses: addresses,
 			Ready:     s.ready,
 			Dial:      s.dial,
+			Use:       s.sessions.begin,
 		})
 		if err != nil {
 			log.L.WithError(err).Warnf("ports of sandbox %s cannot be forwarded", id)

@@ -15,8 +15,8 @@ import (
 
 // registerService registers gVisor's task service as gVisor's own plugin package does, with two differences. Its
 // publisher of events does not fail, and the process does not outlive its container. It runs in the bundle's
-// directory.
-func registerService() {
+// directory. Before the service is made, it calls ready.
+func registerService(ready func()) {
 	registry.Register(&plugin.Registration{
 		Type:     plugins.TTRPCPlugin,
 		ID:       "task",
@@ -30,6 +30,7 @@ func registerService() {
 			if err != nil {
 				return nil, err
 			}
+			ready()
 			go endForgotten(".")
 			return gvisor.NewShimRedirector(ic.Context, patient{p.(shim.Publisher)}, s.(shutdown.Service))
 		},

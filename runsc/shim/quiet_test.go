@@ -3,6 +3,8 @@ package shim
 import (
 	"context"
 	"testing"
+
+	tasktypes "github.com/containerd/containerd/api/types/task"
 )
 
 // TestQuietExits takes the one exit that is expected of a container, and no other one.
@@ -30,5 +32,23 @@ func TestQuietExits(t *testing.T) {
 	q.forget("a")
 	if q.take("a") {
 		t.Error("an exit is taken that is no longer expected")
+	}
+}
+
+// TestFallingAsleepRuns: a pod that is falling asleep counts as running while it is paused for that, and no other does.
+func TestFallingAsleepRuns(t *testing.T) {
+	z := new(sleeper)
+	for _, x := range []struct {
+		watched  bool
+		is, want tasktypes.Status
+	}{
+		{false, tasktypes.Status_PAUSED, tasktypes.Status_PAUSED},
+		{true, tasktypes.Status_PAUSED, tasktypes.Status_RUNNING},
+		{true, tasktypes.Status_STOPPED, tasktypes.Status_STOPPED},
+	} {
+		z.watched.Store(x.watched)
+		if got := z.statusOf(x.is); got != x.want {
+			t.Errorf("watched %v, %v: %v", x.watched, x.is, got)
+		}
 	}
 }

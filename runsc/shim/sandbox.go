@@ -190,13 +190,17 @@ func (s *sandbox) offer(ctx context.Context, annotations map[string]string, pref
 
 func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.AskRestoreResponse, error) {
 	namespace, _ := namespaces.Namespace(ctx)
-	return s.agent.ask(ctx, s.pod, &localv1.AskRestoreRequest{
+	resp, err := s.agent.ask(ctx, s.pod, &localv1.AskRestoreRequest{
 		SandboxId:           r.ID,
 		ContainerdNamespace: namespace,
 		Annotations:         s.pod.annotations,
 		Bundle:              r.Bundle,
 		MemoryLimit:         s.memoryLimit(),
 	})
+	if err := s.bundle.noteProbes(resp.GetExecProbes()); err != nil {
+		log.L.WithError(err).Warn("probes by exec wake the pod")
+	}
+	return resp, err
 }
 
 // memoryLimit returns the pod's memory limit in bytes, or 0 if there is none. A limit that cannot be read counts as
@@ -218,6 +222,9 @@ func (s *sandbox) settle(a answer) error {
 	case a.err != nil && s.pod.strict():
 		return fmt.Errorf("sandbox %s: not known whether to restore it, and its pod's annotation %s is %s: %w: %w",
 			s.pod.sandbox, annotationOnFailure, onFailureFail, a.err, errdefs.ErrFailedPrecondition)
+	case a.err != nil && s.pod.must():
+		return fmt.Errorf("sandbox %s: its pod slept when the node went down, and waits for the agent to be restored: %w: %w",
+			s.pod.sandbox, a.err, errdefs.ErrFailedPrecondition)
 	case a.err != nil:
 		log.L.WithError(a.err).Warnf("sandbox %s starts as usual, without an answer of the agent", s.pod.sandbox)
 	case a.resp.GetDecision() == localv1.AskRestoreResponse_FAIL:

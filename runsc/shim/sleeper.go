@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,9 +33,11 @@ type sleeper struct {
 	c         *containers
 	s         *sandbox // nil: the process does not serve the sandbox container
 	namespace string   // of containerd
+	procs     int      // GOMAXPROCS while the pod is awake, see doze
 
 	gate   sync.RWMutex // held for reading by requests that reach gVisor, for writing when asleep changes
 	asleep atomic.Bool  // no request reaches gVisor
+	toEnd  atomic.Bool  // while it sleeps: a signal that tells a container to end wakes the pod
 
 	mu  sync.Mutex
 	all map[string]*resident // the containers of this process, by id
@@ -45,11 +48,13 @@ type sleeper struct {
 // resident is a container that can sleep.
 type resident struct {
 	id, bundle string
+	name       string                  // in its pod; empty: it has none
 	io         *task.CreateTaskRequest // names of its standard streams
 	usage      usage
 
 	// The fields below are guarded by sleeper.mu.
-	execs   map[string]bool // processes that were added to it and are not deleted
+	execs   map[string]func()  // processes that were added to it and run or are to; each function ends their session
+	probes  map[string]*probed // probes by exec that were answered in its sleep, and are not deleted
 	state   *task.StateResponse
 	pids    *task.PidsResponse
 	streams *streams
@@ -59,7 +64,7 @@ type resident struct {
 }
 
 func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {
-	z := &sleeper{TaskServiceExt: next, c: c, s: s, all: make(map[string]*resident)}
+	z := &sleeper{TaskServiceExt: next, c: c, s: s, procs: runtime.GOMAXPROCS(0), all: make(map[string]*resident)}
 	z.namespace, _ = namespaces.Namespace(ctx)
 	z.night.turn = make(chan struct{}, 1)
 	if s != nil {
@@ -111,6 +116,9 @@ func (z *sleeper) shut(ctx context.Context, asleep bool) error {
 	}
 	defer z.gate.Unlock()
 	z.asleep.Store(asleep)
+	if !asleep {
+		runtime.GOMAXPROCS(z.procs)
+	}
 	return nil
 }
 
@@ -118,9 +126,12 @@ func (z *sleeper) shut(ctx context.Context, asleep bool) error {
 func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	resp, err := z.TaskServiceExt.Create(ctx, r)
 	if err == nil {
+		bundle := filepath.Join(filepath.Dir(z.c.bundle.dir), r.ID)
+		p, err := readPod(bundle)
+		z.warn(err, "read the name of container "+r.ID)
 		z.mu.Lock()
 		z.all[r.ID] = &resident{
-			id: r.ID, bundle: filepath.Join(filepath.Dir(z.c.bundle.dir), r.ID), execs: make(map[string]bool),
+			id: r.ID, bundle: bundle, name: p.container, execs: make(map[string]func()),
 			io: &task.CreateTaskRequest{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
 		}
 		z.mu.Unlock()
@@ -130,6 +141,9 @@ func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 
 // Start implements task.TaskService. Before the sandbox container starts, it notes how the pod's network is.
 func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	if p := z.probed(r.ID, r.ExecID); p != nil {
+		return p.start(ctx)
+	}
 	release, err := z.awake(ctx, "start")
 	if err != nil {
 		return nil, err
@@ -138,27 +152,64 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	if z.s != nil && r.ID == z.s.pod.sandbox && r.ExecID == "" {
 		z.recordNetwork()
 	}
-	return z.TaskServiceExt.Start(ctx, r)
+	resp, err := z.TaskServiceExt.Start(ctx, r)
+	if err == nil && r.ExecID != "" {
+		go z.attendExec(context.WithoutCancel(ctx), r)
+	}
+	return resp, err
 }
 
-// Exec implements task.TaskService.
-func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
-	release, err := z.awake(ctx, "exec")
+// attendExec waits for the end of a process that was added to a container. Its session is over then, and it no longer
+// keeps the pod awake, even if containerd has forgotten to delete it.
+func (z *sleeper) attendExec(ctx context.Context, r *task.StartRequest) {
+	_, err := z.TaskServiceExt.Wait(ctx, &task.WaitRequest{ID: r.ID, ExecID: r.ExecID})
 	if err != nil {
-		return nil, err
+		log.L.WithError(err).Debugf("wait for process %s of container %s", r.ExecID, r.ID)
+	}
+	z.forget(&task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
+}
+
+// Exec implements task.TaskService. A probe of the kubelet does not wake the pod, and is no session.
+func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
+	x := z.of(r.ID)
+	probe := x != nil && z.c.bundle.isProbe(x.name, r)
+	release, ok := z.through()
+	if !ok && probe {
+		return z.answerProbe(x, r), nil
+	}
+	if !ok {
+		var err error
+		if release, err = z.awake(ctx, "exec"); err != nil {
+			return nil, err
+		}
 	}
 	defer release()
 	resp, err := z.TaskServiceExt.Exec(ctx, r)
-	if x := z.of(r.ID); err == nil && x != nil {
+	if err == nil && x != nil {
+		end := func() {}
+		if !probe {
+			end = z.c.sessions.begin()
+		}
 		z.mu.Lock()
-		x.execs[r.ExecID] = true
+		x.execs[r.ExecID] = end
 		z.mu.Unlock()
 	}
 	return resp, err
 }
 
+// Wait implements task.TaskService.
+func (z *sleeper) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
+	if p := z.probed(r.ID, r.ExecID); p != nil {
+		return p.wait(ctx)
+	}
+	return z.TaskServiceExt.Wait(ctx, r)
+}
+
 // Delete implements task.TaskService. A container that sleeps ends first.
 func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	if z.probed(r.ID, r.ExecID) != nil {
+		return z.forgetProbe(r.ID, r.ExecID), nil
+	}
 	if r.ExecID == "" && z.asleep.Load() {
 		if err := z.finish(ctx, r.ID, killed); err != nil {
 			return nil, err
@@ -168,14 +219,27 @@ func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	if err != nil {
 		return nil, err
 	}
+	z.forget(r)
+	return resp, nil
+}
+
+// forget forgets what was deleted or has ended, and ends its sessions.
+func (z *sleeper) forget(r *task.DeleteRequest) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
+	x := z.all[r.ID]
+	if x == nil {
+		return
+	}
+	for id, end := range x.execs {
+		if r.ExecID == "" || r.ExecID == id {
+			end()
+			delete(x.execs, id)
+		}
+	}
 	if r.ExecID == "" {
 		delete(z.all, r.ID)
-	} else if x := z.all[r.ID]; x != nil {
-		delete(x.execs, r.ExecID)
 	}
-	return resp, nil
 }
 
 // ResizePty implements task.TaskService.
@@ -193,17 +257,34 @@ const wakingLimit = 1500 * time.Millisecond
 
 // State implements task.TaskService. While the pod wakes it waits a little: whoever asks then wants the new process.
 func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	if p := z.probed(r.ID, r.ExecID); p != nil {
+		return p.state(r), nil
+	}
 	z.wakes.await(ctx, wakingLimit)
 	release, ok := z.through()
-	if !ok {
+	switch {
+	case !ok && r.ExecID != "": // it has ended before the pod fell asleep: gVisor's shim knows how, without runsc
+		return z.TaskServiceExt.State(ctx, r)
+	case !ok:
 		return z.stateAsleep(r)
 	}
 	defer release()
 	resp, err := z.TaskServiceExt.State(ctx, r)
 	if err == nil && r.ExecID == "" {
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
+		resp.Status = z.statusOf(resp.Status)
 	}
 	return resp, err
+}
+
+// statusOf returns what is answered for the status of a container. A pod that is falling asleep is paused for a moment,
+// and counts as running: a containerd that starts just then ends sandboxes that do not run
+// (internal/cri/server/podsandbox, RecoverContainer).
+func (z *sleeper) statusOf(s tasktypes.Status) tasktypes.Status {
+	if s == tasktypes.Status_PAUSED && z.watched.Load() {
+		return tasktypes.Status_RUNNING
+	}
+	return s
 }
 
 // stateAsleep returns the state of a container as it was before it fell asleep.
@@ -211,8 +292,8 @@ func (z *sleeper) stateAsleep(r *task.StateRequest) (*task.StateResponse, error)
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	x := z.all[r.ID]
-	if x == nil || x.state == nil || r.ExecID != "" {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s, process %q: %w", r.ID, r.ExecID, errdefs.ErrNotFound))
+	if x == nil || x.state == nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s: %w", r.ID, errdefs.ErrNotFound))
 	}
 	return x.state, nil // nobody changes it any more
 }
@@ -249,6 +330,9 @@ func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Emp
 
 // Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see termination.go.
 func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+	if z.probed(r.ID, r.ExecID) != nil {
+		return nil, errgrpc.ToGRPC(errProbeOver)
+	}
 	send := func(ctx context.Context, r *task.KillRequest) error {
 		_, err := z.kill(ctx, r)
 		return err
@@ -256,7 +340,28 @@ func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 	if !z.asleep.Load() && z.c.held(ctx, r, send) {
 		return &types.Empty{}, nil
 	}
+	if z.asleep.Load() && z.toEnd.Load() && asksToEnd(r) {
+		go z.killAwake(context.WithoutCancel(ctx), r)
+		return &types.Empty{}, nil
+	}
 	return z.kill(ctx, r)
+}
+
+// asksToEnd reports whether a signal tells a container to end, and leaves it time for that.
+func asksToEnd(r *task.KillRequest) bool {
+	s := unix.Signal(r.Signal)
+	return r.ExecID == "" && ends(s) && s != unix.SIGKILL
+}
+
+// killAwake wakes the pod and delivers a signal that tells a container to end, as if the pod had not slept. Containerd
+// has its answer already, so that the grace period goes on: SIGKILL comes in time, and ends a pod that was not woken.
+func (z *sleeper) killAwake(ctx context.Context, r *task.KillRequest) {
+	if err := z.rouse(ctx, "signal"); err != nil {
+		z.warn(err, "it gets no signal before it ends")
+		return
+	}
+	_, err := z.Kill(ctx, r)
+	z.warn(err, fmt.Sprintf("signal %v for container %s", unix.Signal(r.Signal), r.ID))
 }
 
 // kill delivers a signal. A pod that sleeps is not woken to be ended: it ends in its sleep, all its
@@ -374,6 +479,8 @@ func sleepKind(err error) error {
 	switch {
 	case errors.Is(err, sleep.ErrTraffic):
 		return fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
+	case errors.Is(err, sleep.ErrInUse):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrResourceExhausted)
 	case errors.Is(err, sleep.ErrUnfit), errors.Is(err, lease.ErrRanOut):
 		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
 	case errors.Is(err, sleep.ErrInvalid):

@@ -29,10 +29,12 @@ func (z *sleeper) step(ctx context.Context, x *resident, o sleep.Order) error {
 	case sleep.Ready:
 		return z.ready(ctx, x)
 	case sleep.Hush:
+		z.toEnd.Store(o.WakeToEnd)
 		return z.hush(ctx, x)
 	case sleep.Settle:
 		ctx, cancel := context.WithTimeout(ctx, quietLimit)
 		defer cancel()
+		time.AfterFunc(dozeAfter, z.doze)
 		return quiet.settled(ctx, x.id)
 	case sleep.Remake:
 		return z.remake(ctx, x)
@@ -96,7 +98,7 @@ func (z *sleeper) fit(x *resident) error {
 	case x.io.Stdin != "":
 		return fmt.Errorf("%w: container %s has a standard input", sleep.ErrUnfit, x.id)
 	case len(x.execs) > 0:
-		return fmt.Errorf("%w: %d processes were started in container %s by exec", sleep.ErrUnfit, len(x.execs), x.id)
+		return fmt.Errorf("%w: %d processes were started in container %s by exec", sleep.ErrInUse, len(x.execs), x.id)
 	}
 	return nil
 }

@@ -72,6 +72,9 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 			log.L.Infof("sandbox %s has no volume %s", s.pod.sandbox, name)
 			continue
 		}
+		if err == nil && s.ownAgain(a) {
+			err = volume.Yield(dir)
+		}
 		if err == nil {
 			err = s.fillOne(ctx, dir, name, a.resp.GetRequest())
 		} else {
@@ -83,6 +86,13 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 		put = append(put, name)
 	}
 	return put, nil
+}
+
+// ownAgain reports whether a pod is restored from its own snapshot, because it slept when the node went down. Its
+// volumes are there, but what was written last may not have reached the disk.
+func (s *sandbox) ownAgain(a answer) bool {
+	key, slept := s.pod.slept()
+	return slept && a.resp.GetSnapshot() == key
 }
 
 // fillOne puts one volume in place while the agent sends it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"time"
 
@@ -24,8 +23,8 @@ import (
 // wakeLimit bounds the restore of a pod that wakes, from the agent's first answer on.
 const wakeLimit = 2 * restoreLimit
 
-// agentPoll is how often a pod that is to be woken looks for the agent.
-const agentPoll = 100 * time.Millisecond
+// tellTime is how long before a caller's time limit rouse gives up, so that the caller still hears what it waited for.
+const tellTime = 300 * time.Millisecond
 
 // unwoken is the exit status of containers that could not be woken.
 const unwoken = internalError
@@ -39,12 +38,27 @@ func (z *sleeper) rouse(ctx context.Context, cause string) error {
 		return nil
 	}
 	done := z.wakes.share(func() error { return z.wake(cause) })
+	if limit, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, limit.Add(-min(tellTime, time.Until(limit)/4)))
+		defer cancel()
+	}
 	select {
 	case <-done:
 		return z.wakes.failure()
 	case <-ctx.Done():
-		return fmt.Errorf("wait until sandbox %s is awake: %w", z.c.bundle.id, context.Cause(ctx))
+		return fmt.Errorf("wait until sandbox %s is awake%s: %w", z.c.bundle.id, z.wakes.waitsFor(), context.Cause(ctx))
 	}
+}
+
+// waitsFor returns what the wake waits for before it begins, for an error; empty if it has begun.
+func (w *waking) waitsFor() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held == "" {
+		return ""
+	}
+	return ", which waits " + w.held
 }
 
 // share runs f, unless it runs already, and returns a channel that is closed at its end.
@@ -66,12 +80,12 @@ func (w *waking) share(f func() error) <-chan struct{} {
 	return done
 }
 
-// await waits until no wake is under way, for at most that time.
+// await waits until no wake is under way, for at most that time. It does not wait for one that has not begun.
 func (w *waking) await(ctx context.Context, most time.Duration) {
 	w.mu.Lock()
-	done := w.done
+	done, held := w.done, w.held
 	w.mu.Unlock()
-	if done == nil {
+	if done == nil || held != "" {
 		return
 	}
 	select {
@@ -116,30 +130,37 @@ func (z *sleeper) wake(cause string) error {
 	return nil
 }
 
-// takeAsleep takes the turn if the pod sleeps and the agent can be reached. It waits for the agent as long as the pod
+// takeAsleep takes the turn if the pod sleeps and the agent admits its wake. It waits for that as long as the pod
 // sleeps. If the pod is awake, give is nil.
 func (z *sleeper) takeAsleep() (give func(), err error) {
-	for {
-		give, err = z.take(context.Background())
-		if err != nil {
+	defer z.wakes.hold("")
+	admitted := "" // the image path of the sleep whose end the agent has admitted
+	for began := time.Now(); ; {
+		if give, err = z.take(context.Background()); err != nil {
 			return nil, err
 		}
 		if !z.asleep.Load() {
 			give()
 			return nil, nil
 		}
-		conn, err := net.Dial("unix", z.c.agent.socket)
-		if err == nil {
-			return give, conn.Close()
+		if admitted == z.image {
+			return give, nil
 		}
-		over := z.over
+		image, over := z.image, z.over
 		give()
 		select {
-		case <-over:
-		case <-time.After(agentPoll):
+		case <-over: // and yet it sleeps: not all of its containers could be ended
+			return nil, fmt.Errorf("sandbox %s: %w", z.c.bundle.id, errEnding)
+		default:
+		}
+		if z.admitted(image, over, time.Since(began)) {
+			admitted = image
 		}
 	}
 }
+
+// errEnding is the error for a pod that is not woken because it ends.
+var errEnding = errors.New("the pod ends")
 
 // bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
 // delivers the packets that were held.
@@ -267,6 +288,10 @@ func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bo
 	err = z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: status})
 	z.leave()
 	go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
+	if z.stopped(id) { // a container whose shim is gone has ended before
+		z.warn(err, "end its containers")
+		err = nil
+	}
 	return true, err
 }
 

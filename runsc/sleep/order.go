@@ -21,6 +21,9 @@ var ErrTraffic = errors.New("packets came for the pod while it was falling aslee
 // ErrUnfit is the kind of error for a pod that cannot sleep now, or never. It runs on.
 var ErrUnfit = errors.New("the pod cannot sleep")
 
+// ErrInUse is the kind of error for a pod that cannot sleep now because somebody uses it. It runs on.
+var ErrInUse = errors.New("somebody uses the pod")
+
 // Brief returns an error of the same kind with the first line of its text. What a shim has said comes with the names of
 // its kinds, each on a line of its own.
 func Brief(err error) error {
@@ -68,6 +71,7 @@ type Order struct {
 	Holder     string   `json:"holder,omitempty"`     // of Fall: who holds the lease of the pause
 	Image      string   `json:"image,omitempty"`      // of Fall: the image path of the restore that wakes the pod
 	Containers []string `json:"containers,omitempty"` // of Watch: ids of all containers that run, without the sandbox
+	WakeToEnd  bool     `json:"wakeToEnd,omitempty"`  // of Fall, Hush: a signal that tells the pod to end wakes it first
 	Cause      string   `json:"cause,omitempty"`      // of Wake
 	Status     int      `json:"status,omitempty"`     // exit status, of End and Doom
 }

@@ -17,12 +17,15 @@ const (
 	probeTime = time.Minute
 )
 
+// maxReply bounds the data in one segment of an answer, in bytes.
+const maxReply = 512
+
 // success answers an HTTP probe.
 const success = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 // probes answers the kubelet's probes for a pod that sleeps: it accepts a connection, answers an HTTP request with
-// success, and closes the connection. What is no HTTP request, for instance of gRPC or TLS, wakes the pod, and the
-// connection is reset: the kubelet probes again. It belongs to one goroutine.
+// success, and closes the connection. It answers a check of health by gRPC likewise. What is neither, for instance TLS,
+// wakes the pod, and the connection is reset: the kubelet probes again. It belongs to one goroutine.
 //
 // It is no whole TCP: a segment that is not the next one is answered with what was received so far, and nothing is
 // sent again by itself. Between two ends of a veth pair segments neither get lost nor overtake each other.
@@ -33,9 +36,10 @@ type probes struct {
 
 // probe is one connection.
 type probe struct {
-	next, expected uint32 // sequence numbers: of what is sent next, and of what is to come
-	closed         bool   // the pod's side is
-	foreign        bool   // the sandbox had it before the pod slept
+	next, expected uint32  // sequence numbers: of what is sent next, and of what is to come
+	closed         bool    // the pod's side is
+	foreign        bool    // the sandbox had it before the pod slept
+	health         *health // nil: it is not by gRPC
 	begun          time.Time
 }
 
@@ -91,6 +95,12 @@ func (p *probe) take(h *host, s *segment) (v verdict, reply []byte, over bool) {
 		return answer, h.reply(s, p.next, p.expected, tcpAck, nil), false
 	}
 	p.expected += s.length()
+	if p.health == nil && isHTTP2(s.data) && !p.closed {
+		p.health = newHealth()
+	}
+	if p.health != nil {
+		return p.check(h, s)
+	}
 	if len(s.data) > 0 && !p.closed && !isHTTP(s.data) {
 		return wakeAndAnswer, h.reply(s, p.next, p.expected, tcpReset|tcpAck, nil), true
 	}
@@ -101,6 +111,25 @@ func (p *probe) take(h *host, s *segment) (v verdict, reply []byte, over bool) {
 		}
 		flags |= tcpFin
 		p.closed = true
+	}
+	reply = h.reply(s, p.next, p.expected, flags, data)
+	p.next += uint32(len(data)) + uint32(flags&tcpFin)
+	return answer, reply, false
+}
+
+// check answers a segment of a probe by gRPC. The kubelet closes the connection.
+func (p *probe) check(h *host, s *segment) (v verdict, reply []byte, over bool) {
+	data, err := p.health.take(s.data)
+	if err != nil || len(data) > maxReply {
+		return wakeAndAnswer, h.reply(s, p.next, p.expected, tcpReset|tcpAck, nil), true
+	}
+	flags := byte(tcpAck)
+	if len(data) > 0 {
+		flags |= tcpPush
+	}
+	if s.flags&tcpFin != 0 && !p.closed {
+		p.closed = true
+		flags |= tcpFin
 	}
 	reply = h.reply(s, p.next, p.expected, flags, data)
 	p.next += uint32(len(data)) + uint32(flags&tcpFin)

@@ -108,7 +108,7 @@ func TestProbes(t *testing.T) {
 func TestProbeOfAnotherKind(t *testing.T) {
 	c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
 	c.send(tcpSyn, "")
-	c.send(tcpAck|tcpPush, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	c.send(tcpAck|tcpPush, "\x16\x03\x01\x00\xa5\x01") // TLS
 	if c.lastValue != wakeAndAnswer || !c.resets || len(c.ps.all) != 0 {
 		t.Errorf("verdict %d, reset %v, %d left", c.lastValue, c.resets, len(c.ps.all))
 	}

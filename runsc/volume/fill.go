@@ -52,11 +52,9 @@ func prepare(d *os.File) (mark, error) {
 		}
 		return mark{}, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+	if m, err = plain(d); err != nil {
 		return mark{}, err
 	}
-	m = mark{Mode: st.Mode & 0o7777, UID: int(st.Uid), GID: int(st.Gid)}
 	return m, m.put(int(d.Fd()))
 }
 

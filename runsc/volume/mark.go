@@ -78,6 +78,33 @@ func settle(d *os.File) error {
 	return m.put(int(d.Fd()))
 }
 
+// Yield marks the directory of a volume as filled, so that Fill replaces what is in it.
+func Yield(dir string) error {
+	d, err := open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if _, ok, err := marked(int(d.Fd())); err != nil || ok {
+		return err
+	}
+	m, err := plain(d)
+	if err != nil {
+		return err
+	}
+	m.Whole = true
+	return m.put(int(d.Fd()))
+}
+
+// plain returns the mark of a directory that is to be filled.
+func plain(d *os.File) (mark, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+		return mark{}, err
+	}
+	return mark{Mode: st.Mode & 0o7777, UID: int(st.Uid), GID: int(st.Gid)}, nil
+}
+
 // Empty removes everything from volumes that were filled, and gives their directories back the metadata that they
 // had.
 func Empty(pod string, names []string) error {

@@ -18,19 +18,22 @@ type ClusterOptions struct {
 	Nodes int
 	// Node is how each differs from the usual.
 	Node Options
+	// Services has each node run kube-proxy. The program needs the extra [tools.KubeProxy] for it.
+	Services bool
 }
 
 // Cluster is a Kubernetes cluster: the control plane in the bed's own namespaces,
 // and nodes with containerd and kubelet, each in namespaces of its own. Nodes and
 // pods and the program can dial each other's addresses, and pods the Service
-// "kubernetes". There are no other Services, and no DNS. Pods get the images of
+// "kubernetes". Other Services are there if they are wanted, and no DNS. Pods get the images of
 // package images without a registry, and by the RuntimeClass [Diapause] our
 // runtime. kubectl's exec, logs and port-forward work.
 type Cluster struct {
 	*API
 	Controllers, Scheduler *Daemon
 
-	nodes []*Node
+	options ClusterOptions
+	nodes   []*Node
 }
 
 // StartCluster starts a cluster, and returns when its nodes are ready for pods.
@@ -43,29 +46,24 @@ func StartCluster(ctx context.Context, o ClusterOptions) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{API: a}
+	c := &Cluster{API: a, options: o}
 	c.Controllers = &Daemon{space: base, name: "kube-controller-manager", args: controllerArgs(), up: healthy(10257)}
 	c.Scheduler = &Daemon{space: base, name: "kube-scheduler", args: schedulerArgs(), up: healthy(10259)}
-	if err := c.start(ctx, o); err != nil {
+	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
-func (c *Cluster) start(ctx context.Context, o ClusterOptions) error {
-	for i := range max(1, o.Nodes) {
-		n, err := newNode(i + 1)
-		if err != nil {
-			return err
-		}
-		c.nodes = append(c.nodes, n)
-		if err := n.prepareKubelet(c.authority); err != nil {
+func (c *Cluster) start(ctx context.Context) error {
+	for range max(1, c.options.Nodes) {
+		if _, err := c.newNode(); err != nil {
 			return err
 		}
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.API.start(groupCtx) })
-	group.Go(func() error { return c.startRuntimes(groupCtx, o.Node) })
+	group.Go(func() error { return c.startRuntimes(groupCtx, c.nodes) })
 	if err := group.Wait(); err != nil {
 		return err
 	}
@@ -73,7 +71,7 @@ func (c *Cluster) start(ctx context.Context, o ClusterOptions) error {
 	group.Go(func() error { return c.Controllers.Start(groupCtx) })
 	group.Go(func() error { return c.Scheduler.Start(groupCtx) })
 	for _, n := range c.nodes {
-		group.Go(func() error { return n.Kubelet.Start(groupCtx) })
+		group.Go(func() error { return n.join(groupCtx) })
 	}
 	group.Go(func() error { return c.createRuntimeClass(groupCtx) })
 	if err := group.Wait(); err != nil {
@@ -82,15 +80,65 @@ func (c *Cluster) start(ctx context.Context, o ClusterOptions) error {
 	return c.waitReady(ctx)
 }
 
-// startRuntimes starts the containerd of every node.
-func (c *Cluster) startRuntimes(ctx context.Context, o Options) error {
+// newNode makes a node of the cluster. Nothing runs on it yet.
+func (c *Cluster) newNode() (*Node, error) {
+	n, err := newNode(len(c.nodes) + 1)
+	if err != nil {
+		return nil, err
+	}
+	c.nodes = append(c.nodes, n)
+	if c.options.Services {
+		if err := n.prepareProxy(c.authority); err != nil {
+			return nil, err
+		}
+	}
+	return n, n.prepareKubelet(c.authority)
+}
+
+// join starts what makes a node one of the cluster.
+func (n *Node) join(ctx context.Context) error {
+	if err := n.Kubelet.Start(ctx); err != nil || n.Proxy == nil {
+		return err
+	}
+	return n.Proxy.Start(ctx)
+}
+
+// AddNode adds a node to the cluster, and returns it when it is ready for pods. It calls furnish when the node's
+// containerd runs, before the API server knows the node.
+func (c *Cluster) AddNode(ctx context.Context, furnish func(*Node) error) (*Node, error) {
+	n, err := c.newNode()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.startRuntimes(ctx, []*Node{n}); err != nil {
+		return nil, err
+	}
+	if err := furnish(n); err != nil {
+		return nil, err
+	}
+	if err := n.join(ctx); err != nil {
+		return nil, err
+	}
+	return n, n.Kubelet.ready(ctx, func(ctx context.Context) error { return c.nodeReady(ctx, n.Name) })
+}
+
+// LoseNode crashes the node that was added last. The API server still knows the node, the cluster's methods do not.
+func (c *Cluster) LoseNode() error {
+	last := len(c.nodes) - 1
+	n := c.nodes[last]
+	c.nodes = c.nodes[:last]
+	return n.Crash()
+}
+
+// startRuntimes starts the containerd of nodes.
+func (c *Cluster) startRuntimes(ctx context.Context, nodes []*Node) error {
 	archive, err := writeImages()
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, n := range c.nodes {
-		group.Go(func() error { return n.startContainerd(ctx, o, archive) })
+	for _, n := range nodes {
+		group.Go(func() error { return n.startContainerd(ctx, c.options.Node, archive) })
 	}
 	return errors.Join(group.Wait(), os.Remove(archive))
 }

@@ -60,7 +60,7 @@ func (b *Bed) BeginContainer(ctx context.Context, pod *Pod, c Container) error {
 }
 
 func (b *Bed) startContainer(ctx context.Context, pod *Pod, config *cri.PodSandboxConfig, c Container) error {
-	c, err := b.create(ctx, pod, config, c, 0)
+	c, err := b.create(ctx, pod, config, c, config.Metadata.Attempt)
 	if err != nil {
 		return err
 	}

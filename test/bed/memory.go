@@ -2,7 +2,9 @@ package bed
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -22,6 +24,22 @@ func (m Memory) Held() int64 { return m.Usage - m.Cache }
 
 // PodMemory returns what is charged to a pod.
 func (b *Bed) PodMemory(p *Pod) (Memory, error) { return memoryOf(podCgroup(b.CgroupParent, p.UID)) }
+
+// PodsMemory returns what is charged to all pods below CgroupParent.
+func (b *Bed) PodsMemory() (Memory, error) { return memoryOf(b.CgroupParent) }
+
+// LimitPods sets the memory limit of all pods below CgroupParent together, in bytes, as a kubelet does.
+func (b *Bed) LimitPods(limit int64) error { return limitMemory(b.CgroupParent, limit) }
+
+// bestEffort is the cgroup of a node's pods that ask for no resources, as its kubelet makes it.
+func (n *Node) bestEffort() string { return n.CgroupParent + "/kubepods/besteffort" }
+
+// BestEffortMemory returns what is charged to the node's pods that ask for no resources.
+func (n *Node) BestEffortMemory() (Memory, error) { return memoryOf(n.bestEffort()) }
+
+// LimitBestEffort sets the memory limit of the node's pods that ask for no resources, all together, in bytes;
+// math.MaxInt64: none.
+func (n *Node) LimitBestEffort(limit int64) error { return limitMemory(n.bestEffort(), limit) }
 
 // Files with the limit of a cgroup's memory.
 const (
@@ -120,4 +138,25 @@ func enterCgroup(path string, pid int) error {
 		return fmt.Errorf("bed: move process %d: %w", pid, err)
 	}
 	return nil
+}
+
+// PodProcesses returns how many processes are in the cgroups of a pod: none while it sleeps.
+func (b *Bed) PodProcesses(p *Pod) (n int, err error) {
+	top, _ := memoryTop()
+	dir := filepath.Join(top, podCgroup(b.CgroupParent, p.UID))
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "cgroup.procs" {
+			return err
+		}
+		pids, err := os.ReadFile(path)
+		n += strings.Count(string(pids), "\n")
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) { // runsc removes the cgroups that it has made
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("bed: processes of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return n, nil
 }

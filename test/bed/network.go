@@ -13,6 +13,8 @@ import (
 const (
 	bedIP   = "10.77.0.1"
 	podCIDR = "10.77.1.0/24"
+	// clusterCIDR holds the addresses of all pods of a cluster.
+	clusterCIDR = "10.77.0.0/16"
 )
 
 // bridgeName is of the bridge that carries the bed's address. The nodes of a

@@ -34,6 +34,7 @@ type Node struct {
 	Runtime    cri.RuntimeServiceClient
 	Containerd *Containerd
 	Kubelet    *Daemon
+	Proxy      *Daemon // nil: the cluster has no Services
 
 	first *exec.Cmd // the node's first process
 	space space

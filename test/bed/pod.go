@@ -20,6 +20,7 @@ type PodSpec struct {
 	Name        string
 	Namespace   string // "default" if empty
 	UID         string // one of its own if empty
+	Attempt     uint32 // which sandbox of the pod it is, as the kubelet counts them
 	Handler     string // Diapause if empty
 	Labels      map[string]string
 	Annotations map[string]string
@@ -206,7 +207,7 @@ func (s PodSpec) withDefaults() PodSpec {
 func (b *Bed) sandboxConfig(spec PodSpec) *cri.PodSandboxConfig {
 	uid := spec.UID
 	return &cri.PodSandboxConfig{
-		Metadata:     &cri.PodSandboxMetadata{Name: spec.Name, Namespace: spec.Namespace, Uid: uid},
+		Metadata:     &cri.PodSandboxMetadata{Name: spec.Name, Namespace: spec.Namespace, Uid: uid, Attempt: spec.Attempt},
 		Hostname:     spec.Name,
 		LogDirectory: filepath.Join(logDir, "pods", spec.Namespace+"_"+spec.Name+"_"+uid),
 		Labels: merge(spec.Labels, map[string]string{

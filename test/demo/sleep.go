@@ -23,6 +23,9 @@ func (d *demo) nap(ctx context.Context) error {
 		return err
 	}
 	d.fell = time.Since(began)
+	if err := d.diapause(ctx, nil, "top"); err != nil {
+		return err
+	}
 	d.say("a request for its address wakes it")
 	var after answers.State
 	began = time.Now()

@@ -36,7 +36,7 @@ type cluster struct {
 }
 
 func startCluster(ctx context.Context) (*cluster, error) {
-	b, err := bed.StartCluster(ctx, bed.ClusterOptions{Nodes: 2})
+	b, err := bed.StartCluster(ctx, bed.ClusterOptions{Nodes: 2, Services: true})
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +83,13 @@ func (c *cluster) furnish(ctx context.Context) (err error) {
 
 // importAgent gives the nodes an image of the agent, with other programs in the place of some.
 func (c *cluster) importAgent(ctx context.Context, image string, instead map[string]string) error {
+	return c.importAgentTo(ctx, c.Import, image, instead)
+}
+
+// importAgentTo is importAgent for those nodes whose method Import is given.
+func (c *cluster) importAgentTo(ctx context.Context, to func(ctx context.Context, archive string) error, image string,
+	instead map[string]string,
+) error {
 	archive, err := os.CreateTemp("", "agent-*.tar")
 	if err != nil {
 		return err
@@ -91,7 +98,7 @@ func (c *cluster) importAgent(ctx context.Context, image string, instead map[str
 	if err := errors.Join(images.WriteAgentAs(archive, image, c.Bin, instead), archive.Close()); err != nil {
 		return err
 	}
-	return c.Import(ctx, archive.Name())
+	return to(ctx, archive.Name())
 }
 
 // install installs Diapause as a user does, tells the agents and the controller where the object store is, and says

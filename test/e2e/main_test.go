@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -21,7 +22,13 @@ const (
 var shared *cluster
 
 func TestMain(m *testing.M) {
-	bed.MainWith(func() (int, error) { return run(m) }, tools.Kubernetes)
+	if !bed.Inside() {
+		if err := makeSessions(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	bed.MainWith(func() (int, error) { return run(m) }, tools.Kubernetes, tools.KubeProxy)
 }
 
 func run(m *testing.M) (code int, err error) {

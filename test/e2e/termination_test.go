@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -57,6 +59,40 @@ func TestDrainSaves(t *testing.T) {
 	w.restored(again, all[0].Name, before)
 	w.remove("web") // within its grace period it cannot be saved
 	w.unsaved("web", "grace period")
+}
+
+// TestDeploymentDrained drains a node with the only pod of a Deployment. Its successor starts while it is being saved,
+// waits for that, and goes on where it was.
+func TestDeploymentDrained(t *testing.T) {
+	w := terminating(t)
+	w.Cleanup(func() {
+		for _, n := range w.Nodes() {
+			if _, err := w.Kubectl(context.Background(), "uncordon", n.Name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	template := w.pod("web", grace(60), command("/bin/workload", "serve", "--mib=256"))
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: template.Labels}, Spec: template.Spec},
+		},
+	}
+	w.must(w.client.Create(w.ctx, d))
+	first := w.replicas(1, template.Labels)[0]
+	before := w.life(first)
+	w.kubectl("drain", first.Spec.NodeName, "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=app=workload",
+		"--timeout=120s")
+	next := w.replicas(1, template.Labels)[0]
+	all := w.snapshots()
+	if next.Spec.NodeName == first.Spec.NodeName || len(all) != 1 {
+		t.Fatalf("the successor is on %s, as the pod was on %s; %d PodSnapshots", next.Spec.NodeName, first.Spec.NodeName,
+			len(all))
+	}
+	w.restored(next, all[0].Name, before)
+	w.must(w.client.Delete(w.ctx, d))
 }
 
 // TestRestartIsNoTermination: a single container that fails its liveness probe is restarted, and nothing is saved.

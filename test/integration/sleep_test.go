@@ -54,6 +54,7 @@ func TestSleep(t *testing.T) {
 	}
 	n.verify(p)
 	n.logsOn(p)
+	n.storedBefore(p)
 	n.eventually("the snapshots of former sleeps are removed", func() error {
 		var all struct{ Snapshots []snapshotted }
 		n.decode(n.mustCLI("--output=json", "ls"), &all)
@@ -62,6 +63,23 @@ func TestSleep(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// storedBefore puts a pod to sleep, and checks that its memory was stored before the pause.
+func (n *node) storedBefore(p *bed.Pod) {
+	n.Helper()
+	n.mustCLI("sleep", "--name=stored-before", p.ID)
+	s := n.snapshot("stored-before")
+	for _, stage := range s.Timeline {
+		switch stage.Name {
+		case "precopy":
+			return
+		case "capture":
+			n.Errorf("the pause came first: %v", s.Timeline)
+			return
+		}
+	}
+	n.Errorf("no pre-copy: %v", s.Timeline)
 }
 
 // ask asks a pod for its identity.

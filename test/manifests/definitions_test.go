@@ -191,7 +191,8 @@ func TestDefinitions(t *testing.T) {
 			[]string{"spec.policyName: Required value"},
 		},
 		"a sleep policy": {
-			sleepPolicy(", minAwake: 0s, dryRun: true, idle: {cpuMillicores: 10, packetsPerMinute: 0}"), nil,
+			sleepPolicy(", minAwake: 0s, dryRun: true, endWithoutWaking: false, idle: {cpuMillicores: 10, packetsPerMinute: 0}"),
+			nil,
 		},
 		"a sleep policy that never sleeps": {
 			strings.Replace(sleepPolicy(""), "1h30m", "0s", 1),

@@ -21,6 +21,9 @@ type Extra string
 // packages that they need.
 const Kubernetes Extra = "kubernetes"
 
+// KubeProxy is the kube-proxy of the [Kubernetes] servers' version.
+const KubeProxy Extra = "kube-proxy"
+
 // Containerd1 is containerd 1.7, which nodes of older clusters run: the programs [Containerd1Program]
 // and [Containerd1Shim].
 const Containerd1 Extra = "containerd1"
@@ -123,6 +126,11 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			},
 			renamed:  map[string]string{"server": "etcd"},
 			estimate: "ten minutes",
+		},
+		{
+			name: string(KubeProxy), extra: true, module: filepath.Join(b.Root, "test/tools/kubeproxy"),
+			ldflags: kubernetesFlags(), packages: []string{kubernetes + "/cmd/kube-proxy"},
+			estimate: "two minutes",
 		},
 		{
 			name: "fakegcs", module: filepath.Join(b.Root, "test/tools/fakegcs"), ldflags: "-s -w",

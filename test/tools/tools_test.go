@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,11 +145,11 @@ func TestExtraOnlyForWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	extras := []Extra{Kubernetes, KubeProxy, Containerd1}
 	for _, g := range groups {
-		extra := g.name == string(Kubernetes) || g.name == string(Containerd1)
-		if g.wanted(nil) == extra || !g.wanted([]Extra{Kubernetes, Containerd1}) {
-			t.Errorf("%s: wanted by all: %t, by who asks for the extras: %t", g.name, g.wanted(nil),
-				g.wanted([]Extra{Kubernetes, Containerd1}))
+		extra := slices.Contains(extras, Extra(g.name))
+		if g.wanted(nil) == extra || !g.wanted(extras) {
+			t.Errorf("%s: wanted by all: %t, by who asks for the extras: %t", g.name, g.wanted(nil), g.wanted(extras))
 		}
 		if g.name != string(Kubernetes) && extra && g.wanted([]Extra{Kubernetes}) {
 			t.Errorf("%s: wanted by who asks for Kubernetes", g.name)

@@ -1,9 +1,12 @@
 package rules
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
@@ -33,6 +36,47 @@ func PrepareTermination(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPol
 	pod = pod.DeepCopy()
 	pod.DeletionTimestamp = nil
 	return Prepare(pod, policies, find)
+}
+
+// Predecessors returns those of some pods that the pod replaces, and that policy may have saved now: they have the same
+// controller and group, and are within their grace periods.
+func (p NewPod) Predecessors(policy *podsnapshotv1.PodSnapshotPolicy, pods []corev1.Pod) (out []corev1.Pod) {
+	controller := metav1.GetControllerOf(p.Pod)
+	group, missing := Group(policy, p.Pod.Labels)
+	if controller == nil || len(missing) > 0 {
+		return nil
+	}
+	for i := range pods {
+		o := &pods[i]
+		its := metav1.GetControllerOf(o)
+		ends := o.DeletionTimestamp != nil && p.Now.Before(o.DeletionTimestamp.Time) && o.Status.Phase == corev1.PodRunning
+		if ends && its != nil && its.UID == controller.UID && has(o.Labels, group) {
+			out = append(out, *o)
+		}
+	}
+	return out
+}
+
+// Saved returns nil if each of a pod's predecessors has been saved at its end. Otherwise the error is of kind
+// ErrPending. All are the PodSnapshots of their group.
+func Saved(predecessors []corev1.Pod, all []podsnapshotv1.PodSnapshot) error {
+	for i := range predecessors {
+		o := &predecessors[i]
+		if !slices.ContainsFunc(all, func(s podsnapshotv1.PodSnapshot) bool { return savedAtEnd(o, &s) }) {
+			return fmt.Errorf("pod %s, which this one replaces, may still be saved: %w", PodKey(o), ErrPending)
+		}
+	}
+	return nil
+}
+
+// savedAtEnd reports whether a snapshot was captured of a pod since that has been deleted.
+func savedAtEnd(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot) bool {
+	began := pod.DeletionTimestamp.Time
+	if pod.DeletionGracePeriodSeconds != nil {
+		began = began.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+	}
+	of := s.Annotations[podsnapshotv1.AnnotationOriginPodUID]
+	return Captured(s) && of == string(pod.UID) && !s.CreationTimestamp.Time.Before(began)
 }
 
 const (

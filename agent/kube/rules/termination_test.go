@@ -1,12 +1,14 @@
 package rules_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -64,6 +66,67 @@ func TestOnTerminationValue(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
 		if got := rules.SavedOnTermination(pod, all); got != want {
 			t.Errorf("value %q: saved %v", value, got)
+		}
+	}
+}
+
+// TestPredecessors: a pod waits for those of its controller and group that are within their grace periods, until each
+// of them has been saved since it was deleted.
+func TestPredecessors(t *testing.T) {
+	now := time.Now()
+	policy := &podsnapshotv1.PodSnapshotPolicy{}
+	policy.Spec.SnapshotGroupingRules = &podsnapshotv1.SnapshotGroupingRules{
+		GroupByLabelValue: podsnapshotv1.GroupByLabelValue{Labels: []string{"group"}},
+	}
+	pod := func(uid string, change ...func(*corev1.Pod)) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: uid, UID: types.UID(uid), Labels: map[string]string{"group": "a"},
+			OwnerReferences: []metav1.OwnerReference{{UID: "replicas", Controller: new(true)}},
+		}}
+		p.Status.Phase = corev1.PodRunning
+		for _, c := range change {
+			c(&p)
+		}
+		return p
+	}
+	deleted := func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(now.Add(20*time.Second))), new(int64(30))
+	}
+	is := rules.NewPod{Pod: new(pod("new")), Now: now}
+	got := is.Predecessors(policy, []corev1.Pod{
+		*is.Pod, pod("runs"), pod("ending", deleted),
+		pod("late", deleted, func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(now)) }),
+		pod("of another group", deleted, func(p *corev1.Pod) { p.Labels["group"] = "b" }),
+		pod("of another controller", deleted, func(p *corev1.Pod) { p.OwnerReferences[0].UID = "others" }),
+		pod("of none", deleted, func(p *corev1.Pod) { p.OwnerReferences = nil }),
+		pod("ended", deleted, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+	})
+	if len(got) != 1 || got[0].Name != "ending" {
+		t.Fatalf("predecessors: %+v", got)
+	}
+	alone := rules.NewPod{Pod: new(pod("alone", func(p *corev1.Pod) { p.OwnerReferences = nil })), Now: now}
+	if got := alone.Predecessors(policy, []corev1.Pod{pod("ending", deleted)}); len(got) > 0 {
+		t.Errorf("a pod without a controller replaces %+v", got)
+	}
+	snapshot := func(of string, at time.Time, status metav1.ConditionStatus) podsnapshotv1.PodSnapshot {
+		s := podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{
+			CreationTimestamp: metav1.NewTime(at), Annotations: map[string]string{podsnapshotv1.AnnotationOriginPodUID: of},
+		}}
+		s.Status.Conditions = []metav1.Condition{{Type: podsnapshotv1.ConditionCheckpoint, Status: status}}
+		return s
+	}
+	for name, tc := range map[string]struct {
+		snapshot podsnapshotv1.PodSnapshot
+		saved    bool
+	}{
+		"saved at its end": {snapshot("ending", now, metav1.ConditionTrue), true},
+		"being saved":      {snapshot("ending", now, metav1.ConditionFalse), false},
+		"saved before":     {snapshot("ending", now.Add(-11*time.Second), metav1.ConditionTrue), false},
+		"another pod's":    {snapshot("runs", now, metav1.ConditionTrue), false},
+	} {
+		err := rules.Saved(got, []podsnapshotv1.PodSnapshot{tc.snapshot})
+		if tc.saved != (err == nil) || err != nil && !errors.Is(err, rules.ErrPending) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -52,6 +52,11 @@ func selecting(pod *corev1.Pod, all []sleepv1alpha1.SleepPolicy) (out []*sleepv1
 	return out, strings.Join(list, ", ")
 }
 
+// wakesToEnd reports whether a policy has pods woken that are told to end in their sleep.
+func wakesToEnd(p *sleepv1alpha1.SleepPolicy) bool {
+	return p.Spec.EndWithoutWaking != nil && !*p.Spec.EndWithoutWaking
+}
+
 // What one probe sends to a pod, in packets: the connection is made, used and ended. With a kubelet of 1.36, a probe by
 // HTTP and one by TCP were 13 together; a little room is left.
 const (

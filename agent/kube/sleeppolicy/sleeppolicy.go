@@ -58,6 +58,7 @@ type known struct {
 	policy  string // names of the policies
 	version string // of their specs
 	dryRun  bool
+	toEnd   bool // it is woken to be ended
 	after   time.Duration
 	clash   string        // the policies of which an event has said that they are too many
 	failed  bool          // an event has said why it stays awake
@@ -150,7 +151,7 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 		k.version, k.failed, k.backoff = is, false, 0
 		p.watcher.Forget(ref.UID)
 	}
-	k.policy, k.dryRun, k.after = names, policies[0].Spec.DryRun, rule.After
+	k.policy, k.dryRun, k.after, k.toEnd = names, policies[0].Spec.DryRun, rule.After, wakesToEnd(policies[0])
 	if asleep {
 		k.failed, k.backoff = false, 0
 	}
@@ -178,6 +179,9 @@ func (p *Policies) forget(key types.NamespacedName) {
 	p.watcher.Forget(uid)
 }
 
+// inUsePause is the pause before a pod is tried again in which a process was running that exec has started.
+const inUsePause = 5 * time.Second
+
 // A pod that could not be put to sleep is tried again after backoffFirst. The pause then doubles, up to backoffMost.
 const (
 	backoffFirst = time.Minute
@@ -192,19 +196,21 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 		p.mu.Unlock()
 		return idle.Verdict{}
 	}
-	policy, dryRun, after := k.policy, k.dryRun, k.after
+	policy, dryRun, after, toEnd := k.policy, k.dryRun, k.after, k.toEnd
 	p.mu.Unlock()
 	if dryRun {
 		p.Objects.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonWouldSleep, objects.ActionSleep,
 			fmt.Sprintf("The pod was idle for %s: without dryRun, SleepPolicy %s would have put it to sleep", after, policy))
 		return idle.Verdict{}
 	}
-	_, err := p.Node.Sleep(ctx, ctx, checkpoint.Options{Target: ref.UID})
+	_, err := p.Node.Sleep(ctx, ctx, checkpoint.Options{Target: ref.UID, WakeToEnd: toEnd})
 	switch {
 	case err == nil:
-		return idle.Verdict{Pause: after}
+		return idle.Verdict{Asleep: true, Pause: after}
 	case ctx.Err() != nil || errors.Is(err, sleep.ErrTraffic):
 		return idle.Verdict{Used: true}
+	case errors.Is(err, sleep.ErrInUse): // a session has just begun, which the watcher will see, or a probe runs
+		return idle.Verdict{Pause: inUsePause}
 	}
 	return idle.Verdict{Pause: p.stayed(ref, k, err)}
 }

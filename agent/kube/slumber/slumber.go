@@ -43,6 +43,7 @@ type Sleeps interface {
 	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
 	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
 	AsleepPod(uid string) (since time.Time, ok bool)
+	Waiting(uid string) (why string, ok bool)
 }
 
 // Status is the value of the annotation diapause.dev/sleep-status. It answers the newest of the requests in the
@@ -124,6 +125,9 @@ func (s *Slumbers) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
 	s.kick(pod)
 }
 
+// Waits implements admission.Cluster.
+func (s *Slumbers) Waits(pod snapshot.PodRef) { s.kick(pod) }
+
 func (s *Slumbers) kick(pod snapshot.PodRef) {
 	s.pods.Kick(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 }
@@ -146,38 +150,65 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 
 // show makes the pod's condition say whether it sleeps, and makes an event when that has changed.
 func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, asleep bool) error {
-	shown := false
+	var shown corev1.PodCondition
 	for _, c := range pod.Status.Conditions {
 		if c.Type == podsnapshotv1.ConditionAsleep {
-			shown = c.Status == corev1.ConditionTrue
+			shown = c
 		}
 	}
-	woke, known := s.wake(string(pod.UID))
-	if asleep == shown {
-		if !asleep && known { // it has slept and woken so fast that nobody has seen it
+	was := shown.Status == corev1.ConditionTrue
+	c, action := s.awake(pod), objects.ActionWake
+	if asleep {
+		c, action = s.asleep(pod, since), objects.ActionSleep
+	}
+	if asleep == was && (!asleep || c.Reason == shown.Reason) {
+		if !asleep { // it may have slept and woken so fast that nobody has seen it
 			s.forgetWake(string(pod.UID))
 		}
 		return nil
-	}
-	c := corev1.PodCondition{
-		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonSlept,
-		Message:            "The pod is saved and uses no memory; the next packet or exec wakes it",
-		LastTransitionTime: metav1.NewTime(since),
-	}
-	action := objects.ActionSleep
-	if !asleep {
-		c.Status, c.Reason, c.Message = corev1.ConditionFalse, podsnapshotv1.ReasonWoke, "The pod was woken"
-		if known {
-			c.Message = fmt.Sprintf("The pod was woken by %s, within %d ms", woke.cause, woke.took.Milliseconds())
-		}
-		c.LastTransitionTime, action = metav1.Now(), objects.ActionWake
 	}
 	if err := s.patch(ctx, pod, "", nil, &c); err != nil {
 		return err
 	}
 	s.forgetWake(string(pod.UID))
-	s.Objects.SleepEvent(objects.RefOf(pod), corev1.EventTypeNormal, c.Reason, action, c.Message)
+	if was && c.Reason == podsnapshotv1.ReasonSlept { // it no longer waits to be woken
+		return nil
+	}
+	s.Objects.SleepEvent(objects.RefOf(pod), eventType(c.Reason), c.Reason, action, c.Message)
 	return nil
+}
+
+// eventType returns the type of an event.
+func eventType(reason string) string {
+	if reason == podsnapshotv1.ReasonWaitsForMemory {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// asleep returns the condition of a pod that sleeps.
+func (s *Slumbers) asleep(pod *corev1.Pod, since time.Time) corev1.PodCondition {
+	c := corev1.PodCondition{
+		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonSlept,
+		Message:            "The pod is saved and uses no memory; the next packet or exec wakes it",
+		LastTransitionTime: metav1.NewTime(since),
+	}
+	if why, waits := s.Sleeps.Waiting(string(pod.UID)); waits {
+		c.Reason, c.Message = podsnapshotv1.ReasonWaitsForMemory, "The pod is to be woken and waits: "+why
+	}
+	return c
+}
+
+// awake returns the condition of a pod that does not sleep.
+func (s *Slumbers) awake(pod *corev1.Pod) corev1.PodCondition {
+	c := corev1.PodCondition{
+		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionFalse, Reason: podsnapshotv1.ReasonWoke,
+		Message: "The pod was woken", LastTransitionTime: metav1.Now(),
+	}
+	if woke, known := s.wake(string(pod.UID)); known {
+		c.Message = fmt.Sprintf("The pod was woken by %s, within %d ms", woke.cause, woke.took.Milliseconds())
+	}
+	return c
 }
 
 func (s *Slumbers) wake(uid string) (w waken, known bool) {
@@ -314,6 +345,9 @@ func (s *Slumbers) wakeIn(pod *corev1.Pod, since time.Time, asleep bool) time.Du
 	}
 	if rest := time.Until(at); rest > 0 {
 		return rest
+	}
+	if _, waits := s.Sleeps.Waiting(string(pod.UID)); waits { // it is being woken
+		return 0
 	}
 	s.work.Go(func() {
 		_, err := s.Sleeps.Wake(s.life, pod.Namespace+"/"+pod.Name, "time")

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube/objects"
@@ -43,6 +44,7 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choi
 	for {
 		news := st.Objects.News.Listen()
 		choice, err := st.choose(ctx, pod)
+		choice.Probes = podspec.ExecProbes(pod)
 		if !errors.Is(err, rules.ErrPending) {
 			return choice, err
 		}
@@ -53,6 +55,21 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choi
 			return choice, err
 		}
 	}
+}
+
+// Again implements agent.Cluster. The choice has been made: Again adds what only the pod's spec and policy say.
+func (st *Starts) Again(ctx context.Context, ref snapshot.PodRef, choice restore.Choice) (restore.Choice, error) {
+	pod, err := st.Objects.PodOf(ctx, ref)
+	if err != nil || pod == nil {
+		return choice, err
+	}
+	policy, err := st.policyFor(ctx, pod)
+	if err != nil && !rules.Refused(err) {
+		return choice, err
+	}
+	choice.Init, choice.Fail = podspec.EndingInits(pod), rules.MustRestore(pod, policy)
+	choice.Probes = podspec.ExecProbes(pod)
+	return choice, nil
 }
 
 // maxDropped bounds how many annotations one event names.
@@ -152,10 +169,15 @@ func (st *Starts) namedSnapshot(ctx context.Context, newPod rules.NewPod,
 	return s, newPod.Named(name, s)
 }
 
-// newestSnapshot returns the newest PodSnapshot of a pod's group.
+// newestSnapshot returns the newest PodSnapshot of a pod's group. While a pod that this one replaces may still be
+// saved, the error is of kind rules.ErrPending.
 func (st *Starts) newestSnapshot(ctx context.Context, newPod rules.NewPod,
 	policy *podsnapshotv1.PodSnapshotPolicy,
 ) (*podsnapshotv1.PodSnapshot, error) {
+	ending, err := st.predecessors(ctx, newPod, policy) // before the snapshots: who is gone by then was saved or never is
+	if err != nil {
+		return nil, err
+	}
 	all, err := st.groupOf(ctx, newPod.Pod, policy)
 	if err != nil {
 		return nil, err
@@ -163,11 +185,36 @@ func (st *Starts) newestSnapshot(ctx context.Context, newPod rules.NewPod,
 	for i := range all {
 		all[i] = *st.Objects.Newer(&all[i])
 	}
+	if err := rules.Saved(ending, all); err != nil {
+		return nil, err
+	}
 	s, err := newPod.NewestOf(policy, all)
 	if s == nil && err == nil {
 		st.tellNearest(newPod, policy, all)
 	}
 	return s, err
+}
+
+// predecessors returns the pods that a new one replaces and that may be being saved now. Those of a Deployment are
+// replaced as soon as they are deleted. If the API server does not answer, there are none.
+func (st *Starts) predecessors(ctx context.Context, newPod rules.NewPod,
+	policy *podsnapshotv1.PodSnapshotPolicy,
+) ([]corev1.Pod, error) {
+	if metav1.GetControllerOf(newPod.Pod) == nil ||
+		!rules.SavedOnTermination(newPod.Pod, []podsnapshotv1.PodSnapshotPolicy{*policy}) {
+		return nil, nil
+	}
+	soon, cancel := context.WithTimeout(ctx, objects.FreshTime)
+	defer cancel()
+	var pods corev1.PodList // the cache has those of this node alone
+	labels, _ := rules.Group(policy, newPod.Pod.Labels)
+	err := st.Objects.Live.List(soon, &pods, client.InNamespace(newPod.Pod.Namespace), client.MatchingLabels(labels))
+	if err != nil && ctx.Err() == nil {
+		st.log.Warn("a pod does not wait for the save of those that it replaces", "pod", rules.PodKey(newPod.Pod), "error",
+			err)
+		return nil, nil
+	}
+	return newPod.Predecessors(policy, pods.Items), err
 }
 
 // tellNearest makes an event on a pod that starts cold. It names the most similar snapshot, and what differs.

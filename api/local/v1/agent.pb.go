@@ -182,7 +182,56 @@ func (x AskEndResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskEndResponse_Decision.Descriptor instead.
 func (AskEndResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{48, 0}
+	return file_agent_proto_rawDescGZIP(), []int{49, 0}
+}
+
+type AskWakeResponse_Decision int32
+
+const (
+	AskWakeResponse_DECISION_UNSPECIFIED AskWakeResponse_Decision = 0
+	AskWakeResponse_WAKE                 AskWakeResponse_Decision = 1
+	AskWakeResponse_WAIT                 AskWakeResponse_Decision = 2 // there is no memory for it: ask again
+)
+
+// Enum value maps for AskWakeResponse_Decision.
+var (
+	AskWakeResponse_Decision_name = map[int32]string{
+		0: "DECISION_UNSPECIFIED",
+		1: "WAKE",
+		2: "WAIT",
+	}
+	AskWakeResponse_Decision_value = map[string]int32{
+		"DECISION_UNSPECIFIED": 0,
+		"WAKE":                 1,
+		"WAIT":                 2,
+	}
+)
+
+func (x AskWakeResponse_Decision) Enum() *AskWakeResponse_Decision {
+	p := new(AskWakeResponse_Decision)
+	*p = x
+	return p
+}
+
+func (x AskWakeResponse_Decision) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AskWakeResponse_Decision) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_proto_enumTypes[3].Descriptor()
+}
+
+func (AskWakeResponse_Decision) Type() protoreflect.EnumType {
+	return &file_agent_proto_enumTypes[3]
+}
+
+func (x AskWakeResponse_Decision) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AskWakeResponse_Decision.Descriptor instead.
+func (AskWakeResponse_Decision) EnumDescriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{51, 0}
 }
 
 type CheckpointRequest struct {
@@ -2889,7 +2938,9 @@ type AskRestoreResponse struct {
 	// Settings for the containers' terminals, by container name.
 	Terminals map[string]*Terminal `protobuf:"bytes,10,rep,name=terminals,proto3" json:"terminals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Exit codes of the ended containers, by name; missing: 0.
-	ExitCodes     map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	ExitCodes map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the kubelet's probes by exec run. Whatever the decision is, the shim may answer them while the pod sleeps.
+	ExecProbes    []*ExecProbe `protobuf:"bytes,12,rep,name=exec_probes,json=execProbes,proto3" json:"exec_probes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3001,6 +3052,66 @@ func (x *AskRestoreResponse) GetExitCodes() map[string]int32 {
 	return nil
 }
 
+func (x *AskRestoreResponse) GetExecProbes() []*ExecProbe {
+	if x != nil {
+		return x.ExecProbes
+	}
+	return nil
+}
+
+// ExecProbe is a probe by exec of one container.
+type ExecProbe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"` // its name
+	Command       []string               `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecProbe) Reset() {
+	*x = ExecProbe{}
+	mi := &file_agent_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecProbe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecProbe) ProtoMessage() {}
+
+func (x *ExecProbe) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecProbe.ProtoReflect.Descriptor instead.
+func (*ExecProbe) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ExecProbe) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *ExecProbe) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
 // Terminal is the settings and the size of a terminal, as in termios(3) and tty_ioctl(4).
 type Terminal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3017,7 +3128,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3140,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[37]
+	mi := &file_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3153,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Terminal) GetIflag() uint32 {
@@ -3105,7 +3216,7 @@ type ReadVolumeRequest struct {
 
 func (x *ReadVolumeRequest) Reset() {
 	*x = ReadVolumeRequest{}
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3117,7 +3228,7 @@ func (x *ReadVolumeRequest) String() string {
 func (*ReadVolumeRequest) ProtoMessage() {}
 
 func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3130,7 +3241,7 @@ func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ReadVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadVolumeRequest) GetRequest() string {
@@ -3164,7 +3275,7 @@ type ReadVolumeResponse struct {
 
 func (x *ReadVolumeResponse) Reset() {
 	*x = ReadVolumeResponse{}
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3287,7 @@ func (x *ReadVolumeResponse) String() string {
 func (*ReadVolumeResponse) ProtoMessage() {}
 
 func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3300,7 @@ func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ReadVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadVolumeResponse) GetSize() int64 {
@@ -3216,7 +3327,7 @@ type PrepareWorkloadRequest struct {
 
 func (x *PrepareWorkloadRequest) Reset() {
 	*x = PrepareWorkloadRequest{}
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3339,7 @@ func (x *PrepareWorkloadRequest) String() string {
 func (*PrepareWorkloadRequest) ProtoMessage() {}
 
 func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3352,7 @@ func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PrepareWorkloadRequest) GetSandboxId() string {
@@ -3267,7 +3378,7 @@ type PrepareWorkloadResponse struct {
 
 func (x *PrepareWorkloadResponse) Reset() {
 	*x = PrepareWorkloadResponse{}
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3390,7 @@ func (x *PrepareWorkloadResponse) String() string {
 func (*PrepareWorkloadResponse) ProtoMessage() {}
 
 func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3403,7 @@ func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PrepareWorkloadResponse) GetImagePath() string {
@@ -3324,7 +3435,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3447,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3460,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -3428,7 +3539,7 @@ type Woken struct {
 
 func (x *Woken) Reset() {
 	*x = Woken{}
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3551,7 @@ func (x *Woken) String() string {
 func (*Woken) ProtoMessage() {}
 
 func (x *Woken) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3564,7 @@ func (x *Woken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Woken.ProtoReflect.Descriptor instead.
 func (*Woken) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Woken) GetCause() string {
@@ -3492,7 +3603,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3615,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3628,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{44}
+	return file_agent_proto_rawDescGZIP(), []int{45}
 }
 
 type CheckContainerRequest struct {
@@ -3530,7 +3641,7 @@ type CheckContainerRequest struct {
 
 func (x *CheckContainerRequest) Reset() {
 	*x = CheckContainerRequest{}
-	mi := &file_agent_proto_msgTypes[45]
+	mi := &file_agent_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3653,7 @@ func (x *CheckContainerRequest) String() string {
 func (*CheckContainerRequest) ProtoMessage() {}
 
 func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[45]
+	mi := &file_agent_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3666,7 @@ func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckContainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{45}
+	return file_agent_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CheckContainerRequest) GetRequest() string {
@@ -3580,7 +3691,7 @@ type CheckContainerResponse struct {
 
 func (x *CheckContainerResponse) Reset() {
 	*x = CheckContainerResponse{}
-	mi := &file_agent_proto_msgTypes[46]
+	mi := &file_agent_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3703,7 @@ func (x *CheckContainerResponse) String() string {
 func (*CheckContainerResponse) ProtoMessage() {}
 
 func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[46]
+	mi := &file_agent_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3716,7 @@ func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckContainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{46}
+	return file_agent_proto_rawDescGZIP(), []int{47}
 }
 
 type AskEndRequest struct {
@@ -3618,7 +3729,7 @@ type AskEndRequest struct {
 
 func (x *AskEndRequest) Reset() {
 	*x = AskEndRequest{}
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3630,7 +3741,7 @@ func (x *AskEndRequest) String() string {
 func (*AskEndRequest) ProtoMessage() {}
 
 func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3643,7 +3754,7 @@ func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskEndRequest.ProtoReflect.Descriptor instead.
 func (*AskEndRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AskEndRequest) GetSandboxId() string {
@@ -3670,7 +3781,7 @@ type AskEndResponse struct {
 
 func (x *AskEndResponse) Reset() {
 	*x = AskEndResponse{}
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3793,7 @@ func (x *AskEndResponse) String() string {
 func (*AskEndResponse) ProtoMessage() {}
 
 func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3806,7 @@ func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskEndResponse.ProtoReflect.Descriptor instead.
 func (*AskEndResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{48}
+	return file_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AskEndResponse) GetDecision() AskEndResponse_Decision {
@@ -3712,6 +3823,128 @@ func (x *AskEndResponse) GetLimit() *durationpb.Duration {
 	return nil
 }
 
+type AskWakeRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Request   string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"` // the restore by which the pod is woken
+	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Bytes of memory that are free in the cgroups which the pod shares with others; the greatest number if these have
+	// no limit.
+	Room          int64                `protobuf:"varint,3,opt,name=room,proto3" json:"room,omitempty"`
+	Waited        *durationpb.Duration `protobuf:"bytes,4,opt,name=waited,proto3" json:"waited,omitempty"` // since it was to be woken
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskWakeRequest) Reset() {
+	*x = AskWakeRequest{}
+	mi := &file_agent_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskWakeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskWakeRequest) ProtoMessage() {}
+
+func (x *AskWakeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskWakeRequest.ProtoReflect.Descriptor instead.
+func (*AskWakeRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *AskWakeRequest) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *AskWakeRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *AskWakeRequest) GetRoom() int64 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+func (x *AskWakeRequest) GetWaited() *durationpb.Duration {
+	if x != nil {
+		return x.Waited
+	}
+	return nil
+}
+
+type AskWakeResponse struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Decision      AskWakeResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskWakeResponse_Decision" json:"decision,omitempty"`
+	Reason        string                   `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // with WAIT: what it waits for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskWakeResponse) Reset() {
+	*x = AskWakeResponse{}
+	mi := &file_agent_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskWakeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskWakeResponse) ProtoMessage() {}
+
+func (x *AskWakeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskWakeResponse.ProtoReflect.Descriptor instead.
+func (*AskWakeResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AskWakeResponse) GetDecision() AskWakeResponse_Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return AskWakeResponse_DECISION_UNSPECIFIED
+}
+
+func (x *AskWakeResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type RotateKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all
@@ -3721,7 +3954,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3966,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3979,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{49}
+	return file_agent_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -3769,7 +4002,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +4014,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +4027,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{50}
+	return file_agent_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -3851,7 +4084,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +4096,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +4109,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{51}
+	return file_agent_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -4121,7 +4354,7 @@ const file_agent_proto_rawDesc = "" +
 	"\fmemory_limit\x18\x05 \x01(\x03R\vmemoryLimit\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf2\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb1\x06\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -4138,7 +4371,9 @@ const file_agent_proto_rawDesc = "" +
 	"\tterminals\x18\n" +
 	" \x03(\v24.diapause.local.v1.AskRestoreResponse.TerminalsEntryR\tterminals\x12S\n" +
 	"\n" +
-	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x1aY\n" +
+	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x12=\n" +
+	"\vexec_probes\x18\f \x03(\v2\x1c.diapause.local.v1.ExecProbeR\n" +
+	"execProbes\x1aY\n" +
 	"\x0eTerminalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.diapause.local.v1.TerminalR\x05value:\x028\x01\x1a<\n" +
@@ -4151,7 +4386,10 @@ const file_agent_proto_rawDesc = "" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"\xa0\x01\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"C\n" +
+	"\tExecProbe\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x18\n" +
+	"\acommand\x18\x02 \x03(\tR\acommand\"\xa0\x01\n" +
 	"\bTerminal\x12\x14\n" +
 	"\x05iflag\x18\x01 \x01(\rR\x05iflag\x12\x14\n" +
 	"\x05oflag\x18\x02 \x01(\rR\x05oflag\x12\x14\n" +
@@ -4214,7 +4452,20 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x06SIGNAL\x10\x01\x12\b\n" +
 	"\x04WAIT\x10\x02\x12\t\n" +
-	"\x05SAVED\x10\x03\"1\n" +
+	"\x05SAVED\x10\x03\"\x90\x01\n" +
+	"\x0eAskWakeRequest\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x12\n" +
+	"\x04room\x18\x03 \x01(\x03R\x04room\x121\n" +
+	"\x06waited\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06waited\"\xac\x01\n" +
+	"\x0fAskWakeResponse\x12G\n" +
+	"\bdecision\x18\x01 \x01(\x0e2+.diapause.local.v1.AskWakeResponse.DecisionR\bdecision\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"8\n" +
+	"\bDecision\x12\x18\n" +
+	"\x14DECISION_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04WAKE\x10\x01\x12\b\n" +
+	"\x04WAIT\x10\x02\"1\n" +
 	"\x11RotateKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x94\x01\n" +
 	"\x0fRotateKeysEvent\x129\n" +
@@ -4246,7 +4497,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x01\x12X\n" +
 	"\n" +
 	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x01\x12W\n" +
-	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xc2\x04\n" +
+	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\x94\x05\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
@@ -4255,7 +4506,8 @@ const file_agent_proto_rawDesc = "" +
 	"ReadVolume\x12$.diapause.local.v1.ReadVolumeRequest\x1a%.diapause.local.v1.ReadVolumeResponse0\x01\x12e\n" +
 	"\x0eCheckContainer\x12(.diapause.local.v1.CheckContainerRequest\x1a).diapause.local.v1.CheckContainerResponse\x12b\n" +
 	"\rReportRestore\x12'.diapause.local.v1.ReportRestoreRequest\x1a(.diapause.local.v1.ReportRestoreResponse\x12M\n" +
-	"\x06AskEnd\x12 .diapause.local.v1.AskEndRequest\x1a!.diapause.local.v1.AskEndResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
+	"\x06AskEnd\x12 .diapause.local.v1.AskEndRequest\x1a!.diapause.local.v1.AskEndResponse\x12P\n" +
+	"\aAskWake\x12!.diapause.local.v1.AskWakeRequest\x1a\".diapause.local.v1.AskWakeResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
 
 var (
 	file_agent_proto_rawDescOnce sync.Once
@@ -4269,162 +4521,171 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
 	(AskEndResponse_Decision)(0),     // 2: diapause.local.v1.AskEndResponse.Decision
-	(*CheckpointRequest)(nil),        // 3: diapause.local.v1.CheckpointRequest
-	(*Progress)(nil),                 // 4: diapause.local.v1.Progress
-	(*CheckpointEvent)(nil),          // 5: diapause.local.v1.CheckpointEvent
-	(*SleepRequest)(nil),             // 6: diapause.local.v1.SleepRequest
-	(*SleepEvent)(nil),               // 7: diapause.local.v1.SleepEvent
-	(*WakeRequest)(nil),              // 8: diapause.local.v1.WakeRequest
-	(*WakeResponse)(nil),             // 9: diapause.local.v1.WakeResponse
-	(*RestoreRequest)(nil),           // 10: diapause.local.v1.RestoreRequest
-	(*RestoreEvent)(nil),             // 11: diapause.local.v1.RestoreEvent
-	(*RestoredPod)(nil),              // 12: diapause.local.v1.RestoredPod
-	(*ListRequest)(nil),              // 13: diapause.local.v1.ListRequest
-	(*ListResponse)(nil),             // 14: diapause.local.v1.ListResponse
-	(*InspectRequest)(nil),           // 15: diapause.local.v1.InspectRequest
-	(*RemoveRequest)(nil),            // 16: diapause.local.v1.RemoveRequest
-	(*RemoveResponse)(nil),           // 17: diapause.local.v1.RemoveResponse
-	(*VerifyRequest)(nil),            // 18: diapause.local.v1.VerifyRequest
-	(*VerifyEvent)(nil),              // 19: diapause.local.v1.VerifyEvent
-	(*VerifyResult)(nil),             // 20: diapause.local.v1.VerifyResult
-	(*Signature)(nil),                // 21: diapause.local.v1.Signature
-	(*SweepRequest)(nil),             // 22: diapause.local.v1.SweepRequest
-	(*SweepEvent)(nil),               // 23: diapause.local.v1.SweepEvent
-	(*SweepResult)(nil),              // 24: diapause.local.v1.SweepResult
-	(*StatStoreRequest)(nil),         // 25: diapause.local.v1.StatStoreRequest
-	(*StatStoreEvent)(nil),           // 26: diapause.local.v1.StatStoreEvent
-	(*StoreStats)(nil),               // 27: diapause.local.v1.StoreStats
-	(*StatusRequest)(nil),            // 28: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 29: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 30: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 31: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 32: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 33: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 34: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 35: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 36: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 37: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 38: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 39: diapause.local.v1.AskRestoreResponse
-	(*Terminal)(nil),                 // 40: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 41: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 42: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 43: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 44: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 45: diapause.local.v1.ReportRestoreRequest
-	(*Woken)(nil),                    // 46: diapause.local.v1.Woken
-	(*ReportRestoreResponse)(nil),    // 47: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 48: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 49: diapause.local.v1.CheckContainerResponse
-	(*AskEndRequest)(nil),            // 50: diapause.local.v1.AskEndRequest
-	(*AskEndResponse)(nil),           // 51: diapause.local.v1.AskEndResponse
-	(*RotateKeysRequest)(nil),        // 52: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 53: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 54: diapause.local.v1.RotateKeysResult
-	nil,                              // 55: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 56: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 57: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 58: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	nil,                              // 59: diapause.local.v1.AskEndRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
+	(AskWakeResponse_Decision)(0),    // 3: diapause.local.v1.AskWakeResponse.Decision
+	(*CheckpointRequest)(nil),        // 4: diapause.local.v1.CheckpointRequest
+	(*Progress)(nil),                 // 5: diapause.local.v1.Progress
+	(*CheckpointEvent)(nil),          // 6: diapause.local.v1.CheckpointEvent
+	(*SleepRequest)(nil),             // 7: diapause.local.v1.SleepRequest
+	(*SleepEvent)(nil),               // 8: diapause.local.v1.SleepEvent
+	(*WakeRequest)(nil),              // 9: diapause.local.v1.WakeRequest
+	(*WakeResponse)(nil),             // 10: diapause.local.v1.WakeResponse
+	(*RestoreRequest)(nil),           // 11: diapause.local.v1.RestoreRequest
+	(*RestoreEvent)(nil),             // 12: diapause.local.v1.RestoreEvent
+	(*RestoredPod)(nil),              // 13: diapause.local.v1.RestoredPod
+	(*ListRequest)(nil),              // 14: diapause.local.v1.ListRequest
+	(*ListResponse)(nil),             // 15: diapause.local.v1.ListResponse
+	(*InspectRequest)(nil),           // 16: diapause.local.v1.InspectRequest
+	(*RemoveRequest)(nil),            // 17: diapause.local.v1.RemoveRequest
+	(*RemoveResponse)(nil),           // 18: diapause.local.v1.RemoveResponse
+	(*VerifyRequest)(nil),            // 19: diapause.local.v1.VerifyRequest
+	(*VerifyEvent)(nil),              // 20: diapause.local.v1.VerifyEvent
+	(*VerifyResult)(nil),             // 21: diapause.local.v1.VerifyResult
+	(*Signature)(nil),                // 22: diapause.local.v1.Signature
+	(*SweepRequest)(nil),             // 23: diapause.local.v1.SweepRequest
+	(*SweepEvent)(nil),               // 24: diapause.local.v1.SweepEvent
+	(*SweepResult)(nil),              // 25: diapause.local.v1.SweepResult
+	(*StatStoreRequest)(nil),         // 26: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 27: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 28: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 29: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 30: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 31: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 32: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 33: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 34: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 35: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 36: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 37: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 38: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 39: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 40: diapause.local.v1.AskRestoreResponse
+	(*ExecProbe)(nil),                // 41: diapause.local.v1.ExecProbe
+	(*Terminal)(nil),                 // 42: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 43: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 44: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 45: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 46: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 47: diapause.local.v1.ReportRestoreRequest
+	(*Woken)(nil),                    // 48: diapause.local.v1.Woken
+	(*ReportRestoreResponse)(nil),    // 49: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 50: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 51: diapause.local.v1.CheckContainerResponse
+	(*AskEndRequest)(nil),            // 52: diapause.local.v1.AskEndRequest
+	(*AskEndResponse)(nil),           // 53: diapause.local.v1.AskEndResponse
+	(*AskWakeRequest)(nil),           // 54: diapause.local.v1.AskWakeRequest
+	(*AskWakeResponse)(nil),          // 55: diapause.local.v1.AskWakeResponse
+	(*RotateKeysRequest)(nil),        // 56: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 57: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 58: diapause.local.v1.RotateKeysResult
+	nil,                              // 59: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 60: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 61: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 62: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	nil,                              // 63: diapause.local.v1.AskEndRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 65: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
-	4,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
-	37, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
-	37, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
-	4,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
-	37, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
-	60, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
-	61, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
-	4,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
-	12, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
-	12, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	61, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
-	37, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
-	4,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
-	20, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	21, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	61, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
-	4,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
-	24, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
-	4,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
-	27, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
-	34, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	60, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	30, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
-	33, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	60, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
-	61, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	60, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	34, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
-	36, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
-	35, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	55, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	5,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
+	38, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
+	38, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
+	5,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
+	38, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
+	64, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	65, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	5,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
+	13, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
+	13, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
+	65, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	38, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
+	5,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
+	21, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
+	22, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
+	65, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	5,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
+	25, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
+	5,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
+	28, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
+	35, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
+	64, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	31, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
+	34, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
+	64, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	65, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	64, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	35, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
+	37, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
+	36, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
+	59, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	56, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	57, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	58, // 35: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	46, // 36: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
-	61, // 37: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
-	59, // 38: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
-	2,  // 39: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
-	61, // 40: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
-	4,  // 41: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	54, // 42: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	40, // 43: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	3,  // 44: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	10, // 45: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	6,  // 46: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
-	8,  // 47: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
-	13, // 48: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	15, // 49: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	16, // 50: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	18, // 51: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	22, // 52: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	28, // 53: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	31, // 54: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	25, // 55: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	52, // 56: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	52, // 57: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	38, // 58: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	43, // 59: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	41, // 60: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	48, // 61: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	45, // 62: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	50, // 63: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
-	5,  // 64: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	11, // 65: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	7,  // 66: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
-	9,  // 67: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
-	14, // 68: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	37, // 69: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	17, // 70: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	19, // 71: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	23, // 72: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	29, // 73: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	32, // 74: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	26, // 75: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	53, // 76: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	53, // 77: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	39, // 78: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	44, // 79: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	42, // 80: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	49, // 81: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	47, // 82: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	51, // 83: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
-	64, // [64:84] is the sub-list for method output_type
-	44, // [44:64] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	60, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	61, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	41, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
+	62, // 36: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	48, // 37: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
+	65, // 38: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	63, // 39: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
+	2,  // 40: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
+	65, // 41: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
+	65, // 42: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
+	3,  // 43: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
+	5,  // 44: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	58, // 45: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	42, // 46: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	4,  // 47: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	11, // 48: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	7,  // 49: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	9,  // 50: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	14, // 51: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	16, // 52: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	17, // 53: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	19, // 54: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	23, // 55: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	29, // 56: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	32, // 57: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	26, // 58: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	56, // 59: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	56, // 60: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	39, // 61: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	45, // 62: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	43, // 63: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	50, // 64: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	47, // 65: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	52, // 66: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
+	54, // 67: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
+	6,  // 68: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	12, // 69: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	8,  // 70: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	10, // 71: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	15, // 72: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	38, // 73: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	18, // 74: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	20, // 75: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	24, // 76: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	30, // 77: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	33, // 78: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	27, // 79: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	57, // 80: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	57, // 81: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	40, // 82: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	46, // 83: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	44, // 84: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	51, // 85: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	49, // 86: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	53, // 87: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
+	55, // 88: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
+	68, // [68:89] is the sub-list for method output_type
+	47, // [47:68] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -4460,7 +4721,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[50].OneofWrappers = []any{
+	file_agent_proto_msgTypes[53].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -4469,8 +4730,8 @@ func file_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   57,
+			NumEnums:      4,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -691,6 +691,7 @@ const (
 	Shim_CheckContainer_FullMethodName  = "/diapause.local.v1.Shim/CheckContainer"
 	Shim_ReportRestore_FullMethodName   = "/diapause.local.v1.Shim/ReportRestore"
 	Shim_AskEnd_FullMethodName          = "/diapause.local.v1.Shim/AskEnd"
+	Shim_AskWake_FullMethodName         = "/diapause.local.v1.Shim/AskWake"
 )
 
 // ShimClient is the client API for Shim service.
@@ -715,6 +716,9 @@ type ShimClient interface {
 	// AskEnd is called when a container of a pod is told to end, before it gets the signal. The agent may save
 	// the pod first. SIGKILL is never asked about.
 	AskEnd(ctx context.Context, in *AskEndRequest, opts ...grpc.CallOption) (*AskEndResponse, error)
+	// AskWake is called before a pod that sleeps is woken. The agent answers after at most a second. While the node
+	// lacks the memory, it lets the pod wait, and may put other pods to sleep.
+	AskWake(ctx context.Context, in *AskWakeRequest, opts ...grpc.CallOption) (*AskWakeResponse, error)
 }
 
 type shimClient struct {
@@ -794,6 +798,16 @@ func (c *shimClient) AskEnd(ctx context.Context, in *AskEndRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *shimClient) AskWake(ctx context.Context, in *AskWakeRequest, opts ...grpc.CallOption) (*AskWakeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AskWakeResponse)
+	err := c.cc.Invoke(ctx, Shim_AskWake_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ShimServer is the server API for Shim service.
 // All implementations must embed UnimplementedShimServer
 // for forward compatibility.
@@ -816,6 +830,9 @@ type ShimServer interface {
 	// AskEnd is called when a container of a pod is told to end, before it gets the signal. The agent may save
 	// the pod first. SIGKILL is never asked about.
 	AskEnd(context.Context, *AskEndRequest) (*AskEndResponse, error)
+	// AskWake is called before a pod that sleeps is woken. The agent answers after at most a second. While the node
+	// lacks the memory, it lets the pod wait, and may put other pods to sleep.
+	AskWake(context.Context, *AskWakeRequest) (*AskWakeResponse, error)
 	mustEmbedUnimplementedShimServer()
 }
 
@@ -843,6 +860,9 @@ func (UnimplementedShimServer) ReportRestore(context.Context, *ReportRestoreRequ
 }
 func (UnimplementedShimServer) AskEnd(context.Context, *AskEndRequest) (*AskEndResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AskEnd not implemented")
+}
+func (UnimplementedShimServer) AskWake(context.Context, *AskWakeRequest) (*AskWakeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AskWake not implemented")
 }
 func (UnimplementedShimServer) mustEmbedUnimplementedShimServer() {}
 func (UnimplementedShimServer) testEmbeddedByValue()              {}
@@ -966,6 +986,24 @@ func _Shim_AskEnd_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shim_AskWake_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AskWakeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShimServer).AskWake(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shim_AskWake_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShimServer).AskWake(ctx, req.(*AskWakeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Shim_ServiceDesc is the grpc.ServiceDesc for Shim service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -992,6 +1030,10 @@ var Shim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AskEnd",
 			Handler:    _Shim_AskEnd_Handler,
+		},
+		{
+			MethodName: "AskWake",
+			Handler:    _Shim_AskWake_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -122,6 +122,10 @@ const (
 	ReasonSlept = "Slept"
 	// ReasonWoke: the message says by what, and how long it took (False).
 	ReasonWoke = "Woke"
+	// ReasonWaitsForMemory: it is to be woken, and the node has no memory for it; the message says what it needs (True).
+	ReasonWaitsForMemory = "WaitsForMemory"
+	// ReasonMadeRoom: a pod was put to sleep before its time, so that another can wake. Only of events.
+	ReasonMadeRoom = "MadeRoom"
 	// ReasonStaysAwake: a request to sleep has failed; the message says why. Only of events.
 	ReasonStaysAwake = "StaysAwake"
 )

@@ -55,6 +55,12 @@ type SleepPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Idle IdleLimits `json:"idle,omitempty"`
+	// endWithoutWaking says what becomes of a sleeping pod that is told to end, by deletion, drain or SIGTERM. If it is
+	// true, the pod ends at once, with the exit status of the signal. If it is false, the pod is woken first and gets the
+	// signal, so that its shutdown runs. SIGKILL ends it at once in any case.
+	// +optional
+	// +kubebuilder:default=true
+	EndWithoutWaking *bool `json:"endWithoutWaking,omitempty"`
 	// dryRun has no pod put to sleep. Events say when it would have been.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`

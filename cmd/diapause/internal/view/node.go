@@ -47,9 +47,12 @@ func since(t *timestamppb.Timestamp) string {
 	return t.AsTime().Local().Format(time.RFC3339)
 }
 
-// underWay returns what goes on in a sandbox: the request, or that its pod sleeps.
+// underWay returns what goes on in a sandbox: the request, or that its pod sleeps, and what its wake waits for.
 func (s Sandbox) underWay() string {
-	if s.Asleep != "" {
+	switch {
+	case s.Asleep != "" && s.Request != "":
+		return "asleep since " + s.Asleep + "; " + s.Request
+	case s.Asleep != "":
 		return "asleep since " + s.Asleep
 	}
 	return orDash(s.Request)

@@ -1,0 +1,123 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
+)
+
+// late has a policy wait for an hour until it puts a pod to sleep.
+func late(s *sleepv1alpha1.SleepPolicySpec) { s.IdleAfter = "1h" }
+
+// awaitAsleep waits until the pod's condition Asleep has this reason.
+func (w *world) awaitAsleep(pod *corev1.Pod, reason string) {
+	w.t.Helper()
+	until(w, pod, func(p *corev1.Pod) error {
+		for _, c := range p.Status.Conditions {
+			if c.Type == podsnapshotv1.ConditionAsleep && c.Reason == reason {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v, want the reason %s", p.Status.Conditions, reason)
+	})
+}
+
+// TestWaitsForMemory: a pod whose wake waits says so, once, and what for.
+func TestWaitsForMemory(t *testing.T) {
+	w := newWorld(t)
+	here := w.node("a")
+	a := w.start(here)
+	p := w.pod(here, "web")
+	uid := string(p.UID)
+	is := func(asleep bool, waits, reason string) {
+		t.Helper()
+		a.node.mu.Lock()
+		a.node.asleep, a.node.waits = map[string]time.Time{}, map[string]string{}
+		if asleep {
+			a.node.asleep[uid] = time.Now()
+		}
+		if waits != "" {
+			a.node.waits[uid] = waits
+		}
+		a.node.mu.Unlock()
+		a.Waits(refOf(p))
+		w.awaitAsleep(p, reason)
+	}
+	is(true, "", podsnapshotv1.ReasonSlept)
+	is(true, "it needs 300 MiB", podsnapshotv1.ReasonWaitsForMemory)
+	is(true, "it needs 200 MiB", podsnapshotv1.ReasonWaitsForMemory)
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonWaitsForMemory, "it needs 300 MiB")
+	is(true, "", podsnapshotv1.ReasonSlept)
+	is(false, "", podsnapshotv1.ReasonWoke)
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonWoke, "")
+	for _, reason := range []string{podsnapshotv1.ReasonSlept, podsnapshotv1.ReasonWaitsForMemory} {
+		if n, err := w.sleepEvents(t.Context(), p, reason, ""); n != 1 || err != nil {
+			t.Errorf("%d events %s, %v", n, reason, err)
+		}
+	}
+}
+
+// TestMakesRoom: an idle pod that a policy selects may be put to sleep before its time, and an event says why.
+func TestMakesRoom(t *testing.T) {
+	w := newWorld(t)
+	var attempts atomic.Int64
+	here := w.node("a")
+	a := w.start(here, sleeper(&attempts, nil))
+	w.sleepPolicy("sleep", late)
+	p := w.pod(here, "web")
+	w.begins(p)
+	if err := w.eventually(func(context.Context) error {
+		if all := a.Idle(); len(all) != 1 || all[0].Pod.UID != string(p.UID) || all[0].Memory == 0 {
+			return fmt.Errorf("idle: %+v", all)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.PutToSleep(t.Context(), refOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonMadeRoom, "before its time")
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonSlept, "")
+	if err := a.PutToSleep(t.Context(), refOf(p)); err == nil || attempts.Load() != 1 {
+		t.Errorf("again: %v, %d attempts", err, attempts.Load())
+	}
+}
+
+// TestHostileMakesRoom: no pod is put to sleep for others against its own namespace's will: without a policy, with one
+// that only says what it would do, or with two.
+func TestHostileMakesRoom(t *testing.T) {
+	w := newWorld(t)
+	var attempts atomic.Int64
+	here := w.node("a")
+	a := w.start(here, sleeper(&attempts, errors.New("none may sleep")))
+	dry := w.sleepPolicy("dry", late, dryRun)
+	unselected := w.pod(here, "other", func(p *corev1.Pod) { p.Labels["app"] = "other" })
+	p := w.pod(here, "web")
+	w.begins(unselected)
+	w.begins(p)
+	refused := func() {
+		t.Helper()
+		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			if all := a.Idle(); len(all) > 0 {
+				t.Fatalf("may be put to sleep: %+v", all)
+			}
+		}
+		if err := a.PutToSleep(t.Context(), refOf(unselected)); err == nil || attempts.Load() > 0 {
+			t.Errorf("error %v, %d attempts", err, attempts.Load())
+		}
+	}
+	refused()
+	edit(w, dry, func(p *sleepv1alpha1.SleepPolicy) { p.Spec.DryRun = false })
+	w.sleepPolicy("second", late)
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonStaysAwake, "several SleepPolicies select it")
+	refused()
+}

@@ -1,0 +1,75 @@
+package restore
+
+import (
+	"context"
+
+	"diapause.dev/api/snapshot"
+)
+
+// A pod that wakes takes its memory bit by bit. What it has not taken yet is still free on the node, and nobody else
+// may have it.
+
+// maxMemory bounds what a snapshot can say of its memory, in bytes.
+const maxMemory = 1 << 50
+
+// Sleeper returns the pod that a request wakes, and how many bytes of memory its sandbox takes then.
+func (rs *Restores) Sleeper(ctx context.Context, request string) (pod snapshot.PodRef, memory int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reviveTime)
+	defer cancel()
+	r, err := rs.find(ctx, request)
+	if err != nil {
+		return pod, 0, err
+	}
+	return r.Pod, r.memory(), nil
+}
+
+// memory returns how many bytes of memory the sandbox takes once it has loaded everything.
+func (r *restore) memory() int64 {
+	switch {
+	case r.meta == nil: // it has
+		return 0
+	case r.meta.Memory > 0:
+		return min(r.meta.Memory, maxMemory) + sandboxOverhead
+	}
+	return min(max(r.total, 0), maxMemory) + sandboxOverhead
+}
+
+// Admit notes that a pod that sleeps may be woken by a request.
+func (rs *Restores) Admit(request string) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.admitted = true
+}
+
+// Admitted reports whether Admit was called for a request that has not ended.
+func (rs *Restores) Admitted(request string) bool {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.admitted
+}
+
+// Unloaded returns how many bytes of memory the pods that may be woken, or are waking, have not loaded yet.
+func (rs *Restores) Unloaded() (n int64) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.all {
+		r.mu.Lock()
+		if r.admitted {
+			n += max(r.memory()-r.read, 0)
+		}
+		r.mu.Unlock()
+	}
+	return n
+}

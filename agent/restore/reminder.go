@@ -1,0 +1,180 @@
+package restore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"diapause.dev/agent/durable"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/sleep"
+)
+
+// If a node reboots while a pod sleeps, the kubelet makes the pod's sandbox anew, and it is restored from the snapshot
+// by which it would have been woken. A reminder in the state directory says from which. A snapshot must not come back
+// once the pod has run on, so a reminder is
+//
+//   - written after the pod has fallen asleep, and not if the sandbox that wakes it has already got a byte. If the node
+//     goes down before, the pod starts anew;
+//   - removed, durably, before a sandbox of the pod gets the first byte of an image, to wake or to be restored, and
+//     before the pod starts anew. If the node goes down after that, the pod starts anew;
+//   - used only after a reboot. While the node runs, a pod that sleeps has its mark; if its sandbox is made anew
+//     without a reboot, the pod was ended, or could not be woken;
+//   - used only while the sandbox that slept is the newest of the pod that containerd knows. A shim waits for the
+//     agent if there is a reminder, but an earlier shim may have let the pod start, and so may one for which the agent
+//     has another state directory.
+
+// Remember writes the reminder of a pod that has fallen asleep, which the request wakes. If the pod is not asleep any
+// more, it writes none.
+func (rs *Restores) Remember(request string) error {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r == nil || r.Pod.UID == "" {
+		return nil
+	}
+	r.waking.Lock()
+	defer r.waking.Unlock()
+	if r.fed.Load() || !rs.asleep(request) {
+		return nil
+	}
+	boot, err := sleep.Boot()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(sleep.Reminder{
+		Format: sleep.ReminderFormat, Pod: r.Pod, Sandbox: r.SandboxID, Snapshot: r.Key, UID: r.UID, Boot: boot,
+	})
+	if err == nil {
+		err = os.MkdirAll(rs.Reminders, 0o700)
+	}
+	if err == nil {
+		err = durable.Replace(rs.reminder(r.Pod.UID), b)
+	}
+	if err != nil {
+		return fmt.Errorf("remember that pod %s sleeps: %w", r.Pod, err)
+	}
+	return nil
+}
+
+func (rs *Restores) reminder(podUID string) string { return sleep.ReminderPath(rs.Reminders, podUID) }
+
+// Forget durably removes the reminder of a pod that is about to run. If there is none, it does nothing.
+func (rs *Restores) Forget(pod snapshot.PodRef) error {
+	path := rs.reminder(pod.UID)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := durable.Remove(path); err != nil {
+		return fmt.Errorf("pod %s would run on while it is remembered as asleep: %w", pod, err)
+	}
+	return nil
+}
+
+// feed must succeed before a sandbox gets the first byte of its image: from then on the pod may run.
+func (rs *Restores) feed(r *restore) error {
+	if r.fed.Load() {
+		return nil
+	}
+	r.waking.Lock()
+	defer r.waking.Unlock()
+	if err := rs.Forget(r.Pod); err != nil {
+		return err
+	}
+	r.fed.Store(true)
+	return nil
+}
+
+// Remembered returns what a pod is restored from whose sandbox is being made, if it slept when the node went down.
+// After an error it is not known whether it did.
+func (rs *Restores) Remembered(ctx context.Context, pod snapshot.PodRef, sandbox string,
+) (c Choice, ok bool, err error) {
+	m, err := sleep.ReadReminder(rs.reminder(pod.UID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, false, nil
+	}
+	if err != nil {
+		rs.log.Error("not known from which snapshot a pod is to be restored", "pod", pod.String(), "error", err)
+		return c, false, nil
+	}
+	rebooted, err := m.Rebooted()
+	if err != nil || !rebooted || m.Pod != pod {
+		return c, false, err
+	}
+	last, err := rs.Runtime.Newest(ctx, pod.UID, sandbox)
+	if err != nil {
+		return c, false, fmt.Errorf("pod %s slept when the node went down, and may have run since: %w", pod, err)
+	}
+	return Choice{Snapshot: m.Snapshot, UID: m.UID}, last == m.Sandbox, nil
+}
+
+// reminders returns the reminders by their paths.
+func (rs *Restores) reminders() map[string]sleep.Reminder {
+	all := make(map[string]sleep.Reminder)
+	paths, _ := filepath.Glob(filepath.Join(rs.Reminders, "*.json")) // fails only if the pattern is malformed
+	for _, path := range paths {
+		m, err := sleep.ReadReminder(path)
+		switch {
+		case err == nil:
+			all[path] = m
+		case !errors.Is(err, fs.ErrNotExist):
+			rs.log.Error("a pod that slept is not remembered", "error", err)
+		}
+	}
+	return all
+}
+
+// remembers returns a pod that slept when the node went down, and is to be restored from the snapshot with this UID or,
+// if uid is empty, any with the key.
+func (rs *Restores) remembers(k snapshot.Key, uid string) (pod string) {
+	for _, m := range rs.reminders() {
+		if again, err := m.Rebooted(); err == nil && again && m.Snapshot == k && (uid == "" || uid == m.UID) {
+			return m.Pod.String()
+		}
+	}
+	return ""
+}
+
+// CleanReminders removes the reminders that no longer count.
+func (rs *Restores) CleanReminders(ctx context.Context) {
+	all := rs.reminders() // before it is known who sleeps: what is written later stays
+	asleep := make(map[string]bool)
+	for _, m := range rs.Asleep() {
+		asleep[m.UID] = true
+	}
+	for path, m := range all {
+		if asleep[m.Pod.UID] || !rs.outdated(ctx, m) {
+			continue
+		}
+		if err := durable.Remove(path); err != nil {
+			rs.log.Warn("a reminder is not removed", "pod", m.Pod.String(), "error", err)
+		}
+	}
+}
+
+// outdated reports whether the reminder of a pod that does not sleep no longer counts: the pod has ended in its sleep,
+// has run since, or is gone.
+func (rs *Restores) outdated(ctx context.Context, m sleep.Reminder) bool {
+	rebooted, err := m.Rebooted()
+	if err != nil || !rebooted {
+		return err == nil
+	}
+	last, err := rs.Runtime.Newest(ctx, m.Pod.UID, "")
+	return err == nil && last != m.Sandbox && !rs.preparing(last)
+}
+
+// preparing reports whether a sandbox is to be restored and has got nothing yet.
+func (rs *Restores) preparing(sandbox string) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.all {
+		if r.SandboxID == sandbox && !r.fed.Load() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,230 @@
+package restore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
+	"diapause.dev/runsc/sleep"
+)
+
+// sleepy is the pod of these tests.
+var sleepy = snapshot.PodRef{Namespace: "n", Name: "pod", UID: "uid"}
+
+// newest is a runtime that knows which of a pod's sandboxes is the newest.
+type newest struct {
+	Runtime
+	id  string
+	err error
+}
+
+func (n *newest) Newest(context.Context, string, string) (string, error) { return n.id, n.err }
+
+// newSleepyRig returns a rig with a snapshot and a pod that sleeps, and the containerd that it asks.
+func newSleepyRig(t *testing.T) (a *rig, containerd *newest, request, dir string) {
+	t.Helper()
+	a, containerd = newRig(t), &newest{id: "sandbox"}
+	a.config.Runtime, a.config.Reminders = containerd, filepath.Join(t.TempDir(), "asleep")
+	a.next(t)
+	a.make(t, "one", "page", snapshot.WholePod)
+	request, dir = a.prepareWake(t)
+	return a, containerd, request, dir
+}
+
+// remembered reports whether there is a reminder of the pod.
+func (a *rig) remembered(t *testing.T) bool {
+	t.Helper()
+	_, err := os.Stat(a.reminder("uid"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// reboot has the node be another boot later than the one in which the pod fell asleep.
+func (a *rig) reboot(t *testing.T) {
+	t.Helper()
+	m, err := sleep.ReadReminder(a.reminder("uid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Boot = "another"
+	b, err := json.Marshal(m)
+	if err == nil {
+		err = os.WriteFile(a.reminder("uid"), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRemember: a pod that sleeps is remembered until a sandbox of it gets its first byte, and not any more after that.
+func TestRemember(t *testing.T) {
+	a, _, request, dir := newSleepyRig(t)
+	for range 2 {
+		if err := a.Remember(request); err != nil || !a.remembered(t) {
+			t.Fatalf("it is not remembered: %v", err)
+		}
+	}
+	if c, again, err := a.Remembered(t.Context(), sleepy, "next"); again || err != nil {
+		t.Errorf("without a reboot it is restored from %+v, %v", c, err)
+	}
+	a.CleanReminders(t.Context())
+	if !a.remembered(t) {
+		t.Error("a pod that sleeps is forgotten")
+	}
+	r, err := a.find(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 4)
+	if err := (&source{rs: a.Restores, restore: r}).ReadAt(t.Context(), runsc.StateFile, 0, p); err != nil {
+		t.Fatal(err)
+	}
+	if a.remembered(t) || string(p) != "page" {
+		t.Errorf("its sandbox has got %q, and it is remembered", p)
+	}
+	if err := a.Remember(request); err != nil || a.remembered(t) {
+		t.Errorf("a pod that wakes is remembered: %v", err)
+	}
+	if err := sleep.Unmark(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Remember("unknown"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRememberOnlyAsleep: a pod that has ended in its sleep meanwhile is not remembered, or forgotten.
+func TestRememberOnlyAsleep(t *testing.T) {
+	a, _, request, dir := newSleepyRig(t)
+	if err := errors.Join(a.Remember(request), sleep.Unmark(dir)); err != nil {
+		t.Fatal(err)
+	}
+	a.CleanReminders(t.Context())
+	if a.remembered(t) {
+		t.Error("a pod that has ended in its sleep is remembered")
+	}
+	if err := a.Remember(request); err != nil || a.remembered(t) {
+		t.Errorf("it is remembered again: %v", err)
+	}
+}
+
+// TestRememberLate: an agent remembers what the one before did not get round to.
+func TestRememberLate(t *testing.T) {
+	a, _, _, _ := newSleepyRig(t)
+	a.next(t)
+	a.HoldAsleep(t.Context())
+	if !a.remembered(t) {
+		t.Error("the pod is not remembered")
+	}
+}
+
+// TestRemembered: after a reboot the pod's next sandbox is restored, unless the pod may have run since, or is another.
+func TestRemembered(t *testing.T) {
+	a, containerd, request, dir := newSleepyRig(t)
+	if err := errors.Join(a.Remember(request), os.RemoveAll(dir)); err != nil {
+		t.Fatal(err)
+	}
+	a.reboot(t)
+	a.next(t)
+	want := Choice{Snapshot: saved, UID: "one"}
+	c, again, err := a.Remembered(t.Context(), sleepy, "next")
+	if !again || err != nil || c.Snapshot != want.Snapshot || c.UID != want.UID || c.Fail {
+		t.Errorf("%+v, %v, %v", c, again, err)
+	}
+	if pod := a.Needed(saved, "one"); pod != "n/pod" {
+		t.Errorf("pod %q needs the snapshot", pod)
+	}
+	if pod := a.Needed(saved, "two"); pod != "" {
+		t.Errorf("pod %q needs another snapshot", pod)
+	}
+	for _, other := range []snapshot.PodRef{{Namespace: "n", Name: "other", UID: "uid"}, {Namespace: "n", Name: "pod"}} {
+		if _, again, err := a.Remembered(t.Context(), other, "next"); again || err != nil {
+			t.Errorf("%+v is taken for it, %v", other, err)
+		}
+	}
+	containerd.err = errors.New("away")
+	if _, again, err := a.Remembered(t.Context(), sleepy, "next"); again || !errors.Is(err, containerd.err) {
+		t.Errorf("containerd does not answer: %v, %v", again, err)
+	}
+	a.CleanReminders(t.Context())
+	if !a.remembered(t) {
+		t.Error("the pod is forgotten while containerd does not answer")
+	}
+	containerd.id, containerd.err = "between", nil
+	if _, again, err := a.Remembered(t.Context(), sleepy, "next"); again || err != nil {
+		t.Errorf("another sandbox has run: %v, %v", again, err)
+	}
+	a.CleanReminders(t.Context())
+	if a.remembered(t) || a.Needed(saved, "") != "" {
+		t.Error("a pod that has run since is remembered")
+	}
+}
+
+// TestRemindersOfARestore: the sandbox that is restored after a reboot is the newest, and ends the reminder with its
+// first byte, not before: if it fails, the next one is restored.
+func TestRemindersOfARestore(t *testing.T) {
+	a, containerd, request, dir := newSleepyRig(t)
+	if err := errors.Join(a.Remember(request), os.RemoveAll(dir)); err != nil {
+		t.Fatal(err)
+	}
+	a.reboot(t)
+	a.next(t)
+	c, again, err := a.Remembered(t.Context(), sleepy, "next")
+	if !again || err != nil {
+		t.Fatal(again, err)
+	}
+	r, _, err := a.prepare(t.Context(), c, sleepy, "next", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	containerd.id = "next"
+	a.CleanReminders(t.Context())
+	if !a.remembered(t) {
+		t.Error("the pod is forgotten before its sandbox has got anything")
+	}
+	if err := a.feed(r); err != nil || a.remembered(t) {
+		t.Errorf("the pod is remembered: %v", err)
+	}
+}
+
+// TestForgetFails: a sandbox gets nothing while its pod cannot be forgotten.
+func TestForgetFails(t *testing.T) {
+	a, _, request, _ := newSleepyRig(t)
+	r, err := a.find(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(a.reminder("uid"), "occupied"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.feed(r); err == nil || r.fed.Load() {
+		t.Error("the sandbox may get its image")
+	}
+}
+
+// TestHostileReminders reads what no agent has written.
+func TestHostileReminders(t *testing.T) {
+	a, _, _, _ := newSleepyRig(t)
+	if err := os.MkdirAll(a.Reminders, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"", "{", "[]", `{"boot":"x","pod":{},"snapshot":{"Namespace":"../..","Name":"x"}}`, `{"format":99}`,
+		`{"boot":"` + string(make([]byte, 8<<10)) + `"}`,
+	} {
+		if err := os.WriteFile(a.reminder("uid"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, again, err := a.Remembered(t.Context(), sleepy, "next"); again || err != nil {
+			t.Errorf("%.40q: %+v, %v", text, c, err)
+		}
+		a.CleanReminders(t.Context())
+	}
+}

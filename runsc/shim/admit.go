@@ -1,0 +1,89 @@
+package shim
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc/cgroup"
+	"github.com/containerd/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// Before a pod wakes, the shim of its sandbox asks the agent whether the node has the memory for it. Until the agent
+// says so the pod sleeps on: its packets are held, it can be deleted, and another agent can take over.
+
+// agentPoll is how often a pod that is to be woken looks for the agent.
+const agentPoll = 100 * time.Millisecond
+
+// admitted asks the agent once whether the pod may be woken now, by the restore at image. It was to be woken so long
+// ago. If the pod may not, or the agent does not answer, admitted returns false after a while, or once the sleep is
+// over.
+func (z *sleeper) admitted(image string, over <-chan struct{}, waited time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patientWait)
+	defer cancel()
+	go func() {
+		select {
+		case <-over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	resp, err := z.c.agent.askWake(ctx, &localv1.AskWakeRequest{
+		Request: filepath.Base(image), SandboxId: z.c.bundle.id, Room: z.sharedRoom(), Waited: durationpb.New(waited),
+	})
+	switch {
+	case err == nil && resp.GetDecision() != localv1.AskWakeResponse_WAIT:
+		z.wakes.hold("")
+		return true
+	case err == nil:
+		z.hold("for memory: " + resp.GetReason())
+	default:
+		select {
+		case <-over:
+		case <-time.After(agentPoll):
+			z.hold("for the agent: " + err.Error())
+		}
+	}
+	return false
+}
+
+// sharedRoom returns how much memory is free in the cgroups that the pod shares with others, in bytes. What cannot be
+// found out sets no limit.
+func (z *sleeper) sharedRoom() int64 {
+	free, err := cgroup.FreeAbove(z.s.pod.cgroup, z.s.pod.owns)
+	if err != nil {
+		return cgroup.Unlimited
+	}
+	return free
+}
+
+// hold notes what a wake waits for before it begins.
+func (z *sleeper) hold(why string) {
+	if z.wakes.hold(why) == "" {
+		log.L.Infof("sandbox %s is to be woken, and waits %s", z.c.bundle.id, why)
+	}
+}
+
+// hold notes what the wake waits for before it begins; empty: for nothing. It returns what was noted before.
+func (w *waking) hold(why string) (before string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, w.held = w.held, why
+	return before
+}
+
+// askWake asks whether a pod may be woken. An agent of an earlier version lets every pod wake.
+func (a agent) askWake(ctx context.Context, req *localv1.AskWakeRequest) (resp *localv1.AskWakeResponse, err error) {
+	err = a.call(ctx, func(c localv1.ShimClient) (err error) {
+		resp, err = c.AskWake(ctx, req)
+		if status.Code(err) == codes.Unimplemented {
+			return nil
+		}
+		return err
+	})
+	return resp, err
+}

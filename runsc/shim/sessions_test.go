@@ -1,0 +1,40 @@
+package shim
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestSessions: the file's time advances while a session is open, and no longer when the last one has ended.
+func TestSessions(t *testing.T) {
+	a := agent{filepath.Join(t.TempDir(), "agent.sock")}
+	s := sessions{file: a.usedFile("sandbox")}
+	first, second := s.begin(), s.begin() // before there is an agent
+	if err := os.Mkdir(filepath.Dir(s.file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	later := func(than time.Time) (at time.Time) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if info, err := os.Stat(s.file); err == nil && info.ModTime().After(than) {
+				return info.ModTime()
+			}
+		}
+		t.Fatal("the file is not touched")
+		return at
+	}
+	at := later(later(time.Time{}))
+	first()
+	first() // counts once
+	later(later(at))
+	over := time.Now()
+	second()
+	later(over)
+	if s.open != 0 {
+		t.Errorf("%d are open", s.open)
+	}
+	nobody := sessions{file: a.usedFile("")}
+	nobody.begin()()
+}

@@ -1,0 +1,217 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
+	"diapause.dev/test/workload/answers"
+)
+
+// serving8 is a pod with a workload that holds 8 MiB.
+func serving8(name string) bed.PodSpec {
+	return bed.PodSpec{Name: name, UID: "uid-of-" + name, Containers: []bed.Container{{
+		Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"},
+	}}}
+}
+
+// life is a pod over several sandboxes.
+type life struct {
+	*node
+	spec bed.PodSpec
+	pod  *bed.Pod
+	last answers.State
+}
+
+// live runs a pod.
+func (n *node) live(spec bed.PodSpec) *life {
+	n.Helper()
+	l := &life{node: n, spec: spec}
+	l.run()
+	l.last = l.serving(l.pod)
+	return l
+}
+
+func (l *life) run() {
+	l.Helper()
+	var err error
+	if l.pod, err = l.bed.RunPod(l.ctx, l.spec); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// next makes the pod's next sandbox, as the kubelet does when the one before has ended, and checks whether the pod goes
+// on where it was, or starts anew.
+func (l *life) next(goesOn bool) {
+	l.Helper()
+	l.spec.Attempt++
+	l.run()
+	now := l.serving(l.pod)
+	if same := now.Boot == l.last.Boot; same != goesOn {
+		l.Fatalf("%s: boot %q, and %q before: want it to go on: %v", l.spec.Name, now.Boot, l.last.Boot, goesOn)
+	}
+	if goesOn {
+		l.alive(l.pod, l.last)
+	}
+	l.last = now
+}
+
+// die ends the pod's sandbox.
+func (l *life) die() {
+	l.Helper()
+	l.signal(l.sentry(l.pod), syscall.SIGKILL)
+	l.ended(l.pod)
+}
+
+// reboot reboots the node, and starts an agent.
+func (n *node) reboot() {
+	n.Helper()
+	if err := n.bed.Reboot(n.ctx); err != nil {
+		n.Fatal(err)
+	}
+	n.startAgent()
+}
+
+// reminders returns how many pods are remembered as asleep.
+func (n *node) reminders() int {
+	n.Helper()
+	all, err := filepath.Glob("/var/lib/diapause/asleep/*.json")
+	if err != nil {
+		n.Fatal(err)
+	}
+	return len(all)
+}
+
+// TestSleepReboot reboots the node while one pod sleeps, one has been woken, one never slept and one was ended in its
+// sleep. The first one goes on where it was, once. The others start anew: what they were lies before what they have
+// done since, or was ended on purpose.
+func TestSleepReboot(t *testing.T) {
+	n := start(t)
+	asleep, woken, awake, ended := n.live(serving8("asleep")), n.live(serving8("woken")), n.live(serving8("awake")),
+		n.live(serving8("ended"))
+	n.asleep(woken.pod)
+	n.alive(woken.pod, woken.last)
+	n.asleep(ended.pod)
+	if err := n.bed.StopContainer(n.ctx, ended.pod.Container("app"), 0); err != nil {
+		t.Fatal(err)
+	}
+	n.endedWith(ended.pod, "app", 137)
+	ended.next(false)
+	n.mustCLI("sleep", "--name=needed", asleep.pod.ID)
+	if k := n.reminders(); k != 1 {
+		t.Errorf("%d pods are remembered, want 1", k)
+	}
+
+	n.reboot()
+	n.refused([]string{"in use", "default/asleep"}, "rm", "needed")
+	asleep.next(true)
+	for _, l := range []*life{woken, awake, ended} {
+		l.next(false)
+	}
+	if k := n.reminders(); k != 0 {
+		t.Errorf("%d pods are remembered after all have started", k)
+	}
+
+	asleep.die()
+	asleep.next(false)
+	n.unused("needed")
+	n.reboot()
+	asleep.next(false)
+	n.asleep(asleep.pod) // it can sleep again, and outlive another reboot
+	n.reboot()
+	asleep.next(true)
+}
+
+// TestSleepRebootWithoutAgent makes the sandbox of a pod that slept before there is an agent: it is not made, and so
+// the pod does not start anew. A pod that did not sleep starts.
+func TestSleepRebootWithoutAgent(t *testing.T) {
+	n := start(t)
+	asleep, awake := n.live(serving8("asleep")), n.live(serving8("awake"))
+	n.asleep(asleep.pod)
+	if err := n.bed.Reboot(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	awake.next(false)
+	asleep.spec.Attempt++
+	if _, err := n.bed.RunPod(n.ctx, asleep.spec); err == nil || !strings.Contains(err.Error(), "waits for the agent") {
+		t.Errorf("without an agent: %v", err)
+	}
+	n.startAgent()
+	asleep.next(true)
+}
+
+// TestSleepRebootWhileWaking reboots the node while a pod wakes: it may have run on, and starts anew.
+func TestSleepRebootWhileWaking(t *testing.T) {
+	n := start(t)
+	p := n.live(serving8("waking"))
+	n.asleep(p.pod)
+	n.wakesInPart(p.pod, func() {
+		n.eventually("the pod is forgotten", func() error {
+			if k := n.reminders(); k != 0 {
+				return fmt.Errorf("%d pods are remembered while one wakes", k)
+			}
+			return nil
+		})
+		n.reboot()
+	})
+	p.next(false)
+}
+
+// TestSleepRebootDamaged damages the snapshot of a pod that slept when the node went down: the pod starts anew, the
+// agent's log says why, and nothing of it is kept.
+func TestSleepRebootDamaged(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, "--store=dir:"+at.store)
+	p := n.live(serving8("damaged"))
+	n.asleep(p.pod)
+	if err := n.bed.Reboot(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := filepath.Glob("/var/lib/diapause/spool/default/snapshots/*/manifest")
+	if err != nil || len(manifests) != 1 {
+		t.Fatalf("manifests %q, %v", manifests, err)
+	}
+	if err := errors.Join(os.Truncate(manifests[0], 100), os.RemoveAll(at.store+"/default")); err != nil {
+		t.Fatal(err)
+	}
+	n.startAgent("--store=dir:" + at.store)
+	p.next(false)
+	if log := n.agent.Log(); !strings.Contains(log, "pod cannot be restored and starts anew") {
+		t.Error("the agent's log does not say that the pod starts anew")
+	}
+	if k := n.reminders(); k != 0 {
+		t.Errorf("%d pods are remembered", k)
+	}
+}
+
+// TestSleepRebootVolume reboots the node while a pod sleeps that has a volume on the node. What the pod had written
+// last did not reach the disk: the volume is as it was in the snapshot.
+func TestSleepRebootVolume(t *testing.T) {
+	n := start(t)
+	k := newKubelet(t, "pod-volume", "data")
+	spec := single("volume", k, nil)
+	p, err := n.bed.RunPod(n.ctx, spec)
+	must(t, err)
+	n.sh(p, "app", "echo kept > /data/file; mkdir /data/dir; echo deep > /data/dir/file; echo inside > /tmp/file")
+	n.asleep(p)
+	before := k.tree("data")
+	must(t, n.bed.Reboot(n.ctx), os.WriteFile(filepath.Join(k.dir("data"), "file"), nil, 0o644),
+		os.RemoveAll(filepath.Join(k.dir("data"), "dir")), os.WriteFile(filepath.Join(k.dir("data"), "stray"), nil, 0o644))
+	n.startAgent()
+	spec.Attempt++
+	p, err = n.bed.RunPod(n.ctx, spec)
+	must(t, err)
+	if got := n.sh(p, "app", "cat /data/file /data/dir/file /tmp/file; ls /data"); got != "kept\ndeep\ninside\ndir\nfile" {
+		t.Errorf("the pod has %q", got)
+	}
+	if after := k.tree("data"); after != before {
+		t.Errorf("the volume is\n%s, was\n%s", after, before)
+	}
+	n.sh(p, "app", fmt.Sprintf("echo %d > /data/more", os.Getpid()))
+}
