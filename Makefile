@@ -19,7 +19,7 @@ KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
 
-.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
+.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-precopy bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -63,6 +63,9 @@ demo: ## freeze a real pod and bring it back twice
 
 bench-pause: ## the pause of a checkpoint, side by side with stock gVisor
 	$(GO) run ./bench pause
+
+bench-precopy: ## how far a pod is slowed down while its memory is stored before the pause
+	$(GO) run ./bench precopy
 
 bench-loading: ## the pause of a checkpoint soon after a restore, while the sandbox loads
 	$(GO) run ./bench loading

@@ -44,7 +44,7 @@ func parsePrecopy(args []string) (p precopyPlan, err error) {
 	f := flag.NewFlagSet("bench "+precopyName, flag.ContinueOnError)
 	mem := f.String("mem", "1024", "`sizes` of the pod's memory, in MiB")
 	works := f.String("work", strings.Join(precopyWorks, ","), "what the pod does meanwhile")
-	threads := f.String("threads", fmt.Sprintf("1,%d", runtime.NumCPU()), "`numbers` of threads that do it")
+	threads := f.String("threads", strconv.Itoa(runtime.NumCPU()), "`numbers` of threads that do it")
 	modes := f.String("modes", strings.Join(precopyModes, ","), "`modes` to measure")
 	flags := f.String("flags", "", "further `flags` of the agent, separated by spaces")
 	f.IntVar(&p.n, "n", 5, "`checkpoints` of each mode")

@@ -199,8 +199,10 @@ func (p *packer) upload(o *openPack) error {
 	return nil
 }
 
-// written returns the packs that were made, by number. It is valid after finish.
+// written returns the packs that were made, by number. Those that were made since finish are not complete.
 func (p *packer) written() []Pack {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	packs := make([]Pack, len(p.packs))
 	for i, o := range p.packs {
 		packs[i] = o.pack

@@ -147,3 +147,25 @@ func TestKnownNowhere(t *testing.T) {
 		}
 	}
 }
+
+// TestPrecopyReadWhileStoring reads what was stored ahead while other chunks are stored in packs of their own.
+func TestPrecopyReadWhileStoring(t *testing.T) {
+	s := locked(t, storagetest.NewDir(t), nil)
+	w, err := s.NewWriter(t.Context(), storage.Key{Namespace: "ns", Name: "s"}, storage.WriterOptions{PackSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	before := [][]byte{storagetest.Bytes(1, 60000), storagetest.Bytes(2, 60001)}
+	places := ahead(t, w, before)
+	f := w.File("pages.img")
+	for i := range uint64(100) {
+		if err := f.Chunk(storagetest.Bytes(10+i, 60000)); err != nil {
+			t.Fatal(err)
+		}
+		readBack(t, w, places, before)
+	}
+	if _, err := w.Commit(t.Context(), snapshot.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+}

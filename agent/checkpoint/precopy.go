@@ -24,11 +24,15 @@ const (
 	copiedShare = 0.25
 	// reusable is the share of memory that has to be stored already for fingerprints to pay where pre-copy does not.
 	reusable = 0.5
+	// perWindow is what is kept for each window of the memory file that a chunk may be of, in bytes: fingerprints, where
+	// the chunk is stored, and the pages of the tables that map it.
+	perWindow = 512
 )
 
 // precopy stores memory while the sandbox runs, if that pays, and returns how many bytes are expected to be copied in
-// the pause. A sentry that has begun to save by itself is paused already, and nothing is done. The snapshot's writer
-// lives as long as life.
+// the pause. A sentry that has begun to save by itself is paused already, and nothing is done. Nor is it if the agent
+// has no memory for it: a sandbox can make its memory file as long as it likes. The snapshot's writer lives as long as
+// life.
 func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memory *os.File, used int64) (
 	left int64, err error,
 ) {
@@ -37,6 +41,10 @@ func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memo
 	}
 	large, parent := c.large(used), c.parent(ctx)
 	if !large && (parent == nil || !parent.Fingerprinted()) {
+		return used, nil
+	}
+	if err := c.room.share.Grow(m.Size() / snapshots.ChunkSize * perWindow); err != nil {
+		c.log.Info("all memory is copied in the pause", "reason", err)
 		return used, nil
 	}
 	base, err := capture.NewBaseline(m, snapshots.ChunkSize)

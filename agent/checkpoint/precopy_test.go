@@ -1,12 +1,20 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"diapause.dev/agent/journal"
 	"diapause.dev/agent/pace"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+	"diapause.dev/runsc/capture"
 )
 
 // TestGivesWay: pre-copy waits for its turn for as long as it is told to, and not at all for a pod that does not run
@@ -55,4 +63,44 @@ func TestGivesWayForATime(t *testing.T) {
 			t.Errorf("it still waits after %v: %v", time.Since(began), err)
 		}
 	})
+}
+
+// TestHostileSparseMemory: a sandbox whose memory file is very long does not have the agent take more memory than it
+// may. Nothing is stored before the pause then.
+func TestHostileSparseMemory(t *testing.T) {
+	const used = 1 << 20
+	for size, want := range map[int64]bool{1 << 24: true, 1 << 41: false} {
+		fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := os.NewFile(uintptr(fd), "memory")
+		defer f.Close()
+		if _, err := f.WriteAt(bytes.Repeat([]byte{1}, used), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Truncate(size); err != nil {
+			t.Fatal(err)
+		}
+		m, err := capture.Map(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		r := newRig(t)
+		c := &checkpoint{cs: r.Checkpoints, o: Options{Progress: func(string, int64, int64) {}}, log: r.log}
+		c.cs.PrecopyFrom = 1
+		c.rec, c.pod, c.watch = &journal.Record{Key: snapshot.Key{Namespace: "ns", Name: "name"}}, &cri.Pod{}, newStopwatch()
+		if c.room.share, err = r.memory.Take(t.Context(), "ns", 1<<20, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		left, err := c.precopy(t.Context(), t.Context(), m, f, used)
+		if err != nil || (c.baseline != nil) != want || !want && left != used {
+			t.Errorf("a file of %d bytes: it is stored before the pause: %v, %d bytes are left: %v", size, c.baseline != nil,
+				left, err)
+		}
+		c.closeWriter()
+		c.room.leave()
+		r.leavesAll()
+	}
 }

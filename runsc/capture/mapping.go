@@ -37,6 +37,9 @@ func Map(f *os.File) (m *Mapping, err error) {
 	return m, nil
 }
 
+// Size returns how long the file was when it was mapped, in bytes. What is allocated may be much less.
+func (m *Mapping) Size() int64 { return int64(len(m.data)) }
+
 // populate walks what is allocated. The sandbox runs meanwhile and may change that.
 func (m *Mapping) populate(fd int) error {
 	for r, err := range allocated(fd, int64(len(m.data))) {

@@ -87,11 +87,20 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if z.waker, err = sleep.NewWaker(z.network, prober); err != nil {
 		return err
 	}
+	if err := z.waker.Quiet(ctx, quietTime); err != nil {
+		z.unwatch()
+		return err
+	}
 	w := z.waker
 	z.watched.Store(true)
 	time.AfterFunc(watchLimit, func() { z.expire(w) })
 	return nil
 }
+
+// quietTime is how long no packet may come before the sandbox is paused. A request that came just before the pod was
+// watched would be saved unanswered, and its client need not send anything that wakes the pod. Within this time it is
+// answered, and the client acknowledges that.
+const quietTime = 100 * time.Millisecond
 
 // watchLimit bounds how long packets are watched for a pod that does not fall asleep: the agent may have died.
 const watchLimit = 15 * time.Minute

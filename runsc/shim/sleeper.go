@@ -51,7 +51,7 @@ type resident struct {
 	usage      usage
 
 	// The fields below are guarded by sleeper.mu.
-	execs   map[string]func()  // processes that were added to it and are not deleted; each ends their session
+	execs   map[string]func()  // processes that were added to it and run or are to; each function ends their session
 	probes  map[string]*probed // probes by exec that were answered in its sleep, and are not deleted
 	state   *task.StateResponse
 	pids    *task.PidsResponse
@@ -155,22 +155,14 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	return resp, err
 }
 
-// attendExec ends the session of a process that was added to a container when the process ends.
+// attendExec waits for the end of a process that was added to a container. Its session is over then, and it no longer
+// keeps the pod awake, even if containerd has forgotten to delete it.
 func (z *sleeper) attendExec(ctx context.Context, r *task.StartRequest) {
-	z.mu.Lock()
-	var end func()
-	if x := z.all[r.ID]; x != nil {
-		end = x.execs[r.ExecID]
-	}
-	z.mu.Unlock()
-	if end == nil {
-		return
-	}
 	_, err := z.TaskServiceExt.Wait(ctx, &task.WaitRequest{ID: r.ID, ExecID: r.ExecID})
 	if err != nil {
 		log.L.WithError(err).Debugf("wait for process %s of container %s", r.ExecID, r.ID)
 	}
-	end()
+	z.forget(&task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
 }
 
 // Exec implements task.TaskService. A probe of the kubelet does not wake the pod, and is no session.
@@ -227,7 +219,7 @@ func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	return resp, nil
 }
 
-// forget forgets what was deleted, and ends its sessions.
+// forget forgets what was deleted or has ended, and ends its sessions.
 func (z *sleeper) forget(r *task.DeleteRequest) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -266,7 +258,10 @@ func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateR
 	}
 	z.wakes.await(ctx, wakingLimit)
 	release, ok := z.through()
-	if !ok {
+	switch {
+	case !ok && r.ExecID != "": // it has ended before the pod fell asleep: gVisor's shim knows how, without runsc
+		return z.TaskServiceExt.State(ctx, r)
+	case !ok:
 		return z.stateAsleep(r)
 	}
 	defer release()
@@ -293,8 +288,8 @@ func (z *sleeper) stateAsleep(r *task.StateRequest) (*task.StateResponse, error)
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	x := z.all[r.ID]
-	if x == nil || x.state == nil || r.ExecID != "" {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s, process %q: %w", r.ID, r.ExecID, errdefs.ErrNotFound))
+	if x == nil || x.state == nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s: %w", r.ID, errdefs.ErrNotFound))
 	}
 	return x.state, nil // nobody changes it any more
 }

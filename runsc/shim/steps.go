@@ -34,6 +34,7 @@ func (z *sleeper) step(ctx context.Context, x *resident, o sleep.Order) error {
 	case sleep.Settle:
 		ctx, cancel := context.WithTimeout(ctx, quietLimit)
 		defer cancel()
+		time.AfterFunc(giveBackAfter, z.giveBack)
 		return quiet.settled(ctx, x.id)
 	case sleep.Remake:
 		return z.remake(ctx, x)

@@ -148,11 +148,19 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 		}
 		image, over := z.image, z.over
 		give()
+		select {
+		case <-over: // and yet it sleeps: not all of its containers could be ended
+			return nil, fmt.Errorf("sandbox %s: %w", z.c.bundle.id, errEnding)
+		default:
+		}
 		if z.admitted(image, over, time.Since(began)) {
 			admitted = image
 		}
 	}
 }
+
+// errEnding is the error for a pod that is not woken because it ends.
+var errEnding = errors.New("the pod ends")
 
 // bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
 // delivers the packets that were held.

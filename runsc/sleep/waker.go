@@ -1,6 +1,7 @@
 package sleep
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -112,6 +113,18 @@ func (w *Waker) Came() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// Quiet waits for that time. If a packet comes meanwhile that wakes the pod, it returns ErrTraffic at once.
+func (w *Waker) Quiet(ctx context.Context, d time.Duration) error {
+	select {
+	case <-w.traffic:
+		return ErrTraffic
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

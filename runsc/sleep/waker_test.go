@@ -1,6 +1,7 @@
 package sleep
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -235,6 +236,34 @@ func TestWaker(t *testing.T) {
 		if err != nil || string(b[:size]) != want {
 			t.Fatalf("%q, %v, want %q", b[:size], err, want)
 		}
+	}
+}
+
+// TestQuiet wants a packet to end the wait, and nothing else.
+func TestQuiet(t *testing.T) {
+	path := newPod(t)
+	n, err := RecordNetwork(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWaker(n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Quiet(t.Context(), time.Millisecond); err != nil {
+		t.Errorf("nothing has come: %v", err)
+	}
+	c, err := net.Dial("udp", podIP+":4000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Quiet(t.Context(), time.Hour); !errors.Is(err, ErrTraffic) {
+		t.Errorf("a packet has come: %v", err)
 	}
 }
 

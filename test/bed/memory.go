@@ -2,7 +2,9 @@ package bed
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -136,4 +138,25 @@ func enterCgroup(path string, pid int) error {
 		return fmt.Errorf("bed: move process %d: %w", pid, err)
 	}
 	return nil
+}
+
+// PodProcesses returns how many processes are in the cgroups of a pod: none while it sleeps.
+func (b *Bed) PodProcesses(p *Pod) (n int, err error) {
+	top, _ := memoryTop()
+	dir := filepath.Join(top, podCgroup(b.CgroupParent, p.UID))
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "cgroup.procs" {
+			return err
+		}
+		pids, err := os.ReadFile(path)
+		n += strings.Count(string(pids), "\n")
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) { // runsc removes the cgroups that it has made
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("bed: processes of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return n, nil
 }

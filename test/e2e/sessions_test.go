@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,12 +149,13 @@ func TestSleepBehindService(t *testing.T) {
 	}
 	w.run(w.pod("client", on(w.Node(1)), other))
 	before := w.life(p)
+	http.DefaultClient.CloseIdleConnections() // they send packets to keep themselves alive
 	service := new(corev1.Service)
 	w.must(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "web"}, service))
 	for range 2 {
 		w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 		began := time.Now()
-		out := w.kubectl("exec", "client", "--", "wget", "-q", "-O-", "-T", "30", "http://"+service.Spec.ClusterIP+"/state")
+		out := w.kubectl("exec", "client", "--", "wget", "-qO-", "http://"+service.Spec.ClusterIP+":80/state")
 		t.Logf("answered within %v, of which much is kubectl", time.Since(began))
 		if !strings.Contains(out, before.Boot) {
 			t.Errorf("the Service has answered %q, want life %s", out, before.Boot)

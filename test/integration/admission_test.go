@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -93,9 +94,9 @@ func TestWakeWaits(t *testing.T) {
 	m.alive(one, m.before[0])
 	answered := m.ask(two)
 	m.waits(two, 1)
-	_, err := m.bed.Runtime.ExecSync(m.ctx, &cri.ExecSyncRequest{
-		ContainerId: two.Container("app"), Cmd: []string{"/bin/workload"}, Timeout: 3,
-	})
+	brief, cancel := context.WithTimeout(m.ctx, 5*time.Second)
+	defer cancel()
+	_, _, err := m.bed.Exec(brief, two.Container("app"), "/bin/workload")
 	if err == nil || !strings.Contains(err.Error(), "waits for memory: it needs") {
 		t.Errorf("exec: %v", err)
 	}

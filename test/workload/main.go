@@ -5,6 +5,7 @@
 //	workload serve    --mib N   fill memory; GET /verify, POST /dirty?mib_per_s=R,
 //	                            GET /touch?mib=N&pieces=N, POST /loop?on=BOOL, GET /loop?reset=1,
 //	                            POST /work?kind=memory|syscalls&threads=N, GET /work?reset=1
+//	workload rest     --mib N   fill memory, and do nothing between requests; GET /verify, POST /count, GET /socket
 //	workload order    --mib N   write memory in order at full speed; GET /verify, POST /freeze?on=BOOL
 //	workload fidelity           everything else that a process can have; GET /report
 //
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"diapause.dev/test/workload/internal/fidelity"
+	"diapause.dev/test/workload/internal/memory"
 )
 
 // exitTerminated is the exit code after SIGTERM.
@@ -34,6 +36,7 @@ const maxMiB = 64 << 10
 type options struct {
 	listen     string
 	mib        int
+	content    memory.Content // of the mode rest
 	dir, tmpfs string
 }
 
@@ -72,14 +75,18 @@ func dump() {
 }
 
 func parse(args []string) (func(context.Context, options) error, options, error) {
-	modes := map[string]func(context.Context, options) error{"serve": serve, "order": inOrder, "fidelity": faithful}
+	modes := map[string]func(context.Context, options) error{
+		"serve": serve, "rest": rest, "order": inOrder, "fidelity": faithful,
+	}
 	var o options
 	if len(args) == 0 || modes[args[0]] == nil {
-		return nil, o, fmt.Errorf("want a mode: serve, order or fidelity")
+		return nil, o, fmt.Errorf("want a mode: serve, rest, order or fidelity")
 	}
 	f := flag.NewFlagSet("workload "+args[0], flag.ContinueOnError)
 	f.StringVar(&o.listen, "listen", ":8080", "`address` to answer at")
 	f.IntVar(&o.mib, "mib", 64, "memory to fill, in `MiB`")
+	f.Uint64Var(&o.content.Seed, "seed", seed, "`number` from which the mode rest makes its memory")
+	f.IntVar(&o.content.Random, "random", memory.Half, "random `bytes` in each page of the mode rest")
 	f.StringVar(&o.dir, "dir", "/var/tmp/fidelity", "`directory` for files on the root file system")
 	f.StringVar(&o.tmpfs, "tmpfs", "/dev/shm", "`directory` on a tmpfs")
 	if err := f.Parse(args[1:]); err != nil {

@@ -33,6 +33,7 @@ func TestParse(t *testing.T) {
 	}{
 		{"serve --mib 1", true},
 		{"order", true},
+		{"rest --mib 1 --seed 7 --random 128", true},
 		{"fidelity --dir /x --tmpfs /y", true},
 		{"", false},
 		{"fly", false},
@@ -69,12 +70,16 @@ func TestModes(t *testing.T) {
 		{"serve", "GET", "/work?reset=1", `"notes"`},
 		{"serve", "POST", "/work?kind=play&threads=1", "want memory or syscalls"},
 		{"serve", "POST", "/work?threads=many", "want 0 to"},
+		{"rest", "GET", "/verify", `"ok":true`},
+		{"rest", "POST", "/count", `"count":1`},
+		{"rest", "POST", "/count", `"count":2`},
+		{"rest", "GET", "/verify", `"ok":true`},
 		{"order", "GET", "/verify", `"ok":true`},
 		{"order", "POST", "/freeze?on=true", `"ok":true`},
 		{"order", "POST", "/freeze?on=perhaps", "want true or false"},
 		{"fidelity", "GET", "/report", `"check":"pipe"`},
 	}
-	for _, mode := range []string{"serve", "order", "fidelity"} {
+	for _, mode := range []string{"serve", "rest", "order", "fidelity"} {
 		t.Run(mode, func(t *testing.T) {
 			address, end := start(t, mode)
 			for _, tt := range tests {

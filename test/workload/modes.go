@@ -22,7 +22,7 @@ const seed = 0x64696170
 const maxRate = 1 << 20
 
 func serve(ctx context.Context, o options) error {
-	m, err := memory.New(o.mib<<20, seed)
+	m, err := memory.New(o.mib<<20, memory.Content{Seed: seed, Random: memory.Half})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type server struct {
 	mux   *http.ServeMux
 	life  *identity.Identity
 	meter gap.Meter
+	rests bool // neither counts nor measures gaps
 }
 
 func newServer() *server {
@@ -49,8 +50,10 @@ func (s *server) run(ctx context.Context, address string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { s.life.Run(ctx) })
-	wg.Go(func() { s.meter.Run(ctx) })
+	if !s.rests {
+		wg.Go(func() { s.life.Run(ctx) })
+		wg.Go(func() { s.meter.Run(ctx) })
+	}
 	web := &http.Server{Handler: s.mux, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = web.Close() })
 	fmt.Println("workload: ready at", l.Addr())

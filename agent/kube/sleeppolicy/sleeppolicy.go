@@ -179,6 +179,9 @@ func (p *Policies) forget(key types.NamespacedName) {
 	p.watcher.Forget(uid)
 }
 
+// inUsePause is the pause before a pod is tried again in which a process was running that exec has started.
+const inUsePause = 5 * time.Second
+
 // A pod that could not be put to sleep is tried again after backoffFirst. The pause then doubles, up to backoffMost.
 const (
 	backoffFirst = time.Minute
@@ -204,8 +207,10 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 	switch {
 	case err == nil:
 		return idle.Verdict{Asleep: true, Pause: after}
-	case ctx.Err() != nil || errors.Is(err, sleep.ErrTraffic), errors.Is(err, sleep.ErrInUse):
+	case ctx.Err() != nil || errors.Is(err, sleep.ErrTraffic):
 		return idle.Verdict{Used: true}
+	case errors.Is(err, sleep.ErrInUse): // a session has just begun, which the watcher will see, or a probe runs
+		return idle.Verdict{Pause: inUsePause}
 	}
 	return idle.Verdict{Pause: p.stayed(ref, k, err)}
 }

@@ -16,6 +16,12 @@ type State struct {
 // Tick is how often the counter of a life grows by one.
 const Tick = 10 * time.Millisecond
 
+// Count is the answer to POST /count of the mode rest.
+type Count struct {
+	Boot  string `json:"boot"`  // as in [State]
+	Count int64  `json:"count"` // how many such requests this life has answered, this one included
+}
+
 // Gaps is the answer to GET /gap: all that was seen since the last reset.
 type Gaps struct {
 	MaxMS float64 `json:"max_gap_ms"`

@@ -32,7 +32,7 @@ func (s *Suite) spawn() error {
 
 // heap writes memory and checks it all the time.
 func (s *Suite) heap() error {
-	m, err := memory.New(16<<20, 11)
+	m, err := memory.New(16<<20, memory.Content{Seed: 11, Random: memory.Half})
 	if err != nil {
 		return err
 	}

@@ -18,20 +18,29 @@ import (
 // PageSize is the unit of filling and checking, in bytes.
 const PageSize = 4096
 
-// The layout of a page: a header, words that repeat, and from half on random bytes.
+// The layout of a page: a header, words that repeat, and random bytes at the end.
 const (
 	indexAt  = 0
 	writesAt = 8
 	sumAt    = 16
 	wordsAt  = 24
-	randomAt = PageSize / 2
 )
+
+// Content says what fills the pages.
+type Content struct {
+	Seed uint64 // memory of another seed has other words and other random bytes
+	// Random is how many bytes at the end of each page are random, a multiple of 8: they cannot be compressed.
+	Random int
+}
+
+// Half is the Random of pages that are half random.
+const Half = PageSize / 2
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Memory is filled memory. Its methods may be called from any goroutine.
 type Memory struct {
-	seed uint64
+	content Content
 
 	mu     sync.RWMutex // guards data and writes, page by page
 	data   []byte
@@ -42,15 +51,18 @@ type Memory struct {
 const maxProblems = 8
 
 // New maps and fills size bytes, a multiple of PageSize.
-func New(size int, seed uint64) (*Memory, error) {
+func New(size int, c Content) (*Memory, error) {
 	if size <= 0 || size%PageSize != 0 {
 		return nil, fmt.Errorf("memory of %d bytes: want a multiple of %d", size, PageSize)
+	}
+	if c.Random < 0 || c.Random > PageSize-wordsAt || c.Random%8 != 0 {
+		return nil, fmt.Errorf("%d random bytes in a page: want a multiple of 8, at most %d", c.Random, PageSize-wordsAt)
 	}
 	data, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", size, err)
 	}
-	m := &Memory{seed: seed, data: data, writes: make([]uint32, size/PageSize)}
+	m := &Memory{content: c, data: data, writes: make([]uint32, size/PageSize)}
 	for i := range m.writes {
 		m.Write(i)
 	}
@@ -68,19 +80,19 @@ func (m *Memory) Write(i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.writes[i]++
-	fill(m.page(i), m.seed, uint64(i), m.writes[i])
+	m.content.fill(m.page(i), uint64(i), m.writes[i])
 }
 
 func (m *Memory) page(i int) []byte { return m.data[i*PageSize : (i+1)*PageSize] }
 
-func fill(p []byte, seed, index uint64, writes uint32) {
+func (c Content) fill(p []byte, index uint64, writes uint32) {
 	binary.LittleEndian.PutUint64(p[indexAt:], index)
 	binary.LittleEndian.PutUint64(p[writesAt:], uint64(writes))
-	word := seed ^ index>>4
+	word, randomAt := c.Seed^index>>4, PageSize-c.Random
 	for at := wordsAt; at < randomAt; at += 8 {
 		binary.LittleEndian.PutUint64(p[at:], word)
 	}
-	r := rand.NewPCG(seed^index, uint64(writes))
+	r := rand.NewPCG(c.Seed^index, uint64(writes))
 	for at := randomAt; at < PageSize; at += 8 {
 		binary.LittleEndian.PutUint64(p[at:], r.Uint64())
 	}

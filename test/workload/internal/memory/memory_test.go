@@ -9,7 +9,7 @@ import (
 
 func filled(t *testing.T, pages int) *Memory {
 	t.Helper()
-	m, err := New(pages*PageSize, 7)
+	m, err := New(pages*PageSize, Content{7, Half})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,13 @@ func TestVerify(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for _, size := range []int{0, -4096, 4095} {
-		if _, err := New(size, 1); err == nil {
+		if _, err := New(size, Content{1, Half}); err == nil {
 			t.Errorf("New(%d): no error", size)
+		}
+	}
+	for _, random := range []int{-8, 7, PageSize} {
+		if _, err := New(PageSize, Content{1, random}); err == nil {
+			t.Errorf("%d random bytes: no error", random)
 		}
 	}
 }
@@ -83,7 +88,7 @@ func TestDirty(t *testing.T) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	m, err := New(16<<20, 1)
+	m, err := New(16<<20, Content{1, Half})
 	if err != nil {
 		b.Fatal(err)
 	}
