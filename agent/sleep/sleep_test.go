@@ -84,7 +84,8 @@ func (noMetrics) Woke(string, time.Duration, int64, int64) {}
 func newSleeps(t *testing.T) (s *Sleeps, n *node, wait func()) {
 	t.Helper()
 	n = &node{found: &snapshots.Found{Manifest: &storage.Manifest{}}}
-	n.found.Manifest.Meta.UID, n.found.Manifest.Meta.Origin.SandboxID = "new", pod.ID
+	n.found.Manifest.Meta.UID = "new"
+	n.found.Manifest.Meta.Origin = snapshot.Origin{SandboxID: pod.ID, PodUID: "uid"}
 	life := lifetime.New(t.Context())
 	s = New(Config{
 		Checkpoints: n, Restores: n, Runtime: n, Snapshots: n, Journal: journaltest.Open(t, t.TempDir()), Life: life,
@@ -137,7 +138,7 @@ func TestSleepRefused(t *testing.T) {
 	wait()
 }
 
-// TestFormer removes the snapshots of former sleeps: those of the same sandbox that were given no name and are in their
+// TestFormer removes the snapshots of former sleeps: those of the same pod that were given no name and are in their
 // store. Each is removed once.
 func TestFormer(t *testing.T) {
 	s, n, wait := newSleeps(t)
@@ -147,6 +148,7 @@ func TestFormer(t *testing.T) {
 		"03": {UID: "here", Passing: true, SandboxID: pod.ID, Stage: journal.StageSpooled},
 		"04": {UID: "named", SandboxID: pod.ID, Stage: journal.StageReplicated},
 		"05": {UID: "other", Passing: true, SandboxID: "other", Stage: journal.StageReplicated},
+		"07": {UID: "before", Passing: true, SandboxID: "before", PodUID: "uid", Stage: journal.StageReplicated},
 		"06": {UID: "new", Passing: true, SandboxID: pod.ID, Stage: journal.StageReplicated},
 	} {
 		r.ID, r.Key = id, snapshot.Key{Namespace: "default", Name: r.UID}
@@ -161,7 +163,9 @@ func TestFormer(t *testing.T) {
 		wait()
 	}
 	slices.SortFunc(n.deleted, func(a, b snapshot.Key) int { return len(a.Name) - len(b.Name) })
-	want := []snapshot.Key{{Namespace: "default", Name: "a"}, {Namespace: "default", Name: "gone"}}
+	want := []snapshot.Key{
+		{Namespace: "default", Name: "a"}, {Namespace: "default", Name: "gone"}, {Namespace: "default", Name: "before"},
+	}
 	if !slices.Equal(n.deleted, want) {
 		t.Errorf("removed %v, want %v", n.deleted, want)
 	}

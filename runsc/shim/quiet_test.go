@@ -2,9 +2,15 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"testing"
 
+	"diapause.dev/runsc/sleep"
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
 // TestQuietExits takes the one exit that is expected of a container, and no other one.
@@ -50,5 +56,32 @@ func TestFallingAsleepRuns(t *testing.T) {
 		if got := z.statusOf(x.is); got != x.want {
 			t.Errorf("watched %v, %v: %v", x.watched, x.is, got)
 		}
+	}
+}
+
+// killable takes every signal.
+type killable struct{ extension.TaskServiceExt }
+
+func (killable) Kill(context.Context, *task.KillRequest) (*types.Empty, error) {
+	return &types.Empty{}, nil
+}
+
+// TestToldToEnd: a container that was told to end while its pod falls asleep keeps it awake. Its end, which comes only
+// when the pod runs on, would be lost.
+func TestToldToEnd(t *testing.T) {
+	x := &resident{id: "container", io: &task.CreateTaskRequest{}}
+	z := &sleeper{TaskServiceExt: killable{}, all: map[string]*resident{x.id: x}}
+	for _, r := range []*task.KillRequest{
+		{ID: x.id, Signal: uint32(unix.SIGHUP)}, {ID: x.id, ExecID: "exec", Signal: uint32(unix.SIGKILL)},
+	} {
+		if _, err := z.kill(t.Context(), r); err != nil || z.fit(x) != nil {
+			t.Errorf("signal %d: %v, %v", r.Signal, err, z.fit(x))
+		}
+	}
+	if _, err := z.kill(t.Context(), &task.KillRequest{ID: x.id, Signal: uint32(unix.SIGTERM)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.fit(x); !errors.Is(err, sleep.ErrUnfit) {
+		t.Errorf("it falls asleep: %v", err)
 	}
 }

@@ -61,6 +61,7 @@ type resident struct {
 	resized *task.UpdateTaskRequest // the newest change of its resources; nil: none
 	pid     uint32                  // of the sandbox since it was woken; 0: never
 	dead    bool                    // it has ended in its sleep
+	told    bool                    // it was told to end
 }
 
 func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {
@@ -380,7 +381,13 @@ func (z *sleeper) kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 		return nil, err
 	}
 	defer release()
-	return z.TaskServiceExt.Kill(ctx, r)
+	resp, err := z.TaskServiceExt.Kill(ctx, r)
+	if x := z.of(r.ID); err == nil && x != nil && r.ExecID == "" && ends(unix.Signal(r.Signal)) {
+		z.mu.Lock()
+		x.told = true
+		z.mu.Unlock()
+	}
+	return resp, err
 }
 
 // Pids implements task.TaskService. Containerd removes a container that has no process when it starts again.

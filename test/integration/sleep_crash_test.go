@@ -249,3 +249,20 @@ func TestSleepContainerKilled(t *testing.T) {
 		n.logsOn(p.pod)
 	}
 }
+
+// TestSleepContainerKilledFalling kills a container while its pod is paused to fall asleep. The signal is not lost: the
+// pod stays awake, or it slept already and ends in its sleep.
+func TestSleepContainerKilledFalling(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("ending", "--mib", "64")
+	stopped := make(chan error, 1)
+	err := n.duringSleep("spool", p, func() {
+		go func() { stopped <- n.bed.StopContainer(n.ctx, p.Container("app"), 0) }()
+	})
+	t.Logf("the sleep: %v", err)
+	n.endedWith(p, "app", 137)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	n.removed(p)
+}
