@@ -96,9 +96,9 @@ func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapsh
 // removeTime bounds the removal of one snapshot.
 const removeTime = time.Minute
 
-// removeFormer removes the snapshots of earlier sleeps of the same pod: the newest one has all that the pod is. One that
-// was given a name stays, and so does one that is not in its store yet, until the next sleep. After a reboot the pod has
-// another sandbox; a pod without a UID is known by its sandbox alone.
+// removeFormer removes the snapshots of earlier sleeps of the same pod: the newest one has all that the pod is. One
+// that was given a name stays, and so does one that is not in its store yet, until the next sleep. After a reboot the
+// pod has another sandbox; a pod without a UID is known by its sandbox alone.
 func (s *Sleeps) removeFormer(ctx context.Context, newest snapshot.Meta) {
 	former := s.Journal.Where(func(r *journal.Record) bool {
 		o := newest.Origin
