@@ -83,8 +83,8 @@ func TestDeploymentDrained(t *testing.T) {
 	w.must(w.client.Create(w.ctx, d))
 	first := w.replicas(1, template.Labels)[0]
 	before := w.life(first)
-	w.kubectl("drain", first.Spec.NodeName, "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=app=workload",
-		"--timeout=120s")
+	w.kubectl("drain", first.Spec.NodeName, "--ignore-daemonsets", "--force", "--delete-emptydir-data",
+		"--pod-selector=app=workload", "--timeout=120s")
 	next := w.replicas(1, template.Labels)[0]
 	all := w.snapshots()
 	if next.Spec.NodeName == first.Spec.NodeName || len(all) != 1 {
