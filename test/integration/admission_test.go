@@ -13,11 +13,12 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Pods of which only one fits: what each has, what wakes leave free, and what is left besides one of them, in bytes.
+// Pods of which only one fits: what each has, what wakes leave free, and what is left besides one of them, in bytes. That
+// is also what saving one of them may take.
 const (
 	fitPod     = 256 << 20
 	fitReserve = 64 << 20
-	fitMore    = 160 << 20
+	fitMore    = 256 << 20
 )
 
 // crowd are pods that sleep on a node with memory for one of them.
