@@ -43,7 +43,7 @@ race: ## the tests that need no bed, with the race detector; that of the release
 	cd bench/plots && GOWORK=off $(GO) test -count=1 .
 
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
-	$(GOTEST) testname -- ./test/e2e -skip '^TestChaos$$' -count=1 -timeout 30m
+	$(GOTEST) testname -- ./test/e2e -skip '^TestChaos$$' -count=1 -timeout 45m
 
 chaos: tools ## kill agents, sidecars, containerd and the API server KILLS (300) times while pods freeze and wake; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)

@@ -41,7 +41,8 @@ type Options struct {
 	// Dial connects to a port of the loopback inside the sandbox. It must return soon after its context ends, and
 	// before long in any case, because Hold waits for it. It may be called by a few goroutines at once.
 	Dial func(ctx context.Context, port int) (Stream, error)
-	// Use is called for each connection, by many goroutines at once. It returns what is called at the connection's end.
+	// Use, if not nil, is called for each connection, by many goroutines at once. It returns what is called at the
+	// connection's end.
 	Use func() (end func())
 }
 
@@ -139,7 +140,9 @@ func (f *Forwarder) serve(ctx context.Context) {
 
 // forward relays one connection.
 func (f *Forwarder) forward(ctx context.Context, client *net.TCPConn) {
-	defer f.Use()()
+	if f.Use != nil {
+		defer f.Use()()
+	}
 	port := client.LocalAddr().(*net.TCPAddr).Port
 	if err := f.relay(ctx, &end{Stream: client, patience: patience}, port); err != nil {
 		log.L.WithError(err).Infof("connect to port %d of sandbox %s", port, f.Sandbox)

@@ -318,8 +318,14 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	return &types.Empty{}, nil
 }
 
-// status returns the state of a container, or UNKNOWN if it cannot find out.
+// statusLimit bounds a question for a container's state.
+const statusLimit = 10 * time.Second
+
+// status returns the state of a container, or UNKNOWN if it cannot find out. It is asked for after something has
+// failed, perhaps because ctx has ended, and so takes no notice of that.
 func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusLimit)
+	defer cancel()
 	r, err := c.TaskServiceExt.State(ctx, &task.StateRequest{ID: id})
 	if err != nil {
 		return tasktypes.Status_UNKNOWN
