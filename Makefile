@@ -34,12 +34,12 @@ tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes
 	@$(GO) run ./test/tools/build
 
 test: tools race ## all tests, with real components; two packages at a time
-	$(GOTEST) pkgname-and-test-fails -- $$($(GO) list ./... | grep -v /test/e2e$$) -count=1 -timeout 30m -p 2
+	$(GOTEST) pkgname-and-test-fails -- $$($(GO) list ./... | grep -v /test/e2e$$) -count=1 -timeout 45m -p 2
 	@$(MAKE) --no-print-directory e2e
 
 race: ## the tests that need no bed, with the race detector; that of the release builds all programs, and goes without
 	@$(GO) run ./test/tools/compiler
-	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e '^diapause.dev/test/tools/release ' | cut -d' ' -f1) -count=1 -timeout 30m -p 2
+	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e '^diapause.dev/test/tools/release ' | cut -d' ' -f1) -count=1 -timeout 45m -p 2
 	cd bench/plots && GOWORK=off $(GO) test -count=1 .
 
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
