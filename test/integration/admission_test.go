@@ -13,8 +13,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Pods of which only one fits: what each has, what wakes leave free, and what is left besides one of them, in bytes. That
-// is also what saving one of them may take.
+// Pods of which only one fits: what each has, what wakes leave free, and what is left besides one of them, in bytes.
+// That is also what saving one of them may take.
 const (
 	fitPod     = 256 << 20
 	fitReserve = 64 << 20
