@@ -129,9 +129,17 @@ func (n *node) during(stage string, req *localv1.CheckpointRequest, do func()) e
 	if err != nil {
 		n.Fatal(err)
 	}
+	return atStage(n, "checkpoint "+req.Target, stream.Recv, stage, do)
+}
+
+// atStage follows a request until its end, calls do once when it comes to a stage, and returns its error.
+func atStage[E interface{ GetProgress() *localv1.Progress }](n *node, what string, recv func() (E, error),
+	stage string, do func(),
+) error {
+	n.Helper()
 	reached := false
 	for {
-		e, err := stream.Recv()
+		e, err := recv()
 		if !reached && e.GetProgress().GetStage() == stage {
 			reached = true
 			do()
@@ -140,12 +148,12 @@ func (n *node) during(stage string, req *localv1.CheckpointRequest, do func()) e
 			continue
 		}
 		if !reached {
-			n.Errorf("the checkpoint did not come to stage %s: %v", stage, err)
+			n.Errorf("%s did not come to stage %s: %v", what, stage, err)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		n.Logf("checkpoint %s: %v", req.Target, err)
+		n.Logf("%s, at %s: %v", what, stage, err)
 		return err
 	}
 }

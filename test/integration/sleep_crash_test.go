@@ -2,7 +2,6 @@ package integration
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"syscall"
@@ -23,25 +22,7 @@ func (n *node) duringSleep(stage string, p *bed.Pod, do func()) error {
 	if err != nil {
 		n.Fatal(err)
 	}
-	reached := false
-	for {
-		e, err := stream.Recv()
-		if !reached && e.GetProgress().GetStage() == stage {
-			reached = true
-			do()
-		}
-		if err == nil {
-			continue
-		}
-		if !reached {
-			n.Errorf("the sleep did not come to stage %s: %v", stage, err)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		n.Logf("sleep of %s, at %s: %v", p.Name, stage, err)
-		return err
-	}
+	return atStage(n, "sleep of "+p.Name, stream.Recv, stage, do)
 }
 
 // TestSleepAgentKilledFalling kills the agent at every step of a pod's falling asleep. The pod runs on, or sleeps and
