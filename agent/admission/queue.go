@@ -133,6 +133,9 @@ func (q *Queue) Ask(ctx context.Context, w Wake) (admitted bool, why string) {
 		return true, ""
 	}
 	x := q.enter(w, pod, need)
+	if x == nil {
+		return true, ""
+	}
 	select {
 	case <-x.admitted:
 		return true, ""
@@ -142,10 +145,14 @@ func (q *Queue) Ask(ctx context.Context, w Wake) (admitted bool, why string) {
 	return q.answer(x)
 }
 
-// enter has a wake wait, unless it does already, and looks who may wake now.
+// enter has a wake wait, unless it does already, and looks who may wake now. It returns nil if the wake was admitted
+// while its shim asked again: it must not wait, and be counted, twice.
 func (q *Queue) enter(w Wake, pod snapshot.PodRef, need int64) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.Restores.Admitted(w.Request) {
+		return nil
+	}
 	now := time.Now()
 	i := slices.IndexFunc(q.waiting, func(x *waiter) bool { return x.request == w.Request })
 	if i < 0 {

@@ -33,6 +33,7 @@ type machine struct {
 	slept    []string
 	refuse   error // why no pod is put to sleep
 	told     []string
+	slow     time.Duration // how long it takes to find the pod of a request
 	counts   map[string]int
 	shims    sync.WaitGroup
 }
@@ -65,6 +66,10 @@ func (m *machine) available() (int64, error) {
 }
 
 func (m *machine) Sleeper(_ context.Context, request string) (snapshot.PodRef, int64, error) {
+	m.mu.Lock()
+	slow := m.slow
+	m.mu.Unlock()
+	time.Sleep(slow)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, ok := m.sizes[request]
@@ -247,6 +252,27 @@ func TestWaits(t *testing.T) {
 		_, told, _ := m.seen()
 		if want := []string{"n/a", "n/b", "n/a", "n/b"}; !slices.Equal(told, want) || m.Waiting() > 0 {
 			t.Errorf("told of %q, want %q", told, want)
+		}
+	})
+}
+
+// TestAdmittedMeanwhile: a wake that is admitted just as its shim asks again does not wait a second time.
+func TestAdmittedMeanwhile(t *testing.T) {
+	on(t, 50*mib, func(t *testing.T, m *machine) {
+		end := m.wake("n/a", 100*mib)
+		end()
+		m.mu.Lock()
+		m.slow = time.Second
+		m.mu.Unlock()
+		m.shims.Go(func() {
+			if ok, why := m.Ask(t.Context(), Wake{Request: "n/a", Sandbox: "n/a", Room: math.MaxInt64}); !ok {
+				t.Error("not admitted: " + why)
+			}
+		})
+		m.give(100 * mib)
+		m.expect(t, 5*time.Second, "n/a")
+		if _, _, counts := m.seen(); counts["admitted later"] != 1 || len(counts) > 1 {
+			t.Errorf("counted %v", counts)
 		}
 	})
 }
