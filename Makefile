@@ -10,6 +10,10 @@ FUZZTIME ?= 60s
 PACKAGES := $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./...
 BED := diapause.dev/test/bed
 
+# PLAIN are the packages whose tests, or some of them, go without the race detector. Those of RELEASE build all programs.
+RELEASE := '^diapause.dev/test/tools/release '
+PLAIN := -e $(RELEASE) -e '^diapause.dev/storage ' -e '^diapause.dev/runsc/fast '
+
 # GOFILES prints all files of Go that were written by hand, and the few that controller-gen writes.
 GOFILES := find . -name '*.go' ! -name '*.pb.go' ! -path './.cache/*'
 
@@ -33,13 +37,14 @@ release: ## image, SBOM and provenance of REVISION (HEAD), in .cache/release; BU
 tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, packages
 	@$(GO) run ./test/tools/build
 
-test: tools race ## all tests, with real components; two packages at a time
-	$(GOTEST) pkgname-and-test-fails -- $$($(GO) list ./... | grep -v /test/e2e$$) -count=1 -timeout 45m -p 2
+test: tools race ## all tests, with real components; two packages at a time, the longest first
+	$(GOTEST) pkgname-and-test-fails -- ./test/integration $$($(PACKAGES) | grep -e $(BED) $(PLAIN) | cut -d' ' -f1 | grep -v /test/e2e$$) \
+		-count=1 -timeout 45m -p 2
 	@$(MAKE) --no-print-directory e2e
 
 race: ## the tests that need no bed, with the race detector; that of the release builds all programs, and goes without
 	@$(GO) run ./test/tools/compiler
-	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e '^diapause.dev/test/tools/release ' | cut -d' ' -f1) -count=1 -timeout 45m -p 2
+	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e $(RELEASE) | cut -d' ' -f1) -count=1 -timeout 45m -p 2
 	cd bench/plots && GOWORK=off $(GO) test -count=1 .
 
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
