@@ -117,12 +117,12 @@ func (n *node) branches(ctx context.Context, p wakePlan, modes []string, add fun
 		return err
 	}
 	defer func() { err = errors.Join(err, n.remove(context.WithoutCancel(ctx), name)) }()
-	counts, made := map[string]int{modeOne: 1, modeEight: branchCount}, 0
+	made := 0
 	samples, err := takeTurns(ctx, scenarioBranches, p.n, modes, func(ctx context.Context,
 		mode string,
 	) (wakeSample, error) {
 		made++
-		return n.branch(ctx, name, made, counts[mode])
+		return n.branch(ctx, made, branchesOf(mode, name))
 	})
 	if err != nil {
 		return err
@@ -130,15 +130,34 @@ func (n *node) branches(ctx context.Context, p wakePlan, modes []string, add fun
 	var rows []wakeRow
 	for _, mode := range modes {
 		r := newWakeRow(scenarioBranches, mode, branchMiB, samples[mode])
-		r.Touched, r.Pieces = branchTouch, 1
+		r.Touched, r.Pieces = branchesOf(mode, name).touch, 1
 		rows = append(rows, r)
 	}
 	return add(rows)
 }
 
-// branch restores so many pods at once, waits until all have answered and loaded, and removes them. It looks at what
-// the agent grows by all the while.
-func (n *node) branch(ctx context.Context, snapshot string, round, count int) (s wakeSample, err error) {
+// branchSet is what one turn of the scenario branches starts at once.
+type branchSet struct {
+	count       int               // of pods
+	mib, touch  int               // what each has, and what its first request reads of that, in MiB
+	annotations map[string]string // nil: they start without a snapshot
+}
+
+// branchesOf returns what a mode starts. Pods without a snapshot say what the machine can start at all.
+func branchesOf(mode, snapshot string) branchSet {
+	set := branchSet{count: 1, mib: branchMiB, touch: branchTouch, annotations: restoreFrom(snapshot)}
+	if mode == modeEight || mode == modeEightCold {
+		set.count = branchCount
+	}
+	if mode == modeOneCold || mode == modeEightCold {
+		set.mib, set.touch, set.annotations = 1, 1, nil
+	}
+	return set
+}
+
+// branch starts these pods at once, waits until all have answered and loaded, and removes them. It looks at what the
+// agent grows by all the while.
+func (n *node) branch(ctx context.Context, round int, set branchSet) (s wakeSample, err error) {
 	before, err := n.bed.AgentMemory()
 	if err != nil {
 		return s, err
@@ -146,17 +165,17 @@ func (n *node) branch(ctx context.Context, snapshot string, round, count int) (s
 	watching, stop := context.WithCancel(ctx)
 	most := make(chan int64, 1)
 	go func() { most <- n.watchAgent(watching) }()
-	pods := make([]*bed.Pod, count)
+	pods := make([]*bed.Pod, set.count)
 	defer func() { err = errors.Join(err, n.removePods(context.WithoutCancel(ctx), pods)) }()
 	begin := time.Now()
 	group, grouped := errgroup.WithContext(ctx)
 	for i := range pods {
 		group.Go(func() (err error) {
-			spec := n.serving(fmt.Sprintf("branch-%d-%d", round, i), branchMiB, restoreFrom(snapshot))
+			spec := n.serving(fmt.Sprintf("branch-%d-%d", round, i), set.mib, set.annotations)
 			if pods[i], err = n.bed.RunPod(grouped, spec); err != nil {
 				return err
 			}
-			path := fmt.Sprintf("/touch?mib=%d", branchTouch)
+			path := fmt.Sprintf("/touch?mib=%d", set.touch)
 			return retry(grouped, func() error { return ask(grouped, pods[i], path, nil) })
 		})
 	}

@@ -31,6 +31,8 @@ const (
 	modeEmpty     = "empty"      // no snapshot: the same server with 1 MiB is started
 	modeOne       = "one"        // one branch
 	modeEight     = "eight"      // eight branches at once
+	modeOneCold   = "one-cold"   // a pod that starts without a snapshot, with 1 MiB
+	modeEightCold = "eight-cold" // eight such pods at once
 )
 
 // wakeScenarios are the scenarios with their modes.
@@ -42,7 +44,7 @@ var wakeScenarios = []struct {
 	{scenarioSpeed, []string{modeHot, modeCold, modeStockNone}},
 	{scenarioNeighbour, []string{modeHot, modeWireAgain, modeStockNone, modeEmpty}},
 	{scenarioReady, []string{modeHotPod, modeColdPod}},
-	{scenarioBranches, []string{modeOne, modeEight}},
+	{scenarioBranches, []string{modeOne, modeEight, modeOneCold, modeEightCold}},
 }
 
 // wakePlan says what is to be measured.
