@@ -33,7 +33,7 @@ var ErrInvalid = errors.New("invalid request for the lease of a pause")
 // Verb is what a request asks for.
 type Verb string
 
-// The verbs. All except Pause need the lease to be held.
+// The verbs. All except Pause need the lease to be held, or, for Kill, to have been ended by an earlier Kill of its holder.
 const (
 	Pause  Verb = "pause"  // pauses the sandbox, and takes the lease
 	Renew  Verb = "renew"  // extends the lease
@@ -83,8 +83,9 @@ type Lease struct {
 	end     context.CancelFunc
 	watches sync.WaitGroup
 
-	turn chan struct{} // holds one token while the field below is in use
-	held *hold         // nil: nobody holds it
+	turn   chan struct{} // holds one token while the fields below are in use
+	held   *hold         // nil: nobody holds it
+	killed string        // the holder that has ended the sandbox; empty: nobody
 }
 
 // hold is a lease that is held.
@@ -104,12 +105,18 @@ func New(s Sandbox, log func(string, error)) *Lease {
 }
 
 // Do carries out a request of the holder. The error is of kind ErrRanOut if the request needs the lease, and
-// somebody else or nobody holds it.
+// somebody else or nobody holds it. A holder may ask again to end the sandbox, since the answer may have been lost.
 func (l *Lease) Do(ctx context.Context, r Request) error {
-	if err := l.take(ctx); err != nil {
+	if err := l.wait(ctx); err != nil {
 		return err
 	}
 	defer l.give()
+	if r.Verb == Kill && r.Holder == l.killed {
+		return nil
+	}
+	if err := l.over(); err != nil {
+		return err
+	}
 	if r.Verb == Pause {
 		return l.pause(ctx, r)
 	}
@@ -127,6 +134,7 @@ func (l *Lease) Do(ctx context.Context, r Request) error {
 	err := l.sandbox.Kill()
 	if err == nil {
 		l.free()
+		l.killed = r.Holder
 	}
 	return err
 }
@@ -218,10 +226,22 @@ func (l *Lease) free() {
 	}
 }
 
+// take takes the turn, unless the sandbox has ended.
 func (l *Lease) take(ctx context.Context) error {
-	if err := l.life.Err(); err != nil {
+	if err := l.over(); err != nil {
+		return err
+	}
+	return l.wait(ctx)
+}
+
+func (l *Lease) over() error {
+	if l.life.Err() != nil {
 		return fmt.Errorf("the sandbox has ended: %w", ErrRanOut)
 	}
+	return nil
+}
+
+func (l *Lease) wait(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
 		return nil

@@ -87,6 +87,22 @@ func TestLeaseThatIsRenewedLasts(t *testing.T) {
 	})
 }
 
+// TestKilledTwice: an agent that takes over asks again for what the one before has asked for. It must not hear that the
+// sandbox has run on.
+func TestKilledTwice(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		do(t, l, nil, Pause, "a")
+		do(t, l, nil, Kill, "a")
+		do(t, l, nil, Kill, "a")
+		do(t, l, ErrRanOut, Kill, "b")
+		do(t, l, ErrRanOut, Renew, "a")
+		l.Close()
+		do(t, l, nil, Kill, "a")
+		do(t, l, ErrRanOut, Resume, "a")
+		s.was(t, "pause", "kill")
+	})
+}
+
 func TestLeaseThatIsGivenBack(t *testing.T) {
 	within(t, func(t *testing.T, s *sandbox, l *Lease) {
 		do(t, l, nil, Pause, "a")
