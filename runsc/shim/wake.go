@@ -165,14 +165,14 @@ var errEnding = errors.New("the pod ends")
 // bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
 // delivers the packets that were held.
 func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, err error) {
-	if err := z.network.PutBack(); err != nil {
-		return d, err
-	}
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {
 		return d, err
 	}
-	if err := z.createSandbox(ctx, runtime); err != nil {
+	var g errgroup.Group // runsc takes the addresses when it restores, not when it creates
+	g.Go(z.network.PutBack)
+	g.Go(func() error { return z.createSandbox(ctx, runtime) })
+	if err := g.Wait(); err != nil {
 		return d, err
 	}
 	defer z.s.roomToRestore()()
