@@ -33,7 +33,8 @@ var ErrInvalid = errors.New("invalid request for the lease of a pause")
 // Verb is what a request asks for.
 type Verb string
 
-// The verbs. All except Pause need the lease to be held, or, for Kill, to have been ended by an earlier Kill of its holder.
+// The verbs. All except Pause need the lease to be held; for Kill it is enough that it was held until an earlier Kill
+// of the same holder.
 const (
 	Pause  Verb = "pause"  // pauses the sandbox, and takes the lease
 	Renew  Verb = "renew"  // extends the lease
