@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"diapause.dev/agent/journal"
+	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
 
@@ -22,13 +23,14 @@ type Evictor struct {
 	stores  *Stores
 	readers *Readers
 	journal *journal.Journal
+	guard   func(k snapshot.Key, uid string) error
 	known   map[storage.Key]kept // manifests in the spool that were read before
 	log     *slog.Logger
 }
 
 // NewEvictor returns the evictor for a catalog's stores.
 func NewEvictor(c *Catalog) *Evictor {
-	return &Evictor{stores: c.stores, readers: c.readers, journal: c.journal, log: c.log}
+	return &Evictor{stores: c.stores, readers: c.readers, journal: c.journal, guard: c.guard, log: c.log}
 }
 
 // Tidy removes from this node everything beyond the bound, packs that nothing names, blocks deleted in the stores, and
@@ -57,9 +59,9 @@ type kept struct {
 }
 
 // shrinkSpool evicts snapshots from the spool, the least recently used first, until the rest is within the bound. It
-// evicts only snapshots that a store has, too, and that no restore reads. If one cannot be evicted, it goes on with the
-// others. The blocks of the block cache count towards the bound, but they are not evicted here: storage/cache evicts
-// them, by an order of its own.
+// evicts only snapshots that a store has, too, that no restore reads, and that no pod that sleeps needs. If one cannot
+// be evicted, it goes on with the others. The blocks of the block cache count towards the bound, but they are not
+// evicted here: storage/cache evicts them, by an order of its own.
 func (v *Evictor) shrinkSpool(ctx context.Context) error {
 	all, err := v.inSpool(ctx)
 	if err != nil {
@@ -125,9 +127,9 @@ func (v *Evictor) readKept(ctx context.Context, e storage.Listed) kept {
 	return kept{listed: e, uid: m.Meta.UID, stored: m.Stats().StoredBytes}
 }
 
-// evict removes a snapshot from the spool if a store has it and no restore reads it. If a replication, removal or
-// repair of it is under way, evict does nothing. The lock makes sure that the snapshot that is removed is the one that
-// was checked: nobody can replace it by another one of the same name meanwhile.
+// evict removes a snapshot from the spool if a store has it, no restore reads it, and no pod that sleeps needs it. If a
+// replication, removal or repair of it is under way, evict does nothing. The lock makes sure that the snapshot that is
+// removed is the one that was checked: nobody can replace it by another one of the same name meanwhile.
 func (v *Evictor) evict(ctx context.Context, k kept) (bool, error) {
 	release := v.stores.moving.TryLock(k.listed.Key.String())
 	if release == nil {
@@ -138,7 +140,7 @@ func (v *Evictor) evict(ctx context.Context, k kept) (bool, error) {
 	if err != nil || m.Meta.UID != k.uid || v.readers.Using(k.listed.Key) {
 		return false, err
 	}
-	if safe, err := v.elsewhere(ctx, m); err != nil || !safe {
+	if safe, err := v.elsewhere(ctx, m); err != nil || !safe || v.guard(k.listed.Key, k.uid) != nil {
 		return false, err
 	}
 	if err := v.stores.spool.Remove(ctx, k.listed.Key); err != nil {

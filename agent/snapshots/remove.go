@@ -98,8 +98,7 @@ func (c *Catalog) Remove(ctx context.Context, k snapshot.Key, uid, location stri
 
 // Withdraw removes the snapshot with this UID from the spool, even while a restore reads it. It waits for a replication
 // under way; afterwards none begins. It fails while a pod sleeps that needs the snapshot. It is no error if the spool
-// does not have it. With an empty uid it removes any
-// snapshot with the key.
+// does not have it. With an empty uid it removes any snapshot with the key.
 func (c *Catalog) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
 	if err := c.guard(k, uid); err != nil {
 		return err
@@ -115,10 +114,13 @@ func (c *Catalog) Withdraw(ctx context.Context, k snapshot.Key, uid string) erro
 	return nil
 }
 
-// Forget removes this node's own copy of the snapshot with this UID; it fails while a restore reads it. It is no error
-// if there is no copy. With an empty uid it removes any snapshot with the key.
+// Forget removes this node's own copy of the snapshot with this UID; it fails while a restore reads it, or a pod
+// sleeps that needs it. It is no error if there is no copy. With an empty uid it removes any snapshot with the key.
 func (c *Catalog) Forget(ctx context.Context, k snapshot.Key, uid string) error {
 	if there, err := c.stores.spool.Has(ctx, k); err != nil || !there {
+		return err
+	}
+	if err := c.guard(k, uid); err != nil {
 		return err
 	}
 	if c.readers.Using(k) {

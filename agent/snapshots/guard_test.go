@@ -1,0 +1,59 @@
+package snapshots
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"diapause.dev/agent/errkind"
+	"diapause.dev/api/snapshot"
+)
+
+// TestGuard has everybody who removes snapshots remove one that a sleeping pod needs, and then one that none needs.
+func TestGuard(t *testing.T) {
+	k := snapshot.Key{Namespace: "n", Name: "asleep"}
+	for name, remove := range map[string]func(context.Context, *rig) error{
+		"rm":        func(ctx context.Context, a *rig) error { return a.catalog.Delete(ctx, k) },
+		"retention": func(ctx context.Context, a *rig) error { return a.catalog.Remove(ctx, k, "uid", "") },
+		"deletion":  func(ctx context.Context, a *rig) error { return a.catalog.Withdraw(ctx, k, "uid") },
+		"forget":    func(ctx context.Context, a *rig) error { return a.catalog.Forget(ctx, k, "uid") },
+		"cache": func(ctx context.Context, a *rig) error {
+			a.stores.o.CacheSize = 0
+			return a.evictor.shrinkSpool(ctx)
+		},
+		"sweep": func(ctx context.Context, a *rig) error {
+			a.evictor.Tidy(ctx)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newRig(t, nil)
+			asleep := true
+			a.catalog.Guard(func(key snapshot.Key, uid string) string {
+				if asleep && key == k && (uid == "" || uid == "uid") {
+					return "n/sleeper"
+				}
+				return ""
+			})
+			replicated(t, a, 1, k.Name, "uid")
+			putData(t, a.stores.spool, k.Name, "uid")
+			putData(t, a.own(t), k.Name, "uid")
+			if err := remove(t.Context(), a); err != nil &&
+				(!errors.Is(err, errkind.ErrInUse) || !strings.Contains(err.Error(), "n/sleeper")) {
+				t.Errorf("%v, want an error that names the pod", err)
+			}
+			wantSpool(t, a, k.Name)
+			if _, err := a.own(t).Manifest(t.Context(), k); err != nil {
+				t.Error(err)
+			}
+			if asleep = false; name == "sweep" {
+				return // it removes only what nothing names
+			}
+			if err := remove(t.Context(), a); err != nil {
+				t.Error(err)
+			}
+			wantSpool(t, a)
+		})
+	}
+}
