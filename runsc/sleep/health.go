@@ -48,17 +48,16 @@ func newHealth() *health {
 // isHTTP2 reports whether data is what a client over HTTP/2 begins with.
 func isHTTP2(data []byte) bool { return bytes.HasPrefix(data, []byte(http2.ClientPreface)) }
 
-// take takes what has come next, and returns what is to be sent. After an error the connection is of no use any more.
-func (h *health) take(data []byte) (reply []byte, err error) {
+func (h *health) take(data []byte) (reply []byte, last bool, err error) {
 	if h.received += len(data); h.received > maxHealth {
-		return nil, fmt.Errorf("%w: more than %d bytes", errNoHealth, maxHealth)
+		return nil, false, fmt.Errorf("%w: more than %d bytes", errNoHealth, maxHealth)
 	}
 	h.rest = append(h.rest, data...)
 	if !h.greeted {
 		h.greeted = true
 		h.rest = h.rest[len(http2.ClientPreface):]
 		if err := h.framer.WriteSettings(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	for err == nil && h.nextFrame() {
@@ -66,8 +65,10 @@ func (h *health) take(data []byte) (reply []byte, err error) {
 	}
 	reply = bytes.Clone(h.out.Bytes())
 	h.out.Reset()
-	return reply, err
+	return reply, false, err // the kubelet closes the connection
 }
+
+func (h *health) end() {}
 
 // nextFrame moves a whole frame to where the framer reads. It reports whether there is one.
 func (h *health) nextFrame() bool {

@@ -79,13 +79,13 @@ func TestHostileHealth(t *testing.T) {
 		"data at once":      {"\x00\x00\x01\x00\x01\x00\x00\x00\x01x", false},
 	} {
 		whole, bytewise := newHealth(), newHealth()
-		_, err := whole.take([]byte(http2.ClientPreface + tc.data))
+		_, _, err := whole.take([]byte(http2.ClientPreface + tc.data))
 		if (err != nil) != tc.fail {
 			t.Errorf("%s: %v", name, err)
 		}
-		_, err = bytewise.take([]byte(http2.ClientPreface))
+		_, _, err = bytewise.take([]byte(http2.ClientPreface))
 		for i := 0; i < len(tc.data) && err == nil; i++ {
-			_, err = bytewise.take([]byte{tc.data[i]})
+			_, _, err = bytewise.take([]byte{tc.data[i]})
 		}
 		if (err != nil) != tc.fail {
 			t.Errorf("%s, byte by byte: %v", name, err)
@@ -97,7 +97,7 @@ func FuzzHealth(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x03\x01\x04\x00\x00\x00\x01\x82\x84\x86"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h := newHealth()
-		reply, err := h.take(append([]byte(http2.ClientPreface), b...))
+		reply, _, err := h.take(append([]byte(http2.ClientPreface), b...))
 		if err == nil && len(reply) > 4*maxHealth || len(h.rest) > maxHealth {
 			t.Errorf("a reply of %d bytes, %d kept", len(reply), len(h.rest))
 		}

@@ -2,6 +2,7 @@ package sleep
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"time"
@@ -17,14 +18,14 @@ const (
 	probeTime = time.Minute
 )
 
-// maxReply bounds the data in one segment of an answer, in bytes.
-const maxReply = 512
+// maxReply bounds the data in one segment of an answer, in bytes. It fits into any network of IPv6.
+const maxReply = 1200
 
 // success answers an HTTP probe.
 const success = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 // probes answers the kubelet's probes for a pod that sleeps: it accepts a connection, answers an HTTP request with
-// success, and closes the connection. It answers a check of health by gRPC likewise. What is neither, for instance TLS,
+// success, also over TLS, and closes the connection. It answers a check of health by gRPC likewise. What is neither
 // wakes the pod, and the connection is reset: the kubelet probes again. It belongs to one goroutine.
 //
 // It is no whole TCP: a segment that is not the next one is answered with what was received so far, and nothing is
@@ -36,12 +37,47 @@ type probes struct {
 
 // probe is one connection.
 type probe struct {
-	next, expected uint32  // sequence numbers: of what is sent next, and of what is to come
-	closed         bool    // the pod's side is
-	foreign        bool    // the sandbox had it before the pod slept
-	health         *health // nil: it is not by gRPC
+	next, expected uint32 // sequence numbers: of what is sent next, and of what is to come
+	closed         bool   // the pod's side is
+	foreign        bool   // the sandbox had it before the pod slept
+	dialog         dialog // nil: nothing was asked yet
 	begun          time.Time
 }
+
+// dialog is the pod's side of what is said on a connection.
+type dialog interface {
+	// take takes what has come next, and returns what is to be sent. Last says that the connection is to be closed
+	// then. After an error it is of no use any more.
+	take(data []byte) (reply []byte, last bool, err error)
+	// end frees what the dialog holds.
+	end()
+}
+
+// errNoProbe is the error for what the kubelet's probes do not say.
+var errNoProbe = errors.New("not a probe")
+
+// begin returns the dialog that begins with data.
+func begin(data []byte) dialog {
+	switch {
+	case isHTTP2(data):
+		return newHealth()
+	case isTLS(data):
+		return newSecret()
+	}
+	return plain{}
+}
+
+// plain is a dialog by HTTP.
+type plain struct{}
+
+func (plain) take(data []byte) (reply []byte, last bool, err error) {
+	if !isHTTP(data) {
+		return nil, false, errNoProbe
+	}
+	return []byte(success), true, nil
+}
+
+func (plain) end() {}
 
 // take decides about a frame. Asleep says that the pod sleeps; before, the sandbox answers its probes itself. mine is
 // false if the frame belongs to no probe, and is to be treated like any other.
@@ -69,19 +105,19 @@ func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []b
 		return ignore, nil, false
 	}
 	if s.flags&tcpReset != 0 {
-		delete(ps.all, key)
+		ps.forget(key)
 		return ignore, nil, true
 	}
 	if p.foreign {
 		if !asleep || s.length() == 0 {
 			return ignore, nil, true
 		}
-		delete(ps.all, key) // it fails once, and the next one is answered
+		ps.forget(key) // it fails once, and the next one is answered
 		return answer, h.reply(&s, s.ack, s.seq+s.length(), tcpReset|tcpAck, nil), true
 	}
 	v, reply, over := p.take(h, &s)
 	if over {
-		delete(ps.all, key)
+		ps.forget(key)
 	}
 	return v, reply, true
 }
@@ -95,45 +131,32 @@ func (p *probe) take(h *host, s *segment) (v verdict, reply []byte, over bool) {
 		return answer, h.reply(s, p.next, p.expected, tcpAck, nil), false
 	}
 	p.expected += s.length()
-	if p.health == nil && isHTTP2(s.data) && !p.closed {
-		p.health = newHealth()
-	}
-	if p.health != nil {
-		return p.check(h, s)
-	}
-	if len(s.data) > 0 && !p.closed && !isHTTP(s.data) {
-		return wakeAndAnswer, h.reply(s, p.next, p.expected, tcpReset|tcpAck, nil), true
-	}
-	flags, data := byte(tcpAck), []byte(nil)
-	if !p.closed { // it answers a request, and closes a connection that the kubelet has only opened
-		if len(s.data) > 0 {
-			data, flags = []byte(success), flags|tcpPush
+	flags, data, last := byte(tcpAck), []byte(nil), s.flags&tcpFin != 0
+	if len(s.data) > 0 && !p.closed {
+		var err error
+		if data, last, err = p.say(s.data, last); err != nil || len(data) > maxReply {
+			return wakeAndAnswer, h.reply(s, p.next, p.expected, tcpReset|tcpAck, nil), true
 		}
-		flags |= tcpFin
+	}
+	if len(data) > 0 {
+		flags |= tcpPush
+	}
+	if last && !p.closed {
 		p.closed = true
+		flags |= tcpFin
 	}
 	reply = h.reply(s, p.next, p.expected, flags, data)
 	p.next += uint32(len(data)) + uint32(flags&tcpFin)
 	return answer, reply, false
 }
 
-// check answers a segment of a probe by gRPC. The kubelet closes the connection.
-func (p *probe) check(h *host, s *segment) (v verdict, reply []byte, over bool) {
-	data, err := p.health.take(s.data)
-	if err != nil || len(data) > maxReply {
-		return wakeAndAnswer, h.reply(s, p.next, p.expected, tcpReset|tcpAck, nil), true
+// say answers what has come. Last says that the connection is to be closed then.
+func (p *probe) say(data []byte, fin bool) (reply []byte, last bool, err error) {
+	if p.dialog == nil {
+		p.dialog = begin(data)
 	}
-	flags := byte(tcpAck)
-	if len(data) > 0 {
-		flags |= tcpPush
-	}
-	if s.flags&tcpFin != 0 && !p.closed {
-		p.closed = true
-		flags |= tcpFin
-	}
-	reply = h.reply(s, p.next, p.expected, flags, data)
-	p.next += uint32(len(data)) + uint32(flags&tcpFin)
-	return answer, reply, false
+	reply, last, err = p.dialog.take(data)
+	return reply, last || fin, err
 }
 
 // isHTTP reports whether data begins an HTTP request as the kubelet's probes send it.
@@ -145,15 +168,32 @@ func isHTTP(data []byte) bool {
 func (ps *probes) room() bool {
 	for key, p := range ps.all {
 		if time.Since(p.begun) > probeTime {
-			delete(ps.all, key)
+			ps.forget(key)
 		}
 	}
 	return len(ps.all) < maxProbes
 }
 
+// set notes a new connection, in the place of an earlier one between the same ends.
 func (ps *probes) set(key [2]netip.AddrPort, p *probe) {
+	ps.forget(key)
 	if ps.all == nil {
 		ps.all = make(map[[2]netip.AddrPort]*probe)
 	}
 	ps.all[key] = p
+}
+
+// forget forgets a connection.
+func (ps *probes) forget(key [2]netip.AddrPort) {
+	if p := ps.all[key]; p != nil && p.dialog != nil {
+		p.dialog.end()
+	}
+	delete(ps.all, key)
+}
+
+// close forgets all connections.
+func (ps *probes) close() {
+	for key := range ps.all {
+		ps.forget(key)
+	}
 }

@@ -2,9 +2,15 @@ package sleep
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
+	"io"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // client is the other end of a connection, which sends what it is told to and reads the answers.
@@ -106,12 +112,91 @@ func TestProbes(t *testing.T) {
 
 // TestProbeOfAnotherKind has the kubelet ask for what the waker cannot answer: the pod wakes.
 func TestProbeOfAnotherKind(t *testing.T) {
-	c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
-	c.send(tcpSyn, "")
-	c.send(tcpAck|tcpPush, "\x16\x03\x01\x00\xa5\x01") // TLS
-	if c.lastValue != wakeAndAnswer || !c.resets || len(c.ps.all) != 0 {
-		t.Errorf("verdict %d, reset %v, %d left", c.lastValue, c.resets, len(c.ps.all))
+	for _, data := range []string{
+		"SSH-2.0-OpenSSH\r\n",
+		"\x16\x03\x01\x00\x02\x63\x00",                   // TLS, but no message that there is
+		"\x16\x03\x01\x40\x00" + strings.Repeat("x", 32), // TLS, not whole
+	} {
+		c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
+		c.send(tcpSyn, "")
+		for range maxSecret/len(data) + 1 {
+			if c.send(tcpAck|tcpPush, data); c.resets {
+				break
+			}
+		}
+		if c.lastValue != wakeAndAnswer || !c.resets || len(c.ps.all) != 0 {
+			t.Errorf("%.10q: verdict %d, reset %v, %d left", data, c.lastValue, c.resets, len(c.ps.all))
+		}
 	}
+}
+
+// wire is a client as a connection.
+type wire struct {
+	net.Conn
+	*client
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	w.send(tcpAck|tcpPush, string(p))
+	return len(p), nil
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	if len(w.received) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, w.received)
+	w.received = w.received[n:]
+	return n, nil
+}
+
+func (w *wire) Close() error                     { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+
+// TestSecretProbes probes by HTTPS, as the kubelet does.
+func TestSecretProbes(t *testing.T) {
+	for _, config := range []*tls.Config{
+		{NextProtos: []string{"h2", "http/1.1"}},
+		{MaxVersion: tls.VersionTLS12},
+		{CurvePreferences: []tls.CurveID{tls.CurveP256}},
+	} {
+		config.InsecureSkipVerify = true
+		c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8443")
+		c.send(tcpSyn, "")
+		conn := tls.Client(&wire{client: c}, config)
+		if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(conn)
+		if err != nil || string(got) != success || !c.fin || c.resets {
+			t.Errorf("answer %q, %v, closed %v, reset %v", got, err, c.fin, c.resets)
+		}
+		conn.Close()
+		c.send(tcpAck|tcpFin, "")
+		c.send(tcpAck, "")
+		if len(c.ps.all) != 0 {
+			t.Errorf("%d connections are left", len(c.ps.all))
+		}
+	}
+}
+
+// TestSecretProbesEnd has probes by HTTPS stop half-way, and looks for what they have left.
+func TestSecretProbesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8443")
+		for port := range 3 {
+			c.from = netip.AddrPortFrom(c.from.Addr(), 40000)
+			c.to = netip.AddrPortFrom(c.to.Addr(), uint16(8443+port))
+			c.send(tcpSyn, "")
+			c.send(tcpAck|tcpPush, "\x16\x03\x01")
+		}
+		c.send(tcpReset, "")
+		c.send(tcpSyn, "")
+		c.ps.close()
+		if len(c.ps.all) != 0 {
+			t.Errorf("%d connections are left", len(c.ps.all))
+		}
+	}) // it fails if a coroutine is left
 }
 
 // TestNotAProbe sends what is nobody's probe.

@@ -77,6 +77,32 @@ func withProbes(p *corev1.Pod) {
 	}}
 }
 
+// TestProbesAsleep: probes by HTTPS and by gRPC succeed while a pod sleeps, and do not wake it.
+func TestProbesAsleep(t *testing.T) {
+	w := begin(t)
+	p := w.run(w.pod("web", withProbed))
+	before := w.life(p)
+	w.sleeps("web", "one")
+	w.staysWell("web", 15*time.Second)
+	w.whole(p, before)
+	w.wakes("web", "packet")
+	w.sleeps("web", "two")
+	w.staysWell("web", 5*time.Second)
+}
+
+// withProbed gives a pod a container that the kubelet probes every second by HTTPS and by gRPC.
+func withProbed(p *corev1.Pod) {
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+		Name: "probed", Image: images.Workload, Command: []string{"/bin/probed"},
+		ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: "/", Port: intstr.FromInt32(8443)},
+		}},
+		LivenessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+			GRPC: &corev1.GRPCAction{Port: 9090},
+		}},
+	})
+}
+
 // annotate gives a pod an annotation.
 func (w *world) annotate(pod, key, value string) {
 	w.Helper()
@@ -136,9 +162,10 @@ func (w *world) staysWell(pod string, d time.Duration) {
 	w.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 		p := w.get(pod)
-		c := p.Status.ContainerStatuses[0]
-		if p.Status.Phase != corev1.PodRunning || !c.Ready || c.RestartCount != 0 || c.State.Running == nil {
-			w.Fatalf("the pod is %s, its container %+v", p.Status.Phase, c)
+		for _, c := range p.Status.ContainerStatuses {
+			if p.Status.Phase != corev1.PodRunning || !c.Ready || c.RestartCount != 0 || c.State.Running == nil {
+				w.Fatalf("the pod is %s, its container %+v", p.Status.Phase, c)
+			}
 		}
 		if err := w.condition(pod, corev1.ConditionTrue, ""); err != nil {
 			w.Fatal(err)

@@ -23,7 +23,7 @@ const (
 	Pause = "localhost/pause:1"
 	// Busybox holds a static busybox under all its names.
 	Busybox = "localhost/busybox:1"
-	// Workload is Busybox with /bin/workload, the test workload.
+	// Workload is Busybox with /bin/workload, the test workload, and /bin/probed, which is probed by HTTPS and gRPC.
 	Workload = "localhost/workload:1"
 	// Agent is the image that the manifests name: the agent with all that it installs on a node.
 	Agent = "localhost/diapause-agent:1"
@@ -40,6 +40,10 @@ func Write(w io.Writer, bin tools.Bin) error {
 	if err != nil {
 		return err
 	}
+	probed, err := file("bin/probed", filepath.Join(bin.Path("image"), "probed"))
+	if err != nil {
+		return err
+	}
 	busybox, err := busyboxTree()
 	if err != nil {
 		return err
@@ -47,7 +51,7 @@ func Write(w io.Writer, bin tools.Bin) error {
 	a := newArchive(w)
 	a.add(Pause, ocispec.ImageConfig{Cmd: []string{"/pause"}}, tree{pause})
 	a.add(Busybox, shellConfig("/bin/sh"), busybox)
-	a.add(Workload, shellConfig("/bin/workload"), busybox, tree{dir("bin", 0o755), workload})
+	a.add(Workload, shellConfig("/bin/workload"), busybox, tree{dir("bin", 0o755), workload, probed})
 	return a.close()
 }
 

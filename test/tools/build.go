@@ -82,7 +82,7 @@ func (b Bin) buildOwn(ctx context.Context) error {
 	if err := goBuild(ctx, b.Root, b.Dir+"/", flags, "./cmd/..."); err != nil {
 		return err
 	}
-	images := []string{"./test/images/pause", "./test/workload", "./runsc/fast/integration/guest"}
+	images := []string{"./test/images/pause", "./test/workload", "./test/probed", "./runsc/fast/integration/guest"}
 	if err := goBuild(ctx, b.Root, b.Path("image")+"/", "-s -w", images...); err != nil {
 		return err
 	}
