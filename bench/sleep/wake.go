@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 	"diapause.dev/test/workload/answers"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // sizes are how much memory the pods of wake and fall fill, in MiB.
@@ -87,8 +91,9 @@ func (s *server) askOn(ctx context.Context, l *line, began time.Time) (time.Dura
 
 // falls are the measurements of the falls of one pod.
 type falls struct {
-	asleep, pause, back times
-	before, after       []int64 // bytes of the pod's memory
+	asleep, end, back times
+	met               times   // what requests waited that came while the pod was paused
+	before, after     []int64 // bytes of the pod's memory
 }
 
 // size measures one pod of that size.
@@ -116,6 +121,11 @@ func (m *meter) size(ctx context.Context, mib int) error {
 			if _, err := s.askKept(ctx); err != nil { // the kept connection is there for the next sleep
 				return err
 			}
+		}
+	}
+	for tries := 0; len(f.met) < m.trials && tries < meetTries*m.trials && m.wants("fall"); tries++ {
+		if err := m.meet(ctx, s, &f); err != nil {
+			return err
 		}
 	}
 	m.add(fmt.Sprintf("wake/http/%dMiB", mib), fresh)
@@ -150,10 +160,47 @@ func (m *meter) fall(ctx context.Context, s *server, f *falls) error {
 	if err != nil {
 		return err
 	}
-	f.asleep, f.pause = append(f.asleep, asleep.Sub(began)), append(f.pause, asleep.Sub(captured))
+	f.asleep, f.end = append(f.asleep, asleep.Sub(began)), append(f.end, asleep.Sub(captured))
 	f.back = append(f.back, time.Since(began))
 	f.before, f.after = append(f.before, before), append(f.after, after)
 	return nil
+}
+
+// meetTries is how many falls there are at most for each measurement of meet.
+const meetTries = 3
+
+// meet puts a pod to sleep and asks it at a random instant while it is paused. If it runs on, it is noted how long the
+// answer took. If the request came too late for that, and woke it, nothing is noted.
+func (m *meter) meet(ctx context.Context, s *server, f *falls) error {
+	if err := m.settle(ctx, s.Pod); err != nil {
+		return err
+	}
+	ends := slices.Sorted(slices.Values(f.end))
+	at := time.Duration(rand.Int64N(int64(ends[len(ends)/2])))
+	captures, asked := make(chan struct{}), make(chan error, 1)
+	var took time.Duration
+	go func() {
+		<-captures
+		time.Sleep(at)
+		var err error
+		took, err = s.askKept(ctx)
+		asked <- err
+	}()
+	var once sync.Once
+	err := m.sleep(ctx, s.Pod, func(stage string) {
+		if stage == "capture" {
+			once.Do(func() { close(captures) })
+		}
+	})
+	once.Do(func() { close(captures) })
+	if failed := <-asked; failed != nil {
+		return failed
+	}
+	if status.Code(err) == codes.Aborted {
+		f.met = append(f.met, took)
+		return nil
+	}
+	return err
 }
 
 // settle has a pod awake, and leaves it alone for a little.
@@ -245,7 +292,8 @@ func (m *meter) add(scenario string, t times) {
 func (m *meter) addFalls(mib int, f falls) {
 	name := func(what string) string { return fmt.Sprintf("fall/%s/%dMiB", what, mib) }
 	m.add(name("asleep"), f.asleep)
-	m.add(name("pause"), f.pause)
+	m.add(name("end"), f.end)
+	m.add(name("pause"), f.met)
 	m.add(name("given-back"), f.back)
 	if m.wants("fall") {
 		m.figures.add(name("memory"), inMiB("awake", float64(slices.Min(f.before))),

@@ -164,6 +164,23 @@ func (l *Lease) Free(ctx context.Context, f func() error) error {
 	return f()
 }
 
+// Break resumes the sandbox and releases the lease, whoever holds it. If nobody does, it does nothing. If the sandbox
+// cannot be resumed, the lease stays, and runs out.
+func (l *Lease) Break(ctx context.Context) error {
+	if err := l.take(ctx); err != nil {
+		return err
+	}
+	defer l.give()
+	if l.held == nil {
+		return nil
+	}
+	if err := l.sandbox.Resume(ctx); err != nil {
+		return err
+	}
+	l.free()
+	return nil
+}
+
 // Close ends the lease together with its sandbox, and waits for its goroutines.
 func (l *Lease) Close() {
 	l.end()

@@ -129,6 +129,30 @@ func TestResumeByOthersEndsTheLease(t *testing.T) {
 	})
 }
 
+// TestBroken: what nobody holds is left alone, and a sandbox that cannot be resumed is resumed when its lease runs out.
+func TestBroken(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		if err := l.Break(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.was(t)
+		do(t, l, nil, Pause, "a")
+		if err := l.Break(t.Context()); err != nil {
+			t.Error(err)
+		}
+		do(t, l, ErrRanOut, Renew, "a")
+		do(t, l, ErrRanOut, Kill, "a")
+		s.was(t, "pause", "resume")
+		s.fails = 1
+		do(t, l, nil, Pause, "b")
+		if err := l.Break(t.Context()); err == nil {
+			t.Error("broken, though the sandbox is paused")
+		}
+		time.Sleep(time.Minute)
+		s.was(t, "pause", "resume", "pause", "resume")
+	})
+}
+
 func TestResumeIsTriedAgain(t *testing.T) {
 	within(t, func(t *testing.T, s *sandbox, l *Lease) {
 		s.fails = 3

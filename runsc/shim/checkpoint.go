@@ -67,6 +67,9 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	}
 	defer putBack()
 	defer s.unlimitToSave(o)()
+	if s.catch != nil {
+		defer s.catch()()
+	}
 	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
 		Id:        r.ID,
 		ImagePath: path,

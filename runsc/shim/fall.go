@@ -24,10 +24,11 @@ type night struct {
 	watched atomic.Bool    // somebody wants the pod to sleep: waker is set
 
 	// The fields below are guarded by turn.
-	waker  *sleep.Waker // nil: nobody wants the pod to sleep
-	others []string     // ids of the other containers that run
-	image  string       // the image path by which the pod is woken
-	over   chan struct{}
+	waker     *sleep.Waker  // nil: nobody wants the pod to sleep
+	unwatched chan struct{} // closed when waker is no longer
+	others    []string      // ids of the other containers that run
+	image     string        // the image path by which the pod is woken
+	over      chan struct{}
 
 	wakes waking
 }
@@ -87,15 +88,68 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if z.waker, err = sleep.NewWaker(z.network, prober); err != nil {
 		return err
 	}
-	if err := z.waker.Quiet(ctx, quietTime); err != nil {
+	z.unwatched = make(chan struct{})
+	if err = z.waker.Quiet(ctx, quietTime); err == nil {
+		err = z.s.settled(ctx)
+	}
+	if err != nil {
 		z.unwatch()
 		return err
 	}
-	w := z.waker
 	z.watched.Store(true)
-	time.AfterFunc(watchLimit, func() { z.expire(w) })
+	go z.attendWatch(z.waker, z.unwatched)
 	return nil
 }
+
+// attendWatch has the sandbox run on when a packet comes, and undoes watch after a while.
+func (z *sleeper) attendWatch(w *sleep.Waker, unwatched <-chan struct{}) {
+	limit := time.NewTimer(watchLimit)
+	defer limit.Stop()
+	for traffic := w.Traffic(); ; {
+		select {
+		case <-traffic:
+			traffic = nil // once
+			z.runOn()
+		case <-limit.C:
+			z.expire(w)
+			return
+		case <-unwatched:
+			return
+		}
+	}
+}
+
+// paused is called when the sandbox has been paused for a lease. A packet may have come before.
+func (z *sleeper) paused() {
+	if z.watched.Load() {
+		go z.runOn()
+	}
+}
+
+// runOn ends the pause of a sandbox that is to fall asleep and for which a packet has come, so that it can answer. It
+// waits for the end of a save that is under way, and no longer: not until the snapshot is safe. Fall fails then.
+func (z *sleeper) runOn() {
+	ctx, cancel := context.WithTimeout(context.Background(), runOnLimit)
+	defer cancel()
+	select {
+	case z.s.saving <- struct{}{}:
+		defer func() { <-z.s.saving }()
+	case <-ctx.Done():
+		return // the lease runs out
+	}
+	give, err := z.take(ctx)
+	if err != nil {
+		return
+	}
+	defer give()
+	if z.waker != nil && z.waker.Came() && !z.asleep.Load() {
+		z.warn(z.s.lease.Break(ctx), "have it run on, since a packet came")
+		z.warn(z.waker.Repeat(), "repeat packets")
+	}
+}
+
+// runOnLimit bounds how long a sandbox waits to run on. A save that takes longer is given up by the agent.
+const runOnLimit = 5 * time.Minute
 
 // quietTime is how long no packet may come before the sandbox is paused. A request that came just before the pod was
 // watched would be saved unanswered, and its client need not send anything that wakes the pod. Within this time it is
@@ -135,6 +189,7 @@ func (z *sleeper) unwatch() {
 		z.warn(z.waker.Close(), "watch for packets")
 		z.waker = nil
 		z.watched.Store(false)
+		close(z.unwatched)
 	}
 }
 
@@ -169,18 +224,21 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	if z.waker == nil {
 		return fmt.Errorf("%w: it was not asked to watch for packets", sleep.ErrUnfit)
 	}
+	if z.waker.Came() { // the sandbox may run on already
+		return sleep.ErrTraffic
+	}
 	renew := lease.Request{Verb: lease.Renew, Holder: o.Holder, For: 2 * fallLimit}
 	if err := z.s.lease.Do(ctx, renew); err != nil {
 		return err
 	}
-	if err := z.hushAll(ctx, o.WakeToEnd); err != nil {
-		z.unwatch()
-		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}))
+	err = z.hushAll(ctx, o.WakeToEnd)
+	if err == nil {
+		mark := sleep.Mark{Sandbox: z.c.bundle.id, UID: z.s.pod.uid, Since: time.Now()}
+		err = errors.Join(z.network.Silence(), mark.Write(o.Image))
 	}
-	mark := sleep.Mark{Sandbox: z.c.bundle.id, UID: z.s.pod.uid, Since: time.Now()}
-	if err := errors.Join(z.network.Silence(), mark.Write(o.Image)); err != nil {
+	if err != nil {
 		z.unwatch()
-		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}))
+		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}), z.s.lease.Break(ctx))
 	}
 	z.image, z.over = o.Image, make(chan struct{})
 	z.depart(ctx)
@@ -188,10 +246,11 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	return nil
 }
 
-// hushAll makes all shims of the pod answer for their containers, unless a packet comes before that is done.
+// hushAll makes all shims of the pod answer for their containers, unless a packet comes before that is done, or the pod
+// has begun a connection since it was watched: while it is paused it begins no other.
 func (z *sleeper) hushAll(ctx context.Context, wakeToEnd bool) error {
-	if z.waker.Came() {
-		return sleep.ErrTraffic
+	if err := z.s.settled(ctx); err != nil {
+		return err
 	}
 	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush, WakeToEnd: wakeToEnd}); err != nil {
 		return err

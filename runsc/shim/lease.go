@@ -65,16 +65,22 @@ func (s leased) Pause(ctx context.Context) error {
 		return err
 	}
 	_, err := s.sandbox.Pause(ctx, &task.PauseRequest{ID: s.pod.sandbox})
+	if err == nil && s.paused != nil {
+		s.paused()
+	}
 	return err
 }
 
 func (s leased) Resume(ctx context.Context) error {
 	ctx = namespaces.WithNamespace(ctx, s.namespace)
-	switch s.status(ctx, s.pod.sandbox) {
+	_, err := s.resume(ctx, &task.ResumeRequest{ID: s.pod.sandbox})
+	if err == nil {
+		return nil
+	}
+	switch s.status(ctx, s.pod.sandbox) { // asked only now, because that takes as long as to resume it
 	case tasktypes.Status_RUNNING, tasktypes.Status_STOPPED:
 		return nil
 	}
-	_, err := s.resume(ctx, &task.ResumeRequest{ID: s.pod.sandbox})
 	return err
 }
 

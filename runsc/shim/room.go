@@ -182,7 +182,7 @@ func (s *sandbox) reduce(ctx context.Context) error {
 
 // control connects to the socket on which the sentry serves runsc. Runsc makes the socket in the first of these
 // directories where it can.
-func (s *sandbox) control(ctx context.Context) (conn net.Conn, err error) {
+func (s *sandbox) control(ctx context.Context) (*net.UnixConn, error) {
 	root, err := s.runscRoot(namespaces.WithNamespace(ctx, s.namespace))
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func (s *sandbox) control(ctx context.Context) (conn net.Conn, err error) {
 	for _, dir := range []string{root, "/var/run", "/run"} {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "runsc-"+s.pod.sandbox+".sock"))
 		if err == nil {
-			return conn, nil
+			return conn.(*net.UnixConn), nil
 		}
 		errs = append(errs, err)
 	}

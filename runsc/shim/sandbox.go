@@ -47,7 +47,10 @@ type sandbox struct {
 
 	namespace string // of containerd
 
-	rouse func(ctx context.Context, cause string) error // wakes the pod if it sleeps; set by newSleeper
+	// Set by newSleeper.
+	rouse  func(ctx context.Context, cause string) error // wakes the pod if it sleeps
+	paused func()                                        // is told that the sandbox was paused for a lease
+	catch  func() (repeat func())                        // catches packets that the sandbox drops while it is saved
 }
 
 func newSandbox(ctx context.Context, base *containers) *sandbox {

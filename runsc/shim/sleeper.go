@@ -69,7 +69,7 @@ func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *container
 	z.namespace, _ = namespaces.Namespace(ctx)
 	z.night.turn = make(chan struct{}, 1)
 	if s != nil {
-		s.rouse = z.rouse
+		s.rouse, s.paused, s.catch = z.rouse, z.paused, z.catch
 	}
 	return z
 }

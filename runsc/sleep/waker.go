@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,6 +138,7 @@ func (w *Waker) serve(s *socket) {
 	if err != nil {
 		return
 	}
+	defer s.probes.close()
 	buffer := make([]byte, maxFrame)
 	for {
 		n, err := s.read(raw, buffer)
@@ -212,12 +214,29 @@ type Delivered struct {
 // network must be up. If the other end is not in this process's network namespace, the packets are dropped: TCP sends
 // them again.
 func (w *Waker) Deliver() (d Delivered, err error) {
+	return w.deliver(func([]byte) bool { return true })
+}
+
+// Repeat sends what was held into a pod that has run all the time, and holds it no longer. A sandbox drops segments of
+// TCP that come while it is saved, and who has sent them repeats them only after 200 ms or more. Others may come a
+// second time, which TCP ignores; packets of other protocols are not repeated.
+func (w *Waker) Repeat() error {
+	_, err := w.deliver(func(data []byte) bool {
+		_, ok := parseSegment(data[virtioHeader:])
+		return ok
+	})
+	return err
+}
+
+// deliver sends those of the frames that were held for which send reports true.
+func (w *Waker) deliver(send func([]byte) bool) (d Delivered, err error) {
 	var errs []error
 	for _, s := range w.sockets {
 		s.mu.Lock()
 		h := s.held
 		s.held = held{}
 		s.mu.Unlock()
+		h.frames = slices.DeleteFunc(h.frames, func(data []byte) bool { return !send(data) })
 		n, err := s.link.deliver(h.frames)
 		d.Sent += n
 		d.Dropped += h.dropped + len(h.frames) - n

@@ -191,7 +191,11 @@ func (n *node) decode(text string, out any) {
 
 // get asks a pod's workload and decodes its answer.
 func (n *node) get(p *bed.Pod, path string, out any) error {
-	ctx, cancel := context.WithTimeout(n.ctx, 20*time.Second)
+	return n.getWithin(p, path, out, 20*time.Second)
+}
+
+func (n *node) getWithin(p *bed.Pod, path string, out any, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(n.ctx, limit)
 	defer cancel()
 	b, err := bed.Fetch(ctx, "http://"+p.IP+":8080"+path)
 	if err != nil {
