@@ -63,6 +63,24 @@ var saveEdits = []edit{
 	},
 }
 
+// filterEdits have the programs that [Precompile] writes used. GVisor's own build by Bazel does the same; in its Go
+// module they are left out.
+var filterEdits = []edit{
+	{"runsc/boot/filter/filter_precompiled.go", registered, "\tregisterPrecompiled(programs)\n" + registered},
+	{"runsc/boot/filter/filter_precompiled.go", disabled + "true", disabled + "false"},
+	{"runsc/fsgofer/filter/filter_precompiled.go", registered, "\tregisterPrecompiled(programs)\n" + registered},
+	{"runsc/fsgofer/filter/filter_precompiled.go", disabled + "true", disabled + "false"},
+}
+
+const (
+	registered = "\tprecompiledPrograms = programs\n"
+	disabled   = "const PrecompilationDisabledAtBuildTime = "
+)
+
+// Precompile is the path of the program, below the root of a [Tree], that has to be run with that root as its argument
+// before the tree can be built. It writes the system call filters.
+const Precompile = "runsc/precompile"
+
 // wireBounds and stockBounds are edits for the comparison: gVisor's decoder makes room for whatever number a stream
 // names. On altered streams the process of the test would end.
 var (
@@ -85,7 +103,7 @@ var (
 // Digest identifies what Tree and Compare do to gVisor's source.
 func Digest() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q\n", replaced, edits, saveEdits)
+	fmt.Fprintf(h, "%q %q %q %q\n", replaced, edits, saveEdits, filterEdits)
 	err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -100,7 +118,8 @@ func Digest() (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// Tree makes dir, which must not exist, a copy of the gVisor module at source with our files in it.
+// Tree makes dir, which must not exist, a copy of the gVisor module at source with our files in it. Before it can be
+// built, run the program [Precompile].
 func Tree(source, dir string) error {
 	if err := copyModule(source, dir); err != nil {
 		return err
@@ -108,10 +127,10 @@ func Tree(source, dir string) error {
 	if err := overlay(filepath.Join(dir, stateDir)); err != nil {
 		return err
 	}
-	if err := applyAll(saveEdits, dir); err != nil {
+	if err := applyAll(append(saveEdits, filterEdits...), dir); err != nil {
 		return err
 	}
-	for _, added := range []string{"pkg/compressio", holesDir} {
+	for _, added := range []string{"pkg/compressio", holesDir, Precompile} {
 		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
 			return err
 		}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"diapause.dev/runsc/fast"
 )
 
 // RunscFast is the program that is runsc with the changes of package runsc/fast. It gives the same version as runsc.
@@ -47,6 +50,23 @@ func buildFast(ctx context.Context, root, out, ldflags string, env []string) err
 	if err := fastModule(ctx, root, dir); err != nil {
 		return err
 	}
+	if err := precompile(ctx, dir, env); err != nil {
+		return err
+	}
 	_, err = goOutputIn(ctx, dir, env, buildArgs(out, ldflags, gvisor+"/runsc")...)
 	return err
+}
+
+// precompile has the system call filters written into the copy of gVisor's source in dir. The program for that is built
+// like runsc, so that what both need is compiled once.
+func precompile(ctx context.Context, dir string, env []string) error {
+	program := filepath.Join(dir, "precompile")
+	_, err := goOutputIn(ctx, dir, env, buildArgs(program, "", gvisor+"/"+fast.Precompile)...)
+	if err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, program, filepath.Join(dir, "gvisor")).CombinedOutput(); err != nil {
+		return fmt.Errorf("tools: precompile filters: %w: %s", err, out)
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ const commandTime = time.Minute
 // sandbox is a sandbox with a guest, under one build.
 type sandbox struct {
 	build, id, root string
+	flags           []string // of runsc, besides those of command
 }
 
 // newSandbox makes a directory for a sandbox. What is started in it is removed at the end of the test.
@@ -100,7 +102,7 @@ func (s *sandbox) command(args ...string) *exec.Cmd {
 		"--root=" + filepath.Join(s.root, "state"), "--platform=systrap", "--network=none", "--ignore-cgroups",
 		"--restore-spec-validation=ignore",
 	}
-	return exec.Command(s.build, append(flags, args...)...)
+	return exec.Command(s.build, slices.Concat(flags, s.flags, args)...)
 }
 
 // run runs a command of runsc to its end.
