@@ -6,6 +6,8 @@
 // take the place of single files of that package. They write the same format, so either build loads what the other has
 // saved.
 //
+// It also has the system call filters made when runsc is built, as gVisor's own build does.
+//
 // What is different, what it brings and what is proven is in README.md. The package is not for changing anything else
 // about gVisor.
 package fast

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -63,6 +64,27 @@ var saveEdits = []edit{
 	},
 }
 
+// restoreEdits have an endpoint of TCP take segments only once it is in the state that it was saved in. GVisor's panics
+// if one comes before ("unexpected tcp state in processor: BOUND"), for instance from an endpoint of the same sandbox
+// that was restored earlier.
+var restoreEdits = []edit{
+	{
+		endpointFile, "\te.segmentQueue.thaw()\n\n\te.mu.Lock()\n\tid := e.ID\n",
+		"\tif s := EndpointState(e.origEndpointState); !s.connected() && !s.connecting() && s != StateListen {\n" +
+			"\t\te.segmentQueue.thaw()\n\t}\n\n\te.mu.Lock()\n\tid := e.ID\n",
+	},
+	{
+		endpointFile, "\t\t\tbind()\n\t\t\terr := e.Connect(",
+		"\t\t\tbind()\n\t\t\te.segmentQueue.thaw()\n\t\t\terr := e.Connect(",
+	},
+	{
+		endpointFile, "func (e *Endpoint) requeueOnRestore() {\n",
+		"func (e *Endpoint) requeueOnRestore() {\n\te.segmentQueue.thaw()\n",
+	},
+}
+
+const endpointFile = "pkg/tcpip/transport/tcp/endpoint_state.go"
+
 // filterEdits have the programs that [Precompile] writes used. GVisor's own build by Bazel does the same; in its Go
 // module they are left out.
 var filterEdits = []edit{
@@ -103,7 +125,7 @@ var (
 // Digest identifies what Tree and Compare do to gVisor's source.
 func Digest() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %q\n", replaced, edits, saveEdits, filterEdits)
+	fmt.Fprintf(h, "%q %q %q %q %q\n", replaced, edits, saveEdits, restoreEdits, filterEdits)
 	err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -127,7 +149,7 @@ func Tree(source, dir string) error {
 	if err := overlay(filepath.Join(dir, stateDir)); err != nil {
 		return err
 	}
-	if err := applyAll(append(saveEdits, filterEdits...), dir); err != nil {
+	if err := applyAll(slices.Concat(saveEdits, restoreEdits, filterEdits), dir); err != nil {
 		return err
 	}
 	for _, added := range []string{"pkg/compressio", holesDir, Precompile} {
