@@ -150,7 +150,8 @@ func (s *shimService) ReportRestore(ctx context.Context,
 		return &localv1.ReportRestoreResponse{}, nil
 	}
 	pod := podRef(req.Annotations)
-	if req.Woken != nil {
+	if req.Woken != nil && req.Error == "" {
+		s.Restores.Woken(req.Request)
 		s.Sleeps.Woke(pod, req.SandboxId, req.Woken)
 		return &localv1.ReportRestoreResponse{}, nil
 	}
@@ -158,6 +159,11 @@ func (s *shimService) ReportRestore(ctx context.Context,
 	if req.Error != "" {
 		s.Logger.Error("restore failed in the shim", "request", req.Request, "sandbox", req.SandboxId, "error", req.Error)
 		failure := errors.New(req.Error)
+		if req.Woken != nil { // it was to wake the pod, which has not run since
+			if err := s.Restores.Unwoken(req.Request); err != nil {
+				s.Logger.Error("a pod that could not be woken starts anew", "request", req.Request, "error", err)
+			}
+		}
 		s.Restores.Reported(req.Request, req.SandboxId, failure)
 		s.Restores.Tell(ctx, pod, key, failure)
 	}

@@ -22,8 +22,11 @@ import (
 //     goes down before, the pod starts anew;
 //   - removed, durably, before a sandbox of the pod gets the first byte of an image, to wake or to be restored, and
 //     before the pod starts anew. If the node goes down after that, the pod starts anew;
-//   - used only after a reboot. While the node runs, a pod that sleeps has its mark; if its sandbox is made anew
-//     without a reboot, the pod was ended, or could not be woken;
+//   - used only after a reboot, or after a wake that has failed. While the node runs, a pod that sleeps has its mark; if
+//     its sandbox is made anew otherwise, the pod was ended;
+//   - written again if a wake has failed before the sandbox ran (gVisor may have crashed), unless the snapshot is
+//     damaged. The sandbox had bytes then, but has done nothing with them. The pod is restored from it once more, and if
+//     that fails, too, it starts anew;
 //   - used only while the sandbox that slept is the newest of the pod that containerd knows. A shim waits for the
 //     agent if there is a reminder, but an earlier shim may have let the pod start, and so may one for which the agent
 //     has another state directory.
@@ -42,12 +45,18 @@ func (rs *Restores) Remember(request string) error {
 	if r.fed.Load() || !rs.asleep(request) {
 		return nil
 	}
+	return rs.remind(&r.record, false)
+}
+
+// remind writes the reminder of a pod. Unwoken says that the request of this record has failed to wake it.
+func (rs *Restores) remind(r *record, unwoken bool) error {
 	boot, err := sleep.Boot()
 	if err != nil {
 		return err
 	}
 	b, err := json.Marshal(sleep.Reminder{
 		Format: sleep.ReminderFormat, Pod: r.Pod, Sandbox: r.SandboxID, Snapshot: r.Key, UID: r.UID, Boot: boot,
+		Unwoken: unwoken,
 	})
 	if err == nil {
 		err = os.MkdirAll(rs.Reminders, 0o700)
@@ -59,6 +68,56 @@ func (rs *Restores) Remember(request string) error {
 		return fmt.Errorf("remember that pod %s sleeps: %w", r.Pod, err)
 	}
 	return nil
+}
+
+// maxUnwoken bounds how many wakes are kept of which no shim has said yet how they went.
+const maxUnwoken = 64
+
+// keepUnwoken keeps a wake whose restore has ended, until the shim says how it went: a sandbox that has all its memory
+// may still not run. A wake that its snapshot has failed is not kept.
+func (rs *Restores) keepUnwoken(r *restore, err error) {
+	r.mu.Lock()
+	keep, rec := r.admitted && r.Pod.UID != "" && !final(r.err) && !final(err), r.record
+	r.mu.Unlock()
+	if !keep {
+		return
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for request := range rs.unwoken {
+		if len(rs.unwoken) >= maxUnwoken {
+			delete(rs.unwoken, request)
+		}
+	}
+	rs.unwoken[rec.Request] = rec
+}
+
+// Woken notes that a request has woken its pod.
+func (rs *Restores) Woken(request string) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	delete(rs.unwoken, request)
+}
+
+// Unwoken notes that the sandbox that a request was to wake has ended before it ran: the pod's next sandbox is restored
+// from the same snapshot. If the snapshot is why it failed, or an earlier agent served the request, nothing is done.
+func (rs *Restores) Unwoken(request string) error {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r != nil {
+		rs.keepUnwoken(r, nil)
+	}
+	rs.mu.Lock()
+	rec, ok := rs.unwoken[request]
+	delete(rs.unwoken, request)
+	rs.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	rs.log.Info("a pod that could not be woken is restored when it is made anew", "pod", rec.Pod.String(), "snapshot",
+		rec.Key.String())
+	return rs.remind(&rec, true)
 }
 
 func (rs *Restores) reminder(podUID string) string { return sleep.ReminderPath(rs.Reminders, podUID) }
@@ -101,8 +160,8 @@ func (rs *Restores) Remembered(ctx context.Context, pod snapshot.PodRef, sandbox
 		rs.log.Error("not known from which snapshot a pod is to be restored", "pod", pod.String(), "error", err)
 		return c, false, nil
 	}
-	rebooted, err := m.Rebooted()
-	if err != nil || !rebooted || m.Pod != pod {
+	due, err := m.Due()
+	if err != nil || !due || m.Pod != pod {
 		return c, false, err
 	}
 	last, err := rs.Runtime.Newest(ctx, pod.UID, sandbox)
@@ -132,7 +191,7 @@ func (rs *Restores) reminders() map[string]sleep.Reminder {
 // if uid is empty, any with the key.
 func (rs *Restores) remembers(k snapshot.Key, uid string) (pod string) {
 	for _, m := range rs.reminders() {
-		if again, err := m.Rebooted(); err == nil && again && m.Snapshot == k && (uid == "" || uid == m.UID) {
+		if due, err := m.Due(); err == nil && due && m.Snapshot == k && (uid == "" || uid == m.UID) {
 			return m.Pod.String()
 		}
 	}
@@ -159,8 +218,8 @@ func (rs *Restores) CleanReminders(ctx context.Context) {
 // outdated reports whether the reminder of a pod that does not sleep no longer counts: the pod has ended in its sleep,
 // has run since, or is gone.
 func (rs *Restores) outdated(ctx context.Context, m sleep.Reminder) bool {
-	rebooted, err := m.Rebooted()
-	if err != nil || !rebooted {
+	due, err := m.Due()
+	if err != nil || !due {
 		return err == nil
 	}
 	last, err := rs.Runtime.Newest(ctx, m.Pod.UID, "")

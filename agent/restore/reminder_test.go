@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/sleep"
+	"diapause.dev/storage"
 )
 
 // sleepy is the pod of these tests.
@@ -60,6 +62,46 @@ func (a *rig) reboot(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestUnwoken: a pod whose sandbox has ended before it ran, though it had all its memory, is restored once more; not if
+// the snapshot is why, or if it was woken after all.
+func TestUnwoken(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason       error
+		woken, again bool
+	}{
+		"crashed":            {reason: errkind.ErrSandboxExited, again: true},
+		"crashed when whole": {again: true},
+		"damaged":            {reason: storage.ErrCorrupt},
+		"woken":              {woken: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, _, request, _ := newSleepyRig(t)
+			a.Admit(request)
+			r, err := a.find(t.Context(), request)
+			if err == nil {
+				err = a.feed(r)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.finish(r, c.reason)
+			if c.woken {
+				a.Woken(request)
+			}
+			if err := a.Unwoken(request); err != nil {
+				t.Fatal(err)
+			}
+			choice, again, err := a.Remembered(t.Context(), sleepy, "next")
+			if again != c.again || err != nil || again && choice.UID != "one" {
+				t.Errorf("restored again: %v, from %+v, %v", again, choice, err)
+			}
+			if needed := a.Needed(snapshot.Key{Namespace: "n", Name: "s"}, ""); (needed != "") != c.again {
+				t.Errorf("the snapshot is needed by %q", needed)
+			}
+		})
 	}
 }
 

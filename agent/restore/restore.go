@@ -102,13 +102,14 @@ type Restores struct {
 	all     map[string]*restore    // by request
 	watched map[string]*watchedPod // by namespace/name
 	trying  map[string]bool        // by sandbox; see tryAgain
+	unwoken map[string]record      // by request; see keepUnwoken
 }
 
 // New returns the restores of a node. None is under way.
 func New(o Config) *Restores {
 	return &Restores{
 		Config: o, log: o.Logger, all: make(map[string]*restore), watched: make(map[string]*watchedPod),
-		trying: make(map[string]bool),
+		trying: make(map[string]bool), unwoken: make(map[string]record),
 	}
 }
 
@@ -457,6 +458,7 @@ func (rs *Restores) finish(r *restore, err error) {
 		rs.record(r.reader, r.asked.chunks())
 	}
 	rs.mu.Unlock()
+	rs.keepUnwoken(r, err)
 	rs.drop(r)
 	if err := rs.Requests.Remove(r.Request); err != nil {
 		rs.log.Warn("request directory not removed", "request", r.Request, "error", err)

@@ -53,8 +53,8 @@ func (p pod) named() bool {
 	return p.annotations[annotationRestoreFrom] != "" || p.annotations[annotationSnapshot] != ""
 }
 
-// slept returns the snapshot that the pod is to be restored from because it slept when the node went down. Unless it
-// did, ok is false.
+// slept returns the snapshot that the pod is to be restored from because it slept when the node went down, or could not
+// be woken. Otherwise ok is false.
 func (p pod) slept() (key string, ok bool) {
 	if p.uid == "" {
 		return "", false
@@ -63,8 +63,8 @@ func (p pod) slept() (key string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	rebooted, err := r.Rebooted()
-	return r.Snapshot.String(), err == nil && rebooted
+	due, err := r.Due()
+	return r.Snapshot.String(), err == nil && due
 }
 
 // must reports whether the pod must not start anew without an answer of the agent.

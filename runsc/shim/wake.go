@@ -112,10 +112,10 @@ func (z *sleeper) wake(cause string) error {
 	defer give()
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
 	defer cancel()
-	delivered, err := z.bringBack(ctx)
+	delivered, ran, err := z.bringBack(ctx)
 	if err != nil {
 		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, untraced(err))
-		return errors.Join(err, z.mourn(err))
+		return errors.Join(err, z.mourn(err, cause, ran))
 	}
 	took := time.Since(began)
 	log.L.Infof("sandbox %s is awake, by %s, after %v; %d packets delivered, %d dropped", z.c.bundle.id, cause, took,
@@ -163,36 +163,36 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 var errEnding = errors.New("the pod ends")
 
 // bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
-// delivers the packets that were held.
-func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, err error) {
+// delivers the packets that were held. Ran says that the sandbox runs, or has run.
+func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, ran bool, err error) {
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {
-		return d, err
+		return d, false, err
 	}
 	var g errgroup.Group // runsc takes the addresses when it restores, not when it creates
 	g.Go(z.network.PutBack)
 	g.Go(func() error { return z.createSandbox(ctx, runtime) })
 	if err := g.Wait(); err != nil {
-		return d, err
+		return d, false, err
 	}
 	defer z.s.roomToRestore()()
 	if err := z.restoreSandbox(ctx, runtime); err != nil {
-		return d, err
+		return d, false, err
 	}
 	for _, id := range z.others {
 		if err := z.send(ctx, id, sleep.Order{Verb: sleep.Rouse}); err != nil {
-			return d, err
+			return d, false, err
 		}
 	}
 	d, err = z.waker.Deliver()
 	z.warn(err, "deliver packets")
 	if err := z.loaded(ctx); err != nil {
-		return d, err
+		return d, true, err
 	}
 	if err := z.attend(z.of(z.c.bundle.id), runtime); err != nil {
-		return d, err
+		return d, true, err
 	}
-	return d, z.each(ctx, sleep.Order{Verb: sleep.Up})
+	return d, true, z.each(ctx, sleep.Order{Verb: sleep.Up})
 }
 
 // createSandbox creates the sandbox container again, and with it the sandbox.
@@ -247,16 +247,22 @@ func (z *sleeper) leave() {
 	close(z.over)
 }
 
-// mourn ends a pod that could not be woken, and tells the agent why.
-func (z *sleeper) mourn(err error) error {
+// mourn ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it when
+// the pod is made anew.
+func (z *sleeper) mourn(err error, cause string, ran bool) error {
 	log.L.WithError(err).Errorf("sandbox %s ends", z.c.bundle.id)
 	ctx, cancel := context.WithTimeout(context.Background(), fallLimit)
 	defer cancel()
-	failed := errors.Join(z.c.bundle.kill(), z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: unwoken}))
-	z.leave()
-	go z.tellAgent(&localv1.ReportRestoreRequest{
+	killed := z.c.bundle.kill()
+	report := &localv1.ReportRestoreRequest{
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations, Error: err.Error(),
-	})
+	}
+	if !ran {
+		report.Woken = &localv1.Woken{Cause: cause}
+	}
+	z.tellAgent(report)
+	failed := errors.Join(killed, z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: unwoken}))
+	z.leave()
 	return failed
 }
 

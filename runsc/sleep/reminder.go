@@ -26,7 +26,7 @@ var ErrNewer = errors.New("a newer agent has written it")
 const maxReminder = 4 << 10
 
 // Reminder says that a pod sleeps, and which snapshot it is woken from. Unlike a mark it survives a reboot of the node,
-// after which the kubelet makes the pod's sandbox anew. The agent writes and removes it (agent/restore/reminder.go);
+// after which the kubelet makes the pod's sandbox anew, and a wake that has failed. The agent writes and removes it (agent/restore/reminder.go);
 // the shim of the new sandbox reads it.
 type Reminder struct {
 	Format   int             `json:"format"`
@@ -35,6 +35,9 @@ type Reminder struct {
 	Snapshot snapshot.Key    `json:"snapshot"`
 	UID      string          `json:"uid"`  // of the snapshot
 	Boot     string          `json:"boot"` // the boot of the node in which the pod fell asleep
+	// Unwoken says that the sandbox that was to wake the pod ended before it ran. A pod that is made anew then goes on
+	// where it was, also without a reboot.
+	Unwoken bool `json:"unwoken,omitempty"`
 }
 
 // ReminderPath returns the path of the reminder of the pod with this UID. A UID may be any text.
@@ -66,10 +69,11 @@ func ReadReminder(path string) (r Reminder, err error) {
 	return r, nil
 }
 
-// Rebooted reports whether the node has been rebooted since the pod fell asleep.
-func (r Reminder) Rebooted() (bool, error) {
+// Due reports whether the pod's next sandbox is to be restored: the node has been rebooted since the pod fell asleep, or
+// the pod could not be woken.
+func (r Reminder) Due() (bool, error) {
 	boot, err := Boot()
-	return err == nil && r.Boot != boot, err
+	return err == nil && (r.Unwoken || r.Boot != boot), err
 }
 
 // bootFile is the file in which the kernel says which boot of the node this is.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -161,6 +162,61 @@ func TestSleepRebootWhileWaking(t *testing.T) {
 		n.reboot()
 	})
 	p.next(false)
+}
+
+// TestSleepUnwoken has the sandbox of a pod that wakes crash before it runs, as gVisor may. The pod ends, and when it is
+// made anew it goes on where it was, once.
+func TestSleepUnwoken(t *testing.T) {
+	n := start(t)
+	hold := n.holdStarts()
+	p := n.live(serving8("unwoken"))
+	n.mustCLI("sleep", "--name=kept", p.pod.ID)
+	held, release := hold()
+	answered := make(chan error, 1)
+	go func() { answered <- n.get(p.pod, "/state", new(answers.State)) }()
+	n.eventually("the application is to be restored", held)
+	pid, err := os.ReadFile("/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + p.pod.ID + "/init.pid")
+	must(t, err)
+	sandbox, err := strconv.Atoi(string(pid)) // containerd knows the one before
+	must(t, err)
+	n.signal(sandbox, syscall.SIGKILL)
+	release()
+	n.ended(p.pod)
+	if err := <-answered; err == nil {
+		t.Error("it has answered")
+	}
+	n.refused([]string{"in use", "default/unwoken"}, "rm", "kept")
+	p.next(true)
+	if k := n.reminders(); k != 0 {
+		t.Errorf("%d pods are remembered", k)
+	}
+	p.die()
+	p.next(false)
+}
+
+// holdStarts gives the node a runsc that can be held before it starts a container. Hold has it wait from then on, until
+// release is called; held returns an error unless one waits.
+func (n *node) holdStarts() (hold func() (held func() error, release func())) {
+	n.Helper()
+	path := n.copyRunsc()
+	const script = `#!/bin/sh
+for word in "$@"; do
+	if [ "$word" = start ] && [ -e %[1]s.hold ]; then
+		: > %[1]s.held
+		while [ -e %[1]s.hold ]; do sleep 0.05; done
+	fi
+done
+exec %[1]s.real "$@"
+`
+	must(n.T, os.Rename(path, path+".real"), os.WriteFile(path, fmt.Appendf(nil, script, path), 0o755))
+	return func() (held func() error, release func()) {
+		must(n.T, os.WriteFile(path+".hold", nil, 0o600))
+		held = func() error {
+			_, err := os.Stat(path + ".held")
+			return err
+		}
+		return held, func() { must(n.T, os.Remove(path+".hold")) }
+	}
 }
 
 // TestSleepRebootDamaged damages the snapshot of a pod that slept when the node went down: the pod starts anew, the

@@ -3427,7 +3427,8 @@ type ReportRestoreRequest struct {
 	// The sandbox was not created, or never started. The agent discards what it has prepared for it, if
 	// anything. Only sandbox_id and error, which says why, are set: the shim may not know the rest.
 	GivenUp bool `protobuf:"varint,8,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
-	// The pod has been woken from its sleep. Only request, sandbox_id and annotations are set beside.
+	// The pod has been woken from its sleep. Only request, sandbox_id and annotations are set beside. With error, it could
+	// not be woken, and the sandbox has ended before it ran.
 	Woken         *Woken `protobuf:"bytes,9,opt,name=woken,proto3" json:"woken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
