@@ -9,8 +9,14 @@ import (
 	"github.com/containerd/log"
 )
 
-// watchTime is how often a shim checks whether containerd still knows its container.
-const watchTime = 2 * time.Second
+// A shim that is young checks every watchTime whether containerd still knows its container, and later every watchRarely:
+// what is given up is mostly given up at the beginning, and a node has hundreds of shims, each of which costs processor
+// time when it wakes up.
+const (
+	watchTime   = 2 * time.Second
+	young       = 2 * time.Minute
+	watchRarely = 30 * time.Second
+)
 
 // ofSandbox says that this process serves a pod's sandbox container. Such a process ends with the sandbox, not
 // before.
@@ -20,8 +26,12 @@ var ofSandbox atomic.Bool
 // to start a shim or to create a container is given up, containerd forgets the container. It does so even if the shim
 // does not know that, or cannot end yet.
 func endForgotten(bundle string) {
-	for !ofSandbox.Load() {
-		time.Sleep(watchTime)
+	for began := time.Now(); !ofSandbox.Load(); {
+		pause := watchTime
+		if time.Since(began) > young {
+			pause = watchRarely
+		}
+		time.Sleep(pause)
 		if _, err := os.Lstat(bundle + "/config.json"); errors.Is(err, os.ErrNotExist) && !ofSandbox.Load() {
 			log.L.Warn("containerd has forgotten the container: its shim ends")
 			os.Exit(1)
@@ -36,7 +46,7 @@ func endForgotten(bundle string) {
 // containerd would take the container for created, and in a pod that never restarts its containers the kubelet would
 // wait for it for ever.
 func (c *containers) endUnstarted() {
-	for was := false; ; {
+	for was := false; !c.asked.Load(); {
 		time.Sleep(watchTime)
 		is := c.unstartable()
 		if was && is { // after only one check, containerd may be removing it
