@@ -211,8 +211,8 @@ func (z *sleeper) send(ctx context.Context, id string, o sleep.Order) error {
 }
 
 // fall ends the sandbox and keeps the pod. Its snapshot is safe, and the sandbox has been paused since before that: the
-// holder of the lease says so. If a packet has come for the pod, or anything else stands in the way, the sandbox stays,
-// paused.
+// holder of the lease says so. If a packet has come for the pod, or anything else stands in the way, the sandbox stays.
+// It runs on at once, except where it was not watched, or the lease is not held: then the holder sees to it.
 func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fallLimit)
 	defer cancel()
@@ -237,8 +237,10 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 		err = errors.Join(z.network.Silence(), mark.Write(o.Image))
 	}
 	if err != nil {
+		err = errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}), z.s.lease.Break(ctx))
+		z.warn(z.waker.Repeat(), "repeat packets")
 		z.unwatch()
-		return errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}), z.s.lease.Break(ctx))
+		return err
 	}
 	z.image, z.over = o.Image, make(chan struct{})
 	z.depart(ctx)
