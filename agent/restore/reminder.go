@@ -22,11 +22,11 @@ import (
 //     goes down before, the pod starts anew;
 //   - removed, durably, before a sandbox of the pod gets the first byte of an image, to wake or to be restored, and
 //     before the pod starts anew. If the node goes down after that, the pod starts anew;
-//   - used only after a reboot, or after a wake that has failed. While the node runs, a pod that sleeps has its mark; if
-//     its sandbox is made anew otherwise, the pod was ended;
+//   - used only after a reboot, or after a wake that has failed. While the node runs, a pod that sleeps has its mark;
+//     if its sandbox is made anew otherwise, the pod was ended;
 //   - written again if a wake has failed before the sandbox ran (gVisor may have crashed), unless the snapshot is
-//     damaged. The sandbox had bytes then, but has done nothing with them. The pod is restored from it once more, and if
-//     that fails, too, it starts anew;
+//     damaged. The sandbox had bytes then, but has done nothing with them. The pod is restored from it once more, and
+//     if that fails, too, it starts anew;
 //   - used only while the sandbox that slept is the newest of the pod that containerd knows. A shim waits for the
 //     agent if there is a reminder, but an earlier shim may have let the pod start, and so may one for which the agent
 //     has another state directory.

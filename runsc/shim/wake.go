@@ -247,8 +247,8 @@ func (z *sleeper) leave() {
 	close(z.over)
 }
 
-// mourn ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it when
-// the pod is made anew.
+// mourn ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it
+// when the pod is made anew.
 func (z *sleeper) mourn(err error, cause string, ran bool) error {
 	log.L.WithError(err).Errorf("sandbox %s ends", z.c.bundle.id)
 	ctx, cancel := context.WithTimeout(context.Background(), fallLimit)

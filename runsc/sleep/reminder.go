@@ -25,9 +25,9 @@ var ErrNewer = errors.New("a newer agent has written it")
 // maxReminder bounds a reminder, in bytes.
 const maxReminder = 4 << 10
 
-// Reminder says that a pod sleeps, and which snapshot it is woken from. Unlike a mark it survives a reboot of the node,
-// after which the kubelet makes the pod's sandbox anew, and a wake that has failed. The agent writes and removes it (agent/restore/reminder.go);
-// the shim of the new sandbox reads it.
+// Reminder says that a pod sleeps, and which snapshot it is woken from. Unlike a mark it survives a reboot of the
+// node, after which the kubelet makes the pod's sandbox anew, and a wake that has failed. The agent writes and
+// removes it (agent/restore/reminder.go); the shim of the new sandbox reads it.
 type Reminder struct {
 	Format   int             `json:"format"`
 	Pod      snapshot.PodRef `json:"pod"`
@@ -69,8 +69,8 @@ func ReadReminder(path string) (r Reminder, err error) {
 	return r, nil
 }
 
-// Due reports whether the pod's next sandbox is to be restored: the node has been rebooted since the pod fell asleep, or
-// the pod could not be woken.
+// Due reports whether the pod's next sandbox is to be restored: the node has been rebooted since the pod fell asleep,
+// or the pod could not be woken.
 func (r Reminder) Due() (bool, error) {
 	boot, err := Boot()
 	return err == nil && (r.Unwoken || r.Boot != boot), err

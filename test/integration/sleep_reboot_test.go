@@ -164,8 +164,8 @@ func TestSleepRebootWhileWaking(t *testing.T) {
 	p.next(false)
 }
 
-// TestSleepUnwoken has the sandbox of a pod that wakes crash before it runs, as gVisor may. The pod ends, and when it is
-// made anew it goes on where it was, once.
+// TestSleepUnwoken has the sandbox of a pod that wakes crash before it runs, as gVisor may. The pod ends, and when it
+// is made anew it goes on where it was, once.
 func TestSleepUnwoken(t *testing.T) {
 	n := start(t)
 	hold := n.holdStarts()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestFilters looks in the logs of a sandbox for where its system call filters come from: they were made when this runsc
-// was built. The sentry and the gofer both say so.
+// TestFilters looks in the logs of a sandbox for where its system call filters come from: they were made when this
+// runsc was built. The sentry and the gofer both say so.
 func TestFilters(t *testing.T) {
 	logs := t.TempDir()
 	s := newSandbox(t, fast, "filters")
