@@ -29,7 +29,7 @@ func programs(t *testing.T) tools.Bin {
 	if err := os.Mkdir(bin.Path("gvisor-bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(tools.ReleasePrograms(), "image/pause", "image/workload") {
+	for _, name := range append(tools.ReleasePrograms(), "image/pause", "image/workload", "image/probed") {
 		if err := os.WriteFile(bin.Path(name), []byte(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
