@@ -3,23 +3,63 @@ package shim
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
+	"sync"
 	"time"
 )
 
 // dozeAfter is how long a pod sleeps before its shims doze. One that wakes sooner needs again what they would give up.
 const dozeAfter = time.Second
 
+// dozeRoom is how much the memory of a shim that dozes grows before its garbage is collected, in bytes.
+const dozeRoom = 2 << 20
+
+// dozing is how the Go runtime was set before the process dozed. Its methods may be called concurrently.
+type dozing struct {
+	mu        sync.Mutex
+	is        bool
+	procs     int   // GOMAXPROCS
+	gcPercent int   // see debug.SetGCPercent
+	limit     int64 // see debug.SetMemoryLimit
+}
+
 // doze makes this process cost less while the pod sleeps: a node has hundreds of them. It returns the memory that was
-// used for the fall, which Go would keep for later. And it uses one processor, so that containerd's questions, which
-// come every second, wake one thread and not several.
+// used for the fall, which Go would keep for later. It uses one processor, so that containerd's questions, which
+// come every second, wake one thread and not several. And it collects garbage only when there is some: by itself Go
+// does so every two minutes, which takes as long as many answers.
 func (z *sleeper) doze() {
-	z.gate.RLock()
-	asleep := z.asleep.Load()
-	if asleep {
-		runtime.GOMAXPROCS(1)
+	if !z.asleep.Load() {
+		return
 	}
-	z.gate.RUnlock()
-	if asleep {
-		debug.FreeOSMemory()
+	debug.FreeOSMemory()
+	d := &z.dozing
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !z.asleep.Load() || d.is { // shut calls stir after it has changed asleep
+		return
 	}
+	d.is, d.procs, d.gcPercent = true, runtime.GOMAXPROCS(1), debug.SetGCPercent(-1)
+	d.limit = debug.SetMemoryLimit(goMemory() + dozeRoom)
+}
+
+// stir undoes doze.
+func (d *dozing) stir() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.is {
+		return
+	}
+	d.is = false
+	debug.SetMemoryLimit(d.limit)
+	debug.SetGCPercent(d.gcPercent)
+	runtime.GOMAXPROCS(d.procs)
+}
+
+// goMemory returns how much memory the Go runtime holds, counted as its memory limit counts, in bytes.
+func goMemory() int64 {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+	}
+	metrics.Read(samples)
+	return int64(samples[0].Value.Uint64() - samples[1].Value.Uint64()) //nolint:gosec // far below 2^63
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,11 +32,11 @@ type sleeper struct {
 	c         *containers
 	s         *sandbox // nil: the process does not serve the sandbox container
 	namespace string   // of containerd
-	procs     int      // GOMAXPROCS while the pod is awake, see doze
 
 	gate   sync.RWMutex // held for reading by requests that reach gVisor, for writing when asleep changes
 	asleep atomic.Bool  // no request reaches gVisor
 	toEnd  atomic.Bool  // while it sleeps: a signal that tells a container to end wakes the pod
+	dozing dozing
 
 	mu  sync.Mutex
 	all map[string]*resident // the containers of this process, by id
@@ -65,7 +64,7 @@ type resident struct {
 }
 
 func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {
-	z := &sleeper{TaskServiceExt: next, c: c, s: s, procs: runtime.GOMAXPROCS(0), all: make(map[string]*resident)}
+	z := &sleeper{TaskServiceExt: next, c: c, s: s, all: make(map[string]*resident)}
 	z.namespace, _ = namespaces.Namespace(ctx)
 	z.night.turn = make(chan struct{}, 1)
 	if s != nil {
@@ -118,7 +117,7 @@ func (z *sleeper) shut(ctx context.Context, asleep bool) error {
 	defer z.gate.Unlock()
 	z.asleep.Store(asleep)
 	if !asleep {
-		runtime.GOMAXPROCS(z.procs)
+		z.dozing.stir()
 	}
 	return nil
 }

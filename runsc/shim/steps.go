@@ -37,6 +37,7 @@ func (z *sleeper) step(ctx context.Context, x *resident, o sleep.Order) error {
 		time.AfterFunc(dozeAfter, z.doze)
 		return quiet.settled(ctx, x.id)
 	case sleep.Remake:
+		z.dozing.stir()
 		return z.remake(ctx, x)
 	case sleep.Rouse:
 		return z.restart(ctx, x)

@@ -13,9 +13,10 @@ import (
 // and its cgroup may be a new one. The zero value has seen nothing. Its methods may be called concurrently.
 type usage struct {
 	mu   sync.Mutex
-	base processor // what was used in earlier lives
-	last processor // in this life, at the last look
-	seen any       // the last statistics that were answered: *stats1.Metrics or *stats2.Metrics; nil: none
+	base processor           // what was used in earlier lives
+	last processor           // in this life, at the last look
+	seen any                 // the last statistics that were answered: *stats1.Metrics or *stats2.Metrics; nil: none
+	rest *task.StatsResponse // what is answered in a sleep; nil: not known yet
 }
 
 // processor is an amount of processor time, in whichever unit: in all, in the kernel, and outside of it.
@@ -56,15 +57,18 @@ func (u *usage) whole(r *task.StatsResponse) (*task.StatsResponse, error) {
 	default:
 		return r, nil
 	}
-	u.seen = metrics
+	u.seen, u.rest = metrics, nil
 	return pack(metrics)
 }
 
 // asleep returns the statistics of a container that sleeps: the processor time so far, and no memory. ok is false if
-// nothing is known.
+// nothing is known. The answer is made once for each sleep, and must not be changed: containerd asks every second.
 func (u *usage) asleep() (r *task.StatsResponse, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.rest != nil {
+		return u.rest, true
+	}
 	switch m := u.seen.(type) {
 	case *stats1.Metrics:
 		if e := m.GetMemory().GetUsage(); e != nil {
@@ -78,7 +82,11 @@ func (u *usage) asleep() (r *task.StatsResponse, ok bool) {
 		return nil, false
 	}
 	r, err := pack(u.seen)
-	return r, err == nil
+	if err != nil {
+		return nil, false
+	}
+	u.rest = r
+	return r, true
 }
 
 func pack(metrics any) (*task.StatsResponse, error) {

@@ -110,6 +110,7 @@ func (z *sleeper) wake(cause string) error {
 		return err
 	}
 	defer give()
+	z.dozing.stir()
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
 	defer cancel()
 	delivered, ran, err := z.bringBack(ctx)
