@@ -1,0 +1,45 @@
+package shim
+
+import (
+	"math"
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+// goSettings returns how the Go runtime is set.
+func goSettings() [3]int64 {
+	percent := debug.SetGCPercent(100)
+	debug.SetGCPercent(percent)
+	return [3]int64{int64(runtime.GOMAXPROCS(0)), int64(percent), debug.SetMemoryLimit(-1)}
+}
+
+// TestDoze: a shim whose pod sleeps uses one processor and collects no garbage before there is some, and is as before
+// when the pod wakes. One whose pod is awake does not doze.
+func TestDoze(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	before := goSettings()
+	var z sleeper
+	z.doze()
+	if now := goSettings(); now != before {
+		t.Errorf("awake, the runtime is set to %v, want %v", now, before)
+	}
+	if err := z.shut(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	z.doze()
+	z.doze() // changes nothing, and forgets nothing
+	now := goSettings()
+	if now[0] != 1 || now[1] != -1 || now[2] == math.MaxInt64 {
+		t.Errorf("asleep, the runtime is set to %v, want one processor and a limit of memory alone", now)
+	}
+	if room := now[2] - goMemory(); room > dozeRoom {
+		t.Errorf("memory grows by %d bytes before garbage is collected, want at most %d", room, dozeRoom)
+	}
+	if err := z.shut(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if now := goSettings(); now != before {
+		t.Errorf("after waking, the runtime is set to %v, want %v", now, before)
+	}
+}
