@@ -89,8 +89,8 @@ require (
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/containerd/console v1.0.4
 	github.com/containerd/continuity v0.4.5 // indirect
-	github.com/containerd/fifo v1.1.0 // indirect
-	github.com/containerd/plugin v1.0.0
+	github.com/containerd/fifo v1.1.0
+	github.com/containerd/plugin v1.0.0 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/docker/go-units v0.5.0

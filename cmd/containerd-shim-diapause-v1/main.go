@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 
 	containerd "github.com/containerd/containerd/v2/pkg/shim"
 
@@ -11,6 +13,12 @@ import (
 )
 
 func main() {
-	shim.Register()
-	containerd.Run(context.Background(), shim.NewManager())
+	if len(os.Args) < 2 || os.Args[1] != shim.ServeAction {
+		containerd.Run(context.Background(), shim.NewManager())
+		return
+	}
+	if err := shim.Serve(os.Args[2:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", shim.RuntimeType, err)
+		os.Exit(1)
+	}
 }

@@ -7,10 +7,9 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
-// Register registers gVisor's task service, and the extension that stands before it. Call it once, before the shim
-// runs, in the directory of the container's bundle.
-func Register() {
-	registerService(holdLog())
+// setExtension sets the extension that stands before gVisor's task service. It is called once, before the service is
+// made.
+func setExtension() {
 	a := localAgent()
 	extension.NewExtension = func(ctx context.Context, next extension.TaskServiceExt,
 		req *task.CreateTaskRequest,

@@ -165,7 +165,7 @@ func command(ctx context.Context, id string, opts shim.StartOpts) (*exec.Cmd, er
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-namespace", namespace, "-address", opts.Address, "-id", id}
+	args := []string{ServeAction, "-namespace", namespace, "-address", opts.Address, "-id", id}
 	if opts.Debug {
 		args = append(args, "-debug")
 	}
