@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
@@ -113,14 +114,15 @@ func (z *sleeper) wake(cause string) error {
 	z.dozing.stir()
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
 	defer cancel()
-	delivered, ran, err := z.bringBack(ctx)
+	var stages stages
+	delivered, ran, err := z.bringBack(ctx, &stages)
 	if err != nil {
 		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, untraced(err))
 		return errors.Join(err, z.mourn(err, cause, ran))
 	}
 	took := time.Since(began)
-	log.L.Infof("sandbox %s is awake, by %s, after %v; %d packets delivered, %d dropped", z.c.bundle.id, cause, took,
-		delivered.Sent, delivered.Dropped)
+	log.L.Infof("sandbox %s is awake, by %s, after %v (%s); %d packets delivered, %d dropped", z.c.bundle.id, cause, took,
+		&stages, delivered.Sent, delivered.Dropped)
 	z.leave()
 	go z.tellAgent(&localv1.ReportRestoreRequest{
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations,
@@ -165,36 +167,60 @@ var errEnding = errors.New("the pod ends")
 
 // bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
 // delivers the packets that were held. Ran says that the sandbox runs, or has run.
-func (z *sleeper) bringBack(ctx context.Context) (d sleep.Delivered, ran bool, err error) {
+func (z *sleeper) bringBack(ctx context.Context, t *stages) (d sleep.Delivered, ran bool, err error) {
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {
 		return d, false, err
 	}
+	t.began()
 	var g errgroup.Group // runsc takes the addresses when it restores, not when it creates
 	g.Go(z.network.PutBack)
 	g.Go(func() error { return z.createSandbox(ctx, runtime) })
 	if err := g.Wait(); err != nil {
 		return d, false, err
 	}
+	t.ended("sandbox created")
 	defer z.s.roomToRestore()()
 	if err := z.restoreSandbox(ctx, runtime); err != nil {
 		return d, false, err
 	}
+	t.ended("restored, and containers created")
 	for _, id := range z.others {
 		if err := z.send(ctx, id, sleep.Order{Verb: sleep.Rouse}); err != nil {
 			return d, false, err
 		}
 	}
+	t.ended("containers started")
 	d, err = z.waker.Deliver()
 	z.warn(err, "deliver packets")
 	if err := z.loaded(ctx); err != nil {
 		return d, true, err
 	}
+	t.ended("loaded")
 	if err := z.attend(z.of(z.c.bundle.id), runtime); err != nil {
 		return d, true, err
 	}
 	return d, true, z.each(ctx, sleep.Order{Verb: sleep.Up})
 }
+
+// stages are the stages of a wake and how long each took.
+type stages struct {
+	at    time.Time
+	texts []string
+}
+
+// began begins the first stage.
+func (t *stages) began() { t.at = time.Now() }
+
+// ended ends a stage and begins the next.
+func (t *stages) ended(stage string) {
+	now := time.Now()
+	t.texts = append(t.texts, fmt.Sprintf("%s: %v", stage, now.Sub(t.at).Round(time.Millisecond)))
+	t.at = now
+}
+
+// String returns the stages in their order.
+func (t *stages) String() string { return strings.Join(t.texts, "; ") }
 
 // createSandbox creates the sandbox container again, and with it the sandbox.
 func (z *sleeper) createSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
