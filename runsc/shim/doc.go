@@ -28,6 +28,9 @@
 //     neither the shim nor containerd waits for it. The shim also tells the agent of a sandbox that was not
 //     created, or never started: the agent can discard what it has prepared for it.
 //
+// Serve is the process itself, in the place of that of containerd's package for shims, which is too busy for pods
+// that sleep. What containerd changes there has to be looked at when that module is updated.
+//
 // There is one shim process for each container, or one for each pod if gVisor's grouping is enabled. Of
 // the agent, the package depends only on the protocol of its local socket.
 package shim
