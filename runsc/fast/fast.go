@@ -86,8 +86,15 @@ var restoreEdits = []edit{
 const endpointFile = "pkg/tcpip/transport/tcp/endpoint_state.go"
 
 // filterEdits have the programs that [Precompile] writes used. GVisor's own build by Bazel does the same; in its Go
-// module they are left out.
+// module they are left out. A sandbox may end itself in what is precompiled, too: gVisor has there the process that
+// wrote the programs. Those for devices of NVIDIA are not made: they are hundreds.
 var filterEdits = []edit{
+	{systrapFilters, "import (\n\t\"os\"\n\n", "import (\n"},
+	{systrapFilters, "seccomp.EqualTo(os.Getpid())", `seccomp.EqualTo(vars.GetUint64("self_pid"))`},
+	{
+		"runsc/boot/filter/config/config_precompiled.go", "range nvconf.PopularCapabilitySets()",
+		"range nvconf.PopularCapabilitySets()[:0]",
+	},
 	{"runsc/boot/filter/filter_precompiled.go", registered, "\tregisterPrecompiled(programs)\n" + registered},
 	{"runsc/boot/filter/filter_precompiled.go", disabled + "true", disabled + "false"},
 	{"runsc/fsgofer/filter/filter_precompiled.go", registered, "\tregisterPrecompiled(programs)\n" + registered},
@@ -95,6 +102,8 @@ var filterEdits = []edit{
 }
 
 const (
+	systrapFilters = "pkg/sentry/platform/systrap/filters.go"
+
 	registered = "\tprecompiledPrograms = programs\n"
 	disabled   = "const PrecompilationDisabledAtBuildTime = "
 )

@@ -44,8 +44,8 @@ func run(dir string) error {
 	return nil
 }
 
-// source returns the Go file that registers programs. Those that let a pod use devices of the node are left out: they
-// are hundreds.
+// source returns the Go file that registers programs. Those that let a pod use devices of the node are left out, and
+// those of the platform ptrace: they would let a sandbox end the process that wrote them, and not itself.
 func source(programs []precompiledseccomp.Program) []byte {
 	sort.Slice(programs, func(i, j int) bool { return programs[i].Name < programs[j].Name })
 	var b strings.Builder
@@ -53,7 +53,7 @@ func source(programs []precompiledseccomp.Program) []byte {
 	b.WriteString("import \"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp\"\n\n")
 	b.WriteString("func registerPrecompiled(programs map[string]precompiledseccomp.Program) {\n")
 	for _, p := range programs {
-		if !strings.Contains(p.Name, "Proxy=true") {
+		if !strings.Contains(p.Name, "Proxy=true") && !strings.Contains(p.Name, `Platform="ptrace"`) {
 			b.WriteString(p.Registration("\t", "precompiledseccomp", "programs"))
 		}
 	}
