@@ -74,7 +74,7 @@ func order(ctx context.Context, ip, path string) error {
 	if err != nil {
 		return err
 	}
-	r, err := http.DefaultClient.Do(req)
+	r, err := bed.Client.Do(req)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package shim
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -10,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	settings "diapause.dev/runsc/terminal"
 	"golang.org/x/sys/unix"
@@ -116,7 +119,10 @@ func (b bundle) process() (int, error) {
 }
 
 // kill sends SIGKILL to the sandbox's process. If the process is gone, that is no error.
-func (b bundle) kill() error {
+func (b bundle) kill() error { return b.signal(unix.SIGKILL) }
+
+// signal sends a signal to the sandbox's process. If the process is gone, that is no error.
+func (b bundle) signal(sig unix.Signal) error {
 	pid, err := b.process()
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -124,7 +130,55 @@ func (b bundle) kill() error {
 	if err != nil {
 		return err
 	}
-	return killSandbox(pid, b.id)
+	return signalSandbox(pid, b.id, sig)
+}
+
+// haltPause is how often halt looks again.
+const haltPause = 100 * time.Microsecond
+
+// halt stops the sandbox's process, and returns once none of its threads runs: nothing is sent or answered any more.
+// Signal it SIGCONT to have it go on, also if halt fails.
+func (b bundle) halt(ctx context.Context) error {
+	pid, err := b.process()
+	if err != nil {
+		return err
+	}
+	if err := signalSandbox(pid, b.id, unix.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		stopped, err := allStopped(pid)
+		if err != nil || stopped {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stop process %d of sandbox %s: %w", pid, b.id, context.Cause(ctx))
+		case <-time.After(haltPause):
+		}
+	}
+}
+
+// allStopped reports whether no thread of a process runs.
+func allStopped(pid int) (bool, error) {
+	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(all) == 0 {
+		return false, errors.Join(fmt.Errorf("process %d has no threads", pid), err)
+	}
+	for _, path := range all {
+		stat, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			return false, fmt.Errorf("state of a thread: %w", err)
+		}
+		_, rest, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" ")) // proc_pid_stat(5)
+		if len(rest) == 0 || !strings.ContainsRune("TtZX", rune(rest[0])) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // gone reports whether the sandbox never had a process, or no longer has one.
@@ -142,9 +196,9 @@ func isSandbox(pid int, id string) bool {
 	return err == nil && slices.Contains(strings.Split(string(cmdline), "\x00"), id)
 }
 
-// killSandbox sends SIGKILL to process pid if its command line names the sandbox. It holds the process by a
-// descriptor meanwhile, so that it cannot hit another process with the same number.
-func killSandbox(pid int, id string) error {
+// signalSandbox signals process pid if its command line names the sandbox. It holds the process by a descriptor
+// meanwhile, so that it cannot hit another process with the same number.
+func signalSandbox(pid int, id string, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -156,8 +210,8 @@ func killSandbox(pid int, id string) error {
 	if !isSandbox(pid, id) {
 		return nil // exited, or another process by now
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill process %d: %w", pid, err)
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", pid, err)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/log"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
 
@@ -184,8 +185,10 @@ func (z *sleeper) stay(ctx context.Context) error {
 	return nil
 }
 
+// unwatch undoes watch. The last packets may have come while the sandbox was saved or loaded, and not have reached it.
 func (z *sleeper) unwatch() {
 	if z.waker != nil {
+		z.warn(z.waker.Repeat(), "repeat packets")
 		z.warn(z.waker.Close(), "watch for packets")
 		z.waker = nil
 		z.watched.Store(false)
@@ -231,14 +234,8 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	if err := z.s.lease.Do(ctx, renew); err != nil {
 		return err
 	}
-	err = z.hushAll(ctx, o.WakeToEnd)
-	if err == nil {
-		mark := sleep.Mark{Sandbox: z.c.bundle.id, UID: z.s.pod.uid, Since: time.Now()}
-		err = errors.Join(z.network.Silence(), mark.Write(o.Image))
-	}
-	if err != nil {
+	if err := z.prepareFall(ctx, o); err != nil {
 		err = errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}), z.s.lease.Break(ctx))
-		z.warn(z.waker.Repeat(), "repeat packets")
 		z.unwatch()
 		return err
 	}
@@ -248,13 +245,39 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	return nil
 }
 
-// hushAll makes all shims of the pod answer for their containers, unless a packet comes before that is done, or the pod
-// has begun a connection since it was watched: while it is paused it begins no other.
-func (z *sleeper) hushAll(ctx context.Context, wakeToEnd bool) error {
+// prepareFall does all that can fail before the sandbox ends: all shims of the pod answer for their containers, unless
+// a packet comes before that is done, or the pod has begun a connection since it was watched: while it is paused it
+// begins no other. Without an error, the sandbox's process is stopped.
+func (z *sleeper) prepareFall(ctx context.Context, o sleep.Order) error {
 	if err := z.s.settled(ctx); err != nil {
 		return err
 	}
-	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush, WakeToEnd: wakeToEnd}); err != nil {
+	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush, WakeToEnd: o.WakeToEnd}); err != nil {
+		return err
+	}
+	if err := z.network.Silence(); err != nil {
+		return err
+	}
+	err := z.halt(ctx)
+	if err == nil {
+		mark := sleep.Mark{Sandbox: z.c.bundle.id, UID: z.s.pod.uid, Since: time.Now()}
+		err = mark.Write(o.Image)
+	}
+	if err != nil {
+		err = errors.Join(err, z.c.bundle.signal(unix.SIGCONT), z.network.Unsilence())
+	}
+	return err
+}
+
+// halt stops the sandbox's process, and then looks whether a packet has come before. The network of a paused sandbox
+// still answers: it takes connections that the snapshot does not know, and that would be reset once the pod is awake.
+func (z *sleeper) halt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, haltLimit)
+	defer cancel()
+	if err := z.c.bundle.halt(ctx); err != nil {
+		return err
+	}
+	if err := z.waker.CatchUp(ctx); err != nil {
 		return err
 	}
 	if z.waker.Came() {
@@ -262,6 +285,9 @@ func (z *sleeper) hushAll(ctx context.Context, wakeToEnd bool) error {
 	}
 	return nil
 }
+
+// haltLimit bounds how long a sandbox may take to stop.
+const haltLimit = 5 * time.Second
 
 // depart ends the sandbox. There is no way back from here except a wake, so it goes on whatever fails.
 func (z *sleeper) depart(ctx context.Context) {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"golang.org/x/sys/unix"
 )
 
 func TestPodOf(t *testing.T) {
@@ -204,6 +207,39 @@ func TestBundle(t *testing.T) {
 		}
 		if err := b.kill(); err == nil {
 			t.Errorf("process %q is killed", pid)
+		}
+	}
+}
+
+// TestHalt stops a process that is busy, and has it go on.
+func TestHalt(t *testing.T) {
+	const id = "halted"
+	b := bundle{id, t.TempDir()}
+	if err := b.halt(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a sandbox without a process: %v", err)
+	}
+	cmd := exec.Command("sh", "-c", "while :; do :; done", id)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	pid := cmd.Process.Pid
+	if err := os.WriteFile(filepath.Join(b.dir, "init.pid"), []byte(strconv.Itoa(pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := b.halt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if stopped, err := allStopped(pid); err != nil || !stopped {
+			t.Errorf("stopped: %v, %v", stopped, err)
+		}
+		if err := b.signal(unix.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if stopped, err := allStopped(pid); err != nil || stopped {
+			t.Errorf("goes on, stopped: %v, %v", stopped, err)
 		}
 	}
 }

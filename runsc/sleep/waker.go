@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"diapause.dev/runsc/netns"
@@ -28,7 +29,8 @@ const maxFrame = virtioHeader + etherHeader + 64<<10
 const readPause = 100 * time.Millisecond
 
 // Waker watches the interfaces of a pod. It always holds the packets that come for the pod. Once Answer was called, it
-// also answers neighbours that ask for the pod's addresses. Its methods may be called concurrently.
+// also answers neighbours that ask for the pod's addresses. What the sandbox, if there is one, acknowledges is held no
+// longer. Its methods may be called concurrently.
 type Waker struct {
 	network   *Network
 	prober    Prober
@@ -45,6 +47,8 @@ type socket struct {
 	host   host
 	file   *os.File
 	probes probes
+
+	looking sync.Mutex // held while a frame is read and looked at
 
 	mu   sync.Mutex
 	held held
@@ -84,16 +88,14 @@ func (w *Waker) open() error {
 	return nil
 }
 
-// packetSocket returns a socket that gets every frame that arrives at an interface.
+// packetSocket returns a socket that gets every frame that arrives at an interface, or is sent by others through it.
 func packetSocket(index int) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("packet socket: %w", err)
 	}
-	for _, option := range []int{unix.PACKET_VNET_HDR, unix.PACKET_IGNORE_OUTGOING} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, option, 1); err != nil {
-			return nil, errors.Join(fmt.Errorf("packet socket: option %d: %w", option, err), unix.Close(fd))
-		}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		return nil, errors.Join(fmt.Errorf("packet socket: headers: %w", err), unix.Close(fd))
 	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: network(unix.ETH_P_ALL), Ifindex: index}); err != nil {
 		return nil, errors.Join(fmt.Errorf("packet socket: bind: %w", err), unix.Close(fd))
@@ -129,6 +131,46 @@ func (w *Waker) Quiet(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// catchPause is how often CatchUp looks again.
+const catchPause = 100 * time.Microsecond
+
+// CatchUp waits until all packets that have arrived so far were looked at, so that Came tells about them.
+func (w *Waker) CatchUp(ctx context.Context) error {
+	for _, s := range w.sockets {
+		for {
+			behind, err := s.behind()
+			if err != nil {
+				return fmt.Errorf("packets of interface %s: %w", s.link.name, err)
+			}
+			if !behind {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("packets of interface %s do not end: %w", s.link.name, context.Cause(ctx))
+			case <-time.After(catchPause):
+			}
+		}
+	}
+	return nil
+}
+
+// behind reports whether there are frames that were not looked at.
+func (s *socket) behind() (behind bool, err error) {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	closed := raw.Control(func(fd uintptr) {
+		var size int
+		size, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ) // of the next frame
+		behind = size > 0
+	})
+	return behind, errors.Join(err, closed)
+}
+
 // Answer makes the waker answer for the pod's addresses. Call it when the sandbox no longer does.
 func (w *Waker) Answer() { w.answering.Store(true) }
 
@@ -141,34 +183,55 @@ func (w *Waker) serve(s *socket) {
 	defer s.probes.close()
 	buffer := make([]byte, maxFrame)
 	for {
-		n, err := s.read(raw, buffer)
+		err := w.next(s, raw, buffer)
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
 		if err != nil {
 			log.L.WithError(err).Warnf("read from interface %s of a sleeping pod", s.link.name)
 			time.Sleep(readPause)
-			continue
-		}
-		if n >= virtioHeader && n <= len(buffer) {
-			w.take(s, buffer[:n])
 		}
 	}
 }
 
-// read returns the length of the next frame. It may be more than the buffer holds.
-func (s *socket) read(raw interface {
-	Read(func(uintptr) bool) error
-}, buffer []byte,
-) (n int, err error) {
+// next waits for a frame and does what is to be done with it. One that does not fit into the buffer is dropped.
+func (w *Waker) next(s *socket, raw syscall.RawConn, buffer []byte) (err error) {
 	closed := raw.Read(func(fd uintptr) bool {
-		n, _, err = unix.Recvfrom(int(fd), buffer, unix.MSG_TRUNC)
-		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+		s.looking.Lock()
+		defer s.looking.Unlock()
+		var (
+			n    int
+			from unix.Sockaddr
+		)
+		n, from, err = unix.Recvfrom(int(fd), buffer, unix.MSG_TRUNC)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			return false
+		}
+		if err != nil || n < virtioHeader || n > len(buffer) {
+			return true
+		}
+		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING {
+			s.sent(buffer[virtioHeader:n])
+		} else {
+			w.take(s, buffer[:n])
+		}
+		return true
 	})
 	if closed != nil {
-		return 0, os.ErrClosed
+		return os.ErrClosed
 	}
-	return n, err
+	return err
+}
+
+// sent looks at a frame that the sandbox has sent.
+func (s *socket) sent(frame []byte) {
+	segment, ok := parseSegment(frame)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held.acknowledge(&segment)
 }
 
 // take does what is to be done with a frame, which begins with the kernel's header.
@@ -218,8 +281,8 @@ func (w *Waker) Deliver() (d Delivered, err error) {
 }
 
 // Repeat sends what was held into a pod that has run all the time, and holds it no longer. A sandbox drops segments of
-// TCP that come while it is saved, and who has sent them repeats them only after 200 ms or more. Others may come a
-// second time, which TCP ignores; packets of other protocols are not repeated.
+// TCP that come while it is saved, and who has sent them repeats them only after 200 ms or more. What it has
+// acknowledged is not repeated, nor are packets of other protocols.
 func (w *Waker) Repeat() error {
 	_, err := w.deliver(func(data []byte) bool {
 		_, ok := parseSegment(data[virtioHeader:])

@@ -3,6 +3,7 @@ package sleep
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -264,6 +265,100 @@ func TestQuiet(t *testing.T) {
 	}
 	if err := w.Quiet(t.Context(), time.Hour); !errors.Is(err, ErrTraffic) {
 		t.Errorf("a packet has come: %v", err)
+	}
+}
+
+// TestAcknowledged has a client of a server that runs while it is watched: the waker holds nothing that the server says
+// it has.
+func TestAcknowledged(t *testing.T) {
+	path := newPod(t)
+	n, err := RecordNetwork(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWaker(n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var l net.Listener
+	inside(t, path, func() (err error) {
+		l, err = net.Listen("tcp4", podIP+":4000")
+		return err
+	})
+	defer l.Close()
+	c, err := net.Dial("tcp", podIP+":4000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	pod, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pod.Close()
+	if _, err := io.WriteString(c, "question"); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 8)
+	if _, err := io.ReadFull(pod, b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(pod, "answer"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, b[:6]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := w.sockets[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, data := range s.held.frames {
+		if x, ok := parseSegment(data[virtioHeader:]); ok && x.length() > 0 {
+			t.Errorf("holds a segment with flags %#x and data %q", x.flags, x.data)
+		}
+	}
+	if !w.Came() {
+		t.Error("no packet has come")
+	}
+}
+
+// TestCatchUp sends many packets at once: after CatchUp, all of them are held.
+func TestCatchUp(t *testing.T) {
+	path := newPod(t)
+	n, err := RecordNetwork(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWaker(n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	c, err := net.Dial("udp", podIP+":4000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("first")); err != nil { // has the kernel ask for the pod's hardware address
+		t.Fatal(err)
+	}
+	holds(t, w, 1)
+	const count = 200
+	for range count {
+		c.Write([]byte("one")) // the server that is missing may be reported
+	}
+	if err := w.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := w.sockets[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got := len(s.held.frames); got < count/2 {
+		t.Errorf("%d packets are held of %d", got, count)
 	}
 }
 

@@ -31,10 +31,17 @@ func answers(client *http.Client, url string) func(context.Context) error {
 // maxAnswer bounds one answer, in bytes.
 const maxAnswer = 4 << 20
 
+// Client asks servers in pods. A connection of it that has nothing to do is silent until it is closed: it neither
+// probes whether the other end is still there nor ends of itself, as packets of either would wake a pod, or keep it
+// from falling asleep.
+var Client = &http.Client{Transport: &http.Transport{
+	DialContext: (&net.Dialer{KeepAlive: -1}).DialContext, IdleConnTimeout: 0,
+}}
+
 // Fetch returns what a server, one in a pod for instance, answers to a GET of the URL. A status other
 // than OK is an error that tells the answer.
 func Fetch(ctx context.Context, url string) ([]byte, error) {
-	return fetch(ctx, http.DefaultClient, url)
+	return fetch(ctx, Client, url)
 }
 
 func fetch(ctx context.Context, client *http.Client, url string) ([]byte, error) {

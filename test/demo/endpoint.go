@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"diapause.dev/test/bed"
 	"diapause.dev/test/workload/answers"
 )
 
@@ -32,7 +33,7 @@ func (e endpoint) ask(ctx context.Context, method, path string, into any) error 
 	if err != nil {
 		return err
 	}
-	r, err := http.DefaultClient.Do(req)
+	r, err := bed.Client.Do(req)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 )
 
@@ -70,7 +71,7 @@ func (w *world) forward(pod string, port int) string {
 func (w *world) answers(urls ...string) {
 	w.Helper()
 	for _, url := range urls {
-		r, err := http.Get(url + "/state")
+		r, err := bed.Client.Get(url + "/state")
 		w.must(err)
 		body, err := io.ReadAll(r.Body)
 		r.Body.Close()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,7 +148,6 @@ func TestSleepBehindService(t *testing.T) {
 	}
 	w.run(w.pod("client", on(w.Node(1)), other))
 	before := w.life(p)
-	http.DefaultClient.CloseIdleConnections() // they send packets to keep themselves alive
 	service := new(corev1.Service)
 	w.must(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "web"}, service))
 	for range 2 {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +75,6 @@ func TestExecProbesAsleep(t *testing.T) {
 	w.apply(strings.Replace(fmt.Sprintf(sleepPolicy, w.namespace), "500", "2000", 1)) // probes take processor time
 	p := w.run(w.pod("web", withExecProbes))
 	before := w.life(p)
-	http.DefaultClient.CloseIdleConnections() // they send packets to keep themselves alive
 	w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 	w.staysWell("web", 10*time.Second)
 	if out := w.kubectl("exec", "web", "--", "echo", "here"); out != "here\n" {

@@ -124,7 +124,7 @@ func oneInstant(n *node) {
 
 func (n *node) post(p *bed.Pod, path string) {
 	n.Helper()
-	resp, err := http.Post("http://"+p.IP+":8080"+path, "", nil)
+	resp, err := bed.Client.Post("http://"+p.IP+":8080"+path, "", nil)
 	if err != nil {
 		n.Fatal(err)
 	}
