@@ -168,7 +168,7 @@ func (z *sleeper) expire(w *sleep.Waker) {
 	}
 	defer give()
 	if z.waker == w && !z.asleep.Load() {
-		z.unwatch()
+		z.forgo()
 	}
 }
 
@@ -180,15 +180,21 @@ func (z *sleeper) stay(ctx context.Context) error {
 	}
 	defer give()
 	if !z.asleep.Load() {
-		z.unwatch()
+		z.forgo()
 	}
 	return nil
 }
 
-// unwatch undoes watch. The last packets may have come while the sandbox was saved or loaded, and not have reached it.
-func (z *sleeper) unwatch() {
+// forgo undoes watch for a pod that stays awake. Packets may have come while it was saved that nobody has repeated yet.
+func (z *sleeper) forgo() {
 	if z.waker != nil {
 		z.warn(z.waker.Repeat(), "repeat packets")
+	}
+	z.unwatch()
+}
+
+func (z *sleeper) unwatch() {
+	if z.waker != nil {
 		z.warn(z.waker.Close(), "watch for packets")
 		z.waker = nil
 		z.watched.Store(false)
@@ -236,7 +242,7 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	}
 	if err := z.prepareFall(ctx, o); err != nil {
 		err = errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}), z.s.lease.Break(ctx))
-		z.unwatch()
+		z.forgo()
 		return err
 	}
 	z.image, z.over = o.Image, make(chan struct{})
