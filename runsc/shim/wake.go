@@ -329,11 +329,12 @@ func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bo
 }
 
 // finishedBySandbox has the shim of the sandbox end the pod. If that shim is gone, so is the pod, and this container
-// ends by itself.
+// ends by itself. As soon as containerd knows that a container has ended, it ends this process, which cuts off the
+// answer of the shim.
 func (z *sleeper) finishedBySandbox(ctx context.Context, id string, status int) (bool, error) {
 	err := z.tell(ctx, z.c.bundle.id, sleep.Order{Verb: sleep.End, Status: status})
-	if err == nil && !z.asleep.Load() {
-		return z.stopped(id), nil
+	if stopped := z.stopped(id); !z.asleep.Load() && (stopped || err == nil) {
+		return stopped, nil
 	}
 	if x := z.of(id); x != nil && ctx.Err() == nil && z.asleep.Load() {
 		z.warn(err, "end it in its sleep")
