@@ -303,19 +303,31 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 		announce(r.ID)
 		return &types.Empty{}, err
 	}
-	resp, err := c.TaskServiceExt.Kill(ctx, r)
-	if err == nil || errdefs.IsNotFound(err) || unix.Signal(r.Signal) != unix.SIGKILL {
-		return resp, err
+	return c.kill(ctx, r)
+}
+
+// killTries bounds how often a container is killed.
+const killTries = 3
+
+// kill has runsc signal a container. If runsc cannot kill it because its sandbox is paused or not restored, the sandbox
+// is ended. It may have been paused when runsc looked, and run on since: then runsc tries again.
+func (c *containers) kill(ctx context.Context, r *task.KillRequest) (resp *types.Empty, err error) {
+	for range killTries {
+		resp, err = c.TaskServiceExt.Kill(ctx, r)
+		if err == nil || errdefs.IsNotFound(err) || unix.Signal(r.Signal) != unix.SIGKILL {
+			return resp, err
+		}
+		status := c.status(ctx, r.ID)
+		if status == tasktypes.Status_PAUSED || c.unrestored(ctx, r.ID) {
+			log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused or not restored: ending "+
+				"sandbox %s", r.ID, c.bundle.id)
+			return &types.Empty{}, c.bundle.kill()
+		}
+		if status != tasktypes.Status_RUNNING {
+			break
+		}
 	}
-	if c.status(ctx, r.ID) != tasktypes.Status_PAUSED && !c.unrestored(ctx, r.ID) {
-		return resp, err
-	}
-	log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused or not restored: ending "+
-		"sandbox %s", r.ID, c.bundle.id)
-	if err := c.bundle.kill(); err != nil {
-		return nil, err
-	}
-	return &types.Empty{}, nil
+	return resp, err
 }
 
 // statusLimit bounds a question for a container's state.

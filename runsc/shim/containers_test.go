@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
 // TestTryOnce: a container cannot be started a second time before the pod is restored. In a sandbox that has loaded
@@ -38,6 +42,44 @@ func TestTryOnce(t *testing.T) {
 	}
 	if err := c.try("6"); err != nil {
 		t.Errorf("a container of a restored pod is started again: %v", err)
+	}
+}
+
+// resumed is a service whose container is paused at first, and runs later.
+type resumed struct {
+	extension.TaskServiceExt
+	fails int // how often it cannot be killed
+	kills int
+}
+
+func (r *resumed) Kill(context.Context, *task.KillRequest) (*types.Empty, error) {
+	if r.kills++; r.kills <= r.fails {
+		return nil, errors.New("cannot signal container in state paused")
+	}
+	return &types.Empty{}, nil
+}
+
+func (r *resumed) State(context.Context, *task.StateRequest) (*task.StateResponse, error) {
+	return &task.StateResponse{Status: tasktypes.Status_RUNNING}, nil
+}
+
+// TestKillResumed kills a container that was paused when runsc tried to, and runs by the time that is known.
+func TestKillResumed(t *testing.T) {
+	for _, x := range []struct {
+		fails, kills int
+		signal       unix.Signal
+		ok           bool
+	}{
+		{1, 2, unix.SIGKILL, true},
+		{1, 1, unix.SIGTERM, false},
+		{99, killTries, unix.SIGKILL, false},
+	} {
+		service := &resumed{fails: x.fails}
+		c := newContainers(agent{}, pod{}, t.TempDir(), service)
+		_, err := c.Kill(t.Context(), &task.KillRequest{ID: "a", Signal: uint32(x.signal)})
+		if (err == nil) != x.ok || service.kills != x.kills {
+			t.Errorf("%+v: %v, after %d tries", x, err, service.kills)
+		}
 	}
 }
 
