@@ -32,10 +32,10 @@ func answers(client *http.Client, url string) func(context.Context) error {
 const maxAnswer = 4 << 20
 
 // Client asks servers in pods. A connection of it that has nothing to do is silent until it is closed: it neither
-// probes whether the other end is still there nor ends of itself, as packets of either would wake a pod, or keep it
-// from falling asleep.
+// probes whether the other end is still there nor ends of itself (IdleConnTimeout is 0). Packets of either would wake a
+// pod, or keep it from falling asleep.
 var Client = &http.Client{Transport: &http.Transport{
-	DialContext: (&net.Dialer{KeepAlive: -1}).DialContext, IdleConnTimeout: 0,
+	DialContext: (&net.Dialer{KeepAlive: -1}).DialContext,
 }}
 
 // Fetch returns what a server, one in a pod for instance, answers to a GET of the URL. A status other
