@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
-	"github.com/containerd/errdefs"
 	"github.com/google/uuid"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -140,18 +139,19 @@ func (c *Client) undo(ctx context.Context, id, logs string) error {
 	return errors.Join(err, os.RemoveAll(logs))
 }
 
-// A shim must answer containerd within two seconds. It answers late while runsc is busy with another container of the
-// pod. A kubelet then tries again.
+// Containerd may refuse to remove what it will remove a moment later: a shim that is busy with another container of the
+// pod does not answer it within two seconds, and a container whose end it is still recording counts as running, but
+// cannot be stopped any more. A kubelet then tries again, whatever the error.
 const (
 	removeAttempts = 10
 	removePause    = time.Second
 )
 
-// RemovePod stops a pod and removes it. If the pod is gone already, that is no error.
-func (c *Client) RemovePod(ctx context.Context, id string) (err error) {
+// again calls remove until it succeeds.
+func again(ctx context.Context, remove func(context.Context) error) (err error) {
 	for range removeAttempts {
-		if err = c.removePod(ctx, id); !errdefs.IsDeadlineExceeded(err) {
-			break
+		if err = remove(ctx); err == nil {
+			return nil
 		}
 		select {
 		case <-time.After(removePause):
@@ -160,6 +160,11 @@ func (c *Client) RemovePod(ctx context.Context, id string) (err error) {
 		}
 	}
 	return err
+}
+
+// RemovePod stops a pod and removes it. If the pod is gone already, that is no error.
+func (c *Client) RemovePod(ctx context.Context, id string) error {
+	return again(ctx, func(ctx context.Context) error { return c.removePod(ctx, id) })
 }
 
 func (c *Client) removePod(ctx context.Context, id string) error {
@@ -179,6 +184,10 @@ func (c *Client) removePod(ctx context.Context, id string) error {
 // RemoveContainer removes a container, and ends it first if it runs. If the container is gone already, that is no
 // error.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	return again(ctx, func(ctx context.Context) error { return c.removeContainer(ctx, id) })
+}
+
+func (c *Client) removeContainer(ctx context.Context, id string) error {
 	_, err := c.runtime.RemoveContainer(ctx, &criapi.RemoveContainerRequest{ContainerId: id})
 	if err := native(err); err != nil && !isGone(err) {
 		return fmt.Errorf("remove container %s: %w", id, err)

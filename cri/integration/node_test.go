@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,6 +51,23 @@ func removePod(t *testing.T, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := client.RemovePod(ctx, id); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRemoveEnding: a container whose shim has just been killed counts as running for containerd, which cannot stop it
+// any more, and refuses to remove it. It is removed all the same.
+func TestRemoveEnding(t *testing.T) {
+	pod := runPod(t, bed.PodSpec{Name: "ending"})
+	id := pod.Containers[0].ID
+	pids, err := bed.Shims(id)
+	if err != nil || len(pids) != 1 {
+		t.Fatalf("%d shims serve the container, want 1, %v", len(pids), err)
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.RemoveContainer(limited(t), id); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"diapause.dev/test/images"
-	"google.golang.org/grpc/codes"
-	rpc "google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -158,15 +157,26 @@ func (b *Bed) podIP(ctx context.Context, id string) (string, error) {
 	return s.Status.GetNetwork().GetIp(), nil
 }
 
-// RemovePod ends the pod with that id, without grace, and removes it. As a
-// kubelet does, it tries again when a shim was too busy to answer containerd.
-func (b *Bed) RemovePod(ctx context.Context, id string) error {
-	for {
-		err := b.removePod(ctx, id)
-		if ctx.Err() != nil || rpc.Code(err) != codes.DeadlineExceeded {
+// How often a pod that containerd does not remove is removed again, and the pause in between.
+const (
+	removeAttempts = 10
+	removePause    = time.Second
+)
+
+// RemovePod ends the pod with that id, without grace, and removes it. As a kubelet does, it tries again: a shim
+// may be too busy to answer containerd, and a container that has just ended may count as running.
+func (b *Bed) RemovePod(ctx context.Context, id string) (err error) {
+	for range removeAttempts {
+		if err = b.removePod(ctx, id); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(removePause):
+		case <-ctx.Done():
 			return err
 		}
 	}
+	return err
 }
 
 func (b *Bed) removePod(ctx context.Context, id string) error {
