@@ -27,6 +27,23 @@ func LimitAbove(cgroupsPath string) (int64, error) {
 	return Unlimited, nil
 }
 
+// RaiseAbove is [Memory.RaiseBy] for the cgroups of a container with this cgroupsPath that exist. The path is as in
+// [LimitAbove].
+func RaiseAbove(cgroupsPath string, more int64, own func(dir string) bool) (changes []Change, err error) {
+	self, err := MemoryOf(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	group := filepath.Join("/", hierarchical(cgroupsPath)) // never above the root
+	for ; group != "/"; group = filepath.Dir(group) {
+		m := &Memory{top: self.top, group: group[1:], files: self.files}
+		if has(m.Dir()) {
+			return m.RaiseBy(more, own)
+		}
+	}
+	return nil, nil
+}
+
 // hierarchical returns the path of a cgroup below the root of its hierarchy. For systemd the OCI spec has
 // "slice:prefix:name", and a slice's name contains the names of the slices above it.
 func hierarchical(cgroupsPath string) string {

@@ -55,3 +55,22 @@ func TestFreeAbove(t *testing.T) {
 		t.Errorf("%d bytes are free, %v, want no limit", free, err)
 	}
 }
+
+// TestRaiseAbove: the limit of the pod's cgroup is raised for a container that does not exist yet.
+func TestRaiseAbove(t *testing.T) {
+	m := child(t)
+	m.set(t, 64<<20)
+	for _, below := range []string{"", "container"} {
+		changes, err := RaiseAbove(filepath.Join("/", m.group, below), 16<<20, m.is)
+		if err != nil || len(changes) == 0 || changes[len(changes)-1].Is != "83886080" {
+			t.Errorf("%q: %+v, %v, want 80 MiB", below, changes, err)
+		}
+	}
+	others := func(string) bool { return false }
+	if changes, err := RaiseAbove(filepath.Join("/", m.group), 16<<20, others); err != nil || len(changes) != 0 {
+		t.Errorf("%+v, %v, want no changes of what is not the pod's", changes, err)
+	}
+	if changes, err := RaiseAbove("/no/such/pod", 16<<20, m.is); err != nil || len(changes) != 0 {
+		t.Errorf("no such pod: %+v, %v", changes, err)
+	}
+}

@@ -211,6 +211,15 @@ func (z *sleeper) each(ctx context.Context, o sleep.Order) error {
 	return g.Wait()
 }
 
+// eachOther has all containers but the sandbox container take a step.
+func (z *sleeper) eachOther(ctx context.Context, o sleep.Order) error {
+	var g errgroup.Group
+	for _, id := range z.others {
+		g.Go(func() error { return z.send(ctx, id, o) })
+	}
+	return g.Wait()
+}
+
 // send has one container of the pod take a step. With gVisor's grouping, this process serves it, too.
 func (z *sleeper) send(ctx context.Context, id string, o sleep.Order) error {
 	if x := z.of(id); x != nil {

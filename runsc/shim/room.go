@@ -65,8 +65,8 @@ func (s *sandbox) own() (pid int, bytes int64, err error) {
 	return pid, bytes, err
 }
 
-// roomToRestore raises the sandbox's limits until its restore is complete. If a limit cannot be raised, it stays as
-// it is.
+// roomToRestore raises the pod's limits until the restore of its sandbox, which need not be there yet, is complete. If
+// a limit cannot be raised, it stays as it is.
 func (s *sandbox) roomToRestore() (cancel func()) {
 	err := s.raiseToRestore()
 	if err != nil {
@@ -76,15 +76,7 @@ func (s *sandbox) roomToRestore() (cancel func()) {
 }
 
 func (s *sandbox) raiseToRestore() error {
-	pid, err := s.bundle.process()
-	if err != nil {
-		return err
-	}
-	m, err := cgroup.MemoryOf(pid)
-	if err != nil {
-		return err
-	}
-	changes, err := m.RaiseBy(restoreRoom, s.pod.owns)
+	changes, err := cgroup.RaiseAbove(s.pod.cgroup, restoreRoom, s.pod.owns)
 	if err != nil {
 		return err
 	}

@@ -1,15 +1,16 @@
 package shim
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 )
 
-// maxRunscLog bounds how much of the end of runsc's log is searched for an error, in bytes.
-const maxRunscLog = 16 << 10
+// maxRunscLog bounds how much of the end of runsc's log is searched for an error, in bytes. The error of a failed load
+// comes with the stack of a goroutine and a map of all files.
+const maxRunscLog = 256 << 10
 
 // whyRunsc adds to an error of runsc the last error in its log. Runsc's own output goes to the container.
 func whyRunsc(err error, path string) error {
@@ -18,20 +19,32 @@ func whyRunsc(err error, path string) error {
 		return err
 	}
 	defer f.Close()
-	if fi, stat := f.Stat(); stat == nil && fi.Size() > maxRunscLog {
-		if _, seek := f.Seek(-maxRunscLog, io.SeekEnd); seek != nil {
-			return err
-		}
-	}
-	var last string
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var line struct{ Level, Msg string }
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Level == "error" {
-			last = line.Msg
-		}
-	}
-	if last == "" {
+	fi, failed := f.Stat()
+	if failed != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %.*s", err, maxRuntimeError, last)
+	from := max(0, fi.Size()-maxRunscLog)
+	end, failed := io.ReadAll(io.NewSectionReader(f, from, maxRunscLog))
+	if failed != nil {
+		return err
+	}
+	if last := lastError(end); last != "" {
+		return fmt.Errorf("%w: %.*s", err, maxRuntimeError, last)
+	}
+	return err
+}
+
+// lastError returns the last error in the end of a log of runsc, or "". There is nothing between two messages (gVisor,
+// runsc/cmd/util, Errorf).
+func lastError(end []byte) string {
+	for i := len(end); i > 0; {
+		if i = bytes.LastIndex(end[:i], []byte(`{"msg":`)); i < 0 {
+			break
+		}
+		var message struct{ Level, Msg string }
+		if json.NewDecoder(bytes.NewReader(end[i:])).Decode(&message) == nil && message.Level == "error" {
+			return message.Msg
+		}
+	}
+	return ""
 }

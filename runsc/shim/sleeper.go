@@ -61,6 +61,7 @@ type resident struct {
 	pid     uint32                  // of the sandbox since it was woken; 0: never
 	dead    bool                    // it has ended in its sleep
 	told    bool                    // it was told to end
+	revival *revival                // it is being created again; nil: it is not
 }
 
 func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {

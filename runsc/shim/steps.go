@@ -159,21 +159,11 @@ func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
 	}
 	z.mu.Lock()
 	x.dead = true
+	if x.revival != nil {
+		x.revival.cancel()
+	}
 	z.mu.Unlock()
 	return z.shut(ctx, false)
-}
-
-// remake creates a container of the pod again, other than the sandbox container.
-func (z *sleeper) remake(ctx context.Context, x *resident) error {
-	runtime, err := z.runtimeOf(ctx, x)
-	if err != nil {
-		return err
-	}
-	pidFile := filepath.Join(x.bundle, "init.pid")
-	if err := runtime.Create(ctx, x.id, x.bundle, &runsccmd.CreateOpts{PidFile: pidFile}); err != nil {
-		return fmt.Errorf("create container %s: %w", x.id, err)
-	}
-	return nil
 }
 
 // runtimeOf returns runsc as it is run for a container.
@@ -185,14 +175,38 @@ func (z *sleeper) runtimeOf(ctx context.Context, x *resident) (*runsccmd.Runsc, 
 	return runtime, err
 }
 
-// restart restores a container that was created again. The last container's restart loads the sandbox.
-func (z *sleeper) restart(ctx context.Context, x *resident) error {
+// remake begins to create a container of the pod again, other than the sandbox container. It returns before that is
+// done.
+func (z *sleeper) remake(ctx context.Context, x *resident) error {
 	runtime, err := z.runtimeOf(ctx, x)
 	if err != nil {
 		return err
 	}
 	consoles.again(x.id)
-	if err := runtime.Start(ctx, x.id, x.streams); err != nil {
+	r, err := revive(runtime, x.id, x.bundle, x.streams)
+	if err != nil {
+		return fmt.Errorf("create container %s: %w", x.id, err)
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	x.revival = r
+	return nil
+}
+
+// restart restores a container that is being created again. The last container's restart loads the sandbox.
+func (z *sleeper) restart(ctx context.Context, x *resident) error {
+	runtime, err := z.runtimeOf(ctx, x)
+	if err != nil {
+		return err
+	}
+	z.mu.Lock()
+	r := x.revival
+	x.revival = nil
+	z.mu.Unlock()
+	if r == nil {
+		return fmt.Errorf("%w: container %s is not being created", sleep.ErrInvalid, x.id)
+	}
+	if err := r.goOn(ctx); err != nil {
 		return fmt.Errorf("restore container %s: %w", x.id, whyRunsc(err, runtime.Log))
 	}
 	return z.attend(x, runtime)

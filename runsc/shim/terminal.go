@@ -92,6 +92,14 @@ func (t *terminals) of(cmd *exec.Cmd, command string) *terminal {
 	return t.all[cmd.Args[len(cmd.Args)-1]]
 }
 
+// started returns the terminal of the container that a command starts, or restores by itself.
+func (t *terminals) started(cmd *exec.Cmd) *terminal {
+	if x := t.of(cmd, "start"); x != nil {
+		return x
+	}
+	return t.of(cmd, "restore")
+}
+
 // Start implements runsccmd.ProcessMonitor.
 func (t *terminals) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
 	if x := t.of(cmd, "create"); x != nil && !x.plain {
@@ -99,7 +107,7 @@ func (t *terminals) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
 			return nil, fmt.Errorf("terminal: %w", err)
 		}
 	}
-	switch x := t.of(cmd, "start"); {
+	switch x := t.started(cmd); {
 	case x != nil && x.replica != nil:
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = x.replica, x.replica, x.replica
 		defer x.close()

@@ -12,7 +12,6 @@ import (
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
-	runc "github.com/containerd/go-runc"
 	"github.com/containerd/log"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -165,34 +164,23 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 // errEnding is the error for a pod that is not woken because it ends.
 var errEnding = errors.New("the pod ends")
 
-// bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses. Then it
-// delivers the packets that were held. Ran says that the sandbox runs, or has run.
+// bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses, and delivers
+// the packets that were held. Ran says that the sandbox runs, or has run.
 func (z *sleeper) bringBack(ctx context.Context, t *stages) (d sleep.Delivered, ran bool, err error) {
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {
 		return d, false, err
 	}
 	t.began()
-	var g errgroup.Group // runsc takes the addresses when it restores, not when it creates
-	g.Go(z.network.PutBack)
-	g.Go(func() error { return z.createSandbox(ctx, runtime) })
-	if err := g.Wait(); err != nil {
+	if err := z.network.PutBack(); err != nil { // runsc takes the addresses when it restores
 		return d, false, err
 	}
-	t.ended("sandbox created")
+	t.ended("addresses put back")
+	z.s.unlimitToRestore(z.image)
 	defer z.s.roomToRestore()()
-	if err := z.restoreSandbox(ctx, runtime); err != nil {
+	if d, err = z.reviveAll(ctx, runtime, t); err != nil {
 		return d, false, err
 	}
-	t.ended("restored, and containers created")
-	for _, id := range z.others {
-		if err := z.send(ctx, id, sleep.Order{Verb: sleep.Rouse}); err != nil {
-			return d, false, err
-		}
-	}
-	t.ended("containers started")
-	d, err = z.waker.Deliver()
-	z.warn(err, "deliver packets")
 	if err := z.loaded(ctx); err != nil {
 		return d, true, err
 	}
@@ -222,37 +210,46 @@ func (t *stages) ended(stage string) {
 // String returns the stages in their order.
 func (t *stages) String() string { return strings.Join(t.texts, "; ") }
 
-// createSandbox creates the sandbox container again, and with it the sandbox.
-func (z *sleeper) createSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
-	id, dir := z.c.bundle.id, z.c.bundle.dir
-	null, err := runc.NewNullIO()
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	z.s.unlimitToRestore(z.image)
-	err = runtime.Create(ctx, id, dir, &runsccmd.CreateOpts{IO: null, PidFile: filepath.Join(dir, "init.pid")})
-	if err != nil {
-		return fmt.Errorf("create it: %w", whyRunsc(err, runtime.Log))
-	}
-	return nil
-}
-
-// restoreSandbox restores the sandbox container, while the other containers are created.
-func (z *sleeper) restoreSandbox(ctx context.Context, runtime *runsccmd.Runsc) error {
-	var g errgroup.Group
+// reviveAll creates the containers again and restores them, and delivers the packets that were held. The others are
+// created while the sandbox is, and restored once it waits for them. What runsc does after that, no packet need wait
+// for.
+func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *stages) (d sleep.Delivered, err error) {
+	var g errgroup.Group // without a context: a runsc that is killed while it creates a sandbox leaves orphans
+	var failed error     // once over is closed
+	over := make(chan struct{})
 	g.Go(func() error {
-		err := runtime.Restore(ctx, z.c.bundle.id, nil,
-			&runsccmd.RestoreOpts{ImagePath: z.image, Detach: true, Background: true})
-		if err != nil {
-			return fmt.Errorf("restore it: %w", err)
+		defer close(over)
+		if err := recreate(ctx, runtime, z.c.bundle, z.image); err != nil {
+			failed = fmt.Errorf("restore it: %w", err)
 		}
+		return failed
+	})
+	g.Go(func() error {
+		state := sandboxState(runtime.Root, z.c.bundle.id)
+		if !await(state.begun, over) && failed != nil {
+			return nil
+		}
+		if err := z.eachOther(ctx, sleep.Order{Verb: sleep.Remake}); err != nil {
+			return err
+		}
+		if !await(state.waits, over) && failed != nil {
+			return nil
+		}
+		t.ended("sandbox created")
+		if err := z.eachOther(ctx, sleep.Order{Verb: sleep.Rouse}); err != nil {
+			return err
+		}
+		t.ended("restored")
+		var err error
+		d, err = z.waker.Deliver()
+		z.warn(err, "deliver packets")
 		return nil
 	})
-	for _, id := range z.others {
-		g.Go(func() error { return z.send(ctx, id, sleep.Order{Verb: sleep.Remake}) })
+	err = g.Wait()
+	if failed != nil { // it is why a container could not be created either
+		err = failed
 	}
-	return g.Wait()
+	return d, err
 }
 
 // loaded waits until the sandbox has its kernel back, before anybody may ask it.

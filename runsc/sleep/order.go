@@ -59,8 +59,8 @@ const (
 	Ready  Verb = "ready"  // check that the containers can sleep, and note how they are
 	Hush   Verb = "hush"   // answer for the containers from now on
 	Settle Verb = "settle" // wait until the ends of the containers' processes were noticed, and kept quiet
-	Remake Verb = "remake" // create the containers
-	Rouse  Verb = "rouse"  // restore the containers
+	Remake Verb = "remake" // begin to create the containers. The sandbox is being created
+	Rouse  Verb = "rouse"  // restore the containers. The sandbox waits for them
 	Up     Verb = "up"     // let requests through to the containers again
 	Doom   Verb = "doom"   // report that the containers have ended with Status
 )
