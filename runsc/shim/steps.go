@@ -141,6 +141,11 @@ func (z *sleeper) up(ctx context.Context, x *resident) error {
 func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
 	ctx, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()
+	z.mu.Lock()
+	if x.revival != nil { // it keeps runsc's lock of the container
+		x.revival.cancel()
+	}
+	z.mu.Unlock()
 	quiet.forget(x.id)
 	proc.ExitCh <- proc.Exit{Timestamp: time.Now(), ID: x.id, Status: status}
 	// Until gVisor's shim knows that the container has ended, it must not be asked: it would ask runsc.
@@ -159,9 +164,6 @@ func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
 	}
 	z.mu.Lock()
 	x.dead = true
-	if x.revival != nil {
-		x.revival.cancel()
-	}
 	z.mu.Unlock()
 	return z.shut(ctx, false)
 }
