@@ -230,6 +230,8 @@ func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *sta
 			return nil
 		}
 		if err := z.eachOther(ctx, sleep.Order{Verb: sleep.Remake}); err != nil {
+			// Those that were begun end: as long as they wait, so does the runsc of the sandbox.
+			z.warn(z.eachOther(ctx, sleep.Order{Verb: sleep.Rouse}), "restore the containers that were begun")
 			return err
 		}
 		if !await(state.waits, over) && failed != nil {
