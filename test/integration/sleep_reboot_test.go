@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -168,17 +169,27 @@ func TestSleepRebootWhileWaking(t *testing.T) {
 // is made anew it goes on where it was, once.
 func TestSleepUnwoken(t *testing.T) {
 	n := start(t)
-	hold := n.holdStarts()
+	hold := n.holdRevivals()
 	p := n.live(serving8("unwoken"))
+	pidFile := "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + p.pod.ID + "/init.pid"
+	before, err := os.ReadFile(pidFile)
+	must(t, err)
 	n.mustCLI("sleep", "--name=kept", p.pod.ID)
 	held, release := hold()
 	answered := make(chan error, 1)
 	go func() { answered <- n.get(p.pod, "/state", new(answers.State)) }()
 	n.eventually("the application is to be restored", held)
-	pid, err := os.ReadFile("/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + p.pod.ID + "/init.pid")
-	must(t, err)
-	sandbox, err := strconv.Atoi(string(pid)) // containerd knows the one before
-	must(t, err)
+	var sandbox int // containerd knows the one before
+	n.eventually("the sandbox is there", func() error {
+		pid, err := os.ReadFile(pidFile)
+		if err == nil && bytes.Equal(pid, before) {
+			err = errors.New("it is not")
+		}
+		if err == nil {
+			sandbox, err = strconv.Atoi(string(pid))
+		}
+		return err
+	})
 	n.signal(sandbox, syscall.SIGKILL)
 	release()
 	n.ended(p.pod)
@@ -194,17 +205,18 @@ func TestSleepUnwoken(t *testing.T) {
 	p.next(false)
 }
 
-// holdStarts gives the node a runsc that can be held before it starts a container. Hold has it wait from then on, until
-// release is called; held returns an error unless one waits.
-func (n *node) holdStarts() (hold func() (held func() error, release func())) {
+// holdRevivals gives the node a runsc that can be held before it brings back a container of a pod that wakes, other
+// than the sandbox container. Hold has it wait from then on, until release is called; held returns an error unless one
+// waits.
+func (n *node) holdRevivals() (hold func() (held func() error, release func())) {
 	n.Helper()
 	path := n.copyRunsc()
 	const script = `#!/bin/sh
 for word in "$@"; do
-	if [ "$word" = start ] && [ -e %[1]s.hold ]; then
-		: > %[1]s.held
+	case "$word" in --pid-file=*/revival.pid)
+		[ ! -e %[1]s.hold ] || : > %[1]s.held
 		while [ -e %[1]s.hold ]; do sleep 0.05; done
-	fi
+	esac
 done
 exec %[1]s.real "$@"
 `
