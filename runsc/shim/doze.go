@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,6 +14,9 @@ const dozeAfter = time.Second
 
 // dozeRoom is how much the memory of a shim that dozes grows before its garbage is collected, in bytes.
 const dozeRoom = 2 << 20
+
+// dozes says that this process dozes.
+var dozes atomic.Bool
 
 // dozing is how the Go runtime was set before the process dozed. Its methods may be called concurrently.
 type dozing struct {
@@ -26,7 +30,7 @@ type dozing struct {
 // doze makes this process cost less while the pod sleeps: a node has hundreds of them. It returns the memory that was
 // used for the fall, which Go would keep for later. It uses one processor, so that containerd's questions, which
 // come every second, wake one thread and not several. And it collects garbage only when there is some: by itself Go
-// does so every two minutes, which takes as long as many answers.
+// does so every two minutes, which takes as long as many answers. Answers that stay the same are repeated.
 func (z *sleeper) doze() {
 	if !z.asleep.Load() {
 		return
@@ -40,6 +44,8 @@ func (z *sleeper) doze() {
 	}
 	d.is, d.procs, d.gcPercent = true, runtime.GOMAXPROCS(1), debug.SetGCPercent(-1)
 	d.limit = debug.SetMemoryLimit(goMemory() + dozeRoom)
+	standing.begin()
+	dozes.Store(true)
 }
 
 // stir undoes doze.
@@ -50,6 +56,8 @@ func (d *dozing) stir() {
 		return
 	}
 	d.is = false
+	dozes.Store(false)
+	standing.end()
 	debug.SetMemoryLimit(d.limit)
 	debug.SetGCPercent(d.gcPercent)
 	runtime.GOMAXPROCS(d.procs)

@@ -14,13 +14,17 @@ func goSettings() [3]int64 {
 	return [3]int64{int64(runtime.GOMAXPROCS(0)), int64(percent), debug.SetMemoryLimit(-1)}
 }
 
-// TestDoze: a shim whose pod sleeps uses one processor and collects no garbage before there is some, and is as before
-// when the pod wakes. One whose pod is awake does not doze.
+// TestDoze: a shim whose pod sleeps uses one processor, collects no garbage before there is some, and keeps answers. It
+// is as before when the pod wakes. One whose pod is awake does not doze.
 func TestDoze(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	before := goSettings()
+	keeps := func() bool { _, doze := standing.to(nil); return doze != 0 && dozes.Load() }
 	var z sleeper
 	z.doze()
+	if keeps() {
+		t.Error("awake, it keeps answers")
+	}
 	if now := goSettings(); now != before {
 		t.Errorf("awake, the runtime is set to %v, want %v", now, before)
 	}
@@ -33,11 +37,17 @@ func TestDoze(t *testing.T) {
 	if now[0] != 1 || now[1] != -1 || now[2] == math.MaxInt64 {
 		t.Errorf("asleep, the runtime is set to %v, want one processor and a limit of memory alone", now)
 	}
+	if !keeps() {
+		t.Error("asleep, it keeps no answers")
+	}
 	if room := now[2] - goMemory(); room > 2*dozeRoom { // some memory may have been given back since
 		t.Errorf("memory grows by %d bytes before garbage is collected, want some %d", room, dozeRoom)
 	}
 	if err := z.shut(t.Context(), false); err != nil {
 		t.Fatal(err)
+	}
+	if keeps() {
+		t.Error("after waking, it keeps answers")
 	}
 	if now := goSettings(); now != before {
 		t.Errorf("after waking, the runtime is set to %v, want %v", now, before)

@@ -9,9 +9,9 @@ import (
 	"github.com/containerd/log"
 )
 
-// A shim that is young checks every watchTime whether containerd still knows its container, and later every
-// watchRarely: what is given up is mostly given up at the beginning, and a node has hundreds of shims, each of which
-// costs processor time when it wakes up.
+// A shim that is young checks every watchTime whether containerd still knows its container, and later, or while it
+// dozes, every watchRarely: what is given up is mostly given up at the beginning, and a node has hundreds of shims,
+// each of which costs processor time when it wakes up.
 const (
 	watchTime   = 2 * time.Second
 	young       = 2 * time.Minute
@@ -28,7 +28,7 @@ var ofSandbox atomic.Bool
 func endForgotten(bundle string) {
 	for began := time.Now(); !ofSandbox.Load(); {
 		pause := watchTime
-		if time.Since(began) > young {
+		if time.Since(began) > young || dozes.Load() {
 			pause = watchRarely
 		}
 		time.Sleep(pause)

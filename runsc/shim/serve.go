@@ -113,7 +113,7 @@ func serveTasks(ctx context.Context, end shutdown.Service) error {
 	if err != nil {
 		return fmt.Errorf("task service: %w", err)
 	}
-	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(repeated{ttrpc.UnixSocketRequireSameUser(), &standing}))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,106 @@
+package shim
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// A message of ttrpc has a header: the length of what follows it, the id of its stream, its type and its flags. All
+// numbers are big-endian. What follows is a Request or a Response in protobuf (ttrpc, PROTOCOL.md and request.proto).
+const (
+	streamAt = 4
+	typeAt   = 8
+	flagsAt  = 9
+	headSize = 10
+)
+
+const (
+	typeRequest  = 1
+	typeResponse = 2
+)
+
+// Fields of a Request.
+const (
+	fieldService = 1
+	fieldMethod  = 2
+	fieldTimeout = 4
+)
+
+// askStats is what each request for statistics begins with.
+var askStats = protowire.AppendString(protowire.AppendTag(protowire.AppendString(
+	protowire.AppendTag(nil, fieldService, protowire.BytesType), "containerd.task.v2.Task"),
+	fieldMethod, protowire.BytesType), "Stats")
+
+// isMessage reports whether p is one whole message.
+func isMessage(p []byte) bool {
+	return len(p) >= headSize && uint64(len(p)) == headSize+uint64(binary.BigEndian.Uint32(p))
+}
+
+// streamOf returns the stream of a message.
+func streamOf(message []byte) uint32 { return binary.BigEndian.Uint32(message[streamAt:]) }
+
+// setStream sets the stream of a message.
+func setStream(message []byte, stream uint32) { binary.BigEndian.PutUint32(message[streamAt:], stream) }
+
+// appendQuestion appends what a message asks for, if that is statistics: all of the request except for how long the
+// asker waits.
+func appendQuestion(key, message []byte) ([]byte, bool) {
+	rest := message[headSize:]
+	if message[typeAt] != typeRequest || message[flagsAt] != 0 || !bytes.HasPrefix(rest, askStats) {
+		return key, false
+	}
+	for len(rest) > 0 {
+		number, _, size := protowire.ConsumeField(rest)
+		if size < 0 {
+			return key, false
+		}
+		if number != fieldTimeout {
+			key = append(key, rest[:size]...)
+		}
+		rest = rest[size:]
+	}
+	return key, true
+}
+
+// isAnswer reports whether a message is a response without an error.
+func isAnswer(message []byte) bool {
+	if message[typeAt] != typeResponse || message[flagsAt] != 0 {
+		return false
+	}
+	var r ttrpc.Response
+	err := proto.Unmarshal(message[headSize:], &r)
+	return err == nil && r.GetStatus().GetCode() == int32(codes.OK)
+}
+
+// framing follows a stream of messages.
+type framing struct {
+	head []byte // of a message, as far as it has come; empty once it is there
+	left uint32 // of what follows it
+}
+
+// pass takes note of the next bytes of the stream.
+func (f *framing) pass(p []byte) {
+	for len(p) > 0 {
+		if f.left > 0 {
+			n := min(uint64(f.left), uint64(len(p)))
+			f.left -= uint32(n)
+			p = p[n:]
+			continue
+		}
+		n := min(headSize-len(f.head), len(p))
+		f.head = append(f.head, p[:n]...)
+		p = p[n:]
+		if len(f.head) == headSize {
+			f.left = binary.BigEndian.Uint32(f.head)
+			f.head = f.head[:0]
+		}
+	}
+}
+
+// between reports whether the stream is between two messages.
+func (f *framing) between() bool { return f.left == 0 && len(f.head) == 0 }

@@ -1,0 +1,233 @@
+package shim
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+)
+
+// Containerd asks each container for its statistics every second, and one that sleeps always answers the same. Most of
+// what an answer costs then is the code of ttrpc and protobuf, which a second later is in no cache of the processor any
+// more. So while the process dozes, the connection itself repeats the answer, before ttrpc sees the question.
+
+// standing are the answers that the connections of this process repeat.
+var standing standingAnswers
+
+// standingAnswers are the answers to questions whose answers stay the same for as long as the process dozes. The zero
+// value has none, and takes none. Its methods may be called concurrently.
+type standingAnswers struct {
+	mu   sync.Mutex
+	doze int               // counts the times that the process dozed
+	all  map[string][]byte // whole messages, by what question returns; nil: the process does not doze
+}
+
+// maxStanding bounds how many answers are kept. A shim serves one container, or the few of a pod.
+const maxStanding = 64
+
+// begin lets answers be kept. The process dozes.
+func (s *standingAnswers) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doze++
+	s.all = make(map[string][]byte)
+}
+
+// end forgets all answers.
+func (s *standingAnswers) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = nil
+}
+
+// to returns the answer to a question, or nil. It must not be changed. An answer that is found otherwise may be kept if
+// doze is not 0.
+func (s *standingAnswers) to(question []byte) (answer []byte, doze int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		return nil, 0
+	}
+	return s.all[string(question)], s.doze
+}
+
+// keep keeps an answer, unless the process has been up since the question.
+func (s *standingAnswers) keep(question string, answer []byte, doze int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil || s.doze != doze {
+		return
+	}
+	if len(s.all) == maxStanding {
+		clear(s.all)
+	}
+	s.all[question] = answer
+}
+
+// repeated wraps the connections that a handshake has admitted, so that they repeat standing answers.
+type repeated struct {
+	ttrpc.Handshaker
+	answers *standingAnswers
+}
+
+// Handshake implements ttrpc.Handshaker.
+func (h repeated) Handshake(ctx context.Context, conn net.Conn) (net.Conn, any, error) {
+	conn, peer, err := h.Handshaker.Handshake(ctx, conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &repeating{Conn: conn, answers: h.answers}
+	if c.raw, err = conn.(syscall.Conn).SyscallConn(); err != nil {
+		return nil, nil, err
+	}
+	return c, peer, nil
+}
+
+// repeating is a connection that repeats standing answers. Reading and writing go on as Go's runtime does them, except
+// that the runtime is not told of the system calls: they return at once, and the runtime would wake a thread of its own
+// to see that they do.
+type repeating struct {
+	net.Conn
+	raw     syscall.RawConn
+	answers *standingAnswers
+
+	in  framing // of what was passed on to ttrpc. Used by Read alone
+	key []byte  // room for a question. Used by Read alone
+
+	mu    sync.Mutex
+	out   framing // of what was written
+	asked asked   // the last question that was passed on and whose answer may be kept
+	room  []byte  // for an answer
+}
+
+// asked is a question that awaits its answer. The zero value is none.
+type asked struct {
+	stream   uint32
+	question string
+	doze     int
+}
+
+// Read implements net.Conn. It does not return questions that it has answered.
+func (c *repeating) Read(p []byte) (int, error) {
+	for {
+		n, err := c.read(p)
+		if err != nil || !c.repeat(p[:n]) {
+			return n, err
+		}
+	}
+}
+
+// Write implements net.Conn.
+func (c *repeating) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep(p)
+	return c.send(p)
+}
+
+// repeat answers what was read, if it is a question with a standing answer, and reports whether it did.
+func (c *repeating) repeat(p []byte) bool {
+	whole := c.in.between() && isMessage(p)
+	c.in.pass(p)
+	if !whole {
+		return false
+	}
+	var ok bool
+	if c.key, ok = appendQuestion(c.key[:0], p); !ok {
+		return false
+	}
+	answer, doze := c.answers.to(c.key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stream := streamOf(p)
+	if answer == nil || !c.out.between() {
+		c.asked = asked{}
+		if doze != 0 {
+			c.asked = asked{stream: stream, question: string(c.key), doze: doze}
+		}
+		return false
+	}
+	c.room = append(c.room[:0], answer...)
+	setStream(c.room, stream)
+	_, err := c.send(c.room)
+	return err == nil // otherwise ttrpc will meet the error
+}
+
+// keep keeps what is about to be written, if it is the answer to the last question. It is called with c.mu held.
+func (c *repeating) keep(p []byte) {
+	a := c.asked
+	if a.doze == 0 || !c.out.between() || !isMessage(p) || streamOf(p) != a.stream {
+		return
+	}
+	c.asked = asked{}
+	if isAnswer(p) {
+		c.answers.keep(a.question, bytes.Clone(p), a.doze)
+	}
+}
+
+// send writes p. It is called with c.mu held.
+func (c *repeating) send(p []byte) (int, error) {
+	n, err := c.write(p)
+	c.out.pass(p[:n])
+	return n, err
+}
+
+// read reads what there is, and waits if there is nothing.
+func (c *repeating) read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	waitErr := c.raw.Read(func(fd uintptr) bool {
+		n, err = rawIO(unix.SYS_READ, fd, p)
+		return err != unix.EAGAIN
+	})
+	switch {
+	case waitErr != nil:
+		return 0, waitErr
+	case err != nil:
+		return 0, os.NewSyscallError("read", err)
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// write writes all of p.
+func (c *repeating) write(p []byte) (done int, err error) {
+	for done < len(p) {
+		var n int
+		waitErr := c.raw.Write(func(fd uintptr) bool {
+			n, err = rawIO(unix.SYS_WRITE, fd, p[done:])
+			return err != unix.EAGAIN
+		})
+		switch {
+		case waitErr != nil:
+			return done, waitErr
+		case err != nil:
+			return done, os.NewSyscallError("write", err)
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// rawIO calls read or write with a file descriptor that does not block.
+func rawIO(call, fd uintptr, p []byte) (int, error) {
+	for {
+		n, _, errno := unix.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
