@@ -29,7 +29,8 @@
 //     created, or never started: the agent can discard what it has prepared for it.
 //
 // Serve is the process itself, in the place of that of containerd's package for shims, which is too busy for pods
-// that sleep. What containerd changes there has to be looked at when that module is updated.
+// that sleep. What containerd changes there has to be looked at when that module is updated. While a pod sleeps, its
+// connections answer by themselves what containerd asks every second.
 //
 // There is one shim process for each container, or one for each pod if gVisor's grouping is enabled. Of
 // the agent, the package depends only on the protocol of its local socket.
