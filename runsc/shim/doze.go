@@ -5,7 +5,6 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,9 +13,6 @@ const dozeAfter = time.Second
 
 // dozeRoom is how much the memory of a shim that dozes grows before its garbage is collected, in bytes.
 const dozeRoom = 2 << 20
-
-// dozes says that this process dozes.
-var dozes atomic.Bool
 
 // dozing is how the Go runtime was set before the process dozed. Its methods may be called concurrently.
 type dozing struct {
@@ -45,7 +41,6 @@ func (z *sleeper) doze() {
 	d.is, d.procs, d.gcPercent = true, runtime.GOMAXPROCS(1), debug.SetGCPercent(-1)
 	d.limit = debug.SetMemoryLimit(goMemory() + dozeRoom)
 	standing.begin()
-	dozes.Store(true)
 }
 
 // stir undoes doze.
@@ -56,7 +51,6 @@ func (d *dozing) stir() {
 		return
 	}
 	d.is = false
-	dozes.Store(false)
 	standing.end()
 	debug.SetMemoryLimit(d.limit)
 	debug.SetGCPercent(d.gcPercent)

@@ -19,10 +19,9 @@ func goSettings() [3]int64 {
 func TestDoze(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	before := goSettings()
-	keeps := func() bool { _, doze := standing.to(nil); return doze != 0 && dozes.Load() }
 	var z sleeper
 	z.doze()
-	if keeps() {
+	if standing.open() {
 		t.Error("awake, it keeps answers")
 	}
 	if now := goSettings(); now != before {
@@ -37,7 +36,7 @@ func TestDoze(t *testing.T) {
 	if now[0] != 1 || now[1] != -1 || now[2] == math.MaxInt64 {
 		t.Errorf("asleep, the runtime is set to %v, want one processor and a limit of memory alone", now)
 	}
-	if !keeps() {
+	if !standing.open() {
 		t.Error("asleep, it keeps no answers")
 	}
 	if room := now[2] - goMemory(); room > 2*dozeRoom { // some memory may have been given back since
@@ -46,7 +45,7 @@ func TestDoze(t *testing.T) {
 	if err := z.shut(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if keeps() {
+	if standing.open() {
 		t.Error("after waking, it keeps answers")
 	}
 	if now := goSettings(); now != before {

@@ -28,7 +28,7 @@ var ofSandbox atomic.Bool
 func endForgotten(bundle string) {
 	for began := time.Now(); !ofSandbox.Load(); {
 		pause := watchTime
-		if time.Since(began) > young || dozes.Load() {
+		if time.Since(began) > young || standing.open() {
 			pause = watchRarely
 		}
 		time.Sleep(pause)

@@ -26,7 +26,7 @@ var standing standingAnswers
 type standingAnswers struct {
 	mu   sync.Mutex
 	doze int               // counts the times that the process dozed
-	all  map[string][]byte // whole messages, by what question returns; nil: the process does not doze
+	all  map[string][]byte // whole messages, by what appendQuestion returns; nil: the process does not doze
 }
 
 // maxStanding bounds how many answers are kept. A shim serves one container, or the few of a pod.
@@ -45,6 +45,13 @@ func (s *standingAnswers) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = nil
+}
+
+// open reports whether answers are kept: the process dozes.
+func (s *standingAnswers) open() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all != nil
 }
 
 // to returns the answer to a question, or nil. It must not be changed. An answer that is found otherwise may be kept if
