@@ -7,8 +7,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
-	"unsafe"
 
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
@@ -90,20 +88,18 @@ func (h repeated) Handshake(ctx context.Context, conn net.Conn) (net.Conn, any, 
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &repeating{Conn: conn, answers: h.answers}
-	if c.raw, err = conn.(syscall.Conn).SyscallConn(); err != nil {
+	socket, err := takeOver(conn)
+	if err != nil {
 		return nil, nil, err
 	}
-	return c, peer, nil
+	return &repeating{Conn: conn, socket: socket, answers: h.answers}, peer, nil
 }
 
-// repeating is a connection that repeats standing answers. Reading and writing go on as Go's runtime does them, except
-// that the runtime is not told of the system calls: they return at once, and the runtime would wake a thread of its own
-// to see that they do.
+// repeating is a connection that repeats standing answers.
 type repeating struct {
-	net.Conn
-	raw     syscall.RawConn
-	answers *standingAnswers
+	net.Conn // closed: it has the addresses
+	socket   *socket
+	answers  *standingAnswers
 
 	in  framing // of what was passed on to ttrpc. Used by Read alone
 	key []byte  // room for a question. Used by Read alone
@@ -122,11 +118,34 @@ type asked struct {
 }
 
 // Read implements net.Conn. It does not return questions that it has answered.
-func (c *repeating) Read(p []byte) (int, error) {
+func (c *repeating) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	closed := c.socket.receiving(func() bool {
+		n, err = c.receive(p)
+		return err != unix.EAGAIN
+	})
+	switch {
+	case closed != nil:
+		return 0, closed
+	case err != nil:
+		return 0, os.NewSyscallError("read", err)
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// receive does what the socket's receive does, without questions that it has answered.
+func (c *repeating) receive(p []byte) (int, error) {
 	for {
-		n, err := c.read(p)
-		if err != nil || !c.repeat(p[:n]) {
+		n, err := c.socket.receive(p)
+		if err != nil || n == 0 || !c.repeat(p[:n]) {
 			return n, err
+		}
+		if n < len(p) { // that was all, see epoll(7); and the peer was there, or repeat had failed
+			return 0, unix.EAGAIN
 		}
 	}
 }
@@ -138,6 +157,9 @@ func (c *repeating) Write(p []byte) (int, error) {
 	c.keep(p)
 	return c.send(p)
 }
+
+// Close implements net.Conn.
+func (c *repeating) Close() error { return c.socket.close() }
 
 // repeat answers what was read, if it is a question with a standing answer, and reports whether it did.
 func (c *repeating) repeat(p []byte) bool {
@@ -181,60 +203,7 @@ func (c *repeating) keep(p []byte) {
 
 // send writes p. It is called with c.mu held.
 func (c *repeating) send(p []byte) (int, error) {
-	n, err := c.write(p)
+	n, err := c.socket.send(p)
 	c.out.pass(p[:n])
 	return n, err
-}
-
-// read reads what there is, and waits if there is nothing.
-func (c *repeating) read(p []byte) (n int, err error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	waitErr := c.raw.Read(func(fd uintptr) bool {
-		n, err = rawIO(unix.SYS_READ, fd, p)
-		return err != unix.EAGAIN
-	})
-	switch {
-	case waitErr != nil:
-		return 0, waitErr
-	case err != nil:
-		return 0, os.NewSyscallError("read", err)
-	case n == 0:
-		return 0, io.EOF
-	}
-	return n, nil
-}
-
-// write writes all of p.
-func (c *repeating) write(p []byte) (done int, err error) {
-	for done < len(p) {
-		var n int
-		waitErr := c.raw.Write(func(fd uintptr) bool {
-			n, err = rawIO(unix.SYS_WRITE, fd, p[done:])
-			return err != unix.EAGAIN
-		})
-		switch {
-		case waitErr != nil:
-			return done, waitErr
-		case err != nil:
-			return done, os.NewSyscallError("write", err)
-		}
-		done += n
-	}
-	return done, nil
-}
-
-// rawIO calls read or write with a file descriptor that does not block.
-func rawIO(call, fd uintptr, p []byte) (int, error) {
-	for {
-		n, _, errno := unix.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
-		switch errno {
-		case 0:
-			return int(n), nil
-		case unix.EINTR:
-		default:
-			return 0, errno
-		}
-	}
 }
