@@ -9,13 +9,14 @@ import (
 	"github.com/containerd/log"
 )
 
-// A shim that is young checks every watchTime whether containerd still knows its container, and later, or while it
-// dozes, every watchRarely: what is given up is mostly given up at the beginning, and a node has hundreds of shims,
-// each of which costs processor time when it wakes up.
+// A shim that is young checks every watchTime whether containerd still knows its container, later every watchRarely, and
+// every watchDozing while it dozes: what is given up is mostly given up at the beginning, and a node has hundreds of
+// shims, each of which costs processor time when it wakes up.
 const (
 	watchTime   = 2 * time.Second
 	young       = 2 * time.Minute
 	watchRarely = 30 * time.Second
+	watchDozing = 10 * time.Minute
 )
 
 // ofSandbox says that this process serves a pod's sandbox container. Such a process ends with the sandbox, not
@@ -28,7 +29,10 @@ var ofSandbox atomic.Bool
 func endForgotten(bundle string) {
 	for began := time.Now(); !ofSandbox.Load(); {
 		pause := watchTime
-		if time.Since(began) > young || standing.open() {
+		switch {
+		case standing.open():
+			pause = watchDozing
+		case time.Since(began) > young:
 			pause = watchRarely
 		}
 		time.Sleep(pause)
