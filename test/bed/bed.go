@@ -20,6 +20,8 @@ type Options struct {
 	Runsc map[string]string
 	// Containerd1 has containerd be that of [tools.Containerd1], which the program must have entered with.
 	Containerd1 bool
+	// DualStack has pods get an address of IPv6, too.
+	DualStack bool
 }
 
 // Bed is a node with containerd running. Its methods may be called from several

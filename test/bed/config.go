@@ -32,7 +32,7 @@ const (
 func writeConfig(s space, o Options, pods string) error {
 	return s.writeFiles(map[string]string{
 		configFile: containerdConfig(o), RunscFile: runscConfig(o),
-		cniFile: cniConfig(pods),
+		cniFile: cniConfig(o, pods),
 	})
 }
 
@@ -117,10 +117,15 @@ func runscConfig(o Options) string {
 	return b.String()
 }
 
-func cniConfig(pods string) string {
+func cniConfig(o Options, pods string) string {
+	ranges, routes := fmt.Sprintf(`[{"subnet": %q}]`, pods), `{"dst": "0.0.0.0/0"}`
+	if o.DualStack {
+		ranges += fmt.Sprintf(`, [{"subnet": %q}]`, podCIDR6)
+		routes += `, {"dst": "::/0"}`
+	}
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "bed", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
-   "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}
+   "ipam": {"type": "host-local", "ranges": [%s], "routes": [%s]}}
 ]}
-`, pods)
+`, ranges, routes)
 }

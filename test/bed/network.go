@@ -13,6 +13,8 @@ import (
 const (
 	bedIP   = "10.77.0.1"
 	podCIDR = "10.77.1.0/24"
+	// podCIDR6 is for the pods of a bed that is DualStack.
+	podCIDR6 = "fd77:1::/64"
 	// clusterCIDR holds the addresses of all pods of a cluster.
 	clusterCIDR = "10.77.0.0/16"
 )
@@ -44,7 +46,7 @@ func makeNetwork() error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: everywhere}); err != nil {
 		return fmt.Errorf("network: add default route: %w", err)
 	}
-	return forwardPackets()
+	return setKernel()
 }
 
 var everywhere = &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
@@ -60,9 +62,13 @@ func loopbackUp() error {
 	return nil
 }
 
-func forwardPackets() error {
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
-		return fmt.Errorf("network: %w", err)
+// setKernel has the network namespace forward packets, and use addresses of IPv6 at once, without asking first whether
+// somebody else has them.
+func setKernel() error {
+	for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/default/accept_dad": "0"} {
+		if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
 	}
 	return nil
 }

@@ -58,6 +58,8 @@ type Pod struct {
 	ID, UID, Name, Namespace string
 	// IP is the pod's address, which can be dialled from the program.
 	IP string
+	// IPv6 is another, if the bed is DualStack.
+	IPv6 string
 	// Containers have ID and Name; in the order of the PodSpec, or by name if the
 	// pod was looked up.
 	Containers []Container
@@ -87,7 +89,7 @@ func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	if err != nil {
 		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
 	}
-	if pod.IP, err = b.podIP(ctx, pod.ID); err != nil {
+	if err := b.lookUpAddresses(ctx, pod); err != nil {
 		return nil, errors.Join(err, b.RemovePod(context.WithoutCancel(ctx), pod.ID))
 	}
 	return pod, nil
@@ -118,8 +120,8 @@ func (b *Bed) Pod(ctx context.Context, id string) (*Pod, error) {
 	}
 	pod := &Pod{
 		ID: id, UID: s.Status.Metadata.Uid, Name: s.Status.Metadata.Name, Namespace: s.Status.Metadata.Namespace,
-		IP: s.Status.GetNetwork().GetIp(),
 	}
+	pod.setAddresses(s.Status)
 	l, err := b.Runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: id}})
 	if err != nil {
 		return nil, fmt.Errorf("bed: containers of pod %s: %w", id, err)
@@ -148,13 +150,22 @@ func (b *Bed) Pods(ctx context.Context) ([]*Pod, error) {
 	return pods, nil
 }
 
-// podIP returns the address of the pod with that id.
-func (b *Bed) podIP(ctx context.Context, id string) (string, error) {
-	s, err := b.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id})
+// lookUpAddresses sets the addresses of a pod.
+func (b *Bed) lookUpAddresses(ctx context.Context, p *Pod) error {
+	s, err := b.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: p.ID})
 	if err != nil {
-		return "", fmt.Errorf("bed: address of pod %s: %w", id, err)
+		return fmt.Errorf("bed: address of pod %s: %w", p.ID, err)
 	}
-	return s.Status.GetNetwork().GetIp(), nil
+	p.setAddresses(s.Status)
+	return nil
+}
+
+// setAddresses sets the addresses that the status says.
+func (p *Pod) setAddresses(s *cri.PodSandboxStatus) {
+	p.IP = s.GetNetwork().GetIp()
+	for _, more := range s.GetNetwork().GetAdditionalIps() {
+		p.IPv6 = more.Ip
+	}
 }
 
 // How often a pod that containerd does not remove is removed again, and the pause in between.

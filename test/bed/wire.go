@@ -91,7 +91,7 @@ func (n *Node) address() error {
 	}); err != nil {
 		return fmt.Errorf("add default route: %w", err)
 	}
-	return forwardPackets()
+	return setKernel()
 }
 
 // redirectService makes the Service of the API reachable, which is all that is

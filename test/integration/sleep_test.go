@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -85,7 +86,13 @@ func (n *node) storedBefore(p *bed.Pod) {
 // ask asks a pod for its identity.
 func (n *node) ask(c *http.Client, p *bed.Pod) string {
 	n.Helper()
-	r, err := c.Get("http://" + p.IP + ":8080/state")
+	return n.askAt(c, p.IP)
+}
+
+// askAt asks the pod with that address for its identity.
+func (n *node) askAt(c *http.Client, address string) string {
+	n.Helper()
+	r, err := c.Get("http://" + net.JoinHostPort(address, "8080") + "/state")
 	if err != nil {
 		n.Fatal(err)
 	}
