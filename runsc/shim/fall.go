@@ -68,6 +68,21 @@ func (z *sleeper) take(ctx context.Context) (give func(), err error) {
 	}
 }
 
+// takeSaved is take once no save is under way: a sandbox that is being saved cannot run on.
+func (z *sleeper) takeSaved(ctx context.Context) (give func(), err error) {
+	select {
+	case z.s.saving <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("it is being saved: %w", context.Cause(ctx))
+	}
+	turn, err := z.take(ctx)
+	if err != nil {
+		<-z.s.saving
+		return nil, err
+	}
+	return func() { turn(); <-z.s.saving }, nil
+}
+
 // watch prepares the pod to sleep, and watches from now on whether packets come for it.
 func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	give, err := z.take(ctx)
@@ -132,15 +147,9 @@ func (z *sleeper) paused() {
 func (z *sleeper) runOn() {
 	ctx, cancel := context.WithTimeout(context.Background(), runOnLimit)
 	defer cancel()
-	select {
-	case z.s.saving <- struct{}{}:
-		defer func() { <-z.s.saving }()
-	case <-ctx.Done():
-		return // the lease runs out
-	}
-	give, err := z.take(ctx)
+	give, err := z.takeSaved(ctx)
 	if err != nil {
-		return
+		return // the lease runs out
 	}
 	defer give()
 	if z.waker != nil && z.waker.Came() && !z.asleep.Load() {
@@ -172,16 +181,21 @@ func (z *sleeper) expire(w *sleep.Waker) {
 	}
 }
 
-// stay undoes watch.
+// stay undoes watch. A sandbox that is still paused runs on before that: the agent may have failed to see to it, because
+// containerd was away. One that is paused and not watched would be ended by a containerd that starts, see statusOf.
 func (z *sleeper) stay(ctx context.Context) error {
-	give, err := z.take(ctx)
+	give, err := z.takeSaved(ctx)
 	if err != nil {
 		return err
 	}
 	defer give()
-	if !z.asleep.Load() {
-		z.forgo()
+	if z.asleep.Load() {
+		return nil
 	}
+	if err := z.s.lease.Break(ctx); err != nil && !errors.Is(err, lease.ErrRanOut) { // ran out: it has ended
+		return fmt.Errorf("have it run on: %w", err)
+	}
+	z.forgo()
 	return nil
 }
 

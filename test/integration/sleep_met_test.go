@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"errors"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/sleep"
 	"diapause.dev/test/workload/answers"
 )
 
@@ -40,4 +43,34 @@ func TestSleepMet(t *testing.T) {
 		return err
 	})
 	n.alive(p, before)
+}
+
+// TestSleepGivenUp gives up the sleep of a pod that is paused, as an agent does that cannot end the pause because
+// containerd is away. The pod runs on at once: a containerd that starts just then ends sandboxes that are paused. The
+// lease of the pause would run out later than the test waits.
+func TestSleepGivenUp(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("given-up", "--mib", "8")
+	before := n.serving(p)
+	c := n.containerd()
+	var containers []string
+	for _, x := range p.Containers {
+		containers = append(containers, x.ID)
+	}
+	if err := c.OrderSleep(n.ctx, p.ID, sleep.Order{Verb: sleep.Watch, Containers: containers}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.PauseFor(n.ctx, p.ID, "holder", lease.Longest); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.OrderSleep(n.ctx, p.ID, sleep.Order{Verb: sleep.Stay}); err != nil {
+		t.Fatal(err)
+	}
+	if paused, err := c.Paused(n.ctx, p.ID); err != nil || paused {
+		t.Errorf("the pod is paused: %v, %v", paused, err)
+	}
+	n.alive(p, before)
+	if err := c.EndPause(n.ctx, p.ID, "holder"); !errors.Is(err, lease.ErrRanOut) {
+		t.Errorf("the lease is still held: %v", err)
+	}
 }
