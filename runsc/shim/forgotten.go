@@ -9,9 +9,9 @@ import (
 	"github.com/containerd/log"
 )
 
-// A shim that is young checks every watchTime whether containerd still knows its container, later every watchRarely, and
-// every watchDozing while it dozes: what is given up is mostly given up at the beginning, and a node has hundreds of
-// shims, each of which costs processor time when it wakes up.
+// A shim that is young checks every watchTime whether containerd still knows its container, later every watchRarely,
+// and every watchDozing while it dozes: what is given up is mostly given up at the beginning, and a node has hundreds
+// of shims, each of which costs processor time when it wakes up.
 const (
 	watchTime   = 2 * time.Second
 	young       = 2 * time.Minute
