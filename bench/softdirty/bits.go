@@ -136,7 +136,7 @@ func markedPages() (pages [byChild + 1][]int64, err error) {
 	page := make([]byte, len(magic)+1)
 	for at := int64(0); ; {
 		start, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // no more
+		if errors.Is(err, unix.ENXIO) { // that was the last data
 			return pages, nil
 		}
 		if err != nil {

@@ -2,9 +2,10 @@
 // sandbox, clears the bits of all processes that map its memory file, has the sandbox write pages in several ways, and
 // counts those that were written and have no bit. Bench/README.md says what it has shown.
 //
-//	softdirty --runsc PATH
+//	CGO_ENABLED=0 go run ./bench/softdirty --runsc PATH
 //
-// It needs root, and a kernel with CONFIG_MEM_SOFT_DIRTY, as Debian's and Ubuntu's are.
+// It runs in the sandbox, too, and so has to be static. It needs root, and a kernel with CONFIG_MEM_SOFT_DIRTY, as
+// Debian's and Ubuntu's are.
 package main
 
 import (
@@ -50,7 +51,7 @@ func exitOn(err error) {
 	}
 }
 
-// run does it with that runsc.
+// run runs the sandbox with that runsc, and prints what the bits have missed.
 func run(ctx context.Context, runsc string) (err error) {
 	if err := supported(); err != nil {
 		return err
@@ -120,7 +121,7 @@ const config = `{"ociVersion": "1.0.0", "root": {"path": "rootfs"}, "hostname": 
  "linux": {"namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}]}}
 `
 
-// makeBundle makes a bundle that runs this program, which has to be static.
+// makeBundle makes a bundle that runs this program.
 func makeBundle(dir string) error {
 	root := filepath.Join(dir, "rootfs")
 	for _, name := range []string{"proc", memory} {
