@@ -101,7 +101,7 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if err := z.each(ctx, sleep.Order{Verb: sleep.Ready}); err != nil {
 		return err
 	}
-	if z.waker, err = sleep.NewWaker(z.network, prober); err != nil {
+	if z.waker, err = sleep.NewWaker(z.network, newProber()); err != nil {
 		return err
 	}
 	z.unwatched = make(chan struct{})

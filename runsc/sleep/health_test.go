@@ -3,7 +3,6 @@ package sleep
 import (
 	"context"
 	"net"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func TestHealth(t *testing.T) {
 	if err := n.Silence(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWaker(n, func(_, to netip.AddrPort) bool { return to.Port() == 5000 })
+	w, err := NewWaker(n, kubelet{podIP + ":5000"})
 	if err != nil {
 		t.Fatal(err)
 	}

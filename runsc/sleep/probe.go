@@ -8,9 +8,17 @@ import (
 	"time"
 )
 
-// Prober reports whether a TCP connection is one by which the kubelet of this node probes the pod. From is the address
-// of the connection's other end, to the pod's.
-type Prober func(from, to netip.AddrPort) bool
+// Connection is a TCP connection to a pod. From is the address of its other end, To the pod's.
+type Connection struct{ From, To netip.AddrPort }
+
+// Prober knows the TCP connections by which the kubelet of this node probes a pod. Its methods may be called
+// concurrently.
+type Prober interface {
+	// IsProbe reports whether a connection is one. It may only just have begun.
+	IsProbe(Connection) bool
+	// Open returns those that are open to the addresses for which pod reports true.
+	Open(pod func(netip.Addr) bool) []Connection
+}
 
 // Bounds of probes that are answered at a time. Beyond maxProbes, a connection of the kubelet wakes the pod.
 const (
@@ -32,7 +40,7 @@ const success = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r
 // sent again by itself. Between two ends of a veth pair segments neither get lost nor overtake each other.
 type probes struct {
 	is  Prober // nil: nothing is a probe
-	all map[[2]netip.AddrPort]*probe
+	all map[Connection]*probe
 }
 
 // probe is one connection.
@@ -79,6 +87,19 @@ func (plain) take(data []byte) (reply []byte, last bool, err error) {
 
 func (plain) end() {}
 
+// note notes the probes that are under way when the pod begins to be watched: the sandbox has them.
+func (ps *probes) note(h *host) {
+	if ps.is == nil {
+		return
+	}
+	for _, c := range ps.is.Open(func(a netip.Addr) bool { return h.addresses[a] }) {
+		if !ps.room() {
+			return
+		}
+		ps.set(c, &probe{foreign: true, begun: time.Now()})
+	}
+}
+
 // take decides about a frame. Asleep says that the pod sleeps; before, the sandbox answers its probes itself. mine is
 // false if the frame belongs to no probe, and is to be treated like any other.
 func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []byte, mine bool) {
@@ -89,9 +110,9 @@ func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []b
 	if !ok || !h.addresses[s.to.Addr()] {
 		return ignore, nil, false
 	}
-	key := [2]netip.AddrPort{s.from, s.to}
+	key := Connection{s.from, s.to}
 	p := ps.all[key]
-	if s.flags&(tcpSyn|tcpAck|tcpReset) == tcpSyn && ps.room() && (p != nil || ps.is(s.from, s.to)) {
+	if s.flags&(tcpSyn|tcpAck|tcpReset) == tcpSyn && ps.room() && (p != nil || ps.is.IsProbe(key)) {
 		p = &probe{next: rand.Uint32(), expected: s.seq + s.length(), foreign: !asleep, begun: time.Now()}
 		ps.set(key, p)
 		if p.foreign {
@@ -112,7 +133,7 @@ func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []b
 		if !asleep || s.length() == 0 {
 			return ignore, nil, true
 		}
-		ps.forget(key) // it fails once, and the next one is answered
+		// It fails once, and the next one is answered. It is not forgotten: segments may be on their way already.
 		return answer, h.reply(&s, s.ack, s.seq+s.length(), tcpReset|tcpAck, nil), true
 	}
 	v, reply, over := p.take(h, &s)
@@ -175,16 +196,16 @@ func (ps *probes) room() bool {
 }
 
 // set notes a new connection, in the place of an earlier one between the same ends.
-func (ps *probes) set(key [2]netip.AddrPort, p *probe) {
+func (ps *probes) set(key Connection, p *probe) {
 	ps.forget(key)
 	if ps.all == nil {
-		ps.all = make(map[[2]netip.AddrPort]*probe)
+		ps.all = make(map[Connection]*probe)
 	}
 	ps.all[key] = p
 }
 
 // forget forgets a connection.
-func (ps *probes) forget(key [2]netip.AddrPort) {
+func (ps *probes) forget(key Connection) {
 	if p := ps.all[key]; p != nil && p.dialog != nil {
 		p.dialog.end()
 	}

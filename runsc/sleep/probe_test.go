@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,10 +27,19 @@ type client struct {
 	asleep    bool
 }
 
+// kubelet is a prober. It lists the addresses, with their ports, of its connections; one end suffices.
+type kubelet []string
+
+func (k kubelet) IsProbe(c Connection) bool {
+	return slices.Contains(k, c.From.String()) || slices.Contains(k, c.To.String())
+}
+
+func (kubelet) Open(func(netip.Addr) bool) []Connection { return nil }
+
 // toProbe returns a client of a pod whose prober recognizes it.
 func toProbe(t *testing.T, from, to string) *client {
 	return &client{
-		t: t, ps: &probes{is: func(from, _ netip.AddrPort) bool { return from.Port() == 40000 }},
+		t: t, ps: &probes{is: kubelet{"10.1.0.1:40000", "[fd00::1]:40000"}},
 		from: netip.MustParseAddrPort(from), to: netip.MustParseAddrPort(to), seq: 100, asleep: true,
 	}
 }
@@ -219,6 +229,9 @@ func TestNotAProbe(t *testing.T) {
 	if !early.resets {
 		t.Error("a probe that the sandbox had answered goes on without it")
 	}
+	if !early.send(tcpAck|tcpFin, "") || early.lastValue != answer {
+		t.Error("the end of such a probe, sent before the reset has come, is traffic")
+	}
 }
 
 // TestHostileProbes opens more connections than are answered at a time, and repeats and reorders segments.
@@ -244,11 +257,16 @@ func TestHostileProbes(t *testing.T) {
 	}
 }
 
+// everybody is a prober for which every connection is the kubelet's.
+type everybody struct{ kubelet }
+
+func (everybody) IsProbe(Connection) bool { return true }
+
 func FuzzProbes(f *testing.F) {
 	f.Add(frame(f, toPod+"0800 45000028 00004000 40060000 "+from4+pod4+syn))
 	f.Add(frame(f, toPod+"86dd 60000000 0014 06 40"+from6+pod6+syn))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		ps := &probes{is: func(netip.AddrPort, netip.AddrPort) bool { return true }}
+		ps := &probes{is: everybody{}}
 		for _, asleep := range []bool{true, true, false} {
 			v, reply, mine := ps.take(pod(), b, asleep)
 			if !mine && reply != nil || len(reply) > 256 || len(ps.all) > 1 {

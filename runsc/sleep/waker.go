@@ -54,8 +54,8 @@ type socket struct {
 	held held
 }
 
-// NewWaker watches the interfaces of a recorded network until Close. Connections that prober recognizes are answered
-// once Answer was called, and are no traffic. Prober may be nil.
+// NewWaker watches the interfaces of a recorded network until Close. Connections that prober recognizes are no traffic.
+// Those that begin once Answer was called are answered, and those that began before are reset. Prober may be nil.
 func NewWaker(n *Network, prober Prober) (*Waker, error) {
 	w := &Waker{network: n, prober: prober, traffic: make(chan struct{})}
 	ns, err := netns.Open(n.path)
@@ -67,6 +67,7 @@ func NewWaker(n *Network, prober Prober) (*Waker, error) {
 		return nil, errors.Join(fmt.Errorf("watch network namespace %s: %w", n.path, err), w.Close())
 	}
 	for _, s := range w.sockets {
+		s.probes.note(&s.host) // those that begin from here on come as frames
 		w.serving.Go(func() { w.serve(s) })
 	}
 	return w, nil

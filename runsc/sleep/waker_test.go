@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -253,6 +254,95 @@ func watchPod(t *testing.T) (path string, w *Waker) {
 	}
 	t.Cleanup(func() { w.Close() })
 	return path, w
+}
+
+// probing is a prober with one connection that is open already.
+type probing struct {
+	kubelet
+	c Connection
+}
+
+func (p probing) Open(pod func(netip.Addr) bool) []Connection {
+	if !pod(p.c.To.Addr()) {
+		return nil
+	}
+	return []Connection{p.c}
+}
+
+// TestProbeUnderWay has the kubelet give up a probe that began before the pod was watched, and that a pod which sleeps
+// by then has not answered. The probe's connection is reset, and is no traffic. That of a stranger is.
+func TestProbeUnderWay(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		probe bool
+	}{{"kubelet", true}, {"stranger", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := newPod(t)
+			c := ask(t, path)
+			n, err := RecordNetwork(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p probing
+			if tc.probe {
+				p.c = Connection{c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()}
+			}
+			w, err := NewWaker(n, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			takeAddresses(t, path)
+			if err := n.Silence(); err != nil {
+				t.Fatal(err)
+			}
+			w.Answer()
+			if _, err := io.WriteString(c, "cancelled"); err != nil {
+				t.Fatal(err)
+			}
+			if !tc.probe {
+				if err := w.Quiet(t.Context(), time.Hour); !errors.Is(err, ErrTraffic) {
+					t.Errorf("the end of a connection has come: %v", err)
+				}
+				return
+			}
+			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("%v, want the connection reset", err)
+			}
+			if err := w.CatchUp(t.Context()); err != nil || w.Came() {
+				t.Errorf("the end of a probe is traffic: %v", err)
+			}
+		})
+	}
+}
+
+// ask connects to a server in the pod that takes a question, and never answers it.
+func ask(t *testing.T, path string) net.Conn {
+	t.Helper()
+	var l net.Listener
+	inside(t, path, func() (err error) {
+		l, err = net.Listen("tcp4", podIP+":4000")
+		return err
+	})
+	t.Cleanup(func() { l.Close() })
+	c, err := net.Dial("tcp", podIP+":4000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	pod, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pod.Close() })
+	if _, err := io.WriteString(c, "question"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(pod, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // TestQuiet wants a packet to end the wait, and nothing else.
