@@ -48,7 +48,8 @@ func (c *Client) Resume(ctx context.Context, podID string) error {
 	return nil
 }
 
-// Paused reports whether the pod's sandbox is paused. If the sandbox is gone, the error is of kind ErrNotFound.
+// Paused reports whether the pod's sandbox is paused, otherwise than by PauseFor: the shim says of one that is paused
+// by a lease that it runs. If the sandbox is gone, the error is of kind ErrNotFound.
 func (c *Client) Paused(ctx context.Context, podID string) (bool, error) {
 	p, err := c.process(ctx, podID)
 	if err != nil {

@@ -229,9 +229,10 @@ func (r *runtime) Record(context.Context, string) (p snapshot.Pod, err error) {
 	return p, err
 }
 
+// Paused says that a sandbox runs which is paused by a lease, as the shim does.
 func (r *runtime) Paused(context.Context, string) (is bool, err error) {
 	err = r.held("paused", func() error {
-		is = r.stateLocked() == paused
+		is = r.stateLocked() == paused && r.holder == ""
 		if r.stateLocked() == gone {
 			return fmt.Errorf("task %s: %w", sandboxID, cri.ErrNotFound)
 		}

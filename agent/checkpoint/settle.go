@@ -10,7 +10,6 @@ import (
 
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/journal"
-	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
 	"diapause.dev/storage"
 )
@@ -114,8 +113,8 @@ func toBeStopped(r *journal.Record) bool { return r.Stop && !r.Stopped && r.Runs
 // settleStop ends a sandbox whose snapshot is spooled, if the sandbox is still paused: then nothing has run in it
 // since.
 func (cs *Checkpoints) settleStop(ctx context.Context, r *journal.Record) error {
-	paused, err := cs.Runtime.Paused(ctx, r.SandboxID)
-	if err != nil && !errors.Is(err, cri.ErrNotFound) {
+	paused, err := cs.pausedFor(ctx, r)
+	if err != nil {
 		return err
 	}
 	r.Stage = journal.StageSpooled

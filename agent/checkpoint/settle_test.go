@@ -68,7 +68,7 @@ func TestStaleMarker(t *testing.T) {
 	r := newRig(t)
 	left{"paused", true, false, "whole", "paused"}.leave(r)
 	r.next()
-	r.runtime.set(3, fault{kills: true})
+	r.runtime.set(2, fault{kills: true})
 	survive(func() { r.Recover(t.Context()) })
 	t.Log(r.runtime.made())
 	r.sandbox.expire()

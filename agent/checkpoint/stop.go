@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -73,13 +75,47 @@ func (c *checkpoint) resume() error {
 	return c.cs.unpause(ctx, c.pod.ID, c.rec.ID)
 }
 
-// unpause resumes a sandbox that was paused for a request, and ends the pause's lease. If the shim has no such lease,
-// unpause resumes the sandbox if it is paused.
+// unpause resumes a sandbox that was paused for a request, and ends the pause's lease. If the request does not hold the
+// lease, or the shim knows none, unpause resumes the sandbox if it is paused.
 func (cs *Checkpoints) unpause(ctx context.Context, id, request string) error {
-	if cs.Runtime.EndPause(ctx, id, request) == nil {
+	err := cs.Runtime.EndPause(ctx, id, request)
+	switch {
+	case err == nil:
+		return nil
+	case statusTells(err):
+		return cs.resumeIfPaused(ctx, id)
+	}
+	return cs.unlessEnded(ctx, id, err)
+}
+
+// statusTells reports whether a sandbox's status tells whether it is paused, after an error about the lease of a pause:
+// the lease is not held, or the shim knows none. While a lease is held, containerd says that the sandbox runs.
+func statusTells(err error) bool {
+	return errors.Is(err, lease.ErrRanOut) || errdefs.IsInvalidArgument(err)
+}
+
+// unlessEnded returns an error of a request about a sandbox, or nil if that has ended: then nothing is left to do.
+func (cs *Checkpoints) unlessEnded(ctx context.Context, id string, err error) error {
+	if ended, lookErr := cs.hasEnded(ctx, id); lookErr == nil && ended {
 		return nil
 	}
-	return cs.resumeIfPaused(ctx, id)
+	return err
+}
+
+// pausedFor reports whether a sandbox is still paused for a request. If so, it extends the lease of the pause.
+func (cs *Checkpoints) pausedFor(ctx context.Context, r *journal.Record) (paused bool, err error) {
+	err = cs.Runtime.RenewPause(ctx, r.SandboxID, r.ID, pauseLease)
+	switch {
+	case err == nil:
+		return true, nil
+	case !statusTells(err):
+		return false, cs.unlessEnded(ctx, r.SandboxID, err)
+	}
+	paused, err = cs.Runtime.Paused(ctx, r.SandboxID)
+	if errors.Is(err, cri.ErrNotFound) {
+		return false, nil
+	}
+	return paused, err
 }
 
 func (cs *Checkpoints) resumeIfPaused(ctx context.Context, id string) error {

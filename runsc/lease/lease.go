@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,7 +39,7 @@ type Verb string
 const (
 	Pause  Verb = "pause"  // pauses the sandbox, and takes the lease
 	Renew  Verb = "renew"  // extends the lease
-	Resume Verb = "resume" // resumes the sandbox, and releases the lease
+	Resume Verb = "resume" // resumes the sandbox, and then releases the lease
 	Kill   Verb = "kill"   // ends the sandbox, so that it never runs again
 )
 
@@ -84,9 +85,9 @@ type Lease struct {
 	end     context.CancelFunc
 	watches sync.WaitGroup
 
-	turn   chan struct{} // holds one token while the fields below are in use
-	held   *hold         // nil: nobody holds it
-	killed string        // the holder that has ended the sandbox; empty: nobody
+	turn   chan struct{}        // holds one token while the fields below are in use
+	held   atomic.Pointer[hold] // nil: nobody holds it
+	killed string               // the holder that has ended the sandbox; empty: nobody
 }
 
 // hold is a lease that is held.
@@ -121,16 +122,16 @@ func (l *Lease) Do(ctx context.Context, r Request) error {
 	if r.Verb == Pause {
 		return l.pause(ctx, r)
 	}
-	if l.held == nil || l.held.holder != r.Holder {
+	h := l.held.Load()
+	if h == nil || h.holder != r.Holder {
 		return fmt.Errorf("%s for %s: %w", r.Verb, r.Holder, ErrRanOut)
 	}
 	switch r.Verb {
 	case Renew:
-		l.held.last(r.For)
+		h.last(r.For)
 		return nil
 	case Resume:
-		l.free()
-		return l.sandbox.Resume(ctx)
+		return l.resume(ctx)
 	}
 	err := l.sandbox.Kill()
 	if err == nil {
@@ -142,26 +143,32 @@ func (l *Lease) Do(ctx context.Context, r Request) error {
 
 // pause takes the lease before it pauses, because a pause that fails may have paused the sandbox all the same.
 func (l *Lease) pause(ctx context.Context, r Request) error {
-	if l.held != nil && l.held.holder != r.Holder {
-		return fmt.Errorf("%w: %s holds the lease", ErrInvalid, l.held.holder)
+	if h := l.held.Load(); h != nil && h.holder != r.Holder {
+		return fmt.Errorf("%w: %s holds the lease", ErrInvalid, h.holder)
 	}
 	l.free()
 	ctx2, given := context.WithCancel(l.life)
-	l.held = &hold{holder: r.Holder, timer: time.NewTimer(r.For), given: given}
-	l.held.last(r.For)
-	h := l.held
+	h := &hold{holder: r.Holder, timer: time.NewTimer(r.For), given: given}
+	h.last(r.For)
+	l.held.Store(h)
 	l.watches.Go(func() { l.watch(ctx2, h) })
 	return l.sandbox.Pause(ctx)
 }
 
-// Free releases the lease and calls f, by which somebody else resumes the sandbox.
+// Held reports, without waiting, whether somebody holds the lease. While nobody does, the sandbox is not paused by it.
+func (l *Lease) Held() bool { return l.held.Load() != nil }
+
+// Free calls f, by which somebody else resumes the sandbox, and releases the lease. If f fails, the lease stays.
 func (l *Lease) Free(ctx context.Context, f func() error) error {
 	if err := l.take(ctx); err != nil {
 		return err
 	}
 	defer l.give()
+	if err := f(); err != nil {
+		return err
+	}
 	l.free()
-	return f()
+	return nil
 }
 
 // Break resumes the sandbox and releases the lease, whoever holds it. If nobody does, it does nothing. If the sandbox
@@ -171,9 +178,14 @@ func (l *Lease) Break(ctx context.Context) error {
 		return err
 	}
 	defer l.give()
-	if l.held == nil {
+	if !l.Held() {
 		return nil
 	}
+	return l.resume(ctx)
+}
+
+// resume resumes the sandbox, and then releases the lease.
+func (l *Lease) resume(ctx context.Context) error {
 	if err := l.sandbox.Resume(ctx); err != nil {
 		return err
 	}
@@ -210,16 +222,15 @@ func (l *Lease) ranOut(ctx context.Context, h *hold) bool {
 		return true
 	}
 	defer l.give()
-	if l.held != h {
+	if l.held.Load() != h {
 		return true
 	}
 	if time.Now().Before(h.until) {
 		return false
 	}
 	l.log("nobody has renewed the lease of the sandbox's pause: it runs on", nil)
-	l.free()
 	for {
-		err := l.sandbox.Resume(l.life)
+		err := l.resume(l.life)
 		if err == nil {
 			return true
 		}
@@ -238,9 +249,8 @@ func (h *hold) last(d time.Duration) {
 }
 
 func (l *Lease) free() {
-	if l.held != nil {
-		l.held.given()
-		l.held = nil
+	if h := l.held.Swap(nil); h != nil {
+		h.given()
 	}
 }
 

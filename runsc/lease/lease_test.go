@@ -153,6 +153,32 @@ func TestBroken(t *testing.T) {
 	})
 }
 
+// TestResumeFails: the lease of a sandbox that could not be resumed is still held, so that its holder can try again.
+func TestResumeFails(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		held := func(want bool) {
+			t.Helper()
+			if got := l.Held(); got != want {
+				t.Errorf("held: %v, want %v", got, want)
+			}
+		}
+		held(false)
+		do(t, l, nil, Pause, "a")
+		s.fails = 2
+		if err := l.Do(t.Context(), Request{Verb: Resume, Holder: "a"}); err == nil || errors.Is(err, ErrRanOut) {
+			t.Errorf("resumed: %v", err)
+		}
+		held(true)
+		if err := l.Free(t.Context(), func() error { return s.note("resume") }); err == nil {
+			t.Error("resumed by others")
+		}
+		held(true)
+		do(t, l, nil, Resume, "a")
+		held(false)
+		s.was(t, "pause", "resume")
+	})
+}
+
 func TestResumeIsTriedAgain(t *testing.T) {
 	within(t, func(t *testing.T, s *sandbox, l *Lease) {
 		s.fails = 3

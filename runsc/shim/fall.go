@@ -182,7 +182,7 @@ func (z *sleeper) expire(w *sleep.Waker) {
 }
 
 // stay undoes watch. A sandbox that is still paused runs on before that: the agent may have failed to see to it, as
-// containerd was away. One that is paused and not watched would be ended by a containerd that starts, see statusOf.
+// containerd was away.
 func (z *sleeper) stay(ctx context.Context) error {
 	give, err := z.takeSaved(ctx)
 	if err != nil {

@@ -106,8 +106,8 @@ const (
 	diagAnswerSize  = 72
 )
 
-// socketOf returns the inode of this node's socket of a connection. SocketGet of package netlink does not serve: it asks
-// for all sockets with these ports, to whatever address.
+// socketOf returns the inode of this node's socket of a connection. SocketGet of package netlink does not serve: it
+// asks for all sockets with these ports, to whatever address.
 func socketOf(c sleep.Connection) (inode uint32, err error) {
 	family, size := byte(unix.AF_INET), 4
 	if c.From.Addr().Is6() {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
+	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/sleep"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
@@ -41,22 +43,34 @@ func TestQuietExits(t *testing.T) {
 	}
 }
 
-// TestFallingAsleepRuns: a pod that is falling asleep counts as running while it is paused for that, and no other does.
-func TestFallingAsleepRuns(t *testing.T) {
-	z := new(sleeper)
-	for _, x := range []struct {
-		watched  bool
-		is, want tasktypes.Status
-	}{
-		{false, tasktypes.Status_PAUSED, tasktypes.Status_PAUSED},
-		{true, tasktypes.Status_PAUSED, tasktypes.Status_RUNNING},
-		{true, tasktypes.Status_STOPPED, tasktypes.Status_STOPPED},
-	} {
-		z.watched.Store(x.watched)
-		if got := z.statusOf(x.is); got != x.want {
-			t.Errorf("watched %v, %v: %v", x.watched, x.is, got)
+// pausable is a sandbox that does what its lease says.
+type pausable struct{}
+
+func (pausable) Pause(context.Context) error  { return nil }
+func (pausable) Resume(context.Context) error { return nil }
+func (pausable) Kill() error                  { return nil }
+
+// TestLeasedRuns: a sandbox that is paused by a lease counts as running, and no other does.
+func TestLeasedRuns(t *testing.T) {
+	l := lease.New(pausable{}, func(string, error) {})
+	t.Cleanup(l.Close)
+	z := &sleeper{s: &sandbox{lease: l}}
+	want := func(is, want tasktypes.Status) {
+		t.Helper()
+		if got := z.statusOf(is); got != want {
+			t.Errorf("%v counts as %v, want %v", is, got, want)
 		}
 	}
+	want(tasktypes.Status_PAUSED, tasktypes.Status_PAUSED)
+	if err := l.Do(t.Context(), lease.Request{Verb: lease.Pause, Holder: "a", For: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	want(tasktypes.Status_PAUSED, tasktypes.Status_RUNNING)
+	want(tasktypes.Status_STOPPED, tasktypes.Status_STOPPED)
+	if err := l.Break(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(tasktypes.Status_PAUSED, tasktypes.Status_PAUSED)
 }
 
 // TestEndedMeanwhile: a container that has ended in its sleep has, even if the shim of the sandbox could not say so.

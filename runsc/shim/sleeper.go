@@ -278,11 +278,11 @@ func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateR
 	return resp, err
 }
 
-// statusOf returns what is answered for the status of a container. A pod that is falling asleep is paused for a moment,
-// and counts as running: a containerd that starts just then ends sandboxes that do not run
-// (internal/cri/server/podsandbox, RecoverContainer).
+// statusOf returns what is answered for the status of a container. A pod that is paused by a lease, so that it can be
+// saved, counts as running: a containerd that starts just then ends sandboxes that do not run
+// (internal/cri/server/podsandbox, RecoverContainer). The holder of the lease asks for the lease instead.
 func (z *sleeper) statusOf(s tasktypes.Status) tasktypes.Status {
-	if s == tasktypes.Status_PAUSED && z.watched.Load() {
+	if s == tasktypes.Status_PAUSED && z.s != nil && z.s.lease.Held() {
 		return tasktypes.Status_RUNNING
 	}
 	return s

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,4 +51,23 @@ func SlowShim(container string) error {
 	}
 	time.AfterFunc(slowTime, func() { _ = syscall.Kill(pids[0], syscall.SIGCONT) })
 	return nil
+}
+
+// runscRoot is where the shim has runsc keep what it knows of the containers of pods.
+const runscRoot = "/run/containerd/runsc/k8s.io"
+
+// Paused reports whether a sandbox is paused, by what runsc keeps of it. If there is no such sandbox, the error is of
+// kind os.ErrNotExist.
+func Paused(sandbox string) (bool, error) {
+	data, err := os.ReadFile(filepath.Join(runscRoot, fmt.Sprintf("%s_sandbox:%s.state", sandbox, sandbox)))
+	if err != nil {
+		return false, err
+	}
+	var state struct {
+		Status string `json:"status"`
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return false, fmt.Errorf("state of sandbox %s: %w", sandbox, err)
+	}
+	return state.Status == "paused", nil
 }

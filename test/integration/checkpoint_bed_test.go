@@ -266,16 +266,14 @@ func (n *node) serving(p *bed.Pod) (s answers.State) {
 	return s
 }
 
-// unpaused fails the test unless containerd, soon, does not say that the pod is paused.
+// unpaused fails the test unless the pod is soon not paused.
 func (n *node) unpaused(p *bed.Pod) {
 	n.Helper()
-	c := n.containerd()
 	n.eventually(p.Name+" is not paused", func() error {
-		paused, err := c.Paused(n.ctx, p.ID)
-		if err == nil && paused {
-			err = errors.New("paused")
+		if n.paused(p) {
+			return errors.New("paused")
 		}
-		return err
+		return nil
 	})
 }
 

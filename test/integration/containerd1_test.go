@@ -68,8 +68,8 @@ func (n *node) knowsPaused(p *bed.Pod) {
 	if err := errors.Join(c.Pause(n.ctx, p.ID), bed.SlowShim(p.ID)); err != nil {
 		n.Fatal(err)
 	}
-	if !n.paused(p) {
-		n.Error("a paused pod is said to run")
+	if paused, err := c.Paused(n.ctx, p.ID); err != nil || !paused {
+		n.Errorf("a paused pod is said to run: %v", err)
 	}
 	if err := c.Resume(n.ctx, p.ID); err != nil {
 		n.Fatal(err)

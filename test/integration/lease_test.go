@@ -4,12 +4,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"diapause.dev/test/bed"
 )
 
 // TestPausedWithoutAgent kills the agent while a sandbox is paused, and starts no other: the pod goes on
@@ -89,4 +92,41 @@ func TestUnreadableRecord(t *testing.T) {
 	}
 	n.settled(at)
 	n.unharmed(p, before)
+}
+
+// TestPausedContainerdKilled kills containerd while a pod is paused that is to be stopped, and starts it again: the
+// containerd that starts does not end the pod, of which nothing is saved yet. The agent ends it once everything is.
+func TestPausedContainerdKilled(t *testing.T) {
+	for name, containerd1 := range map[string]bool{"2": false, "1": true} {
+		t.Run("containerd "+name, func(t *testing.T) { pausedContainerdKilled(t, bed.Options{Containerd1: containerd1}) })
+	}
+}
+
+func pausedContainerdKilled(t *testing.T, o bed.Options) {
+	at := newPlace(t)
+	n := startOn(t, o, at.flags()...)
+	p := n.workload("kept", "serve", "--mib", "128")
+	before := n.serving(p)
+	err := n.during("spool", request(p, true), func() {
+		n.signal(n.agent.PID(), syscall.SIGSTOP)
+		defer n.signal(n.agent.PID(), syscall.SIGCONT)
+		n.bed.Containerd.Kill()
+		if err := n.bed.Containerd.Start(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if !n.paused(p) {
+			t.Error("the sandbox is not paused; did containerd start too late?")
+		}
+		if now := n.find(p.Name); now.ID != p.ID {
+			t.Errorf("containerd has %+v", now)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if codes := n.ended(p); !slices.Equal(codes, []int32{137}) {
+		t.Errorf("exit codes %d", codes)
+	}
+	n.settled(at)
+	n.alive(n.restore(n.only(at), "--name=again")[0], before)
 }
