@@ -37,8 +37,7 @@ func parsePrograms(args []string) (p programPlan, err error) {
 	names := f.String("programs", strings.Join(programs.Names(), ","), "`programs` to measure")
 	cpu := f.String("cpu-limit-m", "0", "`limits` of the pod's processor time, in thousandths of a processor; 0: none")
 	modes := f.String("modes", strings.Join(programModes, ","), "`modes` to measure")
-	f.StringVar(&p.runsc, "runsc", runscStock,
-		"the runsc of the node: stock, the `name` of another that was built beside it, or a path")
+	f.StringVar(&p.runsc, "runsc", runscStock, runscUsage)
 	f.IntVar(&p.n, "n", 20, "`checkpoints` of each program")
 	f.IntVar(&p.every, "others-every", 1, "other modes than diapause are measured once in so many `rounds`")
 	if err := f.Parse(args); err != nil {

@@ -25,6 +25,9 @@ var runscFlags = []string{"--platform=systrap", "--restore-spec-validation=ignor
 // runscStock is the runsc that the bed has anyway.
 const runscStock = "stock"
 
+// runscUsage is the help text of the flag that chooses it.
+const runscUsage = "the runsc of the node: stock, the `name` of another that was built beside it, or a path"
+
 // useRunsc puts another runsc in the place of the bed's, before any pod is made: a file of this path or, without a
 // slash in it, the program of this name that was built beside runsc. The bed's programs are its own.
 func useRunsc(bin tools.Bin, choice string) error {

@@ -35,6 +35,7 @@ func (s wakeSample) String() string {
 type wakeRow struct {
 	Scenario string  `json:"scenario"`
 	Mode     string  `json:"mode"`
+	Runsc    string  `json:"runsc"`
 	Stage    string  `json:"stage,omitempty"` // of the scenario ready: a part of the whole
 	MemMiB   int     `json:"mem_mib"`
 	Touched  int     `json:"touched_mib,omitempty"` // by the first request

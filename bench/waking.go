@@ -55,6 +55,7 @@ type wakePlan struct {
 	touch     []int    // how much of it the first request reads, in MiB
 	pieces    int      // in how many pieces
 	n         int
+	runsc     string // see useRunsc
 }
 
 // modesOf returns the modes of a scenario that are to be measured.
@@ -88,6 +89,7 @@ func parseWake(args []string) (p wakePlan, err error) {
 	touch := f.String("touch", "20", "`sizes` of what the first request reads, in MiB")
 	f.IntVar(&p.pieces, "pieces", 1, "`number` of pieces that this lies in, all over the memory")
 	f.IntVar(&p.n, "n", 10, "`measurements` of each mode")
+	f.StringVar(&p.runsc, "runsc", runscStock, runscUsage)
 	if err := f.Parse(args); err != nil {
 		return p, err
 	}
@@ -143,7 +145,7 @@ func mainWake(args []string) error {
 // runWake measures on a node of its own, and prints the table, also of what was measured before something failed. The
 // file is written after each scenario.
 func runWake(ctx context.Context, p wakePlan) (err error) {
-	n, err := startNode(ctx)
+	n, err := startNodeWith(ctx, nodeOptions{runsc: p.runsc})
 	if err != nil {
 		return err
 	}
@@ -158,7 +160,10 @@ func runWake(ctx context.Context, p wakePlan) (err error) {
 		err = errors.Join(err, n.close(context.WithoutCancel(ctx)))
 	}()
 	add := func(more []wakeRow) error {
-		rows = append(rows, more...)
+		for _, r := range more {
+			r.Runsc = p.runsc
+			rows = append(rows, r)
+		}
 		return write(n.bed.Bin.Root, wakeName, rows)
 	}
 	say("%s: load of the machine %s", wakeName, machineLoad())

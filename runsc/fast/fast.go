@@ -48,7 +48,8 @@ var saveEdits = []edit{
 	},
 	{
 		"pkg/sentry/pgalloc/save_restore.go", "\tzeroPage := make([]byte, hostarch.PageSize)\n",
-		"\tzeroPage := make([]byte, hostarch.PageSize)\n\tfileHoles := holes.File{FD: int(f.file.Fd())}\n",
+		"\tzeroPage := make([]byte, hostarch.PageSize)\n\tfileHoles := holes.Open(int(f.file.Fd()))\n" +
+			"\tdefer fileHoles.Close()\n",
 	},
 	{
 		"pkg/sentry/pgalloc/save_restore.go", "isZeroed := bytes.Equal(pg, zeroPage)",

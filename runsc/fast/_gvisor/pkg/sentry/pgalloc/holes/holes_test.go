@@ -45,7 +45,11 @@ func check(t *testing.T, name string, f *os.File, find bool) {
 			m[i*pageSize+r.IntN(pageSize)] = byte(1 + i%255)
 		}
 	}
-	holes, found, atEnd := File{FD: int(f.Fd())}, 0, 0
+	const offset = 3 * pageSize
+	if _, err := unix.Seek(int(f.Fd()), offset, unix.SEEK_SET); err != nil {
+		t.Fatal(err)
+	}
+	holes, found, atEnd := Open(int(f.Fd())), 0, 0
 	for i, w := range written {
 		if !holes.Contains(uint64(i) * pageSize) {
 			continue
@@ -59,6 +63,12 @@ func check(t *testing.T, name string, f *os.File, find bool) {
 		}
 	}
 	t.Logf("%s: %d holes in %d pages", name, found, pages)
+	if err := holes.Close(); err != nil {
+		t.Error(err)
+	}
+	if off, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_CUR); err != nil || off != offset {
+		t.Errorf("%s: the offset is %d, %v, was %d", name, off, err, offset)
+	}
 	if find && atEnd < 900 {
 		t.Errorf("%s: %d holes in the last 1000 pages, which are all holes", name, atEnd)
 	}
@@ -72,7 +82,7 @@ func TestContainsWithoutAnswer(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	holes := File{FD: int(r.Fd())}
+	holes := Open(int(r.Fd()))
 	for off := range uint64(3) {
 		if holes.Contains(off * pageSize) {
 			t.Errorf("page %d of a pipe is a hole", off)
