@@ -27,12 +27,13 @@ func Selecting(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) []*p
 	return out
 }
 
-// Names lists the names of policies, for people.
+// Names lists the names of policies, for people, in their order.
 func Names(policies []*podsnapshotv1.PodSnapshotPolicy) string {
 	var out []string
 	for _, p := range policies {
 		out = append(out, p.Name)
 	}
+	slices.Sort(out)
 	return strings.Join(out, ", ")
 }
 

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -164,6 +165,19 @@ func TestPolicyOfAnotherNamespace(t *testing.T) {
 	other := policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Namespace = "other" })
 	if got := rules.Selecting(pod(), []podsnapshotv1.PodSnapshotPolicy{other}); len(got) != 0 {
 		t.Errorf("selected by %s", rules.Names(got))
+	}
+}
+
+// TestOthersInOrder: a policy's message names those that it overlaps with in one order, however they are listed.
+// Otherwise its status would change now and then.
+func TestOthersInOrder(t *testing.T) {
+	p := policy("p")
+	for _, all := range [][]podsnapshotv1.PodSnapshotPolicy{
+		{p, policy("a"), policy("b")}, {policy("b"), policy("a"), p},
+	} {
+		if _, _, message := rules.Verdict(&p, all, find); !strings.Contains(message, "a pod that a, b also selects") {
+			t.Errorf("the message is %q", message)
+		}
 	}
 }
 
