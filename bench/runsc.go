@@ -9,11 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"diapause.dev/test/bed"
 	"diapause.dev/test/tools"
 )
-
-// shimRoot is where the shim has runsc keep the state of the pods' containers.
-const shimRoot = "/run/containerd/runsc/k8s.io"
 
 // ownRoot is where runsc keeps the state of the containers that are started here.
 const ownRoot = runDir + "/runsc"
@@ -72,6 +70,6 @@ func (n *node) runsc(ctx context.Context, root string, args ...string) error {
 
 // saveFlate has stock runsc save a pod's sandbox, compressed.
 func (n *node) saveFlate(ctx context.Context, sandbox, dir string) error {
-	return n.runsc(ctx, shimRoot, "checkpoint", "--leave-running", "--compression=flate-best-speed", "--image-path="+dir,
-		sandbox)
+	return n.runsc(ctx, bed.RunscRoot, "checkpoint", "--leave-running", "--compression=flate-best-speed",
+		"--image-path="+dir, sandbox)
 }

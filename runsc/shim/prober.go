@@ -97,8 +97,8 @@ func (p prober) descriptors() map[string]bool {
 	return has
 }
 
-// Where the parts of the kernel's struct inet_diag_msg are (linux/inet_diag.h): the ports and
-// addresses of both ends, and the number of the socket.
+// Where the parts of the kernel's struct inet_diag_msg are (linux/inet_diag.h), in bytes: the ports and addresses of
+// both ends, and the number of the socket.
 const (
 	diagAnswerEnds  = 4
 	diagEndsSize    = 36

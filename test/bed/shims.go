@@ -53,13 +53,13 @@ func SlowShim(container string) error {
 	return nil
 }
 
-// runscRoot is where the shim has runsc keep what it knows of the containers of pods.
-const runscRoot = "/run/containerd/runsc/k8s.io"
+// RunscRoot is where the shim has runsc keep the state of the pods' containers.
+const RunscRoot = "/run/containerd/runsc/k8s.io"
 
 // Paused reports whether a sandbox is paused, by what runsc keeps of it. If there is no such sandbox, the error is of
 // kind os.ErrNotExist.
 func Paused(sandbox string) (bool, error) {
-	data, err := os.ReadFile(filepath.Join(runscRoot, fmt.Sprintf("%s_sandbox:%s.state", sandbox, sandbox)))
+	data, err := os.ReadFile(filepath.Join(RunscRoot, fmt.Sprintf("%s_sandbox:%s.state", sandbox, sandbox)))
 	if err != nil {
 		return false, err
 	}

@@ -16,7 +16,7 @@ import (
 func saveRootfs(t *testing.T, pod *bed.Pod) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "image")
-	out, err := exec.CommandContext(limited(t), "runsc", "--root=/run/containerd/runsc/k8s.io",
+	out, err := exec.CommandContext(limited(t), "runsc", "--root="+bed.RunscRoot,
 		"fscheckpoint", "--image-path="+dir, "--leave-running", pod.ID).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
