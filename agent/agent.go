@@ -114,7 +114,8 @@ func (a *Agent) assemble() {
 	a.restores = restore.New(restore.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, KeepCPULimits: a.cfg.KeepCPULimits,
 		Reminders: filepath.Join(a.cfg.StateDir, "asleep"), VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
-		Readers: readers, Lineage: a.lineage, Facts: a.node.Facts, Life: a.life, Metrics: a.metrics, Logger: a.log,
+		Readers: readers, Lineage: a.lineage, Pace: pace.New(), Facts: a.node.Facts, Life: a.life, Metrics: a.metrics,
+		Logger: a.log,
 	})
 	a.catalog.Guard(a.restores.Needed)
 	a.checkpoints = checkpoint.New(checkpoint.Config{

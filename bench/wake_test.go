@@ -18,8 +18,11 @@ func TestParseWake(t *testing.T) {
 		want  string // in the error
 	}{
 		"defaults": {
-			args:  "",
-			modes: []string{modeHot, modeCold, modeWireFirst, modeWireAgain, modeStockNone, modeEmpty}, touch: []int{20},
+			args: "",
+			modes: []string{
+				modeHot, modeCold, modeWireFirst, modeWireAgain, modeWireBytes, modeStockNone, modeEmpty,
+			},
+			touch: []int{20},
 		},
 		"some modes": {
 			args: "--modes empty,diapause-hot --touch 4,20", modes: []string{modeHot, modeEmpty}, touch: []int{4, 20},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"diapause.dev/storage/gcs"
 )
 
 // firstAnswers measures the time from the start of a sandbox's first process to the first answer of the server in it,
@@ -31,6 +33,9 @@ func (w *wakes) firstAnswer(ctx context.Context, mode string, touched int) (s wa
 	if err := w.ready(ctx, mode); err != nil {
 		return s, err
 	}
+	if mode == modeWireBytes {
+		return w.bytesAlone(ctx, touched)
+	}
 	k, err := w.wake(ctx, mode)
 	if err != nil {
 		return s, err
@@ -55,4 +60,21 @@ func (w *wakes) firstAnswer(ctx context.Context, mode string, touched int) (s wa
 		return s, w.awaitWorkingSet(ctx)
 	}
 	return s, nil
+}
+
+// bytesAlone reads as many bytes from the store behind the wire as a request touches.
+func (w *wakes) bytesAlone(ctx context.Context, mib int) (s wakeSample, err error) {
+	size := int64(mib) << 20
+	name := fmt.Sprintf("touched/%d", mib)
+	if err := w.far.Replace(ctx, name, make([]byte, size)); err != nil {
+		return s, err
+	}
+	near, err := gcs.Open(ctx, bucket, "")
+	if err != nil {
+		return s, err
+	}
+	before, begin := w.wire.passed.Load(), time.Now()
+	_, err = near.ReadAll(ctx, name, size)
+	s.took, s.bytes = time.Since(begin), w.wire.passed.Load()-before
+	return s, errors.Join(err, near.Close(), w.far.Delete(ctx, name))
 }

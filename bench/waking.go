@@ -28,6 +28,7 @@ const (
 const (
 	modeWireFirst = "wire-first" // the node has nothing, and nobody has restored the snapshot
 	modeWireAgain = "wire-again" // the node has nothing; the store has the working set of a restore
+	modeWireBytes = "wire-bytes" // no sandbox: a client reads as many bytes as the request touches from that store
 	modeEmpty     = "empty"      // no snapshot: the same server with 1 MiB is started
 	modeOne       = "one"        // one branch
 	modeEight     = "eight"      // eight branches at once
@@ -40,7 +41,7 @@ var wakeScenarios = []struct {
 	name  string
 	modes []string
 }{
-	{scenarioAnswer, []string{modeHot, modeCold, modeWireFirst, modeWireAgain, modeStockNone, modeEmpty}},
+	{scenarioAnswer, []string{modeHot, modeCold, modeWireFirst, modeWireAgain, modeWireBytes, modeStockNone, modeEmpty}},
 	{scenarioSpeed, []string{modeHot, modeCold, modeStockNone}},
 	{scenarioNeighbour, []string{modeHot, modeWireAgain, modeStockNone, modeEmpty}},
 	{scenarioReady, []string{modeHotPod, modeColdPod}},

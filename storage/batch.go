@@ -14,6 +14,7 @@ type batch struct {
 	out   scatter
 	wants []want
 	waits []wait
+	early bool // what it begins with is wanted first
 }
 
 // want is a chunk to be fetched.
@@ -22,6 +23,7 @@ type want struct {
 	index int    // in the file
 	dst   []byte // of the chunk's raw length: the caller's memory, or that of entry
 	entry *entry // to be filled, or nil
+	place int    // in the batch
 	part
 }
 
@@ -53,7 +55,7 @@ func (b *batch) add(i int, from, n int64) {
 	e, there := b.r.cache.peek(id)
 	if !there && n == int64(c.Raw) {
 		if dst, ok := b.out.straight(int(n)); ok {
-			b.wants = append(b.wants, want{chunk: c, index: i, dst: dst})
+			b.wants = append(b.wants, want{chunk: c, index: i, dst: dst, place: len(b.wants)})
 			return
 		}
 	}
@@ -78,7 +80,9 @@ func (b *batch) prefetch(i int) {
 
 func (b *batch) claim(id chunkID, c *Chunk, i int, p part) {
 	if e, mine := b.r.cache.claim(id); mine {
-		b.wants = append(b.wants, want{chunk: c, index: i, dst: make([]byte, c.Raw), entry: e, part: p})
+		b.wants = append(b.wants, want{
+			chunk: c, index: i, dst: make([]byte, c.Raw), entry: e, place: len(b.wants), part: p,
+		})
 	} else if p.n > 0 {
 		b.waits = append(b.waits, wait{chunk: c, index: i, part: p})
 	}
@@ -128,14 +132,20 @@ func (b *batch) abandon() {
 	}
 }
 
+// earlyRun is the largest read of a batch whose beginning is wanted first, in bytes. All reads that are under way share
+// the wire, so the larger they are, the later the first of them ends.
+const earlyRun = 512 << 10
+
 // run is a range of a pack that is read at once, and the wanted chunks in it.
 type run struct {
 	pack     uint32
 	from, to int64
 	wants    []*want
+	place    int // in the batch, of its first chunk
 }
 
-// runs combines the wanted chunks into reads, as suits the store that serves them.
+// runs combines the wanted chunks into reads, as suits the store that serves them. The reads are in the order of the
+// batch, so that what a working set begins with comes first.
 func (b *batch) runs() (list []run) {
 	order := make([]*want, len(b.wants))
 	for i := range b.wants {
@@ -151,14 +161,19 @@ func (b *batch) runs() (list []run) {
 			last := &list[n-1]
 			if last.pack == w.chunk.Pack && from <= last.to+gap && to <= last.from+most {
 				last.to, last.wants = max(last.to, to), append(last.wants, w)
+				last.place = min(last.place, w.place)
 				continue
 			}
 		}
 		if i == 0 || order[i-1].chunk.Pack != w.chunk.Pack {
 			gap, most = b.r.speed(w.chunk.Pack).bounds()
+			if b.early {
+				most = min(most, earlyRun)
+			}
 		}
-		list = append(list, run{w.chunk.Pack, from, to, order[i : i+1 : len(order)]})
+		list = append(list, run{w.chunk.Pack, from, to, order[i : i+1 : len(order)], w.place})
 	}
+	slices.SortStableFunc(list, func(a, b run) int { return cmp.Compare(a.place, b.place) })
 	return list
 }
 

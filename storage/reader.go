@@ -182,13 +182,13 @@ func (r *Reader) Has(file string, off, n int64) bool {
 }
 
 // PrefetchChunks is Prefetch for the chunks of a working set, up to three quarters of CacheBytes. It fetches them
-// together, in as few reads as possible. It returns how many of them, from the first on, it has handled. The others did
-// not fit; the caller can pass them in a later call.
+// together, those that come first in the list before the others. It returns how many of them, from the first on, it has
+// handled. The others did not fit; the caller can pass them in a later call.
 func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, err error) {
 	if err := r.m.checkRefs(chunks); err != nil {
 		return 0, fmt.Errorf("prefetch snapshot %s: %w", r.m.Meta.Key, err)
 	}
-	b := batch{r: r}
+	b := batch{r: r, early: true}
 	defer b.abandon()
 	left := r.cache.max / 4 * 3
 	for _, c := range chunks {
@@ -288,7 +288,21 @@ func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, o
 }
 
 // checks is how many objects are looked up at a time.
-const checks = 16
+const checks = 64
+
+// Guess looks for each pack of the snapshot in the first store, and takes it that the second store, if there is one,
+// has the others. Until Check has found where the packs are, reads begin with the store that has a pack by that guess.
+// Guess asks the first store alone.
+func (r *Reader) Guess(ctx context.Context) {
+	if len(r.stores) < 2 {
+		return
+	}
+	for i := range r.m.Packs {
+		if r.stores[0].statPack(ctx, r.m, uint32(i)) != nil {
+			r.good[i].Store(1)
+		}
+	}
+}
 
 // Check checks that every pack of the snapshot is in one of the stores with its right size. It reads no data. For each
 // pack that is not, there is a CorruptError, which is an ErrNotFound if no store has the pack. The errors are joined.
@@ -308,7 +322,10 @@ func (r *Reader) Check(ctx context.Context) error {
 
 func (r *Reader) checkPack(ctx context.Context, i uint32) error {
 	var errs []error
-	for at, s := range r.stores {
+	last := int(r.good[i].Load())
+	for at := range r.stores {
+		at = preferred(at, last)
+		s := r.stores[at]
 		err := s.statPack(ctx, r.m, i)
 		if err == nil {
 			r.good[i].Store(int32(at))

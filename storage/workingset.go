@@ -45,15 +45,30 @@ func (s *Store) PutWorkingSet(ctx context.Context, m *Manifest, chunks []ChunkRe
 // WorkingSet returns what PutWorkingSet has recorded for a snapshot. If there is no record, or only that of another
 // snapshot of this name, the error is ErrNotFound.
 func (s *Store) WorkingSet(ctx context.Context, m *Manifest) ([]ChunkRef, error) {
-	name := workingSetName(m.Meta.Key)
-	data, err := s.readAll(ctx, name, int64(maxSetSize))
+	data, err := s.EncodedWorkingSet(ctx, m.Meta.Key)
 	if err != nil {
-		return nil, fmt.Errorf("read working set of %s: %w", m.Meta.Key, err)
+		return nil, err
 	}
+	return m.DecodeWorkingSet(data)
+}
+
+// EncodedWorkingSet is WorkingSet for somebody who does not have the manifest yet. It returns what DecodeWorkingSet
+// takes.
+func (s *Store) EncodedWorkingSet(ctx context.Context, key Key) ([]byte, error) {
+	data, err := s.readAll(ctx, workingSetName(key), int64(maxSetSize))
+	if err != nil {
+		return nil, fmt.Errorf("read working set of %s: %w", key, err)
+	}
+	return data, nil
+}
+
+// DecodeWorkingSet checks and decodes a working set. If it is that of another snapshot of this name, the error is
+// ErrNotFound. If it is damaged, the error is a CorruptError.
+func (m *Manifest) DecodeWorkingSet(data []byte) ([]ChunkRef, error) {
 	chunks, err := decodeWorkingSet(m, data)
 	if err != nil {
 		if !errors.Is(err, ErrNotFound) {
-			err = &CorruptError{Object: name, Key: m.Meta.Key, Reason: "working set", Err: err}
+			err = &CorruptError{Object: workingSetName(m.Meta.Key), Key: m.Meta.Key, Reason: "working set", Err: err}
 		}
 		return nil, err
 	}

@@ -2,8 +2,10 @@ package storage_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"diapause.dev/storage"
@@ -101,4 +103,88 @@ func TestPrefetch(t *testing.T) {
 			t.Errorf("%v was taken", bad)
 		}
 	}
+}
+
+// gated is a Backend whose reads wait until so many are under way.
+type gated struct {
+	storage.Backend
+	want int
+	open chan struct{}
+
+	mu    sync.Mutex
+	first []int64 // offsets of these reads
+}
+
+func (b *gated) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
+	b.note(off)
+	<-b.open
+	return b.Backend.ReadAt(ctx, name, p, off)
+}
+
+func (b *gated) note(off int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.first) == b.want {
+		return
+	}
+	if b.first = append(b.first, off); len(b.first) == b.want {
+		close(b.open)
+	}
+}
+
+// TestPrefetchOrder: what a working set begins with is read first.
+func TestPrefetchOrder(t *testing.T) {
+	s := storagetest.NewDir(t)
+	image := storagetest.Image{"pages.img": nil}
+	for i := range 40 {
+		image["pages.img"] = append(image["pages.img"], storagetest.Bytes(uint64(i), storage.MaxChunk/2))
+	}
+	m := storagetest.Write(t, s, key, nil, image)
+	var set []storage.ChunkRef
+	for i := 38; i >= 0; i -= 4 { // too far apart to be read at once
+		set = append(set, storage.ChunkRef{Index: uint32(i)})
+	}
+	b := &gated{Backend: s.Backend(), want: 4, open: make(chan struct{})}
+	r := storage.NewReader(m, storagetest.OpenStore(t, b))
+	if n, err := r.PrefetchChunks(t.Context(), set); err != nil || n != len(set) {
+		t.Fatalf("%d chunks, %v", n, err)
+	}
+	for _, off := range b.first {
+		if !slices.ContainsFunc(set[:b.want], func(c storage.ChunkRef) bool {
+			return int64(m.Files[0].Chunks[c.Index].Offset) == off
+		}) {
+			t.Errorf("a read at %d is among the first %d", off, b.want)
+		}
+	}
+}
+
+// TestGuess: before any pack is looked for where it is far away, each is read from the store that has it, and many
+// chunks at once.
+func TestGuess(t *testing.T) {
+	far := storagetest.NewDir(t)
+	image := storagetest.Image{"pages.img": nil}
+	for i := range 40 {
+		image["pages.img"] = append(image["pages.img"], storagetest.Bytes(uint64(i), 10000))
+	}
+	parent := storagetest.Write(t, far, key, nil, image)
+	for i := range 20 {
+		image["pages.img"][i] = storagetest.Bytes(uint64(100+i), 10000)
+	}
+	m := storagetest.Write(t, far, storage.Key{Namespace: key.Namespace, Name: "child"}, parent, image)
+	near := storagetest.NewDir(t)
+	if err := storage.Replicate(t.Context(), near, far, key, nil); err != nil {
+		t.Fatal(err)
+	}
+	nearby, away := &counting{Backend: near.Backend()}, &counting{Backend: far.Backend()}
+	r := storage.NewReader(m, storagetest.OpenStore(t, nearby), storagetest.OpenStore(t, away))
+	r.Guess(t.Context())
+	got := make([]byte, m.Files[0].Size)
+	if err := r.ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil ||
+		!bytes.Equal(got, bytes.Join(image["pages.img"], nil)) {
+		t.Errorf("read: %v", err)
+	}
+	if nearby.reads.Load() != 1 || away.reads.Load() != 1 {
+		t.Errorf("%d reads here and %d there, want one each", nearby.reads.Load(), away.reads.Load())
+	}
+	storage.NewReader(m, near).Guess(t.Context()) // there is nothing to guess
 }

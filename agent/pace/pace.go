@@ -2,6 +2,7 @@ package pace
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ type Pace struct {
 	next   time.Time     // when all work that was done is paid for
 }
 
-// New returns the pace of a node. There should be one for all background work of a process.
+// New returns a pace of this node. There should be one for all work of a kind.
 func New() *Pace {
 	n := runtime.NumCPU()
 	return newPace(n, func() time.Duration { return freeTime(n) })
@@ -46,7 +47,7 @@ func newPace(processors int, free func() time.Duration) *Pace {
 // Wait is called after a piece of work that has taken so long on one processor. It returns when the next one may begin,
 // or with the cause of ctx if that ends first. Pieces should take some milliseconds.
 func (p *Pace) Wait(ctx context.Context, took time.Duration) error {
-	timer := time.NewTimer(p.account(time.Now(), min(took, mostBusy)))
+	timer := time.NewTimer(p.Rest(took, math.MaxInt64))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -56,17 +57,24 @@ func (p *Pace) Wait(ctx context.Context, took time.Duration) error {
 	}
 }
 
+// Rest is called like Wait, by somebody who waits by other means. It returns for how long, and that is not longer than
+// most.
+func (p *Pace) Rest(took, most time.Duration) time.Duration {
+	return p.account(time.Now(), min(took, mostBusy), most)
+}
+
 // account returns how long whoever has just worked has to wait. Work pays for the time since the work before it began:
-// time in which nobody works is not saved up.
-func (p *Pace) account(now time.Time, took time.Duration) time.Duration {
+// time in which nobody works is not saved up, nor is what would have to be waited beyond most.
+func (p *Pace) account(now time.Time, took, most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.adjust(now)
 	if began := now.Add(-took); p.next.Before(began) {
 		p.next = began
 	}
-	p.next = p.next.Add(time.Duration(float64(took) / p.share))
-	return p.next.Sub(now)
+	wait := min(p.next.Add(time.Duration(float64(took)/p.share)).Sub(now), most)
+	p.next = now.Add(wait)
+	return wait
 }
 
 // adjust follows what others leave. The caller holds p.mu. The share grows by what is free, since nobody wants that. If

@@ -3,6 +3,7 @@ package pace
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func (m *machine) run(p *Pace, d time.Duration) float64 {
 			running++
 			worked += piece
 			end := now.Add(piece)
-			ready[i] = end.Add(p.account(end, piece))
+			ready[i] = end.Add(p.account(end, piece, math.MaxInt64))
 		}
 		free := max(0, m.processors-m.wanted-running)
 		m.idle += time.Duration(free * float64(piece))
@@ -47,14 +48,12 @@ func TestShare(t *testing.T) {
 		machine
 		least, most float64
 	}{
-		"nobody else, one worker":   {machine{processors: 2, workers: 1}, 0.45, 0.51},
-		"nobody else, four workers": {machine{processors: 8, workers: 4}, 0.45, 0.51},
-		"one processor is wanted":   {machine{processors: 2, wanted: 1, workers: 1}, 0.35, 0.47},
-		"all processors are wanted": {machine{processors: 2, wanted: 2, workers: 1}, 0.025, 0.035},
-		"more is wanted, 16 workers": {
-			machine{processors: 2, wanted: 3, workers: 16}, 0.025, 0.035,
-		},
-		"most is wanted": {machine{processors: 8, wanted: 7, workers: 4}, 0.03, 0.12},
+		"nobody else, one worker":    {machine{processors: 2, workers: 1}, 0.45, 0.51},
+		"nobody else, four workers":  {machine{processors: 8, workers: 4}, 0.45, 0.51},
+		"one processor is wanted":    {machine{processors: 2, wanted: 1, workers: 1}, 0.35, 0.47},
+		"all processors are wanted":  {machine{processors: 2, wanted: 2, workers: 1}, 0.025, 0.035},
+		"more is wanted, 16 workers": {machine{processors: 2, wanted: 3, workers: 16}, 0.025, 0.035},
+		"most is wanted":             {machine{processors: 8, wanted: 7, workers: 4}, 0.03, 0.12},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -71,11 +70,28 @@ func TestBeginsAnew(t *testing.T) {
 	var idle time.Duration
 	p := newPace(2, func() time.Duration { return idle })
 	now := time.Unix(1000, 0)
-	p.account(now, time.Millisecond)
+	p.account(now, time.Millisecond, math.MaxInt64)
 	idle += time.Hour
 	now = now.Add(time.Hour)
-	if got := p.account(now, time.Millisecond); got < 15*time.Millisecond || got > 16*time.Millisecond {
+	if got := p.account(now, time.Millisecond, math.MaxInt64); got < 15*time.Millisecond || got > 16*time.Millisecond {
 		t.Errorf("a piece of 1 ms waits %v, want 15.7 ms", got)
+	}
+}
+
+// TestRest: a wait is never longer than the caller allows, and what is beyond that is not waited for later.
+func TestRest(t *testing.T) {
+	var idle time.Duration
+	p := newPace(2, func() time.Duration { return idle })
+	now := time.Unix(1000, 0)
+	for range 10 {
+		if got := p.account(now, 4*time.Millisecond, 20*time.Millisecond); got != 20*time.Millisecond {
+			t.Fatalf("a piece of 4 ms waits %v, want 20 ms", got)
+		}
+		now = now.Add(24 * time.Millisecond)
+	}
+	now, idle = now.Add(window), idle+2*window
+	if got := p.account(now, 4*time.Millisecond, 20*time.Millisecond); got > 4*time.Millisecond {
+		t.Errorf("a piece of 4 ms waits %v once nobody else wants the processors", got)
 	}
 }
 

@@ -66,6 +66,9 @@ func (rs *Restores) awaitRequest(ctx context.Context, request string, progress f
 	if err != nil {
 		return pause(ctx)
 	}
+	r.mu.Lock()
+	r.waiters = true
+	r.mu.Unlock()
 	for {
 		progress(r.progress())
 		select {

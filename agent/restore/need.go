@@ -15,18 +15,29 @@ import (
 // sandbox asks for what it waits for only once some read of its has ended. So over a wire the rest goes on slowly, in
 // small reads.
 const (
-	// farRead is the size of a sandbox's largest read, in bytes, if the snapshot is not on this node. On the node, small
-	// reads cost more than they gain.
-	farRead = 256 << 10
+	// farRead is the size of a sandbox's largest read, in bytes, if the snapshot is not on this node: as small as a chunk,
+	// so that what has been fetched lasts for many of them. On the node, small reads cost more than they gain.
+	farRead = 64 << 10
+	// startPause is between two reads ahead of need over a wire, until the sandbox waits for something for the first
+	// time, or for startTime: no task runs yet. What is there already is kept for later.
+	startPause = 10 * time.Millisecond
+	startTime  = 500 * time.Millisecond
 	// needPause is between two reads ahead of need over a wire, while the sandbox waits for something, or while what it
-	// will soon wait for is fetched. With farRead it leaves about 50 MB a second, before decoding, for the rest.
+	// will soon wait for is fetched.
 	needPause = 5 * time.Millisecond
+	// herePause is the same if the second read is of what has been fetched already. It costs no wire, and the sandbox
+	// asks for what it waits for once the read has ended.
+	herePause = time.Millisecond
 	// needTime is how long there is need after the sandbox has last waited for something.
 	needTime = 100 * time.Millisecond
 	// nodePause is between two reads ahead of need from this node, while another sandbox has need, or while one is being
 	// created, for which createTime is allowed. They need the processors more.
 	nodePause  = 20 * time.Millisecond
 	createTime = 500 * time.Millisecond
+	// mostRest is how long one read ahead of need from this node is followed by none, at most, while what else runs on
+	// the node needs the processors. A task that goes through memory in order may wait for such reads, too: they lie
+	// where the sandbox would load ahead of need.
+	mostRest = 10 * time.Millisecond
 )
 
 // How far a sandbox that reads a file in order is read ahead for, and from which length of its stream on, in bytes.
@@ -38,7 +49,8 @@ const (
 // need is what is known of a sandbox's need.
 type need struct {
 	mu      sync.Mutex
-	awaited time.Time // when the sandbox last asked for what it waits for
+	began   time.Time // when the sandbox first asked for memory
+	awaited time.Time // when it last asked for what it waits for
 	streams [2]stream // of what it waits for, and of the rest
 }
 
@@ -91,6 +103,9 @@ func (s *source) Asked(file string, off, n int64, awaited bool) {
 func (d *need) note(off, n int64, awaited, there bool) (from, size int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.began.IsZero() {
+		d.began = time.Now()
+	}
 	s := &d.streams[1]
 	if awaited {
 		d.awaited = time.Now()
@@ -114,6 +129,9 @@ func (d *need) note(off, n int64, awaited, there bool) (from, size int64) {
 // thereIs reports whether the sandbox waits for something, or has lately. The caller holds d.mu.
 func (d *need) thereIs() bool { return time.Since(d.awaited) < needTime }
 
+// starts reports whether the sandbox has only begun to load, and has not waited for anything. The caller holds d.mu.
+func (d *need) starts() bool { return d.awaited.IsZero() && time.Since(d.began) < startTime }
+
 // readAhead fetches a range of a file as far as there is one. The caller holds rs.mu.
 func (rs *Restores) readAhead(reader *snapshots.Reader, file string, from, n int64) {
 	f, _ := reader.Manifest.File(file)
@@ -131,8 +149,18 @@ func (rs *Restores) readAhead(reader *snapshots.Reader, file string, from, n int
 	})
 }
 
+// Rest implements gofer.Source.
+func (s *source) Rest(took time.Duration) time.Duration { return s.rs.Pace.Rest(took, mostRest) }
+
+// urgent reports whether somebody waits until the sandbox has everything.
+func (r *restore) urgent() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiters
+}
+
 // Pace implements gofer.Source.
-func (s *source) Pace() gofer.Pace {
+func (s *source) Pace(file string, off, n int64) gofer.Pace {
 	s.rs.mu.Lock()
 	reader := s.restore.reader
 	s.rs.mu.Unlock()
@@ -141,15 +169,29 @@ func (s *source) Pace() gofer.Pace {
 	}
 	d := &s.restore.need
 	d.mu.Lock()
-	needed := d.thereIs()
+	needed, starts := d.thereIs(), d.starts()
 	d.mu.Unlock()
-	switch {
-	case reader.OnNode && !needed && s.rs.inHurry():
-		return gofer.Pace{Pause: nodePause, Turns: true}
-	case reader.OnNode:
-		return gofer.Pace{Turns: true}
-	case needed || reader.Fetching():
-		return gofer.Pace{Pause: needPause}
+	if reader.OnNode {
+		return s.pace(needed)
 	}
-	return gofer.Pace{}
+	switch {
+	case starts:
+		return gofer.Pace{Pause: startPause}
+	case !needed && !reader.Fetching():
+		return gofer.Pace{}
+	case reader.Has(file, off, n):
+		return gofer.Pace{Pause: herePause}
+	}
+	return gofer.Pace{Pause: needPause}
+}
+
+// pace is Pace for a snapshot on the node.
+func (s *source) pace(needed bool) gofer.Pace {
+	switch {
+	case needed || s.restore.urgent():
+		return gofer.Pace{Turns: true}
+	case s.rs.inHurry():
+		return gofer.Pace{Pause: nodePause, Turns: true, GivesWay: true}
+	}
+	return gofer.Pace{Turns: true, GivesWay: true}
 }

@@ -54,22 +54,31 @@ func TestPace(t *testing.T) {
 	src := &source{rs: rs.Restores, restore: r}
 	want := func(when string, want gofer.Pace) {
 		t.Helper()
-		if got := src.Pace(); got != want {
+		if got := src.Pace(runsc.PagesFile, snapshots.ChunkSize, 4096); got != want {
 			t.Errorf("%s: pace %+v, want %+v", when, got, want)
 		}
 	}
 	want("there is no need", gofer.Pace{})
 	s.Fetch(func() { want("the working set is being fetched", gofer.Pace{Pause: needPause}) })
 	src.Asked(runsc.PagesFile, 0, 4096, false)
+	want("the sandbox begins to load", gofer.Pace{Pause: startPause})
+	r.need.began = time.Now().Add(-2 * startTime)
 	want("nobody waits for what was asked for", gofer.Pace{})
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
 	want("the sandbox waits", gofer.Pace{Pause: needPause})
+	if err := s.Prefetch(t.Context(), runsc.PagesFile, snapshots.ChunkSize, 4096); err != nil {
+		t.Fatal(err)
+	}
+	want("the sandbox waits, and the next read needs no wire", gofer.Pace{Pause: herePause})
 	r.need.awaited = time.Now().Add(-2 * needTime)
 	want("it does not wait any longer", gofer.Pace{})
 	s.OnNode = true
-	want("all is on the node, and another sandbox waits", gofer.Pace{Pause: nodePause, Turns: true})
+	want("all is on the node, and another sandbox waits", gofer.Pace{Pause: nodePause, Turns: true, GivesWay: true})
 	rs.hurried.Store(0)
-	want("all is on the node", gofer.Pace{Turns: true})
+	want("all is on the node", gofer.Pace{Turns: true, GivesWay: true})
+	r.waiters = true
+	want("all is on the node, and a checkpoint waits for it", gofer.Pace{Turns: true})
+	r.waiters = false
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
 	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
 	if n := len(r.asked.chunks()); n != 1 {

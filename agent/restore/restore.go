@@ -13,6 +13,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
@@ -43,6 +44,7 @@ type restore struct {
 	state    state
 	err      error // why the restore fails
 	serving  int   // connections of its sidecar
+	waiters  bool  // somebody waits until the sandbox has everything
 	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
 	asked    asked
 	need     need
@@ -59,6 +61,7 @@ type Config struct {
 	Runtime       Runtime
 	Readers       *snapshots.Readers
 	Lineage       *snapshots.Lineage
+	Pace          *pace.Pace                                    // by which loading ahead of need gives way
 	Facts         func(context.Context) (snapshot.Facts, error) // of this node
 	Life          *lifetime.Life
 	Metrics       Metrics
@@ -224,6 +227,7 @@ func (rs *Restores) attach(ctx context.Context, r *restore) error {
 	r.total = reader.Manifest.Stats().RawBytes
 	r.volumes, err = rs.volumesOf(reader.Manifest)
 	if err == nil {
+		reader.PrefetchOnce(func() { rs.prefetch(ctx, reader) }) // a store takes its time for each answer to check, too
 		err = rs.check(ctx, r, reader)
 	}
 	if err == nil {
@@ -235,7 +239,6 @@ func (rs *Restores) attach(ctx context.Context, r *restore) error {
 		rs.drop(r)
 		return err
 	}
-	reader.PrefetchOnce(func() { rs.prefetch(reader) }) // check has found where the packs are
 	return nil
 }
 

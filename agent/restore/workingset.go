@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,7 +57,7 @@ const (
 // except the memory, the image's before the volumes. At the same time it fetches the working set of earlier restores
 // from this snapshot, or else both ends of the memory. Of a snapshot on this node it only decodes the working set,
 // once for all sandboxes that are restored at the same time.
-func (rs *Restores) prefetch(s *snapshots.Reader) {
+func (rs *Restores) prefetch(ctx context.Context, s *snapshots.Reader) {
 	fetch := func(what string, chunks func(context.Context, *snapshots.Reader) []storage.ChunkRef) {
 		ctx, cancel := context.WithTimeout(rs.Life.Context(), prefetchTime)
 		defer cancel()
@@ -75,6 +76,7 @@ func (rs *Restores) prefetch(s *snapshots.Reader) {
 		rs.Life.Go(func() { fetch("memory", known) })
 		return
 	}
+	s.Guess(ctx)
 	rs.Life.Go(func() { s.Fetch(func() { fetch("files", files) }) })
 	rs.Life.Go(func() { s.Fetch(func() { fetch("memory", first) }) })
 }
@@ -95,30 +97,43 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 
 // known returns the working set, or nothing if there is none.
 func known(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
-	if s.Far == nil {
-		return nil
-	}
-	chunks, _ := s.Far.WorkingSet(ctx, s.Manifest) // without one, each chunk is decoded when it is asked for
+	chunks, _ := s.WorkingSet(ctx) // without one, each chunk is decoded when it is asked for
 	return chunks
 }
+
+// headBytes is how much of the beginning of a memory file is fetched before anything else. The sandbox loads it ahead
+// of need while it starts, and asks for what it waits for whenever such a read has ended: see herePause.
+const headBytes = 3 << 20
 
 // guessBytes is how much is fetched at each end of a memory file without a working set. A program's memory is given out
 // from the end of the file on, what its start needs first, and gVisor's own from the beginning (allocDir in
 // pkg/sentry/mm).
 const guessBytes = 8 << 20
 
-// first returns the working set. Without one it returns chunks from the end of the memory, and from its beginning.
+// first returns the head of the memory, and the working set. Without a working set it returns chunks from the end of
+// the memory, and from its beginning.
 func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
-	if chunks := known(ctx, s); chunks != nil {
-		return chunks
-	}
 	f, _ := s.Manifest.File(runsc.PagesFile)
 	if f == nil {
 		return nil
 	}
+	chunks := s.Locate(f.Name, 0, min(f.Size, headBytes))
+	if set := known(ctx, s); set != nil {
+		return distinct(append(chunks, set...))
+	}
 	end := max(0, f.Size-guessBytes)
-	chunks := s.Locate(f.Name, end, f.Size-end)
-	return append(chunks, s.Locate(f.Name, 0, min(guessBytes, end))...)
+	chunks = append(chunks, s.Locate(f.Name, end, f.Size-end)...)
+	return distinct(append(chunks, s.Locate(f.Name, 0, min(guessBytes, end))...))
+}
+
+// distinct returns chunks in the same order, each once.
+func distinct(chunks []storage.ChunkRef) []storage.ChunkRef {
+	seen := make(map[storage.ChunkRef]bool, len(chunks))
+	return slices.DeleteFunc(chunks, func(c storage.ChunkRef) bool {
+		again := seen[c]
+		seen[c] = true
+		return again
+	})
 }
 
 // record adds what a restore has waited for to the working set in the store, beside the snapshot, for the next restore.

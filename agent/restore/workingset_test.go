@@ -35,7 +35,7 @@ func farSnapshot(t *testing.T) (*rig, *snapshots.Reader, *busy) {
 		runsc.StateFile: {storagetest.Bytes(1, 1000)},
 		runsc.PagesFile: nil,
 	}
-	for i := range 40 {
+	for i := range 80 {
 		image[runsc.PagesFile] = append(image[runsc.PagesFile], storagetest.Bytes(uint64(i+2), snapshots.ChunkSize))
 	}
 	m := storagetest.Write(t, far, snapshot.Key{Namespace: "ns", Name: "one"}, nil, image)
@@ -51,34 +51,35 @@ func farSnapshot(t *testing.T) (*rig, *snapshots.Reader, *busy) {
 func TestWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
 	var a asked
-	for _, i := range []int64{30, 7, 30, 31} {
+	for _, i := range []int64{70, 57, 70, 71} {
 		a.add(s.Reader, runsc.PagesFile, i*snapshots.ChunkSize+10, snapshots.ChunkSize/2)
 	}
-	a.add(s.Reader, runsc.PagesFile, 6*snapshots.ChunkSize, 2*snapshots.ChunkSize)
+	a.add(s.Reader, runsc.PagesFile, 56*snapshots.ChunkSize, 2*snapshots.ChunkSize)
 	index := func() (list []uint32) {
 		for _, c := range a.chunks() {
 			list = append(list, c.Index)
 		}
 		return list
 	}
-	if got := index(); !slices.Equal(got, []uint32{30, 7, 31, 6}) {
+	if got := index(); !slices.Equal(got, []uint32{70, 57, 71, 56}) {
 		t.Fatalf("asked for %v", got)
 	}
 	rs.record(s, a.chunks())
 	rs.Life.Wait()
 	rs.record(s, a.chunks()[:1]) // by another restore
 	rs.Life.Wait()
-	if got := first(t.Context(), s); !slices.Equal(got, a.chunks()) {
+	head := s.Locate(runsc.PagesFile, 0, headBytes)
+	if got := first(t.Context(), s); !slices.Equal(got, append(head, a.chunks()...)) {
 		t.Errorf("recorded: %v", got)
 	}
 
-	rs.prefetch(s)
+	rs.prefetch(t.Context(), s)
 	rs.Life.Wait()
 	before := b.reads.Load()
 	p := make([]byte, snapshots.ChunkSize)
 	for file, off := range map[string]int64{
 		runsc.StateFile: -1,
-		runsc.PagesFile: 30 * snapshots.ChunkSize,
+		runsc.PagesFile: 70 * snapshots.ChunkSize,
 	} {
 		if off < 0 {
 			off, p = 0, p[:1000]
@@ -97,12 +98,12 @@ func TestWorkingSet(t *testing.T) {
 // the store, nothing is recorded. If the snapshot is on the node, only a working set is prefetched.
 func TestNoWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
-	if got := first(t.Context(), s); len(got) != 40 || got[0].Index != 0 {
+	if got := first(t.Context(), s); len(got) != 80 || got[0].Index != 0 {
 		t.Errorf("%v", got)
 	}
 	s.OnNode = true
 	before := b.reads.Load()
-	rs.prefetch(s)
+	rs.prefetch(t.Context(), s)
 	rs.Life.Wait()
 	if n := b.reads.Load() - before; n != 0 {
 		t.Errorf("%d reads of what is on the node", n)
@@ -111,7 +112,7 @@ func TestNoWorkingSet(t *testing.T) {
 	if err := s.Far.PutWorkingSet(t.Context(), s.Manifest, near); err != nil {
 		t.Fatal(err)
 	}
-	rs.prefetch(s)
+	rs.prefetch(t.Context(), s)
 	rs.Life.Wait()
 	if !s.Has(runsc.PagesFile, 7*snapshots.ChunkSize, 1) || s.Has(runsc.PagesFile, 0, 1) {
 		t.Error("of a snapshot on the node not just the working set is decoded")

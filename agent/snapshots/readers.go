@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/lifetime"
@@ -84,6 +85,49 @@ type Reader struct {
 
 	prefetched sync.Once
 	fetching   atomic.Int32
+	sought     *sought // of Far; or nil
+}
+
+// sought is a working set that is read while the manifest is.
+type sought struct {
+	over chan struct{} // closed when data and err are set
+	data []byte
+	err  error
+}
+
+// seekTime bounds how long a working set is read.
+const seekTime = 30 * time.Second
+
+// seek begins to read the working set that a store has under a key.
+func (rs *Readers) seek(far *storage.Store, k snapshot.Key) *sought {
+	set := &sought{over: make(chan struct{})}
+	rs.life.Go(func() {
+		defer close(set.over)
+		ctx, cancel := context.WithTimeout(rs.life.Context(), seekTime)
+		defer cancel()
+		set.data, set.err = far.EncodedWorkingSet(ctx, k)
+	})
+	return set
+}
+
+// WorkingSet returns the snapshot's working set in the store that has the snapshot, too. Its errors are those of
+// storage.Store.WorkingSet.
+func (s *Reader) WorkingSet(ctx context.Context) ([]storage.ChunkRef, error) {
+	switch {
+	case s.Far == nil:
+		return nil, fmt.Errorf("working set of %s: %w", s.ID.Key, storage.ErrNotFound)
+	case s.sought == nil:
+		return s.Far.WorkingSet(ctx, s.Manifest)
+	}
+	select {
+	case <-s.sought.over:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if s.sought.err != nil {
+		return nil, s.sought.err
+	}
+	return s.Manifest.DecodeWorkingSet(s.sought.data)
 }
 
 // Fetch calls f, which fetches what restores wait for.
@@ -103,7 +147,15 @@ func (rs *Readers) Open(ctx context.Context, id ID, location string) (*Reader, e
 		rs.uses.note(s.ID.UID)
 		return s, nil
 	}
-	h, err := rs.look(ctx, id, location, (*storage.Store).TrustedManifest)
+	var set *sought
+	h, err := rs.look(ctx, id, location, func(s *storage.Store, ctx context.Context, k snapshot.Key) (
+		*storage.Manifest, error,
+	) {
+		if s != rs.stores.spool {
+			set = rs.seek(s, k)
+		}
+		return s.TrustedManifest(ctx, k)
+	})
 	if err != nil {
 		return nil, advise(err)
 	}
@@ -111,7 +163,7 @@ func (rs *Readers) Open(ctx context.Context, id ID, location string) (*Reader, e
 	rs.uses.note(id.UID)
 	s := &Reader{
 		Reader: storage.NewReader(h.manifest, h.stores...), ID: id, Manifest: h.manifest, OnNode: h.onNode,
-		released: make(chan struct{}),
+		released: make(chan struct{}), sought: set,
 	}
 	if len(h.stores) > 1 {
 		s.Far = h.stores[1]

@@ -2,11 +2,13 @@ package snapshots
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
+	"diapause.dev/storage/storagetest"
 )
 
 // TestReadersShare: restores of one snapshot share its reader. The last release closes it.
@@ -78,5 +80,41 @@ func TestReadersRefuse(t *testing.T) {
 		if _, err := a.readers.Open(t.Context(), c.id, c.location); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.what, err)
 		}
+	}
+}
+
+// TestReadersWorkingSet: a reader of a snapshot that is not on the node has the working set that the store has.
+func TestReadersWorkingSet(t *testing.T) {
+	a := newRig(t, nil)
+	far, err := a.stores.own.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := snapshot.Key{Namespace: "n", Name: "s"}
+	m := storagetest.Write(t, far, k, nil, storagetest.Image{"pages.img": {storagetest.Bytes(1, 1000)}})
+	read := func() ([]storage.ChunkRef, error) {
+		t.Helper()
+		s, err := a.readers.Open(t.Context(), ID{Key: k}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.readers.Release(s)
+		return s.WorkingSet(t.Context())
+	}
+	if _, err := read(); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("there is none: %v", err)
+	}
+	want := []storage.ChunkRef{{File: 0, Index: 0}}
+	if err := far.PutWorkingSet(t.Context(), m, want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	if err := far.Backend().Replace(t.Context(), "n/snapshots/s/workingset", []byte("something else")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("it is damaged: %v", err)
 	}
 }

@@ -493,7 +493,9 @@ func (im *image) Asked(_ string, off, _ int64, awaited bool) {
 	}
 }
 
-func (im *image) Pace() gofer.Pace { return im.pace }
+func (im *image) Pace(string, int64, int64) gofer.Pace { return im.pace }
+
+func (im *image) Rest(time.Duration) time.Duration { return 0 }
 
 func (im *image) Ended(e gofer.End, _ error) {
 	im.mu.Lock()

@@ -19,6 +19,8 @@ type Pace struct {
 	// Turns means that processors limit the reads, and not a wire. Then at most half of the processors work on such
 	// reads, for all sandboxes together.
 	Turns bool
+	// GivesWay means that the source's Rest says how long each read ahead of need is followed by none.
+	GivesWay bool
 }
 
 // turnTime is how long a read keeps its turn. One that takes longer waits for a disk or a store, and not for a
@@ -42,19 +44,22 @@ func (t turns) giveBack() (done func()) {
 
 // queue holds reads that wait for a worker. Those that somebody in the sandbox waits for come first.
 type queue struct {
-	pace  func() Pace
+	pace  func(*readRequest) Pace // for a read ahead of need
+	rest  func(took time.Duration) time.Duration
 	turns turns
 
 	mu      sync.Mutex
 	awaited []*readRequest
 	ahead   []*readRequest
 	taken   time.Time     // when the last of ahead was taken
+	rested  time.Time     // when the next of ahead may be taken by a pace that gives way
 	changed chan struct{} // closed and replaced with each change
 	closed  bool
 }
 
-func newQueue(pace func() Pace, t turns) *queue {
-	return &queue{pace: pace, turns: t, changed: make(chan struct{})}
+// newQueue returns an empty queue. Its functions are those of a Source.
+func newQueue(pace func(*readRequest) Pace, rest func(took time.Duration) time.Duration, t turns) *queue {
+	return &queue{pace: pace, rest: rest, turns: t, changed: make(chan struct{})}
 }
 
 // put adds a read, and reports whether there was room for it.
@@ -101,7 +106,7 @@ func (q *queue) next() (r *readRequest, done func()) {
 		case <-wait:
 		case turn <- struct{}{}:
 			if r := q.take(); r != nil {
-				return r, turn.giveBack()
+				return r, q.giveWay(r, turn.giveBack())
 			}
 			<-turn
 		}
@@ -111,7 +116,6 @@ func (q *queue) next() (r *readRequest, done func()) {
 // look takes the next read if it may be taken at once. Otherwise it returns what to wait for: a turn, a change, the
 // end of a pause. No change means that the queue is closed.
 func (q *queue) look() (r *readRequest, turn turns, changed chan struct{}, wait <-chan time.Time) {
-	pace := q.pace()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -124,13 +128,33 @@ func (q *queue) look() (r *readRequest, turn turns, changed chan struct{}, wait 
 	if len(q.ahead) == 0 {
 		return nil, nil, q.changed, nil
 	}
-	if left := pace.Pause - time.Since(q.taken); left > 0 {
+	pace := q.pace(q.ahead[0])
+	left := pace.Pause - time.Since(q.taken)
+	if pace.GivesWay {
+		left = max(left, time.Until(q.rested))
+	}
+	if left > 0 {
 		return nil, nil, q.changed, time.After(left)
 	}
 	if pace.Turns {
 		return nil, q.turns, q.changed, nil
 	}
 	return q.takeLocked(), nil, nil, nil
+}
+
+// giveWay returns a function that ends a read ahead of need by calling over, and then has the next one wait.
+func (q *queue) giveWay(r *readRequest, over func()) (done func()) {
+	begun := time.Now()
+	return func() {
+		over()
+		if !q.pace(r).GivesWay {
+			return
+		}
+		rested := time.Now().Add(q.rest(time.Since(begun)))
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.rested = rested
+	}
 }
 
 // take takes a read ahead of need, or returns nil if there is none any longer or there is need now.

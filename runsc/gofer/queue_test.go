@@ -11,7 +11,7 @@ import (
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pause atomic.Int64
-		q := newQueue(func() Pace { return Pace{Pause: time.Duration(pause.Load())} }, newTurns())
+		q := newQueue(func(*readRequest) Pace { return Pace{Pause: time.Duration(pause.Load())} }, noRest, newTurns())
 		put := func(id uint32, awaited bool) {
 			if !q.put(&readRequest{id: uint64(id)}, awaited) {
 				t.Errorf("no room for read %d", id)
@@ -48,12 +48,44 @@ func TestQueue(t *testing.T) {
 	})
 }
 
+func noRest(time.Duration) time.Duration { return 0 }
+
+// TestGivesWay: a read that nobody waits for is followed by none for a while, unless there is need, or haste.
+func TestGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		haste := false
+		pace := func(*readRequest) Pace { return Pace{GivesWay: !haste, Turns: true} }
+		rest := func(took time.Duration) time.Duration { return 10 * took }
+		q := newQueue(pace, rest, newTurns())
+		for id := range uint64(4) {
+			q.put(&readRequest{id: id}, false)
+		}
+		read := func(id uint64, after time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			r, done := q.next()
+			if r.id != id || time.Since(begin) != after {
+				t.Errorf("read %d after %v, want %d after %v", r.id, time.Since(begin), id, after)
+			}
+			time.Sleep(time.Millisecond) // it takes so long
+			done()
+		}
+		read(0, 0)
+		read(1, 10*time.Millisecond)
+		q.put(&readRequest{id: 10}, true)
+		read(10, 0)
+		read(2, 9*time.Millisecond)
+		haste = true
+		read(3, 0)
+	})
+}
+
 // TestTurns: all sandboxes together have so many turns to load ahead of need. What somebody waits for needs none.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := make(turns, 1)
-		pace := func() Pace { return Pace{Turns: true} }
-		one, other := newQueue(pace, all), newQueue(pace, all)
+		pace := func(*readRequest) Pace { return Pace{Turns: true} }
+		one, other := newQueue(pace, noRest, all), newQueue(pace, noRest, all)
 		one.put(&readRequest{id: 1}, false)
 		other.put(&readRequest{id: 2}, false)
 		r, done := one.next()
@@ -102,7 +134,7 @@ func TestTurns(t *testing.T) {
 
 // TestHostileQueue: a sandbox that asks for more than it may is refused.
 func TestHostileQueue(t *testing.T) {
-	q := newQueue(func() Pace { return Pace{} }, newTurns())
+	q := newQueue(func(*readRequest) Pace { return Pace{} }, noRest, newTurns())
 	for i := range maxQueued {
 		if !q.put(&readRequest{}, i%2 == 0) {
 			t.Fatalf("no room for read %d", i)

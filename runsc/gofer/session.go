@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -28,8 +29,12 @@ type Source interface {
 	// Asked reports a read before it is carried out, in the order in which the sandbox asks. Awaited means that somebody
 	// in the sandbox waits for it, and not only the loading of memory ahead of need. Asked must not wait for anything.
 	Asked(file string, off, n int64, awaited bool)
-	// Pace says how the sandbox loads ahead of need, at this time.
-	Pace() Pace
+	// Pace says how the sandbox loads ahead of need, at this time, if the next such read is this one. It must not wait
+	// for anything.
+	Pace(file string, off, n int64) Pace
+	// Rest is called after a read ahead of need that gives way, and has taken so long. It returns how long it takes until
+	// the next one may begin.
+	Rest(took time.Duration) time.Duration
 	// Ended reports that the sidecar's connection has ended. If the sandbox is Gone, reason is what the sidecar said
 	// about it, if anything.
 	Ended(end End, reason error)
@@ -90,7 +95,7 @@ func newSession(c *sidecar.Conn, src Source, t turns, log *slog.Logger) *session
 		conn: c, src: src, log: log, ended: make(chan struct{}),
 		files: make(map[uint32]imageFile),
 		dests: make(map[uint32]memoryFile),
-		reads: newQueue(src.Pace, t),
+		reads: newQueue(func(r *readRequest) Pace { return src.Pace(r.file.name, r.off, r.total) }, src.Rest, t),
 	}
 }
 
