@@ -70,13 +70,19 @@ func damageSet(t *testing.T, s *storage.Store, m *storage.Manifest) {
 	overwrite(t, path, good)
 }
 
+// fortyChunks returns an image of chunks of that size.
+func fortyChunks(size int) storagetest.Image {
+	image := storagetest.Image{"pages.img": nil}
+	for i := range 40 {
+		image["pages.img"] = append(image["pages.img"], storagetest.Bytes(uint64(i), size))
+	}
+	return image
+}
+
 // TestPrefetch: what was prefetched is not read again, and no more is prefetched than fits.
 func TestPrefetch(t *testing.T) {
 	s := storagetest.NewDir(t)
-	image := storagetest.Image{"pages.img": nil}
-	for i := range 40 {
-		image["pages.img"] = append(image["pages.img"], storagetest.Bytes(uint64(i), 10000))
-	}
+	image := fortyChunks(10000)
 	m := storagetest.Write(t, s, key, nil, image)
 	c := &counting{Backend: s.Backend()}
 	r := storage.ReaderOptions{CacheBytes: 400000}.NewReader(m, storagetest.OpenStore(t, c))
@@ -135,10 +141,7 @@ func (b *gated) note(off int64) {
 // TestPrefetchOrder: what a working set begins with is read first.
 func TestPrefetchOrder(t *testing.T) {
 	s := storagetest.NewDir(t)
-	image := storagetest.Image{"pages.img": nil}
-	for i := range 40 {
-		image["pages.img"] = append(image["pages.img"], storagetest.Bytes(uint64(i), storage.MaxChunk/2))
-	}
+	image := fortyChunks(storage.MaxChunk / 2)
 	m := storagetest.Write(t, s, key, nil, image)
 	var set []storage.ChunkRef
 	for i := 38; i >= 0; i -= 4 { // too far apart to be read at once
@@ -162,10 +165,7 @@ func TestPrefetchOrder(t *testing.T) {
 // chunks at once.
 func TestGuess(t *testing.T) {
 	far := storagetest.NewDir(t)
-	image := storagetest.Image{"pages.img": nil}
-	for i := range 40 {
-		image["pages.img"] = append(image["pages.img"], storagetest.Bytes(uint64(i), 10000))
-	}
+	image := fortyChunks(10000)
 	parent := storagetest.Write(t, far, key, nil, image)
 	for i := range 20 {
 		image["pages.img"][i] = storagetest.Bytes(uint64(100+i), 10000)

@@ -66,9 +66,7 @@ func (rs *Restores) awaitRequest(ctx context.Context, request string, progress f
 	if err != nil {
 		return pause(ctx)
 	}
-	r.mu.Lock()
-	r.waiters = true
-	r.mu.Unlock()
+	r.urgent.Store(true)
 	for {
 		progress(r.progress())
 		select {

@@ -62,7 +62,7 @@ func TestLoadingWithoutAgent(t *testing.T) {
 			if !waited || !errors.Is(err, context.Canceled) {
 				t.Errorf("waited %v, %v", waited, err)
 			}
-			if loading, err := a.find(t.Context(), r.Request); err != nil || !loading.urgent() {
+			if loading, err := a.find(t.Context(), r.Request); err != nil || !loading.urgent.Load() {
 				t.Errorf("a sandbox that is waited for gives way to others: %v", err)
 			}
 			ending := func(_, total int64) {

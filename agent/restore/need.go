@@ -152,13 +152,6 @@ func (rs *Restores) readAhead(reader *snapshots.Reader, file string, from, n int
 // Rest implements gofer.Source.
 func (s *source) Rest(took time.Duration) time.Duration { return s.rs.Pace.Rest(took, mostRest) }
 
-// urgent reports whether somebody waits until the sandbox has everything.
-func (r *restore) urgent() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.waiters
-}
-
 // Pace implements gofer.Source.
 func (s *source) Pace(file string, off, n int64) gofer.Pace {
 	s.rs.mu.Lock()
@@ -188,7 +181,7 @@ func (s *source) Pace(file string, off, n int64) gofer.Pace {
 // pace is Pace for a snapshot on the node.
 func (s *source) pace(needed bool) gofer.Pace {
 	switch {
-	case needed || s.restore.urgent():
+	case needed || s.restore.urgent.Load():
 		return gofer.Pace{Turns: true}
 	case s.rs.inHurry():
 		return gofer.Pace{Pause: nodePause, Turns: true, GivesWay: true}

@@ -76,9 +76,9 @@ func TestPace(t *testing.T) {
 	want("all is on the node, and another sandbox waits", gofer.Pace{Pause: nodePause, Turns: true, GivesWay: true})
 	rs.hurried.Store(0)
 	want("all is on the node", gofer.Pace{Turns: true, GivesWay: true})
-	r.waiters = true
+	r.urgent.Store(true)
 	want("all is on the node, and a checkpoint waits for it", gofer.Pace{Turns: true})
-	r.waiters = false
+	r.urgent.Store(false)
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
 	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
 	if n := len(r.asked.chunks()); n != 1 {

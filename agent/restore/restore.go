@@ -36,6 +36,7 @@ type restore struct {
 
 	waking sync.Mutex  // held while the pod's reminder is written or removed, see reminder.go
 	fed    atomic.Bool // the sandbox may have got a byte of its image
+	urgent atomic.Bool // somebody waits until the sandbox has everything
 
 	concluded sync.Once     // see conclude
 	ended     chan struct{} // closed when the sandbox has everything, or has failed or gone
@@ -44,7 +45,6 @@ type restore struct {
 	state    state
 	err      error // why the restore fails
 	serving  int   // connections of its sidecar
-	waiters  bool  // somebody waits until the sandbox has everything
 	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
 	asked    asked
 	need     need

@@ -19,12 +19,7 @@ func TestQueue(t *testing.T) {
 		}
 		want := func(id uint64, after time.Duration) {
 			t.Helper()
-			begin := time.Now()
-			r, done := q.next()
-			if r.id != id || time.Since(begin) != after {
-				t.Errorf("read %d after %v, want %d after %v", r.id, time.Since(begin), id, after)
-			}
-			done()
+			wantNext(t, q, id, after)()
 		}
 		for i := range uint32(4) {
 			put(i, false)
@@ -48,6 +43,17 @@ func TestQueue(t *testing.T) {
 	})
 }
 
+// wantNext takes a read, and checks which one it is and how long that took. The caller calls done.
+func wantNext(t *testing.T, q *queue, id uint64, after time.Duration) (done func()) {
+	t.Helper()
+	begin := time.Now()
+	r, done := q.next()
+	if r.id != id || time.Since(begin) != after {
+		t.Errorf("read %d after %v, want %d after %v", r.id, time.Since(begin), id, after)
+	}
+	return done
+}
+
 func noRest(time.Duration) time.Duration { return 0 }
 
 // TestGivesWay: a read that nobody waits for is followed by none for a while, unless there is need, or haste.
@@ -62,11 +68,7 @@ func TestGivesWay(t *testing.T) {
 		}
 		read := func(id uint64, after time.Duration) {
 			t.Helper()
-			begin := time.Now()
-			r, done := q.next()
-			if r.id != id || time.Since(begin) != after {
-				t.Errorf("read %d after %v, want %d after %v", r.id, time.Since(begin), id, after)
-			}
+			done := wantNext(t, q, id, after)
 			time.Sleep(time.Millisecond) // it takes so long
 			done()
 		}
