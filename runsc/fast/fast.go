@@ -92,6 +92,27 @@ var restoreEdits = []edit{
 
 const endpointFile = "pkg/tcpip/transport/tcp/endpoint_state.go"
 
+// execEdits have `runsc exec --detach` look once more whether a command has begun when its process has ended, and leave
+// to others how that has ended. GVisor's looks first for the one and then for the other, so it takes a command that begins and
+// ends in between for one that has never begun, and has then taken its exit status.
+var execEdits = []edit{
+	{
+		specutilsFile, "\t\tvar ws unix.WaitStatus\n\t\tvar ru unix.Rusage\n" +
+			"\t\tchild, err := unix.Wait4(pid, &ws, unix.WNOHANG, &ru)\n",
+		"\t\tended, err := hasEnded(pid)\n",
+	},
+	{
+		specutilsFile, "\t\t} else if child == pid {\n\t\t\treturn backoff.Permanent(",
+		"\t\t} else if ended {\n\t\t\tif ok, err := ready(); ok && err == nil {\n\t\t\t\treturn nil\n\t\t\t}\n" +
+			"\t\t\treturn backoff.Permanent(",
+	},
+}
+
+const (
+	specutilsDir  = "runsc/specutils"
+	specutilsFile = specutilsDir + "/specutils.go"
+)
+
 // filterEdits have the programs that [Precompile] writes used. GVisor's own build by Bazel does the same; in its Go
 // module they are left out. A sandbox may end itself in what is precompiled, too: gVisor has there the process that
 // wrote the programs. Those for devices of NVIDIA are not made: they are hundreds.
@@ -141,7 +162,7 @@ var (
 // Digest identifies what Tree and Compare do to gVisor's source.
 func Digest() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %q %q %q\n", replaced, edits, saveEdits, loadEdits, restoreEdits, filterEdits)
+	fmt.Fprintf(h, "%q %q %q %q %q %q %q\n", replaced, edits, saveEdits, loadEdits, restoreEdits, filterEdits, execEdits)
 	err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -165,10 +186,10 @@ func Tree(source, dir string) error {
 	if err := overlay(filepath.Join(dir, stateDir)); err != nil {
 		return err
 	}
-	if err := applyAll(slices.Concat(saveEdits, loadEdits, restoreEdits, filterEdits), dir); err != nil {
+	if err := applyAll(slices.Concat(saveEdits, loadEdits, restoreEdits, filterEdits, execEdits), dir); err != nil {
 		return err
 	}
-	for _, added := range []string{"pkg/compressio", holesDir, Precompile} {
+	for _, added := range []string{"pkg/compressio", holesDir, Precompile, specutilsDir} {
 		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
 			return err
 		}
@@ -197,7 +218,15 @@ func Compare(source, dir string) error {
 			return err
 		}
 	}
-	return extract(holesDir, filepath.Join(dir, holesDir), nil)
+	if err := applyAll(execEdits, dir); err != nil {
+		return err
+	}
+	for _, added := range []string{holesDir, specutilsDir} {
+		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // bound has what reads a stream fail if that names a number that no graph of the tests has.

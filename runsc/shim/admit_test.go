@@ -40,7 +40,7 @@ func sleeping(t *testing.T, a localv1.ShimServer) *sleeper {
 		go g.Serve(l)
 		t.Cleanup(g.Stop)
 	}
-	c := &containers{agent: agent{socket}, bundle: bundle{id: "sandbox"}, pod: pod{sandbox: "sandbox"}}
+	c := &containers{agent: newAgent(socket), bundle: bundle{id: "sandbox"}, pod: pod{sandbox: "sandbox"}}
 	return &sleeper{c: c, s: &sandbox{containers: c}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
@@ -40,14 +41,34 @@ const (
 // clusterMarker is a file beside the agent's socket. It exists if the node belongs to a cluster.
 const clusterMarker = "cluster"
 
+// idleTime is how long a connection to the agent stays without a call. The few calls by which a pod is restored share
+// one.
+const idleTime = 5 * time.Second
+
 // agent is the agent of this node as the shim sees it.
-type agent struct{ socket string }
+type agent struct {
+	socket string
+	dial   func() (*grpc.ClientConn, error) // returns the same each time; see idleTime
+}
 
 func localAgent() agent {
 	if s := os.Getenv(socketVariable); s != "" {
-		return agent{s}
+		return newAgent(s)
 	}
-	return agent{defaultSocket}
+	return newAgent(defaultSocket)
+}
+
+func newAgent(socket string) agent {
+	return agent{socket: socket, dial: sync.OnceValues(func() (*grpc.ClientConn, error) {
+		return grpc.NewClient("unix://"+socket,
+			grpc.WithIdleTimeout(idleTime),
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDisableServiceConfig(),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: retryPause, Multiplier: 1.5, MaxDelay: 4 * retryPause},
+				MinConnectTimeout: time.Second,
+			}))
+	})}
 }
 
 // stoppedMarker is the file that the agent leaves when it has ended a sandbox after its checkpoint.
@@ -173,17 +194,10 @@ func (a agent) checkContainer(ctx context.Context, request, id string) error {
 // call runs f against the agent until f succeeds, fails for good, or ctx ends. While the agent is not reachable, call
 // retries.
 func (a agent) call(ctx context.Context, f func(localv1.ShimClient) error) error {
-	conn, err := grpc.NewClient("unix://"+a.socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: retryPause, Multiplier: 1.5, MaxDelay: 4 * retryPause},
-			MinConnectTimeout: time.Second,
-		}))
+	conn, err := a.dial()
 	if err != nil {
 		return fmt.Errorf("agent at %s: %w", a.socket, err)
 	}
-	defer conn.Close()
 	for {
 		err := f(localv1.NewShimClient(conn))
 		if err == nil {

@@ -9,7 +9,7 @@ import (
 
 // TestSessions: the file's time advances while a session is open, and no longer when the last one has ended.
 func TestSessions(t *testing.T) {
-	a := agent{filepath.Join(t.TempDir(), "agent.sock")}
+	a := newAgent(filepath.Join(t.TempDir(), "agent.sock"))
 	s := sessions{file: a.usedFile("sandbox")}
 	first, second := s.begin(), s.begin() // before there is an agent
 	if err := os.Mkdir(filepath.Dir(s.file), 0o700); err != nil {

@@ -246,7 +246,7 @@ func TestHalt(t *testing.T) {
 
 // TestAskNobody: the shim does not wait if there is no agent, unless the pod is to be restored.
 func TestAskNobody(t *testing.T) {
-	a := agent{filepath.Join(t.TempDir(), "agent.sock")}
+	a := newAgent(filepath.Join(t.TempDir(), "agent.sock"))
 	if _, err := a.ask(t.Context(), pod{}, &localv1.AskRestoreRequest{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v", err) // after a wait the error would be another one
 	}

@@ -43,7 +43,7 @@ func clusterNode(t *testing.T, e *ender) agent {
 	if err := os.WriteFile(filepath.Join(dir, clusterMarker), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := agent{filepath.Join(dir, "agent.sock")}
+	a := newAgent(filepath.Join(dir, "agent.sock"))
 	if e == nil {
 		return a
 	}
@@ -135,7 +135,7 @@ func TestHeld(t *testing.T) {
 func TestNeverHeld(t *testing.T) {
 	e := answering(0, saved)
 	in := clusterNode(t, e)
-	out := agent{filepath.Join(t.TempDir(), "agent.sock")}
+	out := newAgent(filepath.Join(t.TempDir(), "agent.sock"))
 	for name, tc := range map[string]struct {
 		agent agent
 		uid   string
