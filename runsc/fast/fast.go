@@ -17,10 +17,12 @@ var embedded embed.FS
 
 // The directories of gVisor that are involved, from the root of its module.
 const (
-	stateDir = "pkg/state"
-	wireDir  = "pkg/state/wire"
-	diffDir  = "pkg/difftest"
-	holesDir = "pkg/sentry/pgalloc/holes"
+	stateDir    = "pkg/state"
+	wireDir     = "pkg/state/wire"
+	diffDir     = "pkg/difftest"
+	pgallocDir  = "pkg/sentry/pgalloc"
+	holesDir    = pgallocDir + "/holes"
+	stateipcDir = "pkg/sentry/state/stateipc"
 )
 
 // replaced are the files of gVisor that ours take the place of. Two of ours have the name of one of these.
@@ -43,20 +45,20 @@ var edits = []edit{
 // table of what was encoded is made if it is logged.
 var saveEdits = []edit{
 	{
-		"pkg/sentry/pgalloc/save_restore.go", "\t\"gvisor.dev/gvisor/pkg/sentry/memmap\"\n",
+		loaderFile, "\t\"gvisor.dev/gvisor/pkg/sentry/memmap\"\n",
 		"\t\"gvisor.dev/gvisor/pkg/sentry/memmap\"\n\t\"gvisor.dev/gvisor/pkg/sentry/pgalloc/holes\"\n",
 	},
 	{
-		"pkg/sentry/pgalloc/save_restore.go", "\tzeroPage := make([]byte, hostarch.PageSize)\n",
+		loaderFile, "\tzeroPage := make([]byte, hostarch.PageSize)\n",
 		"\tzeroPage := make([]byte, hostarch.PageSize)\n\tfileHoles := holes.Open(int(f.file.Fd()))\n" +
 			"\tdefer fileHoles.Close()\n",
 	},
 	{
-		"pkg/sentry/pgalloc/save_restore.go", "isZeroed := bytes.Equal(pg, zeroPage)",
+		loaderFile, "isZeroed := bytes.Equal(pg, zeroPage)",
 		"isHole := fileHoles.Contains(off)\n\t\t\t\tisZeroed := isHole || bytes.Equal(pg, zeroPage)",
 	},
 	{
-		"pkg/sentry/pgalloc/save_restore.go", "\t\t\t\t\t\tdecommitAddPage(off)\n",
+		loaderFile, "\t\t\t\t\t\tdecommitAddPage(off)\n",
 		"\t\t\t\t\t\tif !isHole {\n\t\t\t\t\t\t\tdecommitAddPage(off)\n\t\t\t\t\t\t}\n",
 	},
 	{
@@ -70,6 +72,37 @@ var saveEdits = []edit{
 var loadEdits = []edit{
 	{"pkg/sentry/mm/address_space.go", "setMapUnit(32 << 20)", "setMapUnit(4 << 20)"},
 }
+
+// laneEdits have pages that a task waits for read by a connection of their own, as soon as it waits. GVisor's loader asks
+// for them once some other read has ended, and by the same connection.
+var laneEdits = []edit{
+	{
+		"runsc/boot/controller.go", "afc.OpenRead(checkpointfiles.PagesFileName)",
+		"afc.OpenReadLanes(checkpointfiles.PagesFileName)",
+	},
+	{loaderFile, "\tapfl.lfStatus.Init()\n", "\tapfl.startLanes()\n\tapfl.lfStatus.Init()\n"},
+	{
+		loaderFile, "\t// qavail is unused capacity in ar.\n\tqavail int\n",
+		"\t// qavail is unused capacity in ar, of the current lane if it has two.\n\tqavail int\n\tlanes  lanes\n",
+	},
+	{
+		loaderFile, "\tapfl.mu.Unlock()\n\tif pending {\n\t\tif logAwaitedLoads {\n",
+		"\tapfl.mu.Unlock()\n\tif pending {\n\t\tapfl.lookForAwaited()\n\t\tif logAwaitedLoads {\n",
+	},
+	{
+		loaderFile, "\t\tif !apfl.canEnqueue() {\n\t\t\tpanic(\"main loop invariant failed\")\n\t\t}\n" + prioritized,
+		"\t\tif apfl.full() {\n\t\t\tpanic(\"main loop invariant failed\")\n\t\t}\n\t\tapfl.takeLane(true)\n" + prioritized,
+	},
+	{loaderFile, unawaited, "\t\tapfl.takeLane(false)\n" + unawaited},
+	{loaderFile, "if apfl.qavail == maxParallel {", "if apfl.unused() == maxParallel {"},
+	{loaderFile, "\t\t\tapfl.qavail++\n", "\t\t\tapfl.completed(op)\n"},
+}
+
+const (
+	loaderFile  = "pkg/sentry/pgalloc/save_restore.go"
+	prioritized = "\t\t// Prioritize reading pages with waiters.\n"
+	unawaited   = "\t\t// Fill remaining queue with reads for pages with no waiters.\n"
+)
 
 // restoreEdits have an endpoint of TCP take segments only once it is in the state that it was saved in. GVisor's panics
 // if one comes before ("unexpected tcp state in processor: BOUND"), for instance from an endpoint of the same sandbox
@@ -136,6 +169,9 @@ const (
 	disabled   = "const PrecompilationDisabledAtBuildTime = "
 )
 
+// treeEdits are for all of gVisor but its package state.
+var treeEdits = slices.Concat(saveEdits, loadEdits, laneEdits, restoreEdits, filterEdits, execEdits)
+
 // Precompile is the path of the program, below the root of a [Tree], that has to be run with that root as its argument
 // before the tree can be built. It writes the system call filters.
 const Precompile = "runsc/precompile"
@@ -162,7 +198,7 @@ var (
 // Digest identifies what Tree and Compare do to gVisor's source.
 func Digest() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %q %q %q %q\n", replaced, edits, saveEdits, loadEdits, restoreEdits, filterEdits, execEdits)
+	fmt.Fprintf(h, "%q %q %q\n", replaced, edits, treeEdits)
 	err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -186,10 +222,10 @@ func Tree(source, dir string) error {
 	if err := overlay(filepath.Join(dir, stateDir)); err != nil {
 		return err
 	}
-	if err := applyAll(slices.Concat(saveEdits, loadEdits, restoreEdits, filterEdits, execEdits), dir); err != nil {
+	if err := applyAll(treeEdits, dir); err != nil {
 		return err
 	}
-	for _, added := range []string{"pkg/compressio", holesDir, Precompile, specutilsDir} {
+	for _, added := range []string{"pkg/compressio", pgallocDir, stateipcDir, Precompile, specutilsDir} {
 		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
 			return err
 		}
@@ -221,7 +257,7 @@ func Compare(source, dir string) error {
 	if err := applyAll(execEdits, dir); err != nil {
 		return err
 	}
-	for _, added := range []string{holesDir, specutilsDir} {
+	for _, added := range []string{holesDir, stateipcDir, specutilsDir} {
 		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
 			return err
 		}

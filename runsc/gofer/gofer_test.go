@@ -617,6 +617,50 @@ func TestAwaitedFirst(t *testing.T) {
 	}
 }
 
+// TestTwoLanes: a sandbox that opens the file with its memory twice says by which it reads whether somebody waits, and
+// the place of a read does not count.
+func TestTwoLanes(t *testing.T) {
+	const size = 64 * page
+	path := filepath.Join(t.TempDir(), "s")
+	im := newImage(size)
+	a := startAgent(t, path, &agent{src: im})
+	defer a.stop()
+	c, ended := sentry(t, path, sidecar.Restore)
+	fd, mem := memory(t, size)
+	lanes := make([]stateio.AsyncReader, 2)
+	for i := range lanes {
+		var err error
+		if lanes[i], err = c.OpenRead(checkpointfiles.PagesFileName); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, off := range []int64{40 * page, 0} {
+		df, err := lanes[i].RegisterDestinationFD(fd, size, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lanes[i].AddRead(0, off, df, memmap.FileRange{Start: uint64(off), End: uint64(off) + page}, nil)
+		if cs, err := lanes[i].Wait(nil, 1); err != nil || len(cs) != 1 || cs[0].N != page {
+			t.Errorf("read at %d: %v, %v", off, cs, err)
+		}
+		if !bytes.Equal(mem[off:off+page], im.data[off:off+page]) {
+			t.Errorf("the page at %d is not that of the image", off)
+		}
+		if err := lanes[i].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	c.DecRef()
+	if err := <-ended; err != nil {
+		t.Errorf("sidecar: %v", err)
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if !slices.Equal(im.awaited, []int64{0}) {
+		t.Errorf("awaited at %v, want at 0", im.awaited)
+	}
+}
+
 func pastTheEnd(c *stateipc.AsyncFileClient, fd int32, size int64) error {
 	r, err := c.OpenRead(checkpointfiles.PagesFileName)
 	if err != nil {

@@ -71,9 +71,10 @@ type session struct {
 }
 
 type imageFile struct {
-	name  string
-	size  int64
-	order *order // of a file with memory
+	number uint32
+	name   string
+	size   int64
+	order  *order // of a file with memory
 }
 
 type memoryFile struct {
@@ -185,7 +186,7 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 		if err != nil {
 			return s.answer(sidecar.KindCompleted, m.ID, err)
 		}
-		awaited := r.file.order == nil || r.file.order.awaited(r.off, r.total)
+		awaited := s.awaited(r)
 		s.src.Asked(r.file.name, r.off, r.total, awaited)
 		if !s.reads.put(r, awaited) {
 			return fmt.Errorf("more than %d reads outstanding", maxQueued)
@@ -193,6 +194,25 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 		return nil
 	}
 	return fmt.Errorf("unexpected message of kind %d", m.Kind)
+}
+
+// awaited reports whether somebody in the sandbox waits for a read. A sandbox of the second build of runsc opens the file
+// with its memory twice, first for what it loads ahead of need, then for what somebody waits for (OpenReadLanes in
+// runsc/fast). With another one the read's place tells.
+func (s *session) awaited(r *readRequest) bool {
+	if r.file.order == nil {
+		return true
+	}
+	lanes, first := 0, r.file.number
+	for number, f := range s.files {
+		if f.name == r.file.name {
+			lanes, first = lanes+1, min(first, number)
+		}
+	}
+	if lanes > 1 {
+		return r.file.number != first
+	}
+	return r.file.order.awaited(r.off, r.total)
 }
 
 func (s *session) answer(k sidecar.Kind, id uint64, err error) error {
@@ -212,7 +232,7 @@ func (s *session) open(m *sidecar.Message) error {
 	if err != nil {
 		size = unknownSize // the sidecar may have come back: then it reads all the same
 	}
-	f := imageFile{name: m.Text, size: size}
+	f := imageFile{number: uint32(m.ID), name: m.Text, size: size}
 	if f.name == runsc.PagesFile {
 		f.order = &order{}
 	}

@@ -1,0 +1,65 @@
+package pgalloc
+
+import "gvisor.dev/gvisor/pkg/sentry/state/stateio"
+
+// lanedReader is an AsyncReader with a lane of its own for pages that somebody waits for. It is *stateipc.Lanes.
+type lanedReader interface {
+	stateio.AsyncReader
+	MaxAwaited() int
+	Use(awaited bool)
+	Interrupt()
+}
+
+// lanes is how much of the reader's capacity is used in which lane. AsyncPagesFileLoad.qavail is of the current lane.
+type lanes struct {
+	reader  lanedReader // immutable; nil: the reader has one lane for all
+	awaited bool        // the current lane is that of pages that somebody waits for
+	other   int         // unused capacity of the other lane
+}
+
+// startLanes must be called before the loader goroutine begins.
+func (apfl *AsyncPagesFileLoad) startLanes() {
+	r, ok := apfl.ar.(lanedReader)
+	if !ok {
+		return
+	}
+	apfl.lanes = lanes{reader: r, other: r.MaxAwaited()}
+	apfl.qavail -= r.MaxAwaited()
+	r.Use(false)
+}
+
+// takeLane makes a lane the current one, and enqueues what is under construction for the other.
+func (apfl *AsyncPagesFileLoad) takeLane(awaited bool) {
+	l := &apfl.lanes
+	if l.reader == nil || l.awaited == awaited {
+		return
+	}
+	if apfl.curOp != nil {
+		apfl.enqueueCurOp()
+	}
+	l.awaited = awaited
+	apfl.qavail, l.other = l.other, apfl.qavail
+	l.reader.Use(awaited)
+}
+
+// full reports whether the reader has one lane, and that is full. If it has two, one of them may well be.
+func (apfl *AsyncPagesFileLoad) full() bool { return apfl.lanes.reader == nil && !apfl.canEnqueue() }
+
+// unused returns the unused capacity of the reader.
+func (apfl *AsyncPagesFileLoad) unused() int { return apfl.qavail + apfl.lanes.other }
+
+// completed gives back the capacity that a read has used.
+func (apfl *AsyncPagesFileLoad) completed(op *aplOp) {
+	if l := &apfl.lanes; l.reader != nil && l.awaited == op.tempRef {
+		l.other++
+		return
+	}
+	apfl.qavail++
+}
+
+// lookForAwaited has the loader goroutine look for pages that somebody waits for, even if none of its reads has ended.
+func (apfl *AsyncPagesFileLoad) lookForAwaited() {
+	if r := apfl.lanes.reader; r != nil {
+		r.Interrupt()
+	}
+}
