@@ -73,8 +73,8 @@ var loadEdits = []edit{
 	{"pkg/sentry/mm/address_space.go", "setMapUnit(32 << 20)", "setMapUnit(4 << 20)"},
 }
 
-// laneEdits have pages that a task waits for read by a connection of their own, as soon as it waits. GVisor's loader asks
-// for them once some other read has ended, and by the same connection.
+// laneEdits have pages that a task waits for read by a connection of their own, as soon as it waits. GVisor's loader
+// asks for them once some other read has ended, and by the same connection.
 var laneEdits = []edit{
 	{
 		"runsc/boot/controller.go", "afc.OpenRead(checkpointfiles.PagesFileName)",
@@ -126,8 +126,8 @@ var restoreEdits = []edit{
 const endpointFile = "pkg/tcpip/transport/tcp/endpoint_state.go"
 
 // execEdits have `runsc exec --detach` look once more whether a command has begun when its process has ended, and leave
-// to others how that has ended. GVisor's looks first for the one and then for the other, so it takes a command that begins and
-// ends in between for one that has never begun, and has then taken its exit status.
+// to others how that has ended. GVisor's looks first for the one and then for the other, so it takes a command that
+// begins and ends in between for one that has never begun, and has then taken its exit status.
 var execEdits = []edit{
 	{
 		specutilsFile, "\t\tvar ws unix.WaitStatus\n\t\tvar ru unix.Rusage\n" +

@@ -21,7 +21,8 @@ func TestSameAsGVisors(t *testing.T) {
 	for _, args := range [][]string{
 		{"./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=" + graphs},
 		{"./pkg/sentry/pgalloc/holes"},
-		{"./pkg/sentry/state/stateipc"}, {"./runsc/specutils"},
+		{"./pkg/sentry/state/stateipc"},
+		{"./runsc/specutils"},
 	} {
 		t.Log(output(t, dir, append([]string{"test", "-trimpath", "-mod=mod", "-count=1", "-v", addressChecks}, args...)...))
 	}

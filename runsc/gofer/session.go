@@ -196,8 +196,8 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 	return fmt.Errorf("unexpected message of kind %d", m.Kind)
 }
 
-// awaited reports whether somebody in the sandbox waits for a read. A sandbox of the second build of runsc opens the file
-// with its memory twice, first for what it loads ahead of need, then for what somebody waits for (OpenReadLanes in
+// awaited reports whether somebody in the sandbox waits for a read. A sandbox of the second build of runsc opens the
+// file with its memory twice, first for what it loads ahead of need, then for what somebody waits for (OpenReadLanes in
 // runsc/fast). With another one the read's place tells.
 func (s *session) awaited(r *readRequest) bool {
 	if r.file.order == nil {

@@ -11,9 +11,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
 )
 
-// Lanes reads one file of a server by two connections, so that reads that somebody waits for neither stand behind others
-// nor begin only when one of these has ended. It implements stateio.AsyncReader. What is added goes to the lane that was
-// chosen last by Use; each has a capacity of its own.
+// Lanes reads one file of a server by two connections, so that reads that somebody waits for neither stand behind
+// others nor begin only when one of these has ended. It implements stateio.AsyncReader. What is added goes to the lane
+// that was chosen last by Use; each has a capacity of its own.
 //
 // The server tells the lanes apart by their order: the first that is opened is that of reads ahead of need.
 type Lanes struct {
@@ -54,7 +54,8 @@ type laneDone struct {
 // laneFiles are the DestinationFiles of both lanes.
 type laneFiles [2]stateio.DestinationFile
 
-// OpenReadLanes opens a file for reading by two lanes. If the server does not open it twice, it is read by one as usual.
+// OpenReadLanes opens a file for reading by two lanes. If the server does not open it twice, it is read by one as
+// usual.
 func (c *AsyncFileClient) OpenReadLanes(path string) (stateio.AsyncReader, error) {
 	ahead, err := c.open(path, OpenModeRead)
 	if err != nil {
