@@ -23,7 +23,7 @@ KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
 
-.PHONY: help build tools test race e2e chaos lint release demo bench-pause bench-precopy bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
+.PHONY: help build tools test second-build race e2e chaos lint release demo bench-pause bench-precopy bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -40,7 +40,11 @@ tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes
 test: tools race ## all tests, with real components; two packages at a time, the longest first
 	$(GOTEST) pkgname-and-test-fails -- ./test/integration $$($(PACKAGES) | grep -e $(BED) $(PLAIN) | cut -d' ' -f1 | grep -v /test/e2e$$) \
 		-count=1 -timeout 45m -p 2
-	@$(MAKE) --no-print-directory e2e
+	@$(MAKE) --no-print-directory second-build e2e
+
+second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
+	DIAPAUSE_RUNSC=runsc-fast $(GOTEST) testname -- ./test/integration -count=1 -timeout 20m -run \
+		'^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|CheckpointWhileLoading|DamagedSnapshots|Sleep)$$'
 
 race: ## the tests that need no bed, with the race detector; that of the release builds all programs, and goes without
 	@$(GO) run ./test/tools/compiler
