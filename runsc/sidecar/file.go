@@ -15,6 +15,7 @@ type readFile struct {
 	number  uint32
 	path    string
 	lasting bool       // its reads wait for an agent as long as the sandbox lives
+	awaited bool       // somebody waits for its reads: a sentry with two lanes opens its pages twice (runsc/fast)
 	opened  chan error // the agent's first answer; capacity 1
 	done    chan stateio.Completion
 }
@@ -28,7 +29,7 @@ func (f *readFile) Close() error { return nil }
 
 // MaxReadBytes implements stateio.AsyncReader.MaxReadBytes.
 func (f *readFile) MaxReadBytes() uint64 {
-	if f.lasting {
+	if f.lasting && !f.awaited {
 		return f.relayer.opts.readBytes()
 	}
 	return MaxRead

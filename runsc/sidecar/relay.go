@@ -155,6 +155,7 @@ func (r *relayer) OpenRead(path string) (stateio.AsyncReader, error) {
 	f := &readFile{
 		relayer: r, number: uint32(len(r.files)), path: path,
 		lasting: path == checkpointfiles.PagesFileName,
+		awaited: r.openedLocked(path),
 		opened:  make(chan error, 1),
 		done:    make(chan stateio.Completion, MaxParallel),
 	}
@@ -165,6 +166,16 @@ func (r *relayer) OpenRead(path string) (stateio.AsyncReader, error) {
 		return nil, fmt.Errorf("open image file %q: %w", path, err)
 	}
 	return f, nil
+}
+
+// openedLocked reports whether an image file has been opened already. The caller holds r.mu.
+func (r *relayer) openedLocked(path string) bool {
+	for _, f := range r.files {
+		if f.path == path {
+			return true
+		}
+	}
+	return false
 }
 
 // wait waits for the agent's answer to an open or a registration.

@@ -1,16 +1,20 @@
 package pgalloc
 
-import "gvisor.dev/gvisor/pkg/sentry/state/stateio"
+import (
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
+)
 
 // lanedReader is an AsyncReader with a lane of its own for pages that somebody waits for. It is *stateipc.Lanes.
 type lanedReader interface {
 	stateio.AsyncReader
 	MaxAwaited() int
-	Use(awaited bool)
+	Use(awaited bool) (maxReadBytes uint64)
 	Interrupt()
 }
 
-// lanes is how much of the reader's capacity is used in which lane. AsyncPagesFileLoad.qavail is of the current lane.
+// lanes is how much of the reader's capacity is used in which lane. In AsyncPagesFileLoad, qavail and maxReadBytes are
+// those of the current lane.
 type lanes struct {
 	reader  lanedReader // immutable; nil: the reader has one lane for all
 	awaited bool        // the current lane is that of pages that somebody waits for
@@ -25,7 +29,7 @@ func (apfl *AsyncPagesFileLoad) startLanes() {
 	}
 	apfl.lanes = lanes{reader: r, other: r.MaxAwaited()}
 	apfl.qavail -= r.MaxAwaited()
-	r.Use(false)
+	apfl.maxReadBytes = hostarch.PageRoundDown(r.Use(false))
 }
 
 // takeLane makes a lane the current one, and enqueues what is under construction for the other.
@@ -39,7 +43,7 @@ func (apfl *AsyncPagesFileLoad) takeLane(awaited bool) {
 	}
 	l.awaited = awaited
 	apfl.qavail, l.other = l.other, apfl.qavail
-	l.reader.Use(awaited)
+	apfl.maxReadBytes = hostarch.PageRoundDown(l.reader.Use(awaited))
 }
 
 // full reports whether the reader has one lane, and that is full. If it has two, one of them may well be.

@@ -124,12 +124,14 @@ func (ln *lane) add(batch []laneRead) int {
 // MaxAwaited returns how many of MaxParallel are of the lane of reads that somebody waits for.
 func (l *Lanes) MaxAwaited() int { return l.all[1].rw.MaxParallel() }
 
-// Use chooses the lane of the reads that are added from now on. Only the goroutine that adds reads may call it.
-func (l *Lanes) Use(awaited bool) {
+// Use chooses the lane of the reads that are added from now on, and returns the most bytes that one of them may have.
+// Only the goroutine that adds reads may call it.
+func (l *Lanes) Use(awaited bool) (maxReadBytes uint64) {
 	l.current = 0
 	if awaited {
 		l.current = 1
 	}
+	return l.all[l.current].rw.MaxReadBytes()
 }
 
 // Interrupt has a Wait that is under way, or the next one, return without waiting for a completion. It may be called
@@ -151,7 +153,7 @@ func (l *Lanes) Close() error {
 	return errors.Join(errs...)
 }
 
-// MaxReadBytes implements stateio.AsyncReader.MaxReadBytes.
+// MaxReadBytes implements stateio.AsyncReader.MaxReadBytes, for reads of either lane.
 func (l *Lanes) MaxReadBytes() uint64 {
 	return min(l.all[0].rw.MaxReadBytes(), l.all[1].rw.MaxReadBytes())
 }
