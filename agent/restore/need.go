@@ -24,7 +24,8 @@ const (
 	startPause = 10 * time.Millisecond
 	startTime  = 500 * time.Millisecond
 	// needPause is between two reads ahead of need over a wire, while the sandbox waits for something, or while what it
-	// will soon wait for is fetched.
+	// will soon wait for is fetched. It is also between two reads from this node, while a sandbox waits that asks for
+	// what it waits for at once. It is short, since the sandbox may wait for one of these reads.
 	needPause = 5 * time.Millisecond
 	// herePause is the same if the second read is of what has been fetched already. It costs no wire, and the sandbox
 	// asks for what it waits for once the read has ended.
@@ -154,7 +155,7 @@ func (rs *Restores) readAhead(reader *snapshots.Reader, file string, from, n int
 func (s *source) Rest(took time.Duration) time.Duration { return s.rs.Pace.Rest(took, mostRest) }
 
 // Pace implements gofer.Source.
-func (s *source) Pace(file string, off, n int64) gofer.Pace {
+func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
 	s.rs.mu.Lock()
 	reader := s.restore.reader
 	s.rs.mu.Unlock()
@@ -166,7 +167,7 @@ func (s *source) Pace(file string, off, n int64) gofer.Pace {
 	needed, starts := d.thereIs(), d.starts()
 	d.mu.Unlock()
 	if reader.OnNode {
-		return s.pace(needed)
+		return s.pace(needed, prompt)
 	}
 	switch {
 	case starts:
@@ -180,10 +181,12 @@ func (s *source) Pace(file string, off, n int64) gofer.Pace {
 }
 
 // pace is Pace for a snapshot on the node.
-func (s *source) pace(needed bool) gofer.Pace {
+func (s *source) pace(needed, prompt bool) gofer.Pace {
 	switch {
-	case needed || s.restore.urgent.Load():
+	case s.restore.urgent.Load() || needed && !prompt:
 		return gofer.Pace{Turns: true}
+	case needed:
+		return gofer.Pace{Pause: needPause, Turns: true}
 	case s.rs.inHurry():
 		return gofer.Pace{Pause: nodePause, Turns: true, GivesWay: true}
 	}

@@ -52,9 +52,10 @@ func TestPace(t *testing.T) {
 	r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
 	r.reader = s
 	src := &source{rs: rs.Restores, restore: r}
+	prompt := false
 	want := func(when string, want gofer.Pace) {
 		t.Helper()
-		if got := src.Pace(runsc.PagesFile, snapshots.ChunkSize, 4096); got != want {
+		if got := src.Pace(runsc.PagesFile, snapshots.ChunkSize, 4096, prompt); got != want {
 			t.Errorf("%s: pace %+v, want %+v", when, got, want)
 		}
 	}
@@ -81,6 +82,8 @@ func TestPace(t *testing.T) {
 	r.urgent.Store(false)
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
 	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
+	prompt = true
+	want("it asks at once for what it waits for", gofer.Pace{Pause: needPause, Turns: true})
 	if n := len(r.asked.chunks()); n != 1 {
 		t.Errorf("%d chunks were waited for, want 1", n)
 	}

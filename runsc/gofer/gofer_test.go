@@ -462,6 +462,7 @@ type image struct {
 	mu      sync.Mutex
 	reads   map[int64]int
 	awaited []int64 // offsets of reads that somebody waited for
+	prompt  []bool  // what Pace was told
 	ends    []gofer.End
 }
 
@@ -493,7 +494,12 @@ func (im *image) Asked(_ string, off, _ int64, awaited bool) {
 	}
 }
 
-func (im *image) Pace(string, int64, int64) gofer.Pace { return im.pace }
+func (im *image) Pace(_ string, _, _ int64, prompt bool) gofer.Pace {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.prompt = append(im.prompt, prompt)
+	return im.pace
+}
 
 func (im *image) Rest(time.Duration) time.Duration { return 0 }
 
@@ -615,6 +621,9 @@ func TestAwaitedFirst(t *testing.T) {
 	if !slices.Equal(im.awaited, []int64{40 * page}) {
 		t.Errorf("awaited at %v, want at %d", im.awaited, 40*page)
 	}
+	if slices.Contains(im.prompt, true) {
+		t.Error("a sandbox with one lane is taken for a prompt one")
+	}
 }
 
 // TestTwoLanes: a sandbox that opens the file with its memory twice says by which it reads whether somebody waits, and
@@ -656,8 +665,8 @@ func TestTwoLanes(t *testing.T) {
 	}
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	if !slices.Equal(im.awaited, []int64{0}) {
-		t.Errorf("awaited at %v, want at 0", im.awaited)
+	if !slices.Equal(im.awaited, []int64{0}) || len(im.prompt) == 0 || slices.Contains(im.prompt, false) {
+		t.Errorf("awaited at %v, want at 0; prompt %v", im.awaited, im.prompt)
 	}
 }
 

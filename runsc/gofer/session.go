@@ -29,9 +29,10 @@ type Source interface {
 	// Asked reports a read before it is carried out, in the order in which the sandbox asks. Awaited means that somebody
 	// in the sandbox waits for it, and not only the loading of memory ahead of need. Asked must not wait for anything.
 	Asked(file string, off, n int64, awaited bool)
-	// Pace says how the sandbox loads ahead of need, at this time, if the next such read is this one. It must not wait
-	// for anything.
-	Pace(file string, off, n int64) Pace
+	// Pace says how the sandbox loads ahead of need, at this time, if the next such read is this one. Prompt means that
+	// the sandbox asks for what somebody waits for at once, and otherwise only once some other read has ended. It must not
+	// wait for anything.
+	Pace(file string, off, n int64, prompt bool) Pace
 	// Rest is called after a read ahead of need that gives way, and has taken so long. It returns how long it takes until
 	// the next one may begin.
 	Rest(took time.Duration) time.Duration
@@ -89,14 +90,16 @@ type readRequest struct {
 	off    int64
 	ranges []memmap.FileRange
 	total  int64
+	prompt bool // see Source.Pace
 }
 
 func newSession(c *sidecar.Conn, src Source, t turns, log *slog.Logger) *session {
+	pace := func(r *readRequest) Pace { return src.Pace(r.file.name, r.off, r.total, r.prompt) }
 	return &session{
 		conn: c, src: src, log: log, ended: make(chan struct{}),
 		files: make(map[uint32]imageFile),
 		dests: make(map[uint32]memoryFile),
-		reads: newQueue(func(r *readRequest) Pace { return src.Pace(r.file.name, r.off, r.total) }, src.Rest, t),
+		reads: newQueue(pace, src.Rest, t),
 	}
 }
 
@@ -196,9 +199,9 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 	return fmt.Errorf("unexpected message of kind %d", m.Kind)
 }
 
-// awaited reports whether somebody in the sandbox waits for a read. A sandbox of the second build of runsc opens the
-// file with its memory twice, first for what it loads ahead of need, then for what somebody waits for (OpenReadLanes in
-// runsc/fast). With another one the read's place tells.
+// awaited reports whether somebody in the sandbox waits for a read, and notes whether the sandbox is prompt. One of the
+// second build of runsc is: it opens the file with its memory twice, first for what it loads ahead of need, then for
+// what somebody waits for (OpenReadLanes in runsc/fast). With another one the read's place tells.
 func (s *session) awaited(r *readRequest) bool {
 	if r.file.order == nil {
 		return true
@@ -209,7 +212,7 @@ func (s *session) awaited(r *readRequest) bool {
 			lanes, first = lanes+1, min(first, number)
 		}
 	}
-	if lanes > 1 {
+	if r.prompt = lanes > 1; r.prompt {
 		return r.file.number != first
 	}
 	return r.file.order.awaited(r.off, r.total)
