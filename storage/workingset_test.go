@@ -79,7 +79,7 @@ func fortyChunks(size int) storagetest.Image {
 	return image
 }
 
-// TestPrefetch: what was prefetched is not read again, and no more is prefetched than fits.
+// TestPrefetch: what was prefetched is not read again, and what does not fit is not prefetched.
 func TestPrefetch(t *testing.T) {
 	s := storagetest.NewDir(t)
 	image := fortyChunks(10000)

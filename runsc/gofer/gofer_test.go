@@ -550,6 +550,31 @@ func load(c *stateipc.AsyncFileClient, fd int32, size, n int) error {
 	return nil
 }
 
+// hangUp ends the sentry's use of a sidecar, and waits until that has ended.
+func hangUp(t *testing.T, c *stateipc.AsyncFileClient, ended <-chan error) {
+	t.Helper()
+	c.DecRef()
+	if err := <-ended; err != nil {
+		t.Errorf("sidecar: %v", err)
+	}
+}
+
+// openPages opens the file with the memory, and registers a place for it.
+func openPages(t *testing.T, c *stateipc.AsyncFileClient, fd int32, size uint64) (stateio.AsyncReader,
+	stateio.DestinationFile,
+) {
+	t.Helper()
+	r, err := c.OpenRead(checkpointfiles.PagesFileName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	df, err := r.RegisterDestinationFD(fd, size, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, df
+}
+
 // TestRestore loads a file, and reads past its end.
 func TestRestore(t *testing.T) {
 	const size = 64 * page
@@ -568,10 +593,7 @@ func TestRestore(t *testing.T) {
 	if _, err := c.OpenRead("secret"); err == nil {
 		t.Error("opened a file that the image does not have")
 	}
-	c.DecRef()
-	if err := <-ended; err != nil {
-		t.Errorf("sidecar: %v", err)
-	}
+	hangUp(t, c, ended)
 }
 
 // TestAwaitedFirst: what the sandbox waits for passes what it loads ahead of need, and the source is told which is
@@ -585,14 +607,7 @@ func TestAwaitedFirst(t *testing.T) {
 	defer a.stop()
 	c, ended := sentry(t, path, sidecar.Restore)
 	fd, mem := memory(t, size)
-	r, err := c.OpenRead(checkpointfiles.PagesFileName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	df, err := r.RegisterDestinationFD(fd, size, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, df := openPages(t, c, fd, size)
 	for id, off := range []int64{0, page, 40 * page} { // the second has to wait
 		r.AddRead(id, off, df, memmap.FileRange{Start: uint64(off), End: uint64(off) + page}, nil)
 	}
@@ -612,10 +627,7 @@ func TestAwaitedFirst(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	c.DecRef()
-	if err := <-ended; err != nil {
-		t.Errorf("sidecar: %v", err)
-	}
+	hangUp(t, c, ended)
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	if !slices.Equal(im.awaited, []int64{40 * page}) {
@@ -636,33 +648,23 @@ func TestTwoLanes(t *testing.T) {
 	defer a.stop()
 	c, ended := sentry(t, path, sidecar.Restore)
 	fd, mem := memory(t, size)
-	lanes := make([]stateio.AsyncReader, 2)
-	for i := range lanes {
-		var err error
-		if lanes[i], err = c.OpenRead(checkpointfiles.PagesFileName); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, off := range []int64{40 * page, 0} {
-		df, err := lanes[i].RegisterDestinationFD(fd, size, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lanes[i].AddRead(0, off, df, memmap.FileRange{Start: uint64(off), End: uint64(off) + page}, nil)
-		if cs, err := lanes[i].Wait(nil, 1); err != nil || len(cs) != 1 || cs[0].N != page {
+	ahead, toAhead := openPages(t, c, fd, size)
+	awaited, toAwaited := openPages(t, c, fd, size)
+	read := func(r stateio.AsyncReader, df stateio.DestinationFile, off int64) {
+		r.AddRead(0, off, df, memmap.FileRange{Start: uint64(off), End: uint64(off) + page}, nil)
+		if cs, err := r.Wait(nil, 1); err != nil || len(cs) != 1 || cs[0].N != page {
 			t.Errorf("read at %d: %v, %v", off, cs, err)
 		}
 		if !bytes.Equal(mem[off:off+page], im.data[off:off+page]) {
 			t.Errorf("the page at %d is not that of the image", off)
 		}
-		if err := lanes[i].Close(); err != nil {
+		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	c.DecRef()
-	if err := <-ended; err != nil {
-		t.Errorf("sidecar: %v", err)
-	}
+	read(ahead, toAhead, 40*page)
+	read(awaited, toAwaited, 0)
+	hangUp(t, c, ended)
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	if !slices.Equal(im.awaited, []int64{0}) || len(im.prompt) == 0 || slices.Contains(im.prompt, false) {
@@ -739,10 +741,7 @@ func TestRestoreSurvivesAgents(t *testing.T) {
 			t.Fatal("the load hangs")
 		}
 	}
-	c.DecRef()
-	if err := <-ended; err != nil {
-		t.Errorf("sidecar: %v", err)
-	}
+	hangUp(t, c, ended)
 	im.awaitLoaded(t)
 	a.stop()
 	if agents < 3 {

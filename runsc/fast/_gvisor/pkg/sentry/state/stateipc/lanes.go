@@ -34,14 +34,13 @@ type lane struct {
 // free is in the place of the ID of a read.
 const free = -1
 
-// laneRead is a read, with the arguments of AddReadv.
+// laneRead is a read, with the arguments of AddReadv. A connection needs no mapping.
 type laneRead struct {
 	id    int
 	off   int64
 	total uint64
 	file  stateio.DestinationFile
 	frs   []memmap.FileRange
-	maps  []unix.Iovec
 }
 
 // laneDone is what a lane's Wait has returned.
@@ -84,25 +83,14 @@ func newLanes(ahead, awaited *asyncReadWriter) *Lanes {
 // run adds reads and waits for them, until batches is closed or there is an error.
 func (ln *lane) run(done chan<- laneDone) {
 	defer ln.rw.connectorWG.Done()
-	pending := 0
-	for {
-		if pending == 0 {
-			batch, ok := <-ln.batches
-			if !ok {
-				return
-			}
+	for pending := 0; ; {
+		batch, open := ln.next(pending == 0)
+		switch {
+		case !open:
+			return
+		case len(batch) > 0:
 			pending += ln.add(batch)
-		}
-		for more := true; more; {
-			select {
-			case batch, ok := <-ln.batches:
-				if !ok {
-					return
-				}
-				pending += ln.add(batch)
-			default:
-				more = false
-			}
+			continue
 		}
 		cs, err := ln.rw.Wait(nil, 1)
 		pending -= len(cs)
@@ -113,10 +101,25 @@ func (ln *lane) run(done chan<- laneDone) {
 	}
 }
 
+// next returns the next reads to add. If there are none, it waits for some, if it is to wait. Open is false once batches
+// is closed.
+func (ln *lane) next(wait bool) (batch []laneRead, open bool) {
+	if wait {
+		batch, open = <-ln.batches
+		return batch, open
+	}
+	select {
+	case batch, open = <-ln.batches:
+		return batch, open
+	default:
+		return nil, true
+	}
+}
+
 func (ln *lane) add(batch []laneRead) int {
 	for i := range batch {
 		r := &batch[i]
-		ln.rw.AddReadv(r.id, r.off, r.total, r.file, r.frs, r.maps)
+		ln.rw.AddReadv(r.id, r.off, r.total, r.file, r.frs, nil)
 	}
 	return len(batch)
 }
@@ -182,14 +185,14 @@ func (l *Lanes) RegisterDestinationFD(fd int32, size uint64,
 	return files, nil
 }
 
-// AddRead implements stateio.AsyncReader.AddRead. The server needs no mapping.
+// AddRead implements stateio.AsyncReader.AddRead.
 func (l *Lanes) AddRead(id int, off int64, dst stateio.DestinationFile, fr memmap.FileRange, _ []byte) {
 	l.AddReadv(id, off, fr.Length(), dst, []memmap.FileRange{fr}, nil)
 }
 
 // AddReadv implements stateio.AsyncReader.AddReadv. The read begins with the following Wait.
 func (l *Lanes) AddReadv(id int, off int64, total uint64, dst stateio.DestinationFile, frs []memmap.FileRange,
-	maps []unix.Iovec,
+	_ []unix.Iovec,
 ) {
 	ln := l.all[l.current]
 	own := slices.Index(ln.ids, free)
@@ -197,7 +200,7 @@ func (l *Lanes) AddReadv(id int, off int64, total uint64, dst stateio.Destinatio
 		panic(fmt.Sprintf("more than %d reads in lane %d", len(ln.ids), l.current))
 	}
 	ln.ids[own] = id
-	ln.batch = append(ln.batch, laneRead{own, off, total, dst.(laneFiles)[l.current], frs, maps})
+	ln.batch = append(ln.batch, laneRead{own, off, total, dst.(laneFiles)[l.current], frs})
 }
 
 // Wait implements stateio.AsyncReader.Wait, except that it returns early after Interrupt.

@@ -17,7 +17,7 @@ const parallel = 2
 
 // heldFile is a file whose reads the test completes.
 type heldFile struct {
-	stateio.AsyncReader // what is not implemented is not called
+	stateio.AsyncReader // the methods below are all that is called
 	reads               chan int
 	done                chan stateio.Completion
 }
