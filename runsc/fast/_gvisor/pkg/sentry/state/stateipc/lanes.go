@@ -101,8 +101,8 @@ func (ln *lane) run(done chan<- laneDone) {
 	}
 }
 
-// next returns the next reads to add. If there are none, it waits for some, if it is to wait. Open is false once batches
-// is closed.
+// next returns the next reads to add. If there are none, it waits for some, if it is to wait. Open is false once
+// batches is closed.
 func (ln *lane) next(wait bool) (batch []laneRead, open bool) {
 	if wait {
 		batch, open = <-ln.batches
