@@ -18,6 +18,7 @@ type programRow struct {
 	N           int     `json:"n"`
 	PauseP50    float64 `json:"pause_p50_ms"`
 	PauseMax    float64 `json:"pause_max_ms"`
+	BeforeP50   float64 `json:"before_p50_ms"` // longest wait in as long a time before the checkpoint
 	Stopping    float64 `json:"stopping_p50_ms"`
 	KernelState float64 `json:"kernel_state_p50_ms"`
 	Pages       float64 `json:"pages_p50_ms"`
@@ -45,6 +46,7 @@ func (t *trial) row(runsc string) programRow {
 		Program: t.program.Name, Runsc: runsc, CPU: t.cpuLimit, N: len(t.parts), Lost: t.lost,
 		PauseP50:    median(t.paused[modeDiapause], same),
 		PauseMax:    milliseconds(slices.Max(t.paused[modeDiapause])),
+		BeforeP50:   median(t.before, same),
 		Stopping:    median(t.parts, func(p parts) time.Duration { return p.stopping }),
 		KernelState: median(t.parts, func(p parts) time.Duration { return p.kernel }),
 		Pages:       median(t.parts, func(p parts) time.Duration { return p.pages }),
@@ -100,16 +102,16 @@ func medianSize(list []*localv1.Snapshot, of func(*localv1.Snapshot) int64) int6
 // printPrograms writes the table, as Markdown.
 func printPrograms(w io.Writer, rows []programRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(t, "| program\t| runsc\t| cpu m\t| raw MiB\t| stored MiB\t| state KiB\t| pause p50\t| max"+
+	fmt.Fprintln(t, "| program\t| runsc\t| cpu m\t| raw MiB\t| stored MiB\t| state KiB\t| pause p50\t| max\t| before"+
 		"\t| stopping\t| kernel state\t| pages\t| resuming\t| floor\t| stock\t| first answer"+
 		"\t| sandbox\t| start\t| (kernel state)\t| answer\t| lost\t| n\t|")
-	fmt.Fprintln(t, "| ---"+string(slices.Concat(slices.Repeat([][]byte{[]byte("\t| ---")}, 20)...))+"\t|")
+	fmt.Fprintln(t, "| ---"+string(slices.Concat(slices.Repeat([][]byte{[]byte("\t| ---")}, 21)...))+"\t|")
 	for _, r := range rows {
 		fmt.Fprintf(t, "| %s\t| %s\t| %s\t| %.1f\t| %.1f\t| %.0f", r.Program, r.Runsc, row{CPU: r.CPU}.limit(),
 			inMiB(r.RawBytes), inMiB(r.StoredBytes), float64(r.StateBytes)/1024)
 		for _, ms := range []float64{
-			r.PauseP50, r.PauseMax, r.Stopping, r.KernelState, r.Pages, r.Resuming, r.FloorP50, r.StockP50, r.AnswerP50,
-			r.Sandbox, r.Start, r.KernelLoad, r.Answer,
+			r.PauseP50, r.PauseMax, r.BeforeP50, r.Stopping, r.KernelState, r.Pages, r.Resuming, r.FloorP50, r.StockP50,
+			r.AnswerP50, r.Sandbox, r.Start, r.KernelLoad, r.Answer,
 		} {
 			fmt.Fprintf(t, "\t| %.1f", ms)
 		}

@@ -31,6 +31,7 @@ type trial struct {
 	digest  string // of the program's data, before the first checkpoint
 
 	paused map[string][]time.Duration // by mode
+	before []time.Duration            // before the checkpoints of Diapause
 	parts  []parts
 	sizes  []*localv1.Snapshot
 	woken  []wakeup
@@ -165,6 +166,7 @@ func (t *trial) checkOrigin(ctx context.Context) error {
 // pause is what is known of one checkpoint.
 type pause struct {
 	took        time.Duration // as the client saw it
+	before      time.Duration // what the client waited at most in as long a time before
 	parts       parts
 	least, most [programs.Streams]int64 // writes that its snapshot may have
 }
@@ -180,7 +182,8 @@ func (t *trial) measure(ctx context.Context, mode string, round int) error {
 	if err != nil {
 		return err
 	}
-	say("%s: %d: %s %.1f ms: %s", t.program.Name, round, mode, milliseconds(p.took), p.parts)
+	say("%s: %d: %s %.1f ms, before it %.1f: %s", t.program.Name, round, mode, milliseconds(p.took),
+		milliseconds(p.before), p.parts)
 	if round > 0 {
 		t.paused[mode] = append(t.paused[mode], p.took)
 	}
@@ -189,6 +192,7 @@ func (t *trial) measure(ctx context.Context, mode string, round int) error {
 	}
 	if round > 0 {
 		t.parts = append(t.parts, p.parts)
+		t.before = append(t.before, p.before)
 	}
 	return t.restoreAll(ctx, name, round, func(f programs.Found) error { return t.compare(f, p.least, p.most) })
 }
@@ -218,7 +222,7 @@ func (t *trial) observe(ctx context.Context, save func() (end time.Time, err err
 		return p, err
 	}
 	p.least, p.most = t.load.Bounds(p.parts.begin, p.parts.end)
-	p.took = t.load.Pause(begin, end)
+	p.took, p.before = t.load.Pause(begin, end)
 	return p, nil
 }
 

@@ -163,23 +163,25 @@ func (l *Load) pending() (last []time.Time) {
 
 // Pause returns for how long the client was kept waiting by what happened between two times: of the stream for which
 // it was longest, the longest time between two answers that overlaps them, without the usual time between two answers.
-// It forgets the answers before.
-func (l *Load) Pause(begin, end time.Time) time.Duration {
-	var most time.Duration
+// Before is the same for as long a time right before begin. Pause forgets the answers before begin.
+func (l *Load) Pause(begin, end time.Time) (took, before time.Duration) {
 	for i := range l.streams {
-		most = max(most, l.streams[i].pause(begin, end))
+		t, b := l.streams[i].pause(begin, end)
+		took, before = max(took, t), max(before, b)
 	}
-	return most
+	return took, before
 }
 
-func (s *stream) pause(begin, end time.Time) time.Duration {
+func (s *stream) pause(begin, end time.Time) (took, before time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	took := longest(s.answers, begin, end) - usual(s.answers, begin)
 	i, _ := slices.BinarySearchFunc(s.answers, begin, time.Time.Compare)
+	common := usual(s.answers, begin)
+	took = longest(s.answers, begin, end) - common
+	before = longest(s.answers[:i], begin.Add(-end.Sub(begin)), begin) - common
 	s.base += int64(i)
 	s.answers = slices.Clone(s.answers[i:])
-	return max(took, 0)
+	return max(took, 0), max(before, 0)
 }
 
 // longest returns the longest time between two answers, one after the other, that overlaps begin to end.

@@ -71,8 +71,23 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	check("before")
-	if got, want := l.Pause(at(35), at(95)), 60*time.Millisecond; got != want {
-		t.Errorf("pause: got %v, want %v", got, want)
+	if got, _ := l.Pause(at(35), at(95)); got != 60*time.Millisecond {
+		t.Errorf("pause: got %v, want 60 ms", got)
 	}
 	check("after")
+}
+
+// TestPauseBefore: the time before a checkpoint is looked at for as long as the checkpoint takes, and without the gap
+// that the checkpoint is in.
+func TestPauseBefore(t *testing.T) {
+	l := &Load{}
+	l.streams[0].answers = times(0, 80, 85, 90, 110, 115, 120, 190, 195)
+	l.streams[1].answers = times(0, 80, 85, 90, 95, 100, 105, 110, 115, 120, 125, 130, 135, 140, 145, 150)
+	took, before := l.Pause(at(122), at(160))
+	if took != 65*time.Millisecond {
+		t.Errorf("pause: got %v, want 65 ms", took)
+	}
+	if before != 15*time.Millisecond {
+		t.Errorf("before: got %v, want 15 ms", before)
+	}
 }

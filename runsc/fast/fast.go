@@ -21,8 +21,8 @@ const (
 	wireDir     = "pkg/state/wire"
 	diffDir     = "pkg/difftest"
 	pgallocDir  = "pkg/sentry/pgalloc"
-	holesDir    = pgallocDir + "/holes"
 	stateipcDir = "pkg/sentry/state/stateipc"
+	kernelDir   = "pkg/sentry/kernel"
 )
 
 // replaced are the files of gVisor that ours take the place of. Two of ours have the name of one of these.
@@ -62,7 +62,7 @@ var saveEdits = []edit{
 		"\t\t\t\t\t\tif !isHole {\n\t\t\t\t\t\t\tdecommitAddPage(off)\n\t\t\t\t\t\t}\n",
 	},
 	{
-		"pkg/sentry/kernel/kernel.go", `log.Infof("Kernel save stats: %s", stats.String())`,
+		kernelFile, `log.Infof("Kernel save stats: %s", stats.String())`,
 		`log.Debugf("Kernel save stats: %s", &stats)`,
 	},
 }
@@ -99,6 +99,7 @@ var laneEdits = []edit{
 }
 
 const (
+	kernelFile  = "pkg/sentry/kernel/kernel.go"
 	loaderFile  = "pkg/sentry/pgalloc/save_restore.go"
 	prioritized = "\t\t// Prioritize reading pages with waiters.\n"
 	unawaited   = "\t\t// Fill remaining queue with reads for pages with no waiters.\n"
@@ -169,8 +170,69 @@ const (
 	disabled   = "const PrecompilationDisabledAtBuildTime = "
 )
 
+// earlyEdits have the kernel's state loaded while containers are still to come. GVisor's restore begins with that once
+// the last one has come. What the state needs of the containers, it waits for.
+var earlyEdits = []edit{
+	{
+		restorerFile, "\tcheckpointedSpecs map[string]*specs.Spec\n", "\tcheckpointedSpecs map[string]*specs.Spec\n\n" +
+			"\t// early is the load of the kernel's state, if it has begun.\n\tearly *earlyLoad\n",
+	},
+	{
+		restorerFile, "\t\tif err := r.restore(l); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\treturn nil\n",
+		"\t\treturn r.restoreAll(l)\n\t}\n\tif r.early == nil {\n\t\treturn r.loadEarly(l)\n\t}\n\treturn nil\n",
+	},
+	{
+		restorerFile, "\tp, err := createPlatform(l.root.conf, l.root.applicationCores, r.deviceFile, l.sandboxID, " +
+			"r.timer, &l.pinRing)\n\tif err != nil {\n\t\treturn fmt.Errorf(\"creating platform: %v\", err)\n\t}\n",
+		"\tk, err := r.newKernel(l)\n\tif err != nil {\n\t\treturn err\n\t}\n",
+	},
+	{
+		restorerFile, "\tl.k = &kernel.Kernel{\n\t\tPlatform: p,\n\t}\n\tl.k.SetMemoryFile(r.mainMF)\n", "\tl.k = k\n",
+	},
+	{
+		restorerFile, "\tif err := l.installSeccompFilters(); err != nil {\n",
+		"\tif err := r.installFilters(l); err != nil {\n",
+	},
+	{
+		restorerFile, "\tif err := l.k.LoadFrom(ctx, r.stateFile, r.asyncMFLoader, nil, l, clocks, " +
+			"&vfs.CompleteRestoreOptions{}, r.timer.Fork(\"kernel load\")); err != nil {\n",
+		"\tif err := r.load(ctx, l, clocks); err != nil {\n",
+	},
+	{
+		"pkg/sentry/pgalloc/pgalloc.go", "\tf := &MemoryFile{\n\t\topts: opts,\n\t\tfile: file,\n\t}\n",
+		"\tf := promised.make(opts.ResourceID)\n\tf.opts, f.file = opts, file\n",
+	},
+	{
+		"pkg/sentry/fsimpl/tmpfs/save_restore.go", mapOfFiles +
+			"\tif mfmap == nil {\n\t\tpanic(\"CtxMemoryFileMap was not provided\")\n\t}\n" + fileInMap,
+		fileOfContext,
+	},
+	{"pkg/sentry/mm/save_restore.go", mapOfFiles + fileInMap, fileOfContext},
+	{
+		kernelFile, "state.Load(ctx, r, &k.featureSet)" + featuresLoaded,
+		"state.Load(context.Background(), r, &k.featureSet)" + featuresLoaded,
+	},
+	{
+		kernelFile, kernelLoadTook + "time.Since(kernelStart))\n" + kernelLoaded,
+		kernelLoadTook + "time.Since(kernelStart)-awaited(ctx))\n" + kernelLoaded,
+	},
+}
+
+const (
+	restorerFile = "runsc/boot/restore.go"
+
+	mapOfFiles    = "\tmfmap := pgalloc.MemoryFileMapFromContext(ctx)\n"
+	fileInMap     = "\tmf, ok := mfmap[resourceID]\n"
+	fileOfContext = "\tmf, ok := pgalloc.MemoryFileFor(ctx, resourceID)\n"
+
+	featuresLoaded = "; err != nil {\n\t\treturn err\n\t}\n" +
+		"\tlog.Infof(\"CPUID load took [%s].\", time.Since(cpuidStart))\n\ttimeline.Reached(\"CPUID loaded\")\n"
+	kernelLoadTook = "\tlog.Infof(\"Kernel load took [%s].\", "
+	kernelLoaded   = "\ttimeline.Reached(\"Kernel loaded\")\n"
+)
+
 // treeEdits are for all of gVisor but its package state.
-var treeEdits = slices.Concat(saveEdits, loadEdits, laneEdits, restoreEdits, filterEdits, execEdits)
+var treeEdits = slices.Concat(saveEdits, loadEdits, laneEdits, earlyEdits, restoreEdits, filterEdits, execEdits)
 
 // Precompile is the path of the program, below the root of a [Tree], that has to be run with that root as its argument
 // before the tree can be built. It writes the system call filters.
@@ -225,12 +287,7 @@ func Tree(source, dir string) error {
 	if err := applyAll(treeEdits, dir); err != nil {
 		return err
 	}
-	for _, added := range []string{"pkg/compressio", pgallocDir, stateipcDir, Precompile, specutilsDir} {
-		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	return extractAll(dir, "pkg/compressio", pgallocDir, stateipcDir, kernelDir, "runsc/boot", Precompile, specutilsDir)
 }
 
 // Compare makes dir, which must not exist, a copy of the gVisor module at source with the package pkg/difftest. Its
@@ -254,15 +311,10 @@ func Compare(source, dir string) error {
 			return err
 		}
 	}
-	if err := applyAll(execEdits, dir); err != nil {
+	if err := applyAll(slices.Concat(saveEdits, laneEdits, earlyEdits, execEdits), dir); err != nil {
 		return err
 	}
-	for _, added := range []string{holesDir, stateipcDir, specutilsDir} {
-		if err := extract(added, filepath.Join(dir, added), nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	return extractAll(dir, pgallocDir, stateipcDir, kernelDir, specutilsDir)
 }
 
 // bound has what reads a stream fail if that names a number that no graph of the tests has.
@@ -340,6 +392,16 @@ func (e edit) apply(dir string) error {
 	data = bytes.Replace(data, []byte(e.old), []byte(e.new), 1)
 	if err := os.WriteFile(path, data, 0o644); err != nil {
 		return fmt.Errorf("replace gVisor's encoder: %w", err)
+	}
+	return nil
+}
+
+// extractAll writes embedded directories to where they belong in a copy of gVisor.
+func extractAll(dir string, added ...string) error {
+	for _, a := range added {
+		if err := extract(a, filepath.Join(dir, a), nil); err != nil {
+			return err
+		}
 	}
 	return nil
 }

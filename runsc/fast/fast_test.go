@@ -20,7 +20,7 @@ func TestSameAsGVisors(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=" + graphs},
-		{"./pkg/sentry/pgalloc/holes"},
+		{"./pkg/sentry/pgalloc/..."},
 		{"./pkg/sentry/state/stateipc"},
 		{"./runsc/specutils"},
 	} {

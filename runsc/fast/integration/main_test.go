@@ -56,6 +56,12 @@ func newSandbox(t *testing.T, build, id string) *sandbox {
 // writeBundle writes the bundle of a guest to dir.
 func writeBundle(t *testing.T, dir string) {
 	t.Helper()
+	writeBundleFor(t, dir, nil, "--dir=/data", "--files=2000", "--waiting=300", "--threads=30")
+}
+
+// writeBundleFor writes the bundle of a guest with these annotations and flags to dir.
+func writeBundleFor(t *testing.T, dir string, annotations map[string]string, flags ...string) {
+	t.Helper()
 	program, err := exec.LookPath(stock)
 	if err != nil {
 		t.Fatal(err)
@@ -65,11 +71,10 @@ func writeBundle(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	spec := specs.Spec{
-		Version: "1.0.0",
-		Root:    &specs.Root{Path: filepath.Join(dir, "rootfs")},
-		Process: &specs.Process{Cwd: "/", Args: []string{
-			"/guest", "--socket=" + socket, "--dir=/data", "--files=2000", "--waiting=300", "--threads=30",
-		}},
+		Version:     "1.0.0",
+		Annotations: annotations,
+		Root:        &specs.Root{Path: filepath.Join(dir, "rootfs")},
+		Process:     &specs.Process{Cwd: "/", Args: append([]string{"/guest", "--socket=" + socket}, flags...)},
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs"},
@@ -83,7 +88,7 @@ func writeBundle(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(spec.Root.Path, 0o755); err != nil {
+	if err := os.MkdirAll(spec.Root.Path, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for path, data := range map[string][]byte{"config.json": config, "rootfs/guest": guest} {
@@ -108,6 +113,14 @@ func (s *sandbox) command(args ...string) *exec.Cmd {
 // run runs a command of runsc to its end.
 func (s *sandbox) run(t *testing.T, args ...string) {
 	t.Helper()
+	if text, err := s.output(t, args...); err != nil {
+		t.Fatalf("%s %s: %v\n%s", s.build, args[0], err, text)
+	}
+}
+
+// output runs a command of runsc to its end, and returns what it has written.
+func (s *sandbox) output(t *testing.T, args ...string) (string, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandTime)
 	defer cancel()
 	out, err := os.CreateTemp(s.root, "runsc-*.log")
@@ -118,10 +131,12 @@ func (s *sandbox) run(t *testing.T, args ...string) {
 	plain := s.command(args...)
 	cmd := exec.CommandContext(ctx, plain.Path, plain.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Run(); err != nil {
-		text, _ := os.ReadFile(out.Name()) // without it the error still says which command
-		t.Fatalf("%s %s: %v\n%s", s.build, args[0], err, bytes.TrimSpace(text))
+	failure := cmd.Run()
+	text, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
 	}
+	return string(bytes.TrimSpace(text)), failure
 }
 
 // start starts the guest, and waits until it has set everything up.

@@ -389,8 +389,34 @@ func Save(r *Root) ([]byte, error) {
 // Load loads a graph. It returns the calls of afterLoad, and how many bytes it has not read.
 func Load(data []byte) (r *Root, calls []string, rest int, err error) {
 	var log Log
+	r, rest, err = LoadWith(context.Background(), &log, data)
+	return r, log.Calls, rest, err
+}
+
+// LoadWith is Load with the values of a context, or with its Await. It notes the calls of afterLoad in log.
+func LoadWith(ctx context.Context, log *Log, data []byte) (r *Root, rest int, err error) {
 	in := bytes.NewReader(data)
 	r = &Root{}
-	_, err = state.Load(context.WithValue(context.Background(), logKey{}, &log), in, r)
-	return r, log.Calls, in.Len(), err
+	_, err = state.Load(logged{ctx, log}, in, r)
+	return r, in.Len(), err
+}
+
+// logged is a context with a log. If the context that it is made of has an Await, it has that, too.
+type logged struct {
+	context.Context
+	log *Log
+}
+
+func (l logged) Value(key any) any {
+	if key == (logKey{}) {
+		return l.log
+	}
+	return l.Context.Value(key)
+}
+
+func (l logged) Await() error {
+	if a, ok := l.Context.(interface{ Await() error }); ok {
+		return a.Await()
+	}
+	return nil
 }

@@ -795,6 +795,12 @@ func (ds *decodeState) storeUint(p unsafe.Pointer, info *typeInfo, x uint64) {
 	}
 }
 
+// Awaiter is a context whose values come while Load reads objects.
+type Awaiter interface {
+	// Await is called once all objects are read, before the first callback runs. It returns once the values are there.
+	Await() error
+}
+
 // Load deserializes the object graph rooted at obj.
 //
 // This function may panic and should be run in safely().
@@ -821,6 +827,11 @@ func (ds *decodeState) Load(obj reflect.Value) {
 	ds.decodeAll(numObjects)
 	for id := range ds.deferred {
 		Failf("unused deferred object: ID %d; there are %d", id, len(ds.deferred))
+	}
+	if a, ok := ds.ctx.(Awaiter); ok {
+		if err := a.Await(); err != nil {
+			Failf("wait before callbacks: %w", err)
+		}
 	}
 	ds.complete()
 }
