@@ -125,10 +125,11 @@ func TestEarlyLoadUnkept(t *testing.T) {
 	image := startPod(t, fast).save(t, "none")
 	p := newPod(t, fast, "restored")
 	p.restore(t, image)
+	p.awaitLog(t, waits)
 	p.flags = append(p.flags, "--overlay2=none")
 	p.run(t, "create", "--bundle", p.bundle, p.app)
 	text, err := p.output(t, "start", p.app)
-	if err == nil || !strings.Contains(text, "memory file") {
+	if err == nil || !strings.Contains(text, `no container has brought the memory file for "app:/"`) {
 		t.Errorf("start: %v\n%s", err, text)
 	}
 }
