@@ -18,6 +18,10 @@ type promises struct {
 
 var promised promises
 
+// maxPromised bounds the files that are promised: a state may name any number of them. A pod has as many as it has
+// root file systems and volumes.
+const maxPromised = 1 << 12
+
 // BeginPromises has MemoryFileFor return memory files that NewMemoryFile makes later, until EndPromises.
 func BeginPromises() { promised.begin() }
 
@@ -53,11 +57,11 @@ func (p *promises) end() error {
 	return nil
 }
 
-// promise returns the file with an ID, made or to be made, or false if nothing is promised.
+// promise returns the file with an ID, made or to be made, or false if nothing is promised, or too much.
 func (p *promises) promise(id checkpoint.ResourceID) (*MemoryFile, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.files == nil {
+	if _, known := p.files[id]; p.files == nil || !known && len(p.files) >= maxPromised {
 		return nil, false
 	}
 	return p.file(id), true

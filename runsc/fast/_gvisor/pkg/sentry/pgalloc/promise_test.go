@@ -2,6 +2,7 @@ package pgalloc
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -72,6 +73,20 @@ func TestPromiseNotKept(t *testing.T) {
 	newFile(t, other)
 	if err := EndPromises(); err == nil || !strings.Contains(err.Error(), rootFS.String()) {
 		t.Errorf("got %v, want an error with %v", err, rootFS)
+	}
+}
+
+// TestHostilePromises: a state that names any number of files is promised some of them.
+func TestHostilePromises(t *testing.T) {
+	BeginPromises()
+	for n := range maxPromised + 10 {
+		id := checkpoint.ResourceID{ContainerName: fmt.Sprint(n), Path: "/"}
+		if _, ok := MemoryFileFor(t.Context(), id); ok != (n < maxPromised) {
+			t.Fatalf("file %d: promised: %v", n, ok)
+		}
+	}
+	if err := EndPromises(); err == nil {
+		t.Error("files were promised that nobody has made, and that is no error")
 	}
 }
 
