@@ -24,11 +24,12 @@ const (
 	startPause = 10 * time.Millisecond
 	startTime  = 500 * time.Millisecond
 	// needPause is between two reads ahead of need over a wire, while the sandbox waits for something, or while what it
-	// will soon wait for is fetched. It is also between two reads from this node, while a sandbox waits that asks for
-	// what it waits for at once. It is short, since the sandbox may wait for one of these reads.
+	// will soon wait for is fetched.
 	needPause = 5 * time.Millisecond
-	// herePause is the same if the second read is of what has been fetched already. It costs no wire, and the sandbox
-	// asks for what it waits for once the read has ended.
+	// herePause is the same if the second read is of what has been fetched already: it costs no wire, and the sandbox
+	// asks for what it waits for once the read has ended. It is also between two reads from this node, while a sandbox
+	// waits that asks for what it waits for at once. With more, a program that waits a lot is held up: it may wait for
+	// one of these reads. With none, what it waits for has half of the processors less.
 	herePause = time.Millisecond
 	// needTime is how long there is need after the sandbox has last waited for something.
 	needTime = 100 * time.Millisecond
@@ -186,7 +187,7 @@ func (s *source) pace(needed, prompt bool) gofer.Pace {
 	case s.restore.urgent.Load() || needed && !prompt:
 		return gofer.Pace{Turns: true}
 	case needed:
-		return gofer.Pace{Pause: needPause, Turns: true}
+		return gofer.Pace{Pause: herePause, Turns: true}
 	case s.rs.inHurry():
 		return gofer.Pace{Pause: nodePause, Turns: true, GivesWay: true}
 	}
