@@ -27,10 +27,12 @@ const (
 	// will soon wait for is fetched.
 	needPause = 5 * time.Millisecond
 	// herePause is the same if the second read is of what has been fetched already: it costs no wire, and the sandbox
-	// asks for what it waits for once the read has ended. It is also between two reads from this node, while a sandbox
-	// waits that asks for what it waits for at once. With more, a program that waits a lot is held up: it may wait for
-	// one of these reads. With none, what it waits for has half of the processors less.
+	// asks for what it waits for once the read has ended.
 	herePause = time.Millisecond
+	// promptPause is between two reads ahead of need from this node, while a sandbox waits that asks for what it waits for
+	// at once. With more, a program that waits a lot is held up: it may wait for one of these reads. With less, they take
+	// the processors from what it waits for.
+	promptPause = 2 * time.Millisecond
 	// needTime is how long there is need after the sandbox has last waited for something.
 	needTime = 100 * time.Millisecond
 	// nodePause is between two reads ahead of need from this node, while another sandbox has need, or while one is being
@@ -187,7 +189,7 @@ func (s *source) pace(needed, prompt bool) gofer.Pace {
 	case s.restore.urgent.Load() || needed && !prompt:
 		return gofer.Pace{Turns: true}
 	case needed:
-		return gofer.Pace{Pause: herePause, Turns: true}
+		return gofer.Pace{Pause: promptPause, Turns: true}
 	case s.rs.inHurry():
 		return gofer.Pace{Pause: nodePause, Turns: true, GivesWay: true}
 	}

@@ -83,7 +83,7 @@ func TestPace(t *testing.T) {
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
 	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
 	prompt = true
-	want("it asks at once for what it waits for", gofer.Pace{Pause: herePause, Turns: true})
+	want("it asks at once for what it waits for", gofer.Pace{Pause: promptPause, Turns: true})
 	if n := len(r.asked.chunks()); n != 1 {
 		t.Errorf("%d chunks were waited for, want 1", n)
 	}
