@@ -16,12 +16,12 @@ type pod struct {
 
 func newPod(t *testing.T, build, id string) *pod {
 	t.Helper()
-	p := &pod{sandbox: newSandbox(t, build, id), app: "app-of-" + id, bundle: t.TempDir(), logs: t.TempDir()}
+	p := &pod{sandbox: emptySandbox(t, build, id), app: "app-of-" + id, bundle: t.TempDir(), logs: t.TempDir()}
 	p.flags = []string{"--debug", "--debug-log=" + p.logs + "/"}
-	writeBundleFor(t, p.root, map[string]string{
+	writeBundle(t, p.root, map[string]string{
 		"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.container-name": "",
 	}, "--dir=/data", "--files=20", "--threads=2")
-	writeBundleFor(t, p.bundle, map[string]string{
+	writeBundle(t, p.bundle, map[string]string{
 		"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": id,
 		"io.kubernetes.cri.container-name": "app",
 	}, "--dir=/files", "--files=2000", "--waiting=300", "--threads=30")

@@ -36,11 +36,19 @@ type sandbox struct {
 	flags           []string // of runsc, besides those of command
 }
 
-// newSandbox makes a directory for a sandbox. What is started in it is removed at the end of the test.
+// newSandbox makes a directory with a guest's bundle for a sandbox. What is started in it is removed at the end of the
+// test.
 func newSandbox(t *testing.T, build, id string) *sandbox {
 	t.Helper()
+	s := emptySandbox(t, build, id)
+	writeBundle(t, s.root, nil, "--dir=/data", "--files=2000", "--waiting=300", "--threads=30")
+	return s
+}
+
+// emptySandbox is newSandbox without a bundle.
+func emptySandbox(t *testing.T, build, id string) *sandbox {
+	t.Helper()
 	s := &sandbox{build: build, id: id, root: t.TempDir()}
-	writeBundle(t, s.root)
 	t.Cleanup(func() {
 		if err := s.command("delete", "--force", s.id).Run(); err != nil {
 			t.Errorf("remove %s: %v", s.id, err)
@@ -53,14 +61,8 @@ func newSandbox(t *testing.T, build, id string) *sandbox {
 	return s
 }
 
-// writeBundle writes the bundle of a guest to dir.
-func writeBundle(t *testing.T, dir string) {
-	t.Helper()
-	writeBundleFor(t, dir, nil, "--dir=/data", "--files=2000", "--waiting=300", "--threads=30")
-}
-
-// writeBundleFor writes the bundle of a guest with these annotations and flags to dir.
-func writeBundleFor(t *testing.T, dir string, annotations map[string]string, flags ...string) {
+// writeBundle writes the bundle of a guest with these annotations and flags to dir.
+func writeBundle(t *testing.T, dir string, annotations map[string]string, flags ...string) {
 	t.Helper()
 	program, err := exec.LookPath(stock)
 	if err != nil {
@@ -88,7 +90,7 @@ func writeBundleFor(t *testing.T, dir string, annotations map[string]string, fla
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(spec.Root.Path, 0o755); err != nil {
+	if err := os.Mkdir(spec.Root.Path, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for path, data := range map[string][]byte{"config.json": config, "rootfs/guest": guest} {
