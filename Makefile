@@ -44,7 +44,7 @@ test: tools race ## all tests, with real components; two packages at a time, the
 
 second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
 	DIAPAUSE_RUNSC=runsc-fast $(GOTEST) testname -- ./test/integration -count=1 -timeout 20m -run \
-		'^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|CheckpointWhileLoading|DamagedSnapshots|Sleep)$$'
+		'^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|CheckpointWhileLoading|DamagedSnapshots|Sleep|WorkingSet)$$'
 
 race: ## the tests that need no bed, with the race detector; that of the release builds all programs, and goes without
 	@$(GO) run ./test/tools/compiler

@@ -97,6 +97,12 @@ func (r *Reader) Locate(file string, off, n int64) (chunks []ChunkRef) {
 	return chunks
 }
 
+// Place returns where a chunk of the snapshot lies.
+func (r *Reader) Place(c ChunkRef) (file string, off, n int64) {
+	f := &r.m.Files[c.File]
+	return f.Name, r.files[f.Name].starts[c.Index], int64(f.Chunks[c.Index].Raw)
+}
+
 // ReadAt fills all of dst, slice after slice, with the file's bytes from off on. When it returns nil, every byte has
 // been checked against its chunk's digest. After an error the content of dst is unspecified, and may be bytes that
 // failed the check.

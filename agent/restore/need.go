@@ -30,8 +30,8 @@ const (
 	// asks for what it waits for once the read has ended.
 	herePause = time.Millisecond
 	// promptPause is between two reads ahead of need from this node, while a sandbox waits that asks for what it waits for
-	// at once. With more, a program that waits a lot is held up: it may wait for one of these reads. With less, they take
-	// the processors from what it waits for.
+	// at once, and that has been told what it will wait for. The others load all as fast as they can: real programs under
+	// load wait for much of it.
 	promptPause = 2 * time.Millisecond
 	// needTime is how long there is need after the sandbox has last waited for something.
 	needTime = 100 * time.Millisecond
@@ -81,10 +81,11 @@ func (rs *Restores) hurry(d time.Duration) {
 func (rs *Restores) inHurry() bool { return time.Now().UnixNano() < rs.hurried.Load() }
 
 // Asked implements gofer.Source. It records what the sandbox waits for, and reads ahead for it.
-func (s *source) Asked(file string, off, n int64, awaited bool) {
-	if isVolume(file) { // a volume is read from its beginning to its end
+func (s *source) Asked(file string, off, n int64, why gofer.Need) {
+	if isVolume(file) || file == runsc.WorkingSetFile { // a volume is read from its beginning to its end
 		return
 	}
+	awaited := why != gofer.Ahead
 	s.rs.mu.Lock()
 	defer s.rs.mu.Unlock() // until nothing uses the reader
 	r, reader := s.restore, s.restore.reader
@@ -92,9 +93,9 @@ func (s *source) Asked(file string, off, n int64, awaited bool) {
 		return
 	}
 	if awaited {
-		r.asked.add(reader.Reader, file, off, n)
 		s.rs.hurry(needTime)
 	}
+	r.noteAsked(reader, file, off, n, why)
 	if file != runsc.PagesFile {
 		return
 	}
@@ -102,6 +103,31 @@ func (s *source) Asked(file string, off, n int64, awaited bool) {
 	if from, n := r.need.note(off, n, awaited, there); n > 0 {
 		s.rs.readAhead(reader, file, from, n)
 	}
+}
+
+// maxLate bounds how often it is recorded that somebody waited for what was asked for ahead of need. What a task that
+// goes through memory in order waits for is no working set.
+const maxLate = 16
+
+// noteAsked records a read for the working set. A sandbox that knows the working set does not wait for what it has
+// loaded of that: it stays. The caller holds rs.mu.
+func (r *restore) noteAsked(s *snapshots.Reader, file string, off, n int64, why gofer.Need) {
+	guided := r.guided.Load()
+	switch why {
+	case gofer.Ahead:
+		if !guided || !s.Expected().Has(off, n) {
+			return
+		}
+	case gofer.Late:
+		if r.late++; r.late > maxLate {
+			return
+		}
+	}
+	most := maxAsked
+	if guided {
+		most = max(maxGuided, s.Expected().Chunks())
+	}
+	r.asked.add(s.Reader, file, off, n, most)
 }
 
 // note notes a read of the memory. It returns what to read ahead, if anything.
@@ -165,12 +191,15 @@ func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
 	if reader == nil {
 		return gofer.Pace{}
 	}
+	if reader.Expected().Has(off, n) { // the sandbox will wait for it otherwise
+		return soon(reader.Has(file, off, n))
+	}
 	d := &s.restore.need
 	d.mu.Lock()
 	needed, starts := d.thereIs(), d.starts()
 	d.mu.Unlock()
 	if reader.OnNode {
-		return s.pace(needed, prompt)
+		return s.pace(needed, prompt && reader.Expected().Chunks() > 0)
 	}
 	switch {
 	case starts:
@@ -183,10 +212,19 @@ func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
 	return gofer.Pace{Pause: needPause}
 }
 
-// pace is Pace for a snapshot on the node.
-func (s *source) pace(needed, prompt bool) gofer.Pace {
+// soon is Pace for a read that is expected. One that is not there yet is being fetched.
+func soon(there bool) gofer.Pace {
+	if there {
+		return gofer.Pace{Turns: true}
+	}
+	return gofer.Pace{Pause: herePause}
+}
+
+// pace is Pace for a snapshot on the node. A sandbox that is patient asks at once for what it waits for, and waits for
+// little of what it asks for ahead of need.
+func (s *source) pace(needed, patient bool) gofer.Pace {
 	switch {
-	case s.restore.urgent.Load() || needed && !prompt:
+	case s.restore.urgent.Load() || needed && !patient:
 		return gofer.Pace{Turns: true}
 	case needed:
 		return gofer.Pace{Pause: promptPause, Turns: true}

@@ -61,11 +61,11 @@ func TestPace(t *testing.T) {
 	}
 	want("there is no need", gofer.Pace{})
 	s.Fetch(func() { want("the working set is being fetched", gofer.Pace{Pause: needPause}) })
-	src.Asked(runsc.PagesFile, 0, 4096, false)
+	src.Asked(runsc.PagesFile, 0, 4096, gofer.Ahead)
 	want("the sandbox begins to load", gofer.Pace{Pause: startPause})
 	r.need.began = time.Now().Add(-2 * startTime)
 	want("nobody waits for what was asked for", gofer.Pace{})
-	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
+	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, gofer.Awaited)
 	want("the sandbox waits", gofer.Pace{Pause: needPause})
 	if err := s.Prefetch(t.Context(), runsc.PagesFile, snapshots.ChunkSize, 4096); err != nil {
 		t.Fatal(err)
@@ -80,13 +80,19 @@ func TestPace(t *testing.T) {
 	r.urgent.Store(true)
 	want("all is on the node, and a checkpoint waits for it", gofer.Pace{Turns: true})
 	r.urgent.Store(false)
-	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, true)
+	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, gofer.Awaited)
 	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
 	prompt = true
-	want("it asks at once for what it waits for", gofer.Pace{Pause: promptPause, Turns: true})
+	want("it asks at once for what it waits for", gofer.Pace{Turns: true})
 	if n := len(r.asked.chunks()); n != 1 {
 		t.Errorf("%d chunks were waited for, want 1", n)
 	}
+	s.Expect(s.Locate(runsc.PagesFile, snapshots.ChunkSize, 1))
+	want("it will soon wait for it", gofer.Pace{Turns: true})
+	s.Expect(s.Locate(runsc.PagesFile, 5*snapshots.ChunkSize, 1))
+	want("it will soon wait for something else", gofer.Pace{Pause: promptPause, Turns: true})
+	prompt = false
+	want("it will ask for something else, not at once", gofer.Pace{Turns: true})
 	r.reader = nil
 	want("nothing is read any longer", gofer.Pace{})
 }

@@ -37,6 +37,7 @@ type restore struct {
 	waking sync.Mutex  // held while the pod's reminder is written or removed, see reminder.go
 	fed    atomic.Bool // the sandbox may have got a byte of its image
 	urgent atomic.Bool // somebody waits until the sandbox has everything
+	guided atomic.Bool // the sandbox loads first what it is expected to wait for
 
 	concluded sync.Once     // see conclude
 	ended     chan struct{} // closed when the sandbox has everything, or has failed or gone
@@ -47,6 +48,7 @@ type restore struct {
 	serving  int   // connections of its sidecar
 	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
 	asked    asked
+	late     int // reads that came late; rs.mu guards it
 	need     need
 	read     int64 // bytes handed to the sandbox
 }

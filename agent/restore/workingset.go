@@ -15,6 +15,10 @@ import (
 // maxAsked bounds the chunks of a working set: half a GiB of memory.
 const maxAsked = 512 << 20 / snapshots.ChunkSize
 
+// maxGuided is how many chunks a working set may grow to by restores of sandboxes that know it: 32 MiB. They load all
+// of it before anything else.
+const maxGuided = 32 << 20 / snapshots.ChunkSize
+
 // asked is what a sandbox has waited for, in the order in which it asked.
 type asked struct {
 	mu   sync.Mutex
@@ -22,14 +26,14 @@ type asked struct {
 	list []storage.ChunkRef
 }
 
-// add notes that a range of a file was asked for.
-func (a *asked) add(r *storage.Reader, file string, off, n int64) {
+// add notes that a range of a file was asked for, if that is not too much.
+func (a *asked) add(r *storage.Reader, file string, off, n int64, most int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.seen == nil {
 		a.seen = make(map[storage.ChunkRef]bool)
 	}
-	if len(a.list) >= maxAsked {
+	if len(a.list) >= most {
 		return
 	}
 	for _, c := range r.Locate(file, off, n) {
@@ -95,9 +99,10 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 	return append(chunks, volumes...)
 }
 
-// known returns the working set, or nothing if there is none.
+// known returns the working set, or nothing if there is none. It notes that sandboxes will wait for that.
 func known(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	chunks, _ := s.WorkingSet(ctx) // without one, each chunk is decoded when it is asked for
+	s.Expect(chunks)
 	return chunks
 }
 

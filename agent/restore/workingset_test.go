@@ -47,14 +47,59 @@ func farSnapshot(t *testing.T) (*rig, *snapshots.Reader, *busy) {
 	return rs, s, b
 }
 
+// TestGuided: a sandbox that is told the working set loads that first. It hardly waits then, but the working set stays.
+func TestGuided(t *testing.T) {
+	rs, s, _ := farSnapshot(t)
+	set := slices.Concat(s.Locate(runsc.PagesFile, 50*snapshots.ChunkSize, snapshots.ChunkSize+1),
+		s.Locate(runsc.StateFile, 0, 1), s.Locate(runsc.PagesFile, 7*snapshots.ChunkSize, 1))
+	rs.record(s, set)
+	rs.Life.Wait()
+	r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
+	r.reader = s
+	src := &source{rs: rs.Restores, restore: r}
+	if n, err := src.Size(runsc.WorkingSetFile); n != 0 || err != nil {
+		t.Errorf("before the working set is known it has %d bytes, %v", n, err)
+	}
+	rs.prefetch(t.Context(), s)
+	rs.Life.Wait()
+	want := runsc.AppendWorkingSet(nil, runsc.Extent{Off: 50 * snapshots.ChunkSize, Size: 2 * snapshots.ChunkSize})
+	want = runsc.AppendWorkingSet(want, runsc.Extent{Off: 7 * snapshots.ChunkSize, Size: snapshots.ChunkSize})
+	n, err := src.Size(runsc.WorkingSetFile)
+	if err != nil || n != int64(len(want)) {
+		t.Fatalf("the working set has %d bytes, %v; want %d", n, err, len(want))
+	}
+	src.Asked(runsc.PagesFile, 50*snapshots.ChunkSize, snapshots.ChunkSize, gofer.Ahead)
+	got := make([]byte, n)
+	for off := range n / 8 {
+		src.Asked(runsc.WorkingSetFile, off*8, 8, gofer.Awaited)
+		if err := src.ReadAt(t.Context(), runsc.WorkingSetFile, off*8, got[off*8:off*8+8]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the working set is %x, want %x", got, want)
+	}
+	if err := src.ReadAt(t.Context(), runsc.WorkingSetFile, n-7, got[:8]); err == nil {
+		t.Error("something lies behind the working set")
+	}
+	src.Asked(runsc.PagesFile, 7*snapshots.ChunkSize, snapshots.ChunkSize, gofer.Ahead)
+	src.Asked(runsc.PagesFile, 8*snapshots.ChunkSize, snapshots.ChunkSize, gofer.Ahead)
+	src.Asked(runsc.PagesFile, 9*snapshots.ChunkSize, snapshots.ChunkSize, gofer.Awaited)
+	wanted := slices.Concat(s.Locate(runsc.PagesFile, 7*snapshots.ChunkSize, 1),
+		s.Locate(runsc.PagesFile, 9*snapshots.ChunkSize, 1))
+	if got := r.asked.chunks(); !slices.Equal(got, wanted) {
+		t.Errorf("recorded %v, want what is expected or waited for since the sandbox knows the working set, %v", got, wanted)
+	}
+}
+
 // TestWorkingSet: what a sandbox asked for is recorded once, and prefetched before the next sandbox asks.
 func TestWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
 	var a asked
 	for _, i := range []int64{70, 57, 70, 71} {
-		a.add(s.Reader, runsc.PagesFile, i*snapshots.ChunkSize+10, snapshots.ChunkSize/2)
+		a.add(s.Reader, runsc.PagesFile, i*snapshots.ChunkSize+10, snapshots.ChunkSize/2, maxAsked)
 	}
-	a.add(s.Reader, runsc.PagesFile, 56*snapshots.ChunkSize, 2*snapshots.ChunkSize)
+	a.add(s.Reader, runsc.PagesFile, 56*snapshots.ChunkSize, 2*snapshots.ChunkSize, maxAsked)
 	index := func() (list []uint32) {
 		for _, c := range a.chunks() {
 			list = append(list, c.Index)
@@ -172,7 +217,7 @@ func TestPartialWorkingSet(t *testing.T) {
 		rs.Readers.Retain(s)
 		r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
 		r.reader, r.serving = s, 1
-		r.asked.add(s.Reader, runsc.PagesFile, 0, 3*snapshots.ChunkSize)
+		r.asked.add(s.Reader, runsc.PagesFile, 0, 3*snapshots.ChunkSize, maxAsked)
 		rs.all[r.Request] = r
 		end(r)
 		rs.Life.Wait()
@@ -203,14 +248,14 @@ func TestPartialWorkingSet(t *testing.T) {
 	}
 	more := s.Locate(runsc.PagesFile, 9*snapshots.ChunkSize, 1)
 	if set := restored(func(r *restore) {
-		r.asked.add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1)
+		r.asked.add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1, maxAsked)
 		r.note(failure)
 		ended(r, gofer.Loaded)
 	}); len(set) != 3 || slices.Contains(set, more[0]) {
 		t.Errorf("a restore that failed has changed it to %v", set)
 	}
 	if set := restored(func(r *restore) {
-		r.asked.add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1)
+		r.asked.add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1, maxAsked)
 		ended(r, gofer.Loaded)
 	}); len(set) != 4 || !slices.Contains(set, more[0]) {
 		t.Errorf("after another restore it is %v, want one more", set)

@@ -86,6 +86,7 @@ type Reader struct {
 	prefetched sync.Once
 	fetching   atomic.Int32
 	sought     *sought // of Far; or nil
+	expected   atomic.Pointer[Expected]
 }
 
 // sought is a working set that is read while the manifest is.

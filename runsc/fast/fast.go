@@ -91,18 +91,30 @@ var laneEdits = []edit{
 	},
 	{
 		loaderFile, "\t\tif !apfl.canEnqueue() {\n\t\t\tpanic(\"main loop invariant failed\")\n\t\t}\n" + prioritized,
-		"\t\tif apfl.full() {\n\t\t\tpanic(\"main loop invariant failed\")\n\t\t}\n\t\tapfl.takeLane(true)\n" + prioritized,
+		"\t\tif apfl.full() {\n\t\t\tpanic(\"main loop invariant failed\")\n\t\t}\n" +
+			"\t\tapfl.takeLane(true)\n\t\tapfl.remind()\n" + prioritized,
 	},
-	{loaderFile, unawaited, "\t\tapfl.takeLane(false)\n" + unawaited},
+	{
+		loaderFile, unawaited + "\t\tif apfl.canEnqueue() {\n",
+		"\t\tapfl.takeLane(false)\n" + unawaited + "\t\tif apfl.loadWorkingSet() && apfl.canEnqueue() {\n",
+	},
+	{loaderFile, untilPages, "\tapfl.readWorkingSet()\n" + untilPages},
+	{loaderFile, "\t\t\tamfl.lfDone = true\n", "\t\t\tamfl.lfDone = true\n\t\t\tamfl.pf.lfStatus.Notify(aplLFPending)\n"},
 	{loaderFile, "if apfl.qavail == maxParallel {", "if apfl.unused() == maxParallel {"},
-	{loaderFile, "\t\t\tapfl.qavail++\n", "\t\t\tapfl.completed(op)\n"},
+	{
+		loaderFile, "\t\t\tapfl.qavail++\n",
+		"\t\t\tapfl.completed(op)\n\t\t\tif op.isReminder() {\n\t\t\t\tcontinue\n\t\t\t}\n",
+	},
+	{loaderFile, prioritize, strings.TrimSuffix(prioritize, "}\n") + "} else {\n\t\t\t\tapfl.isLate(ul.off)\n\t\t\t}\n"},
 }
 
 const (
 	kernelFile  = "pkg/sentry/kernel/kernel.go"
 	loaderFile  = "pkg/sentry/pgalloc/save_restore.go"
+	prioritize  = "\t\t\tif !ul.started {\n\t\t\t\tapfl.priority.PushBack(aplFileRange{amfl, ulFR})\n\t\t\t}\n"
 	prioritized = "\t\t// Prioritize reading pages with waiters.\n"
 	unawaited   = "\t\t// Fill remaining queue with reads for pages with no waiters.\n"
+	untilPages  = "\t// Don't start timing until we have pages to load.\n"
 )
 
 // restoreEdits have an endpoint of TCP take segments only once it is in the state that it was saved in. GVisor's panics

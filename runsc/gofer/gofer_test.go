@@ -486,10 +486,10 @@ func (im *image) ReadAt(ctx context.Context, _ string, off int64, p []byte) erro
 	return nil
 }
 
-func (im *image) Asked(_ string, off, _ int64, awaited bool) {
+func (im *image) Asked(_ string, off, _ int64, why gofer.Need) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	if awaited {
+	if why != gofer.Ahead {
 		im.awaited = append(im.awaited, off)
 	}
 }
@@ -669,6 +669,48 @@ func TestTwoLanes(t *testing.T) {
 	defer im.mu.Unlock()
 	if !slices.Equal(im.awaited, []int64{0}) || len(im.prompt) == 0 || slices.Contains(im.prompt, false) {
 		t.Errorf("awaited at %v, want at 0; prompt %v", im.awaited, im.prompt)
+	}
+}
+
+// TestReminder: what was asked for ahead of need, and would have to wait, is read once the sandbox reminds of it.
+func TestReminder(t *testing.T) {
+	const size = 64 * page
+	path := filepath.Join(t.TempDir(), "s")
+	im := newImage(size)
+	im.pace = gofer.Pace{Pause: time.Hour}
+	a := startAgent(t, path, &agent{src: im})
+	defer a.stop()
+	c, ended := sentry(t, path, sidecar.Restore)
+	fd, mem := memory(t, size)
+	ahead, to := openPages(t, c, fd, size)
+	wasteFD, _ := memory(t, page)
+	awaited, waste := openPages(t, c, wasteFD, page)
+	for id, off := range []int64{0, 7 * page} {
+		ahead.AddRead(id, off, to, memmap.FileRange{Start: uint64(off), End: uint64(off) + page}, nil)
+	}
+	one := func(r stateio.AsyncReader, id int) {
+		t.Helper()
+		if cs, err := r.Wait(nil, 1); err != nil || len(cs) != 1 || cs[0].ID != id || cs[0].N != page {
+			t.Errorf("completions %+v, %v; want one of %d", cs, err, id)
+		}
+	}
+	one(ahead, 0)
+	awaited.AddRead(3, 7*page, waste, memmap.FileRange{End: page}, nil)
+	one(awaited, 3)
+	one(ahead, 1)
+	if !bytes.Equal(mem[7*page:8*page], im.data[7*page:8*page]) {
+		t.Error("the page is not that of the image")
+	}
+	for _, r := range []stateio.AsyncReader{ahead, awaited} {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	hangUp(t, c, ended)
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if !slices.Equal(im.awaited, []int64{7 * page, 7 * page}) { // the read, and the reminder
+		t.Errorf("awaited at %v, want twice at %d", im.awaited, 7*page)
 	}
 }
 

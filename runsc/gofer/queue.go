@@ -2,6 +2,7 @@ package gofer
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +77,25 @@ func (q *queue) put(r *readRequest, awaited bool) bool {
 	}
 	q.changeLocked()
 	return true
+}
+
+// hasten has reads ahead of need of a part of a file carried out as if somebody waited for them, and returns them.
+// Those that have been taken are under way.
+func (q *queue) hasten(file string, off, n int64) (late []*readRequest) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ahead = slices.DeleteFunc(q.ahead, func(r *readRequest) bool {
+		hit := r.file.name == file && r.off < off+n && off < r.off+r.total
+		if hit {
+			late = append(late, r)
+		}
+		return hit
+	})
+	if len(late) > 0 {
+		q.awaited = append(q.awaited, late...)
+		q.changeLocked()
+	}
+	return late
 }
 
 // close makes next return nil, now and later.

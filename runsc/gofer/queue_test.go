@@ -43,6 +43,31 @@ func TestQueue(t *testing.T) {
 	})
 }
 
+// TestHasten: once somebody waits for what was asked for ahead of need, it waits for no pause.
+func TestHasten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(func(*readRequest) Pace { return Pace{Pause: time.Minute} }, noRest, newTurns())
+		for i := range int64(4) {
+			q.put(&readRequest{id: uint64(i), file: imageFile{name: "pages"}, off: i * 100, total: 100}, false)
+		}
+		wantNext(t, q, 0, 0)()
+		time.AfterFunc(time.Second, func() {
+			if late := q.hasten("other", 200, 100); len(late) > 0 {
+				t.Errorf("%d reads of another file", len(late))
+			}
+			if late := q.hasten("pages", 99, 1); len(late) > 0 {
+				t.Errorf("read %d, which ends or begins there", late[0].id)
+			}
+			if late := q.hasten("pages", 299, 2); len(late) != 2 || late[0].id != 2 || late[1].id != 3 {
+				t.Errorf("late are %v, want reads 2 and 3", late)
+			}
+		})
+		wantNext(t, q, 2, time.Second)()
+		wantNext(t, q, 3, 0)()
+		wantNext(t, q, 1, 59*time.Second)()
+	})
+}
+
 // wantNext takes a read, and checks which one it is and how long that took. The caller calls done.
 func wantNext(t *testing.T, q *queue, id uint64, after time.Duration) (done func()) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/hostarch"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 
 	"diapause.dev/runsc"
@@ -26,9 +27,9 @@ type Source interface {
 	// may pass (the store is unreachable), it retries until ctx is done. An error is final, and the sandbox does not
 	// survive it.
 	ReadAt(ctx context.Context, file string, off int64, p []byte) error
-	// Asked reports a read before it is carried out, in the order in which the sandbox asks. Awaited means that somebody
-	// in the sandbox waits for it, and not only the loading of memory ahead of need. Asked must not wait for anything.
-	Asked(file string, off, n int64, awaited bool)
+	// Asked reports a read before it is carried out, in the order in which the sandbox asks, and why. A read that was
+	// Ahead is reported once more if somebody comes to wait for it. Asked must not wait for anything.
+	Asked(file string, off, n int64, why Need)
 	// Pace says how the sandbox loads ahead of need, at this time, if the next such read is this one. Prompt means that
 	// the sandbox asks for what somebody waits for at once, and otherwise only once some other read has ended. It must not
 	// wait for anything.
@@ -40,6 +41,16 @@ type Source interface {
 	// about it, if anything.
 	Ended(end End, reason error)
 }
+
+// Need says who needs a read.
+type Need int
+
+// The needs for a read.
+const (
+	Ahead   Need = iota // nobody yet: memory is loaded ahead of need
+	Awaited             // somebody in the sandbox waits for it
+	Late                // somebody waits for what was asked for ahead of need
+)
 
 // End says how a session ended.
 type End int
@@ -189,9 +200,12 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 		if err != nil {
 			return s.answer(sidecar.KindCompleted, m.ID, err)
 		}
-		awaited := s.awaited(r)
-		s.src.Asked(r.file.name, r.off, r.total, awaited)
-		if !s.reads.put(r, awaited) {
+		why := s.need(r)
+		if why == Late {
+			s.hasten(r)
+		}
+		s.src.Asked(r.file.name, r.off, r.total, why)
+		if !s.reads.put(r, why != Ahead) {
 			return fmt.Errorf("more than %d reads outstanding", maxQueued)
 		}
 		return nil
@@ -199,12 +213,12 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 	return fmt.Errorf("unexpected message of kind %d", m.Kind)
 }
 
-// awaited reports whether somebody in the sandbox waits for a read, and notes whether the sandbox is prompt. One of the
-// second build of runsc is: it opens the file with its memory twice, first for what it loads ahead of need, then for
-// what somebody waits for (OpenReadLanes in runsc/fast). With another one the read's place tells.
-func (s *session) awaited(r *readRequest) bool {
+// need returns who needs a read, and notes whether the sandbox is prompt. One of the second build of runsc is: it opens
+// the file with its memory twice, first for what it loads ahead of need, then for what somebody waits for
+// (OpenReadLanes in runsc/fast). With another one the read's place tells.
+func (s *session) need(r *readRequest) Need {
 	if r.file.order == nil {
-		return true
+		return Awaited
 	}
 	lanes, first := 0, r.file.number
 	for number, f := range s.files {
@@ -212,10 +226,23 @@ func (s *session) awaited(r *readRequest) bool {
 			lanes, first = lanes+1, min(first, number)
 		}
 	}
-	if r.prompt = lanes > 1; r.prompt {
-		return r.file.number != first
+	r.prompt = lanes > 1
+	switch {
+	case r.prompt && r.file.number == first:
+		return Ahead
+	case r.prompt && r.dest.size == hostarch.PageSize: // a reminder, see AddReminder in runsc/fast
+		return Late
+	case r.prompt || r.file.order.awaited(r.off, r.total):
+		return Awaited
 	}
-	return r.file.order.awaited(r.off, r.total)
+	return Ahead
+}
+
+// hasten has reads ahead of need that a reminder is of carried out at once.
+func (s *session) hasten(reminder *readRequest) {
+	for _, r := range s.reads.hasten(reminder.file.name, reminder.off, reminder.total) {
+		s.src.Asked(r.file.name, r.off, r.total, Late)
+	}
 }
 
 func (s *session) answer(k sidecar.Kind, id uint64, err error) error {

@@ -3,9 +3,11 @@ package stateipc
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/hostarch"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
@@ -19,8 +21,10 @@ import (
 type Lanes struct {
 	all     [2]*lane // reads ahead of need, and those that are waited for
 	current int
-	done    chan laneDone // has room for all reads
-	poked   chan struct{} // has room for one
+	done    chan laneDone           // has room for all reads
+	poked   chan struct{}           // has room for one
+	working io.ReadCloser           // the encoded working set; or nil
+	waste   stateio.DestinationFile // for what reminders read
 }
 
 // lane is one connection. Its reads are added and waited for by a goroutine of its own.
@@ -65,7 +69,12 @@ func (c *AsyncFileClient) OpenReadLanes(path string) (stateio.AsyncReader, error
 		log.Infof("File %q is read by one lane: %v", path, err)
 		return ahead, nil
 	}
-	return newLanes(ahead, awaited), nil
+	l := newLanes(ahead, awaited)
+	if l.waste, err = wasteFor(awaited); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.working = c.openWorkingSet()
+	return l, nil
 }
 
 func newLanes(ahead, awaited *asyncReadWriter) *Lanes {
@@ -78,6 +87,22 @@ func newLanes(ahead, awaited *asyncReadWriter) *Lanes {
 		go l.all[i].run(l.done)
 	}
 	return l
+}
+
+// wasted is what reminders fill of a file that nobody looks at.
+var wasted = []memmap.FileRange{{Start: 0, End: hostarch.PageSize}}
+
+// wasteFor registers a file that reminders of a lane fill.
+func wasteFor(rw *asyncReadWriter) (stateio.DestinationFile, error) {
+	fd, mapping, err := stateio.CreateMappedMemoryFD("stateipc.Lanes", hostarch.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(int(fd))
+	if err := unix.Munmap(mapping); err != nil {
+		return nil, fmt.Errorf("unmap a file for reminders: %w", err)
+	}
+	return rw.RegisterDestinationFD(fd, hostarch.PageSize, nil)
 }
 
 // run adds reads and waits for them, until batches is closed or there is an error.
@@ -148,7 +173,7 @@ func (l *Lanes) Interrupt() {
 
 // Close implements stateio.AsyncReader.Close.
 func (l *Lanes) Close() error {
-	var errs []error
+	errs := []error{l.closeWorkingSet()}
 	for _, ln := range l.all {
 		close(ln.batches)
 		errs = append(errs, ln.rw.Close())
@@ -194,13 +219,25 @@ func (l *Lanes) AddRead(id int, off int64, dst stateio.DestinationFile, fr memma
 func (l *Lanes) AddReadv(id int, off int64, total uint64, dst stateio.DestinationFile, frs []memmap.FileRange,
 	_ []unix.Iovec,
 ) {
+	l.add(id, laneRead{off: off, total: total, file: dst.(laneFiles)[l.current], frs: frs})
+}
+
+// add adds a read to the current lane.
+func (l *Lanes) add(id int, r laneRead) {
 	ln := l.all[l.current]
 	own := slices.Index(ln.ids, free)
 	if own < 0 {
 		panic(fmt.Sprintf("more than %d reads in lane %d", len(ln.ids), l.current))
 	}
-	ln.ids[own] = id
-	ln.batch = append(ln.batch, laneRead{own, off, total, dst.(laneFiles)[l.current], frs})
+	ln.ids[own], r.id = id, own
+	ln.batch = append(ln.batch, r)
+}
+
+// AddReminder tells the server that somebody waits for the page at an offset, which has been asked for in the lane of
+// reads ahead of need. It is a read of that page, in the other lane, into a file of one page that nobody looks at. So a
+// server that carries out a reminder as any read does no harm. The lane must be the current one.
+func (l *Lanes) AddReminder(id int, off int64) {
+	l.add(id, laneRead{off: off, total: hostarch.PageSize, file: l.waste, frs: wasted})
 }
 
 // Wait implements stateio.AsyncReader.Wait, except that it returns early after Interrupt.

@@ -20,6 +20,7 @@ type heldFile struct {
 	stateio.AsyncReader // the methods below are all that is called
 	reads               chan int
 	done                chan stateio.Completion
+	registered          int // memory files
 }
 
 func (f *heldFile) Close() error                    { return nil }
@@ -31,6 +32,7 @@ func (f *heldFile) NeedRegisterDestinationFD() bool { return true }
 func (f *heldFile) RegisterDestinationFD(int32, uint64, []stateio.ClientFileRangeSetting) (stateio.DestinationFile,
 	error,
 ) {
+	f.registered++
 	return 0, nil
 }
 
@@ -67,7 +69,7 @@ func (s *heldFiles) OpenRead(string) (stateio.AsyncReader, error) {
 }
 
 // serve returns a client of a server of these files, and what ends the server.
-func serve(t *testing.T, files *heldFiles) (c *AsyncFileClient, end func()) {
+func serve(t *testing.T, files AsyncFileServerImpl) (c *AsyncFileClient, end func()) {
 	t.Helper()
 	ours, theirs, err := unet.SocketPair(false)
 	if err != nil {
