@@ -12,9 +12,9 @@ import (
 
 // A sandbox that is restored loads three things: what it waits for, what it will soon wait for, and all the rest, which
 // it loads ahead of need. They share processors, or the wire to a store. The rest has to wait for the others. But a
-// sandbox of unmodified runsc asks for what it waits for only once some read of its has ended, and one of the second
-// build may wait for what it has already asked for ahead of need. So over a wire the rest goes on slowly, in small
-// reads.
+// sandbox of unmodified runsc asks for what it waits for only once some read of its has ended. So over a wire the rest
+// goes on slowly, in small reads. One of the second build asks at once, and is told what it will soon wait for, as far
+// as that is known: it loads that before the rest.
 const (
 	// farRead is the size of a sandbox's largest read, in bytes, if the snapshot is not on this node: as small as a chunk,
 	// so that what has been fetched lasts for many of them. On the node, small reads cost more than they gain.
@@ -191,38 +191,41 @@ func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
 	if reader == nil {
 		return gofer.Pace{}
 	}
-	if reader.Expected().Has(off, n) { // the sandbox will wait for it otherwise
-		return soon(reader.Has(file, off, n))
-	}
 	d := &s.restore.need
 	d.mu.Lock()
 	needed, starts := d.thereIs(), d.starts()
 	d.mu.Unlock()
-	if reader.OnNode {
-		return s.pace(needed, prompt && reader.Expected().Chunks() > 0)
-	}
+	there := reader.Has(file, off, n)
 	switch {
+	case prompt && reader.Expected().Has(off, n) && (there || reader.OnNode || reader.Fetching()):
+		return expectedPace(there, reader.OnNode)
+	case reader.OnNode:
+		return s.nodePace(needed, prompt && reader.Expected().Chunks() > 0)
 	case starts:
 		return gofer.Pace{Pause: startPause}
 	case !needed && !reader.Fetching():
 		return gofer.Pace{}
-	case reader.Has(file, off, n):
+	case there:
 		return gofer.Pace{Pause: herePause}
 	}
 	return gofer.Pace{Pause: needPause}
 }
 
-// soon is Pace for a read that is expected. One that is not there yet is being fetched.
-func soon(there bool) gofer.Pace {
-	if there {
+// expectedPace is Pace for what the sandbox will wait for unless it is loaded before. It is in memory, or on the node,
+// or on its way there.
+func expectedPace(there, onNode bool) gofer.Pace {
+	switch {
+	case there:
 		return gofer.Pace{Turns: true}
+	case onNode:
+		return gofer.Pace{Turns: true, GivesWay: true}
 	}
 	return gofer.Pace{Pause: herePause}
 }
 
-// pace is Pace for a snapshot on the node. A sandbox that is patient asks at once for what it waits for, and waits for
-// little of what it asks for ahead of need.
-func (s *source) pace(needed, patient bool) gofer.Pace {
+// nodePace is Pace for a snapshot on the node. A sandbox that is patient asks at once for what it waits for, and waits
+// for little of what it asks for ahead of need.
+func (s *source) nodePace(needed, patient bool) gofer.Pace {
 	switch {
 	case s.restore.urgent.Load() || needed && !patient:
 		return gofer.Pace{Turns: true}

@@ -89,6 +89,14 @@ func TestPace(t *testing.T) {
 	}
 	s.Expect(s.Locate(runsc.PagesFile, snapshots.ChunkSize, 1))
 	want("it will soon wait for it", gofer.Pace{Turns: true})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want("it will soon wait for it, and it is not decoded", gofer.Pace{Turns: true, GivesWay: true})
+	s.OnNode = false
+	s.Fetch(func() { want("it will soon wait for it, and it is being fetched", gofer.Pace{Pause: herePause}) })
+	want("it will soon wait for it, and it is far away", gofer.Pace{Pause: needPause})
+	s.OnNode = true
 	s.Expect(s.Locate(runsc.PagesFile, 5*snapshots.ChunkSize, 1))
 	want("it will soon wait for something else", gofer.Pace{Pause: promptPause, Turns: true})
 	prompt = false
