@@ -77,12 +77,12 @@ func (rs *Restores) prefetch(ctx context.Context, s *snapshots.Reader) {
 			"took", time.Since(started))
 	}
 	if s.OnNode {
-		rs.Life.Go(func() { fetch("memory", known) })
+		rs.Life.Go(func() { fetch("memory", rs.known) })
 		return
 	}
 	s.Guess(ctx)
 	rs.Life.Go(func() { s.Fetch(func() { fetch("files", files) }) })
-	rs.Life.Go(func() { s.Fetch(func() { fetch("memory", first) }) })
+	rs.Life.Go(func() { s.Fetch(func() { fetch("memory", rs.first) }) })
 }
 
 // files returns the chunks of all files except the memory: those of the image first, then those of any volumes.
@@ -100,8 +100,8 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 }
 
 // known returns the working set, or nothing if there is none. It notes that sandboxes will wait for that.
-func known(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
-	chunks, _ := s.WorkingSet(ctx) // without one, each chunk is decoded when it is asked for
+func (rs *Restores) known(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
+	chunks, _ := rs.Readers.WorkingSet(ctx, s) // without one, each chunk is decoded when it is asked for
 	s.Expect(chunks)
 	return chunks
 }
@@ -117,13 +117,13 @@ const guessBytes = 8 << 20
 
 // first returns the head of the memory, and the working set. Without a working set it returns chunks from the end of
 // the memory, and from its beginning.
-func first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
+func (rs *Restores) first(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	f, _ := s.Manifest.File(runsc.PagesFile)
 	if f == nil {
 		return nil
 	}
 	chunks := s.Locate(f.Name, 0, min(f.Size, headBytes))
-	if set := known(ctx, s); set != nil {
+	if set := rs.known(ctx, s); set != nil {
 		return distinct(append(chunks, set...))
 	}
 	end := max(0, f.Size-guessBytes)

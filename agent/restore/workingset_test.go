@@ -114,7 +114,7 @@ func TestWorkingSet(t *testing.T) {
 	rs.record(s, a.chunks()[:1]) // by another restore
 	rs.Life.Wait()
 	head := s.Locate(runsc.PagesFile, 0, headBytes)
-	if got := first(t.Context(), s); !slices.Equal(got, append(head, a.chunks()...)) {
+	if got := rs.first(t.Context(), s); !slices.Equal(got, append(head, a.chunks()...)) {
 		t.Errorf("recorded: %v", got)
 	}
 
@@ -143,7 +143,7 @@ func TestWorkingSet(t *testing.T) {
 // the store, nothing is recorded. If the snapshot is on the node, only a working set is prefetched.
 func TestNoWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
-	if got := first(t.Context(), s); len(got) != 80 || got[0].Index != 0 {
+	if got := rs.first(t.Context(), s); len(got) != 80 || got[0].Index != 0 {
 		t.Errorf("%v", got)
 	}
 	s.OnNode = true

@@ -11,7 +11,7 @@ import (
 
 // TestWorkingSet restores a pod three times. The first restore records what the pod waits for, and the others begin
 // with that: a sandbox of the second build loads it before anything else. Each has all its memory, and the working set
-// stays, though hardly anything is waited for by then.
+// stays, though hardly anything is waited for by then. A snapshot of the last one begins with what it shares of it.
 func TestWorkingSet(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
@@ -44,10 +44,18 @@ func TestWorkingSet(t *testing.T) {
 			t.Errorf("the working set has %d bytes after %s, and had %d", now, name, before)
 		}
 		before = now
+		if name == "third" {
+			n.checkpoint("--name=next", name)
+		}
 		if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
+	p, err := n.bed.RunPod(n.ctx, fromSnapshot("heir", "default/next", "serve", "--mib=128"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.checkWhole(p, boot, 128)
 }
 
 // workingSetSize returns the size of the only working set in a store.
