@@ -32,7 +32,7 @@ func newLink(number int) (*link, error) {
 	if err := os.WriteFile(l.path, nil, 0o600); err != nil {
 		return nil, err
 	}
-	outside, err := os.Open("/proc/self/ns/net")
+	outside, err := os.Open("/proc/thread-self/ns/net") // the process's first thread may have gone inside
 	if err != nil {
 		return nil, err
 	}
