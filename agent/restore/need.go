@@ -100,7 +100,7 @@ func (s *source) Asked(file string, off, n int64, why gofer.Need) {
 		return
 	}
 	there := reader.OnNode || reader.Has(file, off, n)
-	if from, n := r.need.note(off, n, awaited, there); n > 0 {
+	if from, n := r.need.note(off, n, why, there); n > 0 {
 		s.rs.readAhead(reader, file, from, n)
 	}
 }
@@ -131,20 +131,23 @@ func (r *restore) noteAsked(s *snapshots.Reader, file string, off, n int64, why 
 }
 
 // note notes a read of the memory. It returns what to read ahead, if anything.
-func (d *need) note(off, n int64, awaited, there bool) (from, size int64) {
+func (d *need) note(off, n int64, why gofer.Need, there bool) (from, size int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.began.IsZero() {
 		d.began = time.Now()
 	}
 	s := &d.streams[1]
-	if awaited {
+	if why != gofer.Ahead {
 		d.awaited = time.Now()
 		s = &d.streams[0]
 	} else if d.thereIs() {
 		return 0, 0
 	}
 	if off != s.to {
+		if why == gofer.Late { // it may be a page of what was noted before
+			return 0, 0
+		}
 		*s = stream{from: off, to: off, ahead: off}
 	}
 	s.to += n
@@ -198,7 +201,7 @@ func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
 	there := reader.Has(file, off, n)
 	switch {
 	case prompt && reader.Expected().Has(off, n) && (there || reader.OnNode || reader.Fetching()):
-		return expectedPace(there, reader.OnNode)
+		return expectedPace(there || needed && reader.OnNode, reader.OnNode)
 	case reader.OnNode:
 		return s.nodePace(needed, prompt && reader.Expected().Chunks() > 0)
 	case starts:
@@ -213,9 +216,9 @@ func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
 
 // expectedPace is Pace for what the sandbox will wait for unless it is loaded before. It is in memory, or on the node,
 // or on its way there.
-func expectedPace(there, onNode bool) gofer.Pace {
+func expectedPace(now, onNode bool) gofer.Pace {
 	switch {
-	case there:
+	case now:
 		return gofer.Pace{Turns: true}
 	case onNode:
 		return gofer.Pace{Turns: true, GivesWay: true}

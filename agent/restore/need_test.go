@@ -15,29 +15,35 @@ import (
 func TestReadAhead(t *testing.T) {
 	const mib = 1 << 20
 	type read struct {
-		off, n         int64
-		awaited, there bool
-		from, size     int64
+		off, n     int64
+		why        gofer.Need
+		there      bool
+		from, size int64
 	}
 	tests := map[string][]read{
 		"in order": {
-			{0, mib / 2, true, false, 0, 0},
-			{mib / 2, mib / 2, true, false, mib, aheadBytes},
-			{mib, mib, true, true, 0, 0},
-			{2 * mib, 2 * mib, true, true, 0, 0},
-			{4 * mib, mib, true, true, mib + aheadBytes, 4 * mib},
+			{0, mib / 2, gofer.Awaited, false, 0, 0},
+			{mib / 2, mib / 2, gofer.Awaited, false, mib, aheadBytes},
+			{mib, mib, gofer.Awaited, true, 0, 0},
+			{2 * mib, 2 * mib, gofer.Awaited, true, 0, 0},
+			{4 * mib, mib, gofer.Awaited, true, mib + aheadBytes, 4 * mib},
 		},
-		"nothing has to be fetched": {{0, mib, true, true, 0, 0}, {mib, mib, true, true, 0, 0}},
-		"here and there":            {{0, mib / 2, true, false, 0, 0}, {8 * mib, mib / 2, true, false, 0, 0}},
-		"the rest has to wait":      {{0, 4096, true, true, 0, 0}, {4 * mib, mib, false, false, 0, 0}},
-		"nobody waits":              {{4 * mib, mib, false, false, 5 * mib, aheadBytes}},
+		"in order, and late": {
+			{0, mib / 2, gofer.Late, false, 0, 0},
+			{0, 4096, gofer.Late, true, 0, 0},
+			{mib / 2, mib / 2, gofer.Late, false, mib, aheadBytes},
+		},
+		"nothing has to be fetched": {{0, mib, gofer.Awaited, true, 0, 0}, {mib, mib, gofer.Awaited, true, 0, 0}},
+		"here and there":            {{0, mib / 2, gofer.Awaited, false, 0, 0}, {8 * mib, mib / 2, gofer.Awaited, false, 0, 0}},
+		"the rest has to wait":      {{0, 4096, gofer.Awaited, true, 0, 0}, {4 * mib, mib, gofer.Ahead, false, 0, 0}},
+		"nobody waits":              {{4 * mib, mib, gofer.Ahead, false, 5 * mib, aheadBytes}},
 	}
 	for name, reads := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var d need
 				for i, r := range reads {
-					if from, size := d.note(r.off, r.n, r.awaited, r.there); size != r.size || size > 0 && from != r.from {
+					if from, size := d.note(r.off, r.n, r.why, r.there); size != r.size || size > 0 && from != r.from {
 						t.Errorf("read %d: %d+%d is read ahead, want %d+%d", i, from, size, r.from, r.size)
 					}
 				}
@@ -92,7 +98,10 @@ func TestPace(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	want("it waits, and it is not decoded", gofer.Pace{Turns: true})
+	r.need.awaited = time.Time{}
 	want("it will soon wait for it, and it is not decoded", gofer.Pace{Turns: true, GivesWay: true})
+	r.need.awaited = time.Now()
 	s.OnNode = false
 	s.Fetch(func() { want("it will soon wait for it, and it is being fetched", gofer.Pace{Pause: herePause}) })
 	want("it will soon wait for it, and it is far away", gofer.Pace{Pause: needPause})

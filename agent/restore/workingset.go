@@ -19,6 +19,10 @@ const maxAsked = 512 << 20 / snapshots.ChunkSize
 // of it before anything else.
 const maxGuided = 32 << 20 / snapshots.ChunkSize
 
+// maxExpected is how many chunks of a working set a sandbox is told: what a reader fetches or decodes beforehand, see
+// storage.Reader.PrefetchChunks. With more, it would ask for what is not there yet, and wait for that in small reads.
+const maxExpected = 48 << 20 / snapshots.ChunkSize
+
 // asked is what a sandbox has waited for, in the order in which it asked.
 type asked struct {
 	mu   sync.Mutex
@@ -102,7 +106,8 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 // known returns the working set, or nothing if there is none. It notes that sandboxes will wait for that.
 func (rs *Restores) known(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
 	chunks, _ := rs.Readers.WorkingSet(ctx, s) // without one, each chunk is decoded when it is asked for
-	s.Expect(chunks)
+	chunks = chunks[:min(len(chunks), maxAsked)]
+	s.Expect(chunks[:min(len(chunks), maxExpected)])
 	return chunks
 }
 

@@ -92,6 +92,21 @@ func TestGuided(t *testing.T) {
 	}
 }
 
+// TestHostileWorkingSet: a working set in the store that names any number of chunks is cut off.
+func TestHostileWorkingSet(t *testing.T) {
+	rs, s, _ := farSnapshot(t)
+	many := slices.Repeat(s.Locate(runsc.PagesFile, 0, 2*snapshots.ChunkSize), maxAsked)
+	if err := s.Far.PutWorkingSet(t.Context(), s.Manifest, many); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(rs.known(t.Context(), s)); n != maxAsked {
+		t.Errorf("%d chunks are known, want %d", n, maxAsked)
+	}
+	if n := s.Expected().Chunks(); n != maxExpected {
+		t.Errorf("%d chunks are expected, want %d", n, maxExpected)
+	}
+}
+
 // TestWorkingSet: what a sandbox asked for is recorded once, and prefetched before the next sandbox asks.
 func TestWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
