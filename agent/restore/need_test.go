@@ -34,9 +34,12 @@ func TestReadAhead(t *testing.T) {
 			{mib / 2, mib / 2, gofer.Late, false, mib, aheadBytes},
 		},
 		"nothing has to be fetched": {{0, mib, gofer.Awaited, true, 0, 0}, {mib, mib, gofer.Awaited, true, 0, 0}},
-		"here and there":            {{0, mib / 2, gofer.Awaited, false, 0, 0}, {8 * mib, mib / 2, gofer.Awaited, false, 0, 0}},
-		"the rest has to wait":      {{0, 4096, gofer.Awaited, true, 0, 0}, {4 * mib, mib, gofer.Ahead, false, 0, 0}},
-		"nobody waits":              {{4 * mib, mib, gofer.Ahead, false, 5 * mib, aheadBytes}},
+		"here and there": {
+			{0, mib / 2, gofer.Awaited, false, 0, 0},
+			{8 * mib, mib / 2, gofer.Awaited, false, 0, 0},
+		},
+		"the rest has to wait": {{0, 4096, gofer.Awaited, true, 0, 0}, {4 * mib, mib, gofer.Ahead, false, 0, 0}},
+		"nobody waits":         {{4 * mib, mib, gofer.Ahead, false, 5 * mib, aheadBytes}},
 	}
 	for name, reads := range tests {
 		t.Run(name, func(t *testing.T) {
