@@ -97,7 +97,7 @@ func (r *Reader) Locate(file string, off, n int64) (chunks []ChunkRef) {
 	return chunks
 }
 
-// Place returns where a chunk of the snapshot lies.
+// Place returns where a chunk lies, which must be one of the snapshot.
 func (r *Reader) Place(c ChunkRef) (file string, off, n int64) {
 	f := &r.m.Files[c.File]
 	return f.Name, r.files[f.Name].starts[c.Index], int64(f.Chunks[c.Index].Raw)

@@ -198,9 +198,10 @@ func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
 	d.mu.Lock()
 	needed, starts := d.thereIs(), d.starts()
 	d.mu.Unlock()
-	there := reader.Has(file, off, n)
+	expected := prompt && reader.Expected().Has(off, n)
+	there := (expected || !reader.OnNode) && reader.Has(file, off, n)
 	switch {
-	case prompt && reader.Expected().Has(off, n) && (there || reader.OnNode || reader.Fetching()):
+	case expected && (there || reader.OnNode || reader.Fetching()):
 		return expectedPace(there || needed && reader.OnNode, reader.OnNode)
 	case reader.OnNode:
 		return s.nodePace(needed, prompt && reader.Expected().Chunks() > 0)
@@ -215,7 +216,7 @@ func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
 }
 
 // expectedPace is Pace for what the sandbox will wait for unless it is loaded before. It is in memory, or on the node,
-// or on its way there.
+// or on its way there. Now means that it has to wait neither for that nor for other pods.
 func expectedPace(now, onNode bool) gofer.Pace {
 	switch {
 	case now:

@@ -90,6 +90,7 @@ func TestPace(t *testing.T) {
 	want("all is on the node, and a checkpoint waits for it", gofer.Pace{Turns: true})
 	r.urgent.Store(false)
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, gofer.Awaited)
+	r.need.awaited = time.Now().Add(time.Hour) // however slow the machine is
 	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
 	prompt = true
 	want("it asks at once for what it waits for", gofer.Pace{Turns: true})
@@ -104,7 +105,7 @@ func TestPace(t *testing.T) {
 	want("it waits, and it is not decoded", gofer.Pace{Turns: true})
 	r.need.awaited = time.Time{}
 	want("it will soon wait for it, and it is not decoded", gofer.Pace{Turns: true, GivesWay: true})
-	r.need.awaited = time.Now()
+	r.need.awaited = time.Now().Add(time.Hour)
 	s.OnNode = false
 	s.Fetch(func() { want("it will soon wait for it, and it is being fetched", gofer.Pace{Pause: herePause}) })
 	want("it will soon wait for it, and it is far away", gofer.Pace{Pause: needPause})

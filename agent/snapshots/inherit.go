@@ -38,8 +38,8 @@ func (rs *Readers) inherited(ctx context.Context, s *Reader) ([]storage.ChunkRef
 	return shared(s.Manifest, parent, set), nil
 }
 
-// shared returns the chunks of the memory in m with the content of those of a parent, in their order. Each content is
-// looked for once: a manifest names it wherever it is.
+// shared returns the chunks of the memory in m with the content of those in a parent's working set, in the order of
+// that. Of several chunks with one content it is the first.
 func shared(m, parent *storage.Manifest, set []storage.ChunkRef) (chunks []storage.ChunkRef) {
 	wanted := make(map[[32]byte]int, len(set)) // by digest: the place in set
 	for i, c := range set {

@@ -105,7 +105,7 @@ var laneEdits = []edit{
 		loaderFile, "\t\t\tapfl.qavail++\n",
 		"\t\t\tapfl.completed(op)\n\t\t\tif op.isReminder() {\n\t\t\t\tcontinue\n\t\t\t}\n",
 	},
-	{loaderFile, prioritize, strings.TrimSuffix(prioritize, "}\n") + "} else {\n\t\t\t\tapfl.isLate(ul.off)\n\t\t\t}\n"},
+	{loaderFile, prioritize, strings.TrimSuffix(prioritize, "}\n") + "} else {\n\t\t\t\tapfl.noteLate(ul.off)\n\t\t\t}\n"},
 }
 
 const (

@@ -69,8 +69,8 @@ func (apfl *AsyncPagesFileLoad) completed(op *aplOp) {
 // maxLate bounds lanes.late. A page that is left out is read in its turn.
 const maxLate = 64
 
-// isLate notes that somebody waits for pages that are being read ahead of need. The caller holds apfl.mu.
-func (apfl *AsyncPagesFileLoad) isLate(off uint64) {
+// noteLate notes that somebody waits for pages that are being read ahead of need. The caller holds apfl.mu.
+func (apfl *AsyncPagesFileLoad) noteLate(off uint64) {
 	if l := &apfl.lanes; l.reader != nil && len(l.late) < maxLate {
 		l.late = append(l.late, off)
 	}
