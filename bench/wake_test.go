@@ -82,13 +82,14 @@ func TestPassRate(t *testing.T) {
 
 func TestNewWakeRow(t *testing.T) {
 	samples := []wakeSample{
-		{took: 3 * time.Millisecond, bytes: 30, share: 0.5, agent: 1},
-		{took: time.Millisecond, bytes: 10, share: 0.9, agent: 7},
-		{took: 2 * time.Millisecond, bytes: 20, share: 0.8, agent: 2},
+		{took: 3 * time.Millisecond, bytes: 30, share: 0.5, after: 0.7, agent: 1},
+		{took: time.Millisecond, bytes: 10, share: 0.9, after: 1, agent: 7},
+		{took: 2 * time.Millisecond, bytes: 20, share: 0.8, after: 0.9, agent: 2},
 	}
 	got := newWakeRow(scenarioNeighbour, modeHot, 64, samples)
 	want := wakeRow{
-		Scenario: scenarioNeighbour, Mode: modeHot, MemMiB: 64, P50: 2, P90: 3, Max: 3, Bytes: 20, Share: 0.8, Agent: 7, N: 3,
+		Scenario: scenarioNeighbour, Mode: modeHot, MemMiB: 64, P50: 2, P90: 3, Max: 3, Bytes: 20,
+		Share: 0.8, After: 0.9, Agent: 7, N: 3,
 	}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -13,7 +13,8 @@ import (
 type wakeSample struct {
 	took  time.Duration
 	bytes int64   // fetched before took was over
-	share float64 // of the usual rate of a neighbour
+	share float64 // of the usual rate of a neighbour, meanwhile
+	after float64 // the same once the new pod has all its memory
 	agent float64 // MiB that the agent has grown by, at most
 }
 
@@ -23,7 +24,7 @@ func (s wakeSample) String() string {
 		text += fmt.Sprintf(", %.1f MiB fetched", inMiB(s.bytes))
 	}
 	if s.share > 0 {
-		text += fmt.Sprintf(", %.2f of the usual rate", s.share)
+		text += fmt.Sprintf(", %.2f of the usual rate, %.2f after it", s.share, s.after)
 	}
 	if s.agent > 0 {
 		text += fmt.Sprintf(", the agent grew by %.1f MiB", s.agent)
@@ -45,6 +46,7 @@ type wakeRow struct {
 	Max      float64 `json:"max_ms"`
 	Bytes    int64   `json:"bytes_before"`        // median of what was fetched before the end; 0: nothing, or not measured
 	Share    float64 `json:"share_p50,omitempty"` // of the usual rate of a neighbour, meanwhile
+	After    float64 `json:"after_p50,omitempty"` // the same once the new pod has all its memory
 	Agent    float64 `json:"agent_mib,omitempty"` // most that the agent has grown by, of all measurements
 	UsualMS  float64 `json:"usual_ms,omitempty"`  // of a pass over all memory before the checkpoint
 	N        int     `json:"n"`
@@ -62,6 +64,7 @@ func newWakeRow(scenario, mode string, mib int, samples []wakeSample) wakeRow {
 	r.P50, r.P90, r.Max = percentile(took, 50), percentile(took, 90), percentile(took, 100)
 	r.Bytes = middle(samples, func(s wakeSample) int64 { return s.bytes })
 	r.Share = middle(samples, func(s wakeSample) float64 { return s.share })
+	r.After = middle(samples, func(s wakeSample) float64 { return s.after })
 	return r
 }
 
@@ -79,14 +82,14 @@ func middle[S any, T cmp.Ordered](samples []S, of func(S) T) T {
 func printWake(w io.Writer, rows []wakeRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "scenario\tmode\tstage\tmem MiB\ttouched MiB\tp50 ms\tp90 ms\tmax ms"+
-		"\tfetched MiB\tshare\tagent MiB\tn\t")
+		"\tfetched MiB\tshare\tafter\tagent MiB\tn\t")
 	for i, r := range rows {
 		if i > 0 && (rows[i-1].Scenario != r.Scenario || rows[i-1].Touched != r.Touched) {
-			fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t\t\t\t")
+			fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t\t\t\t\t")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%.1f\t%.1f\t%.1f\t%s\t%s\t%s\t%d\t\n", r.Scenario, r.Mode, r.Stage, r.MemMiB,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%.1f\t%.1f\t%.1f\t%s\t%s\t%s\t%s\t%d\t\n", r.Scenario, r.Mode, r.Stage, r.MemMiB,
 			unless0("%.0f", float64(r.Touched)), r.P50, r.P90, r.Max, unless0("%.1f", inMiB(r.Bytes)),
-			unless0("%.2f", r.Share), unless0("%.1f", r.Agent), r.N)
+			unless0("%.2f", r.Share), unless0("%.2f", r.After), unless0("%.1f", r.Agent), r.N)
 	}
 	return t.Flush()
 }

@@ -62,8 +62,8 @@ func (w *wakes) fullSpeed(ctx context.Context, mode string) (s wakeSample, err e
 // neighbourMiB is the memory of a neighbour, which a pass reads within some milliseconds.
 const neighbourMiB = 64
 
-// neighbourTime is how long a neighbour is watched to know its usual rate.
-const neighbourTime = time.Second
+// neighbourTime is how long a neighbour is watched before and after.
+const neighbourTime = 2 * time.Second
 
 // neighbours measures the rate of another pod's loop over its memory while a sandbox is restored and loads.
 func (w *wakes) neighbours(ctx context.Context, modes []string) (rows []wakeRow, err error) {
@@ -89,7 +89,8 @@ func (w *wakes) neighbours(ctx context.Context, modes []string) (rows []wakeRow,
 	return rows, nil
 }
 
-// neighbour restores once beside a pod. took is how long the restore went on.
+// neighbour restores once beside a pod. took is how long the restore went on. The pod is watched for neighbourTime
+// before it, and for as long after it, while the restored pod runs.
 func (w *wakes) neighbour(ctx context.Context, mode string, pod *bed.Pod) (s wakeSample, err error) {
 	if err := w.ready(ctx, mode); err != nil {
 		return s, err
@@ -111,15 +112,20 @@ func (w *wakes) neighbour(ctx context.Context, mode string, pod *bed.Pod) (s wak
 	}
 	end := time.Now()
 	s.took = end.Sub(k.begin)
+	if err := sleep(ctx, neighbourTime); err != nil {
+		return s, err
+	}
+	watchedAfter := time.Now()
 	var loop answers.Loop
 	if err := ask(ctx, pod, "/loop", &loop); err != nil {
 		return s, err
 	}
-	usual, meanwhile := passRate(loop.Passes, watched, k.begin), passRate(loop.Passes, k.begin, end)
+	usual := passRate(loop.Passes, watched, k.begin)
 	if usual == 0 {
 		return s, errors.New("the neighbour did nothing")
 	}
-	s.share = meanwhile / usual
+	s.share = passRate(loop.Passes, k.begin, end) / usual
+	s.after = passRate(loop.Passes, end, watchedAfter) / usual
 	return s, nil
 }
 

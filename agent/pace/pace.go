@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	// least is the share of all processors that the work may always take. It is less than what may be noticed: work that
-	// stores something has the kernel, and other threads, work as well.
-	least = 0.03
+	// least is the share of all processors that the work may always take. It is much less than what may be noticed. Work
+	// that stores something keeps the kernel and other threads busy as well. A thread of a sandbox that has lost its
+	// processor for a moment makes others wait.
+	least = 0.018
 	// spare is the share of all processors that is to stay free. If less is, others want more than they get.
 	spare = 0.05
 	// window is how often the share is adjusted. The kernel counts idle time in steps of 10 ms.

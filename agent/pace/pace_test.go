@@ -51,9 +51,9 @@ func TestShare(t *testing.T) {
 		"nobody else, one worker":    {machine{processors: 2, workers: 1}, 0.45, 0.51},
 		"nobody else, four workers":  {machine{processors: 8, workers: 4}, 0.45, 0.51},
 		"one processor is wanted":    {machine{processors: 2, wanted: 1, workers: 1}, 0.35, 0.47},
-		"all processors are wanted":  {machine{processors: 2, wanted: 2, workers: 1}, 0.025, 0.035},
-		"more is wanted, 16 workers": {machine{processors: 2, wanted: 3, workers: 16}, 0.025, 0.035},
-		"most is wanted":             {machine{processors: 8, wanted: 7, workers: 4}, 0.03, 0.12},
+		"all processors are wanted":  {machine{processors: 2, wanted: 2, workers: 1}, 0.015, 0.021},
+		"more is wanted, 16 workers": {machine{processors: 2, wanted: 3, workers: 16}, 0.015, 0.021},
+		"most is wanted":             {machine{processors: 8, wanted: 7, workers: 4}, 0.018, 0.12},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -73,8 +73,8 @@ func TestBeginsAnew(t *testing.T) {
 	p.account(now, time.Millisecond, math.MaxInt64)
 	idle += time.Hour
 	now = now.Add(time.Hour)
-	if got := p.account(now, time.Millisecond, math.MaxInt64); got < 15*time.Millisecond || got > 16*time.Millisecond {
-		t.Errorf("a piece of 1 ms waits %v, want 15.7 ms", got)
+	if got := p.account(now, time.Millisecond, math.MaxInt64); got < 26*time.Millisecond || got > 27*time.Millisecond {
+		t.Errorf("a piece of 1 ms waits %v, want 26.8 ms", got)
 	}
 }
 

@@ -105,7 +105,10 @@ func files(_ context.Context, s *snapshots.Reader) (chunks []storage.ChunkRef) {
 
 // known returns the working set, or nothing if there is none. It notes that sandboxes will wait for that.
 func (rs *Restores) known(ctx context.Context, s *snapshots.Reader) []storage.ChunkRef {
-	chunks, _ := rs.Readers.WorkingSet(ctx, s) // without one, each chunk is decoded when it is asked for
+	chunks, err := rs.Readers.WorkingSet(ctx, s)
+	if err != nil { // each chunk is decoded when it is asked for
+		rs.log.Debug("no working set", "snapshot", s.Manifest.Meta.Key.String(), "error", err)
+	}
 	chunks = chunks[:min(len(chunks), maxAsked)]
 	s.Expect(chunks[:min(len(chunks), maxExpected)])
 	return chunks
