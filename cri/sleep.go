@@ -20,18 +20,23 @@ func (c *Client) OrderSleep(ctx context.Context, podID string, o sleep.Order) er
 	_, err := c.tasks.Update(c.scoped(ctx), &tasksapi.UpdateTaskRequest{
 		ContainerID: podID, Annotations: map[string]string{sleep.Annotation: o.String()},
 	})
-	err = sleep.Brief(native(err))
-	switch {
-	case err == nil:
-		return nil
-	case errdefs.IsInvalidArgument(err):
-		err = fmt.Errorf("%w: %w", sleep.ErrUnfit, errKnowsNoSleep)
-	case errdefs.IsFailedPrecondition(err):
-		err = fmt.Errorf("%w: %w", sleep.ErrUnfit, err)
-	case errdefs.IsResourceExhausted(err):
-		err = fmt.Errorf("%w: %w", sleep.ErrInUse, err)
-	case errdefs.IsUnavailable(err):
-		err = fmt.Errorf("%w: %w", sleep.ErrTraffic, err)
+	if err = orderError(sleep.Brief(native(err))); err != nil {
+		return fmt.Errorf("%s pod %s: %w", o.Verb, podID, err)
 	}
-	return fmt.Errorf("%s pod %s: %w", o.Verb, podID, err)
+	return nil
+}
+
+// orderError gives what containerd says of an order the kind that the shim has meant (runsc/shim, sleepKind).
+func orderError(err error) error {
+	switch {
+	case errdefs.IsInvalidArgument(err):
+		return fmt.Errorf("%w: %w", sleep.ErrUnfit, errKnowsNoSleep)
+	case errdefs.IsFailedPrecondition(err):
+		return fmt.Errorf("%w: %w", sleep.ErrUnfit, err)
+	case errdefs.IsResourceExhausted(err):
+		return fmt.Errorf("%w: %w", sleep.ErrInUse, err)
+	case errdefs.IsOutOfRange(err):
+		return fmt.Errorf("%w: %w", sleep.ErrTraffic, err)
+	}
+	return err
 }

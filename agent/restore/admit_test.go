@@ -6,6 +6,7 @@ import (
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sidecar"
+	"diapause.dev/runsc/sleep"
 )
 
 // TestUnloaded: from when a pod may wake until its restore has ended, what it has not loaded counts.
@@ -55,6 +56,27 @@ func TestUnloadedUnasked(t *testing.T) {
 	}
 	if n := a.Unloaded(); n != sandboxOverhead+4 {
 		t.Errorf("%d bytes", n)
+	}
+}
+
+// TestUnloadedAwake: a pod that runs and has not loaded everything counts also for the next agent.
+func TestUnloadedAwake(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "page", snapshot.WholePod)
+	request, dir := a.prepareWake(t)
+	a.Admit(request)
+	a.Woken(request)
+	if err := sleep.Unmark(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, agent := range []string{"the one that has woken it", "the next"} {
+		if n := a.Unloaded(); n != sandboxOverhead+4 {
+			t.Errorf("%s: %d bytes", agent, n)
+		}
+		a.next(t)
+		if _, err := a.find(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type record struct {
 	Loaded    bool            `json:"loaded,omitempty"` // the sandbox has had everything, and may ask again
 	Pod       snapshot.PodRef `json:"pod"`
 	Limit     int64           `json:"limit,omitempty"` // of the pod's memory, in bytes; 0: not known
+	Wakes     bool            `json:"wakes,omitempty"` // it wakes a pod that sleeps, or has slept
 }
 
 // remember writes down what the next agent must know.

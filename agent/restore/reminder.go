@@ -76,14 +76,14 @@ const maxUnwoken = 64
 // keepUnwoken keeps a wake whose restore has ended, until the shim says how it went: a sandbox that has all its memory
 // may still not run. A wake that its snapshot has failed is not kept.
 func (rs *Restores) keepUnwoken(r *restore, err error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	r.mu.Lock()
-	keep, rec := r.admitted && r.Pod.UID != "" && !final(r.err) && !final(err), r.record
+	keep, rec := r.admitted && !r.woken && r.Pod.UID != "" && !final(r.err) && !final(err), r.record
 	r.mu.Unlock()
 	if !keep {
 		return
 	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	for request := range rs.unwoken {
 		if len(rs.unwoken) >= maxUnwoken {
 			delete(rs.unwoken, request)
@@ -92,11 +92,16 @@ func (rs *Restores) keepUnwoken(r *restore, err error) {
 	rs.unwoken[rec.Request] = rec
 }
 
-// Woken notes that a request has woken its pod.
+// Woken notes that a request has woken its pod, which may still load its memory.
 func (rs *Restores) Woken(request string) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	delete(rs.unwoken, request)
+	if r := rs.all[request]; r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.woken = true
+	}
 }
 
 // Unwoken notes that the sandbox that a request was to wake has ended before it ran: the pod's next sandbox is restored

@@ -71,11 +71,14 @@ func TestUnwoken(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason       error
 		woken, again bool
+		early        bool // its shim says so before it has all its memory
 	}{
 		"crashed":            {reason: errkind.ErrSandboxExited, again: true},
 		"crashed when whole": {again: true},
 		"damaged":            {reason: storage.ErrCorrupt},
 		"woken":              {woken: true},
+		"woken early":        {woken: true, early: true},
+		"woken, and crashed": {woken: true, early: true, reason: errkind.ErrSandboxExited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _, request, _ := newSleepyRig(t)
@@ -87,9 +90,15 @@ func TestUnwoken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a.finish(r, c.reason)
-			if c.woken {
+			if c.early {
 				a.Woken(request)
+			}
+			a.finish(r, c.reason)
+			if c.woken && !c.early {
+				a.Woken(request)
+			}
+			if n := len(a.unwoken); (n > 0) == (c.woken || c.reason == storage.ErrCorrupt) {
+				t.Errorf("%d wakes are kept", n)
 			}
 			if err := a.Unwoken(request); err != nil {
 				t.Fatal(err)

@@ -47,6 +47,7 @@ type restore struct {
 	err      error // why the restore fails
 	serving  int   // connections of its sidecar
 	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
+	woken    bool  // the pod was woken, and runs
 	asked    asked
 	late     int // reads that came late; rs.mu guards it
 	need     need
@@ -136,6 +137,8 @@ type Choice struct {
 	Containers int
 	// Probes are the commands of the kubelet's probes by exec, by container name, whatever the choice is.
 	Probes map[string][][]string
+
+	wakes bool // the restore wakes a pod that sleeps
 }
 
 // Prepared is a restore that is ready for its sandbox.
@@ -177,7 +180,7 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	}
 	r := newRestore(record{
 		Request: requests.NewID(8), Token: requests.NewID(16), Key: key, UID: rs.expected(c, pod), Store: c.Store,
-		SandboxID: sandboxID, Pod: pod, Limit: limit,
+		SandboxID: sandboxID, Pod: pod, Limit: limit, Wakes: c.wakes,
 	})
 	if err := rs.attach(ctx, r); err != nil {
 		return nil, "", err
@@ -412,6 +415,7 @@ func (rs *Restores) recall(request string) (*restore, error) {
 	}
 	r := newRestore(rec)
 	r.revived = true
+	r.admitted = r.Wakes && !rs.asleep(request)
 	if r.Loaded {
 		r.state = loaded
 		r.concluded.Do(func() { close(r.ended) })
@@ -457,13 +461,13 @@ func (rs *Restores) finish(r *restore, err error) {
 	if !first {
 		return
 	}
+	rs.keepUnwoken(r, err) // before its request is forgotten: Woken may come at any time
 	rs.mu.Lock()
 	delete(rs.all, r.Request)
 	if err == nil && r.reader != nil && r.seenThrough() {
 		rs.record(r.reader, r.asked.chunks())
 	}
 	rs.mu.Unlock()
-	rs.keepUnwoken(r, err)
 	rs.drop(r)
 	if err := rs.Requests.Remove(r.Request); err != nil {
 		rs.log.Warn("request directory not removed", "request", r.Request, "error", err)

@@ -12,7 +12,7 @@ const (
 	loading state = iota // the sandbox reads its image
 	loaded               // root file systems only: all containers have their files, and may read them again
 	failing              // the shim says that the restore has failed; its sidecar is still there
-	ending               // the sandbox is being ended because its files cannot be read
+	ending               // the sandbox ends, or is being ended, because its memory or files cannot be read
 	ended                // nothing is served any longer
 )
 
@@ -23,7 +23,7 @@ type event int
 const (
 	allLoaded  event = iota // the shim says that all containers have all their files
 	shimFailed              // the shim says that the restore has failed. The shim ends the sandbox
-	filesLost               // the sandbox has asked for files that cannot be read
+	filesLost               // the sandbox has asked for memory or files that cannot be read
 	over                    // the sandbox has all its memory, has gone, or will not be restored
 )
 

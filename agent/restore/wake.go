@@ -21,7 +21,8 @@ import (
 // PrepareWake makes everything ready for a sandbox that is about to end to be restored under its own id.
 func (rs *Restores) PrepareWake(ctx context.Context, id snapshots.ID, pod snapshot.PodRef, sandbox string,
 ) (request, dir string, err error) {
-	r, dir, err := rs.prepare(ctx, Choice{Snapshot: id.Key, UID: id.UID, Fail: true}, pod, sandbox, 0)
+	c := Choice{Snapshot: id.Key, UID: id.UID, Fail: true, wakes: true}
+	r, dir, err := rs.prepare(ctx, c, pod, sandbox, 0)
 	if err != nil {
 		return "", "", fmt.Errorf("prepare the wake of pod %s: %w", pod, err)
 	}

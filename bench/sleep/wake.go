@@ -103,13 +103,14 @@ func (m *meter) size(ctx context.Context, mib int) error {
 		return err
 	}
 	defer m.bed.RemovePod(context.WithoutCancel(ctx), s.ID)
-	var fresh, kept times
+	var fresh, kept, woken, awake times
 	var f falls
+	askExec := func(ctx context.Context) (time.Duration, error) { return m.command(ctx, s.Pod, usage) }
 	for range m.trials {
 		for _, x := range []struct {
 			ask  func(context.Context) (time.Duration, error)
 			into *times
-		}{{s.askFresh, &fresh}, {s.askKept, &kept}} {
+		}{{s.askFresh, &fresh}, {s.askKept, &kept}, {askExec, &woken}} {
 			if err := m.fall(ctx, s, &f); err != nil {
 				return err
 			}
@@ -122,6 +123,11 @@ func (m *meter) size(ctx context.Context, mib int) error {
 				return err
 			}
 		}
+		took, err := askExec(ctx)
+		if err != nil {
+			return err
+		}
+		awake = append(awake, took)
 	}
 	for tries := 0; len(f.met) < m.trials && tries < meetTries*m.trials && m.wants("fall"); tries++ {
 		if err := m.meet(ctx, s, &f); err != nil {
@@ -130,6 +136,7 @@ func (m *meter) size(ctx context.Context, mib int) error {
 	}
 	m.add(fmt.Sprintf("wake/http/%dMiB", mib), fresh)
 	m.add(fmt.Sprintf("wake/keepalive/%dMiB", mib), kept)
+	m.addExec(fmt.Sprintf("exec/%dMiB", mib), awake, woken)
 	m.addFalls(mib, f)
 	return verify(ctx, s.address)
 }
@@ -245,7 +252,7 @@ func (m *meter) exec(ctx context.Context) error {
 	defer m.bed.RemovePod(context.WithoutCancel(ctx), pod.ID)
 	var awake, woken times
 	for range m.trials {
-		took, err := m.command(ctx, pod)
+		took, err := m.command(ctx, pod, nothing)
 		if err != nil {
 			return err
 		}
@@ -253,27 +260,44 @@ func (m *meter) exec(ctx context.Context) error {
 		if err := errors.Join(m.settle(ctx, pod), m.sleep(ctx, pod, nil)); err != nil {
 			return err
 		}
-		if took, err = m.command(ctx, pod); err != nil {
+		if took, err = m.command(ctx, pod, nothing); err != nil {
 			return err
 		}
 		woken = append(woken, took)
 	}
+	m.addExec("exec", awake, woken)
+	return nil
+}
+
+// addExec adds how long commands took in a pod that was awake, and how much longer in the same pod asleep.
+func (m *meter) addExec(name string, awake, woken times) {
 	slices.Sort(awake)
 	base := awake[len(awake)/2]
 	for i := range woken {
 		woken[i] -= base
 	}
-	m.add("awake/exec", awake)
-	m.add("wake/exec", woken)
-	return nil
+	m.add("awake/"+name, awake)
+	m.add("wake/"+name, woken)
 }
 
-// command returns how long a command in a pod takes.
-func (m *meter) command(ctx context.Context, pod *bed.Pod) (time.Duration, error) {
+// program is a program that ends at once, and its status.
+type program struct {
+	path   string
+	status int
+}
+
+// The programs that are run in pods: one of busybox, and the workload, which wants to be told what to do.
+var (
+	nothing = program{"/bin/true", 0}
+	usage   = program{"/bin/workload", 2}
+)
+
+// command returns how long a program in a pod takes.
+func (m *meter) command(ctx context.Context, pod *bed.Pod, p program) (time.Duration, error) {
 	began := time.Now()
-	_, code, err := m.bed.Exec(ctx, pod.Containers[0].ID, "true")
-	if err == nil && code != 0 {
-		err = fmt.Errorf("exec: status %d", code)
+	_, code, err := m.bed.Exec(ctx, pod.Containers[0].ID, p.path)
+	if err == nil && code != p.status {
+		err = fmt.Errorf("exec of %s: status %d", p.path, code)
 	}
 	return time.Since(began), err
 }

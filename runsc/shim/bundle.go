@@ -31,6 +31,8 @@ const (
 	endedPrefix = "diapause-ended-"
 	// loadedPrefix likewise; one file for each container that has all its files.
 	loadedPrefix = "diapause-loaded-"
+	// imageFile is a file in that bundle. It holds the image path by which the pod was woken last.
+	imageFile = "diapause-image"
 )
 
 // order is the agent's order to restore a sandbox.
@@ -64,6 +66,28 @@ func (b bundle) order(o order) error {
 		return fmt.Errorf("note the restore of sandbox %s: %w", b.id, err)
 	}
 	return nil
+}
+
+// noteImage records the image path by which the pod is woken.
+func (b bundle) noteImage(path string) error {
+	if err := os.WriteFile(filepath.Join(b.dir, imageFile), []byte(path), 0o600); err != nil {
+		return fmt.Errorf("note the wake of sandbox %s: %w", b.id, err)
+	}
+	return nil
+}
+
+// image returns the image path from which the sandbox has its memory, or "" if it has started anew.
+func (b bundle) image() string {
+	if b.id == "" {
+		return ""
+	}
+	if path, err := os.ReadFile(filepath.Join(b.dir, imageFile)); err == nil {
+		return string(path)
+	}
+	if o, ok := b.ordered(); ok && !o.Rootfs {
+		return o.ImagePath
+	}
+	return ""
 }
 
 // ordered returns the order by which the sandbox is or was restored.
@@ -150,6 +174,9 @@ func (b bundle) halt(ctx context.Context) error {
 		stopped, err := allStopped(pid)
 		if err != nil || stopped {
 			return err
+		}
+		if !isSandbox(pid, b.id) { // and so it got no signal
+			return fmt.Errorf("stop process %d of sandbox %s: %w", pid, b.id, os.ErrProcessDone)
 		}
 		select {
 		case <-ctx.Done():

@@ -26,13 +26,9 @@ import (
 	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
 )
 
-// loadedLimit bounds the wait for gVisor's answer whether a sandbox is restored. If it is, gVisor answers at once.
-const loadedLimit = 300 * time.Millisecond
-
-// statsLimit bounds the wait for gVisor's statistics of a container. Containerd asks once a second, without a
-// limit of its own, and does not exit before it has the answer. Its other requests for the container, mostly with a
-// limit of two seconds, wait for gVisor's lock meanwhile.
-const statsLimit = time.Second
+// restoredLimit bounds the wait for gVisor's answer whether a sandbox is restored. If it is, gVisor answers as soon as
+// a runsc has started.
+const restoredLimit = 300 * time.Millisecond
 
 // How often runsc is asked again to delete a container that has ended, and the pause in between.
 const (
@@ -65,8 +61,9 @@ type containers struct {
 	endings endings
 	starts  starts
 
-	restored atomic.Bool // the sandbox is not to be restored, or its restore is over
-	asked    atomic.Bool // a request to start a container has come
+	unanswered unanswered
+
+	asked atomic.Bool // a request to start a container has come
 
 	resizes  resizes
 	holds    holds
@@ -108,15 +105,17 @@ func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 		return created, err
 	}
 	err = errors.Join(ctx.Err(), err)
-	if c.unrestored(ctx, r.ID) {
+	if c.incomplete() {
 		return nil, c.lost(ctx, r.ID, err) // a sandbox that waits for its containers answers nobody
 	}
 	// A restarted containerd may have asked for the container already, and would then never remove it.
 	return nil, fmt.Errorf("create container %s: %w", r.ID, errors.Join(err, c.discard(ctx, r.ID)))
 }
 
-// incomplete reports whether the sandbox is restored as a whole and not all of its containers have started. If a
-// container's start fails then, what the container had in memory is lost, even if the sandbox has loaded it.
+// incomplete reports whether the sandbox is restored as a whole and not all of its containers have started. Until they
+// have, it waits for them and has no kernel (runsc/boot, restorer.restore); it has all its memory long after that. If
+// a container's start fails while it is incomplete, what the container had in memory is lost, even if the sandbox has
+// loaded it.
 func (c *containers) incomplete() bool {
 	o, ok := c.bundle.ordered()
 	if !ok || o.Rootfs {
@@ -207,7 +206,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 		if errors.Is(err, errKilled) {
 			announce(r.ID) // whatever has killed it waits for its exit
 		}
-		if c.incomplete() || c.unrestored(ctx, r.ID) {
+		if c.incomplete() {
 			err = c.lost(ctx, r.ID, err)
 		}
 		c.failed(ctx, r.ID, err)
@@ -296,7 +295,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 		return &types.Empty{}, c.bundle.kill()
 	}
 	if unix.Signal(r.Signal) == unix.SIGKILL && c.abandon(r.ID) {
-		doomed, err := c.doom(ctx, r.ID)
+		doomed, err := c.doom(r.ID)
 		if doomed {
 			unstarted.Store(r.ID, true)
 		}
@@ -309,18 +308,27 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 // killTries bounds how often a container is killed.
 const killTries = 3
 
-// kill has runsc signal a container. If runsc cannot kill it because its sandbox is paused or not restored, the sandbox
-// is ended. It may have been paused when runsc looked, and run on since: then runsc tries again.
+// kill has runsc signal a container. If runsc cannot kill it because its sandbox is paused, incomplete or hangs, the
+// sandbox is ended, also if whoever asked has ceased to wait. It may have been paused when runsc looked, and run on
+// since: then runsc tries again.
 func (c *containers) kill(ctx context.Context, r *task.KillRequest) (resp *types.Empty, err error) {
+	if unix.Signal(r.Signal) != unix.SIGKILL {
+		return c.signal(ctx, r)
+	}
+	ctx = context.WithoutCancel(ctx)
 	for range killTries {
-		resp, err = c.TaskServiceExt.Kill(ctx, r)
-		if err == nil || errdefs.IsNotFound(err) || unix.Signal(r.Signal) != unix.SIGKILL {
+		resp, err = c.signal(ctx, r)
+		if err == nil || errdefs.IsNotFound(err) {
 			return resp, err
 		}
-		status := c.status(ctx, r.ID)
-		if status == tasktypes.Status_PAUSED || c.unrestored(ctx, r.ID) {
-			log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused or not restored: ending "+
-				"sandbox %s", r.ID, c.bundle.id)
+		hung := errors.Is(err, errHung)
+		status := tasktypes.Status_UNKNOWN
+		if !hung {
+			status = c.status(ctx, r.ID)
+		}
+		if hung || status == tasktypes.Status_PAUSED || c.incomplete() {
+			log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused, not restored or hangs: "+
+				"ending sandbox %s", r.ID, c.bundle.id)
 			return &types.Empty{}, c.bundle.kill()
 		}
 		if status != tasktypes.Status_RUNNING {
@@ -330,19 +338,19 @@ func (c *containers) kill(ctx context.Context, r *task.KillRequest) (resp *types
 	return resp, err
 }
 
-// statusLimit bounds a question for a container's state.
-const statusLimit = 10 * time.Second
-
 // status returns the state of a container, or UNKNOWN if it cannot find out. It is asked for after something has
 // failed, perhaps because ctx has ended, and so takes no notice of that.
 func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusLimit)
-	defer cancel()
-	r, err := c.TaskServiceExt.State(ctx, &task.StateRequest{ID: id})
+	r, err := c.stateFor(context.WithoutCancel(ctx), forStatus, id)
 	if err != nil {
 		return tasktypes.Status_UNKNOWN
 	}
 	return r.Status
+}
+
+// stateFor returns the state of a container. If the sandbox hangs, the error is of kind errHung.
+func (c *containers) stateFor(ctx context.Context, q inquiry, id string) (*task.StateResponse, error) {
+	return passOn(ctx, &c.unanswered, q, id, c.TaskServiceExt.State, &task.StateRequest{ID: id})
 }
 
 // Delete removes a container that has ended, or what is left of a process in it.
@@ -357,7 +365,7 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	c.giveUp(r.ID, c.loading)
 	c.giveUp(r.ID, c.telling)
 	c.reports.Wait()
-	if _, err := c.doom(ctx, r.ID); err != nil {
+	if _, err := c.doom(r.ID); err != nil {
 		return nil, err
 	}
 	if c.abandon(r.ID) {
@@ -391,8 +399,8 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 
 // doom ends a sandbox that is still waiting for its containers, when one of these is killed or deleted. Otherwise
 // that container's output would never end.
-func (c *containers) doom(ctx context.Context, id string) (doomed bool, err error) {
-	if id == c.bundle.id || c.restored.Load() || !c.unrestored(ctx, id) {
+func (c *containers) doom(id string) (doomed bool, err error) {
+	if id == c.bundle.id || !c.incomplete() {
 		return false, nil
 	}
 	log.L.Warnf("container %s is to go before sandbox %s is restored: ending the sandbox", id, c.bundle.id)
@@ -421,58 +429,44 @@ func (c *containers) runtime(ctx context.Context) (*runsccmd.Runsc, error) {
 	return proc.NewRunsc(s.Options.Root, c.dir, namespace, s.Options.BinaryName, s.Options.RunscConfig, nil), nil
 }
 
-// Stats returns what a container uses. Containerd asks for it on its own, at any time. While a sandbox is being
-// restored, the question would crash its sentry, because the kernel to look into is not there yet (runsc/boot,
-// Loader.pidsCount).
+// Stats returns what a container uses, once its sandbox can be asked. Containerd asks for it on its own, at any time.
 func (c *containers) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
 	if err := c.askable(ctx, r.ID); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statsLimit)
-	defer cancel()
-	return c.TaskServiceExt.Stats(ctx, r)
+	return passOn(ctx, &c.unanswered, forStats, r.ID, c.TaskServiceExt.Stats, r)
 }
 
-// Pids returns the processes of a container, but not while its sandbox is being restored.
+// Pids returns the processes of a container, once its sandbox can be asked.
 func (c *containers) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
 	if err := c.askable(ctx, r.ID); err != nil {
 		return nil, err
 	}
-	return c.TaskServiceExt.Pids(ctx, r)
+	return passOn(ctx, &c.unanswered, forPids, r.ID, c.TaskServiceExt.Pids, r)
 }
 
-// askable returns an error while the sandbox is being restored.
+// askable returns an error while the sandbox is incomplete: a question would crash its sentry, because the kernel to
+// look into is not there yet (runsc/boot, Loader.pidsCount). It does not wait for the sandbox's memory: a containerd
+// 1.7 that starts removes a container of which it gets an error instead of its processes (runtime/v2, loadShims).
 func (c *containers) askable(ctx context.Context, id string) error {
-	if c.restored.Load() {
+	if !c.incomplete() {
 		return nil
 	}
-	switch err := c.awaitRestored(ctx, id); {
-	case errdefs.IsNotFound(err):
-		return nil // the container is gone: pass the question on to say so
-	case err != nil:
-		return fmt.Errorf("container %s: its sandbox is being restored: %w", id, errdefs.ErrUnavailable)
+	err := c.awaitRestored(ctx, id)
+	if err == nil || errdefs.IsNotFound(err) { // the container is gone: pass the question on to say so
+		return nil
 	}
-	_, ordered := c.bundle.ordered()
-	c.restored.Store(ordered) // without an order, one may still come
-	return nil
+	return fmt.Errorf("container %s: its sandbox is being restored: %w", id, errdefs.ErrUnavailable)
 }
 
-// unrestored reports whether a container's sandbox is to be restored and is not: the restore has failed, or is not
-// complete. A sandbox with only its root file systems restored runs all the while, and is never unrestored.
-func (c *containers) unrestored(ctx context.Context, id string) bool {
-	return c.awaitRestored(ctx, id) != nil
-}
-
-// awaitRestored returns nil if a container's sandbox is restored within loadedLimit, or is not to be restored.
+// awaitRestored returns nil if the sandbox of a container, which is to be restored as a whole, has all its memory
+// within restoredLimit.
 func (c *containers) awaitRestored(ctx context.Context, id string) error {
-	if o, ok := c.bundle.ordered(); !ok || o.Rootfs {
-		return nil
-	}
 	server := runsc.NewGvisorTaskServer(c.TaskServiceExt)
 	if server == nil {
 		return errdefs.ErrUnavailable
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadedLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoredLimit)
 	defer cancel()
 	_, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_RESTORE})
 	return errgrpc.ToNative(err)

@@ -83,10 +83,8 @@ func (s *sandbox) raiseToRestore() error {
 	return s.limits.raise(changes)
 }
 
-// complete reports whether the sandbox is restored.
-func (s *sandbox) complete(ctx context.Context) bool {
-	return !s.unrestored(namespaces.WithNamespace(ctx, s.namespace), s.pod.sandbox)
-}
+// complete reports whether a sandbox that was restored has all its memory.
+func (s *sandbox) complete(context.Context) bool { return !s.lacking(s.pod.sandbox) }
 
 // anonymousBelow reports whether a process has at most that much anonymous memory, or is gone.
 func anonymousBelow(pid int, bytes int64) bool {

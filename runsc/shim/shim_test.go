@@ -228,6 +228,11 @@ func TestHalt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.dir, "init.pid"), []byte(strconv.Itoa(pid)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	other := bundle{"another", b.dir}
+	if err := other.halt(t.Context()); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("another process: %v", err)
+	}
+	await(func() bool { return isSandbox(pid, id) }, t.Context().Done()) // it may not have its arguments yet
 	for range 20 {
 		if err := b.halt(t.Context()); err != nil {
 			t.Fatal(err)

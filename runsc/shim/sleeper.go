@@ -38,6 +38,8 @@ type sleeper struct {
 	toEnd  atomic.Bool  // while it sleeps: a signal that tells a container to end wakes the pod
 	dozing dozing
 
+	suspended atomic.Bool // it was paused and not resumed; see stateUnanswered
+
 	mu  sync.Mutex
 	all map[string]*resident // the containers of this process, by id
 
@@ -271,6 +273,9 @@ func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateR
 	}
 	defer release()
 	resp, err := z.TaskServiceExt.State(ctx, r)
+	if errors.Is(err, errHung) && r.ExecID == "" {
+		return z.stateUnanswered(r.ID)
+	}
 	if err == nil && r.ExecID == "" {
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
 		resp.Status = z.statusOf(resp.Status)
@@ -316,7 +321,11 @@ func (z *sleeper) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty
 		return nil, err
 	}
 	defer release()
-	return z.TaskServiceExt.Pause(ctx, r)
+	resp, err := z.TaskServiceExt.Pause(ctx, r)
+	if err == nil {
+		z.suspended.Store(true)
+	}
+	return resp, err
 }
 
 // Resume implements task.TaskService.
@@ -326,7 +335,11 @@ func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Emp
 		return nil, err
 	}
 	defer release()
-	return z.TaskServiceExt.Resume(ctx, r)
+	resp, err := z.TaskServiceExt.Resume(ctx, r)
+	if err == nil {
+		z.suspended.Store(false)
+	}
+	return resp, err
 }
 
 // Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see termination.go.
@@ -400,7 +413,11 @@ func (z *sleeper) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResp
 		return &task.PidsResponse{Processes: []*tasktypes.ProcessInfo{{Pid: 1}}}, nil
 	}
 	defer release()
-	return z.TaskServiceExt.Pids(ctx, r)
+	resp, err := z.TaskServiceExt.Pids(ctx, r)
+	if errors.Is(err, errHung) {
+		return z.pidsUnanswered(r.ID)
+	}
+	return resp, err
 }
 
 // Checkpoint implements task.TaskService.
@@ -480,12 +497,12 @@ func (z *sleeper) noteResized(r *task.UpdateTaskRequest) {
 	}
 }
 
-// sleepKind gives an error a kind that reaches the agent. It avoids the kind with which a shim that knows no sleep
-// answers.
+// sleepKind gives an error a kind that reaches the agent. It avoids the kinds with which a shim that knows no sleep
+// answers, and those that say that no shim has answered.
 func sleepKind(err error) error {
 	switch {
 	case errors.Is(err, sleep.ErrTraffic):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
+		return fmt.Errorf("%w: %w", err, errdefs.ErrOutOfRange)
 	case errors.Is(err, sleep.ErrInUse):
 		return fmt.Errorf("%w: %w", err, errdefs.ErrResourceExhausted)
 	case errors.Is(err, sleep.ErrUnfit), errors.Is(err, lease.ErrRanOut):

@@ -59,9 +59,9 @@ func (z *sleeper) ready(ctx context.Context, x *resident) error {
 	if err := z.fit(x); err != nil {
 		return err
 	}
-	state, err := z.TaskServiceExt.State(ctx, &task.StateRequest{ID: x.id})
+	state, err := z.c.stateFor(ctx, forStatus, x.id)
 	if err != nil {
-		return fmt.Errorf("container %s: its state: %w", x.id, err)
+		return fmt.Errorf("%w: container %s: its state: %w", sleep.ErrUnfit, x.id, err)
 	}
 	if state.Status != tasktypes.Status_RUNNING {
 		return fmt.Errorf("%w: container %s is %s", sleep.ErrUnfit, x.id, strings.ToLower(state.Status.String()))

@@ -19,8 +19,7 @@ const exitLimit = 5 * time.Second
 // seeOut watches a container that is to be killed. If the container has not exited in time because its sandbox is
 // still loading, it ends the sandbox. Delete waits for the goroutine that it starts.
 func (c *containers) seeOut(ctx context.Context, id string) {
-	o, ok := c.bundle.ordered()
-	if !ok || !c.lacking(o, id) || !c.watchOut(id) {
+	if !c.lacking(id) || !c.watchOut(id) {
 		return
 	}
 	c.reports.Add(1)
@@ -38,7 +37,7 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 			return
 		case <-time.After(exitLimit):
 		}
-		if !c.lacking(o, id) {
+		if !c.lacking(id) {
 			return // the container ends by itself
 		}
 		log.L.Warnf("container %s was killed and does not exit, for its sandbox is still loading: ending sandbox %s", id,
@@ -51,13 +50,15 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 
 // lacking reports whether a container may be waiting for something that its sandbox has not loaded yet. The sidecar
 // of a whole pod ends when everything is loaded. The sidecar for root file systems alone does not.
-func (c *containers) lacking(o order, id string) bool {
-	if o.Rootfs {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.loading[id] != nil
+func (c *containers) lacking(id string) bool {
+	c.mu.Lock()
+	loading := c.loading[id] != nil
+	c.mu.Unlock()
+	image := c.bundle.image()
+	if loading || image == "" {
+		return loading
 	}
-	held, err := sidecar.Held(o.ImagePath)
+	held, err := sidecar.Held(image)
 	if err != nil {
 		log.L.WithError(err).Warnf("not known whether sandbox %s is still loading", c.bundle.id)
 	}

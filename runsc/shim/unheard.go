@@ -37,6 +37,14 @@ func (s *starts) known(id string) bool {
 	return ok
 }
 
+// over reports whether a container has been started.
+func (s *starts) over(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	end, ok := s.ends[id]
+	return ok && !end.IsZero()
+}
+
 // recent reports whether a container is being started, or was started within the last hearTime.
 func (s *starts) recent(id string) bool {
 	s.mu.Lock()

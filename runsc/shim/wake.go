@@ -11,13 +11,10 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
-	pb "gvisor.dev/gvisor/pkg/shim/v1/taskserver/task_server_go_proto"
 )
 
 // wakeLimit bounds the restore of a pod that wakes, from the agent's first answer on.
@@ -165,7 +162,8 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 var errEnding = errors.New("the pod ends")
 
 // bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses, and delivers
-// the packets that were held. Ran says that the sandbox runs, or has run.
+// the packets that were held. Ran says that the sandbox runs, or has run. It has its kernel then, and can be asked; its
+// memory is loaded in the background. If that fails, it ends as any restored sandbox does.
 func (z *sleeper) bringBack(ctx context.Context, t *stages) (d sleep.Delivered, ran bool, err error) {
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {
@@ -176,15 +174,16 @@ func (z *sleeper) bringBack(ctx context.Context, t *stages) (d sleep.Delivered, 
 		return d, false, err
 	}
 	t.ended("addresses put back")
-	z.s.unlimitToRestore(z.image)
-	defer z.s.roomToRestore()()
-	if d, err = z.reviveAll(ctx, runtime, t); err != nil {
+	if err := z.c.bundle.noteImage(z.image); err != nil {
 		return d, false, err
 	}
-	if err := z.loaded(ctx); err != nil {
-		return d, true, err
+	z.s.unlimitToRestore(z.image)
+	giveUp := z.s.roomToRestore()
+	if d, err = z.reviveAll(ctx, runtime, t); err != nil {
+		giveUp()
+		return d, false, err
 	}
-	t.ended("loaded")
+	z.s.limits.putBackWhen(z.s.complete)
 	if err := z.attend(z.of(z.c.bundle.id), runtime); err != nil {
 		return d, true, err
 	}
@@ -252,16 +251,6 @@ func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *sta
 		err = failed
 	}
 	return d, err
-}
-
-// loaded waits until the sandbox has its kernel back, before anybody may ask it.
-func (z *sleeper) loaded(ctx context.Context) error {
-	server := runsc.NewGvisorTaskServer(z.c.TaskServiceExt)
-	if server == nil {
-		return errdefs.ErrUnavailable
-	}
-	_, err := server.Wait(ctx, &pb.WaitRequest{Id: z.c.bundle.id, WaitType: pb.WaitRequest_RESTORE})
-	return err
 }
 
 // leave ends what there is only while the pod sleeps. The turn is taken.

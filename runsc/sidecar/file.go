@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"io"
+	"slices"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -98,7 +99,15 @@ func (f *readFile) complete(rd *read, m *Message) {
 	f.done <- c
 }
 
-// Wait implements stateio.AsyncReader.Wait.
+// Wait implements stateio.AsyncReader.Wait. Once a read of pages has failed, Wait fails as a whole. If gVisor's loader
+// is told of that read together with others that have succeeded, it does not wake those who wait for the others, and
+// the sandbox never ends (pkg/sentry/pgalloc, AsyncPagesFileLoad.main). If Wait fails, it wakes all.
 func (f *readFile) Wait(cs []stateio.Completion, minCompletions int) ([]stateio.Completion, error) {
-	return stateio.CompletionChanWait(f.done, cs, minCompletions)
+	cs, err := stateio.CompletionChanWait(f.done, cs, minCompletions)
+	if err == nil && f.lasting && slices.ContainsFunc(cs, failed) {
+		err = unix.EIO
+	}
+	return cs, err
 }
+
+func failed(c stateio.Completion) bool { return c.Err != nil }

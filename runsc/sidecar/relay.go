@@ -152,13 +152,7 @@ func (r *relayer) OpenRead(path string) (stateio.AsyncReader, error) {
 		r.mu.Unlock()
 		return nil, fmt.Errorf("more than %d image files opened", MaxFiles)
 	}
-	f := &readFile{
-		relayer: r, number: uint32(len(r.files)), path: path,
-		lasting: path == checkpointfiles.PagesFileName,
-		awaited: r.openedLocked(path),
-		opened:  make(chan error, 1),
-		done:    make(chan stateio.Completion, MaxParallel),
-	}
+	f := r.newFileLocked(path)
 	r.files[f.number] = f
 	r.sendLocked(f.open(), -1)
 	r.mu.Unlock()
@@ -166,6 +160,17 @@ func (r *relayer) OpenRead(path string) (stateio.AsyncReader, error) {
 		return nil, fmt.Errorf("open image file %q: %w", path, err)
 	}
 	return f, nil
+}
+
+// newFileLocked returns the next image file that is opened. The caller holds r.mu.
+func (r *relayer) newFileLocked(path string) *readFile {
+	return &readFile{
+		relayer: r, number: uint32(len(r.files)), path: path,
+		lasting: path == checkpointfiles.PagesFileName,
+		awaited: r.openedLocked(path),
+		opened:  make(chan error, 1),
+		done:    make(chan stateio.Completion, MaxParallel),
+	}
 }
 
 // openedLocked reports whether an image file has been opened already. The caller holds r.mu.

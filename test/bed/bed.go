@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"diapause.dev/test/tools"
 	"google.golang.org/grpc"
@@ -74,14 +75,23 @@ func dial(socket string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Close removes all pods and stops the agents and containerd. What it cannot
-// stop ends with the program. After it, Start may be called again.
+// removeTime bounds the removal of all pods of a bed.
+const removeTime = time.Minute
+
+// Close removes all pods and stops the agents and containerd. Pods that it cannot
+// remove are an error, and are ended by force. After it, Start may be called again.
 func (b *Bed) Close(ctx context.Context) error {
-	err := b.removePods(ctx)
+	removal, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	left := b.removePods(removal)
 	for _, a := range b.agents {
 		a.Kill()
 	}
-	return errors.Join(err, b.Containerd.Stop(ctx), b.conn.Close())
+	err := errors.Join(left, b.Containerd.Stop(ctx), b.conn.Close())
+	if left != nil {
+		err = errors.Join(err, wipe())
+	}
+	return err
 }
 
 func (b *Bed) removePods(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,6 +102,43 @@ func TestPodThatFailsToStart(t *testing.T) {
 	spec.Containers[0].Command = []string{"/bin/true"}
 	if _, err := b.RunPod(ctx, spec); err != nil {
 		t.Errorf("a pod of the same name afterwards: %v", err)
+	}
+}
+
+// TestCloseStuck has a pod that cannot be removed: it is an error of its own bed, and the next bed knows nothing of it.
+func TestCloseStuck(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	b, err := bed.Start(ctx, bed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := bed.PodSpec{Name: "stuck", Handler: bed.Diapause}
+	pod, err := b.RunPod(ctx, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shims, err := bed.Shims(pod.ID)
+	if err != nil || len(shims) != 1 {
+		t.Fatalf("shims %v, %v", shims, err)
+	}
+	if err := syscall.Kill(shims[0], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := b.Close(short); err == nil || !strings.Contains(err.Error(), pod.ID) {
+		t.Errorf("its bed was closed: %v", err)
+	}
+	if left, err := bed.Shims(pod.ID); err != nil || len(left) > 0 {
+		t.Errorf("shims %v are left, %v", left, err)
+	}
+	ctx, b = start(t)
+	if pods, err := b.Pods(ctx); err != nil || len(pods) > 0 {
+		t.Errorf("the next bed has %v, %v", pods, err)
+	}
+	if _, err := b.RunPod(ctx, spec); err != nil {
+		t.Errorf("a pod of the same name: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,14 +15,20 @@ import (
 // Shims returns the processes of Diapause's shim that serve a container, or a sandbox: one, unless
 // something is amiss.
 func Shims(container string) (pids []int, err error) {
-	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	return processesOf(func(cmdline []string) bool {
+		return filepath.Base(cmdline[0]) == "containerd-shim-diapause-v1" && slices.Contains(cmdline, container)
+	})
+}
+
+// processesOf returns the processes whose command line is as wanted. Those that end meanwhile may be missing.
+func processesOf(wanted func(cmdline []string) bool) (pids []int, err error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range cmdlines {
-		cmdline, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(cmdline), "containerd-shim-diapause") ||
-			!strings.Contains(string(cmdline), container) {
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil || !wanted(strings.Split(string(data), "\x00")) {
 			continue // or gone meanwhile
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))

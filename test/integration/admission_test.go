@@ -115,7 +115,7 @@ func TestWakeWaits(t *testing.T) {
 		t.Fatalf("answered without memory: %v", err)
 	default:
 	}
-	m.mustCLI("sleep", one.ID)
+	m.sleep("", one)
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}

@@ -129,15 +129,20 @@ func (n *node) during(stage string, req *localv1.CheckpointRequest, do func()) e
 	if err != nil {
 		n.Fatal(err)
 	}
-	return atStage(n, "checkpoint "+req.Target, stream.Recv, stage, do)
+	what := "checkpoint " + req.Target
+	reached, err := atStage(n, what, stream.Recv, stage, do)
+	if !reached {
+		n.Errorf("%s did not come to stage %s: %v", what, stage, err)
+	}
+	return err
 }
 
-// atStage follows a request until its end, calls do once when it comes to a stage, and returns its error.
+// atStage follows a request until its end, calls do once when it comes to a stage, and returns its error. Reached says
+// that it came to the stage.
 func atStage[E interface{ GetProgress() *localv1.Progress }](n *node, what string, recv func() (E, error),
 	stage string, do func(),
-) error {
+) (reached bool, err error) {
 	n.Helper()
-	reached := false
 	for {
 		e, err := recv()
 		if !reached && e.GetProgress().GetStage() == stage {
@@ -147,14 +152,11 @@ func atStage[E interface{ GetProgress() *localv1.Progress }](n *node, what strin
 		if err == nil {
 			continue
 		}
-		if !reached {
-			n.Errorf("%s did not come to stage %s: %v", what, stage, err)
-		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return reached, nil
 		}
 		n.Logf("%s, at %s: %v", what, stage, err)
-		return err
+		return reached, err
 	}
 }
 
@@ -171,10 +173,12 @@ func request(p *bed.Pod, stop bool) *localv1.CheckpointRequest {
 func (n *node) freezeCapture() {
 	n.Helper()
 	defer n.hurry()()
-	for deadline := time.Now().Add(30 * time.Second); !n.capturing(); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(30 * time.Second); !n.capturing(); {
 		if time.Now().After(deadline) {
 			n.Fatal("no capture comes")
 		}
+		pause := unix.NsecToTimespec(100_000) // of this thread: Go's timers are those of others
+		_ = unix.Nanosleep(&pause, nil)
 	}
 	n.signal(n.agent.PID(), syscall.SIGSTOP)
 	if !n.capturing() {
@@ -317,13 +321,19 @@ func (n *node) verify(p *bed.Pod) {
 func (n *node) refused(words []string, args ...string) {
 	n.Helper()
 	_, err := n.cli(args...)
+	n.refusedWith(words, fmt.Sprintf("diapause %q", args), err)
+}
+
+// refusedWith fails the test unless the error of what was asked for has all the words.
+func (n *node) refusedWith(words []string, what string, err error) {
+	n.Helper()
 	if err == nil {
-		n.Errorf("diapause %q succeeded", args)
+		n.Errorf("%s succeeded", what)
 		return
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			n.Errorf("diapause %q: %q is not in %q", args, w, err)
+			n.Errorf("%s: %q is not in %q", what, w, err)
 		}
 	}
 }

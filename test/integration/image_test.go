@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 	"diapause.dev/test/tools"
 )
@@ -35,7 +34,7 @@ var digests = regexp.MustCompile("sha256:[0-9a-f]{64}")
 // TestHostileImage: if a tag is moved to another image, a pod with that tag is not restored from a snapshot of the
 // former image. With the former one it is.
 func TestHostileImage(t *testing.T) {
-	for name, o := range map[string]bed.Options{"Containerd2": {}, "Containerd1": {Containerd1: true}} {
+	for name, o := range containerds {
 		t.Run(name, func(t *testing.T) { hostileImage(startOn(t, o)) })
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/test/bed"
+	"diapause.dev/test/workload/answers"
 )
 
 // TestKilledWhileLoading kills a sandbox that loads its memory from a slow store, and its sidecar first,
@@ -62,42 +63,75 @@ func TestKilledWhileLoading(t *testing.T) {
 	}
 }
 
-// TestCheckpointWhileLoading checkpoints pods that load their memory from a store that stands still, in
-// every way, and kills the agent before. Each request says that the pod loads, is called off without harm
-// when its time is over, and comes to the pause only once the pod has everything.
-func TestCheckpointWhileLoading(t *testing.T) {
-	const mib = 192
+// loadingMiB is the memory of the pods of loading.
+const loadingMiB = 192
+
+// loading is a node with pods that run and load their memory from a store.
+type loading struct {
+	*node
+	flags  []string // of the agent
+	wire   *pace    // of the store, which stands still
+	before answers.State
+	pods   []*bed.Pod
+}
+
+// startLoading starts a node of these options, and restores pods of these names on it from one snapshot, "saved", of
+// pod "origin". They have two containers, of which one logs. Their store stands still until it hurries, at the latest
+// at the end of the test.
+func startLoading(t *testing.T, o bed.Options, names ...string) *loading {
+	t.Helper()
+	l := &loading{}
+	var flags func() []string
+	l.node, l.wire, flags = startSlow(t, o)
+	size := fmt.Sprintf("--mib=%d", loadingMiB)
+	l.before = l.serving(l.sleeper("origin", size))
+	l.checkpoint("--name=saved", "origin")
+	l.flags = flags()
+	l.restartAgent(l.flags...) // which has nothing of it on the node
+	for _, name := range names {
+		spec := fromSnapshot(name, "default/saved", "serve", size)
+		spec.Containers = append(spec.Containers, logging)
+		p, err := l.bed.RunPod(l.ctx, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.pods = append(l.pods, p)
+	}
+	t.Cleanup(l.wire.stop())
+	for _, p := range l.pods {
+		if !l.isLoading(p) {
+			t.Fatalf("%s has been loaded", p.Name)
+		}
+	}
+	return l
+}
+
+// startSlow starts a node of these options whose store is slow: pods run long before their memory is loaded. Flags
+// returns those of an agent that has nothing of the store on the node.
+func startSlow(t *testing.T, o bed.Options) (n *node, wire *pace, flags func() []string) {
+	t.Helper()
 	store, err := bed.StartGCS(t.Context(), "bucket")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Kill)
-	wire := &pace{wait: 20 * time.Millisecond} // so that pods have started long before they are loaded
+	wire = &pace{wait: 20 * time.Millisecond}
 	t.Setenv("STORAGE_EMULATOR_HOST", slowedBy(t, store.Address, wire))
-	n := start(t, "--state-dir="+t.TempDir(), "--store=gs://bucket")
-	boot := n.serving(n.workload("origin", "serve", fmt.Sprintf("--mib=%d", mib))).Boot
-	n.checkpoint("--name=saved", "origin")
-	fresh := []string{"--state-dir=" + t.TempDir(), "--store=gs://bucket"}
-	n.restartAgent(fresh...) // which has nothing of it on the node
-	var pods []*bed.Pod
-	for _, name := range []string{"plain", "stopped", "files"} {
-		p, err := n.bed.RunPod(n.ctx, fromSnapshot(name, "default/saved", "serve", fmt.Sprintf("--mib=%d", mib)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods = append(pods, p)
-	}
-	defer wire.stop()()
-	for _, p := range pods {
-		if !n.isLoading(p) {
-			t.Fatalf("%s has been loaded", p.Name)
-		}
-	}
+	flags = func() []string { return []string{"--state-dir=" + t.TempDir(), "--store=gs://bucket"} }
+	return startOn(t, o, flags()...), wire, flags
+}
+
+// TestCheckpointWhileLoading checkpoints pods that load their memory from a store that stands still, in
+// every way, and kills the agent before. Each request says that the pod loads, is called off without harm
+// when its time is over, and comes to the pause only once the pod has everything.
+func TestCheckpointWhileLoading(t *testing.T) {
+	n := startLoading(t, bed.Options{}, "plain", "stopped", "files")
+	pods := n.pods
 
 	// The agent first asks the store, for some seconds, whether the name is free.
 	n.refused([]string{"plain", "loading", "MiB", "runs on"}, "--timeout=8s", "checkpoint", "plain")
 	n.agent.Kill()
-	n.startAgent(fresh...)
+	n.startAgent(n.flags...)
 	requests := []*localv1.CheckpointRequest{request(pods[0], false), request(pods[1], true), request(pods[2], false)}
 	requests[2].RootfsOnly = true
 	for i, r := range requests {
@@ -109,10 +143,10 @@ func TestCheckpointWhileLoading(t *testing.T) {
 		ended.Go(func() { n.loadsFirst(pods[i], r, waiting.Done) })
 	}
 	waiting.Wait()
-	wire.hurry()
+	n.wire.hurry()
 	ended.Wait()
-	n.checkWhole(pods[0], boot, mib)
-	n.checkWhole(n.restore("stopped", "--name=again")[0], boot, mib)
+	n.checkWhole(pods[0], n.before.Boot, loadingMiB)
+	n.checkWhole(n.restore("stopped", "--name=again")[0], n.before.Boot, loadingMiB)
 }
 
 // loadsFirst asks for a checkpoint of a pod that is loading, which must succeed. It calls loading once
@@ -149,55 +183,25 @@ func (n *node) loadsFirst(p *bed.Pod, req *localv1.CheckpointRequest, loading fu
 // TestRemovedWithoutAgent kills the agent while pods load their memory, and removes them: nothing waits
 // for another agent, and nothing is left over.
 func TestRemovedWithoutAgent(t *testing.T) {
-	const mib = 192
-	store, err := bed.StartGCS(t.Context(), "bucket")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Kill)
-	wire := &pace{wait: 20 * time.Millisecond} // so that pods have started long before they are loaded
-	t.Setenv("STORAGE_EMULATOR_HOST", slowedBy(t, store.Address, wire))
-	n := start(t, "--state-dir="+t.TempDir(), "--store=gs://bucket")
-	n.serving(n.workload("origin", "serve", fmt.Sprintf("--mib=%d", mib)))
-	n.checkpoint("--name=saved", "origin")
-	fresh := []string{"--state-dir=" + t.TempDir(), "--store=gs://bucket"}
-	n.restartAgent(fresh...) // which has nothing of it on the node
-	p, err := n.bed.RunPod(n.ctx, fromSnapshot("branch", "default/saved", "serve", fmt.Sprintf("--mib=%d", mib)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer wire.stop()()
-	if !n.isLoading(p) {
-		t.Fatal("the pod has been loaded")
-	}
+	n := startLoading(t, bed.Options{}, "branch")
+	p := n.pods[0]
 	sentry := n.sentry(p)
 	n.agent.Kill()
 
-	bounded := func(what string, do func(ctx context.Context) error) error {
-		ctx, cancel := context.WithTimeout(n.ctx, 45*time.Second)
-		defer cancel()
-		started := time.Now()
-		err := do(ctx)
-		t.Logf("%s: %v after %v", what, err, time.Since(started))
-		if ctx.Err() != nil {
-			t.Errorf("%s hangs", what)
-		}
-		return err
-	}
-	_ = bounded("exec", func(ctx context.Context) error { // it may fail, for its program is not there yet
+	_ = n.bounded(t, "exec", func(ctx context.Context) error { // it may fail, for its program is not there yet
 		_, _, err := n.bed.Exec(ctx, p.Container("app"), "/bin/workload", "version")
 		return err
 	})
-	_ = bounded("stats", func(ctx context.Context) error {
+	_ = n.bounded(t, "stats", func(ctx context.Context) error {
 		_, err := n.bed.Runtime.ContainerStats(ctx, &cri.ContainerStatsRequest{ContainerId: p.Container("app")})
 		return err
 	})
-	_ = bounded("state", func(ctx context.Context) error {
+	_ = n.bounded(t, "state", func(ctx context.Context) error {
 		_, err := n.bed.Runtime.ContainerStatus(ctx,
 			&cri.ContainerStatusRequest{ContainerId: p.Container("app"), Verbose: true})
 		return err
 	})
-	if err := bounded("remove", func(ctx context.Context) error { return n.bed.RemovePod(ctx, p.ID) }); err != nil {
+	if err := n.bounded(t, "remove", func(ctx context.Context) error { return n.bed.RemovePod(ctx, p.ID) }); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", sentry)); err == nil {
@@ -209,9 +213,75 @@ func TestRemovedWithoutAgent(t *testing.T) {
 		}
 		return nil
 	})
-	wire.hurry()
-	n.startAgent(fresh...)
+	n.wire.hurry()
+	n.startAgent(n.flags...)
 	n.mustCLI("rm", "saved")
+}
+
+// TestLoadingContainerdRestarted starts containerd again while a pod loads its memory. The pod is kept, and goes on.
+func TestLoadingContainerdRestarted(t *testing.T) {
+	for name, o := range containerds {
+		t.Run(name, func(t *testing.T) {
+			n := startLoading(t, o, "branch")
+			p := n.pods[0]
+			n.keptByContainerd(p)
+			n.wire.hurry()
+			n.alive(p, n.before)
+		})
+	}
+}
+
+// TestLoadingContainerEnds stops and removes a container of a pod that loads its memory. The other one goes on.
+func TestLoadingContainerEnds(t *testing.T) {
+	n := startLoading(t, bed.Options{}, "branch")
+	p := n.pods[0]
+	n.wire.goOn() // a container whose memory does not come cannot end, and its pod is ended with it
+	if err := n.bed.StopContainer(n.ctx, p.Container("log"), 1); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.bed.Runtime.RemoveContainer(n.ctx, removal(p.Container("log"))); err != nil {
+		t.Error(err)
+	}
+	if !n.isLoading(p) {
+		t.Fatal("the pod has been loaded")
+	}
+	n.wire.hurry()
+	n.alive(p, n.before)
+}
+
+// TestHungWithoutMemory stops the process of a sandbox that loads its memory from a store, and damages what the store
+// answers. The sandbox cannot end by itself as it would, and is ended.
+func TestHungWithoutMemory(t *testing.T) {
+	n := startLoading(t, bed.Options{}, "branch")
+	p := n.pods[0]
+	sentry := n.sentry(p)
+	n.signal(sentry, syscall.SIGSTOP)
+	defer func() { _ = syscall.Kill(sentry, syscall.SIGCONT) }() // if it still is there
+	n.wire.bad.Store(true)
+	n.wire.hurry()
+	n.eventually("a read fails", func() error {
+		if strings.Contains(n.agent.Log(), "read for the sandbox failed") {
+			return nil
+		}
+		_ = syscall.Kill(sentry, syscall.SIGCONT) // what it has asked for was there: it asks for more
+		time.Sleep(time.Millisecond)
+		_ = syscall.Kill(sentry, syscall.SIGSTOP) // before it learns that a read has failed, most of the time
+		return errors.New("the sandbox has asked for nothing that is damaged")
+	})
+	n.eventually("the sandbox is ended", func() error {
+		r, err := n.bed.Runtime.PodSandboxStatus(n.ctx, &cri.PodSandboxStatusRequest{PodSandboxId: p.ID})
+		if err != nil {
+			return err
+		}
+		if s := r.GetStatus().GetState(); s != cri.PodSandboxState_SANDBOX_NOTREADY {
+			return fmt.Errorf("it is %v", s)
+		}
+		return nil
+	})
+	n.idle()
+	if !strings.Contains(n.agent.Log(), "its memory or files cannot be had") {
+		t.Log("the sandbox has ended by itself") // see TestEndSandbox
+	}
 }
 
 // isLoading reports whether the agent waits for a pod to load its memory.
@@ -256,6 +326,7 @@ type pace struct {
 	wait time.Duration // before each 32 KiB of an answer
 	turn sync.Mutex
 	fast atomic.Bool
+	bad  atomic.Bool // its answers are damaged
 	done sync.Once
 }
 
@@ -265,12 +336,13 @@ func (p *pace) stop() (hurry func()) {
 	return p.hurry
 }
 
-// hurry has a server that stands still answer as fast as it can.
+// goOn has a server that stands still answer slowly again.
+func (p *pace) goOn() { p.done.Do(p.turn.Unlock) }
+
+// hurry has a server answer as fast as it can, also if it stands still.
 func (p *pace) hurry() {
-	p.done.Do(func() {
-		p.fast.Store(true)
-		p.turn.Unlock()
-	})
+	p.fast.Store(true)
+	p.goOn()
 }
 
 // slowBody is read in small parts, with a pause after each.
@@ -285,7 +357,11 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	if !b.pace.fast.Load() {
 		time.Sleep(b.pace.wait)
 	}
-	return b.ReadCloser.Read(p[:min(len(p), 32<<10)])
+	n, err := b.ReadCloser.Read(p[:min(len(p), 32<<10)])
+	if n > 0 && b.pace.bad.Load() {
+		p[n-1] ^= 0x10
+	}
+	return n, err
 }
 
 // processes returns the processes that run a program of that name.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/test/bed"
@@ -185,6 +187,7 @@ func TestDamagedSnapshots(t *testing.T) {
 			if !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), d.want) {
 				t.Errorf("error %q does not name %q and %q", err, key, d.want)
 			}
+			n.none("damaged")
 			again := n.restore(key, "--name=again")[0]
 			n.checkWhole(again, st.Boot, mib)
 			if err := n.bed.RemovePod(n.ctx, again.ID); err != nil {
@@ -198,6 +201,20 @@ func TestDamagedSnapshots(t *testing.T) {
 	}
 	n.checkWhole(n.restore(key, "--name=last")[0], st.Boot, mib)
 	n.idle()
+}
+
+// none fails the test if there is a pod of that name.
+func (n *node) none(name string) {
+	n.Helper()
+	l, err := n.bed.Runtime.ListPodSandbox(n.ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, p := range l.Items {
+		if p.GetMetadata().GetName() == name {
+			n.Errorf("pod %s is left behind: %s, %v", name, p.Id, p.State)
+		}
+	}
 }
 
 // idle waits until the agent has no request any more.

@@ -185,6 +185,7 @@ func TestRootfsDamaged(t *testing.T) {
 			if !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "packs/") {
 				t.Errorf("error %q does not name %q and the pack", err, key)
 			}
+			n.none("damaged")
 			again := n.restore(key, "--name=again")[0]
 			if got := n.sh(again, "app", "md5sum /bulk"); got != sum {
 				t.Errorf("files are %s, were %s", got, sum)

@@ -36,7 +36,7 @@ func TestSleepConnecting(t *testing.T) {
 		}
 		return nil
 	})
-	n.refused([]string{"setting up: 1"}, "sleep", p.ID)
+	n.refusedSleep(p, "setting up: 1")
 	n.alive(p, before)
 	empty()
 	n.eventually("the pod sleeps", func() error {

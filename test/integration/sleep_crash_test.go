@@ -10,19 +10,33 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/test/bed"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // fallSteps are the stages of falling asleep at which something is ended.
 var fallSteps = []string{"prepare", "capture", "spool", "fall asleep"}
 
-// duringSleep puts a pod to sleep, calls do once when that comes to a stage, and returns the error.
-func (n *node) duringSleep(stage string, p *bed.Pod, do func()) error {
+// duringSleep puts a pod to sleep, calls do once when that comes to a stage, and returns the error. While packets come
+// for the pod before that stage, it begins anew (see trySleep).
+func (n *node) duringSleep(stage string, p *bed.Pod, do func()) (err error) {
 	n.Helper()
-	stream, err := n.client().Sleep(n.ctx, &localv1.SleepRequest{Target: p.ID})
-	if err != nil {
-		n.Fatal(err)
-	}
-	return atStage(n, "sleep of "+p.Name, stream.Recv, stage, do)
+	client, what := n.client(), "sleep of "+p.Name
+	n.eventually(what+" comes to stage "+stage, func() error {
+		stream, failed := client.Sleep(n.ctx, &localv1.SleepRequest{Target: p.ID})
+		if failed != nil {
+			n.Fatal(failed)
+		}
+		reached := false
+		if reached, err = atStage(n, what, stream.Recv, stage, do); reached {
+			return nil
+		}
+		if status.Code(err) != codes.Aborted {
+			n.Fatalf("%s did not come to stage %s: %v", what, stage, err)
+		}
+		return err
+	})
+	return err
 }
 
 // TestSleepAgentKilledFalling kills the agent at every step of a pod's falling asleep. The pod runs on, or sleeps and

@@ -30,7 +30,7 @@ func TestSleepDiskFull(t *testing.T) {
 	p := n.sleeper("full", "--mib", "32")
 	before := n.serving(p)
 	for range 2 {
-		n.refused([]string{"no space left", at.state}, "sleep", p.ID)
+		n.refusedSleep(p, "no space left", at.state)
 		if err := n.topsAsleep(p, false); err != nil {
 			t.Error(err)
 		}
@@ -58,7 +58,7 @@ func TestSleepStoreAway(t *testing.T) {
 	func() {
 		gate.Lock()
 		defer gate.Unlock()
-		n.refused([]string{"on this node only"}, "sleep", p.ID)
+		n.refusedSleep(p, "on this node only")
 		n.alive(p, before)
 	}()
 	n.asleep(p)
@@ -153,10 +153,7 @@ func TestSleepMeetsOthers(t *testing.T) {
 	before := n.serving(p)
 	slept := make(chan error, 1)
 	if err := n.during("capture", request(p, false), func() {
-		go func() {
-			_, err := n.cli("sleep", p.ID)
-			slept <- err
-		}()
+		go func() { slept <- n.trySleep("", p) }()
 	}); err != nil {
 		t.Error(err)
 	}
@@ -171,7 +168,7 @@ func TestSleepMeetsOthers(t *testing.T) {
 	for i := range 3 {
 		again, err := n.bed.RunPod(n.ctx, fromSnapshot(fmt.Sprint("again-", i), "default/saved", "serve", "--mib=64"))
 		must(t, err)
-		if _, err := n.cli("sleep", again.ID); err != nil {
+		if err := n.trySleep("", again); err != nil {
 			t.Errorf("a pod that is being restored: %v", err)
 		}
 		n.alive(again, before)
@@ -224,10 +221,7 @@ func TestHostilePackets(t *testing.T) {
 	} else {
 		t.Logf("%d packets were sent", got)
 	}
-	n.eventually("asleep, once the last packet has come", func() error {
-		_, err := n.cli("sleep", p.ID)
-		return err
-	})
+	n.sleep("", p) // once the last packet has come
 	n.alive(p, before)
 }
 

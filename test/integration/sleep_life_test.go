@@ -164,7 +164,7 @@ func TestSleepAgentKilled(t *testing.T) {
 	n := start(t, at.flags()...)
 	p := n.sleeper("alone", "--mib", "8")
 	before := n.serving(p)
-	n.mustCLI("sleep", "--name=needed", p.ID)
+	n.sleep("needed", p)
 	n.refused([]string{"in use"}, "rm", "needed")
 	n.restartAgent(at.flags()...)
 	n.refused([]string{"in use"}, "rm", "needed")
@@ -289,7 +289,7 @@ func TestSleepRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.refused([]string{"terminal"}, "sleep", tty.ID)
+	n.refusedSleep(tty, "terminal")
 	n.refused([]string{"no pod of this node"}, "sleep", "nobody")
 }
 
@@ -355,7 +355,7 @@ func TestSleepRestored(t *testing.T) {
 func TestSleepShimKilled(t *testing.T) {
 	n := start(t)
 	p := n.sleeper("shimless", "--mib", "8")
-	n.mustCLI("sleep", p.ID)
+	n.sleep("", p)
 	for _, line := range processesOf(t, p.ID) {
 		t.Log(line)
 	}
@@ -409,7 +409,7 @@ func TestSleepDamaged(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
 	p := n.sleeper("damaged", "--mib", "8")
-	n.mustCLI("sleep", p.ID)
+	n.sleep("", p)
 	n.settled(at) // the store has the snapshot, too
 	n.agent.Kill()
 	for _, dir := range []string{at.state + "/spool/default/packs", at.store + "/default/packs"} {

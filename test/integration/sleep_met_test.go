@@ -38,10 +38,7 @@ func TestSleepMet(t *testing.T) {
 		break
 	}
 	n.alive(p, before)
-	n.eventually("the pod sleeps", func() error {
-		_, err := n.cli("sleep", p.ID)
-		return err
-	})
+	n.sleep("", p)
 	n.alive(p, before)
 }
 

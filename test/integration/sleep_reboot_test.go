@@ -105,7 +105,7 @@ func TestSleepReboot(t *testing.T) {
 	}
 	n.endedWith(ended.pod, "app", 137)
 	ended.next(false)
-	n.mustCLI("sleep", "--name=needed", asleep.pod.ID)
+	n.sleep("needed", asleep.pod)
 	if k := n.reminders(); k != 1 {
 		t.Errorf("%d pods are remembered, want 1", k)
 	}
@@ -174,7 +174,7 @@ func TestSleepUnwoken(t *testing.T) {
 	pidFile := "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + p.pod.ID + "/init.pid"
 	before, err := os.ReadFile(pidFile)
 	must(t, err)
-	n.mustCLI("sleep", "--name=kept", p.pod.ID)
+	n.sleep("kept", p.pod)
 	held, release := hold()
 	answered := make(chan error, 1)
 	go func() { answered <- n.get(p.pod, "/state", new(answers.State)) }()

@@ -2,6 +2,8 @@ package integration
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/runsc/sleep"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 )
@@ -69,7 +72,7 @@ func TestSleep(t *testing.T) {
 // storedBefore puts a pod to sleep, and checks that its memory was stored before the pause.
 func (n *node) storedBefore(p *bed.Pod) {
 	n.Helper()
-	n.mustCLI("sleep", "--name=stored-before", p.ID)
+	n.sleep("stored-before", p)
 	s := n.snapshot("stored-before")
 	for _, stage := range s.Timeline {
 		switch stage.Name {
@@ -111,7 +114,7 @@ func (n *node) askAt(c *http.Client, address string) string {
 // asleep puts a pod to sleep, and checks that its sandbox is gone and that containerd has not noticed.
 func (n *node) asleep(p *bed.Pod) {
 	n.Helper()
-	n.mustCLI("sleep", p.ID)
+	n.sleep("", p)
 	if err := n.topsAsleep(p, true); err != nil {
 		n.Error(err)
 	}
@@ -127,6 +130,46 @@ func (n *node) asleep(p *bed.Pod) {
 			n.Errorf("container %s has exited with %d", c.Name, code)
 		}
 	}
+}
+
+// sleep puts a pod to sleep by the command line. Its snapshot gets that name, if it is not empty.
+func (n *node) sleep(name string, p *bed.Pod) {
+	n.Helper()
+	if err := n.trySleep(name, p); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// trySleep is sleep, and returns the error. While packets come for the pod, it is asked again: the last ones of a
+// connection that a test has just closed may come late.
+func (n *node) trySleep(name string, p *bed.Pod) error {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(n.ctx, 2*time.Minute)
+	defer cancel()
+	args := []string{"sleep", p.ID}
+	if name != "" {
+		args = append(args, "--name="+name)
+	}
+	var other error
+	met := bed.Until(ctx, func() error {
+		_, err := n.cli(args...)
+		if err == nil || !strings.Contains(err.Error(), sleep.ErrTraffic.Error()) {
+			other = err
+			return nil
+		}
+		if name != "" && strings.Contains(err.Error(), "was made") {
+			_, removed := n.cli("rm", name)
+			err = errors.Join(err, removed)
+		}
+		return err
+	})
+	return errors.Join(met, other)
+}
+
+// refusedSleep fails the test unless the pod cannot be put to sleep, with all the words.
+func (n *node) refusedSleep(p *bed.Pod, words ...string) {
+	n.Helper()
+	n.refusedWith(words, "sleep of "+p.Name, n.trySleep("", p))
 }
 
 // topsAsleep returns an error unless "diapause top" shows the pod as asleep, or as awake.

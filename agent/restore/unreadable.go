@@ -1,0 +1,58 @@
+package restore
+
+import (
+	"context"
+	"time"
+
+	"diapause.dev/api/snapshot"
+)
+
+const (
+	// killTime bounds how long it may take to end a sandbox whose memory or files cannot be read.
+	killTime = time.Minute
+	// ownEndTime is how long a sandbox may take to end by itself when its memory cannot be read.
+	ownEndTime = 10 * time.Second
+)
+
+// endSandbox ends a sandbox whose memory or files cannot be read, in the background. One without its files would live
+// on. One without its memory ends by itself, unless it hangs.
+func (rs *Restores) endSandbox(r *restore, cause error) {
+	r.mu.Lock()
+	first, woken := r.on(filesLost), r.woken
+	r.mu.Unlock()
+	if !first {
+		return
+	}
+	if r.Scope == snapshot.RootfsOnly || woken { // the shim has said that all went well
+		rs.Tell(rs.Life.Context(), r.Pod, r.Key, cause)
+	}
+	if r.Scope == snapshot.RootfsOnly {
+		rs.Life.Go(func() { rs.kill(r, cause) })
+		return
+	}
+	rs.Life.Go(func() {
+		select {
+		case <-r.ended:
+		case <-rs.Life.Context().Done():
+		case <-time.After(ownEndTime):
+			rs.kill(r, cause)
+		}
+	})
+}
+
+// kill ends the sandbox of a restore.
+func (rs *Restores) kill(r *restore, cause error) {
+	log := rs.log.With("request", r.Request, "pod", r.Pod.String(), "snapshot", r.Key.String())
+	log.Error("sandbox is ended: its memory or files cannot be had", "error", cause)
+	// The next agent does the same when a sandbox asks for files again. One that hangs for want of memory asks for
+	// nothing: it stays until its pod is removed.
+	ctx, cancel := context.WithTimeout(rs.Life.Context(), killTime)
+	defer cancel()
+	pod, err := rs.Runtime.Get(ctx, r.SandboxID)
+	if err == nil {
+		err = rs.Runtime.Kill(ctx, pod)
+	}
+	if err != nil { // a sandbox that is still being created fails by itself
+		log.Warn("sandbox not ended", "error", err)
+	}
+}

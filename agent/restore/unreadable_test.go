@@ -1,0 +1,71 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/lifetime"
+	"diapause.dev/api/snapshot"
+	"diapause.dev/cri"
+)
+
+// killer is a Runtime that counts the pods that it kills, and a Cluster that counts what it is told.
+type killer struct {
+	Runtime
+	kills int
+	told  int
+}
+
+func (k *killer) Get(_ context.Context, id string) (*cri.Pod, error) { return &cri.Pod{ID: id}, nil }
+
+func (k *killer) Kill(context.Context, *cri.Pod) error {
+	k.kills++
+	return nil
+}
+
+// NotRestored counts what the cluster is told.
+func (k *killer) NotRestored(context.Context, snapshot.PodRef, snapshot.Key, error) { k.told++ }
+
+// TestEndSandbox: a sandbox whose memory or files cannot be read is ended once, if it does not end by itself in time.
+// The cluster is told unless the shim tells it, as it does of a sandbox that has not run.
+func TestEndSandbox(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scope snapshot.Scope
+		after time.Duration // it ends by itself; 0: it does not
+		woken bool
+		kills int
+		told  int
+	}{
+		"whole pod":                       {scope: snapshot.WholePod, kills: 1},
+		"whole pod that ends by itself":   {scope: snapshot.WholePod, after: ownEndTime / 2},
+		"whole pod that was woken":        {scope: snapshot.WholePod, woken: true, kills: 1, told: 1},
+		"files":                           {scope: snapshot.RootfsOnly, kills: 1, told: 1},
+		"files of one that ends just now": {scope: snapshot.RootfsOnly, after: ownEndTime / 2, kills: 1, told: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				containerd := &killer{}
+				rs := New(Config{Life: lifetime.New(t.Context()), Runtime: containerd, Logger: journaltest.Quiet})
+				rs.Join(containerd)
+				r := newRestore(record{SandboxID: "sandbox", Scope: tt.scope})
+				r.woken = tt.woken
+				for range 3 { // reads fail one after the other
+					rs.endSandbox(r, errors.New("damaged"))
+				}
+				if tt.after > 0 {
+					time.Sleep(tt.after)
+					close(r.ended)
+				}
+				time.Sleep(2 * ownEndTime)
+				rs.Life.Wait()
+				if containerd.kills != tt.kills || containerd.told != tt.told {
+					t.Errorf("killed %d times, told %d times", containerd.kills, containerd.told)
+				}
+			})
+		})
+	}
+}

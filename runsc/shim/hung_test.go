@@ -1,0 +1,115 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/shim/v1/extension"
+)
+
+// locked is a service that answers nothing, whatever becomes of the request, until it is unlocked.
+type locked struct {
+	extension.TaskServiceExt
+	unlocked chan struct{}
+	asked    atomic.Int32
+}
+
+func (l *locked) State(context.Context, *task.StateRequest) (*task.StateResponse, error) {
+	l.asked.Add(1)
+	<-l.unlocked
+	return &task.StateResponse{Status: tasktypes.Status_STOPPED}, nil
+}
+
+func (l *locked) Kill(context.Context, *task.KillRequest) (*types.Empty, error) {
+	<-l.unlocked
+	return &types.Empty{}, nil
+}
+
+// TestHungState asks for the state of a container again and again while gVisor's shim holds its lock.
+func TestHungState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &locked{unlocked: make(chan struct{})}
+		c := newContainers(agent{}, pod{}, t.TempDir(), l)
+		ask := func() (*task.StateResponse, error) { return c.State(t.Context(), &task.StateRequest{ID: "a"}) }
+		for range 3 {
+			if _, err := ask(); !errors.Is(err, errHung) {
+				t.Errorf("state: %v", err)
+			}
+		}
+		if n := l.asked.Load(); n != 1 {
+			t.Errorf("%d questions wait for the lock", n)
+		}
+		close(l.unlocked)
+		synctest.Wait()
+		if got, err := ask(); err != nil || got.Status != tasktypes.Status_STOPPED {
+			t.Errorf("once unlocked: %v, %v", got, err)
+		}
+	})
+}
+
+// TestHungSignal sends signals to a container while gVisor's shim holds its lock.
+func TestHungSignal(t *testing.T) {
+	const brief = time.Second
+	for _, tt := range []struct {
+		signal unix.Signal
+		limit  time.Duration // of whoever asks
+		waited time.Duration
+		ok     bool
+	}{
+		{unix.SIGTERM, time.Minute, forSignal.wait, true}, // SIGKILL will follow
+		{unix.SIGTERM, brief, brief, false},
+		{unix.SIGHUP, time.Minute, forSignal.wait, false},
+		{unix.SIGKILL, time.Minute, forKill.wait, true}, // the sandbox, which is not there, is ended
+		{unix.SIGKILL, brief, forKill.wait, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &locked{unlocked: make(chan struct{})}
+			c := newContainers(agent{}, pod{}, t.TempDir(), l)
+			c.starts.end("a")
+			begun := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), tt.limit)
+			defer cancel()
+			_, err := c.Kill(ctx, &task.KillRequest{ID: "a", Signal: uint32(tt.signal)})
+			if (err == nil) != tt.ok || (err != nil && !errors.Is(err, errHung) && ctx.Err() == nil) {
+				t.Errorf("%v: %v", tt.signal, err)
+			}
+			if took := time.Since(begun); took != tt.waited { // by the test's clock
+				t.Errorf("%v: waited %v", tt.signal, took)
+			}
+			close(l.unlocked)
+		})
+	}
+}
+
+// TestHungStateKnown: of a container that cannot be asked about, the shim says what it knows.
+func TestHungStateKnown(t *testing.T) {
+	c := newContainers(agent{}, pod{}, t.TempDir(), nil)
+	z := &sleeper{c: c, all: map[string]*resident{"a": {id: "a", pid: 7, io: &task.CreateTaskRequest{Stdout: "out"}}}}
+	for _, step := range []struct {
+		do   func()
+		want tasktypes.Status
+	}{
+		{func() {}, tasktypes.Status_CREATED},
+		{func() { c.starts.begin("a") }, tasktypes.Status_CREATED},
+		{func() { c.starts.end("a") }, tasktypes.Status_RUNNING},
+		{func() { z.suspended.Store(true) }, tasktypes.Status_PAUSED},
+		{func() { z.suspended.Store(false) }, tasktypes.Status_RUNNING},
+	} {
+		step.do()
+		got, err := z.stateUnanswered("a")
+		if err != nil || got.Status != step.want || got.Pid != 7 || got.Stdout != "out" {
+			t.Errorf("%v, %v, want %v", got, err, step.want)
+		}
+	}
+	if _, err := z.stateUnanswered("b"); !errors.Is(err, errHung) {
+		t.Errorf("an unknown container: %v", err)
+	}
+}
