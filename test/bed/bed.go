@@ -19,8 +19,6 @@ type Options struct {
 	// Runsc are further runsc flags of the handler [Diapause], by name without
 	// dashes, or other values of the usual ones.
 	Runsc map[string]string
-	// Containerd1 has containerd be that of [tools.Containerd1], which the program must have entered with.
-	Containerd1 bool
 	// DualStack has pods get an address of IPv6, too.
 	DualStack bool
 }
@@ -56,7 +54,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 		return nil, err
 	}
 	b := &Bed{Bin: here.Bin, Runtime: cri.NewRuntimeServiceClient(conn), CgroupParent: "/" + here.Name, conn: conn}
-	if b.Containerd, err = startContainerd(ctx, base, o, b.Runtime); err != nil {
+	if b.Containerd, err = startContainerd(ctx, base, b.Runtime); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	if err := b.Containerd.importImages(ctx); err != nil {

@@ -31,7 +31,7 @@ const (
 // of the pod network, in which pods have addresses of that range.
 func writeConfig(s space, o Options, pods string) error {
 	return s.writeFiles(map[string]string{
-		configFile: containerdConfig(o), RunscFile: runscConfig(o),
+		configFile: containerdConfig(), RunscFile: runscConfig(o),
 		cniFile: cniConfig(o, pods),
 	})
 }
@@ -39,12 +39,8 @@ func writeConfig(s space, o Options, pods string) error {
 // containerdConfig keeps the daemon from lowering any oom_score_adj, since root
 // may lack the capability for that in a container, and from loading an AppArmor
 // profile, since that would be for the whole machine.
-func containerdConfig(o Options) string {
-	version, plugins := 3, pluginsV3()
-	if o.Containerd1 {
-		version, plugins = 2, pluginsV2()
-	}
-	return fmt.Sprintf(`version = %d
+func containerdConfig() string {
+	return fmt.Sprintf(`version = 3
 imports = ["/etc/containerd/conf.d/*.toml"]
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -54,54 +50,31 @@ disabled_plugins = [
   "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing", "io.containerd.nri.v1.nri",
 ]
 [grpc]
-  address = %q
-%s`, version, ContainerdSocket, plugins)
-}
-
-// pluginsV3 configures the plugins that make up the CRI of containerd 2.
-func pluginsV3() string {
-	return fmt.Sprintf(`[plugins.'io.containerd.cri.v1.images']
+  address = %[1]q
+[plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = %q
+  sandbox = %[2]q
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
   disable_apparmor = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = [%q]
-  conf_dir = %q
-%s`, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile),
-		handlers("io.containerd.cri.v1.runtime", "containerd-shim-runc-v2"))
-}
-
-// pluginsV2 configures the one plugin that is the CRI of containerd 1.
-func pluginsV2() string {
-	return fmt.Sprintf(`[plugins.'io.containerd.grpc.v1.cri']
-  sandbox_image = %q
-  restrict_oom_score_adj = true
-  disable_apparmor = true
-[plugins.'io.containerd.grpc.v1.cri'.cni]
-  bin_dir = %q
-  conf_dir = %q
-%s`, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile),
-		handlers("io.containerd.grpc.v1.cri", tools.Containerd1Shim))
-}
-
-// handlers declares the runtime handlers, of which runc has the given shim, to the plugin that starts pods.
-func handlers(plugin, shim string) string {
-	return fmt.Sprintf(`[plugins.'%[1]s'.containerd]
+  bin_dirs = [%[3]q]
+  conf_dir = %[4]q
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
   default_runtime_name = "runc"
-[plugins.'%[1]s'.containerd.runtimes.runc]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
-  runtime_path = %[2]q
-[plugins.'%[1]s'.containerd.runtimes.diapause]
+  runtime_path = %[5]q
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.diapause]
   runtime_type = "io.containerd.diapause.v1"
   pod_annotations = ["dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"]
   container_annotations = ["dev.gvisor.*", "podsnapshot.gke.io/*", "diapause.dev/*"]
-[plugins.'%[1]s'.containerd.runtimes.diapause.options]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.diapause.options]
   TypeUrl = "io.containerd.runsc.v1.options"
-  ConfigPath = %[3]q
-`, plugin, here.Bin.Path(shim), RunscFile)
+  ConfigPath = %[6]q
+`, ContainerdSocket, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile), here.Bin.Path("containerd-shim-runc-v2"),
+		RunscFile)
 }
 
 func runscConfig(o Options) string {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 
 	"diapause.dev/test/images"
-	"diapause.dev/test/tools"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -19,18 +18,13 @@ const ContainerdSocket = "/run/containerd/containerd.sock"
 type Containerd struct {
 	*Daemon
 	runtime cri.RuntimeServiceClient
-	imports []string // how ctr is asked to import
 }
 
 // startContainerd starts containerd in the space and returns when its CRI, which
 // runtime talks to, is ready for pods.
-func startContainerd(ctx context.Context, s space, o Options, runtime cri.RuntimeServiceClient) (*Containerd, error) {
+func startContainerd(ctx context.Context, s space, runtime cri.RuntimeServiceClient) (*Containerd, error) {
 	c := &Containerd{runtime: runtime}
 	c.Daemon = &Daemon{space: s, name: "containerd", args: []string{"-c", configFile}, up: c.ready}
-	if o.Containerd1 {
-		// A transfer of its own imports no image that has its name from the archive.
-		c.Daemon.name, c.imports = tools.Containerd1Program, []string{"--local"}
-	}
 	return c, c.Start(ctx)
 }
 
@@ -66,9 +60,8 @@ func writeImages() (string, error) {
 
 // Import gives containerd, for pods, the images of an OCI archive.
 func (c *Containerd) Import(ctx context.Context, archive string) error {
-	args := append([]string{"--address", c.space.path(ContainerdSocket), "--namespace", "k8s.io", "images", "import"},
-		c.imports...)
-	out, err := exec.CommandContext(ctx, here.Bin.Path("ctr"), append(args, archive)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, here.Bin.Path("ctr"), "--address", c.space.path(ContainerdSocket),
+		"--namespace", "k8s.io", "images", "import", archive).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("bed: import images: %w\n%s", err, out)
 	}

@@ -155,7 +155,7 @@ func (n *Node) startContainerd(ctx context.Context, o Options, archive string) (
 		return err
 	}
 	n.Runtime = cri.NewRuntimeServiceClient(n.conn)
-	if n.Containerd, err = startContainerd(ctx, n.space, o, n.Runtime); err != nil {
+	if n.Containerd, err = startContainerd(ctx, n.space, n.Runtime); err != nil {
 		return err
 	}
 	return n.Containerd.Import(ctx, archive)

@@ -79,26 +79,19 @@ func TestHungSandbox(t *testing.T) {
 	})
 }
 
-// containerds are the two containerds that pods are tested with.
-var containerds = map[string]bed.Options{"containerd": {}, "containerd1": {Containerd1: true}}
-
 // TestHungContainerdRestarted starts containerd again while a sandbox does not answer for a while. Its pod is kept, and
 // goes on.
 func TestHungContainerdRestarted(t *testing.T) {
-	for name, o := range containerds {
-		t.Run(name, func(t *testing.T) {
-			n := startOn(t, o)
-			p := n.sleeper("kept", "--mib", "8")
-			before := n.serving(p)
-			sentry := n.sentry(p)
-			n.signal(sentry, syscall.SIGSTOP)
-			defer func() { _ = syscall.Kill(sentry, syscall.SIGCONT) }()
-			n.keptByContainerd(p)
-			n.signal(sentry, syscall.SIGCONT)
-			n.alive(p, before)
-			n.logsOn(p)
-		})
-	}
+	n := start(t)
+	p := n.sleeper("kept", "--mib", "8")
+	before := n.serving(p)
+	sentry := n.sentry(p)
+	n.signal(sentry, syscall.SIGSTOP)
+	defer func() { _ = syscall.Kill(sentry, syscall.SIGCONT) }()
+	n.keptByContainerd(p)
+	n.signal(sentry, syscall.SIGCONT)
+	n.alive(p, before)
+	n.logsOn(p)
 }
 
 // keptByContainerd kills containerd, starts it again, and fails the test unless it finds the pod running.

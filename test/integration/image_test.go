@@ -34,12 +34,7 @@ var digests = regexp.MustCompile("sha256:[0-9a-f]{64}")
 // TestHostileImage: if a tag is moved to another image, a pod with that tag is not restored from a snapshot of the
 // former image. With the former one it is.
 func TestHostileImage(t *testing.T) {
-	for name, o := range containerds {
-		t.Run(name, func(t *testing.T) { hostileImage(startOn(t, o)) })
-	}
-}
-
-func hostileImage(n *node) {
+	n := start(t)
 	boot := n.serving(n.workload("origin", "serve", "--mib=1")).Boot
 	n.checkpoint("origin", "--name=mine")
 	n.importImages(images.WriteMoved)

@@ -97,14 +97,8 @@ func TestUnreadableRecord(t *testing.T) {
 // TestPausedContainerdKilled kills containerd while a pod is paused that is to be stopped, and starts it again: the
 // containerd that starts does not end the pod, of which nothing is saved yet. The agent ends it once everything is.
 func TestPausedContainerdKilled(t *testing.T) {
-	for name, containerd1 := range map[string]bool{"2": false, "1": true} {
-		t.Run("containerd "+name, func(t *testing.T) { pausedContainerdKilled(t, bed.Options{Containerd1: containerd1}) })
-	}
-}
-
-func pausedContainerdKilled(t *testing.T, o bed.Options) {
 	at := newPlace(t)
-	n := startOn(t, o, at.flags()...)
+	n := start(t, at.flags()...)
 	p := n.workload("kept", "serve", "--mib", "128")
 	before := n.serving(p)
 	err := n.during("spool", request(p, true), func() {

@@ -19,7 +19,7 @@ import (
 	"diapause.dev/test/tools"
 )
 
-func TestMain(m *testing.M) { bed.Main(m, tools.Containerd1) }
+func TestMain(m *testing.M) { bed.Main(m) }
 
 // node is a bed with an agent, for one test.
 type node struct {

@@ -387,23 +387,6 @@ func (n *node) shimOf(id string) int {
 	return 0
 }
 
-// TestSleepContainerd1 has a pod sleep under containerd 1.
-func TestSleepContainerd1(t *testing.T) {
-	n := startOn(t, bed.Options{Containerd1: true})
-	p := n.sleeper("older", "--mib", "8")
-	before := n.serving(p)
-	for range 2 {
-		n.asleep(p)
-		n.alive(p, before)
-	}
-	n.asleep(p)
-	if err := n.bed.Containerd.Restart(n.ctx); err != nil {
-		t.Fatal(err)
-	}
-	n.alive(p, before)
-	n.logsOn(p)
-}
-
 // TestSleepDamaged damages the snapshot of a pod that sleeps: whoever wakes it is told, and the pod ends.
 func TestSleepDamaged(t *testing.T) {
 	at := newPlace(t)

@@ -1,7 +1,7 @@
 // Package tools builds the programs that the tests, the demo and the
 // benchmarks run: runsc, containerd and a fake object store from the versions
 // that the go.mod files pin, the programs of this module, and for those who ask
-// (see [Extra]) the servers of Kubernetes and an older containerd.
+// (see [Extra]) the servers of Kubernetes.
 //
 // What takes minutes to build is kept under .cache/bin, in a directory whose
 // name is a digest of all that went into it; a later call finds it there. The

@@ -24,16 +24,6 @@ const Kubernetes Extra = "kubernetes"
 // KubeProxy is the kube-proxy of the [Kubernetes] servers' version.
 const KubeProxy Extra = "kube-proxy"
 
-// Containerd1 is containerd 1.7, which nodes of older clusters run: the programs [Containerd1Program]
-// and [Containerd1Shim].
-const Containerd1 Extra = "containerd1"
-
-// The programs of [Containerd1]: the daemon, and its shim for runc. It takes no shim of containerd 2.4.
-const (
-	Containerd1Program = "containerd-1.7"
-	Containerd1Shim    = "containerd-1.7-shim-runc-v2"
-)
-
 // VM is what virtual machines need: Debian packages, and no programs that are built.
 const VM Extra = "vm"
 
@@ -56,11 +46,6 @@ const containerd = "github.com/containerd/containerd/v2"
 
 // containerdVersion stamps the daemon; the go.mod beside it pins what is built.
 const containerdVersion = "v2.4.2"
-
-const containerd1 = "github.com/containerd/containerd"
-
-// containerd1Version stamps the daemon of [Containerd1]; the go.mod beside it pins what is built.
-const containerd1Version = "v1.7.35"
 
 const kubernetes = "k8s.io/kubernetes"
 
@@ -109,13 +94,6 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			packages: []string{containerd + "/cmd/containerd", containerd + "/cmd/ctr", containerd +
 				"/cmd/containerd-shim-runc-v2"},
 			estimate: "four minutes",
-		},
-		{
-			name: string(Containerd1), extra: true, module: filepath.Join(b.Root, "test/tools/containerd1"),
-			ldflags:  "-s -w -X " + containerd1 + "/version.Version=" + containerd1Version,
-			packages: []string{containerd1 + "/cmd/containerd", containerd1 + "/cmd/containerd-shim-runc-v2"},
-			renamed:  map[string]string{"containerd": Containerd1Program, "containerd-shim-runc-v2": Containerd1Shim},
-			estimate: "a minute",
 		},
 		{
 			name: string(Kubernetes), extra: true, module: filepath.Join(b.Root, "test/tools/kubernetes"),

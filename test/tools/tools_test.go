@@ -145,7 +145,7 @@ func TestExtraOnlyForWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	extras := []Extra{Kubernetes, KubeProxy, Containerd1}
+	extras := []Extra{Kubernetes, KubeProxy}
 	for _, g := range groups {
 		extra := slices.Contains(extras, Extra(g.name))
 		if g.wanted(nil) == extra || !g.wanted(extras) {

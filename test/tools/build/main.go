@@ -25,7 +25,7 @@ func run(ctx context.Context) error {
 	if err := tools.Packages(ctx, tools.Kubernetes); err != nil {
 		return err
 	}
-	bin, err := tools.Build(ctx, tools.Kubernetes, tools.KubeProxy, tools.Containerd1)
+	bin, err := tools.Build(ctx, tools.Kubernetes, tools.KubeProxy)
 	if err != nil {
 		return err
 	}
