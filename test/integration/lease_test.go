@@ -11,8 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"diapause.dev/test/bed"
 )
 
 // TestPausedWithoutAgent kills the agent while a sandbox is paused, and starts no other: the pod goes on
