@@ -1,5 +1,5 @@
 # Every target works on a fresh Debian machine with Go and root: what else is
-# needed is installed, or built from Go modules and kept under .cache. Elsewhere
+# needed is installed, or built from Go modules and kept for all checkouts. Elsewhere
 # the targets say what is missing.
 
 GO ?= go
@@ -23,7 +23,7 @@ KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
 
-.PHONY: help build tools test second-build race e2e chaos lint release demo bench-pause bench-precopy bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean
+.PHONY: help build tools test second-build race e2e chaos lint release demo bench-pause bench-precopy bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean clean-tools
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -115,5 +115,8 @@ generate: ## the Go of the local API from its .proto; deep copies and manifests/
 fuzz: ## every fuzz target for FUZZTIME (60s) each; what they find out is kept in .cache/fuzz
 	@$(GO) run ./test/fuzz -time $(FUZZTIME)
 
-clean: ## remove what the targets above have made
+clean: ## remove what the targets above have made in this checkout
 	rm -rf .cache bench/out
+
+clean-tools: ## remove the built programs that all checkouts share
+	@$(GO) run ./test/tools/build -clean

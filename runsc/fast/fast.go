@@ -2,7 +2,6 @@ package fast
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -268,24 +267,6 @@ var (
 		{"decode.go", "int(id)-len(ds.objectsByID))", "int(wire.Bounded(uint64(id)))-len(ds.objectsByID))"},
 	}
 )
-
-// Digest identifies what Tree and Compare do to gVisor's source.
-func Digest() (string, error) {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q\n", replaced, edits, treeEdits)
-	err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := embedded.ReadFile(path)
-		fmt.Fprintf(h, "%s %x\n", path, sha256.Sum256(data))
-		return err
-	})
-	if err != nil {
-		return "", fmt.Errorf("digest of our files for gVisor: %w", err)
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)), nil
-}
 
 // Tree makes dir, which must not exist, a copy of the gVisor module at source with our files in it. Before it can be
 // built, run the program [Precompile].

@@ -8,9 +8,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
+
+	"diapause.dev/test/tools"
 )
 
 // TestMain runs the tests beside a real fake-gcs-server. The client library finds it by STORAGE_EMULATOR_HOST.
@@ -57,18 +58,7 @@ func serverBinary() (string, error) {
 	if path := os.Getenv("DIAPAUSE_FAKE_GCS"); path != "" {
 		return path, nil
 	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(root, ".cache", "bin", "fake-gcs-server")
-	build := exec.Command("go", "build", "-o", binary, "github.com/fsouza/fake-gcs-server")
-	build.Dir = filepath.Join(root, "test", "tools", "fakegcs")
-	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build fake-gcs-server: %w: %s", err, out)
-	}
-	return binary, nil
+	return tools.FakeGCS(context.Background())
 }
 
 func freeAddress() (*net.TCPAddr, error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -46,25 +47,42 @@ func Build(ctx context.Context, extras ...Extra) (Bin, error) {
 		return Bin{Root: root, Dir: dir}, nil
 	}
 	b := Bin{Root: root, Dir: filepath.Join(root, ".cache", "bin", "current")}
-	if err := b.locked(ctx, func() error { return b.build(ctx, extras) }); err != nil {
+	groups, err := b.groups(ctx)
+	if err != nil {
+		return Bin{}, err
+	}
+	groups = slices.DeleteFunc(groups, func(g group) bool { return !g.wanted(extras) })
+	dirs, err := ensureAll(ctx, groups)
+	if err != nil {
+		return Bin{}, err
+	}
+	if err := b.locked(ctx, func() error { return b.build(ctx, dirs) }); err != nil {
 		return Bin{}, err
 	}
 	return b, nil
 }
 
-func (b Bin) build(ctx context.Context, extras []Extra) error {
-	groups, err := b.groups(ctx)
+const fakeGCSServer = "fake-gcs-server"
+
+// FakeGCS builds the fake object store alone unless it is built, and returns its path.
+func FakeGCS(ctx context.Context) (string, error) {
+	root, err := moduleRoot()
 	if err != nil {
-		return err
+		return "", err
 	}
-	for _, g := range groups {
-		if !g.wanted(extras) {
-			continue
-		}
-		dir, err := g.ensure(ctx, filepath.Dir(b.Dir))
-		if err != nil {
-			return err
-		}
+	if dir := os.Getenv(Prebuilt); dir != "" {
+		return filepath.Join(dir, fakeGCSServer), nil
+	}
+	dirs, err := ensureAll(ctx, []group{Bin{Root: root}.fakeGCS()})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dirs[0], fakeGCSServer), nil
+}
+
+// build links the programs of dirs and builds those of this module.
+func (b Bin) build(ctx context.Context, dirs []string) error {
+	for _, dir := range dirs {
 		if err := linkAll(dir, b.Dir); err != nil {
 			return err
 		}

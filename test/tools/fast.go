@@ -2,6 +2,8 @@ package tools
 
 import (
 	"context"
+	"crypto/sha256"
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,6 +39,40 @@ func fastModule(ctx context.Context, root, dir string) error {
 	}
 	_, err = goOutput(ctx, dir, "mod", "edit", "-replace", gvisor+"=./gvisor")
 	return err
+}
+
+// fastRecipe is this file: it says how the program is built.
+//
+//go:embed fast.go
+var fastRecipe string
+
+// fastDigest identifies what the program has that runsc has not: it is one of all sources at root that change those of
+// gVisor.
+func fastDigest(ctx context.Context, root string) (string, error) {
+	const files = "{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}{{range .EmbedFiles}}{{$.Dir}}/{{.}}\n{{end}}"
+	list, err := goOutputIn(ctx, root, groupEnv, "list", "-deps", "-f", "{{if not .Standard}}"+files+"{{end}}",
+		"./runsc/fast/tree")
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q\n", fastRecipe)
+	for file := range strings.Lines(list) {
+		file = strings.TrimSuffix(file, "\n")
+		if file == "" { // between two packages
+			continue
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("tools: %w", err)
+		}
+		name, err := filepath.Rel(root, file)
+		if err != nil {
+			return "", fmt.Errorf("tools: %w", err)
+		}
+		fmt.Fprintf(sum, "%q %x\n", name, sha256.Sum256(data))
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
 // buildFast builds the program [RunscFast], from the versions of modules that the module at root names, as the file

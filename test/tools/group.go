@@ -5,13 +5,11 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
-	"runtime"
+	"regexp"
 	"slices"
 	"strings"
-	"time"
-
-	"diapause.dev/runsc/fast"
 )
 
 // Extra is a set of programs that takes long to build and that few need.
@@ -27,7 +25,7 @@ const KubeProxy Extra = "kube-proxy"
 // VM is what virtual machines need: Debian packages, and no programs that are built.
 const VM Extra = "vm"
 
-// group is a set of programs built together from one module, and kept.
+// group is a set of programs built together from one module, and kept for all checkouts.
 type group struct {
 	name     string
 	extra    bool   // built only for who asks
@@ -67,12 +65,13 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 	if err != nil {
 		return nil, err
 	}
-	modules, err := goOutput(ctx, b.Root, "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", gvisor+
-		"/runsc")
+	// The rest of go.mod does not go into runsc, but for what it says of Go's defaults.
+	modules, err := goOutputIn(ctx, b.Root, groupEnv, "list", "-deps", "-f", "{{.DefaultGODEBUG}} {{with .Module}}"+
+		"{{.Path}} {{.Version}}{{with .Replace}} {{.Path}} {{.Version}}{{end}}{{end}}", gvisor+"/runsc")
 	if err != nil {
 		return nil, err
 	}
-	digest, err := fast.Digest()
+	digest, err := fastDigest(ctx, b.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -83,9 +82,9 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 		},
 		{
 			name: RunscFast, module: b.Root, ldflags: flags, source: modules + digest,
-			packages: []string{gvisor + "/runsc"}, estimate: "a minute",
+			packages: []string{gvisor + "/runsc"}, renamed: map[string]string{"runsc": RunscFast}, estimate: "a minute",
 			build: func(ctx context.Context, out string) error {
-				return buildFast(ctx, b.Root, filepath.Join(out, RunscFast), flags, nil)
+				return buildFast(ctx, b.Root, filepath.Join(out, "runsc"), flags, groupEnv)
 			},
 		},
 		{
@@ -110,18 +109,57 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			ldflags: kubernetesFlags(), packages: []string{kubernetes + "/cmd/kube-proxy"},
 			estimate: "two minutes",
 		},
-		{
-			name: "fakegcs", module: filepath.Join(b.Root, "test/tools/fakegcs"), ldflags: "-s -w",
-			packages: []string{"github.com/fsouza/fake-gcs-server"}, estimate: "one minute",
-		},
+		b.fakeGCS(),
 	}, nil
+}
+
+const fakeGCS = "fakegcs"
+
+func (b Bin) fakeGCS() group {
+	return group{
+		name: fakeGCS, module: filepath.Join(b.Root, "test/tools/fakegcs"), ldflags: "-s -w",
+		packages: []string{"github.com/fsouza/" + fakeGCSServer}, estimate: "one minute",
+	}
 }
 
 // wanted reports whether the group is for who asks for these extras.
 func (g group) wanted(extras []Extra) bool { return !g.extra || slices.Contains(extras, Extra(g.name)) }
 
+// names are those of all groups.
+var names = []string{"runsc", RunscFast, "containerd", string(Kubernetes), string(KubeProxy), fakeGCS}
+
+// programs are the names of the group's programs.
+func (g group) programs() []string {
+	var list []string
+	for _, p := range g.packages {
+		name := path.Base(p)
+		if major.MatchString(name) {
+			name = path.Base(path.Dir(p))
+		}
+		if other, ok := g.renamed[name]; ok {
+			name = other
+		}
+		list = append(list, name)
+	}
+	return list
+}
+
+// major is the end of a module's path that does not name a program.
+var major = regexp.MustCompile(`^v[0-9]+$`)
+
+// groupEnv is the environment in which programs are built that are kept. They are for all, so that nobody's own flags
+// may go into them.
+var groupEnv = []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly"}
+
+// toolchain are the settings of Go that decide about programs, besides its flags.
+var toolchain = []string{"GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GOFIPS140"}
+
 // key is a digest of all that the programs of the group are made from.
-func (g group) key() (string, error) {
+func (g group) key(ctx context.Context) (string, error) {
+	settings, err := goOutputIn(ctx, g.module, groupEnv, append([]string{"env"}, toolchain...)...)
+	if err != nil {
+		return "", err
+	}
 	source := g.source
 	if source == "" {
 		for _, name := range []string{"go.mod", "go.sum"} {
@@ -132,48 +170,7 @@ func (g group) key() (string, error) {
 			source += string(data)
 		}
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s\n%q\n%s", runtime.Version(), runtime.GOARCH, g.ldflags, g.packages,
-		source))
+	args := buildArgs("", g.ldflags, g.packages...)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q\n%q\n%q\n%q\n%q", settings, groupEnv, args, g.renamed, source))
 	return fmt.Sprintf("%x", sum[:6]), nil
-}
-
-// ensure returns the directory that holds the programs of the group, built now
-// if they are not there. A build that is cut short leaves nothing under that name.
-func (g group) ensure(ctx context.Context, cache string) (string, error) {
-	key, err := g.key()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, g.name+"-"+key)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	fmt.Fprintf(os.Stderr, "tools: building %s (about %s on two cores, once)\n", g.name, g.estimate)
-	start := time.Now()
-	part := dir + ".part"
-	if err := os.RemoveAll(part); err != nil {
-		return "", fmt.Errorf("tools: %w", err)
-	}
-	if err := os.Mkdir(part, 0o755); err != nil {
-		return "", fmt.Errorf("tools: %w", err)
-	}
-	build := g.build
-	if build == nil {
-		build = func(ctx context.Context, out string) error {
-			return goBuild(ctx, g.module, out, g.ldflags, g.packages...)
-		}
-	}
-	if err := build(ctx, part+"/"); err != nil {
-		return "", err
-	}
-	for from, to := range g.renamed {
-		if err := os.Rename(filepath.Join(part, from), filepath.Join(part, to)); err != nil {
-			return "", fmt.Errorf("tools: %w", err)
-		}
-	}
-	if err := os.Rename(part, dir); err != nil {
-		return "", fmt.Errorf("tools: %w", err)
-	}
-	fmt.Fprintf(os.Stderr, "tools: built %s in %s\n", g.name, time.Since(start).Round(time.Second))
-	return dir, nil
 }

@@ -31,7 +31,7 @@ func linkAll(from, to string) error {
 // share one. What was called to before is replaced, never written to: a program
 // may be running from it.
 func relink(from, to string) error {
-	if sameFile(from, to) {
+	if sameFile(from, to) || sameCopy(from, to) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -58,6 +58,14 @@ func sameFile(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
+// sameCopy reports whether b is the copy of a that copyFile made.
+func sameCopy(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
+}
+
+// copyFile copies a program and the time at which it was made.
 func copyFile(from, to string) (err error) {
 	src, err := os.Open(from)
 	if err != nil {
@@ -72,10 +80,17 @@ func copyFile(from, to string) (err error) {
 	if _, err := io.Copy(dst, src); err != nil {
 		return fmt.Errorf("tools: copy %s: %w", from, err)
 	}
+	info, err := src.Stat()
+	if err == nil {
+		err = os.Chtimes(to, time.Time{}, info.ModTime())
+	}
+	if err != nil {
+		return fmt.Errorf("tools: %w", err)
+	}
 	return nil
 }
 
-// locked calls f while this process alone holds the lock on the cache. It
+// locked calls f while this process alone holds the lock on the programs of this checkout. It
 // returns ctx's error if ctx ends while another process holds it.
 func (b Bin) locked(ctx context.Context, f func() error) error {
 	cache := filepath.Join(b.Root, ".cache", "bin")

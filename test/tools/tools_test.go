@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -76,66 +75,6 @@ func TestLockedWaitsNoLongerThanTheContext(t *testing.T) {
 	}
 }
 
-func TestKeyNamesAllThatGoesIn(t *testing.T) {
-	module := t.TempDir()
-	writeFile(t, filepath.Join(module, "go.mod"), "module m\n")
-	writeFile(t, filepath.Join(module, "go.sum"), "")
-	base := group{module: module, packages: []string{"p"}}
-	seen := map[string]string{}
-	check := func(name string, g group) {
-		t.Helper()
-		key, err := g.key()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if other, ok := seen[key]; ok {
-			t.Errorf("%s has the key of %s", name, other)
-		}
-		seen[key] = name
-	}
-	check("base", base)
-	check("other flags", group{module: module, packages: base.packages, ldflags: "-s"})
-	check("other package", group{module: module, packages: []string{"q"}})
-	check("given source", group{module: module, packages: base.packages, source: "m v1"})
-	writeFile(t, filepath.Join(module, "go.sum"), "m v2 h1:\n")
-	check("other go.sum", base)
-}
-
-// TestBuildThatFails shows that a build cut short is not taken for a whole one.
-func TestBuildThatFails(t *testing.T) {
-	cache, module := t.TempDir(), t.TempDir()
-	writeFile(t, filepath.Join(module, "go.mod"), "module m\n\ngo 1.26.3\n")
-	writeFile(t, filepath.Join(module, "go.sum"), "")
-	writeFile(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() { none() }\n")
-	g := group{name: "broken", module: module, packages: []string{"."}}
-	if _, err := g.ensure(t.Context(), cache); err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("got %v, want the compiler's word", err)
-	}
-	writeFile(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() {}\n")
-	dir, err := g.ensure(t.Context(), cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-		t.Errorf("the directory of the second build holds %v, %v", entries, err)
-	}
-}
-
-func TestRenamedProgram(t *testing.T) {
-	module := t.TempDir()
-	writeFile(t, filepath.Join(module, "go.mod"), "module m/name\n\ngo 1.26.3\n")
-	writeFile(t, filepath.Join(module, "go.sum"), "")
-	writeFile(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() {}\n")
-	g := group{name: "renamed", module: module, packages: []string{"."}, renamed: map[string]string{"name": "other"}}
-	dir, err := g.ensure(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != "other" {
-		t.Errorf("there are %v, %v", entries, err)
-	}
-}
-
 func TestExtraOnlyForWhoAsks(t *testing.T) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -154,5 +93,48 @@ func TestExtraOnlyForWhoAsks(t *testing.T) {
 		if g.name != string(Kubernetes) && extra && g.wanted([]Extra{Kubernetes}) {
 			t.Errorf("%s: wanted by who asks for Kubernetes", g.name)
 		}
+	}
+}
+
+// TestNames: Clean knows all groups, and each knows which programs it has.
+func TestNames(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := Bin{Root: root}.groups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, programs []string
+	for _, g := range groups {
+		got = append(got, g.name)
+		programs = append(programs, g.programs()...)
+	}
+	if !slices.Equal(got, names) {
+		t.Errorf("Clean removes %q, and the groups are %q", names, got)
+	}
+	want := []string{"runsc", RunscFast, "containerd", "ctr", "etcd", "kubelet", "kube-proxy", fakeGCSServer}
+	for _, name := range want {
+		if !slices.Contains(programs, name) {
+			t.Errorf("no group has %s, of %q", name, programs)
+		}
+	}
+}
+
+func TestCopyIsKnown(t *testing.T) {
+	from, to := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	writeFile(t, from, "content")
+	if err := copyFile(from, to); err != nil {
+		t.Fatal(err)
+	}
+	if !sameCopy(from, to) {
+		t.Error("a copy is not known as one")
+	}
+	if err := os.Chtimes(from, time.Time{}, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if sameCopy(from, to) {
+		t.Error("a program that was built again is taken for the copy of the old one")
 	}
 }

@@ -1,9 +1,11 @@
 // Command build builds the programs that tests, demo and benchmarks run,
-// installs the Debian packages that they need, and prints where the programs are.
+// installs the Debian packages that they need, and prints where the programs are. With -clean it removes those that all
+// checkouts share.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,15 +15,21 @@ import (
 )
 
 func main() {
+	clean := flag.Bool("clean", false, "remove the built programs that all checkouts share, and build nothing")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	do := build
+	if *clean {
+		do = tools.Clean
+	}
+	if err := do(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) error {
+func build(ctx context.Context) error {
 	if err := tools.Packages(ctx, tools.Kubernetes); err != nil {
 		return err
 	}
