@@ -260,7 +260,8 @@ func TestHang(t *testing.T) {
 		if _, err := os.Stdout.WriteString("building\n"); err != nil {
 			return err
 		}
-		select {}
+		_, err := os.Stdin.Read(make([]byte, 1)) // until the parent kills this process, or is dead itself
+		return err
 	}
 	ensure(t, g, cache)
 }
@@ -272,6 +273,9 @@ func TestKilled(t *testing.T) {
 	cache, other := t.TempDir(), newGroup(t, &builds)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHang$")
 	cmd.Env = append(os.Environ(), hang+"="+cache)
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
