@@ -6,19 +6,11 @@ GO ?= go
 BIN := .cache/bin/programs
 FUZZTIME ?= 60s
 
-# PACKAGES prints every package and what its tests import. Those that name BED need a test bed.
-PACKAGES := $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./...
-BED := diapause.dev/test/bed
-
-# PLAIN are the packages whose tests, or some of them, go without the race detector. Those of RELEASE build all programs.
-RELEASE := '^diapause.dev/test/tools/release '
-PLAIN := -e $(RELEASE) -e '^diapause.dev/storage ' -e '^diapause.dev/runsc/fast '
-
 # GOFILES prints all files of Go that were written by hand, and the few that controller-gen writes.
 GOFILES := find . -name '*.go' ! -name '*.pb.go' ! -path './.cache/*'
 
-# GOTEST says at its end how many tests there were, and which have failed; what they said stands above.
-GOTEST := $(GO) tool gotestsum --hide-summary=output --format
+# SUITE runs phases of the test suite, several at once, and reports what each has cost and what has failed.
+SUITE := $(GO) build -o .cache/suite ./test/suite && exec .cache/suite
 KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
@@ -37,22 +29,17 @@ release: ## image, SBOM and provenance of REVISION (HEAD), in .cache/release; BU
 tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, packages
 	@$(GO) run ./test/tools/build
 
-test: tools race ## all tests, with real components; two packages at a time, the longest first
-	$(GOTEST) pkgname-and-test-fails -- ./test/integration $$($(PACKAGES) | grep -e $(BED) $(PLAIN) | cut -d' ' -f1 | grep -v /test/e2e$$) \
-		-count=1 -timeout 45m -p 2
-	@$(MAKE) --no-print-directory second-build e2e
+test: tools ## all tests, with real components; what costs most and what failed stands at the end
+	@$(SUITE)
+
+race: ## the tests that need no bed, nearly all of them with the race detector
+	@$(SUITE) -phase race,plain,memory,plots
 
 second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
-	DIAPAUSE_RUNSC=runsc-fast $(GOTEST) testname -- ./test/integration -count=1 -timeout 20m -run \
-		'^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|CheckpointWhileLoading|DamagedSnapshots|Sleep|WorkingSet)$$'
-
-race: ## the tests that need no bed, with the race detector; that of the release builds all programs, and goes without
-	@$(GO) run ./test/tools/compiler
-	CGO_ENABLED=1 $(GOTEST) pkgname-and-test-fails -- -race $$($(PACKAGES) | grep -v -e $(BED) -e $(RELEASE) | cut -d' ' -f1) -count=1 -timeout 45m -p 2
-	cd bench/plots && GOWORK=off $(GO) test -count=1 .
+	@$(SUITE) -phase second-build
 
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
-	$(GOTEST) testname -- ./test/e2e -skip '^TestChaos$$' -count=1 -timeout 45m
+	@$(SUITE) -phase e2e
 
 chaos: tools ## kill agents, sidecars, containerd and the API server KILLS (300) times while pods freeze and wake; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// phase is a part of the suite that one go test runs.
+type phase struct {
+	name string
+	// dir is the directory of the module, relative to the root; empty is the root.
+	dir string
+	// pick chooses among the packages of the module.
+	pick  func(pkg) bool
+	flags []string
+	env   []string
+	// format is that of gotestsum.
+	format string
+	// timeout is the -timeout of go test, which is for each package.
+	timeout time.Duration
+}
+
+// Formats of gotestsum: a line for each test, or for each package and each failed test.
+const (
+	eachTest    = "testname"
+	eachPackage = "pkgname-and-test-fails"
+)
+
+// integration is the longest package that needs a bed. Its tests run in two shards, each with a bed of its own.
+const integration = "test/integration"
+
+// own are the packages that have phases of their own.
+var own = []string{"test/e2e", integration}
+
+// unraced are packages without a bed that run without the race detector: the release builds all programs, and the
+// process that test/recovery starts is killed before it could report a race.
+var unraced = []string{"test/recovery", "test/tools/release"}
+
+// phases are all phases, in the order in which they are reported.
+var phases = []phase{
+	{
+		name: "race", pick: not(needsBed, named(unraced...)), format: eachPackage, timeout: 45 * time.Minute,
+		flags: []string{"-race", "-p=2"}, env: []string{"CGO_ENABLED=1"},
+	},
+	{
+		name: "plain", pick: named(unraced...), format: eachPackage, timeout: 20 * time.Minute, flags: []string{"-p=1"},
+	},
+	{
+		name: "memory", pick: named("storage"), format: eachPackage, timeout: 20 * time.Minute,
+		flags: []string{"-run=^(TestMemoryOfChunks|TestTooManyChunks)$"},
+	},
+	{
+		name: "plots", dir: "bench/plots", pick: all, format: eachPackage, timeout: 20 * time.Minute,
+	},
+	{
+		name: "beds", pick: beds, format: eachPackage, timeout: 45 * time.Minute, flags: []string{"-p=1"},
+	},
+	{
+		name: "integration-sleep", pick: named(integration), format: eachTest, timeout: 45 * time.Minute,
+		flags: []string{"-run=^TestSleep"},
+	},
+	{
+		name: "integration-rest", pick: named(integration), format: eachTest, timeout: 45 * time.Minute,
+		flags: []string{"-skip=^TestSleep"},
+	},
+	{
+		name: "second-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
+		flags: []string{"-run=^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|" +
+			"CheckpointWhileLoading|DamagedSnapshots|Sleep|WorkingSet)$"},
+		env: []string{"DIAPAUSE_RUNSC=runsc-fast"},
+	},
+	{
+		name: "e2e", pick: named("test/e2e"), format: eachTest, timeout: 45 * time.Minute,
+		flags: []string{"-skip=^TestChaos$"},
+	},
+}
+
+// lanes say what runs beside what: lanes run at the same time, the phases of a lane one after the other.
+var lanes = [][]string{
+	{"e2e"},
+	{"race", "plots", "memory", "plain", "beds"},
+	{"integration-rest"},
+	{"integration-sleep", "second-build"},
+}
+
+func all(pkg) bool { return true }
+
+func needsBed(p pkg) bool { return p.bed }
+
+// beds picks what needs a bed and has no phase of its own.
+func beds(p pkg) bool { return p.bed && !slices.Contains(own, p.name) }
+
+// named picks packages by name.
+func named(names ...string) func(pkg) bool {
+	return func(p pkg) bool { return slices.Contains(names, p.name) }
+}
+
+// not picks what none of the others does.
+func not(others ...func(pkg) bool) func(pkg) bool {
+	return func(p pkg) bool {
+		return !slices.ContainsFunc(others, func(f func(pkg) bool) bool { return f(p) })
+	}
+}
+
+// chosen reports whether the phase is one of those names. A name without its part behind the dash stands for all of
+// its parts. No names at all stand for every phase.
+func chosen(phase string, names []string) bool {
+	return len(names) == 0 || slices.ContainsFunc(names, func(n string) bool {
+		return phase == n || strings.HasPrefix(phase, n+"-")
+	})
+}
+
+// schedule returns the lanes with the chosen phases. A phase that is in no lane gets one of its own.
+func schedule(phases []phase, lanes [][]string, names []string) (out [][]phase) {
+	var placed []string
+	for _, lane := range lanes {
+		var list []phase
+		for _, name := range lane {
+			i := slices.IndexFunc(phases, func(p phase) bool { return p.name == name })
+			if i >= 0 && chosen(name, names) {
+				list, placed = append(list, phases[i]), append(placed, name)
+			}
+		}
+		if len(list) > 0 {
+			out = append(out, list)
+		}
+	}
+	for _, p := range phases {
+		if chosen(p.name, names) && !slices.Contains(placed, p.name) {
+			out = append(out, []phase{p})
+		}
+	}
+	return out
+}
