@@ -11,11 +11,13 @@ GOFILES := find . -name '*.go' ! -name '*.pb.go' ! -path './.cache/*'
 
 # SUITE runs phases of the test suite, several at once, and reports what each has cost and what has failed.
 SUITE := $(GO) build -o .cache/suite ./test/suite && exec .cache/suite
+N ?= 3
+LOAD ?= 2
 KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
 
-.PHONY: help build tools test second-build race e2e chaos lint release demo bench-pause bench-precopy bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean clean-tools
+.PHONY: help build tools test second-build race e2e flake chaos lint release demo bench-pause bench-precopy bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean clean-tools
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -40,6 +42,9 @@ second-build: tools ## the main tests of restores and sleeping pods, with the se
 
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
 	@$(SUITE) -phase e2e
+
+flake: tools ## all tests N (3) times, each second time beside LOAD (2) busy loops; which failed how often stands at the end
+	@$(SUITE) -flake $(N) -load $(LOAD)
 
 chaos: tools ## kill agents, sidecars, containerd and the API server KILLS (300) times while pods freeze and wake; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)

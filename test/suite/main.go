@@ -26,6 +26,8 @@ type options struct {
 	phases []string
 	lanes  int
 	limit  time.Duration
+	flake  int
+	load   int
 }
 
 func main() {
@@ -37,15 +39,21 @@ func main() {
 	os.Exit(code)
 }
 
-// role plays the role that the first argument names: "exec" runs a test binary for go test. All others run the suite.
+// role plays the role that the first argument names: "exec" runs a test binary for go test, "spin" is a busy loop. All
+// others run the suite.
 func role(args []string) (int, error) {
-	if len(args) > 1 && args[0] == "exec" {
+	switch {
+	case len(args) > 1 && args[0] == "exec":
 		return execute(args[1:])
+	case len(args) == 1 && args[0] == "spin":
+		return 0, spin()
 	}
 	var o options
 	names := flag.String("phase", "", "phases to run, separated by commas, instead of all")
 	flag.IntVar(&o.lanes, "lanes", len(lanes), "how many lanes run at the same time; 1 runs one phase after the other")
 	flag.DurationVar(&o.limit, "limit", 75*time.Minute, "when to interrupt a run, for a report that says how far it came")
+	flag.IntVar(&o.flake, "flake", 0, "run everything so many times, and say how often each test failed")
+	flag.IntVar(&o.load, "load", 2, "with -flake: how many busy loops each second run has beside it")
 	flag.Parse()
 	if *names != "" {
 		o.phases = strings.Split(*names, ",")
@@ -56,27 +64,37 @@ func role(args []string) (int, error) {
 	return start(o)
 }
 
-// start runs the suite, unless a signal or the limit ends it early.
+// start runs the suite, once or several times, unless a signal ends it early.
 func start(o options) (int, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() { cancel(fmt.Errorf("signal: %v", <-signals)) }()
-	defer time.AfterFunc(o.limit, func() { cancel(fmt.Errorf("it took longer than %v", o.limit)) }).Stop()
-	s, err := newSuite(ctx)
-	if err != nil {
-		return 1, err
-	}
 	list := schedule(phases, lanes, o.phases)
 	if len(list) == 0 {
 		return 2, fmt.Errorf("no phase is called %q", o.phases)
 	}
-	r := s.once(ctx, list, o.lanes)
-	r.print(os.Stdout)
-	if !r.ok() {
-		return 1, nil
+	s, err := newSuite(ctx)
+	if err != nil {
+		return 1, err
 	}
-	return 0, nil
+	once := func(s *suite) *report { return s.once(ctx, list, o) }
+	if o.flake > 0 {
+		f, err := s.repeat(ctx, o.flake, o.load, once)
+		f.print(os.Stdout)
+		return status(f.ok()), err
+	}
+	r := once(s)
+	r.print(os.Stdout)
+	return status(r.ok()), nil
+}
+
+// status is the exit status.
+func status(ok bool) int {
+	if ok {
+		return 0
+	}
+	return 1
 }
 
 // newSuite finds or builds what the phases need.
@@ -96,13 +114,16 @@ func newSuite(ctx context.Context) (*suite, error) {
 		return nil, err
 	}
 	gotestsum, err := findGotestsum(ctx)
-	s := &suite{root: root, self: self, gotestsum: gotestsum, out: &output{w: os.Stdout}, grace: grace}
-	return s, errors.Join(err, os.MkdirAll(filepath.Join(root, results), 0o755))
+	out := &output{w: os.Stdout}
+	return &suite{root: root, results: ".cache/test", self: self, gotestsum: gotestsum, out: out, grace: grace}, err
 }
 
-// once runs the lanes and reports. What failed because the run was cut short is in the report, too.
-func (s *suite) once(ctx context.Context, lanes [][]phase, most int) *report {
+// once runs the lanes and reports. A run that takes longer than the limit is cut short.
+func (s *suite) once(ctx context.Context, lanes [][]phase, o options) *report {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer time.AfterFunc(o.limit, func() { cancel(fmt.Errorf("it took longer than %v", o.limit)) }).Stop()
 	began := time.Now()
-	outcomes := s.run(ctx, lanes, most)
+	outcomes := s.run(ctx, lanes, o.lanes)
 	return s.report(outcomes, time.Since(began), context.Cause(ctx))
 }

@@ -154,8 +154,6 @@ func (r *report) printFailures(out io.Writer) {
 			fmt.Fprintln(out, "\nFailed:")
 		}
 		fmt.Fprintf(out, "%s (%s)\n", f.name, f.phase)
-		for _, line := range f.lines {
-			fmt.Fprintf(out, "    %s\n", strings.TrimPrefix(line, "    "))
-		}
+		printLines(out, f.lines)
 	}
 }

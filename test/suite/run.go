@@ -15,12 +15,10 @@ import (
 	"time"
 )
 
-// results is where the files of the last run stay, below the root.
-const results = ".cache/test"
-
 // suite is what all phases share.
 type suite struct {
 	root      string
+	results   string // where the files of the last run stay, below the root
 	self      string // this program, which runs test binaries
 	gotestsum string
 	out       *output
@@ -38,11 +36,14 @@ type outcome struct {
 }
 
 // file is the path of a phase's file of results.
-func (s *suite) file(p phase, ext string) string { return filepath.Join(s.root, results, p.name+ext) }
+func (s *suite) file(p phase, ext string) string { return filepath.Join(s.root, s.results, p.name+ext) }
 
 // run runs the lanes, at most so many at a time. It returns what became of each phase; when ctx ends, phases that run
 // are interrupted, and the others do not begin.
 func (s *suite) run(ctx context.Context, lanes [][]phase, most int) []outcome {
+	if err := os.MkdirAll(filepath.Join(s.root, s.results), 0o755); err != nil {
+		return []outcome{{phase: lanes[0][0], err: err}}
+	}
 	var out []outcome
 	var group sync.WaitGroup
 	var mu sync.Mutex

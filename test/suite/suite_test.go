@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,14 +16,10 @@ import (
 	"diapause.dev/test/tools"
 )
 
-// TestMain runs the tests, or, for go test below them, a test binary of the module that they made.
+// TestMain runs the tests, or, below them, the roles of this program.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == "exec" {
-		code, err := execute(os.Args[2:])
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		os.Exit(code)
+	if len(os.Args) > 1 && (os.Args[1] == "exec" || os.Args[1] == "spin") {
+		main()
 	}
 	os.Exit(m.Run())
 }
@@ -79,6 +76,16 @@ func TestA(t *testing.T) {
 	select {}
 }
 `,
+	"flaky/a_test.go": `package flaky
+import ("testing"; "os")
+func TestA(t *testing.T) {
+	name := os.Getenv("RUNS")
+	if name == "" { t.Skip() }
+	runs, _ := os.ReadFile(name)
+	if len(runs) == 1 { t.Error("the second time") }
+	if err := os.WriteFile(name, append(runs, 'x'), 0o644); err != nil { t.Fatal(err) }
+}
+`,
 	"busy/a_test.go": `package busy
 import ("testing"; "os"; "os/exec"; "syscall"; "time")
 func burn() {
@@ -112,16 +119,14 @@ func fake(t *testing.T) (*suite, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	s := &suite{root: t.TempDir(), self: self, gotestsum: gotestsum, out: &output{w: &out}, grace: time.Minute}
+	s := &suite{root: t.TempDir(), results: "results", self: self, gotestsum: gotestsum, grace: time.Minute}
+	s.out = &output{w: &out}
 	for name, text := range module {
 		path := filepath.Join(s.root, name)
 		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := os.MkdirAll(filepath.Join(s.root, results), 0o755); err != nil {
-		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -130,6 +135,9 @@ func fake(t *testing.T) (*suite, *bytes.Buffer) {
 	})
 	return s, &out
 }
+
+// alone runs one phase after the other.
+var alone = options{lanes: 1, limit: time.Hour}
 
 // part is a phase of the fake suite.
 func part(name string, pick func(pkg) bool) phase {
@@ -147,9 +155,10 @@ func TestReport(t *testing.T) {
 	s, out := fake(t)
 	late := part("late", named("late"))
 	late.timeout = time.Second
-	bad := part("bad", not(named("late", "pass", "slow", "busy", "none")))
+	bad := part("bad", named("fail", "panics", "broken", "vetted", "nobed"))
 	good := part("good", named("pass", "slow", "none"))
-	r := s.once(t.Context(), [][]phase{{good}, {bad, late}, {part("empty", named("missing"))}}, 3)
+	list := [][]phase{{good}, {bad, late}, {part("empty", named("missing"))}}
+	r := s.once(t.Context(), list, options{lanes: 3, limit: time.Hour})
 	got := text(r)
 	if r.ok() || !strings.HasSuffix(got, "\n2 passed, 8 failed, 2 skipped\n") {
 		t.Errorf("ok is %v; the report:\n%s", r.ok(), got)
@@ -157,7 +166,8 @@ func TestReport(t *testing.T) {
 	for _, want := range []string{
 		"fail.TestA (bad)\n    a_test.go:5: reason xxx", "... (", "    a_test.go:6: end\n",
 		"fail.TestB/sub/deep (bad)\n    a_test.go:8: why\n",
-		"panics.TestA (bad)\n    panic: a hole", "broken (bad)\n", "undefined: missing", "vetted (bad)\n", "wrong type string",
+		"panics.TestA (bad)\n    panic: a hole", "broken (bad)\n", "undefined: missing",
+		"vetted (bad)\n", "wrong type string",
 		"nobed (bad)\n    there is no bed\n", "late (late)\n    TestA did not end\n    panic: test timed out after 1s\n",
 		"the whole phase (empty)\n    phase empty: no package is left to run\n",
 	} {
@@ -178,7 +188,7 @@ func TestReport(t *testing.T) {
 // TestPasses: nothing failed, in lanes that wait for each other.
 func TestPasses(t *testing.T) {
 	s, _ := fake(t)
-	r := s.once(t.Context(), [][]phase{{part("one", named("pass"))}, {part("two", named("pass", "none"))}}, 1)
+	r := s.once(t.Context(), [][]phase{{part("one", named("pass"))}, {part("two", named("pass", "none"))}}, alone)
 	if got := text(r); !r.ok() || !strings.HasSuffix(got, "\n4 passed, 0 failed, 2 skipped\n") {
 		t.Errorf("ok is %v; the report:\n%s", r.ok(), got)
 	}
@@ -198,7 +208,7 @@ func TestCutShort(t *testing.T) {
 		}
 		cancel(errors.New("somebody said so"))
 	}()
-	r := s.once(ctx, [][]phase{{part("good", named("pass")), slow, part("never", named("pass"))}}, 1)
+	r := s.once(ctx, [][]phase{{part("good", named("pass")), slow, part("never", named("pass"))}}, alone)
 	got := text(r)
 	for _, want := range []string{
 		"\nThe run was cut short: somebody said so.\n", "\n2 passed, ", "slow (slow)\n    TestA did not end\n",
@@ -216,11 +226,56 @@ func TestCutShort(t *testing.T) {
 // TestUsage: what the child of a test has used counts for its package.
 func TestUsage(t *testing.T) {
 	s, _ := fake(t)
-	r := s.once(t.Context(), [][]phase{{part("busy", named("busy"))}}, 1)
+	r := s.once(t.Context(), [][]phase{{part("busy", named("busy"))}}, alone)
 	if got := r.cpu["busy"]; !r.ok() || got < 0.3 {
 		t.Errorf("%v s of CPU, at least 0.3 were used; ok is %v", got, r.ok())
 	}
 	if p := r.phases[0]; p.cpu.Seconds() < r.cpu["busy"] {
 		t.Errorf("the phase has used %v, less than its package with %v s", p.cpu, r.cpu["busy"])
 	}
+}
+
+// TestFlakes: a test that fails in the run beside busy loops alone is found, with its reason, and the loops end.
+func TestFlakes(t *testing.T) {
+	s, out := fake(t)
+	flaky := part("flaky", named("flaky"))
+	flaky.env = []string{"RUNS=" + filepath.Join(t.TempDir(), "runs")}
+	once := func(s *suite) *report { return s.once(t.Context(), [][]phase{{flaky}}, alone) }
+	f, err := s.repeat(t.Context(), 3, 1, once)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	f.print(&got)
+	const want = `
+3 runs; beside busy loops: [2]; cut short: []. What failed:
+1 of 3: flaky.TestA (flaky), runs [2]
+    a_test.go:7: the second time
+`
+	if f.ok() || got.String() != want {
+		t.Errorf("ok is %v; got\n%s", f.ok(), &got)
+	}
+	if children := childrenOf(t, os.Getpid()); children != "" {
+		t.Errorf("processes are left: %s", children)
+	}
+	if strings.Count(out.String(), " passed, ") != 3 {
+		t.Error("not every run has a report")
+	}
+}
+
+// childrenOf returns the processes whose parent is that one.
+func childrenOf(t *testing.T, pid int) (children string) {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil || len(lists) == 0 {
+		t.Fatalf("no list of children: %v", err)
+	}
+	for _, path := range lists {
+		list, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a thread may end
+			t.Fatal(err)
+		}
+		children += string(list)
+	}
+	return children
 }
