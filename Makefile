@@ -17,7 +17,7 @@ KILLS ?= 300
 REVISION ?= HEAD
 SEED ?= 0
 
-.PHONY: help build tools test second-build race e2e flake chaos lint release demo bench-pause bench-precopy bench-loading bench-restore bench-sleep bench-programs bench-wake plots bench-idle bench-budget bench-store generate fuzz clean clean-tools
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*\#\# .*/\1/p' Makefile)
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,6 +45,9 @@ e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents insta
 
 flake: tools ## all tests N (3) times, each second time beside LOAD (2) busy loops; which failed how often stands at the end
 	@$(SUITE) -flake $(N) -load $(LOAD)
+
+cover: tools ## all tests, and which share of the statements they and the programs of their beds reach
+	@$(SUITE) -cover
 
 chaos: tools ## kill agents, sidecars, containerd and the API server KILLS (300) times while pods freeze and wake; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)

@@ -24,6 +24,7 @@ type usage struct {
 func execute(args []string) (int, error) {
 	runtime.LockOSThread() // the death signal is for the death of this thread
 	cmd := exec.Command(args[0], args[1:]...)
+	cover(cmd)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	signals := make(chan os.Signal, 8)

@@ -28,6 +28,7 @@ type options struct {
 	limit  time.Duration
 	flake  int
 	load   int
+	cover  bool
 }
 
 func main() {
@@ -54,6 +55,7 @@ func role(args []string) (int, error) {
 	flag.DurationVar(&o.limit, "limit", 75*time.Minute, "when to interrupt a run, for a report that says how far it came")
 	flag.IntVar(&o.flake, "flake", 0, "run everything so many times, and say how often each test failed")
 	flag.IntVar(&o.load, "load", 2, "with -flake: how many busy loops each second run has beside it")
+	flag.BoolVar(&o.cover, "cover", false, "count the statements that tests and programs reach; everything is slower")
 	flag.Parse()
 	if *names != "" {
 		o.phases = strings.Split(*names, ",")
@@ -84,9 +86,17 @@ func start(o options) (int, error) {
 		f.print(os.Stdout)
 		return status(f.ok()), err
 	}
+	if o.cover {
+		if s.cover, err = newCoverage(filepath.Join(s.root, s.results, "cover")); err != nil {
+			return 1, err
+		}
+	}
 	r := once(s)
+	if o.cover {
+		err = s.cover.print(ctx, os.Stdout)
+	}
 	r.print(os.Stdout)
-	return status(r.ok()), nil
+	return status(r.ok()), err
 }
 
 // status is the exit status.

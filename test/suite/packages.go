@@ -51,19 +51,20 @@ func packages(ctx context.Context, dir string) (out []pkg, err error) {
 	}
 }
 
-// picked returns the import paths of a phase's packages. It is an error if there are none.
-func (s *suite) picked(ctx context.Context, p phase) (paths []string, err error) {
+// picked returns the import paths of a phase's packages, and whether one of them needs a bed. It is an error if there
+// are none.
+func (s *suite) picked(ctx context.Context, p phase) (paths []string, bed bool, err error) {
 	list, err := packages(ctx, filepath.Join(s.root, p.dir))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, pk := range list {
 		if p.pick(pk) {
-			paths = append(paths, pk.path)
+			paths, bed = append(paths, pk.path), bed || pk.bed
 		}
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("phase %s: no package is left to run", p.name)
+		return nil, false, fmt.Errorf("phase %s: no package is left to run", p.name)
 	}
-	return paths, nil
+	return paths, bed, nil
 }

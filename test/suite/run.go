@@ -24,6 +24,7 @@ type suite struct {
 	out       *output
 	// grace is how long phases may take to end once they are told to.
 	grace time.Duration
+	cover *coverage // nil if nobody wants to know
 }
 
 // outcome is how a phase went.
@@ -113,17 +114,20 @@ const (
 
 // command is the command that runs a phase. It has a process group of its own, which Ctrl-C does not reach.
 func (s *suite) command(ctx context.Context, p phase) (*exec.Cmd, error) {
-	paths, err := s.picked(ctx, p)
+	paths, bed, err := s.picked(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{
-		"--hide-summary=output", "--format=" + p.format, "--jsonfile=" + s.file(p, jsonExt), "--",
-		"-count=1", "-timeout=" + p.timeout.String(), "-exec='" + s.self + "' exec",
+	args := append([]string{"-count=1", "-timeout=" + p.timeout.String(), "-exec='" + s.self + "' exec"}, p.flags...)
+	args = append(args, paths...)
+	env := append([]string{"GOWORK=off", usageVariable + "=" + s.file(p, usageExt)}, p.env...)
+	if s.cover != nil && p.dir == "" {
+		args, env = s.cover.add(args, env, bed)
 	}
-	cmd := exec.Command(s.gotestsum, append(append(args, p.flags...), paths...)...)
+	sum := []string{"--hide-summary=output", "--format=" + p.format, "--jsonfile=" + s.file(p, jsonExt), "--"}
+	cmd := exec.Command(s.gotestsum, append(sum, args...)...)
 	cmd.Dir = filepath.Join(s.root, p.dir)
-	cmd.Env = append(append(os.Environ(), "GOWORK=off", usageVariable+"="+s.file(p, usageExt)), p.env...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = s.grace // for what a process that was killed leaves behind, which may hold the output
 	return cmd, nil

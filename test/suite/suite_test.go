@@ -86,6 +86,22 @@ func TestA(t *testing.T) {
 	if err := os.WriteFile(name, append(runs, 'x'), 0o644); err != nil { t.Fatal(err) }
 }
 `,
+	"test/bed/bed.go": "package bed\n",
+	"agent/a.go":      "package agent\nfunc F() { println() }\n",
+	"cmd/x/main.go": "package main\nimport (\"diapause.dev/agent\"; \"diapause.dev/cri\")\n" +
+		"func main() { agent.F(); cri.F() }\n",
+	"cri/a.go": "package cri\nfunc F() { println() }\nfunc G() { println() }\nfunc H() { println() }\n",
+	"cri/a_test.go": `package cri
+import ("testing"; "os/exec"; "path/filepath"; _ "diapause.dev/test/bed")
+func TestA(t *testing.T) {
+	G()
+	program := filepath.Join(t.TempDir(), "x")
+	if out, err := exec.Command("go", "build", "-o", program, "diapause.dev/cmd/x").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := exec.Command(program).CombinedOutput(); err != nil { t.Fatalf("%v: %s", err, out) }
+}
+`,
 	"busy/a_test.go": `package busy
 import ("testing"; "os"; "os/exec"; "syscall"; "time")
 func burn() {
