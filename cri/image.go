@@ -21,8 +21,9 @@ func (c *Client) Image(ctx context.Context, containerID string) (name, digest st
 	return r.GetStatus().GetMetadata().GetName(), digest, nil
 }
 
-// imageDigest returns the digest of the image that a container was made from. Containerd 1 reports the digest of the
-// image's index or manifest instead, if it was pulled. Two of these may stand for one image.
+// imageDigest returns the digest of the image that a container was made from. Containerd 2.1 and 2.2 report no such
+// digest, and if the image was pulled, a reference by the digest of its index or manifest. Two of these may stand for
+// one image.
 func (c *Client) imageDigest(ctx context.Context, s *criapi.ContainerStatus) (string, error) {
 	if id := s.GetImageId(); id != "" {
 		return id, nil

@@ -9,7 +9,6 @@ import (
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 )
 
@@ -18,16 +17,15 @@ import (
 // message.
 //
 // Checkpoint calls the task service directly, because the checkpoint of containerd's client would pause the task
-// first. With an image path, containerd 2 keeps nothing of the checkpoint in its content store. Containerd 1 keeps a
-// file that the shim makes, and the container's spec, until it collects its garbage.
+// first. With an image path, containerd keeps nothing of the checkpoint in its content store.
 func (c *Client) Checkpoint(ctx context.Context, podID, imagePath string) error {
 	opts, err := typeurl.MarshalAnyToProto(&options.CheckpointOptions{ImagePath: imagePath, Exit: false})
 	if err != nil {
 		return fmt.Errorf("checkpoint sandbox %s: encode options: %w", podID, err)
 	}
 	_, err = c.tasks.Checkpoint(c.scoped(ctx), &tasksapi.CheckpointTaskRequest{ContainerID: podID, Options: opts})
-	if err := native(err); err != nil && !errdefs.IsAlreadyExists(err) { // the spec, kept from an earlier checkpoint
-		return fmt.Errorf("checkpoint sandbox %s: %w", podID, err)
+	if err != nil {
+		return fmt.Errorf("checkpoint sandbox %s: %w", podID, native(err))
 	}
 	return nil
 }
@@ -88,7 +86,7 @@ func (c *Client) process(ctx context.Context, id string) (*task.Process, error) 
 
 // processNow is an asker that does not wait for a slow shim. A shim runs runsc to find the answer. If that takes
 // longer than the two seconds that containerd waits, processNow returns a process without an id, in state UNKNOWN.
-// Containerd 1.7 and 2.1 return this themselves; 2.4 returns an error, which processNow replaces.
+// Containerd 2.1 and 2.2 return this themselves; later ones return an error, which processNow replaces.
 func (c *Client) processNow(ctx context.Context, id string) (*task.Process, error) {
 	r, err := c.tasks.Get(c.scoped(ctx), &tasksapi.GetRequest{ContainerID: id})
 	err = native(err)

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -43,9 +42,6 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}
 	rootfs := o.Direction == sidecar.RootfsCheckpoint // the save is of root file systems alone
-	if err := distinguish(r.Path, path); err != nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
-	}
 	select {
 	case s.saving <- struct{}{}:
 		defer func() { <-s.saving }()
@@ -88,20 +84,6 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 			errdefs.ErrFailedPrecondition)
 	}
 	return &types.Empty{}, nil
-}
-
-// distinguish gives the directory that containerd wants filled a unique content, unless it is the image path.
-// Containerd 1 looks for an image path only if the runtime is runc. For other runtimes it stores a directory of its
-// own in its content store after a checkpoint, and fails if the same content is there already. With an empty
-// directory that would happen from the second checkpoint on.
-func distinguish(dir, imagePath string) error {
-	if dir == "" || dir == imagePath {
-		return nil
-	}
-	if err := os.WriteFile(filepath.Join(dir, "checkpoint"), []byte(rand.Text()), 0o600); err != nil {
-		return fmt.Errorf("directory of containerd: %w", err)
-	}
-	return nil
 }
 
 // savedFiles tells gVisor which files to save if it does not save memory: the root file systems of all containers,

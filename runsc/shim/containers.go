@@ -447,7 +447,8 @@ func (c *containers) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsR
 
 // askable returns an error while the sandbox is incomplete: a question would crash its sentry, because the kernel to
 // look into is not there yet (runsc/boot, Loader.pidsCount). It does not wait for the sandbox's memory: a containerd
-// 1.7 that starts removes a container of which it gets an error instead of its processes (runtime/v2, loadShims).
+// before 2.4 that starts removes a container of which it gets an error instead of its processes (core/runtime/v2,
+// loadShim).
 func (c *containers) askable(ctx context.Context, id string) error {
 	if !c.incomplete() {
 		return nil

@@ -137,8 +137,9 @@ func (z *sleeper) stateUnanswered(id string) (*task.StateResponse, error) {
 	}, nil
 }
 
-// pidsUnanswered returns the processes of a container in a sandbox that hangs: there is one, as far as is known. If
-// there were none, a containerd that starts just then would remove the container (core/runtime/v2, loadShim).
+// pidsUnanswered returns the processes of a container in a sandbox that hangs: there is one, as far as is known. A
+// containerd that starts just then would remove a container that has none, and before 2.4 also one for which it gets an
+// error (core/runtime/v2, loadShim).
 func (z *sleeper) pidsUnanswered(id string) (*task.PidsResponse, error) {
 	_, pid, err := z.remembered(id)
 	if err != nil {

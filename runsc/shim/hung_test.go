@@ -109,7 +109,13 @@ func TestHungStateKnown(t *testing.T) {
 			t.Errorf("%v, %v, want %v", got, err, step.want)
 		}
 	}
-	if _, err := z.stateUnanswered("b"); !errors.Is(err, errHung) {
-		t.Errorf("an unknown container: %v", err)
+	pids, err := z.pidsUnanswered("a")
+	if err != nil || len(pids.Processes) != 1 || pids.Processes[0].Pid != 7 {
+		t.Errorf("its processes: %v, %v", pids, err)
+	}
+	_, stateErr := z.stateUnanswered("b")
+	_, pidsErr := z.pidsUnanswered("b")
+	if !errors.Is(stateErr, errHung) || !errors.Is(pidsErr, errHung) {
+		t.Errorf("an unknown container: %v, %v", stateErr, pidsErr)
 	}
 }

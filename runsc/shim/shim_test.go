@@ -100,32 +100,6 @@ func TestExcerpt(t *testing.T) {
 	}
 }
 
-// TestDistinguish: containerd's directories get content that is never the same. The image path stays as it is.
-func TestDistinguish(t *testing.T) {
-	seen := make(map[string]bool)
-	for range 2 {
-		dir := t.TempDir()
-		if err := distinguish(dir, "/image"); err != nil {
-			t.Fatal(err)
-		}
-		data, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
-		if err != nil || len(data) == 0 || seen[string(data)] {
-			t.Errorf("the directory holds %q, %v", data, err)
-		}
-		seen[string(data)] = true
-	}
-	dir := t.TempDir()
-	if err := errors.Join(distinguish(dir, dir), distinguish("", dir)); err != nil {
-		t.Error(err)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("the image path holds %v, %v", entries, err)
-	}
-	if err := distinguish(filepath.Join(dir, "none"), "/image"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no directory: %v", err)
-	}
-}
-
 func TestTranslated(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "sandbox")
 	if got := translated(internalError, marker); got != internalError {
