@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,57 +63,20 @@ func (o Options) runsc() ([]byte, error) {
 	return encode(table{"binary_name": filepath.Join(o.Dir, "bin", runscProgram), "runsc_config": o.Flags})
 }
 
-// dropIn returns the content of the drop-in for a containerd with this main configuration.
+// dropIn returns the content of the drop-in for a containerd with this main configuration. It has that configuration's
+// version, because some versions of containerd bring all files to a newer one only once they have been merged. It has
+// our handlers alone: containerd merges it with the section of the main file.
 func (o Options) dropIn(main mainConfig) ([]byte, error) {
 	if main.Version >= 3 {
 		return encode(table{"version": 3, "plugins": table{pluginV3: o.runtimes()}})
 	}
-	// In containerd before version 2, the section of a plugin in an imported file replaces the section in the main file,
-	// and the tables in it replace those of the defaults. So the drop-in repeats the whole section.
-	section, err := o.section(main)
-	if err != nil {
-		return nil, err
-	}
-	whole := merge(table{"containerd": table{"runtimes": table{"runc": table{"runtime_type": "io.containerd.runc.v2"}}}},
-		section)
-	return encode(table{"version": 2, "plugins": table{pluginV2: merge(whole, o.runtimes())}})
-}
-
-// section returns the configuration of the CRI plugin that would be in force without our drop-in: the section of the
-// last file that has one.
-func (o Options) section(main mainConfig) (table, error) {
-	section := main.cri()
-	for _, pattern := range main.imports(o.Config) {
-		paths, err := filepath.Glob(o.host(pattern))
-		if err != nil {
-			return nil, fmt.Errorf("install: import %q of %s: %w", pattern, o.Config, err)
-		}
-		for _, path := range paths {
-			if path == o.host(o.DropIn) {
-				continue
-			}
-			imported, err := readConfig(path)
-			if err != nil {
-				return nil, err
-			}
-			if s := imported.cri(); s != nil {
-				section = s
-			}
-		}
-	}
-	return section, nil
+	return encode(table{"version": 2, "plugins": table{pluginV2: o.runtimes()}})
 }
 
 // mainConfig is the part of containerd's configuration file that matters here.
 type mainConfig struct {
 	Version int      `toml:"version"`
 	Imports []string `toml:"imports"`
-	Plugins table    `toml:"plugins"`
-}
-
-func (c mainConfig) cri() table {
-	section, _ := c.Plugins[pluginV2].(table)
-	return section
 }
 
 // imports returns the absolute patterns of the files that the file at path imports.
@@ -147,14 +109,14 @@ func (o Options) readMain() (mainConfig, error) {
 	c, err := readConfig(o.host(o.Config))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return c, fmt.Errorf("install: %s %w, because it does not exist: create it with the lines `version = 3` (2 for "+
-			"containerd 1.x) and `imports = [%q]`, restart containerd, and install again",
+		return c, fmt.Errorf("install: %s %w, because it does not exist: create it with the lines `version = 3` and "+
+			"`imports = [%q]`, restart containerd, and install again",
 			o.Config, errNoImport, pattern)
 	case err != nil:
 		return c, err
 	case c.Version < 2:
 		return c, fmt.Errorf("install: %s has version %d, which cannot be extended: rewrite it with `containerd config "+
-			"migrate` (`containerd config dump` for containerd 1.x), and install again", o.Config, c.Version)
+			"migrate`, and install again", o.Config, c.Version)
 	}
 	for _, p := range c.imports(o.Config) {
 		if ok, err := filepath.Match(p, o.DropIn); err == nil && ok {
@@ -173,20 +135,6 @@ func importsLine(have []string, pattern string) string {
 		quoted = append(quoted, fmt.Sprintf("%q", s))
 	}
 	return "`imports = [" + strings.Join(quoted, ", ") + "]`"
-}
-
-// merge returns a copy of a with b laid over it, table by table.
-func merge(a, b table) table {
-	out := maps.Clone(a)
-	for k, v := range b {
-		from, isTable := v.(table)
-		if to, ok := out[k].(table); ok && isTable {
-			out[k] = merge(to, from)
-		} else {
-			out[k] = v
-		}
-	}
-	return out
 }
 
 // encode returns t as TOML. Equal tables give equal bytes.

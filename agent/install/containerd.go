@@ -30,6 +30,20 @@ func (o Options) containerd(ctx context.Context, f func(context.Context, *cri.Cl
 	return f(ctx, c)
 }
 
+// supported returns an error of kind cri.ErrUnsupported if the running containerd is too old.
+func (o Options) supported(ctx context.Context) error {
+	return o.containerd(ctx, func(ctx context.Context, c *cri.Client) error {
+		version, err := c.Version(ctx)
+		if err != nil {
+			return fmt.Errorf("install: %w", err)
+		}
+		if err := cri.CheckVersion(version); err != nil {
+			return fmt.Errorf("install: %w", err)
+		}
+		return nil
+	})
+}
+
 // handlers returns the runtime handlers of the running containerd.
 func (o Options) handlers(ctx context.Context) (all map[string]cri.Handler, err error) {
 	err = o.containerd(ctx, func(ctx context.Context, c *cri.Client) error {

@@ -12,10 +12,14 @@ import (
 )
 
 // Install puts everything in place, and restarts containerd if that runs with another configuration. If it is run
-// again, it changes only what differs. If containerd would not read the drop-in, it changes nothing, and the error
-// says what to write where.
+// again, it changes only what differs. If containerd would not read the drop-in, or is not supported, it changes
+// nothing, and the error says what to write where, or which version to install.
 func Install(ctx context.Context, o Options) error {
 	if err := o.validate(); err != nil {
+		return err
+	}
+	// What readMain says is for versions that are supported.
+	if err := o.supported(ctx); err != nil {
 		return err
 	}
 	main, err := o.readMain()

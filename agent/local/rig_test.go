@@ -48,6 +48,7 @@ type rig struct {
 	metrics  *refusals
 	free     atomic.Int64 // bytes of the node's memory
 	criAway  bool         // containerd does not answer
+	version  string       // of containerd
 }
 
 // newRig returns a rig in a cluster. Without a cluster, c is nil.
@@ -68,7 +69,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 	life := lifetime.New(t.Context())
 	readers, backlog := snapshots.OpenReaders(stores, life), snapshots.NewBacklog(func(map[string]int) {})
 	changed := func(*journal.Record) {}
-	r := &rig{requests: requests.Dir(dir + "/requests"), metrics: &refusals{}}
+	r := &rig{requests: requests.Dir(dir + "/requests"), metrics: &refusals{}, version: "containerd v2.4.2"}
 	nodeFacts := func(context.Context) (snapshot.Facts, error) { return facts, nil }
 	r.Config = Config{
 		Version: "v", Node: "node", Store: store, StateDir: dir + "/state", Containerd: "socket",
@@ -186,7 +187,7 @@ func (r runtime) Version(context.Context) (string, error) {
 	if r.criAway {
 		return "", fmt.Errorf("containerd: %w", context.DeadlineExceeded)
 	}
-	return "2", nil
+	return r.version, nil
 }
 
 func (r runtime) IDs(context.Context) (map[string]bool, error) {

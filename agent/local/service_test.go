@@ -277,6 +277,24 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestStatusContainerd1: the check of containerd fails for a version that is not supported, and says what to install.
+func TestStatusContainerd1(t *testing.T) {
+	r := newRig(t, nil)
+	r.version = "containerd v1.7.35"
+	resp, err := r.agent.Status(t.Context(), &localv1.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(resp.Checks, func(c *localv1.Check) bool { return c.Name == "containerd" })
+	if i < 0 {
+		t.Fatalf("no check of containerd: %v", resp.Checks)
+	}
+	c := resp.Checks[i]
+	if c.Ok || !strings.Contains(c.Detail, "v1.7.35") || !strings.Contains(c.Detail, "upgrade containerd to 2.1.9") {
+		t.Errorf("%v", c)
+	}
+}
+
 // TestTop: Top returns only running sandboxes of our runtime, with what is being done to each.
 func TestTop(t *testing.T) {
 	r := newRig(t, nil)

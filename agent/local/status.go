@@ -74,6 +74,9 @@ func (s *service) checkContainerd(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := cri.CheckVersion(version); err != nil {
+		return "", err
+	}
 	pods, err := s.Runtime.IDs(ctx)
 	if err != nil {
 		return "", err

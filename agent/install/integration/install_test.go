@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/install"
 	"diapause.dev/cri"
 	"diapause.dev/test/bed"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 const (
@@ -86,6 +87,9 @@ func TestInstall(t *testing.T) {
 	must(t, install.Uninstall(t.Context(), o, true))
 	wantRestarts(2, "a forced uninstallation")
 	wantHandler(t, "gvisor", false)
+	if _, err := node.RunPod(t.Context(), bed.PodSpec{Name: "nobody", Handler: "gvisor"}); err == nil {
+		t.Error("a pod has started under a handler that was taken away")
+	}
 	if running(t, dir+"/bin/runsc (deleted)") == 0 {
 		t.Error("the forced uninstallation ended the pod that runs")
 	}
@@ -132,17 +136,13 @@ imports = ["/etc/containerd/conf.d/*.toml"]
 [plugins.'io.containerd.grpc.v1.cri']
   restrict_oom_score_adj = true
   disable_apparmor = true
-  max_concurrent_downloads = 7
-  [plugins.'io.containerd.grpc.v1.cri'.containerd]
-    default_runtime_name = "runc"
-    [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
   [plugins.'io.containerd.grpc.v1.cri'.cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "/etc/cni/net.d"
 `
 
-// TestVersion2 installs on a node whose containerd has a configuration in its older format.
+// TestVersion2 installs on a node whose containerd has a configuration in its older format. Containerd still has the
+// handler that it has by default, and what its main file says.
 func TestVersion2(t *testing.T) {
 	whole, err := os.ReadFile(config)
 	must(t, err)
@@ -153,10 +153,10 @@ func TestVersion2(t *testing.T) {
 	for _, name := range []string{"runc", "installed", "gvisor"} {
 		wantHandler(t, name, true)
 	}
-	dropIn, err := os.ReadFile(o.DropIn)
+	status, err := node.Runtime.Status(t.Context(), &criapi.StatusRequest{Verbose: true})
 	must(t, err)
-	if !strings.Contains(string(dropIn), "max_concurrent_downloads = 7") {
-		t.Errorf("the drop-in does not repeat the section whose place it takes:\n%s", dropIn)
+	if c := status.Info["config"]; !strings.Contains(c, `"restrictOOMScoreAdj":true`) {
+		t.Errorf("containerd does not run with what its main file says: %s", c)
 	}
 	must(t, install.Uninstall(t.Context(), o, false))
 	wantHandler(t, "gvisor", false)
