@@ -16,7 +16,6 @@ import (
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
-	"diapause.dev/test/tools"
 )
 
 func TestMain(m *testing.M) { bed.Main(m) }
