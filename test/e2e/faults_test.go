@@ -86,6 +86,7 @@ func TestDaemonsRestarted(t *testing.T) {
 			}
 			w.moves(p)
 		}
+		w.answers(w.forward(x.name, 8080))
 		s := w.checkpoint(p)
 		w.remove(x.name)
 		done := w.start(w.pod(x.name, on(n)))

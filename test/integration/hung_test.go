@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -92,9 +94,14 @@ func TestHungContainerdRestarted(t *testing.T) {
 	n.signal(sentry, syscall.SIGCONT)
 	n.alive(p, before)
 	n.logsOn(p)
+	if got := n.sh(p, "log", "echo hello"); got != "hello" {
+		t.Errorf("an exec says %q", got)
+	}
+	n.measured(p)
 }
 
-// keptByContainerd kills containerd, starts it again, and fails the test unless it finds the pod running.
+// keptByContainerd kills containerd, starts it again, and fails the test unless it finds the pod running, and is told
+// its processes: a containerd before 2.4 that starts removes a container for which it gets an error instead.
 func (n *node) keptByContainerd(p *bed.Pod) {
 	n.Helper()
 	n.bed.Containerd.Kill()
@@ -104,6 +111,10 @@ func (n *node) keptByContainerd(p *bed.Pod) {
 	r, err := n.bed.Runtime.ContainerStatus(n.ctx, &cri.ContainerStatusRequest{ContainerId: p.Container("app")})
 	if s := r.GetStatus().GetState(); err != nil || s != cri.ContainerState_CONTAINER_RUNNING {
 		n.Errorf("container of %s is %v: %v", p.Name, s, err)
+	}
+	out, err := exec.CommandContext(n.ctx, "ctr", "--namespace=k8s.io", "tasks", "ps", p.Container("app")).CombinedOutput()
+	if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); err != nil || len(lines) < 2 { // below a heading
+		n.Errorf("processes of %s: %v, %s", p.Name, err, out)
 	}
 }
 

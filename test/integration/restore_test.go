@@ -114,7 +114,8 @@ func (n *node) restores() []string {
 	return files
 }
 
-// TestTwoContainers restores a pod of two containers that share a process's view of the network.
+// TestTwoContainers restores a pod of two containers that share a process's view of the network. Both can be asked what
+// they could be asked before.
 func TestTwoContainers(t *testing.T) {
 	n := start(t)
 	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "pair", Containers: []bed.Container{
@@ -122,7 +123,7 @@ func TestTwoContainers(t *testing.T) {
 		{Name: "side", Command: []string{
 			"/bin/sh", "-c",
 			"i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done",
-		}},
+		}, Env: map[string]string{"BESIDE": "1.2", "ALIKE": "abcd"}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +148,10 @@ func TestTwoContainers(t *testing.T) {
 	if got := count(b); got < before {
 		t.Errorf("the side container is at %d, was between %d and %d", got, before, after)
 	}
+	if got := n.sh(b, "side", "echo $BESIDE $ALIKE"); got != "1.2 abcd" {
+		t.Errorf("the environment of an exec has %q", got)
+	}
+	n.measured(b)
 }
 
 // TestDamagedSnapshots damages a snapshot in many ways. A restore is refused before the sandbox

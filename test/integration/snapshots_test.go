@@ -63,7 +63,9 @@ func TestSnapshots(t *testing.T) {
 			t.Errorf("packs that nothing names: %v", left)
 		}
 	}
-	n.mustCLI("doctor")
+	if out := n.mustCLI("doctor"); !strings.Contains(out, "containerd v2.") {
+		t.Errorf("doctor does not name the version of containerd: %s", out)
+	}
 }
 
 // noImageFiles fails if gVisor wrote any image file.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"diapause.dev/test/bed"
 )
 
 // TestStatsWhileRestoring asks for the statistics of all pods again and again, as a kubelet may at
@@ -33,4 +35,13 @@ func TestStatsWhileRestoring(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// measured fails the test unless there are statistics of a pod's container app.
+func (n *node) measured(p *bed.Pod) {
+	n.Helper()
+	s, err := n.bed.Runtime.ContainerStats(n.ctx, &cri.ContainerStatsRequest{ContainerId: p.Container("app")})
+	if err != nil || s.GetStats().GetMemory() == nil {
+		n.Errorf("statistics of %s: %v, %v", p.Name, s, err)
+	}
 }
