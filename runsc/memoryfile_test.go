@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"diapause.dev/runsc"
+	"diapause.dev/test/privileged"
 )
 
 // TestCheckMemoryFile: files in memory and on a disk are memory files, also those that the sentry has opened for
@@ -71,25 +72,29 @@ func TestHostileMemoryFile(t *testing.T) {
 	for name, fd := range map[string]int{
 		"pipe": int(fifo.Fd()), "socket": int(listening.Fd()), "directory": open("/"), "device": open("/dev/zero"),
 		"file of /proc": open("/proc/self/status"), "file of /sys": open("/sys/kernel/mm/transparent_hugepage/enabled"),
-		"FUSE": onFUSE(t),
 	} {
-		t.Run(name, func(t *testing.T) {
-			checked := make(chan error, 1)
-			go func() {
-				_, err := runsc.CheckMemoryFile(fd)
-				checked <- err
-			}()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			select {
-			case err := <-checked:
-				if !errors.Is(err, runsc.ErrMemoryFile) {
-					t.Errorf("%v", err)
-				}
-			case <-ctx.Done():
-				t.Error("it waits for somebody")
-			}
-		})
+		t.Run(name, func(t *testing.T) { wantRefused(t, fd) })
+	}
+	t.Run("FUSE", func(t *testing.T) { wantRefused(t, onFUSE(t)) })
+}
+
+// wantRefused has a memory file checked. It must be refused, and nobody waited for.
+func wantRefused(t *testing.T, fd int) {
+	t.Helper()
+	checked := make(chan error, 1)
+	go func() {
+		_, err := runsc.CheckMemoryFile(fd)
+		checked <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	select {
+	case err := <-checked:
+		if !errors.Is(err, runsc.ErrMemoryFile) {
+			t.Errorf("%v", err)
+		}
+	case <-ctx.Done():
+		t.Error("it waits for somebody")
 	}
 }
 
@@ -97,6 +102,7 @@ func TestHostileMemoryFile(t *testing.T) {
 // asks it then waits: also a poll, and even a close.
 func onFUSE(t *testing.T) int {
 	t.Helper()
+	privileged.Need(t, "a mount by FUSE")
 	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

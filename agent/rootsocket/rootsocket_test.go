@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"diapause.dev/test/privileged"
 )
 
 // dialVariable makes the test binary a process that dials the socket at that path. It exits with status 0 if it gets an
@@ -77,6 +79,7 @@ func dialAs(t *testing.T, uid uint32, path string) int {
 // TestOnlyRoot opens a socket to everybody by its mode. Other users must still be refused, and later connections of
 // root must be served.
 func TestOnlyRoot(t *testing.T) {
+	privileged.Need(t, "processes of other users")
 	dir, err := os.MkdirTemp("", "rootsocket")
 	if err != nil {
 		t.Fatal(err)

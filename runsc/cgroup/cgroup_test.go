@@ -8,10 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"diapause.dev/test/privileged"
 )
 
 // child makes a cgroup below that of this process. It is removed when the test ends.
 func child(t *testing.T) *Memory {
+	t.Helper()
+	privileged.Need(t, "a cgroup")
 	own, err := MemoryOf(os.Getpid())
 	if err != nil {
 		t.Fatal(err)

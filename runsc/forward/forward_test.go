@@ -18,11 +18,14 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/test/privileged"
 )
 
 // newNamespace returns the path of a network namespace with a loopback device. It lasts until the test ends.
 func newNamespace(t *testing.T) string {
 	t.Helper()
+	privileged.Need(t, "a network namespace")
 	made, end, ended := make(chan error), make(chan struct{}), make(chan struct{})
 	var path string
 	go func() {

@@ -17,6 +17,7 @@ import (
 
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/sidecar"
+	"diapause.dev/test/privileged"
 )
 
 // sidecarVariable is set if the test program is to run as a sidecar.
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 // TestLoadIsChargedToTheSidecar runs a sidecar in a cgroup of its own, as runsc does. That cgroup is charged for
 // what is loaded. The agent's is not, although the agent writes the memory and goes away in between.
 func TestLoadIsChargedToTheSidecar(t *testing.T) {
+	privileged.Need(t, "a cgroup")
 	const size = 64 << 20
 	path := filepath.Join(t.TempDir(), "s")
 	im := newImage(size)

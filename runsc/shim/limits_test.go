@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"diapause.dev/runsc/cgroup"
+	"diapause.dev/test/privileged"
 )
 
 // box is a test's memory cgroup with a limit, and the limits of its bundle.
@@ -23,6 +24,7 @@ type box struct {
 // newBox makes a cgroup beside that of this process. It is removed when the test ends.
 func newBox(t *testing.T, limit int64) *box {
 	t.Helper()
+	privileged.Need(t, "a cgroup")
 	own, err := cgroup.MemoryOf(os.Getpid())
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"diapause.dev/runsc/netns"
+	"diapause.dev/test/privileged"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -76,6 +77,7 @@ func configure(t *testing.T, name string, addresses ...string) {
 // newNamespace returns the path of a network namespace that lasts until the test ends.
 func newNamespace(t *testing.T) (path string) {
 	t.Helper()
+	privileged.Need(t, "a network namespace")
 	made, end, ended := make(chan error), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/test/privileged"
 )
 
 // stream is a Sink in memory.
@@ -99,6 +101,7 @@ func describe(t testing.TB, dir string) map[string]string {
 // tree makes a tree with every kind of entry that a stream keeps.
 func tree(t testing.TB) string {
 	t.Helper()
+	privileged.Need(t, "files of other users")
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t,
@@ -208,6 +211,7 @@ func TestFillFails(t *testing.T) {
 // TestMark cuts the filling of a volume short. The next cleaning finds this and empties the volume, unless the pod
 // may have written to it since.
 func TestMark(t *testing.T) {
+	privileged.Need(t, "files of other users")
 	dir := filepath.Join(t.TempDir(), "v")
 	must(t, os.Mkdir(dir, 0o700), unix.Chmod(dir, 0o2770), os.Chown(dir, 3, 4))
 	some := func() {

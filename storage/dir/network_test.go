@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"diapause.dev/storage/dir"
+	"diapause.dev/test/privileged"
 )
 
 // TestCheckShared: a disk passes, even if the directory does not exist yet. A real FUSE mount does not.
@@ -19,6 +20,7 @@ func TestCheckShared(t *testing.T) {
 	if err := dir.CheckShared(filepath.Join(path, "not", "made", "yet")); err != nil {
 		t.Error(err)
 	}
+	privileged.Need(t, "a mount by FUSE")
 	fuse, err := syscall.Open("/dev/fuse", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatalf("open /dev/fuse: %v", err)
