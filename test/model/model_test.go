@@ -22,13 +22,20 @@ import (
 var seedFlag = flag.Uint64("seed", 0, "seed of the operations; 0 takes a random one")
 
 const (
-	operations = 20_000 // for each rate of faults
-	stores     = 2
+	stores = 2
 	// opTime bounds an operation, and so a writer's life; what is older than grace is nobody's.
 	opTime = time.Second
 	grace  = 2500 * time.Millisecond
 	hour   = time.Hour
 )
+
+// operations returns how many there are for each rate of faults.
+func operations() int64 {
+	if testing.Short() {
+		return 2_000
+	}
+	return 20_000
+}
 
 // clocks are by how much each node's clock is ahead.
 var clocks = []time.Duration{0, hour, -hour, 0}
@@ -121,7 +128,7 @@ func newModel(t *testing.T, rate float64) *model {
 // run has all nodes work until enough operations are done, or one of them is wrong.
 func (m *model) run(seed uint64) error {
 	var left atomic.Int64
-	left.Store(operations)
+	left.Store(operations())
 	var group sync.WaitGroup
 	errs := make([]error, len(clocks))
 	for i, ahead := range clocks {

@@ -20,8 +20,13 @@ import (
 	"diapause.dev/storage/failpoint"
 )
 
-// instants is how many processes are killed at random.
-const instants = 500
+// instants returns how many processes are killed at random.
+func instants() int {
+	if testing.Short() {
+		return 50
+	}
+	return 500
+}
 
 // sharedMemory is a file system in memory, on which a write costs nothing. Killing a process shows
 // nothing about power cuts, and so nothing is lost by having no disk.
@@ -183,7 +188,7 @@ func TestKilledAnywhere(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for i := range instants {
+	for i := range instants() {
 		after := time.Duration(r.Int64N(int64(25 * time.Millisecond)))
 		ctx, cancel := context.WithCancel(t.Context())
 		wait := w.start(ctx)
@@ -198,7 +203,7 @@ func TestKilledAnywhere(t *testing.T) {
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no process came as far as a snapshot: %v", err)
 	}
-	t.Logf("%d processes killed, the last snapshot is %s", instants, names[len(names)-1])
+	t.Logf("%d processes killed, the last snapshot is %s", instants(), names[len(names)-1])
 	w.wantNoTemporaryFiles()
 }
 
