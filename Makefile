@@ -11,6 +11,11 @@ GOFILES := find . -name '*.go' ! -name '*.pb.go' ! -path './.cache/*'
 
 # SUITE runs phases of the test suite, several at once, and reports what each has cost and what has failed.
 SUITE := $(GO) build -o .cache/suite ./test/suite && exec .cache/suite
+
+# MODULES prints the directories of all modules that have Go of ours; the others only name what is built from them. The
+# files in runsc/fast/_gvisor compile in a copy of gVisor alone, so of lint only gofumpt and the length of lines see them.
+MODULES := find . -name go.mod ! -path './.cache/*' -execdir sh -c 'find . -name "*.go" | grep -q .' ';' -printf '%h\n'
+
 N ?= 3
 LOAD ?= 2
 KILLS ?= 300
@@ -37,6 +42,9 @@ test: tools ## all tests, with real components; what costs most and what failed 
 race: ## the tests that need no bed, nearly all of them with the race detector
 	@$(SUITE) -phase race,plain,memory,plots
 
+unit: ## tests that need neither root nor a bed; less is random than in make test, which has the rest
+	@$(SUITE) -phase unit,plots
+
 second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
 	@$(SUITE) -phase second-build
 
@@ -52,15 +60,18 @@ cover: tools ## all tests, and which share of the statements they and the progra
 chaos: tools ## kill agents, sidecars, containerd and the API server KILLS (300) times while pods freeze and wake; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
 
-lint: ## gofumpt, lines of at most 120 characters, go vet, staticcheck and govulncheck
+lint: ## gofumpt, lines of at most 120 characters; in each module go vet, staticcheck and govulncheck
 	@bad=$$($(GOFILES) | xargs $(GO) tool gofumpt -l) && test -z "$$bad" || { echo "gofumpt: $$bad" >&2; exit 1; }
 	@$(GOFILES) | xargs awk 'length > 120 && !/kubebuilder/ {print FILENAME ":" FNR ": over 120 characters"; n++} END {exit n > 0}'
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
-	@out=$$($(GO) tool govulncheck ./... 2>&1) || case "$$out" in \
-	*"fetching vulnerabilities"*) echo "govulncheck: its database cannot be reached, so nothing was checked" ;; \
-	*) printf '%s\n' "$$out" >&2; exit 1 ;; \
-	esac
+	@set -e; staticcheck=$$($(GO) tool -n staticcheck); govulncheck=$$($(GO) tool -n govulncheck); unreachable=; \
+	export GOWORK=off; for module in $$($(MODULES)); do \
+		cd $(CURDIR)/$$module; echo "lint: module $$module"; $(GO) vet ./...; $$staticcheck ./...; \
+		test -z "$$unreachable" || continue; \
+		out=$$($$govulncheck ./... 2>&1) || case "$$out" in \
+		*"fetching vulnerabilities"*) unreachable=1; echo "govulncheck: its database cannot be reached, so nothing was checked" ;; \
+		*) printf '%s\n' "$$out" >&2; exit 1 ;; \
+		esac; \
+	done
 
 demo: ## freeze a real pod and bring it back twice
 	@$(GO) run ./test/demo

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -76,6 +77,11 @@ func start(o options) (int, error) {
 	if len(list) == 0 {
 		return 2, fmt.Errorf("no phase is called %q", o.phases)
 	}
+	if raced(list) {
+		if err := tools.Compiler(ctx); err != nil {
+			return 1, err
+		}
+	}
 	s, err := newSuite(ctx)
 	if err != nil {
 		return 1, err
@@ -99,6 +105,11 @@ func start(o options) (int, error) {
 	return status(r.ok()), err
 }
 
+// raced reports whether a phase needs the race detector, and so a C compiler.
+func raced(lanes [][]phase) bool {
+	return slices.ContainsFunc(slices.Concat(lanes...), func(p phase) bool { return slices.Contains(p.flags, "-race") })
+}
+
 // status is the exit status.
 func status(ok bool) int {
 	if ok {
@@ -115,9 +126,6 @@ func newSuite(ctx context.Context) (*suite, error) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "test", "suite")); err != nil {
 		return nil, errors.New("run it at the root of the module")
-	}
-	if err := tools.Compiler(ctx); err != nil { // for the race detector
-		return nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -19,6 +19,8 @@ type phase struct {
 	format string
 	// timeout is the -timeout of go test, which is for each package.
 	timeout time.Duration
+	// asked says that the phase is run only if it is named: others run its tests, too.
+	asked bool
 }
 
 // Formats of gotestsum: a line for each test, or for each package and each failed test.
@@ -37,6 +39,9 @@ var own = []string{"test/e2e", integration}
 // process that test/recovery starts is killed before it could report a race.
 var unraced = []string{"test/recovery", "test/tools/release"}
 
+// long are packages without a bed that the phase unit leaves out: they build programs, or boot a kernel.
+var long = []string{"runsc/fast", "test/tools/release", "test/vm"}
+
 // phases are all phases, in the order in which they are reported.
 var phases = []phase{
 	{
@@ -52,6 +57,10 @@ var phases = []phase{
 	},
 	{
 		name: "plots", dir: "bench/plots", pick: all, format: eachPackage, timeout: 20 * time.Minute,
+	},
+	{
+		name: "unit", pick: not(needsBed, named(long...)), format: eachPackage, timeout: 10 * time.Minute,
+		flags: []string{"-short"}, asked: true,
 	},
 	{
 		name: "beds", pick: beds, format: eachPackage, timeout: 45 * time.Minute, flags: []string{"-p=1"},
@@ -104,11 +113,12 @@ func not(others ...func(pkg) bool) func(pkg) bool {
 }
 
 // chosen reports whether the phase is one of those names. A name without its part behind the dash stands for all of
-// its parts. No names at all stand for every phase.
-func chosen(phase string, names []string) bool {
-	return len(names) == 0 || slices.ContainsFunc(names, func(n string) bool {
-		return phase == n || strings.HasPrefix(phase, n+"-")
-	})
+// its parts. No names at all stand for every phase but those that are to be named.
+func (p phase) chosen(names []string) bool {
+	if len(names) == 0 {
+		return !p.asked
+	}
+	return slices.ContainsFunc(names, func(n string) bool { return p.name == n || strings.HasPrefix(p.name, n+"-") })
 }
 
 // schedule returns the lanes with the chosen phases. A phase that is in no lane gets one of its own.
@@ -118,7 +128,7 @@ func schedule(phases []phase, lanes [][]string, names []string) (out [][]phase) 
 		var list []phase
 		for _, name := range lane {
 			i := slices.IndexFunc(phases, func(p phase) bool { return p.name == name })
-			if i >= 0 && chosen(name, names) {
+			if i >= 0 && phases[i].chosen(names) {
 				list, placed = append(list, phases[i]), append(placed, name)
 			}
 		}
@@ -127,7 +137,7 @@ func schedule(phases []phase, lanes [][]string, names []string) (out [][]phase) 
 		}
 	}
 	for _, p := range phases {
-		if chosen(p.name, names) && !slices.Contains(placed, p.name) {
+		if p.chosen(names) && !slices.Contains(placed, p.name) {
 			out = append(out, []phase{p})
 		}
 	}
