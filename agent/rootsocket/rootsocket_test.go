@@ -116,6 +116,7 @@ func TestModes(t *testing.T) {
 }
 
 func TestReplacesOldSocket(t *testing.T) {
+	privileged.Need(t, "a client that is root")
 	path := filepath.Join(t.TempDir(), "socket")
 	old := listenOn(t, "unix", path)
 	old.SetUnlinkOnClose(false)

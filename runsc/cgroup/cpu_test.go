@@ -4,10 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"diapause.dev/test/privileged"
 )
 
 // TestUnlimitCPU takes the limits of a pod away, and puts them back. The cgroup above the pod's keeps its own.
 func TestUnlimitCPU(t *testing.T) {
+	privileged.Need(t, "a cgroup")
 	top, group, q, err := cpuOf(os.Getpid(), "/diapause-cpu-test/pod/container")
 	if err != nil {
 		t.Fatal(err)

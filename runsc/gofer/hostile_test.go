@@ -23,11 +23,13 @@ import (
 
 	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/sidecar"
+	"diapause.dev/test/privileged"
 )
 
 // program returns the sidecar as it is installed.
 func program(t *testing.T) string {
 	t.Helper()
+	privileged.Need(t, "a sidecar that gives up root")
 	path := filepath.Join(t.TempDir(), "checkpointgofer")
 	cmd := exec.Command("go", "build", "-o", path, "diapause.dev/cmd/checkpointgofer")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

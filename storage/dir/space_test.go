@@ -13,11 +13,13 @@ import (
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
 	"diapause.dev/storage/storagetest"
+	"diapause.dev/test/privileged"
 )
 
 // tiny mounts a file system of 1 MiB. It needs root.
 func tiny(t *testing.T) string {
 	t.Helper()
+	privileged.Need(t, "a mount of tmpfs")
 	path := t.TempDir()
 	if err := syscall.Mount("tmpfs", path, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
 		t.Fatalf("mount tmpfs: %v", err)

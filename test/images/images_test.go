@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	"diapause.dev/test/privileged"
 	"diapause.dev/test/tools"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -20,6 +21,7 @@ import (
 func programs(t *testing.T) tools.Bin {
 	t.Helper()
 	if err := tools.Packages(t.Context()); err != nil {
+		privileged.Need(t, "Debian packages that are not installed")
 		t.Fatal(err)
 	}
 	bin := tools.Bin{Dir: t.TempDir()}
