@@ -40,8 +40,10 @@ type Bed struct {
 }
 
 // Start starts containerd with the runtime handlers [Runc] and [Diapause] and
-// the images of package images, and returns when it is ready for pods. It fails
-// if [Enter] has not been called. A program has one bed at a time.
+// the images of package images, and returns when it is ready for pods. What
+// containerd keeps on disk stays from one bed of the program to the next: Close
+// has removed its pods, and Start makes its images what they were. It fails if
+// [Enter] has not been called. A program has one bed at a time.
 func Start(ctx context.Context, o Options) (*Bed, error) {
 	if here == nil {
 		return nil, errOutside
@@ -54,10 +56,10 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 		return nil, err
 	}
 	b := &Bed{Bin: here.Bin, Runtime: cri.NewRuntimeServiceClient(conn), CgroupParent: "/" + here.Name, conn: conn}
-	if b.Containerd, err = startContainerd(ctx, base, b.Runtime); err != nil {
+	if b.Containerd, err = startContainerd(ctx, base, conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	if err := b.Containerd.importImages(ctx); err != nil {
+	if err := b.Containerd.keepImages(ctx); err != nil {
 		b.Containerd.Kill()
 		return nil, errors.Join(err, conn.Close())
 	}

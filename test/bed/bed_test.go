@@ -2,6 +2,7 @@ package bed_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"diapause.dev/test/bed"
+	"diapause.dev/test/images"
 )
 
 func TestMain(m *testing.M) {
@@ -103,6 +105,64 @@ func TestPodThatFailsToStart(t *testing.T) {
 	if _, err := b.RunPod(ctx, spec); err != nil {
 		t.Errorf("a pod of the same name afterwards: %v", err)
 	}
+}
+
+// TestImagesStay moves the name of an image to another, adds a name and removes an image. The next bed has the images
+// that this one had at first.
+func TestImagesStay(t *testing.T) {
+	var before string
+	t.Run("changed", func(t *testing.T) {
+		ctx, b := start(t)
+		before = listImages(ctx, t)
+		moved := filepath.Join(t.TempDir(), "moved.tar")
+		f, err := os.Create(moved)
+		if err == nil {
+			err = errors.Join(images.WriteMoved(f, b.Bin), f.Close(), b.Containerd.Import(ctx, moved))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctr(ctx, t, "images", "tag", images.Workload, "localhost/another:1")
+		ctr(ctx, t, "images", "remove", "--sync", images.Busybox)
+		if now := listImages(ctx, t); now == before || strings.Contains(now, images.Busybox) {
+			t.Errorf("it has the images\n%s", now)
+		}
+	})
+	ctx, b := start(t)
+	if now := listImages(ctx, t); now != before || !strings.Contains(now, images.Busybox) {
+		t.Errorf("the next bed has the images\n%s\nnot\n%s", now, before)
+	}
+	pod, err := b.RunPod(ctx, bed.PodSpec{Name: "with", Handler: bed.Runc, Containers: []bed.Container{
+		{Name: "app", Image: images.Workload, Command: []string{"/bin/sleep", "infinity"}}, {Name: "shell"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, code, err := b.Exec(ctx, pod.Container("app"), "/bin/test", "-e", "/etc/moved"); err != nil || code != 1 {
+		t.Errorf("the pod's image is another one: %d, %v", code, err)
+	}
+}
+
+// listImages returns a line for each image that has a name of its own, with what it is.
+func listImages(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(ctr(ctx, t, "images", "list")) {
+		if f := strings.Fields(line); len(f) > 2 && strings.Contains(f[0], "/") {
+			lines = append(lines, f[0]+" "+f[2])
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ctr runs containerd's own command for the namespace of pods.
+func ctr(ctx context.Context, t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(ctx, "ctr", append([]string{"--namespace=k8s.io"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ctr %v: %v\n%s", args, err, out)
+	}
+	return string(out)
 }
 
 // TestCloseStuck has a pod that cannot be removed: it is an error of its own bed, and the next bed knows nothing of it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -132,15 +131,11 @@ func (c *Cluster) LoseNode() error {
 
 // startRuntimes starts the containerd of nodes.
 func (c *Cluster) startRuntimes(ctx context.Context, nodes []*Node) error {
-	archive, err := writeImages()
-	if err != nil {
-		return err
-	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, n := range nodes {
-		group.Go(func() error { return n.startContainerd(ctx, c.options.Node, archive) })
+		group.Go(func() error { return n.startContainerd(ctx, c.options.Node) })
 	}
-	return errors.Join(group.Wait(), os.Remove(archive))
+	return group.Wait()
 }
 
 func (c *Cluster) createRuntimeClass(ctx context.Context) error {

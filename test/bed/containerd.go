@@ -2,12 +2,10 @@ package bed
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 
-	"diapause.dev/test/images"
+	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -18,12 +16,13 @@ const ContainerdSocket = "/run/containerd/containerd.sock"
 type Containerd struct {
 	*Daemon
 	runtime cri.RuntimeServiceClient
+	images  cri.ImageServiceClient
 }
 
 // startContainerd starts containerd in the space and returns when its CRI, which
-// runtime talks to, is ready for pods.
-func startContainerd(ctx context.Context, s space, runtime cri.RuntimeServiceClient) (*Containerd, error) {
-	c := &Containerd{runtime: runtime}
+// conn is for, is ready for pods.
+func startContainerd(ctx context.Context, s space, conn *grpc.ClientConn) (*Containerd, error) {
+	c := &Containerd{runtime: cri.NewRuntimeServiceClient(conn), images: cri.NewImageServiceClient(conn)}
 	c.Daemon = &Daemon{space: s, name: "containerd", args: []string{"-c", configFile}, up: c.ready}
 	return c, c.Start(ctx)
 }
@@ -46,18 +45,6 @@ func (c *Containerd) ready(ctx context.Context) error {
 	return nil
 }
 
-// writeImages writes an archive of the test images, and returns its path.
-func writeImages() (string, error) {
-	f, err := os.CreateTemp(tmpDir, "images-*.tar")
-	if err != nil {
-		return "", fmt.Errorf("bed: %w", err)
-	}
-	if err := errors.Join(images.Write(f, here.Bin), f.Close()); err != nil {
-		return "", fmt.Errorf("bed: %w", errors.Join(err, os.Remove(f.Name())))
-	}
-	return f.Name(), nil
-}
-
 // Import gives containerd, for pods, the images of an OCI archive.
 func (c *Containerd) Import(ctx context.Context, archive string) error {
 	out, err := exec.CommandContext(ctx, here.Bin.Path("ctr"), "--address", c.space.path(ContainerdSocket),
@@ -66,13 +53,4 @@ func (c *Containerd) Import(ctx context.Context, archive string) error {
 		return fmt.Errorf("bed: import images: %w\n%s", err, out)
 	}
 	return nil
-}
-
-// importImages gives containerd the test images.
-func (c *Containerd) importImages(ctx context.Context) error {
-	archive, err := writeImages()
-	if err != nil {
-		return err
-	}
-	return errors.Join(c.Import(ctx, archive), os.Remove(archive))
 }

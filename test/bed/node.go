@@ -146,8 +146,8 @@ func (n *Node) StartAgent(ctx context.Context, args ...string) (*Agent, error) {
 	return startAgent(ctx, n.space, args)
 }
 
-// startContainerd starts the node's containerd and gives it the images of an archive.
-func (n *Node) startContainerd(ctx context.Context, o Options, archive string) (err error) {
+// startContainerd starts the node's containerd and gives it the test images.
+func (n *Node) startContainerd(ctx context.Context, o Options) (err error) {
 	if err := writeConfig(n.space, o, n.PodCIDR); err != nil {
 		return err
 	}
@@ -155,10 +155,10 @@ func (n *Node) startContainerd(ctx context.Context, o Options, archive string) (
 		return err
 	}
 	n.Runtime = cri.NewRuntimeServiceClient(n.conn)
-	if n.Containerd, err = startContainerd(ctx, n.space, n.Runtime); err != nil {
+	if n.Containerd, err = startContainerd(ctx, n.space, n.conn); err != nil {
 		return err
 	}
-	return n.Containerd.Import(ctx, archive)
+	return n.Containerd.importImages(ctx)
 }
 
 // Crash ends the node with all that runs in it, at once and for good, as if the
