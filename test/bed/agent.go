@@ -9,6 +9,9 @@ import (
 // AgentSocket is the local socket of the agent.
 const AgentSocket = "/run/diapause/agent.sock"
 
+// agentName is the name of the agents' log.
+const agentName = "agent"
+
 // Agent is a running diapause-agent.
 type Agent struct{ *Process }
 
@@ -25,7 +28,7 @@ func (b *Bed) StartAgent(ctx context.Context, args ...string) (*Agent, error) {
 }
 
 func startAgent(ctx context.Context, s space, args []string) (*Agent, error) {
-	p, err := s.startProcess("agent", "diapause-agent", args...)
+	p, err := s.startProcess(agentName, "diapause-agent", args...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 	"time"
 
 	"diapause.dev/test/tools"
@@ -48,7 +50,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	if here == nil {
 		return nil, errOutside
 	}
-	if err := writeConfig(base, o, podCIDR); err != nil {
+	if err := errors.Join(forgetLogs(), writeConfig(base, o, podCIDR)); err != nil {
 		return nil, err
 	}
 	conn, err := dial(ContainerdSocket)
@@ -66,6 +68,16 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	return b, nil
 }
 
+// forgetLogs removes the logs of the daemons of a former bed.
+func forgetLogs() error {
+	for _, name := range []string{containerdName, agentName} {
+		if err := os.RemoveAll(base.log(name)); err != nil {
+			return fmt.Errorf("bed: %w", err)
+		}
+	}
+	return nil
+}
+
 // dial makes a connection to who serves gRPC at a socket.
 func dial(socket string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -76,7 +88,7 @@ func dial(socket string) (*grpc.ClientConn, error) {
 }
 
 // removeTime bounds the removal of all pods of a bed.
-const removeTime = time.Minute
+const removeTime = 2 * time.Minute
 
 // Close removes all pods and stops the agents and containerd. Pods that it cannot
 // remove are an error, and are ended by force. After it, Start may be called again.
@@ -94,13 +106,17 @@ func (b *Bed) Close(ctx context.Context) error {
 	return err
 }
 
+// removePods removes all pods, at once, since most of the time of each is waiting.
 func (b *Bed) removePods(ctx context.Context) error {
 	pods, err := b.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("bed: list pods: %w", err)
 	}
-	for _, p := range pods.Items {
-		err = errors.Join(err, b.RemovePod(ctx, p.Id))
+	failed := make([]error, len(pods.Items))
+	var removed sync.WaitGroup
+	for i, p := range pods.Items {
+		removed.Go(func() { failed[i] = b.RemovePod(ctx, p.Id) })
 	}
-	return err
+	removed.Wait()
+	return errors.Join(failed...)
 }

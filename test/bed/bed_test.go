@@ -40,7 +40,7 @@ func start(t *testing.T) (context.Context, *bed.Bed) {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Log(b.Containerd.Log())
+			bed.SaveLog(t, "containerd", b.Containerd.Log())
 		}
 	})
 	return ctx, b

@@ -12,6 +12,9 @@ import (
 // ContainerdSocket is where containerd serves its own API and the CRI.
 const ContainerdSocket = "/run/containerd/containerd.sock"
 
+// containerdName is the name of the program and of its log.
+const containerdName = "containerd"
+
 // Containerd is the containerd of a bed or of a node.
 type Containerd struct {
 	*Daemon
@@ -23,7 +26,7 @@ type Containerd struct {
 // conn is for, is ready for pods.
 func startContainerd(ctx context.Context, s space, conn *grpc.ClientConn) (*Containerd, error) {
 	c := &Containerd{runtime: cri.NewRuntimeServiceClient(conn), images: cri.NewImageServiceClient(conn)}
-	c.Daemon = &Daemon{space: s, name: "containerd", args: []string{"-c", configFile}, up: c.ready}
+	c.Daemon = &Daemon{space: s, name: containerdName, args: []string{"-c", configFile}, up: c.ready}
 	return c, c.Start(ctx)
 }
 

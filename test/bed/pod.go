@@ -170,8 +170,8 @@ func (p *Pod) setAddresses(s *cri.PodSandboxStatus) {
 
 // How often a pod that containerd does not remove is removed again, and the pause in between.
 const (
-	removeAttempts = 10
-	removePause    = time.Second
+	removeAttempts = 50
+	removePause    = 200 * time.Millisecond
 )
 
 // RemovePod ends the pod with that id, without grace, and removes it. As a kubelet does, it tries again: a shim

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -25,7 +24,7 @@ type Process struct {
 
 // startProcess starts a program of the bed in the space. Its log is appended to.
 func (s space) startProcess(name, program string, args ...string) (*Process, error) {
-	p := &Process{name: name, log: filepath.Join(s.logs, name+".log"), done: make(chan struct{})}
+	p := &Process{name: name, log: s.log(name), done: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("bed: %w", err)

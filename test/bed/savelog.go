@@ -27,21 +27,23 @@ var trouble = regexp.MustCompile(`(?i)\blevel"?[=:] ?"?(warn|err|fatal|panic)|^[
 // checkout, where the next failure replaces the file. A log that cannot be saved is shown as a whole.
 func SaveLog(t testing.TB, name, text string) {
 	t.Helper()
-	path, err := saveLog(t, name, text)
-	if err != nil {
-		t.Errorf("the log %s is not saved: %v\n%s", name, err, text)
-		return
+	dir, err := logsOf(t)
+	if err == nil {
+		text, err = saveLog(dir, name, text)
 	}
-	t.Logf("log %s is in %s; its last warnings and errors:\n%s", name, path, troubles(text))
+	if err != nil {
+		t.Errorf("the log %s is not saved: %v", name, err)
+	}
+	t.Log(text)
 }
 
-func saveLog(t testing.TB, name, text string) (string, error) {
-	dir, err := logsOf(t)
-	if err != nil {
-		return "", err
-	}
+// saveLog writes a log to a file in the directory, and returns what to show of it: all if that fails.
+func saveLog(dir, name, text string) (string, error) {
 	path := filepath.Join(dir, fileName(name)+".log")
-	return path, os.WriteFile(path, []byte(text), 0o644)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return text, err
+	}
+	return fmt.Sprintf("log %s is in %s; its last warnings and errors:\n%s", name, path, troubles(text)), nil
 }
 
 // logsOf makes the directory for the logs of a test.
@@ -49,11 +51,16 @@ func logsOf(t testing.TB) (string, error) {
 	if f := flag.Lookup("test.artifacts"); f != nil && f.Value.String() == "true" {
 		return t.ArtifactDir(), nil
 	}
+	return logsDir(t.Name())
+}
+
+// logsDir makes a directory of the program for logs.
+func logsDir(name string) (string, error) {
 	if here == nil {
 		return "", errOutside
 	}
 	program := strings.TrimSuffix(filepath.Base(os.Args[0]), ".test")
-	dir := filepath.Join(here.Bin.Root, ".cache", "test", "logs", program, fileName(t.Name()))
+	dir := filepath.Join(here.Bin.Root, ".cache", "test", "logs", program, fileName(name))
 	return dir, os.MkdirAll(dir, 0o755)
 }
 

@@ -16,9 +16,7 @@ type failing struct {
 	said []string
 }
 
-func (f *failing) Logf(format string, args ...any) {
-	f.said = append(f.said, fmt.Sprintf(format, args...))
-}
+func (f *failing) Log(args ...any) { f.said = append(f.said, fmt.Sprint(args...)) }
 
 // TestSaveLog saves a log whole, and shows its last warnings and errors alone.
 func TestSaveLog(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 const sharedTime = time.Minute
 
 // MainShared runs the tests of m in one bed that they share, and exits. It hands the bed to use
-// before the first test; when tests have failed it shows the log of containerd.
+// before the first test; when tests have failed it saves the log of containerd
+// to a file, in the way of [SaveLog].
 func MainShared(m *testing.M, use func(ctx context.Context, b *Bed) error) {
 	MainWith(func() (int, error) { return runShared(m, use) })
 }
@@ -33,8 +34,14 @@ func runShared(m *testing.M, use func(context.Context, *Bed) error) (code int, e
 	if err := use(ctx, b); err != nil {
 		return 1, err
 	}
-	if code = m.Run(); code != 0 {
-		fmt.Fprintf(os.Stderr, "containerd's log:\n%s", b.Containerd.Log())
+	if code = m.Run(); code == 0 {
+		return 0, nil
 	}
-	return code, nil
+	dir, err := logsDir("all tests")
+	shown := b.Containerd.Log()
+	if err == nil {
+		shown, err = saveLog(dir, "containerd", shown)
+	}
+	fmt.Fprintln(os.Stderr, shown)
+	return code, err
 }

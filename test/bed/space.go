@@ -20,6 +20,9 @@ var base = space{root: "/", logs: logDir, start: (*exec.Cmd).Start}
 // path is where the file that is at name in the space is to be seen.
 func (s space) path(name string) string { return filepath.Join(s.root, name) }
 
+// log is the path, as seen from the bed, of the log of that name.
+func (s space) log(name string) string { return filepath.Join(s.logs, name+".log") }
+
 // writeFiles writes files in the space, whose contents are given by path, and
 // makes their directories. Only root can read them.
 func (s space) writeFiles(files map[string]string) error {

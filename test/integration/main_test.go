@@ -46,14 +46,14 @@ func startOn(t *testing.T, o bed.Options, flags ...string) *node {
 	n := &node{T: t, ctx: ctx, bed: b}
 	n.forget()
 	t.Cleanup(func() {
-		if t.Failed() && n.agent != nil {
-			t.Logf("agent:\n%s", n.agent.Log())
-		}
 		if err := b.Close(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
+		if t.Failed() && n.agent != nil {
+			bed.SaveLog(t, "agent", n.agent.Log())
+		}
 		if t.Failed() {
-			t.Logf("containerd:\n%s", b.Containerd.Log())
+			bed.SaveLog(t, "containerd", b.Containerd.Log())
 		}
 	})
 	n.startAgent(flags...)
