@@ -2,11 +2,11 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"diapause.dev/cri"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
@@ -64,11 +64,24 @@ func TestCheckpointRefuses(t *testing.T) {
 			t.Log(err)
 		})
 	}
-	_, n := state(t, pod.Container("a"))
-	time.Sleep(100 * time.Millisecond)
-	if _, later := state(t, pod.Container("a")); later <= n {
-		t.Errorf("the pod does not run on: %d, then %d", n, later)
+	wantRunning(t, pod.Container("a"))
+}
+
+// wantRunning waits until a container counts on, and returns its identity.
+func wantRunning(t *testing.T, container string) (boot string) {
+	t.Helper()
+	boot, n := state(t, container)
+	err := bed.Until(limited(t), func() error {
+		again, later, err := readState(t, container)
+		if err == nil && (again != boot || later <= n) {
+			err = fmt.Errorf("it does not run on: %s at %d, then %s at %d", boot, n, again, later)
+		}
+		return err
+	})
+	if err != nil {
+		t.Errorf("container %s: %v", container, err)
 	}
+	return boot
 }
 
 // TestCheckpointsAtOnce makes two checkpoints at a time, and sends other requests meanwhile.
@@ -118,10 +131,8 @@ func TestCheckpointPaused(t *testing.T) {
 	wantPaused(ctx, t, pod.ID, false)
 	startAgent(t, decide(restoreFrom(dir)))
 	branch := runPod(t, spec("awake", nil))
-	got, n := state(t, branch.Container("a"))
-	time.Sleep(100 * time.Millisecond)
-	if _, later := state(t, branch.Container("a")); got != boot || later <= n {
-		t.Errorf("the branch is %s at %d, then %d; want %s, running", got, n, later, boot)
+	if got := wantRunning(t, branch.Container("a")); got != boot {
+		t.Errorf("the branch is %s, want %s", got, boot)
 	}
 }
 
