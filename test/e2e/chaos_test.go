@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -123,9 +122,6 @@ func beginChaos(t *testing.T) *chaos {
 	return c
 }
 
-// keptLogs is where a failed run leaves the logs of the daemons, below the root of the repository.
-const keptLogs = "../../.cache/chaos"
-
 // keepLogs copies the logs of the daemons if the run has failed: they are too long to be printed.
 func (c *chaos) keepLogs() {
 	if !c.Failed() {
@@ -137,11 +133,11 @@ func (c *chaos) keepLogs() {
 	for _, n := range c.Nodes() {
 		logs[n.Name+"-containerd"], logs[n.Name+"-kubelet"] = n.Containerd.Log(), n.Kubelet.Log()
 	}
-	c.must(os.MkdirAll(keptLogs, 0o755))
 	for name, log := range logs {
-		c.must(os.WriteFile(filepath.Join(keptLogs, name+".log"), []byte(log), 0o644))
+		path, err := writeLog(c.logsDir(), c.Name()+"-"+name, log)
+		c.must(err)
+		c.Logf("the log of %s is in %s", name, path)
 	}
-	c.Logf("the logs of the daemons are in %s", keptLogs)
 }
 
 // nothingLeft fails unless all that the run made is gone: objects, stored bytes, processes, mounts.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
@@ -145,35 +144,10 @@ func (c *cluster) rollout(ctx context.Context) error {
 	for _, what := range []string{"daemonset/diapause-agent", "deployment/diapause-controller"} {
 		_, err := c.Kubectl(ctx, "--namespace="+system, "rollout", "status", what, "--timeout=120s")
 		if err != nil {
-			return fmt.Errorf("%w\n%s", err, c.systemLogs(ctx))
+			return fmt.Errorf("%w\n%s", err, c.reportTo(context.WithoutCancel(ctx), logsDir, "rollout", system))
 		}
 	}
 	return nil
-}
-
-// systemLogs is what there is to know of the agents and the controller. Their logs are read from the nodes, whose
-// kubelets keep that of an agent that ended, too.
-func (c *cluster) systemLogs(ctx context.Context) string {
-	var b strings.Builder
-	for _, args := range [][]string{
-		{"get", "pods", "--output=wide"},
-		{"get", "events"},
-	} {
-		out, err := c.Kubectl(ctx, append([]string{"--namespace=" + system}, args...)...)
-		fmt.Fprintf(&b, "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, out)
-	}
-	for _, n := range c.Nodes() {
-		files, err := filepath.Glob(n.Path("/var/log/pods/" + system + "_*/*/*.log"))
-		for _, f := range files {
-			log, readErr := os.ReadFile(f)
-			err = errors.Join(err, readErr)
-			fmt.Fprintf(&b, "%s, %s:\n%s\n", n.Name, filepath.Base(filepath.Dir(f)), log)
-		}
-		if err != nil {
-			fmt.Fprintf(&b, "logs of %s: %v\n", n.Name, err)
-		}
-	}
-	return b.String()
 }
 
 // furnishSystemctl gives a node what it is asked to restart containerd with: a stand-in for

@@ -68,7 +68,7 @@ func (w *world) end(ns *corev1.Namespace) {
 	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
 	defer cancel()
 	if w.Failed() {
-		w.Log(w.describe(ctx, ns.Name))
+		w.Log(w.report(ctx, ns.Name))
 	}
 	if err := w.client.Delete(ctx, ns); err != nil {
 		w.Error(err)
@@ -89,18 +89,10 @@ func (c *cluster) left() error {
 			return fmt.Errorf("namespace %s is still there: %w", ns.Name, err)
 		})
 		if err != nil {
-			return fmt.Errorf("%w\n%s", err, c.describe(context.Background(), ns.Name))
+			return fmt.Errorf("%w\n%s", err, c.reportTo(context.Background(), logsDir, ns.Name, ns.Name))
 		}
 	}
 	return nil
-}
-
-// describe is what there is to know of a namespace.
-func (c *cluster) describe(ctx context.Context, namespace string) string {
-	out, err := c.Kubectl(ctx, "--namespace="+namespace, "get", "--output=yaml",
-		"pods,podsnapshots,podsnapshotmanualtriggers,podsnapshotpolicies,sleeppolicies")
-	events, _ := c.Kubectl(ctx, "--namespace="+namespace, "get", "events") // the error is the same
-	return fmt.Sprintf("%v\n%s\n%s\n%s", err, out, events, c.systemLogs(ctx))
 }
 
 func (w *world) apply(manifest string) {
