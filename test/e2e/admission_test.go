@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -96,13 +95,7 @@ func (w *world) keepBusy(p *ready) (rest func()) {
 // awaitEvent waits until a pod has an event of a reason.
 func (w *world) awaitEvent(pod, reason string) {
 	w.Helper()
-	w.must(bed.Until(w.ctx, func() error {
-		out := w.kubectl("get", "events", "--output=custom-columns=:involvedObject.name,:reason")
-		for line := range strings.Lines(out) {
-			if f := strings.Fields(line); len(f) == 2 && f[0] == pod && f[1] == reason {
-				return nil
-			}
-		}
-		return fmt.Errorf("pod %s has no event %s:\n%s", pod, reason, out)
-	}))
+	w.eventually("event "+reason, func() error {
+		return w.event(pod, func(e *corev1.Event) bool { return e.Reason == reason })
+	})
 }

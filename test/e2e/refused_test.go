@@ -97,10 +97,12 @@ func (w *world) refusal(name, why string) error {
 		!strings.Contains(c.Message, why) {
 		return errNotYet
 	}
-	events := w.kubectl("get", "events", "--field-selector=reason="+podsnapshotv1.EventReason+
-		",type=Warning,involvedObject.name="+name)
-	if !strings.Contains(events, why) {
-		return errNotYet
+	return w.event(name, warning(why))
+}
+
+// warning accepts a warning of Diapause that says why.
+func warning(why string) func(*corev1.Event) bool {
+	return func(e *corev1.Event) bool {
+		return e.Type == corev1.EventTypeWarning && e.Reason == podsnapshotv1.EventReason && strings.Contains(e.Message, why)
 	}
-	return nil
 }

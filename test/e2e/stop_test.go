@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -47,14 +46,7 @@ func TestStopFails(t *testing.T) {
 	if len(all) != 1 || !strings.Contains(err.Error(), all[0].Name) {
 		t.Fatalf("snapshots %+v; the trigger's answer is %v", all, err)
 	}
-	w.eventually("an event says so", func() error {
-		events := w.kubectl("get", "events", "--field-selector=reason="+podsnapshotv1.EventReason+
-			",type=Warning,involvedObject.name=web")
-		if !strings.Contains(events, why) {
-			return errNotYet
-		}
-		return nil
-	})
+	w.eventually("an event says so", func() error { return w.event("web", warning(why)) })
 	w.remove("web")
 	w.restored(w.run(w.pod("web", stopping, from(all[0].Name))), all[0].Name, before)
 }

@@ -156,12 +156,9 @@ func (w *world) goneWithin(p *corev1.Pod, d time.Duration) error {
 func (w *world) unsaved(pod, why string) {
 	w.Helper()
 	w.eventually("an event says that the pod was not saved", func() error {
-		events := w.kubectl("get", "events", "--field-selector=type=Warning,involvedObject.name="+pod)
-		for line := range strings.Lines(events) {
-			if strings.Contains(line, "without having been saved") && strings.Contains(line, why) {
-				return nil
-			}
-		}
-		return fmt.Errorf("%w: %s", errNotYet, events)
+		return w.event(pod, func(e *corev1.Event) bool {
+			return e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, "without having been saved") &&
+				strings.Contains(e.Message, why)
+		})
 	})
 }

@@ -96,11 +96,8 @@ func TestWorkloadSavesFiles(t *testing.T) {
 			fmt.Sprintf("snapshotScope: %s\n  storageConfigName:", tc.scope), 1))
 		w.completes(w.pod("first-"+string(tc.scope), selfSaver, tc.tries))
 		w.eventually("an event", func() error {
-			events := w.kubectl("get", "events", "--field-selector=involvedObject.name=first-"+string(tc.scope))
-			if !strings.Contains(events, tc.event) {
-				return fmt.Errorf("%s", events)
-			}
-			return nil
+			return w.event("first-"+string(tc.scope),
+				func(e *corev1.Event) bool { return strings.Contains(e.Message, tc.event) })
 		})
 		all := w.snapshots()
 		if len(all) != 1 || all[0].Annotations[podsnapshotv1.AnnotationScope] != "rootfs-only" ||

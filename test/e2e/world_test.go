@@ -108,6 +108,23 @@ func (w *world) kubectl(args ...string) string {
 	return out
 }
 
+// event returns an error unless a pod has an event that is accepted.
+func (w *world) event(pod string, accepted func(*corev1.Event) bool) error {
+	var l corev1.EventList
+	if err := w.client.List(w.ctx, &l, client.InNamespace(w.namespace)); err != nil {
+		return err
+	}
+	var others []string
+	for i := range l.Items {
+		e := &l.Items[i]
+		if e.InvolvedObject.Name == pod && accepted(e) {
+			return nil
+		}
+		others = append(others, fmt.Sprintf("%s: %s: %s", e.InvolvedObject.Name, e.Reason, e.Message))
+	}
+	return fmt.Errorf("%w: there are the events\n%s", errNotYet, strings.Join(others, "\n"))
+}
+
 func (w *world) must(err error) {
 	w.Helper()
 	if err != nil {
