@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync/atomic"
 )
 
 // mostMetadata bounds what is read of an upload to learn its object's name, in bytes.
@@ -23,6 +24,8 @@ type objectCreator struct {
 	address string   // where it listens
 	store   *url.URL // what it stands before
 	proxy   *httputil.ReverseProxy
+	// unanswered counts the requests that the store did not answer.
+	unanswered atomic.Int64
 }
 
 // serveObjectCreator starts to serve, beside the object store at that address. It goes on until it is closed.
@@ -37,6 +40,10 @@ func serveObjectCreator(store string) (*objectCreator, error) {
 	}
 	c := &objectCreator{address: l.Addr().String(), store: &url.URL{Scheme: "http", Host: store}}
 	c.proxy = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(c.store) }}
+	c.proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+		c.unanswered.Add(1)
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	}
 	c.Server = &http.Server{Handler: c}
 	go func() { _ = c.Serve(l) }() // returns when it is closed
 	return c, nil

@@ -152,8 +152,8 @@ func (w *world) attempts(n *bed.Node, pod string) int {
 	return int(l.Items[0].Metadata.Attempt)
 }
 
-// away is how long the API server is gone.
-const away = 30 * time.Second
+// away is how long the API server is gone: longer than a controller holds its Lease without renewing it.
+const away = 12 * time.Second
 
 // TestAPIServerAway takes the control plane away while a checkpoint is under way: pods run on, and the
 // answer is there when it is back.
@@ -182,17 +182,17 @@ func TestAPIServerAway(t *testing.T) {
 	w.replicated(s.name)
 }
 
-// outage is how long the object store does not answer.
-const outage = time.Minute
+// inVain is how many requests of the agents the object store leaves without an answer in TestStorageAway.
+const inVain = 20
 
-// TestStorageAway takes the object store away for a minute: pods are frozen and come back on their
-// node; on others as soon as it is there again.
+// TestStorageAway takes the object store away, until the agents have asked it often in vain: pods are frozen and come
+// back on their node; on others as soon as it is there again.
 func TestStorageAway(t *testing.T) {
 	w := begin(t)
 	p := w.run(w.pod("web", on(w.Node(0))))
 	before := w.life(p)
+	asked := w.cluster.agents.unanswered.Load()
 	w.gcs.Kill()
-	back := time.After(outage)
 	var s snapshotted
 	for range 3 {
 		s = w.checkpoint(p)
@@ -201,7 +201,12 @@ func TestStorageAway(t *testing.T) {
 		w.restored(p, s.name, before)
 	}
 	w.remove("web")
-	<-back
+	w.eventually("requests to the object store", func() error {
+		if n := w.cluster.agents.unanswered.Load() - asked; n < inVain {
+			return fmt.Errorf("there were %d", n)
+		}
+		return nil
+	})
 	w.must(w.gcs.Start(w.ctx))
 	w.replicated(s.name)
 	w.restored(w.run(w.pod("web", on(w.Node(1)))), s.name, before)

@@ -28,7 +28,7 @@ func TestSleepUnderKubelet(t *testing.T) {
 	before := w.life(p)
 
 	w.sleeps("web", "one")
-	w.staysWell("web", 15*time.Second)
+	w.staysProbed("web")
 	if out := w.kubectl("exec", "web", "--container=shell", "--", "echo", "here"); out != "here\n" {
 		t.Errorf("exec: %q", out)
 	}
@@ -44,8 +44,8 @@ func TestSleepUnderKubelet(t *testing.T) {
 	w.wakes("web", "request")
 	w.whole(p, before)
 
-	w.annotate("web", podsnapshotv1.AnnotationWakeAt, time.Now().Add(8*time.Second).Format(time.RFC3339))
 	w.sleeps("web", "four")
+	w.annotate("web", podsnapshotv1.AnnotationWakeAt, time.Now().Add(2*time.Second).Format(time.RFC3339))
 	w.wakes("web", "time")
 	w.whole(p, before)
 
@@ -66,15 +66,21 @@ func withShell(p *corev1.Pod) {
 	})
 }
 
+// probePatience is how many seconds a probe may take. With the usual one, a busy machine would be taken for a pod that
+// does not answer.
+const probePatience = 10
+
 // withProbes has the kubelet probe a pod every second.
 func withProbes(p *corev1.Pod) {
 	port := intstr.FromInt32(8080)
-	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
-		HTTPGet: &corev1.HTTPGetAction{Path: "/state", Port: port},
-	}}
-	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
-		TCPSocket: &corev1.TCPSocketAction{Port: port},
-	}}
+	get, dial := &corev1.HTTPGetAction{Path: "/state", Port: port}, &corev1.TCPSocketAction{Port: port}
+	p.Spec.Containers[0].ReadinessProbe = everySecond(corev1.ProbeHandler{HTTPGet: get})
+	p.Spec.Containers[0].LivenessProbe = everySecond(corev1.ProbeHandler{TCPSocket: dial})
+}
+
+// everySecond is a probe that the kubelet runs every second.
+func everySecond(h corev1.ProbeHandler) *corev1.Probe {
+	return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: probePatience, ProbeHandler: h}
 }
 
 // TestProbesAsleep: probes by HTTPS and by gRPC succeed while a pod sleeps, and do not wake it.
@@ -83,23 +89,21 @@ func TestProbesAsleep(t *testing.T) {
 	p := w.run(w.pod("web", withProbed))
 	before := w.life(p)
 	w.sleeps("web", "one")
-	w.staysWell("web", 15*time.Second)
+	w.staysProbed("web")
 	w.whole(p, before)
 	w.wakes("web", "packet")
 	w.sleeps("web", "two")
-	w.staysWell("web", 5*time.Second)
+	w.staysProbed("web")
 }
 
 // withProbed gives a pod a container that the kubelet probes every second by HTTPS and by gRPC.
 func withProbed(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 		Name: "probed", Image: images.Workload, Command: []string{"/bin/probed"},
-		ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+		ReadinessProbe: everySecond(corev1.ProbeHandler{
 			HTTPGet: &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: "/", Port: intstr.FromInt32(8443)},
-		}},
-		LivenessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
-			GRPC: &corev1.GRPCAction{Port: 9090},
-		}},
+		}),
+		LivenessProbe: everySecond(corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9090}}),
 	})
 }
 
@@ -157,18 +161,14 @@ func (w *world) get(pod string) *corev1.Pod {
 	return p
 }
 
-// staysWell looks at a pod that sleeps, for a time: it is Running and Ready, without a restart.
-func (w *world) staysWell(pod string, d time.Duration) {
+// well fails unless a pod sleeps, and is Running and Ready, without a restart.
+func (w *world) well(pod string) {
 	w.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
-		p := w.get(pod)
-		for _, c := range p.Status.ContainerStatuses {
-			if p.Status.Phase != corev1.PodRunning || !c.Ready || c.RestartCount != 0 || c.State.Running == nil {
-				w.Fatalf("the pod is %s, its container %+v", p.Status.Phase, c)
-			}
-		}
-		if err := w.condition(pod, corev1.ConditionTrue, ""); err != nil {
-			w.Fatal(err)
+	p := w.get(pod)
+	for _, c := range p.Status.ContainerStatuses {
+		if p.Status.Phase != corev1.PodRunning || !c.Ready || c.RestartCount != 0 || c.State.Running == nil {
+			w.Fatalf("the pod is %s, its container %+v", p.Status.Phase, c)
 		}
 	}
+	w.must(w.condition(pod, corev1.ConditionTrue, ""))
 }

@@ -62,7 +62,7 @@ var probeCommand = []string{"/bin/test", "-e", "/bin/workload"}
 // withExecProbes has the kubelet probe a pod every two seconds, by exec.
 func withExecProbes(p *corev1.Pod) {
 	probe := &corev1.Probe{
-		PeriodSeconds: 2, TimeoutSeconds: 10,
+		PeriodSeconds: 2, TimeoutSeconds: probePatience,
 		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: probeCommand}},
 	}
 	p.Spec.Containers[0].LivenessProbe, p.Spec.Containers[0].ReadinessProbe = probe, probe.DeepCopy()
@@ -76,7 +76,7 @@ func TestExecProbesAsleep(t *testing.T) {
 	p := w.run(w.pod("web", withExecProbes))
 	before := w.life(p)
 	w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
-	w.staysWell("web", 10*time.Second)
+	w.staysProbed("web")
 	if out := w.kubectl("exec", "web", "--", "echo", "here"); out != "here\n" {
 		t.Errorf("exec: %q", out)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -31,7 +30,7 @@ func TestSleepPolicyUnderKubelet(t *testing.T) {
 	before := w.life(p)
 	for range 2 {
 		w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
-		w.staysWell("web", 5*time.Second)
+		w.staysProbed("web")
 		w.whole(p, before)
 		w.wakes("web", "packet")
 	}

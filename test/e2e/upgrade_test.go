@@ -89,7 +89,11 @@ func (w *world) keepAsking(p *ready, done <-chan struct{}) (newest string) {
 
 // upgrade has all agents and controllers run that image.
 func (w *world) upgrade(ctx context.Context, image string) {
-	w.change(ctx, "set", "image", "daemonset/diapause-agent", "install="+image, "agent="+image)
+	_, err := w.Kubectl(ctx, "--namespace="+system, "set", "image", "daemonset/diapause-agent", "install="+image,
+		"agent="+image)
+	if err != nil {
+		w.Error(err)
+	}
 	w.change(ctx, "set", "image", "deployment/diapause-controller", "controller="+image)
 }
 
