@@ -15,45 +15,63 @@ import (
 	"diapause.dev/test/bed"
 )
 
-const (
-	rounds     = 12 // how often each thing is measured
-	latencyMiB = 64
-)
+const latencyMiB = 64
 
-// TestLatency prints how long a trigger takes until it is Complete, and a pod until it is Ready:
-// cold, restored on its node, and restored on the other one, in turn.
+// latencies are how long things took that are measured in turn.
+type latencies struct{ checkpoint, cold, same, other samples }
+
+// BenchmarkLatency prints how long a trigger takes until it is Complete, and a pod until it is Ready: cold, restored on
+// its node, and restored on the other one, in turn.
+func BenchmarkLatency(b *testing.B) {
+	w := begin(b)
+	var l latencies
+	for i := 0; b.Loop(); i++ {
+		w.measure(&l, i)
+	}
+	b.Logf("%d pods of %d MiB, in turn:\n%s", b.N, latencyMiB, &l)
+}
+
+// TestLatency goes through one round of the benchmark.
 func TestLatency(t *testing.T) {
 	w := begin(t)
-	var checkpoints, cold, same, other samples
-	for i := range rounds {
-		name := fmt.Sprintf("pod-%d", i)
-		there := command("/bin/workload", "serve", fmt.Sprintf("--mib=%d", latencyMiB))
-		first := w.run(w.pod(name, on(w.Node(i%2)), there))
-		cold.add(first.took, first.stages)
-		before := w.life(first)
-		s := w.checkpoint(first)
-		checkpoints.add(s.took, append(s.stages, w.timeline(w.Node(i%2), s.name)...))
-		w.remove(name)
-		again := w.run(w.pod(name, on(w.Node(i%2)), there))
-		same.add(again.took, again.stages)
-		w.restored(again, s.name, before)
-		w.remove(name)
-		w.replicated(s.name)
-		again = w.run(w.pod(name, on(w.Node(1-i%2)), there))
-		other.add(again.took, again.stages)
-		w.restored(again, s.name, before)
-		w.remove(name)
-		w.discard(s.name)
-	}
+	var l latencies
+	w.measure(&l, 0)
+	t.Logf("once, beside other tests:\n%s", &l)
+}
+
+// measure goes through the i-th round of the benchmark.
+func (w *world) measure(l *latencies, i int) {
+	w.Helper()
+	name, here, there := fmt.Sprintf("pod-%d", i), w.Node(i%2), w.Node(1-i%2)
+	filled := command("/bin/workload", "serve", fmt.Sprintf("--mib=%d", latencyMiB))
+	first := w.run(w.pod(name, on(here), filled))
+	l.cold.add(first.took, first.stages)
+	before := w.life(first)
+	s := w.checkpoint(first)
+	l.checkpoint.add(s.took, append(s.stages, w.timeline(here, s.name)...))
+	w.remove(name)
+	again := w.run(w.pod(name, on(here), filled))
+	l.same.add(again.took, again.stages)
+	w.restored(again, s.name, before)
+	w.remove(name)
+	w.replicated(s.name)
+	again = w.run(w.pod(name, on(there), filled))
+	l.other.add(again.took, again.stages)
+	w.restored(again, s.name, before)
+	w.remove(name)
+	w.discard(s.name)
+}
+
+func (l *latencies) String() string {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "ms\tp50\tp90\t")
-	checkpoints.print(table, "trigger created to Complete")
-	cold.print(table, "pod created to Ready, cold")
-	same.print(table, "restored, same node")
-	other.print(table, "restored, other node")
-	w.must(table.Flush())
-	t.Logf("%d pods of %d MiB, in turn:\n%s", rounds, latencyMiB, &b)
+	l.checkpoint.print(table, "trigger created to Complete")
+	l.cold.print(table, "pod created to Ready, cold")
+	l.same.print(table, "restored, same node")
+	l.other.print(table, "restored, other node")
+	table.Flush() // into memory
+	return b.String()
 }
 
 // stage is a moment on the way of what is measured, counted from the beginning, or what a part of it

@@ -36,7 +36,7 @@ spec:
 `
 
 // begin makes a world for a test. All that is in it is deleted with the test.
-func begin(t *testing.T) *world {
+func begin(t testing.TB) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
