@@ -34,6 +34,7 @@ const (
 // sleep for the second, long before its policy says so. While it is used, the second waits, and says so.
 func TestWakeMakesRoom(t *testing.T) {
 	w := begin(t)
+	w.must(w.left()) // pods that go would leave memory to these
 	n := w.Node(0)
 	w.apply(fmt.Sprintf(latePolicy, w.namespace))
 	large := command("/bin/workload", "serve", fmt.Sprint("--mib=", fitPod>>20))

@@ -46,6 +46,7 @@ const counting = `i=0; while true; do i=$((i+1)); echo $i > /shared/count; sleep
 // TestContainers freezes a pod of two containers, a sidecar and an init container, with volumes of
 // all kinds, and wakes it with another environment and other contents of what is mounted afresh.
 func TestContainers(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(fmt.Sprintf(volumes, w.namespace, "old"))
 	w.Cleanup(func() {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/api/option"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,8 +35,8 @@ func (w *world) tool(n *bed.Node) func(args ...string) (string, error) {
 // store opens the object store until the test ends.
 func (w *world) store() *storage.Store {
 	w.Helper()
-	w.Setenv("STORAGE_EMULATOR_HOST", w.gcs.Address)
-	b, err := gcs.Open(w.ctx, bucket, "e2e")
+	b, err := gcs.Open(w.ctx, bucket, "e2e", option.WithEndpoint("http://"+w.gcs.Address+"/storage/v1/"),
+		option.WithoutAuthentication())
 	w.must(err)
 	w.Cleanup(func() { b.Close() })
 	s, err := storage.Open(w.ctx, b, storage.Options{})
@@ -51,6 +52,7 @@ func (w *world) key(name string) snapshot.Key {
 // TestDoors: what is made on the node shows in the cluster, what is made in the cluster shows on the
 // nodes, and what is removed on the node where it was made is gone from both.
 func TestDoors(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	here, there := w.tool(w.Node(0)), w.tool(w.Node(1))
 	p := w.run(w.pod("web", on(w.Node(0))))

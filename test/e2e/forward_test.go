@@ -28,6 +28,7 @@ func withInner(p *corev1.Pod) {
 // TestPortForward reaches a pod by kubectl port-forward: one that has started cold, while it is frozen
 // too, and one that was brought back.
 func TestPortForward(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	cold := w.run(w.pod("web", withInner))
 	before := w.life(cold)

@@ -26,6 +26,7 @@ spec:
 // TestGolden freezes the first pod of a Deployment, and starts eight more from it at once, on both
 // nodes.
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	const more = 8
 	w := begin(t)
 	w.apply(fmt.Sprintf(goldenPolicy, w.namespace))

@@ -33,6 +33,7 @@ func BenchmarkLatency(b *testing.B) {
 
 // TestLatency goes through one round of the benchmark.
 func TestLatency(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	var l latencies
 	w.measure(&l, 0)

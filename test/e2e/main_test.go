@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -18,10 +19,19 @@ const (
 	limit      = 5 * time.Minute // for one test
 )
 
-// shared is the cluster of all tests, which run one after the other.
+// beside is how many tests run side by side, of those that are parallel, unless -parallel says so. They mostly wait, so
+// they may be more than there are processors.
+const beside = "4"
+
+// shared is the cluster of all tests. A test that is parallel touches its own namespaces alone. One that stops, drains,
+// upgrades or limits what belongs to all, or that counts what others make, too, has the cluster to itself.
 var shared *cluster
 
 func TestMain(m *testing.M) {
+	if err := setParallel(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if !bed.Inside() {
 		if err := makeSessions(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -29,6 +39,17 @@ func TestMain(m *testing.M) {
 		}
 	}
 	bed.MainWith(func() (int, error) { return run(m) }, tools.Kubernetes, tools.KubeProxy)
+}
+
+// setParallel sets how many tests run side by side, if it is not given.
+func setParallel() error {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return nil
+	}
+	return flag.Set("test.parallel", beside)
 }
 
 func run(m *testing.M) (code int, err error) {

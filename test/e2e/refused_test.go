@@ -14,6 +14,7 @@ import (
 // TestRefused tries to restore pods that must not have a snapshot: each starts anew, or fails if it
 // asks for that, and says why.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.must(w.client.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
 		Namespace: w.namespace,
@@ -58,6 +59,7 @@ func TestRefused(t *testing.T) {
 
 // TestOtherNamespace tries to restore another namespace's snapshot.
 func TestOtherNamespace(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	first := w.run(w.pod("web"))
 	before := w.life(first)

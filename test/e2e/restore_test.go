@@ -8,12 +8,14 @@ import (
 
 // TestSameNode freezes a pod, deletes it at once, and brings it back by its name on the same node.
 func TestSameNode(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.freezeAndWake(w.Node(0), w.Node(0))
 }
 
 // TestOtherNode brings a pod back on another node, as soon as it is frozen.
 func TestOtherNode(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.freezeAndWake(w.Node(0), w.Node(1))
 	w.freezeAndWake(w.Node(1), w.Node(0))
@@ -52,6 +54,7 @@ func TestBeforeReplication(t *testing.T) {
 
 // TestNamed brings back an older snapshot, which the pod names, and the newest, which it need not.
 func TestNamed(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	first := w.run(w.pod("web"))
 	before := w.life(first)

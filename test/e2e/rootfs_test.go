@@ -14,6 +14,7 @@ import (
 // TestRootfsOnly freezes a pod's files alone, under a policy of that scope, and gives them to pods
 // with another command and another number of containers, on either node. Their init containers run.
 func TestRootfsOnly(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(rootfsPolicy(w.namespace))
 	p := w.run(w.pod("web", on(w.Node(0))))

@@ -24,6 +24,7 @@ head -c 3000000 /dev/urandom > bulk; chmod 1755 .`
 // that is started again; those in memory, and those that an init container fills, begin anew. Such a pod
 // can be frozen in its turn.
 func TestRootfsVolumes(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(rootfsPolicy(w.namespace))
 	first := w.run(w.pod("web", on(w.Node(0)), w.sharing()))

@@ -33,6 +33,7 @@ func (w *world) current(name string) *ready {
 // TestSDK goes through what the snapshot extension of the Agent Sandbox SDK offers, within its own
 // timeouts.
 func TestSDK(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	resources, err := w.Client.Discovery().ServerResourcesForGroupVersion("podsnapshot.gke.io/v1")
 	w.must(err)

@@ -8,6 +8,7 @@ import (
 // TestSameSecond goes through the SDK's sequences with snapshots that follow each other at once: the
 // newest is listed first, a suspend right after a snapshot is resumed from, and nothing older.
 func TestSameSecond(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	s := w.newSDK("box")
 	before := w.life(w.run(w.pod("box")))

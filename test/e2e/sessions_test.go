@@ -70,6 +70,7 @@ const sessionSleep = 10 * time.Second
 // Meanwhile their node forgets their hardware addresses, as it does in time. Then both sessions go on, with what they
 // had.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.must(w.Import(w.ctx, sessionsArchive))
 	db := w.start(w.program("db", 0, "sh", "postgres.sh"))
@@ -146,6 +147,7 @@ spec:
 // TestSleepBehindService: a SleepPolicy puts a pod to sleep. It stays an endpoint of its Service. A request to the
 // Service, from a pod of the other node, wakes it and is answered.
 func TestSleepBehindService(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(fmt.Sprintf(webService, w.namespace))
 	w.apply(fmt.Sprintf(sleepPolicy, w.namespace))

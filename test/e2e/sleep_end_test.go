@@ -25,6 +25,7 @@ func kept(p *corev1.Pod) { controllerutil.AddFinalizer(p, keep) }
 // TestSleepDeleted deletes a pod that sleeps: it ends at once, with the status of SIGTERM, and is not woken. Its
 // successor goes on from its snapshot.
 func TestSleepDeleted(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	p := w.run(w.pod("web", kept, withShell, grace(60)))
 	before := w.life(p)
@@ -45,13 +46,14 @@ metadata: {name: idle, namespace: %s}
 spec:
   selector: {matchLabels: {app: workload}}
   idleAfter: 2s
-  idle: {cpuMillicores: 500}
+  idle: {cpuMillicores: 500, packetsPerMinute: 600}
   endWithoutWaking: false
 `
 
 // TestEndWithoutWakingFalse deletes a sleeping pod whose policy says that its shutdown must run: it is woken, and its
 // workload ends by itself, with the status that it has for SIGTERM.
 func TestEndWithoutWakingFalse(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(fmt.Sprintf(wakingPolicy, w.namespace))
 	p := w.run(w.pod("web", kept, grace(60)))

@@ -23,6 +23,7 @@ import (
 // probes succeed and do not wake it. It is woken by exec, by a packet, by an annotation and by the clock, and is
 // deleted while it sleeps.
 func TestSleepUnderKubelet(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	p := w.run(w.pod("web", withShell, withProbes))
 	before := w.life(p)
@@ -85,6 +86,7 @@ func everySecond(h corev1.ProbeHandler) *corev1.Probe {
 
 // TestProbesAsleep: probes by HTTPS and by gRPC succeed while a pod sleeps, and do not wake it.
 func TestProbesAsleep(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	p := w.run(w.pod("web", withProbed))
 	before := w.life(p)

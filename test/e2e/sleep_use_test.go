@@ -19,6 +19,7 @@ const held = 8 * time.Second
 // TestSessionsAreUse: a pod whose policy has it sleep stays awake while a process runs in it that kubectl exec has
 // started, and while somebody is connected to a forwarded port. Nothing moves meanwhile. No event complains.
 func TestSessionsAreUse(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	p := w.run(w.pod("web", withInner))
 	ended := make(chan error, 1)
@@ -71,6 +72,7 @@ func withExecProbes(p *corev1.Pod) {
 // TestExecProbesAsleep: probes by exec are no use of a pod. While it sleeps they succeed and do not wake it. Another
 // command does.
 func TestExecProbesAsleep(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(strings.Replace(fmt.Sprintf(sleepPolicy, w.namespace), "500", "2000", 1)) // probes take processor time
 	p := w.run(w.pod("web", withExecProbes))

@@ -10,6 +10,8 @@ import (
 	"diapause.dev/test/bed"
 )
 
+// sleepPolicy has pods sleep soon that are not used. Each pod that starts asks all pods of its node for addresses.
+// Beside other tests, these are more than the usual six packets a minute.
 const sleepPolicy = `
 apiVersion: diapause.dev/v1alpha1
 kind: SleepPolicy
@@ -17,13 +19,14 @@ metadata: {name: idle, namespace: %s}
 spec:
   selector: {matchLabels: {app: workload}}
   idleAfter: 3s
-  idle: {cpuMillicores: 500}
+  idle: {cpuMillicores: 500, packetsPerMinute: 600}
 `
 
 // TestSleepPolicyUnderKubelet has a SleepPolicy put an idle pod to sleep, whose probes go on. The machine
 // may be slow: its two probes a second take processor time. A request to its address
 // wakes it, and finds it whole. Unused again, it sleeps again.
 func TestSleepPolicyUnderKubelet(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(fmt.Sprintf(sleepPolicy, w.namespace))
 	p := w.run(w.pod("web", withProbes))

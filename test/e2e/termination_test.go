@@ -97,6 +97,7 @@ func TestDeploymentDrained(t *testing.T) {
 
 // TestRestartIsNoTermination: a single container that fails its liveness probe is restarted, and nothing is saved.
 func TestRestartIsNoTermination(t *testing.T) {
+	t.Parallel()
 	w := terminating(t)
 	fails := func(p *corev1.Pod) {
 		p.Spec.Containers[1].LivenessProbe = &corev1.Probe{

@@ -32,6 +32,7 @@ find . -type f | sort | xargs md5sum; done`
 // TestVolumes freezes a pod with volumes that lie on the node, because its containers mount parts of them, or because
 // it does not have them kept inside the sandbox. They are on the other node when it wakes there.
 func TestVolumes(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	first := w.run(w.pod("web", on(w.Node(0)), w.parted("64Mi")))
 	before := w.life(first)
@@ -74,6 +75,7 @@ func TestVolumes(t *testing.T) {
 
 // TestRootfsVolumesOnNode freezes the files of such a pod alone.
 func TestRootfsVolumesOnNode(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(rootfsPolicy(w.namespace))
 	first := w.run(w.pod("web", on(w.Node(0)), w.parted("64Mi")))

@@ -34,6 +34,7 @@ while [ ! -e /tmp/end ]; do usleep 10000; done`
 // TestWorkloadSaves has a pod save itself: it is Completed, and the next pod of its kind goes on
 // from there.
 func TestWorkloadSaves(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.apply(fmt.Sprintf(workloadPolicy, w.namespace))
 	selfSaver := func(p *corev1.Pod) {
@@ -76,6 +77,7 @@ while [ ! -e /tmp/end ]; do usleep 10000; done`
 // Completed, and the next pod of their kind has them. A pod whose files alone are to be saved cannot
 // have all of it saved.
 func TestWorkloadSavesFiles(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	selfSaver := func(p *corev1.Pod) {
 		p.Annotations["dev.gvisor.internal.fscheckpoint.enable"] = "true"

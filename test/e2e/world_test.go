@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,7 +36,8 @@ spec:
   snapshotGroupingRules: {groupByLabelValue: {labels: [agents.x-k8s.io/sandbox-name-hash]}}
 `
 
-// begin makes a world for a test. All that is in it is deleted with the test.
+// begin makes a world for a test. All that is in it is deleted with the test. A test that may run beside others calls
+// t.Parallel first: its time begins here.
 func begin(t testing.TB) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -46,23 +48,27 @@ func begin(t testing.TB) *world {
 	return w
 }
 
-// newNamespace makes a namespace that ends with the test.
+// newNamespace makes a namespace that ends with the test, and returns its name, which begins as given. The rest is
+// random: the same test may have run before, and its namespace takes a while to go.
 func (w *world) newNamespace(name string) string {
 	w.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}}
 	w.must(w.client.Create(w.ctx, ns))
 	w.Cleanup(func() { w.end(ns) })
 	w.must(bed.Until(w.ctx, func() error {
-		return w.client.Get(w.ctx, client.ObjectKey{Namespace: name, Name: "default"}, new(corev1.ServiceAccount))
+		return w.client.Get(w.ctx, client.ObjectKey{Namespace: ns.Name, Name: "default"}, new(corev1.ServiceAccount))
 	}))
-	return name
+	return ns.Name
 }
 
 // goneLimit is how long a namespace may take to go: its pods end, and its snapshots are removed.
 const goneLimit = 2 * time.Minute
 
-// leaving are the namespaces that have been deleted. [TestMain] waits until they are gone.
-var leaving []*corev1.Namespace
+// leaving are the namespaces that have been deleted and may still be there.
+var leaving struct {
+	sync.Mutex
+	all []*corev1.Namespace
+}
 
 func (w *world) end(ns *corev1.Namespace) {
 	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
@@ -73,14 +79,21 @@ func (w *world) end(ns *corev1.Namespace) {
 	if err := w.client.Delete(ctx, ns); err != nil {
 		w.Error(err)
 	}
-	leaving = append(leaving, ns)
+	leaving.Lock()
+	defer leaving.Unlock()
+	leaving.all = append(leaving.all, ns)
 }
 
-// left returns an error unless all that was deleted goes in time.
+// left waits until all namespaces that were deleted are gone, with their pods. If one does not go in time, it returns
+// an error.
 func (c *cluster) left() error {
 	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
 	defer cancel()
-	for _, ns := range leaving {
+	leaving.Lock()
+	all := leaving.all
+	leaving.all = nil
+	leaving.Unlock()
+	for _, ns := range all {
 		err := bed.Until(ctx, func() error {
 			err := c.client.Get(ctx, client.ObjectKeyFromObject(ns), ns)
 			if apierrors.IsNotFound(err) {
