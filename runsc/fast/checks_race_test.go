@@ -6,5 +6,5 @@ const (
 	// addressChecks also has the compiler check each pointer that is made from an address.
 	addressChecks = "-race"
 	// graphs is how many random graphs are compared.
-	graphs = "30"
+	graphs = "100"
 )

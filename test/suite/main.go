@@ -71,18 +71,15 @@ func role(args []string) (int, error) {
 func start(o options) (int, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() { cancel(fmt.Errorf("signal: %v", <-signals)) }()
-	list := schedule(phases, lanes, o.phases)
-	if len(list) == 0 {
-		return 2, fmt.Errorf("no phase is called %q", o.phases)
-	}
-	if raced(list) {
-		if err := tools.Compiler(ctx); err != nil {
-			return 1, err
+	for _, name := range o.phases {
+		if len(schedule(phases, lanes, []string{name})) == 0 {
+			return 2, fmt.Errorf("no phase is called %q", name)
 		}
 	}
-	s, err := newSuite(ctx)
+	list := schedule(phases, lanes, o.phases)
+	s, err := newSuite(ctx, slices.Concat(list...))
 	if err != nil {
 		return 1, err
 	}
@@ -105,11 +102,6 @@ func start(o options) (int, error) {
 	return status(r.ok()), err
 }
 
-// raced reports whether a phase needs the race detector, and so a C compiler.
-func raced(lanes [][]phase) bool {
-	return slices.ContainsFunc(slices.Concat(lanes...), func(p phase) bool { return slices.Contains(p.flags, "-race") })
-}
-
 // status is the exit status.
 func status(ok bool) int {
 	if ok {
@@ -118,14 +110,19 @@ func status(ok bool) int {
 	return 1
 }
 
-// newSuite finds or builds what the phases need.
-func newSuite(ctx context.Context) (*suite, error) {
+// newSuite finds or builds what the phases need, except what beds build.
+func newSuite(ctx context.Context, list []phase) (*suite, error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(filepath.Join(root, "test", "suite")); err != nil {
 		return nil, errors.New("run it at the root of the module")
+	}
+	if slices.ContainsFunc(list, phase.raced) {
+		if err := tools.Compiler(ctx); err != nil {
+			return nil, err
+		}
 	}
 	self, err := os.Executable()
 	if err != nil {

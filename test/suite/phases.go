@@ -23,6 +23,9 @@ type phase struct {
 	asked bool
 }
 
+// raced reports whether the phase runs with the race detector, which needs a C compiler.
+func (p phase) raced() bool { return slices.Contains(p.flags, "-race") }
+
 // Formats of gotestsum: a line for each test, or for each package and each failed test.
 const (
 	eachTest    = "testname"

@@ -70,7 +70,7 @@ func checkUnraced(t *testing.T, dir, test string) {
 		t.Fatal(err)
 	}
 	found := slices.ContainsFunc(phases, func(p phase) bool {
-		return !p.asked && p.pick(pkg{name: name}) && !slices.Contains(p.flags, "-race") && runs(p, test)
+		return !p.asked && p.pick(pkg{name: name}) && !p.raced() && runs(p, test)
 	})
 	if !found {
 		t.Errorf("%s.%s runs in no phase", name, test)
