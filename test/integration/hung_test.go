@@ -112,7 +112,7 @@ func (n *node) keptByContainerd(p *bed.Pod) {
 	if s := r.GetStatus().GetState(); err != nil || s != cri.ContainerState_CONTAINER_RUNNING {
 		n.Errorf("container of %s is %v: %v", p.Name, s, err)
 	}
-	out, err := exec.CommandContext(n.ctx, "ctr", "--namespace=k8s.io", "tasks", "ps", p.Container("app")).CombinedOutput()
+	out, err := exec.CommandContext(n.ctx, "ctr", "--namespace=k8s.io", "tasks", "ps", p.Container("app")).Output()
 	if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); err != nil || len(lines) < 2 { // below a heading
 		n.Errorf("processes of %s: %v, %s", p.Name, err, out)
 	}
