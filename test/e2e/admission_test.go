@@ -51,7 +51,7 @@ func TestWakeMakesRoom(t *testing.T) {
 	w.wakes("one", "packet")
 	w.whole(two, secondLife)
 	w.wakes("two", "packet")
-	w.must(bed.Until(w.ctx, func() error { return w.condition("one", corev1.ConditionTrue, "") }))
+	w.must(until(w.ctx, func() error { return w.condition("one", corev1.ConditionTrue, "") }))
 	w.awaitEvent("one", podsnapshotv1.ReasonMadeRoom)
 
 	rest := w.keepBusy(two)
@@ -60,7 +60,7 @@ func TestWakeMakesRoom(t *testing.T) {
 		_, err := bed.Fetch(w.ctx, "http://"+one.Status.PodIP+":8080/state")
 		answered <- err
 	}()
-	w.must(bed.Until(w.ctx, func() error { return w.condition("one", corev1.ConditionTrue, "MiB of memory") }))
+	w.must(until(w.ctx, func() error { return w.condition("one", corev1.ConditionTrue, "MiB of memory") }))
 	w.awaitEvent("one", podsnapshotv1.ReasonWaitsForMemory)
 	select {
 	case err := <-answered:
@@ -71,7 +71,7 @@ func TestWakeMakesRoom(t *testing.T) {
 	w.must(<-answered)
 	w.wakes("one", "packet")
 	w.whole(one, firstLife)
-	w.must(bed.Until(w.ctx, func() error { return w.condition("two", corev1.ConditionTrue, "") }))
+	w.must(until(w.ctx, func() error { return w.condition("two", corev1.ConditionTrue, "") }))
 }
 
 // keepBusy asks a pod ten times a second until the returned function is called.

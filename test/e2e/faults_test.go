@@ -127,13 +127,13 @@ func TestNeverRestarted(t *testing.T) {
 // tried waits until a shim of the node has begun to start a container of a pod that is restored.
 func (w *world) tried(n *bed.Node) {
 	w.Helper()
-	w.eventually("a start of a container", func() error {
+	w.must(bed.Until(w.ctx, func() error { // at short intervals: the start is over soon
 		notes, err := filepath.Glob(n.Path("/run/containerd/io.containerd.runtime.v2.task/k8s.io/*/diapause-tried-*"))
 		if err == nil && len(notes) == 0 {
 			err = errNotYet
 		}
 		return err
-	})
+	}))
 }
 
 // attempts returns how many sandboxes a pod had before its present one.

@@ -20,7 +20,6 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
-	"diapause.dev/test/bed"
 )
 
 // What BenchmarkIdle looks at is as large as these flags say.
@@ -67,7 +66,7 @@ func BenchmarkIdle(b *testing.B) {
 // multiply makes more snapshots, until there are n like the given one.
 func (w *world) multiply(name string, n int) error {
 	var like podsnapshotv1.PodSnapshot
-	err := bed.Until(w.ctx, func() error {
+	err := until(w.ctx, func() error {
 		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &like)
 		if err == nil && !meta.IsStatusConditionTrue(like.Status.Conditions, podsnapshotv1.ConditionStorageReplicated) {
 			err = errNotYet

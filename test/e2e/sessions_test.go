@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 	"diapause.dev/test/tools"
 )
@@ -161,7 +160,7 @@ func TestSleepBehindService(t *testing.T) {
 	service := new(corev1.Service)
 	w.must(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "web"}, service))
 	for range 2 {
-		w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
+		w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 		began := time.Now()
 		out := w.kubectl("exec", "client", "--", "wget", "-qO-", "http://"+service.Spec.ClusterIP+":80/state")
 		t.Logf("answered within %v, of which much is kubectl", time.Since(began))

@@ -58,7 +58,7 @@ func TestEndWithoutWakingFalse(t *testing.T) {
 	w.apply(fmt.Sprintf(wakingPolicy, w.namespace))
 	p := w.run(w.pod("web", kept, grace(60)))
 	w.life(p)
-	w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
+	w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 	w.endsWith("web", 42)
 	w.letGo("web")
 }

@@ -15,7 +15,6 @@ import (
 
 	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
-	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 )
 
@@ -122,7 +121,7 @@ func (w *world) sleeps(pod, id string) {
 		request := fmt.Sprint(id, "-", try)
 		w.annotate(pod, podsnapshotv1.AnnotationSleep, request)
 		var s slumber.Status
-		w.must(bed.Until(w.ctx, func() error {
+		w.must(until(w.ctx, func() error {
 			s = slumber.ParseStatus(w.get(pod))
 			if s.Sleep != request || s.State == slumber.StateWorking {
 				return fmt.Errorf("status %+v", s)
@@ -136,13 +135,13 @@ func (w *world) sleeps(pod, id string) {
 			w.Fatalf("pod %s does not sleep: %+v", pod, s)
 		}
 	}
-	w.must(bed.Until(w.ctx, func() error { return w.condition(pod, corev1.ConditionTrue, "") }))
+	w.must(until(w.ctx, func() error { return w.condition(pod, corev1.ConditionTrue, "") }))
 }
 
 // wakes waits until a pod's condition says that it was woken by a cause.
 func (w *world) wakes(pod, cause string) {
 	w.Helper()
-	w.must(bed.Until(w.ctx, func() error { return w.condition(pod, corev1.ConditionFalse, "woken by "+cause) }))
+	w.must(until(w.ctx, func() error { return w.condition(pod, corev1.ConditionFalse, "woken by "+cause) }))
 }
 
 // condition returns an error unless a pod's condition has a status and its message a text.

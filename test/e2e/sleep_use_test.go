@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
-	"diapause.dev/test/bed"
 )
 
 // held is how long the sessions of TestSessionsAreUse last: longer than the policy wants a pod to be idle.
@@ -32,7 +31,7 @@ func TestSessionsAreUse(t *testing.T) {
 	w.apply(fmt.Sprintf(sleepPolicy, w.namespace))
 	w.staysAwake("web", func() bool { return len(ended) > 0 })
 	w.must(<-ended)
-	w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
+	w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 	c, err := net.Dial("tcp", strings.TrimPrefix(w.forward("web", innerPort), "http://"))
 	w.must(err)
 	defer c.Close()
@@ -40,7 +39,7 @@ func TestSessionsAreUse(t *testing.T) {
 	over := time.Now().Add(held)
 	w.staysAwake("web", func() bool { return time.Now().After(over) })
 	w.must(c.Close())
-	w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
+	w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 	if events := w.kubectl("get", "events"); strings.Contains(events, podsnapshotv1.ReasonStaysAwake) {
 		t.Errorf("an event says that the pod stays awake:\n%s", events)
 	}
@@ -77,7 +76,7 @@ func TestExecProbesAsleep(t *testing.T) {
 	w.apply(strings.Replace(fmt.Sprintf(sleepPolicy, w.namespace), "500", "2000", 1)) // probes take processor time
 	p := w.run(w.pod("web", withExecProbes))
 	before := w.life(p)
-	w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
+	w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 	w.staysProbed("web")
 	if out := w.kubectl("exec", "web", "--", "echo", "here"); out != "here\n" {
 		t.Errorf("exec: %q", out)

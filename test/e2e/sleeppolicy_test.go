@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"diapause.dev/test/bed"
 )
 
 // sleepPolicy has pods sleep soon that are not used. Each pod that starts asks all pods of its node for addresses.
@@ -32,7 +30,7 @@ func TestSleepPolicyUnderKubelet(t *testing.T) {
 	p := w.run(w.pod("web", withProbes))
 	before := w.life(p)
 	for range 2 {
-		w.must(bed.Until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
+		w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 		w.staysProbed("web")
 		w.whole(p, before)
 		w.wakes("web", "packet")

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
-	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 )
 
@@ -144,7 +143,7 @@ func TestEndsWithoutAgent(t *testing.T) {
 func (w *world) goneWithin(p *corev1.Pod, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(w.ctx, d)
 	defer cancel()
-	return bed.Until(ctx, func() error {
+	return until(ctx, func() error {
 		err := w.client.Get(ctx, client.ObjectKeyFromObject(p), new(corev1.Pod))
 		if apierrors.IsNotFound(err) {
 			return nil

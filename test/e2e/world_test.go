@@ -12,8 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"diapause.dev/test/bed"
 )
 
 // world is a test's own namespace in the cluster, with a policy.
@@ -55,7 +53,7 @@ func (w *world) newNamespace(name string) string {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}}
 	w.must(w.client.Create(w.ctx, ns))
 	w.Cleanup(func() { w.end(ns) })
-	w.must(bed.Until(w.ctx, func() error {
+	w.must(until(w.ctx, func() error {
 		return w.client.Get(w.ctx, client.ObjectKey{Namespace: ns.Name, Name: "default"}, new(corev1.ServiceAccount))
 	}))
 	return ns.Name
@@ -94,7 +92,7 @@ func (c *cluster) left() error {
 	leaving.all = nil
 	leaving.Unlock()
 	for _, ns := range all {
-		err := bed.Until(ctx, func() error {
+		err := until(ctx, func() error {
 			err := c.client.Get(ctx, client.ObjectKeyFromObject(ns), ns)
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -145,9 +143,28 @@ func (w *world) must(err error) {
 	}
 }
 
+// poll is how often an object is looked at that is about to change. Each look is a request to the API server, of which
+// every test that waits makes some.
+const poll = 100 * time.Millisecond
+
+// until calls f until it returns nil, or ctx ends: the error then says what f returned last.
+func until(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(poll):
+		}
+	}
+}
+
 func (w *world) eventually(what string, f func() error) {
 	w.Helper()
-	if err := bed.Until(w.ctx, f); err != nil {
+	if err := until(w.ctx, f); err != nil {
 		w.Fatalf("%s: %v", what, err)
 	}
 }
