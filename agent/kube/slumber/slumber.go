@@ -167,7 +167,11 @@ func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, a
 		}
 		return nil
 	}
-	if err := s.patch(ctx, pod, "", nil, &c); err != nil {
+	version := ""
+	if !asleep { // it may have ended in its sleep: then it is deleted, which a conflict brings to light
+		version = pod.ResourceVersion
+	}
+	if err := s.patch(ctx, pod, version, nil, &c); err != nil {
 		return err
 	}
 	s.forgetWake(string(pod.UID))
