@@ -114,6 +114,10 @@ func (w *world) annotate(pod, key, value string) {
 	w.kubectl("annotate", "pod", pod, "--overwrite", key+"="+value)
 }
 
+// mostTries is how often [world.sleeps] asks. A pod does not fall asleep while a connection of a probe is open, and on
+// a busy machine one mostly is.
+const mostTries = 30
+
 // sleeps asks for a pod's sleep until it sleeps. Whoever looks at a pod may send packets.
 func (w *world) sleeps(pod, id string) {
 	w.Helper()
@@ -131,7 +135,7 @@ func (w *world) sleeps(pod, id string) {
 		if s.State == slumber.StateAsleep {
 			break
 		}
-		if try == 5 {
+		if try == mostTries {
 			w.Fatalf("pod %s does not sleep: %+v", pod, s)
 		}
 	}
