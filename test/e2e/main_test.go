@@ -21,7 +21,7 @@ const (
 
 // beside is how many tests run side by side, of those that are parallel, unless -parallel says so. They mostly wait, so
 // they may be more than there are processors.
-const beside = "4"
+const beside = "3"
 
 // shared is the cluster of all tests. A test that is parallel touches its own namespaces alone. One that stops, drains,
 // upgrades or limits what belongs to all, or that counts what others make, too, has the cluster to itself.
