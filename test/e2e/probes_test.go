@@ -11,8 +11,8 @@ import (
 // kubelet says that a pod is not Ready, or restarts its container.
 const moreProbes = 4
 
-// staysProbed waits until each probe of a pod that sleeps has succeeded some more times. The pod sleeps on. One that was
-// under way as the pod fell asleep may fail, and no other.
+// staysProbed waits until each probe of a pod that sleeps has succeeded some more times. The pod sleeps on. One that
+// was under way as the pod fell asleep may fail, and no other.
 func (w *world) staysProbed(pod string) {
 	w.Helper()
 	began, err := w.probes(pod)
