@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // flake is a test, a package or a phase that failed in some runs.
@@ -107,11 +108,13 @@ func (s *suite) burn(loops int) (stop func(), err error) {
 
 // spin keeps a processor busy until its standard input ends.
 func spin() error {
+	var ended atomic.Bool
 	go func() {
-		for { // this is the load
+		for !ended.Load() { // this is the load
 		}
 	}()
 	_, err := io.Copy(io.Discard, os.Stdin)
+	ended.Store(true)
 	return err
 }
 
