@@ -9,7 +9,8 @@
 //	workload order    --mib N   write memory in order at full speed; GET /verify, POST /freeze?on=BOOL
 //	workload fidelity           everything else that a process can have; GET /report
 //
-// Every mode answers GET /state and GET /gap?reset=1 at --listen, and exits with 42 on SIGTERM.
+// Every mode answers GET /state and GET /gap?reset=1 at --listen, and exits with 42 on SIGTERM. Gaps are measured from
+// the first question for them on.
 package main
 
 import (

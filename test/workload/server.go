@@ -19,13 +19,18 @@ type server struct {
 	mux   *http.ServeMux
 	life  *identity.Identity
 	meter gap.Meter
-	rests bool // neither counts nor measures gaps
+	asked chan struct{} // closed by the first who asks for gaps: measuring them takes a good part of a processor
+	rests bool          // neither counts nor measures gaps
 }
 
 func newServer() *server {
-	s := &server{mux: http.NewServeMux(), life: identity.New()}
+	s := &server{mux: http.NewServeMux(), life: identity.New(), asked: make(chan struct{})}
+	ask := sync.OnceFunc(func() { close(s.asked) })
 	s.handle("GET /state", func(*http.Request) (any, error) { return s.life.State(), nil })
-	s.handle("GET /gap", func(r *http.Request) (any, error) { return s.meter.Report(r.FormValue("reset") == "1"), nil })
+	s.handle("GET /gap", func(r *http.Request) (any, error) {
+		ask()
+		return s.meter.Report(r.FormValue("reset") == "1"), nil
+	})
 	return s
 }
 
@@ -52,7 +57,7 @@ func (s *server) run(ctx context.Context, address string) error {
 	var wg sync.WaitGroup
 	if !s.rests {
 		wg.Go(func() { s.life.Run(ctx) })
-		wg.Go(func() { s.meter.Run(ctx) })
+		wg.Go(func() { s.measure(ctx) })
 	}
 	web := &http.Server{Handler: s.mux, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = web.Close() })
@@ -65,4 +70,13 @@ func (s *server) run(ctx context.Context, address string) error {
 		return nil
 	}
 	return err
+}
+
+// measure measures gaps once somebody has asked for them, until ctx ends.
+func (s *server) measure(ctx context.Context) {
+	select {
+	case <-s.asked:
+		s.meter.Run(ctx)
+	case <-ctx.Done():
+	}
 }
