@@ -103,6 +103,9 @@ plots: ## draw what the benchmarks in bench/out have found: bench/pause.svg, pro
 bench-idle: tools ## what agents use that have nothing to do, with 10,000 snapshots and 200 pods in a cluster
 	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkIdle$$' -benchtime 1x -timeout 2h
 
+bench-latency: tools ## how long a trigger takes until it is Complete, and a pod until it is Ready, in a cluster; twelve rounds
+	$(GO) test ./test/e2e -run '^$$' -bench '^BenchmarkLatency$$' -benchtime 12x -timeout 30m
+
 bench-budget: tools ## 16 checkpoints of 1 GiB at once; the agent's memory must stay within its budget. It takes 20 GiB of memory
 	DIAPAUSE_TEST_PODS=15 DIAPAUSE_TEST_MIB=1024 $(GO) test ./test/integration -run '^TestHostileCheckpointsAtOnce$$' \
 		-count=1 -v -timeout 30m
