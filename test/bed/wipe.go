@@ -16,8 +16,8 @@ import (
 // containerdDirs are what containerd and its shims keep of pods.
 var containerdDirs = []string{"/run/containerd", disks["containerd"]}
 
-// wipe ends the shims and sandboxes that are left of pods which could not be removed, and removes all that
-// containerd, which does not run any more, knows. So the next bed of this program is like the first one.
+// wipe ends the shims and sandboxes that are left of pods which could not be removed, and removes all that the stopped
+// containerd knows. So the next bed of this program is like the first one.
 func wipe() error {
 	thaw(here.Name)
 	if err := endLeft(); err != nil {

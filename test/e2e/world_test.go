@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/test/bed"
 )
 
 // world is a test's own namespace in the cluster, with a policy.
@@ -147,20 +149,8 @@ func (w *world) must(err error) {
 // every test that waits makes some.
 const poll = 100 * time.Millisecond
 
-// until calls f until it returns nil, or ctx ends: the error then says what f returned last.
-func until(ctx context.Context, f func() error) error {
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-time.After(poll):
-		}
-	}
-}
+// until is [bed.Until] with that pause.
+func until(ctx context.Context, f func() error) error { return bed.UntilEvery(ctx, poll, f) }
 
 func (w *world) eventually(what string, f func() error) {
 	w.Helper()

@@ -65,7 +65,7 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The rest of go.mod does not go into runsc, but for what it says of Go's defaults.
+	// Of the rest of go.mod, only what it says of Go's defaults goes into runsc.
 	modules, err := goOutputIn(ctx, b.Root, groupEnv, "list", "-deps", "-f", "{{.DefaultGODEBUG}} {{with .Module}}"+
 		"{{.Path}} {{.Version}}{{with .Replace}} {{.Path}} {{.Version}}{{end}}{{end}}", gvisor+"/runsc")
 	if err != nil {
