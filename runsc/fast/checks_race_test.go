@@ -7,4 +7,6 @@ const (
 	addressChecks = "-race"
 	// graphs is how many random graphs are compared.
 	graphs = "100"
+	// short has tests that alter each byte of a stream alter fewer of them.
+	short = "-short"
 )

@@ -7,4 +7,6 @@ const (
 	addressChecks = "-gcflags=all=-d=checkptr"
 	// graphs is how many random graphs are compared.
 	graphs = "300"
+	// short has tests that alter each byte of a stream alter them all.
+	short = "-short=false"
 )

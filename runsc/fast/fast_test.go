@@ -19,7 +19,7 @@ func TestSameAsGVisors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=" + graphs},
+		{"./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=" + graphs, short},
 		{"./pkg/sentry/pgalloc/..."},
 		{"./pkg/sentry/state/stateipc"},
 		{"./runsc/specutils"},

@@ -23,6 +23,9 @@ type Options struct {
 	Runsc map[string]string
 	// DualStack has pods get an address of IPv6, too.
 	DualStack bool
+	// StatsPeriod is how often containerd asks for the statistics of all pods, as Go writes a duration. Each time costs
+	// a call of runsc for each container. Empty is containerd's default, a second.
+	StatsPeriod string
 }
 
 // Bed is a node with containerd running. Its methods may be called from several

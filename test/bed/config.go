@@ -31,7 +31,7 @@ const (
 // of the pod network, in which pods have addresses of that range.
 func writeConfig(s space, o Options, pods string) error {
 	return s.writeFiles(map[string]string{
-		configFile: containerdConfig(), RunscFile: runscConfig(o),
+		configFile: containerdConfig(o), RunscFile: runscConfig(o),
 		cniFile: cniConfig(o, pods),
 	})
 }
@@ -39,7 +39,7 @@ func writeConfig(s space, o Options, pods string) error {
 // containerdConfig keeps the daemon from lowering any oom_score_adj, since root
 // may lack the capability for that in a container, and from loading an AppArmor
 // profile, since that would be for the whole machine.
-func containerdConfig() string {
+func containerdConfig(o Options) string {
 	return fmt.Sprintf(`version = 3
 imports = ["/etc/containerd/conf.d/*.toml"]
 root = "/var/lib/containerd"
@@ -58,6 +58,7 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
   disable_apparmor = true
+  stats_collect_period = %[7]q
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = [%[3]q]
   conf_dir = %[4]q
@@ -74,7 +75,7 @@ disabled_plugins = [
   TypeUrl = "io.containerd.runsc.v1.options"
   ConfigPath = %[6]q
 `, ContainerdSocket, images.Pause, tools.CNIPlugins, filepath.Dir(cniFile), here.Bin.Path("containerd-shim-runc-v2"),
-		RunscFile)
+		RunscFile, o.StatsPeriod)
 }
 
 func runscConfig(o Options) string {

@@ -76,26 +76,27 @@ func WriteMoved(w io.Writer, bin tools.Bin) error {
 const AgentDir = "usr/local/bin"
 
 // WriteAgent writes an archive with the image [Agent] to w, made from the programs in bin. It holds what the
-// release's image holds, and nothing else.
+// release's image holds, and nothing else. Its layers are not compressed, since no node pulls it.
 func WriteAgent(w io.Writer, bin tools.Bin) error {
-	_, err := WriteRelease(w, bin)
-	return err
-}
-
-// WriteRelease is WriteAgent. It returns the image's digest: that of its manifest, which the registry names the image
-// by. The image's name in the archive is no part of it.
-func WriteRelease(w io.Writer, bin tools.Bin) (digest.Digest, error) {
-	return writeAgent(w, Agent, bin, nil)
+	return WriteAgentAs(w, Agent, bin, nil)
 }
 
 // WriteAgentAs is WriteAgent for an image of another name, in which the programs that instead names
 // are the files at its paths.
 func WriteAgentAs(w io.Writer, image string, bin tools.Bin, instead map[string]string) error {
-	_, err := writeAgent(w, image, bin, instead)
+	_, err := writeAgent(newArchive(w), image, bin, instead)
 	return err
 }
 
-func writeAgent(w io.Writer, image string, bin tools.Bin, instead map[string]string) (digest.Digest, error) {
+// WriteRelease is WriteAgent with compressed layers. It returns the image's digest: that of its manifest, which the
+// registry names the image by. The image's name in the archive is no part of it.
+func WriteRelease(w io.Writer, bin tools.Bin) (digest.Digest, error) {
+	a := newArchive(w)
+	a.gzip = true
+	return writeAgent(a, Agent, bin, nil)
+}
+
+func writeAgent(a *archive, image string, bin tools.Bin, instead map[string]string) (digest.Digest, error) {
 	t := tree{dir("usr", 0o755), dir("usr/local", 0o755), dir(AgentDir, 0o755), dir(AgentDir+"/gvisor-bin", 0o755)}
 	for _, name := range tools.ReleasePrograms() {
 		program, err := file(AgentDir+"/"+name, cmp.Or(instead[name], bin.Path(name)))
@@ -104,8 +105,6 @@ func writeAgent(w io.Writer, image string, bin tools.Bin, instead map[string]str
 		}
 		t = append(t, program)
 	}
-	a := newArchive(w)
-	a.gzip = true // nodes pull it
 	d := a.add(image, ocispec.ImageConfig{Entrypoint: []string{"/" + AgentDir + "/diapause-agent"}, WorkingDir: "/"}, t)
 	return d, a.close()
 }

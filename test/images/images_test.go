@@ -55,37 +55,49 @@ func TestWriteIsReproducible(t *testing.T) {
 	}
 }
 
-// TestWriteAgent: the image of the agent, whose programs are built anew for each, has the same bytes
-// twice, and holds what the manifests and the installer expect where they expect it.
-func TestWriteAgent(t *testing.T) {
-	var first, second bytes.Buffer
+// TestWriteRelease: the release's image, whose programs are built anew for each, has the same bytes twice, and holds
+// what the manifests and the installer expect where they expect it. The image of tests holds the same, not compressed.
+func TestWriteRelease(t *testing.T) {
+	var first, second, plain bytes.Buffer
 	for _, w := range []*bytes.Buffer{&first, &second} {
-		if err := WriteAgent(w, programs(t)); err != nil {
+		if _, err := WriteRelease(w, programs(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Error("the same programs gave two archives")
 	}
-	files := unpack(t, first.Bytes())
-	var index ocispec.Index
-	parse(t, files[ocispec.ImageIndexFile], &index)
-	var manifest ocispec.Manifest
-	parse(t, blob(t, files, index.Manifests[0]), &manifest)
-	layer, err := gzip.NewReader(bytes.NewReader(blob(t, files, manifest.Layers[0])))
+	compressed, err := gzip.NewReader(bytes.NewReader(firstLayer(t, first.Bytes())))
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := io.ReadAll(layer)
+	layer, err := io.ReadAll(compressed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := unpack(t, data)
+	inside := unpack(t, layer)
 	for _, name := range tools.ReleasePrograms() {
 		if string(inside[AgentDir+"/"+name]) != name {
 			t.Errorf("the image does not hold %s", name)
 		}
 	}
+	if err := WriteAgent(&plain, programs(t)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(firstLayer(t, plain.Bytes()), layer) {
+		t.Error("the image of tests holds something else than the release's")
+	}
+}
+
+// firstLayer returns the first layer of the first image of an archive, as it is stored.
+func firstLayer(t *testing.T, archive []byte) []byte {
+	t.Helper()
+	files := unpack(t, archive)
+	var index ocispec.Index
+	parse(t, files[ocispec.ImageIndexFile], &index)
+	var manifest ocispec.Manifest
+	parse(t, blob(t, files, index.Manifests[0]), &manifest)
+	return blob(t, files, manifest.Layers[0])
 }
 
 // TestWrite reads the archive back: every blob has the digest that it is named
