@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -20,7 +21,10 @@ func as(t *testing.T, user, namespace string, verbs []string, names ...string) *
 	_, err := roles.Create(t.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"*"}},
+			{
+				APIGroups: []string{""}, Resources: []string{"pods", "pods/binding", "pods/status", "bindings"},
+				Verbs: []string{"*"},
+			},
 			{
 				APIGroups: []string{"podsnapshot.gke.io"}, Resources: []string{"podsnapshots", "podsnapshots/status"},
 				Verbs: verbs, ResourceNames: names,
@@ -111,7 +115,7 @@ func TestAdministratorAdopts(t *testing.T) {
 	must(t, r.Delete(t.Context(), "kept", metav1.DeleteOptions{}))
 }
 
-// restricted makes a namespace in which a restore needs permission, with a policy that selects pods by label.
+// restricted makes a namespace in which a restore needs permission, with policies that select pods by label.
 func restricted(t *testing.T, name string) {
 	t.Helper()
 	_, err := api.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -121,15 +125,21 @@ func restricted(t *testing.T, name string) {
 	_, err = api.Client.CoreV1().ServiceAccounts(name).Create(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	must(t, err)
-	p := object(t, policy(""))
-	must(t, unstructured.SetNestedMap(p.Object, map[string]any{
-		"matchLabels": map[string]any{"saved": "yes"},
-		"matchExpressions": []any{
-			map[string]any{"key": "tier", "operator": "In", "values": []any{"a", "b"}},
-			map[string]any{"key": "never", "operator": "DoesNotExist"},
+	for policyName, selector := range map[string]map[string]any{
+		"p": {
+			"matchLabels": map[string]any{"saved": "yes"},
+			"matchExpressions": []any{
+				map[string]any{"key": "tier", "operator": "In", "values": []any{"a", "b"}},
+				map[string]any{"key": "never", "operator": "DoesNotExist"},
+			},
 		},
-	}, "spec", "selector"))
-	create(t, name, "podsnapshotpolicies", p)
+		"of-a-zone": {"matchLabels": map[string]any{"zoned": "yes", "topology.kubernetes.io/zone": "z"}},
+	} {
+		p := object(t, policy(""))
+		p.SetName(policyName)
+		must(t, unstructured.SetNestedMap(p.Object, selector, "spec", "selector"))
+		create(t, name, "podsnapshotpolicies", p)
+	}
 }
 
 // TestHostileRestore: in a namespace that requires it, nobody has a pod started from a snapshot without permission,
@@ -143,7 +153,10 @@ func TestHostileRestore(t *testing.T) {
 	selected := map[string]string{"saved": "yes", "tier": "a"}
 	named := func(name string) map[string]string { return map[string]string{"podsnapshot.gke.io/ps-name": name} }
 	from := func(name string) map[string]string { return map[string]string{"diapause.dev/restore-from": name} }
-	eventually(t, func() error { return denied(makesPod(t, mallory, namespace, selected, nil), "selects") })
+	zoned := map[string]string{"zoned": "yes"} // its zone it has once it is bound
+	for _, labels := range []map[string]string{selected, zoned} {
+		eventually(t, func() error { return denied(makesPod(t, mallory, namespace, labels, nil), "selects") })
+	}
 	eventually(t, func() error { return makesPod(t, alice, namespace, selected, nil) })
 	for what, tc := range map[string]struct {
 		who                 *rest.Config
@@ -173,6 +186,7 @@ func TestHostileRestore(t *testing.T) {
 		})
 	}
 	t.Run("afterwards", func(t *testing.T) { changesPod(t, mallory, namespace) })
+	t.Run("bound", func(t *testing.T) { bindsPod(t, mallory, alice, namespace) })
 	t.Run("elsewhere", func(t *testing.T) { // nothing is required
 		there := as(t, "mallory", "default", []string{"get"})
 		eventually(t, func() error { // the role takes effect a little later than it is there
@@ -186,13 +200,46 @@ func changesPod(t *testing.T, who *rest.Config, namespace string) {
 	pods := clientOf(t, who).CoreV1().Pods(namespace)
 	_, err := pods.Create(t.Context(), podOf("ordinary", nil, nil), metav1.CreateOptions{})
 	must(t, err)
-	change := func(body string) error {
-		_, err := pods.Patch(t.Context(), "ordinary", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-		return err
+	for _, through := range [][]string{nil, {"status"}} { // the pod, and its status
+		change := func(body string) error {
+			_, err := pods.Patch(t.Context(), "ordinary", types.MergePatchType, []byte(body), metav1.PatchOptions{}, through...)
+			return err
+		}
+		must(t, change(`{"metadata": {"labels": {"saved": "no"}}}`))
+		refused(t, change(`{"metadata": {"annotations": {"podsnapshot.gke.io/ps-name": "hers"}}}`), "may not restore")
+		refused(t, change(`{"metadata": {"labels": {"saved": "yes", "tier": "b"}}}`), "may not make a pod")
 	}
-	must(t, change(`{"metadata": {"labels": {"saved": "no"}}}`))
-	refused(t, change(`{"metadata": {"annotations": {"podsnapshot.gke.io/ps-name": "hers"}}}`), "may not restore")
-	refused(t, change(`{"metadata": {"labels": {"saved": "yes", "tier": "b"}}}`), "may not make a pod")
+}
+
+// bindsPod makes an ordinary pod, and has somebody bind it to a node with annotations and labels, which the pod then
+// has.
+func bindsPod(t *testing.T, mallory, alice *rest.Config, namespace string) {
+	_, err := clientOf(t, mallory).CoreV1().Pods(namespace).Create(t.Context(), podOf("bound", nil, nil),
+		metav1.CreateOptions{})
+	must(t, err)
+	bind := func(who *rest.Config, resource string, labels, annotations map[string]string) error {
+		r := clientOf(t, who).CoreV1().RESTClient().Post().Namespace(namespace).Resource(resource)
+		if resource == "pods" {
+			r = r.Name("bound").SubResource("binding")
+		}
+		return r.Body(&corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: "bound", Labels: labels, Annotations: annotations},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: here},
+		}).VersionedParams(&metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, scheme.ParameterCodec).
+			Do(t.Context()).Error()
+	}
+	named := map[string]string{"podsnapshot.gke.io/ps-name": "hers"}
+	selected := map[string]string{"saved": "yes", "tier": "a"}
+	zone := map[string]string{"topology.kubernetes.io/zone": "z"} // the API server copies it from the node
+	for _, resource := range []string{"pods", "bindings"} {
+		must(t, bind(mallory, resource, zone, map[string]string{"mine": ""}))
+		refused(t, bind(mallory, resource, nil, named), "mallory may not restore")
+		refused(t, bind(mallory, resource, nil, map[string]string{"diapause.dev/restore-from": namespace + "/hers"}),
+			"mallory may not restore")
+		refused(t, bind(mallory, resource, selected, nil), "mallory may not give a pod labels")
+		refused(t, bind(mallory, resource, map[string]string{"tier": "a"}, nil), "mallory may not give a pod labels")
+		must(t, bind(alice, resource, selected, named))
+	}
 }
 
 // makesPod has somebody make a pod, which is not stored.
