@@ -148,9 +148,18 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
+// ofKubelet is a patch of what a kubelet writes into the status of a pod.
+const ofKubelet = `{"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+	"hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}], "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}],
+	"containerStatuses": [{"name": "c", "image": "none", "imageID": "", "ready": true, "restartCount": 0}],
+	"conditions": [{"type": "Ready", "status": "True"}]}}`
+
 func admitPods(t *testing.T, agent *rest.Config) {
 	makePod(t, "default", "mine", here, "default")
 	makePod(t, "default", "others", there, "default")
+	_, err := api.Client.CoreV1().Pods("default").Patch(t.Context(), "mine", types.StrategicMergePatchType,
+		[]byte(ofKubelet), metav1.PatchOptions{}, "status")
+	must(t, err)
 	pods := clientOf(t, agent).CoreV1().Pods("default")
 	const restored = `{"status": {"conditions": [{"type": "PodRestored", "status": "True", "reason": "Restored", ` +
 		`"message": "m"}]}}`
@@ -168,11 +177,27 @@ func admitPods(t *testing.T, agent *rest.Config) {
 		{"another answer", "mine", `{"metadata": {"annotations": {"diapause.dev/checkpoint-status": "failed"}}}`, nil},
 		{"another node's pod", "others", restored, []string{"pods of its own node alone"}},
 		{
-			"Ready", "mine", strings.Replace(restored, "PodRestored", "Ready", 1),
+			"Ready", "mine", strings.NewReplacer("PodRestored", "Ready", "True", "False").Replace(restored),
 			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
 		},
 		{
 			"the phase", "mine", `{"status": {"phase": "Succeeded"}}`,
+			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
+		},
+		{
+			"an address", "mine", `{"status": {"hostIP": "6.6.6.6", "hostIPs": [{"$patch": "replace"}, {"ip": "6.6.6.6"}]}}`,
+			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
+		},
+		{
+			"a reason", "mine", `{"status": {"reason": "Evicted", "message": "m"}}`,
+			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
+		},
+		{
+			"the end of a field", "mine", `{"status": {"startTime": null}}`,
+			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
+		},
+		{
+			"an ephemeral container", "mine", `{"status": {"ephemeralContainerStatuses": [{"name": "e"}]}}`,
 			[]string{"the conditions PodRestored and diapause.dev/Asleep alone"},
 		},
 		{
@@ -194,7 +219,7 @@ func admitPods(t *testing.T, agent *rest.Config) {
 	}
 	pod, err := pods.Get(t.Context(), "mine", metav1.GetOptions{})
 	must(t, err)
-	if pod.Annotations["diapause.dev/checkpoint-status"] != "failed" || len(pod.Status.Conditions) != 2 {
+	if pod.Annotations["diapause.dev/checkpoint-status"] != "failed" || len(pod.Status.Conditions) != 3 {
 		t.Errorf("the pod has the annotations %v and conditions %v", pod.Annotations, pod.Status.Conditions)
 	}
 	_, err = pods.Patch(t.Context(), "mine", types.StrategicMergePatchType,
@@ -225,6 +250,8 @@ func admitSnapshots(t *testing.T, onHere, onThere *rest.Config) {
 		"lastAccessTime alone")
 	refused(t, patch(t, onThere, "podsnapshots", "s",
 		`{"status": {"storageStatus": {"gcs": {"observedGCSPath": "gs://x"}}}}`, "status"), "lastAccessTime alone")
+	refused(t, patch(t, onThere, "podsnapshots", "s", `{"status": {"observedCheckpointRetryCount": 9}}`, "status"),
+		"lastAccessTime alone")
 	refused(t, patch(t, onThere, "podsnapshots", "s", finalized), "diapause.dev/origin-node is its own node")
 	refused(t, patch(t, onHere, "podsnapshots", "s",
 		`{"metadata": {"annotations": {"diapause.dev/origin-node": "node-b"}}}`),
