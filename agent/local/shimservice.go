@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -72,6 +73,9 @@ func (s *shimService) prepare(ctx context.Context, req *localv1.AskRestoreReques
 	if s.Life.Err() != nil { // the stop may have caused the failure; the shim asks the next agent
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_WAIT}
 	}
+	if unknown := podsnapshotv1.CheckOnRestoreFailure(req.Annotations); unknown != nil {
+		err = fmt.Errorf("%w; %w", err, unknown)
+	}
 	s.Metrics.Refused()
 	s.Restores.Tell(ctx, pod, choice.Snapshot, err)
 	if choice.Fail {
@@ -117,14 +121,14 @@ func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, req *loca
 	if from := annotations[podsnapshotv1.AnnotationRestoreFrom]; from != "" && s.Cluster == nil {
 		return restore.Choice{
 			Snapshot: parseKey(from, pod.Namespace),
-			Fail:     annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail,
+			Fail:     podsnapshotv1.MustRestore(annotations),
 		}, nil
 	}
 	if s.Cluster == nil {
 		return restore.Choice{}, nil
 	}
 	c, err := s.Cluster.Choose(ctx, pod)
-	c.Fail = c.Fail || annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
+	c.Fail = c.Fail || podsnapshotv1.MustRestore(annotations)
 	return c, err
 }
 
@@ -136,8 +140,7 @@ func (s *shimService) chooseAgain(ctx context.Context, pod snapshot.PodRef, c re
 	if err == nil && s.Cluster != nil {
 		c, err = s.Cluster.Again(ctx, pod, c)
 	}
-	c.Fail = c.Fail || err != nil ||
-		annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
+	c.Fail = c.Fail || err != nil || podsnapshotv1.MustRestore(annotations)
 	return c, err
 }
 

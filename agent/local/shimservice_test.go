@@ -81,8 +81,14 @@ func TestAskRestoreByAnnotation(t *testing.T) {
 		"unknown, and strict": {
 			annotated(from, "other", onFailure, podsnapshotv1.OnRestoreFailureFail), 0, fails, "not found",
 		},
-		"too large":    {annotated(from, "s"), 1 << 20, start, errkind.ErrMemoryLimit.Error()},
-		"large enough": {annotated(from, "s"), 1 << 30, resumes, ""},
+		"unknown, and lax": {annotated(from, "other", onFailure, "ColdStart"), 0, start, "not found"},
+		"unknown, and an unknown value": {
+			annotated(from, "other", onFailure, "fail"), 0, fails,
+			`; annotation diapause.dev/on-restore-failure is "fail", which counts as Fail: its values are Fail and ColdStart`,
+		},
+		"an unknown value": {annotated(from, "s", onFailure, "fail"), 0, resumes, ""},
+		"too large":        {annotated(from, "s"), 1 << 20, start, errkind.ErrMemoryLimit.Error()},
+		"large enough":     {annotated(from, "s"), 1 << 30, resumes, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
@@ -125,6 +131,11 @@ func TestAskRestoreInACluster(t *testing.T) {
 		"refuses":              {restore.Choice{Snapshot: saved}, errAway, annotated(), start, errkind.ErrClusterAway},
 		"refuses strictly":     {restore.Choice{Fail: true}, errAway, annotated(), fails, errkind.ErrClusterAway},
 		"refuses a strict pod": {restore.Choice{}, errAway, strict, fails, errkind.ErrClusterAway},
+		"refuses a pod with an unknown value": {
+			restore.Choice{},
+			errAway, annotated(podsnapshotv1.AnnotationOnRestoreFailure, "fail"), fails,
+			errkind.ErrClusterAway,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := &fakeCluster{choice: c.choice, err: c.err}

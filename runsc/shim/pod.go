@@ -16,6 +16,7 @@ const (
 	annotationSnapshot    = "podsnapshot.gke.io/ps-name"
 	annotationOnFailure   = "diapause.dev/on-restore-failure"
 	onFailureFail         = "Fail"
+	onFailureColdStart    = "ColdStart" // another value forbids it, also an unknown one
 )
 
 // pod is what a container's OCI spec says about its pod.
@@ -74,4 +75,7 @@ func (p pod) must() bool {
 }
 
 // strict reports whether the pod must fail, and not start anew, if it cannot be restored.
-func (p pod) strict() bool { return p.annotations[annotationOnFailure] == onFailureFail }
+func (p pod) strict() bool {
+	v, ok := p.annotations[annotationOnFailure]
+	return ok && v != onFailureColdStart
+}

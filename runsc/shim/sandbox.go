@@ -223,8 +223,9 @@ func (s *sandbox) memoryLimit() int64 {
 func (s *sandbox) settle(a answer) error {
 	switch {
 	case a.err != nil && s.pod.strict():
-		return fmt.Errorf("sandbox %s: not known whether to restore it, and its pod's annotation %s is %s: %w: %w",
-			s.pod.sandbox, annotationOnFailure, onFailureFail, a.err, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("sandbox %s: not known whether to restore it, and its pod's annotation %s is %.80q "+
+			"(values: %s and %s; another counts as %[4]s): %[6]w: %[7]w", s.pod.sandbox, annotationOnFailure,
+			s.pod.annotations[annotationOnFailure], onFailureFail, onFailureColdStart, a.err, errdefs.ErrFailedPrecondition)
 	case a.err != nil && s.pod.must():
 		return fmt.Errorf("sandbox %s: its pod slept when the node went down, and waits for the agent to be restored: %w: %w",
 			s.pod.sandbox, a.err, errdefs.ErrFailedPrecondition)

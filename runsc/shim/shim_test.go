@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,7 @@ func TestPodOf(t *testing.T) {
 			named: true, strict: true,
 		},
 		{name: "cold start", annotations: map[string]string{annotationOnFailure: "ColdStart"}},
+		{name: "an unknown value", annotations: map[string]string{annotationOnFailure: "fail"}, strict: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := podOf(tc.annotations)
@@ -53,6 +55,19 @@ func TestPodOf(t *testing.T) {
 				t.Errorf("%+v, named %v, strict %v", p, p.named(), p.strict())
 			}
 		})
+	}
+}
+
+// TestUnansweredStrict: without an answer of the agent, a pod whose annotation has an unknown value does not start, and
+// the error says which values there are.
+func TestUnansweredStrict(t *testing.T) {
+	for value, starts := range map[string]bool{"ColdStart": true, "Fail": false, "coldstart": false} {
+		s := &sandbox{containers: &containers{pod: podOf(map[string]string{annotationOnFailure: value})}}
+		err := s.settle(answer{err: errors.New("no agent")})
+		if starts != (err == nil) || err != nil && !strings.Contains(err.Error(),
+			fmt.Sprintf("diapause.dev/on-restore-failure is %q (values: Fail and ColdStart; another counts as Fail)", value)) {
+			t.Errorf("value %q: %v", value, err)
+		}
 	}
 }
 

@@ -195,6 +195,41 @@ func TestHostileRestore(t *testing.T) {
 	})
 }
 
+// TestAnnotationValues: an annotation with a value that means nothing is refused where it is written, on a pod and on a
+// policy.
+func TestAnnotationValues(t *testing.T) {
+	const onFailure, onTermination = "diapause.dev/on-restore-failure", "diapause.dev/on-termination"
+	policies := resource(t, api.Config, "default", "podsnapshotpolicies")
+	makesPolicy := func(annotation, value string) error {
+		p := object(t, policy(""))
+		p.SetAnnotations(map[string]string{annotation: value})
+		_, err := policies.Create(t.Context(), p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	pod := func(value string) error {
+		return makesPod(t, api.Config, "default", nil, map[string]string{onFailure: value})
+	}
+	const wrong = `annotation diapause.dev/on-restore-failure is "fail": its values are Fail and ColdStart`
+	for _, f := range []func() error{ // the policy takes effect a little later than it is there
+		func() error { return pod("fail") },
+		func() error { return makesPolicy(onFailure, "fail") },
+	} {
+		eventually(t, func() error { return denied(f(), wrong) })
+	}
+	refused(t, makesPolicy(onTermination, "Checkpoint"),
+		`annotation diapause.dev/on-termination is "Checkpoint": its only value is checkpoint`)
+	refused(t, pod(""), `on-restore-failure is ""`)
+	for _, value := range []string{"Fail", "ColdStart"} {
+		must(t, pod(value))
+		must(t, makesPolicy(onFailure, value))
+	}
+	must(t, makesPolicy(onTermination, "checkpoint"))
+	create(t, "default", "podsnapshotpolicies", object(t, policy("")))
+	refused(t, patch(t, api.Config, "podsnapshotpolicies", "p",
+		`{"metadata": {"annotations": {"diapause.dev/on-restore-failure": "fail"}}}`), wrong)
+	must(t, patch(t, api.Config, "podsnapshotpolicies", "p", `{"metadata": {"annotations": {"mine": "fail"}}}`))
+}
+
 // changesPod makes an ordinary pod, which then asks for a restore.
 func changesPod(t *testing.T, who *rest.Config, namespace string) {
 	pods := clientOf(t, who).CoreV1().Pods(namespace)

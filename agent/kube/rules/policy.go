@@ -85,9 +85,5 @@ func ServiceAccount(pod *corev1.Pod) string { return cmp.Or(pod.Spec.ServiceAcco
 
 // MustRestore reports whether a pod that cannot be restored must be refused and not started cold. Policy may be nil.
 func MustRestore(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) bool {
-	if pod.Annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail {
-		return true
-	}
-	return policy != nil &&
-		policy.Annotations[podsnapshotv1.AnnotationOnRestoreFailure] == podsnapshotv1.OnRestoreFailureFail
+	return podsnapshotv1.MustRestore(pod.Annotations) || policy != nil && podsnapshotv1.MustRestore(policy.Annotations)
 }

@@ -239,6 +239,14 @@ func TestMustRestore(t *testing.T) {
 	strict := policy("p")
 	strict.Annotations = fail
 	lax := policy("p")
+	annotated := func(value string) (*corev1.Pod, *podsnapshotv1.PodSnapshotPolicy) {
+		a := map[string]string{podsnapshotv1.AnnotationOnRestoreFailure: value}
+		p := policy("p")
+		p.Annotations = a
+		return pod(func(p *corev1.Pod) { p.Annotations = a }), &p
+	}
+	coldPod, coldPolicy := annotated(podsnapshotv1.OnRestoreFailureColdStart)
+	unknownPod, unknownPolicy := annotated("fail")
 	for _, c := range []struct {
 		pod    *corev1.Pod
 		policy *podsnapshotv1.PodSnapshotPolicy
@@ -248,6 +256,10 @@ func TestMustRestore(t *testing.T) {
 		{pod(), &lax, false},
 		{pod(), &strict, true},
 		{pod(func(p *corev1.Pod) { p.Annotations = fail }), nil, true},
+		{coldPod, coldPolicy, false},
+		{coldPod, &strict, true},
+		{unknownPod, nil, true},
+		{pod(), unknownPolicy, true},
 	} {
 		if got := rules.MustRestore(c.pod, c.policy); got != c.want {
 			t.Errorf("MustRestore(%v, %v) = %v", c.pod.Annotations, c.policy, got)

@@ -49,24 +49,42 @@ func TestTimeToSave(t *testing.T) {
 // TestOnTerminationValue: a policy whose annotation has an unknown value is not Ready, and has no pod saved.
 func TestOnTerminationValue(t *testing.T) {
 	for value, want := range map[string]bool{podsnapshotv1.OnTerminationCheckpoint: true, "Checkpoint": false, "": false} {
-		p := podsnapshotv1.PodSnapshotPolicy{}
-		p.Spec.StorageConfigName = "storage"
-		p.Spec.Selector.MatchLabels = map[string]string{"app": "web"}
-		p.Annotations = map[string]string{podsnapshotv1.AnnotationOnTermination: value}
-		all := []podsnapshotv1.PodSnapshotPolicy{p}
-		ok, reason, message := rules.Verdict(&p, all, func(string) (*podsnapshotv1.PodSnapshotStorageConfig, bool) {
+		p := annotatedPolicy(podsnapshotv1.AnnotationOnTermination, value)
+		checkVerdict(t, p, podsnapshotv1.AnnotationOnTermination, want)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
+		if got := rules.SavedOnTermination(pod, []podsnapshotv1.PodSnapshotPolicy{p}); got != want {
+			t.Errorf("value %q: saved %v", value, got)
+		}
+	}
+}
+
+// TestOnRestoreFailureValue: a policy whose annotation has an unknown value is not Ready.
+func TestOnRestoreFailureValue(t *testing.T) {
+	for value, want := range map[string]bool{"Fail": true, "ColdStart": true, "fail": false, "": false} {
+		p := annotatedPolicy(podsnapshotv1.AnnotationOnRestoreFailure, value)
+		checkVerdict(t, p, podsnapshotv1.AnnotationOnRestoreFailure, want)
+	}
+}
+
+func annotatedPolicy(annotation, value string) podsnapshotv1.PodSnapshotPolicy {
+	p := podsnapshotv1.PodSnapshotPolicy{}
+	p.Spec.StorageConfigName = "storage"
+	p.Spec.Selector.MatchLabels = map[string]string{"app": "web"}
+	p.Annotations = map[string]string{annotation: value}
+	return p
+}
+
+// checkVerdict checks whether a policy is Ready. If it is not, the message must name an annotation.
+func checkVerdict(t *testing.T, p podsnapshotv1.PodSnapshotPolicy, annotation string, want bool) {
+	t.Helper()
+	ok, reason, message := rules.Verdict(&p, []podsnapshotv1.PodSnapshotPolicy{p},
+		func(string) (*podsnapshotv1.PodSnapshotStorageConfig, bool) {
 			c := new(podsnapshotv1.PodSnapshotStorageConfig)
 			c.Spec.SnapshotStorageConfig.GCS = &podsnapshotv1.GCSStorage{Bucket: "bucket"}
 			return c, true
 		})
-		if ok != want || !want && (reason != podsnapshotv1.ReasonInvalid ||
-			!strings.Contains(message, podsnapshotv1.AnnotationOnTermination)) {
-			t.Errorf("value %q: %v, %s, %s", value, ok, reason, message)
-		}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
-		if got := rules.SavedOnTermination(pod, all); got != want {
-			t.Errorf("value %q: saved %v", value, got)
-		}
+	if ok != want || !want && (reason != podsnapshotv1.ReasonInvalid || !strings.Contains(message, annotation)) {
+		t.Errorf("annotations %q: %v, %s, %s", p.Annotations, ok, reason, message)
 	}
 }
 

@@ -30,12 +30,16 @@ const (
 	// AnnotationSleepStatus is the agent's answer to AnnotationSleep and AnnotationWake.
 	AnnotationSleepStatus = "diapause.dev/sleep-status"
 	// AnnotationOnRestoreFailure says what happens to a pod that cannot be restored. With the value OnRestoreFailureFail
-	// it is refused; without the annotation it starts cold. On a policy it applies to all of the policy's pods.
+	// it is refused; with OnRestoreFailureColdStart, and without the annotation, it starts cold. On a policy it applies to
+	// all of the policy's pods. Another value is an error, and counts as OnRestoreFailureFail.
 	AnnotationOnRestoreFailure = "diapause.dev/on-restore-failure"
 )
 
-// OnRestoreFailureFail is the value of AnnotationOnRestoreFailure that forbids a cold start.
-const OnRestoreFailureFail = "Fail"
+// Values of AnnotationOnRestoreFailure.
+const (
+	OnRestoreFailureFail      = "Fail"
+	OnRestoreFailureColdStart = "ColdStart"
+)
 
 // AnnotationOnTermination of a policy says what happens to the policy's pods when they are deleted. With the value
 // OnTerminationCheckpoint they are saved before they are told to end. Another value is an error.
