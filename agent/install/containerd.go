@@ -30,14 +30,14 @@ func (o Options) containerd(ctx context.Context, f func(context.Context, *cri.Cl
 	return f(ctx, c)
 }
 
-// supported returns an error of kind cri.ErrUnsupported if the running containerd is too old.
+// supported returns an error of kind cri.ErrUnsupported if Diapause does not work with the running containerd.
 func (o Options) supported(ctx context.Context) error {
 	return o.containerd(ctx, func(ctx context.Context, c *cri.Client) error {
 		version, err := c.Version(ctx)
 		if err != nil {
 			return fmt.Errorf("install: %w", err)
 		}
-		if err := cri.CheckVersion(version); err != nil {
+		if _, err := cri.CheckVersion(version); errors.Is(err, cri.ErrUnsupported) {
 			return fmt.Errorf("install: %w", err)
 		}
 		return nil

@@ -74,14 +74,19 @@ func (s *service) checkContainerd(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := cri.CheckVersion(version); err != nil {
+	doubt, err := cri.CheckVersion(version)
+	if err != nil {
 		return "", err
 	}
 	pods, err := s.Runtime.IDs(ctx)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s: %s, %d pods", s.Containerd, version, len(pods)), nil
+	detail := fmt.Sprintf("%s: %s, %d pods", s.Containerd, version, len(pods))
+	if doubt != "" {
+		detail += "; " + doubt
+	}
+	return detail, nil
 }
 
 func (s *service) checkSidecar() (string, error) {
