@@ -94,7 +94,7 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err := claim.lay(ctx); err != nil {
 		return err
 	}
-	if err := w.confirm(ctx, m); err != nil {
+	if err := w.confirm(ctx, claim, m); err != nil {
 		return err
 	}
 	failpoint.ManifestReady.Hit()
@@ -102,7 +102,7 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 		return err
 	}
 	failpoint.ManifestMade.Hit()
-	if err := w.confirm(ctx, m); err != nil {
+	if err := w.confirm(ctx, claim, m); err != nil {
 		return errors.Join(err, w.retract(ctx))
 	}
 	failpoint.SnapshotConfirmed.Hit()
@@ -116,11 +116,11 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 // gives notice later finds the claim or the manifest. The usual reason for a notice is that the parent was removed
 // meanwhile; then the error says so. The data key is put in place before, again if a sweep deletes it: it is that of
 // the lineage, so it may be about to go with another snapshot that nothing else is needed of.
-func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
+func (w *Writer) confirm(ctx context.Context, claim *claim, m *Manifest) error {
 	namespace, packs := w.key.Namespace, m.objects()
 	if m.lock != nil {
 		key := keyName(namespace, m.lock.id)
-		err := w.store.outlast(ctx, namespace, []string{key}, func() error {
+		err := claim.outlast(ctx, []string{key}, func() error {
 			return w.store.putKey(ctx, namespace, m.lock)
 		})
 		if err != nil {
@@ -128,16 +128,16 @@ func (w *Writer) confirm(ctx context.Context, m *Manifest) error {
 		}
 		packs = slices.DeleteFunc(packs, func(name string) bool { return name == key })
 	}
-	err := w.store.intact(ctx, namespace, packs)
+	err := claim.intact(ctx, packs)
 	if err == nil {
 		return nil
 	}
 	return errors.Join(err, w.checkParent(ctx))
 }
 
-// intact returns an error unless objects of a namespace exist and will stay. The caller must have claimed them before.
-func (s *Store) intact(ctx context.Context, namespace string, objects []string) error {
-	found, _, err := s.condemned(ctx, namespace, objects)
+// intact returns an error unless objects exist and will stay. The claim must be laid to them.
+func (c *claim) intact(ctx context.Context, objects []string) error {
+	found, _, err := c.condemned(ctx, objects)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (s *Store) intact(ctx context.Context, namespace string, objects []string) 
 	group.SetLimit(checks)
 	for _, name := range objects {
 		group.Go(func() error {
-			_, err := s.backend.Stat(ctx, name)
+			_, err := c.store.backend.Stat(ctx, name)
 			if errors.Is(err, ErrNotFound) {
 				return fmt.Errorf("%s has been swept meanwhile: %w", name, err)
 			}

@@ -24,6 +24,7 @@
 //	<namespace>/snapshots/<name>/damaged       why it cannot be restored from this store, if that is known
 //	<namespace>/snapshots/<name>/manifest.damaged  what stood in the manifest's place before a repair
 //	<namespace>/sweeps/<id>                    notice of a sweep under way
+//	<namespace>/sweeps/<id>.void               that sweep is dead; made by who may not delete its notice
 //	<namespace>/claims/<id>                    claim of a manifest under way
 //	<namespace>/claims/<id>.released           that claim has ended; made by who may not delete it
 //
@@ -74,11 +75,17 @@
 //
 // The claim of a dead writer must end at some time, so a sweep ignores a claim that is as old as the sweep's grace. For
 // this reason a writer checks notices and objects once more after it has created its manifest, and deletes the manifest
-// if need be. A dead sweep leaves a notice. The next sweep removes a notice that is ten minutes old, and so does
-// whoever has waited for its end for ten minutes. A live sweep checks, before each few objects that it deletes, that
-// its notice still exists. It deletes nothing after five minutes by any clock of its machine: a machine that was
-// suspended meanwhile has missed what others have done. (Between the check and the deletion lie microseconds. Nothing
-// guards against a machine that is suspended just there.)
+// if need be. A dead sweep leaves a notice. The next sweep removes a notice that is ten minutes old. So does whoever
+// finds that it was as old when he laid his claim, or has waited for its end for ten minutes. If he may not delete it,
+// he makes an object that says that it is void. Such an object counts for writers only if the notice was ten minutes
+// old by then. A live sweep checks, before each few objects that it deletes, that its notice still exists and is not
+// void. It deletes nothing after five minutes by any clock of its machine: a machine that was suspended meanwhile has
+// missed what others have done. (Between the check and the deletion lie microseconds. Nothing guards against a machine
+// that is suspended just there.)
+//
+// Nobody can tell what a damaged manifest names. So it stops the sweep of its namespace, until it is a day old. From
+// then on it names nothing: otherwise whoever may create objects could keep a namespace's garbage for ever. A sweep
+// logs it, and reads it twice before it deletes anything. A manifest of another format stops the sweep at any age.
 //
 // # Packs
 //

@@ -34,11 +34,10 @@ func (s *Store) Hold(ctx context.Context, m *Manifest) (*Hold, error) {
 
 // check returns an error if the snapshot may have been removed before the claim was laid.
 func (h *Hold) check(ctx context.Context) error {
-	s := h.claim.store
-	if there, err := s.holds(ctx, h.m); there || err != nil {
+	if there, err := h.claim.store.holds(ctx, h.m); there || err != nil {
 		return err
 	}
-	return s.intact(ctx, h.m.Meta.Namespace, h.m.objects())
+	return h.claim.intact(ctx, h.m.objects())
 }
 
 // Refresh renews the Hold's claim.

@@ -20,6 +20,7 @@ type named struct {
 	size     int64
 	packs    []PackID
 	lock     *keyID // nil: not encrypted
+	damage   error  // why nobody can tell what it names, or nil
 }
 
 // nameAge is how old a manifest must be, by the backend's clock, when it is read, to be remembered. A manifest that is

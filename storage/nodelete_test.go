@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -125,5 +126,44 @@ func TestRenewedHold(t *testing.T) {
 	}
 	if left := objects(t, s, "ns/"); len(left) != 0 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// TestHostileNotice: somebody who may only create objects, or a sweep that died, has left a notice of packs that a
+// replication needs. The replication may not delete it. It waits for a young notice as long as that counts, and for an
+// old one not at all, not even if it is too large to be read.
+func TestHostileNotice(t *testing.T) {
+	for name, test := range map[string]struct {
+		age   time.Duration
+		large bool
+		looks int // one before and one after the manifest is made, and those of a wait
+	}{
+		"young":         {looks: 3},
+		"old":           {age: 2 * storage.NoticeLife, looks: 2},
+		"old and large": {age: 2 * storage.NoticeLife, large: true, looks: 2},
+	} {
+		src, bucket := storagetest.NewDir(t), storagetest.NewDir(t)
+		m := storagetest.Write(t, src, key, nil, tinyImage())
+		if err := storage.Replicate(t.Context(), bucket, src, key, nil); err != nil {
+			t.Fatal(err)
+		}
+		storagetest.Orphan(t, bucket, key)
+		giveNotice(t, bucket)
+		if test.large {
+			if err := os.Truncate(objectPath(bucket, "ns/sweeps/other"), 32<<20); err != nil {
+				t.Fatal(err)
+			}
+		}
+		grow(t, bucket, "ns/sweeps/", test.age)
+		var c clocks
+		s := afterWait(t, withoutDelete(t, bucket), &c, test.looks)
+		if err := storage.Replicate(t.Context(), s, src, key, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		storagetest.WantImage(t, m, tinyImage(), bucket)
+		if _, err := bucket.Sweep(t.Context(), storage.SweepOptions{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

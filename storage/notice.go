@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,7 +14,7 @@ import (
 // hurting concurrent writers.
 const (
 	// noticeLife is how long a notice counts. Its sweep deletes nothing after half of that time, nor once the notice is
-	// gone. After noticeLife others remove the notice.
+	// gone or void. After noticeLife others remove the notice, or make it void.
 	noticeLife = 10 * time.Minute
 	// maxNotice is how many objects one notice holds.
 	maxNotice = 25_000
@@ -21,9 +22,14 @@ const (
 	maxNoticeSize = 16 << 20
 )
 
+// voidSuffix ends the name of an empty object which says that the notice of that name is void. It is made by who may
+// not delete the notice.
+const voidSuffix = ".void"
+
 func noticesDir(namespace string) string { return namespace + "/sweeps/" }
 
-// begin writes an empty notice, which gives the backend's time, and removes the notices of dead sweeps.
+// begin writes an empty notice, which gives the backend's time, and removes the notices of dead sweeps. A mark that a
+// notice is void goes after the notice.
 func (w *sweep) begin(ctx context.Context) error {
 	b := w.store.backend
 	clock := w.newNotice()
@@ -35,12 +41,19 @@ func (w *sweep) begin(ctx context.Context) error {
 		return errors.Join(err, w.end(ctx))
 	}
 	w.now = info.Modified
+	var old []string
 	err = b.List(ctx, noticesDir(w.namespace), func(o ObjectInfo) error {
-		if w.now.Sub(o.Modified) < noticeLife {
-			return nil
+		if w.now.Sub(o.Modified) >= noticeLife {
+			old = append(old, o.Name)
 		}
-		return w.store.removeNotice(ctx, o.Name)
+		return nil
 	})
+	slices.Sort(old)
+	for _, name := range old {
+		if err == nil {
+			err = w.store.removeNotice(ctx, name)
+		}
+	}
 	if err != nil {
 		return errors.Join(err, w.end(ctx))
 	}
@@ -72,11 +85,20 @@ func (w *sweep) give(ctx context.Context, condemned []ObjectInfo) (notice, error
 	return n, w.store.backend.Replace(ctx, n.name, encodeNames(w.namespace, names))
 }
 
-// stands returns an error unless the notice still counts. Others remove notices that are too old, but a sweep that is
-// alive and awake stops before that.
+// stands returns an error unless the notice still counts. Others remove notices that are too old, or make them void,
+// but a sweep that is alive and awake stops before that.
 func (n notice) stands(ctx context.Context) error {
-	if _, err := n.store.backend.Stat(ctx, n.name); err != nil {
+	there, void := false, false
+	err := n.store.backend.List(ctx, n.name, func(o ObjectInfo) error {
+		there = there || o.Name == n.name
+		void = void || o.Name == n.name+voidSuffix
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("look for the notice: %w", err)
+	}
+	if !there || void {
+		return fmt.Errorf("look for the notice: somebody took this sweep for dead: %w", ErrNotFound)
 	}
 	if age := n.store.clock.since(n.given); age > noticeLife/2 {
 		return fmt.Errorf("%w: the notice is %v old, which is too old to delete anything", ErrUnavailable, age)
@@ -102,24 +124,75 @@ func (s *Store) removeNotice(ctx context.Context, name string) error {
 	return nil
 }
 
-// condemned returns which of the given objects any sweep has given notice of, and those notices.
-func (s *Store) condemned(ctx context.Context, namespace string,
-	objects []string,
-) (found, notices []string, err error) {
+// void ends a notice whose sweep is dead: it removes the notice. If that is not allowed, it makes an object that says
+// the same to writers, and to the sweep if it was only suspended.
+func (s *Store) void(ctx context.Context, name string) error {
+	err := s.removeNotice(ctx, name)
+	if !errors.Is(err, ErrDenied) {
+		return err
+	}
+	err = s.backend.Create(ctx, name+voidSuffix, strings.NewReader(""), 0)
+	if err != nil && !errors.Is(err, ErrExists) {
+		return fmt.Errorf("make the notice of a dead sweep void: %w", err)
+	}
+	return nil
+}
+
+// standing lists the notices of the claim's namespace that are not void. Those that were older than noticeLife when the
+// claim was laid, it makes void: their sweeps are dead, or stop. A mark on a younger notice stops its sweep, but no
+// writer relies on that: the sweep may have looked just before.
+func (c *claim) standing(ctx context.Context) (notices []ObjectInfo, err error) {
+	void := map[string]time.Time{}
+	err = c.store.backend.List(ctx, noticesDir(c.namespace), func(o ObjectInfo) error {
+		if name, ok := strings.CutSuffix(o.Name, voidSuffix); ok {
+			void[name] = o.Modified
+		} else {
+			notices = append(notices, o)
+		}
+		return nil
+	})
+	notices = slices.DeleteFunc(notices, func(o ObjectInfo) bool { return void[o.Name].Sub(o.Modified) >= noticeLife })
+	if err != nil || len(notices) == 0 {
+		return nil, err
+	}
+	laid, err := c.store.backend.Stat(ctx, c.names[len(c.names)-1]) // it tells the backend's time
+	if errors.Is(err, ErrNotFound) {
+		return notices, nil // a sweep took the claim's owner for dead
+	}
+	if err != nil {
+		return nil, err
+	}
+	var young []ObjectInfo
+	for _, o := range notices {
+		if laid.Modified.Sub(o.Modified) < noticeLife {
+			young = append(young, o)
+		} else if err := c.store.void(ctx, o.Name); err != nil {
+			return nil, err
+		}
+	}
+	return young, nil
+}
+
+// condemned returns which of the given objects any sweep has given notice of, and those notices. The claim must be laid
+// to the objects.
+func (c *claim) condemned(ctx context.Context, objects []string) (found, notices []string, err error) {
 	needed := map[string]bool{}
 	for _, name := range objects {
 		needed[name] = true
 	}
-	err = s.backend.List(ctx, noticesDir(namespace), func(o ObjectInfo) error {
-		data, err := s.readAll(ctx, o.Name, maxNoticeSize)
+	standing, err := c.standing(ctx)
+	for _, o := range standing {
+		var data []byte
+		data, err = c.store.readAll(ctx, o.Name, maxNoticeSize)
 		if errors.Is(err, ErrNotFound) {
-			return nil // its sweep has ended
+			err = nil // its sweep has ended
+			continue
 		}
 		if err != nil {
-			return err
+			break
 		}
 		before := len(found)
-		for name := range decodeNames(namespace, data) {
+		for name := range decodeNames(c.namespace, data) {
 			if needed[name] {
 				found = append(found, name)
 			}
@@ -127,8 +200,7 @@ func (s *Store) condemned(ctx context.Context, namespace string,
 		if len(found) > before {
 			notices = append(notices, o.Name)
 		}
-		return nil
-	})
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for sweeps: %w", err)
 	}
@@ -139,17 +211,18 @@ func (s *Store) condemned(ctx context.Context, namespace string,
 const sweepPoll = time.Second
 
 // outlast waits until no sweep is about to delete any of the given objects. Each time that it has looked it calls
-// again, which brings back what is gone. The caller must have claimed the objects, so sweeps that give notice later
-// spare them.
-func (s *Store) outlast(ctx context.Context, namespace string, objects []string, again func() error) error {
+// again, which brings back what is gone. The claim must be laid to the objects, so sweeps that give notice later spare
+// them. A notice that is still there after noticeLife becomes void.
+func (c *claim) outlast(ctx context.Context, objects []string, again func() error) error {
+	s := c.store
 	for began := s.clock(); ; {
-		found, notices, err := s.condemned(ctx, namespace, objects)
+		found, notices, err := c.condemned(ctx, objects)
 		if err != nil {
 			return err
 		}
 		if s.clock.since(began) > noticeLife { // these sweeps are dead, or stop when they miss their notices
 			for _, name := range notices {
-				if err := s.removeNotice(ctx, name); err != nil {
+				if err := s.void(ctx, name); err != nil {
 					return err
 				}
 			}

@@ -79,13 +79,25 @@ func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 }
 
 // restoreManifest copies the snapshot's manifest, and what it needs, from another store. It keeps the damaged bytes of
-// the old manifest beside the new one: nobody can tell any longer to which snapshot they belonged.
+// the old manifest beside the new one: nobody can tell any longer to which snapshot they belonged. Until then the
+// snapshot's packs may be swept, so it is as careful as a replication.
 func (r *repair) restoreManifest(ctx context.Context, from *replication, data []byte) error {
 	name := manifestName(from.m.Meta.Key)
 	if err := from.readKey(ctx); err != nil {
 		return fmt.Errorf("read the data key: %w", err)
 	}
+	claim := r.dst.newClaim(from.m.Meta.Namespace, from.m.objects())
+	defer claim.drop(ctx)
+	if err := claim.lay(ctx); err != nil {
+		return err
+	}
 	if err := from.copy(ctx, nil); err != nil {
+		return err
+	}
+	if err := claim.refresh(ctx); err != nil {
+		return err
+	}
+	if err := from.confirm(ctx, claim); err != nil {
 		return err
 	}
 	if same, err := r.dst.hasManifest(ctx, from.m.Meta.Key, data); same {

@@ -5,10 +5,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
+	"diapause.dev/storage/fault"
 	"diapause.dev/storage/storagetest"
 )
 
@@ -175,4 +178,47 @@ func TestMarkedParent(t *testing.T) {
 	if shared.Packs[0].ID != m.Packs[0].ID {
 		t.Error("it shares no pack")
 	}
+}
+
+// TestRepairBesideSweep: a sweep is about to delete the pack of a snapshot whose manifest has been damaged for long. A
+// repair of that manifest must not rely on the pack.
+func TestRepairBesideSweep(t *testing.T) {
+	spool, s := storagetest.NewDir(t), storagetest.NewDir(t)
+	storagetest.Write(t, spool, key, nil, tinyImage())
+	if err := storage.Replicate(t.Context(), s, spool, key, nil); err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, objectPath(s, "ns/snapshots/one/manifest"), []byte("torn"))
+	grow(t, s, "", 48*time.Hour)
+	atDelete, deleteNow := make(chan struct{}), make(chan struct{})
+	sweeper := faulty(t, s, func(op fault.Op, name string) (f fault.Fault) {
+		if op == fault.Delete && strings.Contains(name, "/packs/") { // there is one
+			close(atDelete)
+			f.Stall = deleteNow
+		}
+		return f
+	})
+	swept := make(chan error, 1)
+	go func() {
+		_, err := sweeper.Sweep(t.Context(), storage.SweepOptions{})
+		swept <- err
+	}()
+	select {
+	case <-atDelete:
+	case err := <-swept:
+		t.Fatalf("nothing is swept: %v", err)
+	}
+	goOn := sync.OnceFunc(func() { close(deleteNow) })
+	far := faulty(t, s, func(op fault.Op, name string) fault.Fault {
+		if op == fault.List && strings.HasSuffix(name, "/sweeps/") {
+			goOn()
+		}
+		return fault.Fault{}
+	})
+	r, err := storage.Repair(t.Context(), key, far, []*storage.Store{spool}, nil)
+	goOn()
+	if err := errors.Join(err, <-swept); err != nil || len(r.Lost) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	verifyAll(t, s, 1)
 }

@@ -114,7 +114,7 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 		return err
 	}
 	r.progress = newProgress(nil, 0)
-	if err := r.confirm(ctx); err != nil {
+	if err := r.confirm(ctx, claim); err != nil {
 		return err
 	}
 	failpoint.CopiesComplete.Hit()
@@ -122,7 +122,7 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 		return err
 	}
 	failpoint.ManifestCopied.Hit()
-	if err := r.confirm(ctx); err != nil {
+	if err := r.confirm(ctx, claim); err != nil {
 		return err
 	}
 	failpoint.CopiesConfirmed.Hit()
@@ -131,8 +131,8 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 
 // confirm waits until no sweep of dst is about to delete what the snapshot needs. It copies again what a sweep has
 // deleted meanwhile: objects that were in dst before and that nothing named until now.
-func (r *replication) confirm(ctx context.Context) error {
-	return r.dst.outlast(ctx, r.m.Meta.Namespace, r.m.objects(), func() error { return r.copy(ctx, nil) })
+func (r *replication) confirm(ctx context.Context, claim *claim) error {
+	return claim.outlast(ctx, r.m.objects(), func() error { return r.copy(ctx, nil) })
 }
 
 // hasManifest reports whether a snapshot's manifest consists of exactly these bytes. If another snapshot has the key,

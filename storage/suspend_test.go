@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -71,33 +72,67 @@ func TestSweepSuspended(t *testing.T) {
 }
 
 // TestSweepFrozen: all clocks of the machine of a sweep have stood still. The sweep deletes nothing once somebody who
-// waited long enough has removed its notice.
+// waited long enough has removed its notice or, without the right to delete, has made it void.
 func TestSweepFrozen(t *testing.T) {
-	spool, s := storagetest.NewDir(t), storagetest.NewDir(t)
-	m := storagetest.Write(t, spool, key, nil, tinyImage())
-	if err := storage.Replicate(t.Context(), s, spool, key, nil); err != nil {
-		t.Fatal(err)
-	}
-	storagetest.Orphan(t, s, key)
-	var here, there clocks
-	err := suspended(t, s, &here, func() {
-		looks := 0
-		other := faulty(t, s, func(op fault.Op, name string) fault.Fault {
-			if op == fault.List && strings.HasSuffix(name, "/sweeps/") {
-				if looks++; looks == 2 { // the first check has found the notice
-					there.boot.Store(int64(storage.NoticeLife + time.Second))
-				}
+	for _, mayDelete := range []bool{true, false} {
+		spool, s := storagetest.NewDir(t), storagetest.NewDir(t)
+		m := storagetest.Write(t, spool, key, nil, tinyImage())
+		if err := storage.Replicate(t.Context(), s, spool, key, nil); err != nil {
+			t.Fatal(err)
+		}
+		storagetest.Orphan(t, s, key)
+		var here, there clocks
+		err := suspended(t, s, &here, func() {
+			other := s
+			if !mayDelete {
+				other = withoutDelete(t, s)
 			}
-			return fault.Fault{}
+			other = afterWait(t, other, &there, 3) // the third is for the manifest that it has made
+			if err := storage.Replicate(t.Context(), other, spool, key, nil); err != nil {
+				t.Error(err)
+			}
 		})
-		there.set(other)
-		if err := storage.Replicate(t.Context(), other, spool, key, nil); err != nil {
+		if !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("the sweep has not noticed: %v", err)
+		}
+		storagetest.WantImage(t, m, tinyImage(), s)
+		verifyAll(t, s, 1)
+	}
+}
+
+// afterWait returns a store whose owner finds at its second look for sweeps that it has waited for as long as a notice
+// counts. It fails after so many looks.
+func afterWait(t *testing.T, s *storage.Store, c *clocks, most int) *storage.Store {
+	t.Helper()
+	looks := 0
+	f := faulty(t, s, func(op fault.Op, name string) fault.Fault {
+		if op != fault.List || !strings.HasSuffix(name, "/sweeps/") {
+			return fault.Fault{}
+		}
+		if looks++; looks == 2 {
+			c.boot.Store(int64(storage.NoticeLife + time.Second))
+			grow(t, s, "ns/sweeps/", storage.NoticeLife+time.Second)
+			grow(t, s, "ns/claims/", storage.NoticeLife)
+		}
+		if looks > most {
+			return fault.Fault{Before: errors.New("a writer waits for a notice that is void")}
+		}
+		return fault.Fault{}
+	})
+	c.set(f)
+	return f
+}
+
+// grow makes objects older by the backend's clock.
+func grow(t *testing.T, s *storage.Store, prefix string, by time.Duration) {
+	t.Helper()
+	for _, name := range objects(t, s, prefix) {
+		o, err := s.Backend().Stat(t.Context(), name)
+		if err == nil {
+			err = os.Chtimes(objectPath(s, name), time.Time{}, o.Modified.Add(-by))
+		}
+		if err != nil {
 			t.Error(err)
 		}
-	})
-	if !errors.Is(err, storage.ErrNotFound) {
-		t.Errorf("the sweep has not noticed: %v", err)
 	}
-	storagetest.WantImage(t, m, tinyImage(), s)
-	verifyAll(t, s, 1)
 }

@@ -39,9 +39,9 @@ type SweepResult struct {
 }
 
 // Sweep deletes the objects that no manifest of their namespace names and that are older than Grace by the backend's
-// own clock. It may run beside writers, readers and other sweeps, on any node. If a namespace has a manifest that
-// cannot be read, Sweep deletes nothing there and the error names the manifest. Other namespaces are still swept. Sweep
-// needs no keys.
+// own clock. It may run beside writers, readers and other sweeps, on any node. If a namespace has a young manifest that
+// is damaged, or one in another format, Sweep deletes nothing there and the error names the manifest. Other namespaces
+// are still swept. A damaged manifest that is older than damagedAge names nothing, and is logged. Sweep needs no keys.
 //
 // A sweep is for what nobody else removes. The packs of a snapshot that is removed go with it, at any age, unless
 // another snapshot names or claims them (Remove). A writer that fails, a copy of the wrong size and a repair remove
@@ -94,13 +94,14 @@ type sweep struct {
 	notices []string        // names of notices; the first notice is empty and tells the time
 	now     time.Time       // when the sweep began, by the backend's clock
 	named   map[string]bool // objects that a manifest names, and snapshots' directories
+	damaged map[Key]bool    // manifests that name nothing, because they are damaged
 	claimed map[string]bool // objects that a manifest is about to name, or a reader reads
 }
 
 func (s *Store) newSweep(namespace string, o SweepOptions, result *SweepResult) *sweep {
 	return &sweep{
 		store: s, namespace: namespace, options: o, result: result,
-		named: map[string]bool{}, claimed: map[string]bool{},
+		named: map[string]bool{}, claimed: map[string]bool{}, damaged: map[Key]bool{},
 	}
 }
 
@@ -305,7 +306,8 @@ func (w *sweep) readManifests(ctx context.Context) error {
 	return w.readUnknown(ctx, unknown)
 }
 
-// readUnknown reads manifests, records what they name, and remembers those that are old enough.
+// readUnknown reads manifests, records what they name, and remembers those that are old enough. It does not remember
+// damaged ones: each is read again before anything is deleted, in case only its reading failed.
 func (w *sweep) readUnknown(ctx context.Context, manifests []ObjectInfo) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(manifestReads)
@@ -325,19 +327,28 @@ func (w *sweep) readUnknown(ctx context.Context, manifests []ObjectInfo) error {
 			continue
 		}
 		w.note(key, read[i])
-		if w.now.Sub(o.Modified) > nameAge {
+		if w.now.Sub(o.Modified) > nameAge && !w.damaged[key] {
 			w.store.names.put(key, read[i])
 		}
 	}
 	return nil
 }
 
-// readNames reads what a listed manifest names. It returns nil if the manifest has been removed since.
+// damagedAge is how old a damaged manifest must be, by the backend's clock, to name nothing. Until then it stops the
+// sweep, so that somebody can repair it. After that it does not: anything that was put into a manifest's place would
+// keep the namespace's garbage for ever. What a repair needs is in the store that it copies from.
+const damagedAge = 24 * time.Hour
+
+// readNames reads what a listed manifest names. It returns nil if the manifest has been removed since. A manifest in
+// another format is not damaged: another version of the program needs what it names.
 func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
 	key, _ := parseManifestName(o.Name)
 	e, err := w.store.envelope(ctx, key)
-	if errors.Is(err, ErrNotFound) {
+	switch {
+	case errors.Is(err, ErrNotFound):
 		return nil, nil
+	case errors.Is(err, ErrCorrupt) && w.now.Sub(o.Modified) >= damagedAge:
+		return &named{damage: err}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -349,8 +360,16 @@ func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
 	return n, nil
 }
 
+// note records what a manifest names. If the manifest is damaged, that is only what is beside it.
 func (w *sweep) note(key Key, n *named) {
 	w.named[snapshotDir(key)] = true
+	if n.damage != nil && !w.damaged[key] {
+		w.store.log.Warn("a manifest is damaged and keeps nothing any longer: repair or remove its snapshot", "snapshot",
+			key.String(), "error", n.damage)
+	}
+	if w.damaged[key] = n.damage != nil; w.damaged[key] {
+		return
+	}
 	for name := range n.objects(w.namespace) {
 		w.named[name] = true
 	}

@@ -1,17 +1,22 @@
 package storage_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/zeebo/blake3"
+
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
+	"diapause.dev/storage/fault"
 	"diapause.dev/storage/storagetest"
 )
 
@@ -174,4 +179,85 @@ func TestSweepKeysAndStrays(t *testing.T) {
 			t.Errorf("left: %s", left)
 		}
 	}
+}
+
+// TestHostileManifest: somebody has put garbage into the place of a manifest. While it is young, its namespace is not
+// swept, and others are. Once it is a day old it names nothing.
+func TestHostileManifest(t *testing.T) {
+	s, log := loggedStore(t)
+	for _, ns := range []string{"ns", "other"} {
+		k := storage.Key{Namespace: ns, Name: "gone"}
+		storagetest.Write(t, s, k, nil, tinyImage())
+		storagetest.Orphan(t, s, k)
+	}
+	storagetest.Write(t, s, key, nil, tinyImage())
+	if err := s.Backend().Replace(t.Context(), "ns/snapshots/x/manifest", []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	grow(t, s, "", time.Hour)
+	options := storage.SweepOptions{Grace: time.Minute}
+	r, err := s.Sweep(t.Context(), options)
+	if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), "ns/x") || r.Deleted != 1 {
+		t.Errorf("while it is young: %+v, %v", r, err)
+	}
+	grow(t, s, "", 24*time.Hour)
+	if r, err = s.Sweep(t.Context(), options); err != nil || r.Deleted != 1 || r.Named != 1 {
+		t.Errorf("once it is old: %+v, %v", r, err)
+	}
+	if n := strings.Count(log.String(), "snapshot=ns/x"); n != 1 {
+		t.Errorf("logged %d times: %s", n, log)
+	}
+	storagetest.WantImage(t, manifest(t, s, key), tinyImage(), s)
+}
+
+// TestSweepSparesOtherFormats: a manifest of another version of the program is not damaged, however old it is. What it
+// names is not swept.
+func TestSweepSparesOtherFormats(t *testing.T) {
+	s := storagetest.NewDir(t)
+	storagetest.Write(t, s, key, nil, tinyImage())
+	path := objectPath(s, "ns/snapshots/one/manifest")
+	data := content(t, path)
+	body := data[:len(data)-32]
+	body[8] = 3 // the version
+	digest := blake3.Sum256(body)
+	overwrite(t, path, append(body, digest[:]...))
+	grow(t, s, "", 48*time.Hour)
+	if r, err := s.Sweep(t.Context(), storage.SweepOptions{}); !errors.Is(err, storage.ErrFormat) || r.Deleted > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestSweepReadsAgain: the first reading of a sound manifest shows garbage. What the manifest names is not swept.
+func TestSweepReadsAgain(t *testing.T) {
+	s := storagetest.NewDir(t)
+	storagetest.Write(t, s, key, nil, tinyImage())
+	grow(t, s, "", 48*time.Hour)
+	reads := 0
+	far := faulty(t, s, func(op fault.Op, name string) (f fault.Fault) {
+		if op == fault.ReadAt && strings.HasSuffix(name, "/manifest") {
+			reads++
+			f.Flip = reads == 1
+		}
+		return f
+	})
+	if r, err := far.Sweep(t.Context(), storage.SweepOptions{}); err != nil || r.Deleted > 0 || r.Named != 1 || reads < 2 {
+		t.Errorf("%+v after %d reads, %v", r, reads, err)
+	}
+	storagetest.WantImage(t, manifest(t, s, key), tinyImage(), s)
+}
+
+// loggedStore returns a store and what it logs.
+func loggedStore(t *testing.T) (*storage.Store, *bytes.Buffer) {
+	t.Helper()
+	log := new(bytes.Buffer)
+	return openDir(t, storage.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}), log
+}
+
+func manifest(t *testing.T, s *storage.Store, k storage.Key) *storage.Manifest {
+	t.Helper()
+	m, err := s.Manifest(t.Context(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
