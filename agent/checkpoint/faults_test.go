@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
 )
 
 // fault is what happens at a call of containerd.
@@ -182,13 +183,59 @@ func TestSettleWaitsForItsTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	r.settleInTurn(over, r.Unsettled.List()[0])
+	r.settleInTurn(t.Context(), r.Unsettled.List()[0])
 	if state, _ := r.sandbox.now(); state != paused || !r.Unsettled.Has(requestID) {
 		t.Errorf("settled while another one works on the sandbox: it is %s", state)
 	}
 	unlock()
 	r.settled()
 	r.check(l)
+}
+
+// TestSettlesBesides: a request is settled while another one cannot be, because its sandbox is being checkpointed, or
+// does not answer.
+func TestSettlesBesides(t *testing.T) {
+	for _, locked := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			l := left{journal.StagePaused, true, false, "none", "paused without a lease"}
+			rec := l.leave(r)
+			other := journaltest.Record(7, journal.StagePaused)
+			other.SandboxID = "other"
+			r.Runtime = deaf{r.runtime}
+			if locked {
+				unlock, err := r.Sandboxes.Lock(t.Context(), other.SandboxID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unlock()
+			}
+			r.Unsettled.Add(other)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- r.SettleLoop(ctx) }()
+			time.Sleep(2 * settleEvery) // until the loop is at the other one
+			r.Unsettled.Add(rec)
+			time.Sleep(2 * settleEvery)
+			if r.Unsettled.Has(rec.ID) || !r.Unsettled.Has(other.ID) {
+				t.Errorf("locked %v: left are %+v", locked, r.Unsettled.List())
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			r.check(l)
+		})
+	}
+}
+
+// deaf is a runtime that gets no answer of the sandbox "other".
+type deaf struct{ Runtime }
+
+func (d deaf) Paused(ctx context.Context, id string) (bool, error) {
+	if id == "other" {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return d.Runtime.Paused(ctx, id)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"diapause.dev/agent/durable"
@@ -18,10 +19,12 @@ import (
 const settleEvery = time.Second
 
 // SettleLoop settles the unsettled requests, again and again, until ctx is done. The next agent finds the rest in the
-// journal.
+// journal. Requests of several sandboxes are settled at the same time, so that none waits for another one's sandbox.
 func (cs *Checkpoints) SettleLoop(ctx context.Context) error {
 	tick := time.NewTicker(settleEvery)
 	defer tick.Stop()
+	var group sync.WaitGroup
+	defer group.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -29,18 +32,21 @@ func (cs *Checkpoints) SettleLoop(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for _, r := range cs.Unsettled.List() {
-			cs.settleInTurn(ctx, r)
+			group.Go(func() { cs.settleInTurn(ctx, r) })
 		}
 	}
 }
 
-// settleInTurn settles a request while no other request works on its sandbox.
+// settleInTurn settles a request, unless another request works on its sandbox. Then the next call tries again.
 func (cs *Checkpoints) settleInTurn(ctx context.Context, r *journal.Record) {
-	release, err := cs.Sandboxes.Lock(ctx, r.SandboxID)
-	if err != nil {
-		return // ctx is done
+	release := cs.Sandboxes.TryLock(r.SandboxID)
+	if release == nil {
+		return
 	}
 	defer release()
+	if !cs.Unsettled.Has(r.ID) {
+		return // another call has settled it
+	}
 	if cs.settle(ctx, r) {
 		cs.Unsettled.Remove(r)
 		cs.Replicator.Wake()

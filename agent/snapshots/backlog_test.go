@@ -14,8 +14,8 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// TestReplicationDenied: if a store refuses the credentials, the replicator asks it once for everything that waits, and
-// retries seldom. The cluster and doctor hear why. Once the store accepts the credentials, everything is replicated.
+// TestReplicationDenied: if a store refuses the credentials, the replicator retries seldom. The cluster and doctor hear
+// why. Once the store accepts the credentials, everything is replicated.
 func TestReplicationDenied(t *testing.T) {
 	keys := []snapshot.Key{{Namespace: "n", Name: "a"}, {Namespace: "n", Name: "b"}}
 	a := newReplicating(t, keys...)
@@ -24,7 +24,7 @@ func TestReplicationDenied(t *testing.T) {
 	}
 	var refusing atomic.Bool
 	var refused atomic.Int32
-	a.refuse(t, func() bool {
+	a.refuse(t, func(string) bool {
 		if refusing.Load() {
 			refused.Add(1)
 		}
@@ -65,15 +65,15 @@ func TestReplicationDenied(t *testing.T) {
 	}
 }
 
-// refuse makes the agent's own store deny every creation while refused returns true.
-func (a *rig) refuse(t *testing.T, refused func() bool) {
+// refuse gives the agent an own store that denies the creation of an object for which refused returns true.
+func (a *rig) refuse(t *testing.T, refused func(object string) bool) {
 	t.Helper()
 	b, err := dir.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	faulty := fault.New(b, func(op fault.Op, _ string) (f fault.Fault) {
-		if op == fault.Create && refused() {
+	faulty := fault.New(b, func(op fault.Op, name string) (f fault.Fault) {
+		if op == fault.Create && refused(name) {
 			f.Before = storage.ErrDenied
 		}
 		return f

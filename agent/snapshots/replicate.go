@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -52,8 +53,8 @@ type Replicator struct {
 	log       *slog.Logger
 }
 
-// NewReplicator returns a replicator. Before it looks at a request, it waits for the lock of the request's sandbox.
-// Like the catalog, it reports each record that it changes in the journal.
+// NewReplicator returns a replicator. It leaves requests alone while the locks of their sandboxes are held. Like the
+// catalog, it reports each record that it changes in the journal.
 func NewReplicator(c *Catalog, unsettled *journal.Unsettled, sandboxes *keylock.Locks, bell Bell,
 ) *Replicator {
 	return &Replicator{
@@ -115,42 +116,127 @@ func (p *Replicator) waits(rec *journal.Record, err error) {
 	}
 }
 
-// Run replicates every snapshot that is in the spool alone, until ctx is done.
+// Run replicates every snapshot that is in the spool alone, until ctx is done. When it returns, nothing is under way.
 func (p *Replicator) Run(ctx context.Context) error {
 	b := &backoff.ExponentialBackOff{InitialInterval: replicateFirst, Multiplier: 2, RandomizationFactor: 0.25}
+	q, ended := queue{busy: make(map[lane]bool)}, make(chan outcome)
+	failed, next := false, time.NewTimer(0)
+	defer next.Stop()
 	for {
-		pause := replicateEvery
-		if p.replicateAll(ctx) {
-			b.Reset()
-		} else {
-			b.MaxInterval = replicateEvery
-			if p.backlog.denied() {
-				b.MaxInterval = replicateDenied
-			}
-			pause = b.NextBackOff()
+		for l, ok := q.take(); ok; l, ok = q.take() {
+			go func() { ended <- outcome{l, p.replicateLane(ctx, l)} }()
 		}
 		select {
 		case <-ctx.Done():
+			for range q.busy {
+				<-ended
+			}
 			return nil
-		case <-time.After(pause):
+		case o := <-ended:
+			q.end(o)
+			if !o.done && !failed {
+				failed = true
+				next.Reset(p.pause(b))
+			}
+			continue
+		case <-next.C:
+			if !failed {
+				b.Reset()
+			}
 		case <-p.bell:
 			b.Reset()
+		}
+		q.add(p.lanes())
+		failed = false
+		next.Reset(replicateEvery)
+	}
+}
+
+// pause returns the pause after a failure.
+func (p *Replicator) pause(b *backoff.ExponentialBackOff) time.Duration {
+	b.MaxInterval = replicateEvery
+	if p.backlog.denied() {
+		b.MaxInterval = replicateDenied
+	}
+	return b.NextBackOff()
+}
+
+// lane is a namespace's place in a store. The snapshots of a lane are replicated one after the other, those of several
+// lanes at a time. So neither a slow store nor what somebody puts into that place, such as notices of sweeps, keeps
+// others waiting.
+type lane struct{ store, namespace string }
+
+// outcome is the end of an attempt to replicate all of a lane. done means that nothing is left to retry.
+type outcome struct {
+	lane lane
+	done bool
+}
+
+// How many lanes are worked on at a time, in all and of one store. Each may need the memory of one replication.
+const (
+	maxLanes      = 16
+	maxStoreLanes = 4
+)
+
+// queue holds the lanes that are due, those that have waited longest first, and those that are worked on.
+type queue struct {
+	due  []lane
+	busy map[lane]bool
+}
+
+// add adds the lanes that are not due yet. One that is busy is worked on again later: there may be more in it.
+func (q *queue) add(lanes []lane) {
+	for _, l := range lanes {
+		if !slices.Contains(q.due, l) {
+			q.due = append(q.due, l)
 		}
 	}
 }
 
-// replicateAll tries every snapshot that is in the spool alone. It reports whether nothing is left to retry. It asks a
-// store that denies access only once.
-func (p *Replicator) replicateAll(ctx context.Context) (done bool) {
-	done = true
-	denied := make(map[string]error) // by location
+// take takes a lane that can be worked on now, and makes it busy.
+func (q *queue) take() (l lane, ok bool) {
+	stores := make(map[string]int)
+	for l := range q.busy {
+		stores[l.store]++
+	}
+	i := slices.IndexFunc(q.due, func(l lane) bool { return !q.busy[l] && stores[l.store] < maxStoreLanes })
+	if i < 0 || len(q.busy) == maxLanes {
+		return lane{}, false
+	}
+	l = q.due[i]
+	q.due, q.busy[l] = slices.Delete(q.due, i, i+1), true
+	return l, true
+}
+
+// end notes the end of an attempt. After a failure the lane is due again only with the next round.
+func (q *queue) end(o outcome) {
+	delete(q.busy, o.lane)
+	if !o.done {
+		q.due = slices.DeleteFunc(q.due, func(l lane) bool { return l == o.lane })
+	}
+}
+
+// lanes returns the lanes that have a snapshot which is in the spool alone, that with the oldest first.
+func (p *Replicator) lanes() (lanes []lane) {
 	for _, r := range p.journal.Where(func(r *journal.Record) bool { return r.Stage == journal.StageSpooled }) {
+		if l := laneOf(r); !slices.Contains(lanes, l) {
+			lanes = append(lanes, l)
+		}
+	}
+	return lanes
+}
+
+func laneOf(r *journal.Record) lane { return lane{r.Store, r.Key.Namespace} }
+
+// replicateLane tries every snapshot of a lane that is in the spool alone, each on its own: what keeps one out of the
+// store need not keep the others. It reports whether nothing is left to retry.
+func (p *Replicator) replicateLane(ctx context.Context, l lane) (done bool) {
+	done = true
+	for _, r := range p.journal.Where(func(r *journal.Record) bool {
+		return r.Stage == journal.StageSpooled && laneOf(r) == l
+	}) {
 		if ctx.Err() != nil {
 			return false
-		}
-		if err := denied[r.Store]; err != nil {
-			p.waits(r, err)
-			continue
 		}
 		log := p.log.With("request", r.ID, "snapshot", r.Key.String())
 		err := p.replicateLeft(ctx, r)
@@ -159,25 +245,25 @@ func (p *Replicator) replicateAll(ctx context.Context) (done bool) {
 			log.Info("replicated")
 		case errors.Is(err, errkind.ErrNeverReplicated):
 			log.Error("a snapshot stays out of the store", "error", err)
+		case errors.Is(err, errBusy):
+			done = false
 		default:
 			done = false
 			log.Warn("not replicated yet", "error", err)
-		}
-		if errors.Is(err, storage.ErrDenied) {
-			denied[r.Store] = err
 		}
 	}
 	return done
 }
 
+// errBusy means that a checkpoint of the snapshot's sandbox is under way, perhaps its own.
+var errBusy = errors.New("the sandbox is being checkpointed")
+
 // replicateLeft replicates a snapshot after its own request's checkpoint is over. It does nothing if the request still
 // has other work to finish: then the request does not end with the replication.
 func (p *Replicator) replicateLeft(ctx context.Context, r *journal.Record) error {
-	release, err := p.sandboxes.Lock(ctx, r.SandboxID)
-	if err != nil {
-		return err
+	if p.sandboxes.Locked(r.SandboxID) {
+		return errBusy
 	}
-	release()
 	if p.unsettled.Has(r.ID) {
 		return nil
 	}

@@ -29,6 +29,8 @@ type rig struct {
 
 	mu   sync.Mutex
 	told []journal.Request // what the cluster was told about requests
+	// heard is a signal that the cluster was told something.
+	heard chan struct{}
 }
 
 // newRig returns a rig in a cluster. Without a cluster, cluster is nil.
@@ -48,7 +50,7 @@ func newRigWith(t *testing.T, cluster Cluster, o Options) *rig {
 	}
 	a := &rig{
 		stores: stores, backlog: NewBacklog(func(map[string]int) {}), unsettled: journal.NewUnsettled(),
-		life: lifetime.New(t.Context()),
+		life: lifetime.New(t.Context()), heard: make(chan struct{}, 1),
 	}
 	a.journal, a.journalDir = journaltest.New(t)
 	if cluster != nil {
@@ -79,6 +81,10 @@ func (a *rig) changed(r *journal.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.told = append(a.told, q)
+	select {
+	case a.heard <- struct{}{}:
+	default:
+	}
 }
 
 // last returns the last request of a snapshot that the cluster was told about.
@@ -112,7 +118,7 @@ func newReplicating(t *testing.T, keys ...snapshot.Key) *rig {
 	a := newRig(t, nil)
 	for i, k := range keys {
 		r := journaltest.Record(i, journal.StageSpooled)
-		r.Key, r.UID = k, "u-"+k.Name
+		r.Key, r.UID, r.SandboxID = k, "u-"+k.Name, "sandbox-"+k.Name
 		journaltest.Put(t, a.journal, r)
 	}
 	return a
