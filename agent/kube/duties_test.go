@@ -40,11 +40,12 @@ func edit[T client.Object](w *world, o T, change func(T)) {
 	}
 }
 
-// TestRetention: a group keeps its newest snapshots, and nothing is left of a deleted one.
+// TestRetention: a group keeps its newest snapshots, and nothing is left of a deleted one. Newer snapshots that are not
+// in the store do not count as kept.
 func TestRetention(t *testing.T) {
 	w := newWorld(t)
 	node := w.node("a")
-	w.start(node)
+	r := w.start(node)
 	w.control()
 	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
 		groups := &p.Spec.SnapshotGroupingRules.GroupByLabelValue
@@ -58,19 +59,46 @@ func TestRetention(t *testing.T) {
 		made = append(made, w.complete(w.trigger(fmt.Sprint("t", i), "web")).Name)
 		time.Sleep(time.Second) // in one second, only the names say which of two is older
 	}
-	err := w.eventually(func(context.Context) error {
-		var left []string
-		for _, s := range w.snapshots() {
-			left = append(left, s.Name)
+	left := func(want int) {
+		t.Helper()
+		err := w.eventually(func(context.Context) error {
+			var left []string
+			for _, s := range w.snapshots() {
+				if left = append(left, s.Name); s.DeletionTimestamp != nil {
+					return fmt.Errorf("%s goes", s.Name)
+				}
+			}
+			if len(left) != want || !strings.Contains(strings.Join(left, " "), other.Name) {
+				return fmt.Errorf("%q are left of %q and %s", left, made, other.Name)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if len(left) != 3 || !strings.Contains(strings.Join(left, " "), other.Name) {
-			return fmt.Errorf("%q are left of %q and %s", left, made, other.Name)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	left(3)
+	w.stores.fail(errors.New("the store is away"))
+	for i := range 2 {
+		made = append(made, w.complete(w.trigger(fmt.Sprint("away", i), "web")).Name)
+	}
+	for i := range 2 { // at the second answer, whatever the controller does after the first one is done
+		p := w.policy("policy")
+		edit(w, p, func(p *podsnapshotv1.PodSnapshotPolicy) {
+			p.Spec.RetentionConfig = &podsnapshotv1.RetentionConfig{LastAccessTimeout: fmt.Sprint(i+1, "d")}
+		})
+		until(w, p, func(p *podsnapshotv1.PodSnapshotPolicy) error {
+			if p.Status.ObservedGeneration != p.Generation {
+				return errors.New("the controller has not seen the policy")
+			}
+			return nil
+		})
+	}
+	left(5)
+	r.kill()
+	w.stores.fail(nil)
+	w.start(node) // replicates what is left
+	left(3)
 	kept := make(map[string]bool)
 	for _, s := range w.snapshots() {
 		kept[s.Name] = true

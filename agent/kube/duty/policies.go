@@ -2,11 +2,13 @@ package duty
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -29,16 +31,37 @@ func (d *Duties) servePolicy(ctx context.Context, name client.ObjectKey) (reconc
 	if err := d.setReady(ctx, p, &p.Status.Conditions, &p.Status.ObservedGeneration, ok, reason, message); err != nil {
 		return reconcile.Result{}, err
 	}
+	return d.removeSurplus(ctx, p)
+}
+
+// removeSurplus deletes the surplus snapshots of a policy's groups. If a node is silent on which one that is to be kept
+// lies, it looks again later.
+func (d *Duties) removeSurplus(ctx context.Context, p *podsnapshotv1.PodSnapshotPolicy) (r reconcile.Result,
+	err error,
+) {
 	var all podsnapshotv1.PodSnapshotList
 	if err := d.Objects.List(ctx, &all, client.InNamespace(p.Namespace)); err != nil {
-		return reconcile.Result{}, fmt.Errorf("read PodSnapshots of namespace %s: %w", p.Namespace, err)
+		return r, fmt.Errorf("read PodSnapshots of namespace %s: %w", p.Namespace, err)
 	}
-	for _, s := range rules.Surplus(p, all.Items) {
+	asked := make(map[string]bool)
+	lives := func(node string) bool {
+		if _, known := asked[node]; known {
+			return asked[node]
+		}
+		silent, askErr := d.Objects.NodeSilent(ctx, node)
+		err = errors.Join(err, askErr)
+		if silent {
+			r.RequeueAfter = wait.Jitter(watchPause, 0.2)
+		}
+		asked[node] = askErr == nil && !silent
+		return asked[node]
+	}
+	for _, s := range rules.Surplus(p, all.Items, lives) {
 		if err := d.discard(ctx, s, "its group has newer ones"); err != nil {
-			return reconcile.Result{}, err
+			return r, err
 		}
 	}
-	return reconcile.Result{}, nil
+	return r, err
 }
 
 // setReady writes the condition Ready of a policy or a storage config.

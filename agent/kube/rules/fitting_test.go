@@ -216,13 +216,24 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestSurplus(t *testing.T) {
-	keep := func(n int32) podsnapshotv1.PodSnapshotPolicy {
-		return policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
-			groups := &p.Spec.SnapshotGroupingRules.GroupByLabelValue
-			groups.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: n}
-		})
+// keep returns a policy that keeps n snapshots of a group.
+func keep(n int32) podsnapshotv1.PodSnapshotPolicy {
+	return policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
+		groups := &p.Spec.SnapshotGroupingRules.GroupByLabelValue
+		groups.GroupRetentionPolicy = &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: n}
+	})
+}
+
+// surplus returns the names of the snapshots that go, if all nodes live but node "dead".
+func surplus(n int32, all []podsnapshotv1.PodSnapshot) (names []string) {
+	p := keep(n)
+	for _, s := range rules.Surplus(&p, all, func(node string) bool { return node != "dead" }) {
+		names = append(names, s.Name)
 	}
+	return names
+}
+
+func TestSurplus(t *testing.T) {
 	other := func(s *podsnapshotv1.PodSnapshot) { s.Labels[hashLabel] = "bbbb" }
 	unready := func(s *podsnapshotv1.PodSnapshot) { s.Status.Conditions = nil }
 	doubted := annotate(podsnapshotv1.AnnotationConfirmed, "its pod was on another node")
@@ -231,19 +242,66 @@ func TestSurplus(t *testing.T) {
 		ready("g", 0, unready), ready("h", 9, doubted), ready("i", 0, doubted),
 	}
 	for n, want := range map[int32]string{0: "", 1: "i c d b", 2: "i c d", 3: "i c", 4: "i", 5: ""} {
-		p := keep(n)
-		var got []string
-		for _, s := range rules.Surplus(&p, all) {
-			got = append(got, s.Name)
-		}
+		got := surplus(n, all)
 		if !slices.Equal(got, strings.Fields(want)) {
 			t.Errorf("keeping %d: %q go, want %q", n, got, want)
 		}
 	}
-	if p := policy("p"); rules.Surplus(&p, all) != nil {
+	if p := policy("p"); rules.Surplus(&p, all, nil) != nil {
 		t.Error("a policy without a limit has too many")
 	}
 }
+
+// TestSurplusOutlived: a snapshot goes only if enough newer ones are kept where they outlive it.
+func TestSurplusOutlived(t *testing.T) {
+	in := func(p rules.Progress, node string) func(*podsnapshotv1.PodSnapshot) {
+		return func(s *podsnapshotv1.PodSnapshot) {
+			s.Status = podsnapshotv1.PodSnapshotStatus{}
+			rules.SetProgress(s, p)
+			s.Annotations[podsnapshotv1.AnnotationOriginNode] = node
+		}
+	}
+	stored := rules.Progress{Spooled: true, Replicated: true, StoredAt: "gs://b/p"}
+	own := rules.Progress{Spooled: true, Replicated: true, OwnDisk: true, StoredAt: "dir:/x"}
+	for name, c := range map[string]struct {
+		keep int32
+		all  []func(*podsnapshotv1.PodSnapshot) // a, b, c …, the newest first
+		want string
+	}{
+		"the newest waits for the store": {1, edits(in(rules.Progress{Spooled: true}, "n"), in(stored, "n")), ""},
+		"the newest is never stored": {
+			1, edits(in(rules.Progress{Spooled: true, NotInStore: "damaged"}, "n"), in(stored, "n")), "",
+		},
+		"the newest is in its node's store, the other one in a bucket": {1, edits(in(own, "n"), in(stored, "n")), ""},
+		"both in stores of their nodes":                                {1, edits(in(own, "n"), in(own, "m")), "b"},
+		"the newest in the store of a node that is silent":             {1, edits(in(own, "dead"), in(own, "m")), ""},
+		"the next one is": {2, edits(in(own, "n"), in(own, "dead"), in(own, "m")), ""},
+		"one more lives": {
+			2, edits(in(own, "n"), in(own, "dead"), in(own, "m"), in(own, "n"), in(own, "dead")), "e d",
+		},
+		"one that waits, older than a stored one": {1, edits(in(stored, "n"), in(rules.Progress{Spooled: true}, "n")), "b"},
+		"one that waits between stored ones": {
+			1, edits(in(stored, "n"), in(rules.Progress{Spooled: true}, "n"), in(stored, "n")), "c b",
+		},
+		"one that waits, older than one in its node's store": {
+			1, edits(in(own, "n"), in(rules.Progress{Spooled: true}, "m")), "b",
+		},
+		"several that wait": {
+			1, edits(in(rules.Progress{Spooled: true}, "n"), in(rules.Progress{Spooled: true}, "n"), in(stored, "n"),
+				in(stored, "n")), "d",
+		},
+	} {
+		var all []podsnapshotv1.PodSnapshot
+		for i, edit := range c.all {
+			all = append(all, ready(string(rune('a'+i)), 9-i, edit))
+		}
+		if got := surplus(c.keep, all); !slices.Equal(got, strings.Fields(c.want)) {
+			t.Errorf("%s: %q go, want %q", name, got, c.want)
+		}
+	}
+}
+
+func edits(e ...func(*podsnapshotv1.PodSnapshot)) []func(*podsnapshotv1.PodSnapshot) { return e }
 
 func TestExpiry(t *testing.T) {
 	const timeout = "1d"

@@ -11,10 +11,17 @@ import (
 )
 
 // Surplus returns the snapshots in excess of what a policy's groups keep: in each group those that are older than its
-// newest ones. The oldest come first, in the reverse of the order in which new pods get them. Those that are not
-// confirmed do not count: otherwise a node that was taken over could have those of others deleted. They go with those
-// that are older than what is kept.
-func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot) []*podsnapshotv1.PodSnapshot {
+// newest ones. The oldest come first, in the reverse of the order in which new pods get them.
+//
+// A newer snapshot counts as kept only if it is kept somewhere that outlives the place of the one that is to go: in a
+// shared store, or, for one that is in no shared store itself, in the store of a node that lives. Otherwise a group
+// whose store is slow, or denies access, would be left with what one node's spool has. So a group may have more
+// snapshots than its policy says.
+//
+// Those that are not confirmed do not count either: otherwise a node that was taken over could have those of others
+// deleted. They go with those that are older than what is kept.
+func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot, lives func(node string) bool,
+) []*podsnapshotv1.PodSnapshot {
 	rules := policy.Spec.SnapshotGroupingRules
 	if rules == nil || rules.GroupByLabelValue.GroupRetentionPolicy == nil {
 		return nil
@@ -36,24 +43,43 @@ func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSna
 	var out []*podsnapshotv1.PodSnapshot
 	for _, g := range groups {
 		slices.SortFunc(g, Newest)
-		out = append(out, beyond(g, most)...)
+		out = append(out, beyond(g, most, lives)...)
 	}
 	slices.SortFunc(out, func(a, b *podsnapshotv1.PodSnapshot) int { return Newest(b, a) })
 	return out
 }
 
-// beyond returns the snapshots that are older than the given number of confirmed ones. The newest come first.
-func beyond(group []*podsnapshotv1.PodSnapshot, most int) []*podsnapshotv1.PodSnapshot {
-	kept := 0
-	for i, s := range group {
-		if kept == most {
-			return group[i:]
+// beyond returns the snapshots that are older than the given number of snapshots that outlive them. The newest come
+// first. It asks whether a node lives only if that decides.
+func beyond(group []*podsnapshotv1.PodSnapshot, most int, lives func(node string) bool,
+) (out []*podsnapshotv1.PodSnapshot) {
+	shared, local := 0, 0 // newer ones that count: in a shared store, in the store of a node that lives
+	var nodes []string    // of others in a node's store
+	for _, s := range group {
+		kept := shared
+		if !Replicated(s) {
+			if shared+local < most && shared+local+len(nodes) >= most {
+				for _, n := range nodes {
+					if lives(n) {
+						local++
+					}
+				}
+				nodes = nil
+			}
+			kept += local
 		}
-		if Confirmed(s) {
-			kept++
+		if kept >= most {
+			out = append(out, s)
+		}
+		switch {
+		case !Confirmed(s):
+		case Replicated(s):
+			shared++
+		case NodeLocal(s):
+			nodes = append(nodes, s.Annotations[podsnapshotv1.AnnotationOriginNode])
 		}
 	}
-	return nil
+	return out
 }
 
 // failedTime is how long a PodSnapshot whose checkpoint failed is kept for people to read.
