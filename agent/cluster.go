@@ -117,8 +117,9 @@ func (a *Agent) mark() error {
 	return nil
 }
 
-// changed reports a step of a request to the cluster, unless the request has no name yet.
+// changed reports a step of a request to the cluster, unless the request has no name yet, and to the sleeps.
 func (a *Agent) changed(r *journal.Record) {
+	a.sleeps.Changed(r)
 	if a.cluster != nil && r.Named() {
 		a.cluster.Changed(a.request(r))
 	}

@@ -87,23 +87,29 @@ func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapsh
 	o.Handover, o.NoWait = &handover{s, o.WakeToEnd}, true
 	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
 	s.Metrics.Slept(err)
-	if err == nil {
-		s.Life.Go(func() { s.removeFormer(s.Life.Context(), f.Manifest.Meta) })
-	}
 	return f, err
 }
 
 // removeTime bounds the removal of one snapshot.
 const removeTime = time.Minute
 
-// removeFormer removes the snapshots of earlier sleeps of the same pod: the newest one has all that the pod is. One
-// that was given a name stays, and so does one that is not in its store yet, until the next sleep. After a reboot the
-// pod has another sandbox; a pod without a UID is known by its sandbox alone.
-func (s *Sleeps) removeFormer(ctx context.Context, newest snapshot.Meta) {
+// Changed must be called with each step of every request. Once the snapshot of a sleep is in its store, it removes
+// those of earlier sleeps, in the background.
+func (s *Sleeps) Changed(r *journal.Record) {
+	if r.Sleep && r.Stage == journal.StageReplicated {
+		newest := r.Clone()
+		s.Life.Go(func() { s.removeFormer(s.Life.Context(), newest) })
+	}
+}
+
+// removeFormer removes the snapshots of earlier sleeps of the same pod, which are in the same store: the newest one has
+// all that the pod is. One that was given a name stays. So does one that is not in its store yet, until the next sleep.
+// After a reboot the pod has another sandbox; a pod without a UID is known by its sandbox alone.
+func (s *Sleeps) removeFormer(ctx context.Context, newest *journal.Record) {
 	former := s.Journal.Where(func(r *journal.Record) bool {
-		o := newest.Origin
-		same := r.SandboxID == o.SandboxID || r.PodUID != "" && r.PodUID == o.PodUID
-		return r.Passing && same && r.UID != newest.UID && r.Stage == journal.StageReplicated
+		same := r.SandboxID == newest.SandboxID || r.PodUID != "" && r.PodUID == newest.PodUID
+		stored := r.Stage == journal.StageReplicated && r.Store == newest.Store
+		return r.Passing && same && stored && r.Created.Before(newest.Created)
 	})
 	for _, r := range former {
 		ctx, cancel := context.WithTimeout(ctx, removeTime)

@@ -139,27 +139,40 @@ func TestSleepRefused(t *testing.T) {
 }
 
 // TestFormer removes the snapshots of former sleeps: those of the same pod that were given no name and are in their
-// store. Each is removed once.
+// store. Each is removed once. As long as the newest snapshot is not in that store, all of them stay.
 func TestFormer(t *testing.T) {
 	s, n, wait := newSleeps(t)
-	for id, r := range map[string]journal.Record{
-		"01": {UID: "a", Passing: true, SandboxID: pod.ID, Stage: journal.StageReplicated},
-		"02": {UID: "gone", Passing: true, SandboxID: pod.ID, Stage: journal.StageReplicated},
-		"03": {UID: "here", Passing: true, SandboxID: pod.ID, Stage: journal.StageSpooled},
-		"04": {UID: "named", SandboxID: pod.ID, Stage: journal.StageReplicated},
-		"05": {UID: "other", Passing: true, SandboxID: "other", Stage: journal.StageReplicated},
-		"07": {UID: "before", Passing: true, SandboxID: "before", PodUID: "uid", Stage: journal.StageReplicated},
-		"06": {UID: "new", Passing: true, SandboxID: pod.ID, Stage: journal.StageReplicated},
+	for i, r := range []journal.Record{
+		{UID: "a", SandboxID: pod.ID},
+		{UID: "gone", SandboxID: pod.ID},
+		{UID: "here", SandboxID: pod.ID, Stage: journal.StageSpooled},
+		{UID: "named", SandboxID: pod.ID},
+		{UID: "other", SandboxID: "other"},
+		{UID: "before", SandboxID: "before", PodUID: "uid"},
+		{UID: "elsewhere", SandboxID: pod.ID, Store: "dir:/elsewhere"},
+		{UID: "new", SandboxID: pod.ID, PodUID: "uid", Stage: journal.StageSpooled},
+		{UID: "newer", SandboxID: pod.ID, PodUID: "uid"},
 	} {
-		r.ID, r.Key = id, snapshot.Key{Namespace: "default", Name: r.UID}
+		r.ID, r.Key = r.UID, snapshot.Key{Namespace: "default", Name: r.UID}
+		r.Created, r.Sleep, r.Passing = time.Unix(int64(i), 0), true, r.UID != "named"
+		if r.Stage == "" {
+			r.Stage = journal.StageReplicated
+		}
 		if err := s.Journal.Put(&r); err != nil {
 			t.Fatal(err)
 		}
 	}
+	s.Changed(s.Journal.Get("new"))
+	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if wait(); len(n.deleted) > 0 {
+		t.Errorf("removed %v for one that is on the node alone", n.deleted)
+	}
+	newest := s.Journal.Get("new")
+	newest.Stage = journal.StageReplicated
 	for range 2 {
-		if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		s.Changed(newest)
 		wait()
 	}
 	slices.SortFunc(n.deleted, func(a, b snapshot.Key) int { return len(a.Name) - len(b.Name) })
