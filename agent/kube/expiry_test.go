@@ -3,11 +3,14 @@ package kube_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -65,4 +68,26 @@ func TestUnused(t *testing.T) {
 	if err != nil {
 		t.Errorf("the one that was restored from: %v", err)
 	}
+}
+
+// TestHostileAccessTime: a node has written that a snapshot was used in the far future. It counts as used now.
+func TestHostileAccessTime(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	w.start(a)
+	w.control()
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	before := s.DeepCopy()
+	far := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	s.Status.LastAccessTime = new(metav1.NewTime(far))
+	if err := api.client.Status().Patch(t.Context(), s, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+		if used := s.Status.LastAccessTime; used == nil || used.After(time.Now().Add(time.Hour)) {
+			return fmt.Errorf("last used at %v", used)
+		}
+		return nil
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -42,6 +43,9 @@ func (d *Duties) expireOrWatch(ctx context.Context, name client.ObjectKey) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if changed, err := d.correctAccess(ctx, s); changed || err != nil {
+		return reconcile.Result{}, err // a change brings it back
+	}
 	at, why := rules.Expiry(policy, s)
 	left := d.left(at)
 	if left < 0 {
@@ -68,6 +72,27 @@ func (d *Duties) left(at time.Time) time.Duration {
 		return at.Sub(now)
 	}
 	return -1
+}
+
+// correctAccess sets the time of a snapshot's last use to now if it is in the future. Every agent may write it, so a
+// node that was taken over could have written one after which the snapshot never expires. To take it for the present
+// is not enough, as that moves on, too. It reports whether it has changed the snapshot. If it is not certain what time
+// it is, nothing expires.
+func (d *Duties) correctAccess(ctx context.Context, s *podsnapshotv1.PodSnapshot) (changed bool, err error) {
+	t := s.Status.LastAccessTime
+	if t == nil {
+		return false, nil
+	}
+	now, err := d.Objects.Clock.Agreed()
+	if err != nil || !t.After(now.Add(objects.MaxSkew)) {
+		return false, nil
+	}
+	before := s.DeepCopy()
+	s.Status.LastAccessTime = new(metav1.NewTime(now))
+	d.log.Warn("a snapshot's last use is in the future: it counts as used now", "snapshot", objects.KeyOf(s).String(),
+		"time", t.Time)
+	err = d.Objects.Status().Patch(ctx, s, client.MergeFrom(before))
+	return true, client.IgnoreNotFound(err)
 }
 
 // localPause is how often the node of a node-local snapshot is checked. There may be many such snapshots.
