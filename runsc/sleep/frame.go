@@ -15,10 +15,14 @@ const (
 	arpLength = 28 // of a packet for Ethernet and IPv4
 
 	ipv6Header    = 40
+	protoHopByHop = 0 // an extension header of IPv6, as routing, fragment and destination are
 	protoICMP     = 1
 	protoTCP      = 6
 	protoUDP      = 17
+	protoRouting  = 43
+	protoFragment = 44
 	protoICMPv6   = 58
+	protoDestOpts = 60
 	protoSCTP     = 132
 	echoRequest   = 8
 	echoRequestV6 = 128
@@ -135,7 +139,52 @@ func (h *host) ipv6(frame, p []byte) (verdict, []byte) {
 	if p[6] == protoICMPv6 && len(body) > 0 && body[0] == advertisement {
 		return ignore, nil
 	}
-	return transport(p[6], body, protoICMPv6, echoRequestV6), nil
+	protocol, body, part := beyondExtensions(p[6], body)
+	if part == laterFragment {
+		return keep, nil // the first one wakes
+	}
+	return transport(protocol, body, protoICMPv6, echoRequestV6), nil
+}
+
+// maxExtensions bounds the extension headers of a packet. RFC 8200, section 4.1 recommends five at most of those that
+// gVisor knows.
+const maxExtensions = 8
+
+// fragment says which part of a packet a packet of IPv6 is.
+type fragment int
+
+const (
+	whole fragment = iota
+	firstFragment
+	laterFragment
+)
+
+// beyondExtensions skips the extension headers of IPv6 that gVisor knows. It returns the protocol of the header that
+// follows them, and what there is of the packet from that header on. If a header was cut off, or there are more than
+// maxExtensions, that is an extension header.
+func beyondExtensions(next byte, p []byte) (protocol byte, rest []byte, part fragment) {
+	for range maxExtensions {
+		size := 8
+		switch next {
+		case protoHopByHop, protoRouting, protoDestOpts:
+			if len(p) > 1 {
+				size += int(p[1]) * 8
+			}
+		case protoFragment:
+		default:
+			return next, p, part
+		}
+		if len(p) < size {
+			return next, p, part
+		}
+		if next == protoFragment {
+			if part = firstFragment; binary.BigEndian.Uint16(p[2:])&^7 != 0 {
+				return p[0], p[size:], laterFragment
+			}
+		}
+		next, p = p[0], p[size:]
+	}
+	return next, p, part
 }
 
 // solicited answers a neighbour that asks for one of the addresses (RFC 4861, sections 4.3, 4.4 and 7.1.1).

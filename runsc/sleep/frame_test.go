@@ -35,6 +35,7 @@ const (
 	pod6   = "fd000000000000000000000000000007 "
 	syn    = "c0001f90 00000001 00000000 5002 ffff 0000 0000"
 	rst    = "c0001f90 00000001 00000000 5004 ffff 0000 0000"
+	udp    = "c000 0035 0008 0000 "
 )
 
 func TestLook(t *testing.T) {
@@ -60,6 +61,19 @@ func TestLook(t *testing.T) {
 		{"echo request over IPv6", ip6("3a", pod6, "8000 0000 0001 0001"), wake},
 		{"neighbour's advertisement", ip6("3a", pod6, "8800 0000 4000 0000"), ignore},
 		{"IPv6, to another address", ip6("06", from6, syn), ignore},
+		{"UDP over IPv6, the first fragment", ip6("2c", pod6, "11 00 0001 00000007"+udp), wake},
+		{"UDP over IPv6, a later fragment", ip6("2c", pod6, "11 00 05a8 00000007"+udp), keep},
+		{
+			"UDP over IPv6, the first fragment of a packet with options",
+			ip6("00", pod6, "2c00010400000000 3c00000100000007 1101"+strings.Repeat("00", 14)+udp), wake,
+		},
+		{"TCP over IPv6, with hop-by-hop options", ip6("00", pod6, "0600010400000000"+syn), wake},
+		{"TCP over IPv6, with a routing header", ip6("2b", pod6, "0600000000000000"+syn), wake},
+		{"TCP over IPv6, with destination options", ip6("3c", pod6, "0600010400000000"+syn), wake},
+		{"TCP over IPv6, a reset with destination options", ip6("3c", pod6, "0600010400000000"+rst), keep},
+		{"echo request over IPv6, with hop-by-hop options", ip6("00", pod6, "3a00050200000100 8000 0000 0001 0001"), wake},
+		{"IPv6, no next header", ip6("3b", pod6, ""), keep},
+		{"IPv6, options to another address", ip6("00", from6, "0600010400000000"+syn), ignore},
 		{"no header length", toPod + "0800 40000028 00004000 40060000 " + from4 + pod4 + syn, ignore},
 		{"header longer than the packet", toPod + "0800 4f000028 00004000 40060000 " + from4 + pod4, ignore},
 		{"empty", "", ignore},
@@ -121,6 +135,44 @@ func TestAnswerSolicitation(t *testing.T) {
 	}
 }
 
+// TestHostileExtensions has packets come whose extension headers are cut off, or too many. They are held, and wake
+// nobody.
+func TestHostileExtensions(t *testing.T) {
+	const options, last = "3c00010400000000", "1100010400000000"
+	for _, tc := range []struct {
+		name, next, rest string
+		want             verdict
+	}{
+		{"as many as are read", "3c", strings.Repeat(options, maxExtensions-1) + last + udp, wake},
+		{"too many", "3c", strings.Repeat(options, maxExtensions) + last + udp, keep},
+		{"without end", "3c", strings.Repeat(options, 8000), keep},
+		{"many fragment headers", "2c", strings.Repeat("2c00000100000007", maxExtensions) + "1100000100000007" + udp, keep},
+		{"longer than the packet", "3c", "11ff010400000000" + udp, keep},
+		{"cut off", "00", "1100", keep},
+		{"cut off after one byte", "00", "11", keep},
+		{"a fragment header that is cut off", "2c", "11000001", keep},
+		{"none at all", "2b", "", keep},
+	} {
+		f := frame(t, toPod+"86dd 60000000 0000"+tc.next+"40 "+from6+pod6+tc.rest)
+		if got, reply := pod().look(f); got != tc.want || reply != nil {
+			t.Errorf("%s: verdict %d, reply %x, want %d", tc.name, got, reply, tc.want)
+		}
+	}
+}
+
+// TestSegmentBeyondExtensions reads a TCP segment behind extension headers. A part of one is none.
+func TestSegmentBeyondExtensions(t *testing.T) {
+	segment := func(next, extension string) string {
+		return toPod + "86dd 60000000 001c" + next + "40 " + from6 + pod6 + extension + syn
+	}
+	if s, ok := parseSegment(frame(t, segment("3c", "0600010400000000"))); !ok || s.seq != 1 || s.to.Port() != 8080 {
+		t.Errorf("with destination options: %+v, %v", s, ok)
+	}
+	if s, ok := parseSegment(frame(t, segment("2c", "0600000100000007"))); ok {
+		t.Errorf("a first fragment is taken for %+v", s)
+	}
+}
+
 // TestHostileFlood has more packets come than may be held.
 func TestHostileFlood(t *testing.T) {
 	var small, large held
@@ -145,6 +197,7 @@ func FuzzLook(f *testing.F) {
 	f.Add(frame(f, toPod+"0800 45000028 00004000 40060000 "+from4+pod4+syn))
 	f.Add(frame(f, toAll+"0806 0001 0800 06 04 0001 020000000002 "+from4+"000000000000 "+pod4))
 	f.Add(frame(f, toPod+"86dd 60000000 0018 3a ff"+from6+pod6+"8700 0000 00000000 "+pod6))
+	f.Add(frame(f, toPod+"86dd 60000000 001c 2c40"+from6+pod6+"3c00000100000007 1100010400000000"+udp))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, reply := pod().look(b)
 		if (v == answer) != (reply != nil) || len(reply) > 128 {

@@ -51,7 +51,7 @@ func parseSegment(frame []byte) (s segment, ok bool) {
 		from, to = netip.AddrFrom4([4]byte(p[12:])), netip.AddrFrom4([4]byte(p[16:]))
 		p = p[header:total]
 	case typeIPv6:
-		if len(p) < ipv6Header || p[0]>>4 != 6 || p[6] != protoTCP {
+		if len(p) < ipv6Header || p[0]>>4 != 6 {
 			return s, false
 		}
 		size := int(binary.BigEndian.Uint16(p[4:]))
@@ -59,7 +59,11 @@ func parseSegment(frame []byte) (s segment, ok bool) {
 			return s, false
 		}
 		from, to = netip.AddrFrom16([16]byte(p[8:])), netip.AddrFrom16([16]byte(p[24:]))
-		p = p[ipv6Header : ipv6Header+size]
+		protocol, rest, part := beyondExtensions(p[6], p[ipv6Header:ipv6Header+size])
+		if protocol != protoTCP || part != whole {
+			return s, false
+		}
+		p = rest
 	default:
 		return s, false
 	}
