@@ -27,7 +27,8 @@ type link struct {
 	index     int
 	name      string
 	mac       net.HardwareAddr
-	peer      int // index of the other end of a veth pair; 0: not known
+	veth      bool // it is one end of a veth pair
+	peer      int  // index of the other end
 	addresses []netlink.Addr
 	routes    []netlink.Route
 }
@@ -61,7 +62,7 @@ func (n *Network) record() error {
 		}
 		x := link{index: a.Index, name: a.Name, mac: slices.Clone(a.HardwareAddr)}
 		if l.Type() == "veth" {
-			x.peer = a.ParentIndex
+			x.veth, x.peer = true, a.ParentIndex
 		}
 		if x.addresses, err = netlink.AddrList(l, netlink.FAMILY_ALL); err != nil {
 			return fmt.Errorf("addresses of %s: %w", a.Name, err)
@@ -136,6 +137,39 @@ func sorted(routes []netlink.Route) []netlink.Route {
 		}
 	}
 	return append(near, far...)
+}
+
+// other returns the other end of an interface in the namespace ns, if that is in this process's namespace. Its number
+// alone does not say so: it may be in a third namespace, and an interface of another pod may have that number here.
+func (l *link) other(ns netns.Namespace) (netlink.Link, error) {
+	elsewhere := fmt.Errorf("the other end of interface %s is not in the network namespace of the pod's shim", l.name)
+	if !l.veth {
+		return nil, elsewhere
+	}
+	other, err := netlink.LinkByIndex(l.peer)
+	if err != nil || other.Type() != "veth" || other.Attrs().ParentIndex != l.index {
+		return nil, errors.Join(elsewhere, err)
+	}
+	// The kernel numbers the namespaces that a namespace knows of. Those of links are known. -1 is none.
+	id, err := netlink.GetNetNsIdByFd(int(ns.Fd()))
+	if err != nil || id < 0 || other.Attrs().NetNsID != id {
+		return nil, errors.Join(elsewhere, err)
+	}
+	return other, nil
+}
+
+// reachable returns an error if packets could not be delivered to an interface because its other end is elsewhere.
+// Those that have no other end are left out: what comes for them is dropped.
+func (n *Network) reachable(ns netns.Namespace) error {
+	for i := range n.links {
+		if !n.links[i].veth {
+			continue
+		}
+		if _, err := n.links[i].other(ns); err != nil {
+			return fmt.Errorf("%w: packets for it could not be delivered: %w", ErrUnfit, err)
+		}
+	}
+	return nil
 }
 
 // host returns the part of the interface that the waker answers for.

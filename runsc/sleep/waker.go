@@ -13,7 +13,6 @@ import (
 
 	"diapause.dev/runsc/netns"
 	"github.com/containerd/log"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,7 +54,8 @@ type socket struct {
 }
 
 // NewWaker watches the interfaces of a recorded network until Close. Connections that prober recognizes are no traffic.
-// Those that begin once Answer was called are answered, and those that began before are reset. Prober may be nil.
+// Those that begin once Answer was called are answered, and those that began before are reset. Prober may be nil. If
+// the other end of a veth pair is not in this process's network namespace, the error is of kind [ErrUnfit].
 func NewWaker(n *Network, prober Prober) (*Waker, error) {
 	w := &Waker{network: n, prober: prober, traffic: make(chan struct{})}
 	ns, err := netns.Open(n.path)
@@ -63,6 +63,9 @@ func NewWaker(n *Network, prober Prober) (*Waker, error) {
 		return nil, err
 	}
 	defer ns.Close()
+	if err := n.reachable(ns); err != nil {
+		return nil, err
+	}
 	if err := ns.Do(w.open); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch network namespace %s: %w", n.path, err), w.Close())
 	}
@@ -275,8 +278,8 @@ type Delivered struct {
 }
 
 // Deliver sends what was held into the pod, through the other end of each interface, and holds it no longer. The pod's
-// network must be up. If the other end is not in this process's network namespace, the packets are dropped: TCP sends
-// them again.
+// network must be up. Packets are dropped if the interface has no other end, or if that is no longer in this process's
+// network namespace: TCP sends them again.
 func (w *Waker) Deliver() (d Delivered, err error) {
 	return w.deliver(func([]byte) bool { return true })
 }
@@ -301,7 +304,7 @@ func (w *Waker) deliver(send func([]byte) bool) (d Delivered, err error) {
 		s.held = held{}
 		s.mu.Unlock()
 		h.frames = slices.DeleteFunc(h.frames, func(data []byte) bool { return !send(data) })
-		n, err := s.link.deliver(h.frames)
+		n, err := s.link.deliver(w.network.path, h.frames)
 		d.Sent += n
 		d.Dropped += h.dropped + len(h.frames) - n
 		errs = append(errs, err)
@@ -309,16 +312,21 @@ func (w *Waker) deliver(send func([]byte) bool) (d Delivered, err error) {
 	return d, errors.Join(errs...)
 }
 
-// deliver sends frames from the peer of an interface, and returns how many were sent.
-func (l *link) deliver(frames [][]byte) (sent int, err error) {
+// deliver sends frames from the other end of an interface in the namespace at path, and returns how many were sent.
+func (l *link) deliver(path string, frames [][]byte) (sent int, err error) {
 	if len(frames) == 0 {
 		return 0, nil
 	}
-	peer, err := netlink.LinkByIndex(l.peer)
-	if err != nil || peer.Type() != "veth" || peer.Attrs().ParentIndex != l.index {
-		return 0, errors.Join(fmt.Errorf("the other end of interface %s is not in this network namespace", l.name), err)
+	ns, err := netns.Open(path)
+	if err != nil {
+		return 0, err
 	}
-	f, err := packetSocket(l.peer)
+	defer ns.Close()
+	other, err := l.other(ns)
+	if err != nil {
+		return 0, err
+	}
+	f, err := packetSocket(other.Attrs().Index)
 	if err != nil {
 		return 0, fmt.Errorf("the other end of interface %s: %w", l.name, err)
 	}

@@ -445,6 +445,100 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
+// plug makes a veth pair of which one end, with that number, is in the calling thread's namespace, and the other end is
+// eth0 of a pod's. Both are up.
+func plug(t *testing.T, name string, index int, pod string) {
+	t.Helper()
+	f, err := os.Open(pod)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer f.Close()
+	end := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(f.Fd())),
+	}
+	if err := netlink.LinkAdd(end); err != nil {
+		t.Error(err)
+		return
+	}
+	configure(t, name)
+	t.Cleanup(func() {
+		if l, err := netlink.LinkByName(name); err == nil {
+			netlink.LinkDel(l)
+		}
+	})
+	inside(t, pod, func() error {
+		configure(t, "eth0", podIP+"/24")
+		return nil
+	})
+}
+
+// otherPod is the number of the node's end of another pod's pair of interfaces.
+const otherPod = 7777
+
+// TestHostilePeer has the network plugin put the other end of a pod's interface into a namespace of its own. Another
+// pod's pair of interfaces has the same numbers. The first pod does not sleep: its packets would go to the other one.
+func TestHostilePeer(t *testing.T) {
+	pod, router, other := newNamespace(t), newNamespace(t), newNamespace(t)
+	name := fmt.Sprintf("slo%d", os.Getpid()%100000)
+	plug(t, name, otherPod, other)
+	inside(t, router, func() error {
+		plug(t, "port", otherPod, pod)
+		return nil
+	})
+	for path, fits := range map[string]bool{pod: false, other: true} {
+		n, err := RecordNetwork(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := NewWaker(n, nil)
+		if w != nil {
+			w.Close()
+		}
+		if fits && err != nil || !fits && !errors.Is(err, ErrUnfit) {
+			t.Errorf("whose other end is here: %v: %v", fits, err)
+		}
+	}
+}
+
+// TestHostilePeerLater has another pod's interface take the number of the node's end while a pod sleeps. No packet is
+// delivered there.
+func TestHostilePeerLater(t *testing.T) {
+	pod, router, other := newNamespace(t), newNamespace(t), newNamespace(t)
+	name := fmt.Sprintf("slo%d", os.Getpid()%100000)
+	plug(t, name, otherPod, pod)
+	n, err := RecordNetwork(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWaker(n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	s := w.sockets[0]
+	s.mu.Lock()
+	s.held.add(make([]byte, virtioHeader+60))
+	s.mu.Unlock()
+	end, err := netlink.LinkByIndex(otherPod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(router)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := netlink.LinkSetNsFd(end, int(f.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	plug(t, name, otherPod, other)
+	if d, err := w.Deliver(); err == nil || d.Sent != 0 || d.Dropped == 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 // holds waits until a waker holds so many packets.
 func holds(t *testing.T, w *Waker, count int) {
 	t.Helper()
