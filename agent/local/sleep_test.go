@@ -25,6 +25,9 @@ func (r *rig) Find(context.Context, string) (*cri.Pod, error) {
 	return &cri.Pod{ID: "sandbox", Namespace: "default", Name: "pod", Runtime: cri.RuntimeType}, nil
 }
 
+// Restless implements sleep.Runtime.
+func (r *rig) Restless(context.Context, string) error { return nil }
+
 // OrderSleep implements sleep.Runtime: the pod refuses to be woken.
 func (r *rig) OrderSleep(context.Context, string, sleep.Order) error {
 	return fmt.Errorf("wake: %w", sleep.ErrUnfit)

@@ -52,6 +52,7 @@ type Snapshots interface {
 type Runtime interface {
 	Find(ctx context.Context, target string) (*cri.Pod, error)
 	OrderSleep(ctx context.Context, podID string, o sleep.Order) error
+	Restless(ctx context.Context, podID string) error
 }
 
 // Metrics count sleeps.
@@ -202,7 +203,12 @@ type handover struct {
 
 // Watch implements checkpoint.Handover.
 func (h *handover) Watch(ctx context.Context, pod *cri.Pod, containers []string) error {
-	return h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Watch, Containers: containers})
+	err := h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Watch, Containers: containers})
+	if err != nil {
+		return err
+	}
+	// From here on, a container that is created has the pod stay awake.
+	return h.s.Runtime.Restless(ctx, pod.ID)
 }
 
 // Take implements checkpoint.Handover.

@@ -21,10 +21,11 @@ import (
 
 // node is all that sleeps work with, of a node with one pod.
 type node struct {
-	orders  []sleep.Order
-	refuse  error // of the order to fall asleep
-	marks   []sleep.Mark
-	dropped []string
+	orders   []sleep.Order
+	refuse   error // of the order to fall asleep
+	restless error
+	marks    []sleep.Mark
+	dropped  []string
 
 	remembered []string // requests
 	deleted    []snapshot.Key
@@ -66,6 +67,8 @@ func (n *node) OrderSleep(_ context.Context, _ string, o sleep.Order) error {
 	}
 	return nil
 }
+
+func (n *node) Restless(context.Context, string) error { return n.restless }
 
 func (n *node) Delete(_ context.Context, k snapshot.Key) error {
 	n.deleted = append(n.deleted, k)
@@ -136,6 +139,18 @@ func TestSleepRefused(t *testing.T) {
 		t.Errorf("error %v, dropped %q, remembered %q", err, n.dropped, n.remembered)
 	}
 	wait()
+}
+
+// TestSleepRestless has a container be about to start: the pod is watched no longer, and does not fall asleep.
+func TestSleepRestless(t *testing.T) {
+	s, n, _ := newSleeps(t)
+	n.restless = sleep.ErrInUse
+	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); !errors.Is(err, sleep.ErrInUse) {
+		t.Errorf("error %v", err)
+	}
+	if slices.Contains(n.verbs(), sleep.Fall) || len(n.slept) > 0 {
+		t.Errorf("orders %q, told of %q", n.verbs(), n.slept)
+	}
 }
 
 // TestFormer removes the snapshots of former sleeps: those of the same pod that were given no name and are in their

@@ -8,7 +8,7 @@ import "diapause.dev/runsc/sleep"
 // each endpoint). Who has sent one repeats it after 200 ms at the earliest, and the first one of a connection after a
 // second. That is longer than the whole pause. A pod that is to fall asleep is watched already, and runOn repeats.
 func (z *sleeper) catch() (repeat func()) {
-	if z.network == nil || z.watched.Load() {
+	if z.network == nil || z.watched.Load() != nil {
 		return func() {}
 	}
 	w, err := sleep.NewWaker(z.network, nil)

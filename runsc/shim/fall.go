@@ -20,9 +20,9 @@ import (
 
 // night is what the shim of the sandbox keeps for the sleep of its pod.
 type night struct {
-	network *sleep.Network // nil: the pod has none of its own, and cannot sleep
-	turn    chan struct{}  // holds one token while the pod falls asleep, wakes or ends
-	watched atomic.Bool    // somebody wants the pod to sleep: waker is set
+	network *sleep.Network              // nil: the pod has none of its own, and cannot sleep
+	turn    chan struct{}               // holds one token while the pod falls asleep, wakes or ends
+	watched atomic.Pointer[sleep.Waker] // waker, for those who have not taken the turn
 
 	// The fields below are guarded by turn.
 	waker     *sleep.Waker  // nil: nobody wants the pod to sleep
@@ -105,6 +105,7 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 		return err
 	}
 	z.unwatched = make(chan struct{})
+	z.watched.Store(z.waker)
 	if err = z.waker.Quiet(ctx, quietTime); err == nil {
 		err = z.s.settled(ctx)
 	}
@@ -112,7 +113,6 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 		z.unwatch()
 		return err
 	}
-	z.watched.Store(true)
 	go z.attendWatch(z.waker, z.unwatched)
 	return nil
 }
@@ -137,7 +137,7 @@ func (z *sleeper) attendWatch(w *sleep.Waker, unwatched <-chan struct{}) {
 
 // paused is called when the sandbox has been paused for a lease. A packet may have come before.
 func (z *sleeper) paused() {
-	if z.watched.Load() {
+	if z.watched.Load() != nil {
 		go z.runOn()
 	}
 }
@@ -211,7 +211,7 @@ func (z *sleeper) unwatch() {
 	if z.waker != nil {
 		z.warn(z.waker.Close(), "watch for packets")
 		z.waker = nil
-		z.watched.Store(false)
+		z.watched.Store(nil)
 		close(z.unwatched)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -105,6 +106,20 @@ func (z *sleeper) awake(ctx context.Context, cause string) (release func(), err 
 	}
 }
 
+// enter lets a request through to gVisor that begins a container of the pod. If the pod sleeps, enter wakes it first.
+// If it is falling asleep, it stays awake. The process of a new container does not know of either, and asks the
+// sandbox's shim. A sandbox that waits for its containers cannot sleep.
+func (z *sleeper) enter(ctx context.Context, cause string) (release func(), err error) {
+	if z.c.bundle.id != "" && !z.c.incomplete() {
+		err := z.rouse(ctx, cause)
+		// A shim that is of an earlier version, or gone, has put no pod to sleep.
+		if err != nil && !errdefs.IsInvalidArgument(err) && !errors.Is(err, os.ErrNotExist) {
+			return nil, errgrpc.ToGRPC(err)
+		}
+	}
+	return z.awake(ctx, cause)
+}
+
 // gatePoll is how often shut tries again.
 const gatePoll = time.Millisecond
 
@@ -125,8 +140,13 @@ func (z *sleeper) shut(ctx context.Context, asleep bool) error {
 	return nil
 }
 
-// Create implements task.TaskService.
+// Create implements task.TaskService. It wakes a pod that sleeps.
 func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	release, err := z.enter(ctx, "create")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	resp, err := z.TaskServiceExt.Create(ctx, r)
 	if err == nil {
 		bundle := filepath.Join(filepath.Dir(z.c.bundle.dir), r.ID)
@@ -147,7 +167,11 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	if p := z.probed(r.ID, r.ExecID); p != nil {
 		return p.start(ctx)
 	}
-	release, err := z.awake(ctx, "start")
+	begin := z.enter
+	if r.ExecID != "" {
+		begin = z.awake
+	}
+	release, err := begin(ctx, "start")
 	if err != nil {
 		return nil, err
 	}

@@ -26,13 +26,20 @@ const tellTime = 300 * time.Millisecond
 // unwoken is the exit status of containers that could not be woken.
 const unwoken = internalError
 
-// rouse wakes the pod and returns when it runs, or at once if it is awake. The wake goes on if ctx ends.
+// rouse wakes the pod and returns when it runs, or at once if it is awake. If it is falling asleep, it does not. The
+// wake goes on if ctx ends.
 func (z *sleeper) rouse(ctx context.Context, cause string) error {
 	if z.s == nil {
 		return z.tell(ctx, z.c.bundle.id, sleep.Order{Verb: sleep.Wake, Cause: cause})
 	}
 	if !z.asleep.Load() {
-		return nil
+		// In this order: a pod that falls asleep nevertheless has looked for what came when asleep was set already.
+		if w := z.watched.Load(); w != nil {
+			w.Need()
+		}
+		if !z.asleep.Load() {
+			return nil
+		}
 	}
 	done := z.wakes.share(func() error { return z.wake(cause) })
 	if limit, ok := ctx.Deadline(); ok {

@@ -15,8 +15,9 @@ const Annotation = "diapause.dev/sleep-order"
 // ErrInvalid is the kind of error for a malformed order.
 var ErrInvalid = errors.New("invalid order about a pod's sleep")
 
-// ErrTraffic is the kind of error for a pod that did not fall asleep because a packet came for it. It runs on.
-var ErrTraffic = errors.New("packets came for the pod while it was falling asleep")
+// ErrTraffic is the kind of error for a pod that did not fall asleep because a packet came for it, or somebody woke it.
+// It runs on.
+var ErrTraffic = errors.New("packets came for the pod, or it was woken, while it was falling asleep")
 
 // ErrUnfit is the kind of error for a pod that cannot sleep now, or never. It runs on.
 var ErrUnfit = errors.New("the pod cannot sleep")

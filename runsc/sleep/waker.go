@@ -113,7 +113,10 @@ func network(n uint16) uint16 { return n<<8 | n>>8 }
 // Traffic returns a channel that is closed once a packet has come that wakes the pod.
 func (w *Waker) Traffic() <-chan struct{} { return w.traffic }
 
-// Came reports whether a packet has come that wakes the pod.
+// Need has the pod stay awake, or wake, as if a packet had come that wakes it.
+func (w *Waker) Need() { w.once.Do(func() { close(w.traffic) }) }
+
+// Came reports whether a packet has come that wakes the pod, or Need was called.
 func (w *Waker) Came() bool {
 	select {
 	case <-w.traffic:
@@ -248,7 +251,7 @@ func (w *Waker) take(s *socket, data []byte) {
 	switch v {
 	case wakeAndAnswer:
 		w.reply(s, reply)
-		w.once.Do(func() { close(w.traffic) })
+		w.Need()
 	case answer:
 		w.reply(s, reply)
 	case keep, wake:
@@ -256,7 +259,7 @@ func (w *Waker) take(s *socket, data []byte) {
 		s.held.add(data)
 		s.mu.Unlock()
 		if v == wake {
-			w.once.Do(func() { close(w.traffic) })
+			w.Need()
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/runsc/sleep"
 	"diapause.dev/test/bed"
 	"golang.org/x/sync/errgroup"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -68,6 +69,61 @@ func TestSleepExec(t *testing.T) {
 		t.Errorf("wake of a pod that is awake says %q", out)
 	}
 	n.logsOn(p)
+}
+
+// TestSleepCreated has a container be created as the kubelet does it for `kubectl debug`, or after a crash. A pod that
+// sleeps wakes, and one that is falling asleep stays awake. A container that has failed keeps its pod awake.
+func TestSleepCreated(t *testing.T) {
+	n := start(t)
+	p := n.sleeper("created", "--mib", "8")
+	before := n.serving(p)
+	begin := func(name, command string) error {
+		return n.bed.StartContainer(n.ctx, p, bed.PodSpec{Name: p.Name}, bed.Container{
+			Name: name, Command: []string{"/bin/sh", "-c", command},
+		})
+	}
+	runs := func(name string) {
+		t.Helper()
+		if out, code, err := n.bed.Exec(n.ctx, p.Container(name), "echo", "here"); err != nil || out != "here\n" {
+			t.Errorf("exec in %s: %q, %d, %v", name, out, code, err)
+		}
+	}
+	n.asleep(p)
+	if err := begin("debug", "sleep 1000"); err != nil {
+		t.Fatal(err)
+	}
+	runs("debug")
+	n.alive(p, before)
+	n.asleep(p)
+	runs("debug")
+
+	c := n.containerd()
+	containers, err := c.Running(n.ctx, p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("it is watched", func() error {
+		return c.OrderSleep(n.ctx, p.ID, sleep.Order{Verb: sleep.Watch, Containers: containers})
+	})
+	if err := begin("late", "sleep 1000"); err != nil {
+		t.Fatal(err)
+	}
+	fall := sleep.Order{Verb: sleep.Fall, Holder: "nobody", Image: "/none"}
+	if err := c.OrderSleep(n.ctx, p.ID, fall); !errors.Is(err, sleep.ErrTraffic) {
+		t.Errorf("a container was begun while it fell asleep: %v", err)
+	}
+	if err := c.OrderSleep(n.ctx, p.ID, sleep.Order{Verb: sleep.Stay}); err != nil {
+		t.Error(err)
+	}
+	runs("late")
+	n.alive(p, before)
+	n.asleep(p)
+	if err := begin("failing", "exit 3"); err != nil {
+		t.Fatal(err)
+	}
+	n.endedWith(p, "failing", 3)
+	n.refusedSleep(p, "container failing has failed, with status 3")
+	n.alive(p, before)
 }
 
 // TestSleepTwoWakes wakes a pod in many ways at once: it wakes once, and all are answered.
