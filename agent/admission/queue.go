@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,8 +19,6 @@ const (
 	silence = 5 * time.Second
 	// lookEvery is how often memory is looked at while a wake waits.
 	lookEvery = 200 * time.Millisecond
-	// patience is how long the wakes of one namespace that do not fit may hold back those that came later.
-	patience = 10 * time.Second
 	// tellAfter is how long a wake waits before the cluster is told: most waits are over by then.
 	tellAfter = time.Second
 )
@@ -83,16 +82,16 @@ type Wake struct {
 // Queue holds the wakes of this node that wait for memory. Its methods may be called concurrently.
 //
 // Wakes are served in order of arrival. One that does not fit holds back those behind it, so that they do not take what
-// becomes free. A namespace may do so for the time patience, as long as one of its wakes waits. After that its wakes
-// are still looked at in their order, and the others no longer wait for them.
+// becomes free. A namespace may do so for the time patience. After that its wakes are still looked at in their order,
+// and the others no longer wait for them. Patience comes back with the time in which none of its wakes waits.
 type Queue struct {
 	Config
 	cluster Cluster // or nil
 
 	mu       sync.Mutex
-	waiting  []*waiter            // in order of arrival
-	holding  map[string]time.Time // since when a namespace holds back others
-	watching bool                 // watch runs
+	waiting  []*waiter           // in order of arrival
+	holding  map[string]*patient // by namespace; those that have their whole patience are not in it
+	watching bool                // watch runs
 	rest     rest
 }
 
@@ -115,7 +114,7 @@ type waiter struct {
 
 // New returns a queue in which no wake waits.
 func New(c Config) *Queue {
-	return &Queue{Config: c, holding: make(map[string]time.Time), rest: rest{failed: make(map[string]time.Time)}}
+	return &Queue{Config: c, holding: make(map[string]*patient), rest: rest{failed: make(map[string]time.Time)}}
 }
 
 // Join sets the cluster. It must be called before Ask, and at most once.
@@ -234,12 +233,13 @@ func (q *Queue) look(now time.Time) {
 
 // holdsBack reports whether a wake that does not fit holds back those that came later. The caller holds q.mu.
 func (q *Queue) holdsBack(x *waiter, now time.Time) bool {
-	since, ok := q.holding[x.pod.Namespace]
-	if !ok {
-		since = now
-		q.holding[x.pod.Namespace] = now
+	p := q.holding[x.pod.Namespace]
+	if p == nil {
+		p = &patient{since: now}
+		q.holding[x.pod.Namespace] = p
 	}
-	return now.Sub(since) < patience
+	p.again(now)
+	return p.used(now) < patience
 }
 
 // mark notes who waits, and for whom, and tells the cluster. Short are the wakes that were looked at. The caller holds
@@ -263,7 +263,7 @@ func (q *Queue) mark(short []*waiter, now time.Time) {
 func (q *Queue) admit(x *waiter, now time.Time) {
 	q.Restores.Admit(x.request)
 	close(x.admitted)
-	q.leave(x)
+	q.leave(x, now)
 	waited := time.Duration(0)
 	if x.waited {
 		waited = now.Sub(x.since)
@@ -272,21 +272,24 @@ func (q *Queue) admit(x *waiter, now time.Time) {
 	q.Metrics.WakeAdmitted(waited)
 }
 
-// forget removes the wakes whose shims no longer ask. The caller holds q.mu.
+// forget removes the wakes whose shims no longer ask, and namespaces that have their whole patience again. The caller
+// holds q.mu.
 func (q *Queue) forget(now time.Time) {
 	for _, x := range slices.Clone(q.waiting) {
 		if now.Sub(x.asked) >= silence {
-			q.leave(x)
+			q.leave(x, now)
 			q.Metrics.WakeGivenUp(now.Sub(x.since))
 		}
 	}
+	maps.DeleteFunc(q.holding, func(_ string, p *patient) bool { return !p.left.IsZero() && p.used(now) == 0 })
 }
 
 // leave takes a wake from the queue. The caller holds q.mu.
-func (q *Queue) leave(x *waiter) {
+func (q *Queue) leave(x *waiter, now time.Time) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool { return w == x })
-	if !slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.pod.Namespace == x.pod.Namespace }) {
-		delete(q.holding, x.pod.Namespace)
+	waits := slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.pod.Namespace == x.pod.Namespace })
+	if p := q.holding[x.pod.Namespace]; p != nil && !waits {
+		p.leave(now)
 	}
 	if x.told {
 		q.cluster.Waits(x.pod)

@@ -325,6 +325,35 @@ func TestHostileHuge(t *testing.T) {
 	})
 }
 
+// TestHostileDeletes: a namespace that deletes its pod when its patience is over, and has another one wait at once,
+// does not hold back others anew. It has its patience again after a while in which none of its wakes waits.
+func TestHostileDeletes(t *testing.T) {
+	on(t, 1000*mib, func(t *testing.T, m *machine) {
+		end := m.wake("evil/0", 1<<50)
+		m.wake("good/0", 20*mib)
+		m.expect(t, patience-time.Second)
+		m.expect(t, 2*time.Second, "good/0")
+		want := []string{"good/0"}
+		for i := 1; i < 7; i++ {
+			end()
+			time.Sleep(silence + time.Second) // its shim no longer asks: the pod is gone
+			end = m.wake(fmt.Sprint("evil/", i), 1<<50)
+			m.wake(fmt.Sprint("evil/small", i), 20*mib) // wakes at once, and takes nothing back
+			want = append(want, fmt.Sprint("evil/small", i))
+			good := fmt.Sprint("good/", i)
+			m.wake(good, 20*mib)
+			want = append(want, good)
+			m.expect(t, time.Second, want...)
+		}
+		end()
+		time.Sleep(silence + recovery*patience + time.Second)
+		m.wake("evil/again", 1<<50)
+		m.wake("good/again", 20*mib)
+		m.expect(t, patience-time.Second, want...)
+		m.expect(t, 2*time.Second, append(want, "good/again")...)
+	})
+}
+
 // TestHostileEvicts: for a wake that would not fit even if all idle pods slept, none is put to sleep. Others still are.
 func TestHostileEvicts(t *testing.T) {
 	on(t, 50*mib, func(t *testing.T, m *machine) {
@@ -382,8 +411,13 @@ func TestEnds(t *testing.T) {
 		m.expect(t, 0)
 		end()
 		m.expect(t, silence+time.Second, "n/b")
-		if _, _, counts := m.seen(); counts["given up later"] != 1 || m.Waiting() != 0 || len(m.holding) > 0 {
-			t.Errorf("counted %v, %d wait, %v", counts, m.Waiting(), m.holding)
+		if _, _, counts := m.seen(); counts["given up later"] != 1 || m.Waiting() != 0 {
+			t.Errorf("counted %v, %d wait", counts, m.Waiting())
+		}
+		time.Sleep(recovery * patience)
+		m.wake("other/c", mib)
+		if len(m.holding) > 0 {
+			t.Errorf("%v is still kept of namespaces", m.holding)
 		}
 	})
 }
