@@ -34,39 +34,19 @@ func (p prober) IsProbe(c sleep.Connection) bool {
 }
 
 // Open implements sleep.Prober.
-func (p prober) Open(pod func(netip.Addr) bool) (all []sleep.Connection) {
-	var sockets []*netlink.Socket
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		some, err := netlink.SocketDiagTCP(family)
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			continue
-		}
-		sockets = append(sockets, some...)
-	}
+func (p prober) Open(pod []netip.Addr) (all []sleep.Connection) {
 	var has map[string]bool
-	for _, s := range sockets {
-		c, ok := connection(s)
-		if !ok || !pod(c.To.Addr()) {
-			continue
-		}
-		if has == nil {
-			has = p.descriptors()
-		}
-		if has[descriptor(s.INode)] {
-			all = append(all, c)
+	for _, a := range pod {
+		for _, s := range socketsTo(a) {
+			if has == nil {
+				has = p.descriptors()
+			}
+			if has[descriptor(s.inode)] {
+				all = append(all, s.Connection)
+			}
 		}
 	}
 	return all
-}
-
-// connection returns the connection of a socket. ok is false if it has none.
-func connection(s *netlink.Socket) (c sleep.Connection, ok bool) {
-	from, ok1 := netip.AddrFromSlice(s.ID.Source)
-	to, ok2 := netip.AddrFromSlice(s.ID.Destination)
-	return sleep.Connection{
-		From: netip.AddrPortFrom(from.Unmap(), s.ID.SourcePort),
-		To:   netip.AddrPortFrom(to.Unmap(), s.ID.DestinationPort),
-	}, ok1 && ok2 && s.ID.DestinationPort != 0
 }
 
 // descriptor is what the kernel shows for a descriptor of a socket with that inode.
@@ -106,25 +86,21 @@ const (
 	diagAnswerSize  = 72
 )
 
+// nodeSocket is a socket of this node with its connection.
+type nodeSocket struct {
+	sleep.Connection
+	inode uint32
+}
+
 // socketOf returns the inode of this node's socket of a connection. SocketGet of package netlink does not serve: it
 // asks for all sockets with these ports, to whatever address.
 func socketOf(c sleep.Connection) (inode uint32, err error) {
-	family, size := byte(unix.AF_INET), 4
-	if c.From.Addr().Is6() {
-		family, size = unix.AF_INET6, 16
-	}
 	ends := make([]byte, diagEndsSize)
 	binary.BigEndian.PutUint16(ends, c.From.Port())
 	binary.BigEndian.PutUint16(ends[2:], c.To.Port())
-	copy(ends[4:4+size], c.From.Addr().AsSlice())
-	copy(ends[20:20+size], c.To.Addr().AsSlice())
-	ask := []byte{family, unix.IPPROTO_TCP, 0, 0, 0xff, 0xff, 0xff, 0xff} // in any state
-	ask = append(ask, ends...)
-	ask = append(ask, make([]byte, 4)...)               // at any interface
-	ask = append(ask, bytes.Repeat([]byte{0xff}, 8)...) // INET_DIAG_NOCOOKIE
-	r := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, 0)
-	r.AddRawData(ask)
-	answers, err := r.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY)
+	copy(ends[4:20], c.From.Addr().AsSlice())
+	copy(ends[20:], c.To.Addr().AsSlice())
+	answers, err := askDiag(0, familyOf(c.From.Addr()), anyState, ends, nil)
 	if err != nil {
 		return 0, fmt.Errorf("socket of %v: %w", c, err)
 	}
@@ -134,4 +110,83 @@ func socketOf(c sleep.Connection) (inode uint32, err error) {
 		}
 	}
 	return 0, fmt.Errorf("socket of %v: %w", c, os.ErrNotExist)
+}
+
+// socketsTo returns this node's sockets that are connected to an address. The kernel picks them: a node may have very
+// many others. If some cannot be found out, it returns the others.
+func socketsTo(a netip.Addr) (all []nodeSocket) {
+	families := []byte{unix.AF_INET6} // such a socket may be connected to an address of IPv4, too
+	if a.Is4() {
+		families = append(families, unix.AF_INET)
+	}
+	for _, family := range families {
+		answers, err := askDiag(unix.NLM_F_DUMP, family, openStates, make([]byte, diagEndsSize), onlyTo(a))
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			continue
+		}
+		for _, answer := range answers {
+			if s, ok := readSocket(family, answer); ok && s.To.Addr() == a {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+func familyOf(a netip.Addr) byte {
+	if a.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// Sets of states of sockets. No process has a socket open that is in TIME_WAIT, and one that listens has no connection.
+const (
+	anyState   = 0xffff_ffff
+	openStates = anyState &^ (1<<unix.BPF_TCP_TIME_WAIT | 1<<unix.BPF_TCP_LISTEN)
+)
+
+// askDiag asks the kernel for TCP sockets of a family (struct inet_diag_req_v2) in these states with these ends, or for
+// all in these states with flag NLM_F_DUMP. Filter is an attribute of the request, or empty.
+func askDiag(flags int, family byte, states uint32, ends, filter []byte) (answers [][]byte, err error) {
+	ask := binary.NativeEndian.AppendUint32([]byte{family, unix.IPPROTO_TCP, 0, 0}, states)
+	ask = append(ask, ends...)
+	ask = append(ask, make([]byte, 4)...)               // at any interface
+	ask = append(ask, bytes.Repeat([]byte{0xff}, 8)...) // INET_DIAG_NOCOOKIE
+	r := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, flags)
+	r.AddRawData(append(ask, filter...))
+	return r.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY)
+}
+
+// onlyTo returns the attribute that has the kernel answer with sockets that are connected to an address only: one
+// operation of struct inet_diag_bc_op, with its struct inet_diag_hostcond.
+func onlyTo(a netip.Addr) []byte {
+	const (
+		bytecode = 1 // INET_DIAG_REQ_BYTECODE
+		destCond = 8 // INET_DIAG_BC_D_COND
+		fixed    = 12
+	)
+	size := fixed + a.BitLen()/8
+	op := []byte{destCond, byte(size)}                              // if it holds, go on after it: that is the end
+	op = binary.NativeEndian.AppendUint16(op, uint16(size+4))       // or else beyond the end, which refuses the socket
+	op = append(op, familyOf(a), byte(a.BitLen()), 0, 0)            // the whole address
+	op = append(append(op, 0xff, 0xff, 0xff, 0xff), a.AsSlice()...) // at any port
+	return nl.NewRtAttr(bytecode, op).Serialize()
+}
+
+// readSocket reads the kernel's answer about a socket. ok is false if it has no connection.
+func readSocket(family byte, answer []byte) (s nodeSocket, ok bool) {
+	if len(answer) < diagAnswerSize {
+		return s, false
+	}
+	ends, size := answer[diagAnswerEnds:], 4
+	if family == unix.AF_INET6 {
+		size = 16
+	}
+	from, _ := netip.AddrFromSlice(ends[4 : 4+size])
+	to, _ := netip.AddrFromSlice(ends[20 : 20+size])
+	s.From = netip.AddrPortFrom(from.Unmap(), binary.BigEndian.Uint16(ends))
+	s.To = netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(ends[2:]))
+	s.inode = binary.NativeEndian.Uint32(answer[diagAnswerInode:])
+	return s, s.To.Port() != 0
 }

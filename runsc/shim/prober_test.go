@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"diapause.dev/runsc/sleep"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // kubeletIs returns a prober for which the kubelet is that process.
@@ -54,7 +57,7 @@ func TestProber(t *testing.T) {
 			pod := netip.MustParseAddr(tc.pod)
 			c, ends := connect(t, serveAt(t, net.JoinHostPort(tc.pod, "0")), netip.AddrPortFrom(netip.MustParseAddr(tc.node), 0))
 			connect(t, serveAt(t, tc.other+":0"), netip.AddrPort{})
-			is := func(a netip.Addr) bool { return a == pod }
+			is := []netip.Addr{pod}
 			p := kubeletIs(os.Getpid())
 			if !p.IsProbe(ends) {
 				t.Errorf("%v is no probe", ends)
@@ -77,6 +80,40 @@ func TestProber(t *testing.T) {
 				t.Error("a connection that was closed is a probe")
 			}
 		})
+	}
+}
+
+// TestHostileConnections has a node have many connections: the kernel answers only with those to the pod's address,
+// also with that of a socket for IPv6.
+func TestHostileConnections(t *testing.T) {
+	pod, other := netip.MustParseAddr("127.0.0.7"), serveAt(t, "127.0.0.8:0")
+	for range 100 {
+		connect(t, other, netip.AddrPort{})
+	}
+	l := serveAt(t, pod.String()+":0")
+	_, ends := connect(t, l, netip.AddrPort{})
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("no IPv6")
+	}
+	defer unix.Close(fd)
+	to := &unix.SockaddrInet6{Addr: netip.AddrFrom16(pod.As16()).As16(), Port: int(addrPort(l.Addr()).Port())}
+	if err := unix.Connect(fd, to); err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		answers, err := askDiag(unix.NLM_F_DUMP, family, openStates, make([]byte, diagEndsSize), onlyTo(pod))
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			if s, ok := readSocket(family, a); !ok || s.To.Addr() != pod {
+				t.Errorf("the kernel answers with %+v", s)
+			}
+		}
+	}
+	if open := kubeletIs(os.Getpid()).Open([]netip.Addr{pod}); len(open) != 2 || !slices.Contains(open, ends) {
+		t.Errorf("%v; want %v and that of a socket for IPv6", open, ends)
 	}
 }
 

@@ -3,8 +3,10 @@ package sleep
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -16,8 +18,8 @@ type Connection struct{ From, To netip.AddrPort }
 type Prober interface {
 	// IsProbe reports whether a connection is one. It may only just have begun.
 	IsProbe(Connection) bool
-	// Open returns those that are open to the addresses for which pod reports true.
-	Open(pod func(netip.Addr) bool) []Connection
+	// Open returns those that are open to the pod's addresses.
+	Open(pod []netip.Addr) []Connection
 }
 
 // Bounds of probes that are answered at a time. Beyond maxProbes, a connection of the kubelet wakes the pod.
@@ -92,7 +94,7 @@ func (ps *probes) note(h *host) {
 	if ps.is == nil {
 		return
 	}
-	for _, c := range ps.is.Open(func(a netip.Addr) bool { return h.addresses[a] }) {
+	for _, c := range ps.is.Open(slices.Collect(maps.Keys(h.addresses))) {
 		if !ps.room() {
 			return
 		}

@@ -34,7 +34,7 @@ func (k kubelet) IsProbe(c Connection) bool {
 	return slices.Contains(k, c.From.String()) || slices.Contains(k, c.To.String())
 }
 
-func (kubelet) Open(func(netip.Addr) bool) []Connection { return nil }
+func (kubelet) Open([]netip.Addr) []Connection { return nil }
 
 // toProbe returns a client of a pod whose prober recognizes it.
 func toProbe(t *testing.T, from, to string) *client {

@@ -264,8 +264,8 @@ type probing struct {
 	c Connection
 }
 
-func (p probing) Open(pod func(netip.Addr) bool) []Connection {
-	if !pod(p.c.To.Addr()) {
+func (p probing) Open(pod []netip.Addr) []Connection {
+	if !slices.Contains(pod, p.c.To.Addr()) {
 		return nil
 	}
 	return []Connection{p.c}
