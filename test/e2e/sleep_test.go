@@ -19,8 +19,8 @@ import (
 )
 
 // TestSleepUnderKubelet has a pod sleep under a real kubelet, by its annotation: for Kubernetes it goes on running. Its
-// probes succeed and do not wake it. It is woken by exec, by a packet, by an annotation and by the clock, and is
-// deleted while it sleeps.
+// probes succeed and do not wake it. It is woken by exec, by a packet, by an annotation, by the clock and by a
+// container that is added to it, and is deleted while it sleeps.
 func TestSleepUnderKubelet(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -50,6 +50,20 @@ func TestSleepUnderKubelet(t *testing.T) {
 	w.whole(p, before)
 
 	w.sleeps("web", "five")
+	w.kubectl("debug", "web", "--image="+images.Busybox, "--image-pull-policy=Never", "--container=debugger", "--quiet",
+		"--", "/bin/sleep", "infinity")
+	w.wakes("web", "create")
+	w.must(until(w.ctx, func() error {
+		for _, s := range w.get("web").Status.EphemeralContainerStatuses {
+			if s.State.Running != nil {
+				return nil
+			}
+		}
+		return errors.New("the container of kubectl debug does not run")
+	}))
+	w.whole(p, before)
+
+	w.sleeps("web", "six")
 	w.remove("web")
 	events := w.kubectl("get", "events", "--output=custom-columns=:reason,:message")
 	for _, want := range []string{podsnapshotv1.ReasonSlept, podsnapshotv1.ReasonWoke, "woken by exec"} {
