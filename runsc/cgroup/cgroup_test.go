@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"diapause.dev/test/privileged"
+	"golang.org/x/sys/unix"
 )
 
 // child makes a cgroup below that of this process. It is removed when the test ends.
@@ -199,8 +200,9 @@ func TestLimitOfOthersWins(t *testing.T) {
 	}
 }
 
-// TestLimitInUseIsLeft runs a process in the cgroup that uses more than the old limit.
-func TestLimitInUseIsLeft(t *testing.T) {
+// TestHostileLimitInUse has a process use more than its old limit. Undo leaves the limit raised. If the limit is
+// lowered all the same, the kernel kills the process (v2), or refuses the limit (v1).
+func TestHostileLimitInUse(t *testing.T) {
 	m := child(t)
 	m.set(t, 8<<20)
 	changes := raise(t, m, 100<<20)
@@ -224,16 +226,27 @@ func TestLimitInUseIsLeft(t *testing.T) {
 	if !errors.Is(err, ErrInUse) || len(left) == 0 {
 		t.Errorf("left %+v, %v, want what is in use", left, err)
 	}
-	left = Tighten(left)
-	if err := Apply(left); err != nil {
-		t.Error(err)
+	left = Lower(left, 64<<20)
+	if err := Apply(left); err != nil || Over(left) || m.own(t) != 72<<20 {
+		t.Errorf("limit with 64 MiB to spare is %d, over %v, %v, want 72 MiB", m.own(t), Over(left), err)
 	}
-	if limit := m.own(t); limit < 16<<20 || limit > 32<<20 {
-		t.Errorf("tightened to %d, about 20 MiB are in use", limit)
-	}
-	in.Close()
-	if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 1 {
-		t.Error(err)
+	left = Lower(left, 0)
+	switch err := Apply(left); m.files {
+	case &v1:
+		if !errors.Is(err, unix.EBUSY) || !Over(left) {
+			t.Errorf("over %v, %v, want the kernel to refuse", Over(left), err)
+		}
+		in.Close()
+		if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 1 {
+			t.Error(err)
+		}
+	case &v2:
+		if err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != -1 {
+			t.Errorf("process over its limit: %v, want it killed", err)
+		}
 	}
 	if left, err = Undo(left); err != nil || len(left) > 0 {
 		t.Errorf("after its end: left %+v, %v", left, err)
@@ -255,29 +268,19 @@ func TestGoneCgroupNeedsNoUndo(t *testing.T) {
 	}
 }
 
-// TestChangeCutShort undoes changes that are recorded and not made yet: a first one, and a second one.
+// TestChangeCutShort undoes changes that are recorded and not made yet.
 func TestChangeCutShort(t *testing.T) {
 	m := child(t)
 	m.set(t, 64<<20)
-	first, err := m.Raise(100<<20, m.is)
+	changes, err := m.Raise(100<<20, m.is)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left, err := Undo(first); err != nil || len(left) > 0 || m.own(t) != 64<<20 {
+	if left, err := Undo(changes); err != nil || len(left) > 0 || m.own(t) != 64<<20 {
 		t.Errorf("left %+v, %v, limit %d", left, err, m.own(t))
 	}
-	if err := Apply(first); err != nil {
-		t.Fatal(err)
-	}
-	second, err := m.Raise(200<<20, m.is)
-	if err != nil {
-		t.Fatal(err)
-	}
-	both := Merge(first, second)
-	if left, err := Undo(both); err != nil || len(left) > 0 || m.own(t) != 64<<20 {
-		t.Errorf("left %+v, %v, limit %d, want 64 MiB again", left, err, m.own(t))
-	}
-	if err := Apply(both); err == nil {
+	m.set(t, 80<<20)
+	if err := Apply(changes); err == nil {
 		t.Error("changes are made though the limit is another one by now")
 	}
 }

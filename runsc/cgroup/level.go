@@ -52,13 +52,16 @@ type Level struct {
 	Reclaimable int64 // part of Usage: pages of files on disk, which can make room for others
 }
 
+// held returns the part of the usage that the kernel does not reclaim.
+func (l Level) held() int64 { return l.Usage - l.Reclaimable }
+
 // Free returns how much more memory can be allocated before the kernel kills something; Unlimited if there is no
 // limit.
 func (l Level) Free() int64 {
 	if l.Limit == Unlimited {
 		return Unlimited
 	}
-	return max(0, l.Limit-l.Usage+l.Reclaimable)
+	return max(0, l.Limit-l.held())
 }
 
 // Levels returns the cgroup and those above it, from the inside out. It skips cgroups above it that have no

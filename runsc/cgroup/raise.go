@@ -23,11 +23,11 @@ type Change struct {
 	Usage string `json:"usage,omitempty"` // directory of the memory cgroup whose usage must first fall to Was
 }
 
-// Raise returns the changes that make room for need bytes more than are used now. It raises limits of the cgroup
-// and of those above it, but only where own reports that the level is the pod's. A level that has the room, or
-// has no limit, needs no change. Raise changes nothing yet: see [Apply].
+// Raise returns the changes that make room for need bytes more than are used now, but never more than that above the
+// present limit. It raises limits of the cgroup and of those above it, but only where own reports that the level is the
+// pod's. A level that has the room, or has no limit, needs no change. Raise changes nothing yet: see [Apply].
 func (m *Memory) Raise(need int64, own func(dir string) bool) (changes []Change, err error) {
-	return m.change(own, func(l Level) int64 { return l.Usage - l.Reclaimable + need })
+	return m.change(own, func(l Level) int64 { return min(l.held(), l.Limit) + need })
 }
 
 // RaiseBy is Raise by a number of bytes above the present limit, regardless of what is used.
@@ -74,24 +74,6 @@ func (f *files) raise(l Level, bytes int64) (changes []Change, err error) {
 	return changes, nil
 }
 
-// Merge adds changes to those that are recorded and not undone yet. For a limit that is in both, the value to put
-// back stays the first one, unless somebody else has set the limit in between.
-func Merge(before, more []Change) []Change {
-	out := slices.Clone(before)
-	for _, c := range more {
-		i := slices.IndexFunc(out, func(b Change) bool { return b.File == c.File })
-		if i < 0 {
-			out = append(out, c)
-			continue
-		}
-		if out[i].Is == c.From || out[i].From == c.From {
-			c.Was = out[i].Was
-		}
-		out[i] = c
-	}
-	return out
-}
-
 // Apply makes the changes, in their order. If somebody else has set one of the limits since the changes were
 // planned, Apply fails. After an error, the changes before the failed one remain made.
 func Apply(changes []Change) error {
@@ -110,25 +92,31 @@ func Apply(changes []Change) error {
 	return nil
 }
 
-// tightSlack is how many bytes above the present usage Tighten leaves to a cgroup.
-const tightSlack = 4 << 20
-
-// Tighten replaces changes that cannot be undone yet, because more memory is in use. The new changes bring the
-// limits down to what is in use. Tighten changes nothing yet: see [Apply].
-func Tighten(changes []Change) []Change {
+// Lower replaces changes of memory limits, so that the new ones leave spare bytes above what the limits were. Other
+// changes, and limits that are as low, stay. Lower changes nothing yet: see [Apply].
+//
+// It does not matter what is in use. The kernel then reclaims what is over the limit. If it cannot, it kills in the
+// cgroup (v2), or refuses the limit with EBUSY (v1): see [Over].
+func Lower(changes []Change, spare int64) []Change {
 	out := slices.Clone(changes)
 	slices.Reverse(out) // the limits that others must not exceed come down last
 	for i, c := range out {
-		l, err := filesIn(c.Usage).level(c.Usage)
+		was, err := strconv.ParseInt(c.Was, 10, 64)
 		if c.Usage == "" || err != nil {
 			continue
 		}
-		tight := whole(l.Usage - l.Reclaimable + tightSlack)
-		if is, err := strconv.ParseInt(c.Is, 10, 64); err == nil && tight < is {
-			out[i].From, out[i].Is = c.Is, fmt.Sprint(tight)
+		low := whole(was + spare)
+		if is, err := strconv.ParseInt(c.Is, 10, 64); err == nil && low < is {
+			out[i].From, out[i].Is = c.Is, fmt.Sprint(low)
 		}
 	}
 	return out
+}
+
+// Over reports whether a cgroup uses more than the limit after one of the changes, even without what the kernel
+// reclaims.
+func Over(changes []Change) bool {
+	return slices.ContainsFunc(changes, func(c Change) bool { return errors.Is(c.fits(c.Is), ErrInUse) })
 }
 
 // whole rounds up to whole pages, because the kernel keeps limits in pages.
@@ -161,7 +149,7 @@ func (c Change) undo() error {
 	if now != c.Is && now != c.From {
 		return nil
 	}
-	if err := c.fits(); err != nil {
+	if err := c.fits(c.Was); err != nil {
 		return fmt.Errorf("put limit %s back to %s: %w", c.File, c.Was, err)
 	}
 	if err := os.WriteFile(c.File, []byte(c.Was), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -175,13 +163,13 @@ func read(path string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// fits returns nil if the cgroup uses so little that the old limit kills nothing. With cgroup v2 the kernel would
-// make room with the OOM killer.
-func (c Change) fits() error {
+// fits returns nil if the cgroup uses so little that this limit kills nothing. With cgroup v2 the kernel would make
+// room with the OOM killer.
+func (c Change) fits(limit string) error {
 	if c.Usage == "" {
 		return nil
 	}
-	was, err := strconv.ParseInt(c.Was, 10, 64)
+	most, err := strconv.ParseInt(limit, 10, 64)
 	if err != nil {
 		return err
 	}
@@ -189,8 +177,8 @@ func (c Change) fits() error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if err == nil && l.Usage-l.Reclaimable > was {
-		err = fmt.Errorf("%w: %d bytes", ErrInUse, l.Usage-l.Reclaimable)
+	if err == nil && l.held() > most {
+		err = fmt.Errorf("%w: %d bytes", ErrInUse, l.held())
 	}
 	return err
 }

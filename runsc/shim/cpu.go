@@ -24,7 +24,7 @@ const unlimitedTime = 30 * time.Second
 // function that it returns puts the limit back.
 func (s *sandbox) unlimitToSave(o sidecar.Options) (putBack func()) {
 	s.unlimit(o)
-	return func() { s.cpu.putBack(func() bool { return true }) }
+	return func() { s.cpu.putBack(s.cpu.grown) }
 }
 
 // unlimitToRestore takes the limit of processor time from the sandbox until the request at the image path is done, or
@@ -36,8 +36,7 @@ func (s *sandbox) unlimitToRestore(path string) {
 		return
 	}
 	s.unlimit(o)
-	end := time.Now().Add(unlimitedTime)
-	s.cpu.putBackWhen(func(context.Context) bool { return time.Now().After(end) || isDone(path) })
+	s.cpu.putBackWhen(func(context.Context) bool { return isDone(path) })
 }
 
 // unlimit takes the limit of processor time from the sandbox. If it cannot, the limit stays, and all takes longer.
@@ -45,10 +44,7 @@ func (s *sandbox) unlimit(o sidecar.Options) {
 	if o.KeepCPULimit {
 		return
 	}
-	changes, err := cgroup.UnlimitCPU(s.pod.cgroup, s.pod.owns)
-	if err == nil {
-		err = s.cpu.raise(changes)
-	}
+	err := s.cpu.raise(func() ([]cgroup.Change, error) { return cgroup.UnlimitCPU(s.pod.cgroup, s.pod.owns) })
 	if err != nil {
 		log.L.WithError(err).Warnf("sandbox %s keeps its limit of processor time", s.pod.sandbox)
 	}

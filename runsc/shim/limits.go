@@ -11,6 +11,7 @@ import (
 
 	"diapause.dev/runsc/cgroup"
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 )
 
 // The files in a sandbox's bundle that record which limits are raised: those of memory, and those of processor time.
@@ -22,37 +23,64 @@ const (
 )
 
 // After an operation the sentry is asked to free memory until it uses about as much as before. This takes two to four
-// tries. reduceTries bounds the tries, and reducePause is the pause in between. A limit that does not fit after that
-// is lowered to what is in use, and tried again every slowPause.
+// tries. reduceTries bounds the tries, and reducePause is the pause in between. If the limits do not fit even then, it
+// is asked once more after each reduceTries pauses.
 const (
 	reduceTries = 8
 	reducePause = time.Second
+)
+
+// A limit that does not fit raisedLimit after the operation is lowered all the same, see enforce. With the last request
+// to the sentry and the pauses this takes less than a minute. What gVisor itself has more than before may remain, and
+// keptGrowth at most. Such a limit is tried again every slowPause.
+const (
+	raisedLimit = 45 * time.Second
 	slowPause   = 30 * time.Second
 )
+
+// errStillRaised is the kind of error for limits that must be put back before they can be raised again.
+var errStillRaised = errors.New("a limit of the pod is still raised for the checkpoint, restore or wake before")
 
 // limits raises a sandbox's limits for the time of an operation. Only one operation at a time may do so.
 type limits struct {
 	record string // path of the file that says which are raised
 	reduce func(context.Context) error
-	group  sync.WaitGroup
+	kill   func() error  // ends the sandbox
+	runs   func() bool   // reports whether the program of a restored sandbox runs
+	grown  func() int64  // of a restored sandbox: see putBack
+	most   time.Duration // see raisedLimit
+
+	group sync.WaitGroup
 
 	mu     sync.Mutex
 	end    context.CancelFunc // stops the goroutine that puts limits back; nil: there is none
 	closed bool
 }
 
-// raise makes changes that last until putBack. Changes of an earlier operation that are not undone yet stay.
-func (l *limits) raise(changes []cgroup.Change) error {
+// raise makes the changes that plan returns. They last until putBack. If changes of an earlier operation cannot be
+// undone, it makes none, and the error is of kind errStillRaised.
+func (l *limits) raise(plan func() ([]cgroup.Change, error)) error {
+	if err := l.ready(); err != nil {
+		return err
+	}
 	l.rest()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	changes = cgroup.Merge(readRaised(l.record), changes)
-	if len(changes) == 0 {
-		return nil
+	changes, err := plan()
+	if err != nil || len(changes) == 0 {
+		return err
 	}
 	if err := l.change(changes); err != nil {
 		_, undone := undoRaised(l.record)
 		return errors.Join(err, undone)
+	}
+	return nil
+}
+
+// ready puts back limits that an earlier operation has raised. If it cannot, the error is of kind errStillRaised.
+func (l *limits) ready() error {
+	if err := l.undo(); err != nil {
+		return fmt.Errorf("%w: %w: free memory in the pod, or try again in a minute", errStillRaised, err)
 	}
 	return nil
 }
@@ -65,32 +93,51 @@ func (l *limits) change(changes []cgroup.Change) error {
 	return cgroup.Apply(changes)
 }
 
-// putBack puts limits back after an operation. If they do not fit, or small reports false, it asks the sentry to free
-// memory and tries again, both in the background. Small reports whether the sentry has little memory.
-func (l *limits) putBack(small func() bool) {
-	if err := l.undo(); err == nil && small() {
+// putBack puts limits back after an operation. If they do not fit, or grown is more than keptGrowth, it asks the sentry
+// to free memory and tries again, both in the background. Grown returns how many bytes gVisor itself has more than
+// before the operation.
+func (l *limits) putBack(grown func() int64) {
+	if err := l.undo(); err == nil && grown() <= keptGrowth {
 		return
 	}
-	l.later(func(ctx context.Context) { l.settle(ctx, small) })
+	l.later(func(ctx context.Context) { l.settle(ctx, time.Now().Add(l.most), grown) })
 }
 
-// putBackWhen is putBack for an operation that goes on: it waits in the background until ready reports true.
+// putBackWhen is putBack for a restore that goes on. It waits in the background until ready reports true, but no longer
+// than unlimitedTime once the program runs.
 func (l *limits) putBackWhen(ready func(context.Context) bool) {
 	if len(readRaised(l.record)) == 0 {
 		return
 	}
 	l.later(func(ctx context.Context) {
-		for !ready(ctx) {
-			if !wait(ctx, reducePause) {
-				return
-			}
+		if !waitUntil(ctx, func(context.Context) bool { return l.runs() }, nil) {
+			return
 		}
-		l.settle(ctx, func() bool { return true })
+		end := time.Now().Add(l.most)
+		if waitUntil(ctx, ready, time.After(unlimitedTime)) {
+			l.settle(ctx, end, l.grown)
+		}
 	})
 }
 
-// later runs f in the background.
+// waitUntil waits until ready reports true, or the time is over. It returns false if ctx ends first.
+func waitUntil(ctx context.Context, ready func(context.Context) bool, over <-chan time.Time) bool {
+	for !ready(ctx) {
+		select {
+		case <-over:
+			return true
+		default:
+		}
+		if !wait(ctx, reducePause) {
+			return false
+		}
+	}
+	return true
+}
+
+// later runs f in the background, instead of what runs there.
 func (l *limits) later(f func(context.Context)) {
+	l.rest()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -101,20 +148,19 @@ func (l *limits) later(f func(context.Context)) {
 	l.group.Go(func() { f(ctx) })
 }
 
-// settle asks the sentry to free memory, and puts limits back as soon as they fit.
-func (l *limits) settle(ctx context.Context, small func() bool) {
+// settle asks the sentry to free memory, and puts limits back as soon as they fit. From end on they have to.
+func (l *limits) settle(ctx context.Context, end time.Time, grown func() int64) {
 	pause := reducePause
 	for try := 1; wait(ctx, pause); try++ {
 		err := l.undo()
-		if err == nil && (small() || try > reduceTries) {
+		if err == nil && (grown() <= keptGrowth || try > reduceTries) {
 			return
 		}
-		if try <= reduceTries {
+		if due := !time.Now().Before(end); err != nil && due {
+			pause = l.enforce(ctx, grown)
+		} else if try <= reduceTries || try%reduceTries == 0 {
 			l.free(ctx)
-			continue
 		}
-		l.tighten(err)
-		pause = slowPause
 	}
 }
 
@@ -134,14 +180,39 @@ func (l *limits) free(ctx context.Context) {
 	}
 }
 
-// tighten lowers limits that cannot be put back yet to what is in use.
-func (l *limits) tighten(why error) {
+// enforce puts limits back after the sentry was asked a last time to free memory, whatever is in use: see lower. It
+// returns when to look at them again.
+func (l *limits) enforce(ctx context.Context, grown func() int64) time.Duration {
+	l.free(ctx)
+	if !wait(ctx, reducePause) {
+		return reducePause
+	}
+	err := l.undo()
+	if err == nil {
+		return reducePause
+	}
+	log.L.WithError(err).Warnf("limits in %s are above what they were", l.record)
+	if !l.lower(min(grown(), keptGrowth)) {
+		return slowPause
+	}
+	log.L.Errorf("the sandbox of %s uses more memory than its limit: it is ended", l.record)
+	if err := l.kill(); err != nil {
+		log.L.WithError(err).Errorf("end the sandbox of %s", l.record)
+	}
+	return reducePause
+}
+
+// lower lowers limits that cannot be put back to spare bytes above what they were. The kernel reclaims what is over
+// them, or kills for it in the pod's cgroup. Refused says that the kernel does not do so (cgroup v1).
+func (l *limits) lower(spare int64) (refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	log.L.WithError(why).Warnf("limits in %s are above what they were", l.record)
-	if err := l.change(cgroup.Tighten(readRaised(l.record))); err != nil {
-		log.L.WithError(err).Warnf("bring limits in %s down", l.record)
+	low := cgroup.Lower(readRaised(l.record), spare)
+	err := l.change(low)
+	if err != nil {
+		log.L.WithError(err).Warnf("lower limits in %s", l.record)
 	}
+	return errors.Is(err, unix.EBUSY) && cgroup.Over(low)
 }
 
 func (l *limits) undo() error {

@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/test/privileged"
+	"github.com/containerd/errdefs"
 )
 
 // box is a test's memory cgroup with a limit, and the limits of its bundle.
@@ -44,6 +47,8 @@ func newBox(t *testing.T, limit int64) *box {
 	}
 	b := &box{m, &limits{
 		record: filepath.Join(t.TempDir(), raisedMemory), reduce: func(context.Context) error { return nil },
+		runs: func() bool { return true }, grown: nothing, most: time.Hour,
+		kill: func() error { t.Error("the sandbox is ended"); return nil },
 	}}
 	t.Cleanup(b.limits.close)
 	for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
@@ -58,16 +63,21 @@ func newBox(t *testing.T, limit int64) *box {
 	return b
 }
 
+// nothing is how much more than before a sentry has that has freed all of it.
+func nothing() int64 { return 0 }
+
 // raise raises the limit.
 func (b *box) raise(t *testing.T, need int64) {
 	t.Helper()
-	changes, err := b.Raise(need, func(dir string) bool { return dir == b.Dir() })
-	if err == nil {
-		err = b.limits.raise(changes)
-	}
-	if err != nil {
+	if err := b.tryRaise(need); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (b *box) tryRaise(need int64) error {
+	return b.limits.raise(func() ([]cgroup.Change, error) {
+		return b.Raise(need, func(dir string) bool { return dir == b.Dir() })
+	})
 }
 
 func (b *box) is(t *testing.T, want int64) {
@@ -117,7 +127,7 @@ func TestLimitIsPutBackOnceMemoryIsFree(t *testing.T) {
 	free := b.fill(t)
 	asked := make(chan struct{}, reduceTries)
 	b.limits.reduce = func(context.Context) error { asked <- struct{}{}; return nil }
-	b.limits.putBack(func() bool { return true })
+	b.limits.putBack(nothing)
 	<-asked
 	free()
 	b.limits.group.Wait()
@@ -127,16 +137,95 @@ func TestLimitIsPutBackOnceMemoryIsFree(t *testing.T) {
 	}
 }
 
-func TestLimitOfTwoOperationsGoesBackToTheFirst(t *testing.T) {
+// TestHostileSecondRaise has a program use more than its limit after an operation. There is no other operation until it
+// uses less.
+func TestHostileSecondRaise(t *testing.T) {
 	b := newBox(t, 8*mib)
 	b.raise(t, 100*mib)
 	free := b.fill(t)
-	b.limits.putBack(func() bool { return true }) // does not fit
-	b.raise(t, 200*mib)
+	b.limits.putBack(nothing) // does not fit
+	levels, err := b.Levels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := b.tryRaise(100 * mib); !errors.Is(err, errStillRaised) {
+			t.Errorf("raised once more: %v", err)
+		}
+		b.is(t, levels[0].Limit)
+	}
 	free()
-	b.limits.putBack(func() bool { return true })
+	b.raise(t, 100*mib)
+	b.limits.putBack(nothing)
 	b.limits.group.Wait()
 	b.is(t, 8*mib)
+}
+
+// TestHostileMemoryIsKept has a program keep more than its limit after an operation. It is ended, and the limit is put
+// back: by the kernel with cgroup v2, and otherwise by the shim.
+func TestHostileMemoryIsKept(t *testing.T) {
+	b := newBox(t, 8*mib)
+	b.raise(t, 100*mib)
+	free, killed := b.fill(t), false
+	b.limits.kill = func() error { killed = true; free(); return nil }
+	b.limits.most = 0
+	b.limits.putBack(nothing)
+	b.limits.group.Wait()
+	b.is(t, 8*mib)
+	if !killed { // v2
+		free()
+	}
+}
+
+// TestHostileWakes has a wake find the limit raised for the save before it: the wake does not add to that.
+func TestHostileWakes(t *testing.T) {
+	b := newBox(t, 8*mib)
+	path := strings.TrimPrefix(strings.TrimPrefix(b.Dir(), "/sys/fs/cgroup"), "/memory")
+	s := sandbox{containers: &containers{pod: pod{uid: filepath.Base(path), cgroup: path}}}
+	s.limits = limits{record: b.limits.record, runs: b.limits.runs, grown: nothing, reduce: b.limits.reduce}
+	b.raise(t, 100*mib)
+	free := b.fill(t)
+	s.roomToRestore()
+	b.is(t, 100*mib)
+	free()
+	for range 2 {
+		s.roomToRestore()
+		b.is(t, 8*mib+restoreRoom)
+	}
+}
+
+// TestProcessorLimitStillRaised: a limit of processor time that cannot be put back keeps the pod from being saved, too.
+func TestProcessorLimitStillRaised(t *testing.T) {
+	dir := t.TempDir()
+	var s sandbox
+	s.limits.record, s.cpu.record = filepath.Join(dir, raisedMemory), filepath.Join(dir, raisedCPU)
+	if err := s.unraised(); err != nil {
+		t.Fatal(err)
+	}
+	// A directory can be neither read nor written.
+	if err := writeRaised(s.cpu.record, []cgroup.Change{{File: dir, Was: "20000", From: "20000", Is: "-1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.unraised(); !errdefs.IsResourceExhausted(err) {
+		t.Errorf("got %v, want that a limit is still raised", err)
+	}
+}
+
+// TestMemoryOfTheSentryIsSpared: what the sentry has more than before costs no program its life.
+func TestMemoryOfTheSentryIsSpared(t *testing.T) {
+	b := newBox(t, 16*mib)
+	b.raise(t, 100*mib)
+	free := b.fill(t)
+	b.limits.enforce(t.Context(), func() int64 { return 100 * mib })
+	b.is(t, 16*mib+keptGrowth)
+	if err := b.tryRaise(100 * mib); !errors.Is(err, errStillRaised) {
+		t.Errorf("raised once more: %v", err)
+	}
+	free()
+	if err := b.limits.ready(); err != nil {
+		t.Error(err)
+	}
+	b.is(t, 16*mib)
 }
 
 // TestNextShimPutsLimitsBack has only the record of a shim that is gone.

@@ -27,8 +27,13 @@ const (
 // back takes 50 MiB more than it needs afterwards.
 const restoreRoom = 128 << 20
 
-// keptGrowth is how many bytes more than before an operation a sentry may keep.
-const keptGrowth = 24 << 20
+// keptGrowth is how many bytes more than before an operation gVisor may keep: its limits are put back when it has no
+// more, and a program may not make use of more. besideGrowth is the part of it that is not measured: that of the
+// processes beside the sentry.
+const (
+	keptGrowth   = 24 << 20
+	besideGrowth = 4 << 20
+)
 
 // roomToSave raises the sandbox's limits for a save. The function that it returns puts them back, by limits.go. If the
 // shim dies before, Stop in manager.go puts them back.
@@ -40,11 +45,16 @@ func (s *sandbox) roomToSave() (putBack func(), err error) {
 	if err := s.makeRoom(pid, saveBase+saveFactor*before); err != nil {
 		return nil, err
 	}
-	return func() { s.limits.putBack(func() bool { return anonymousBelow(pid, before+keptGrowth) }) }, nil
+	s.saved.Store(before)
+	return func() { s.limits.putBack(func() int64 { return s.grown(before) }) }, nil
 }
 
-// roomy returns an error if the node, or a cgroup that the pod shares with others, lacks the memory for a save.
+// roomy returns an error if the pod's limits are still raised, or if the node, or a cgroup that the pod shares with
+// others, lacks the memory for a save.
 func (s *sandbox) roomy() error {
+	if err := s.unraised(); err != nil {
+		return err
+	}
 	pid, before, err := s.own()
 	if err != nil {
 		return err
@@ -65,6 +75,34 @@ func (s *sandbox) own() (pid int, bytes int64, err error) {
 	return pid, bytes, err
 }
 
+// unraised puts back limits that an earlier operation has raised. If it cannot, it returns an error.
+func (s *sandbox) unraised() error {
+	err := errors.Join(s.limits.ready(), s.cpu.ready())
+	if err != nil {
+		err = fmt.Errorf("%v: %w", err, errdefs.ErrResourceExhausted)
+	}
+	return err
+}
+
+// grown returns how many bytes gVisor itself has more than when its sentry had before. A sentry that is gone has none.
+func (s *sandbox) grown(before int64) int64 {
+	_, now, err := s.own()
+	if err != nil {
+		return 0
+	}
+	return max(0, now-before) + besideGrowth
+}
+
+// grownByRestore is grown for a sandbox that was restored, but never more than keptGrowth. How much its sentry had
+// before is known only if the pod has slept. Until it has its memory, there is a sidecar beside it.
+func (s *sandbox) grownByRestore() int64 {
+	before := s.saved.Load()
+	if before == 0 || s.lacking(s.pod.sandbox) {
+		return keptGrowth
+	}
+	return min(s.grown(before), keptGrowth)
+}
+
 // roomToRestore raises the pod's limits until the restore of its sandbox, which need not be there yet, is complete. If
 // a limit cannot be raised, it stays as it is.
 func (s *sandbox) roomToRestore() (cancel func()) {
@@ -72,29 +110,24 @@ func (s *sandbox) roomToRestore() (cancel func()) {
 	if err != nil {
 		log.L.WithError(err).Warnf("the restore of sandbox %s may run into its memory limit", s.pod.sandbox)
 	}
-	return func() { s.limits.putBack(func() bool { return true }) }
+	return func() { s.limits.putBack(s.limits.grown) }
 }
 
 func (s *sandbox) raiseToRestore() error {
-	changes, err := cgroup.RaiseAbove(s.pod.cgroup, restoreRoom, s.pod.owns)
-	if err != nil {
-		return err
-	}
-	return s.limits.raise(changes)
+	return s.limits.raise(func() ([]cgroup.Change, error) {
+		return cgroup.RaiseAbove(s.pod.cgroup, restoreRoom, s.pod.owns)
+	})
 }
 
 // complete reports whether a sandbox that was restored has all its memory.
 func (s *sandbox) complete(context.Context) bool { return !s.lacking(s.pod.sandbox) }
 
-// anonymousBelow reports whether a process has at most that much anonymous memory, or is gone.
-func anonymousBelow(pid int, bytes int64) bool {
-	now, err := cgroup.Anonymous(pid)
-	return err != nil || now <= bytes
-}
-
 // makeRoom lets the sandbox allocate need more bytes until the limits are put back. If the node, or a cgroup that the
 // pod shares with others, has less, it returns an error.
 func (s *sandbox) makeRoom(pid int, need int64) error {
+	if err := s.unraised(); err != nil {
+		return err
+	}
 	m, err := cgroup.MemoryOf(pid)
 	if err != nil {
 		log.L.WithError(err).Warnf("sandbox %s may run into its memory limit", s.pod.sandbox)
@@ -103,11 +136,7 @@ func (s *sandbox) makeRoom(pid int, need int64) error {
 	if err := s.shared(m, need); err != nil {
 		return err
 	}
-	changes, err := m.Raise(need, s.pod.owns)
-	if err != nil {
-		return err
-	}
-	return s.limits.raise(changes)
+	return s.limits.raise(func() ([]cgroup.Change, error) { return m.Raise(need, s.pod.owns) })
 }
 
 // shared returns an error unless the node and the cgroups above the pod's have need more bytes free.
@@ -144,7 +173,7 @@ func (p pod) owns(dir string) bool {
 }
 
 // reduceLimit bounds the request by which the sentry frees memory.
-const reduceLimit = 10 * time.Second
+const reduceLimit = 5 * time.Second
 
 // reduceCall is that request, in gVisor's control protocol. It makes the sentry collect garbage. A sentry that is
 // mostly idle does so only every two minutes.

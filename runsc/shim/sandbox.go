@@ -43,6 +43,7 @@ type sandbox struct {
 	ports  ports
 	limits limits       // of memory
 	cpu    limits       // of processor time
+	saved  atomic.Int64 // anonymous memory of the sentry before the last save, in bytes; 0: there was none
 	lease  *lease.Lease // of the sandbox's pause
 
 	namespace string // of containerd
@@ -56,8 +57,14 @@ type sandbox struct {
 func newSandbox(ctx context.Context, base *containers) *sandbox {
 	s := &sandbox{containers: base, saving: make(chan struct{}, 1)}
 	s.namespace, _ = namespaces.Namespace(ctx)
-	s.limits.record, s.limits.reduce = filepath.Join(base.bundle.dir, raisedMemory), s.reduce
-	s.cpu.record, s.cpu.reduce = filepath.Join(base.bundle.dir, raisedCPU), func(context.Context) error { return nil }
+	s.limits = limits{
+		record: filepath.Join(base.bundle.dir, raisedMemory), reduce: s.reduce, kill: base.bundle.kill,
+		runs: func() bool { return !s.incomplete() }, grown: s.grownByRestore, most: raisedLimit,
+	}
+	s.cpu = limits{
+		record: filepath.Join(base.bundle.dir, raisedCPU), reduce: func(context.Context) error { return nil },
+		runs: func() bool { return true }, grown: func() int64 { return 0 }, most: raisedLimit,
+	}
 	s.lease = lease.New(leased{s}, leased{s}.log)
 	return s
 }

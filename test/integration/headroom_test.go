@@ -188,6 +188,68 @@ func TestRaisedLimitIsPutBack(t *testing.T) {
 	n.settled(at)
 }
 
+// TestHostileMemoryLimit has a program take more than its limit while that is raised for a checkpoint, and keep it. No
+// other checkpoint raises the limit once more. After a while the program is killed, and the limit is what it was.
+func TestHostileMemoryLimit(t *testing.T) {
+	const most = 256 << 20
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	spec := serves("greedy")
+	spec.MemoryLimit = most
+	p, err := n.bed.RunPod(n.ctx, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.serving(p)
+	n.connect(p, 3000) // so that the sentry frees memory for a while
+	pid, memory := n.sentry(p), n.podMemory(p)
+	more := int((most-memory.Usage)>>20) - tight>>20
+	if err := n.take(p, more); err != nil {
+		t.Fatal(err)
+	}
+	taken := make(chan error, 1)
+	err = n.during("capture", request(p, false), func() {
+		n.freezeSentry(pid)
+		go func() { taken <- n.take(p, 2*tight>>20) }() // once it runs on
+		n.signal(pid, syscall.SIGCONT)
+	})
+	if err := errors.Join(err, <-taken); err != nil {
+		t.Fatal(err)
+	}
+	memory = n.podMemory(p)
+	t.Logf("%d MiB are in use of %d, the limit was %d", memory.Usage>>20, memory.Limit>>20, most>>20)
+	words := []string{"is still raised", "more than that is in use", "free memory in the pod, or try again in a minute"}
+	n.refused(words, "checkpoint", p.ID)
+	n.refused(words, "checkpoint", "--stop", p.ID)
+	if now := n.podMemory(p).Limit; now > memory.Limit {
+		t.Errorf("limit is raised to %d MiB, it was raised to %d", now>>20, memory.Limit>>20)
+	}
+	began := time.Now()
+	if codes := n.ended(p); codes[0] == 0 {
+		t.Errorf("exit codes %d", codes)
+	}
+	t.Logf("killed after %v", time.Since(began))
+	n.eventually("limit is put back", func() error {
+		if now := n.podLimit(p); now != most {
+			return fmt.Errorf("it is %d", now)
+		}
+		return nil
+	})
+}
+
+// take has a workload keep so many MiB more.
+func (n *node) take(p *bed.Pod, mib int) error {
+	client := http.Client{Timeout: time.Minute}
+	r, err := client.Post(fmt.Sprintf("http://%s:8080/take?mib=%d", p.IP, mib), "", nil)
+	if err != nil {
+		return err
+	}
+	if r.StatusCode != http.StatusOK {
+		err = errors.New(r.Status)
+	}
+	return errors.Join(err, r.Body.Close())
+}
+
 // TestNoRoomToSave asks for checkpoints of a pod among others, in a cgroup that has less left than the save may take:
 // they are refused with the figures, before the pod is paused, and the pod runs on. With more room it is saved.
 func TestNoRoomToSave(t *testing.T) {
@@ -290,9 +352,14 @@ func TestRestoreMakesRoom(t *testing.T) {
 // podLimit is the memory limit of a pod that was made with one.
 func (n *node) podLimit(p *bed.Pod) int64 {
 	n.Helper()
+	return n.podMemory(p).Limit
+}
+
+func (n *node) podMemory(p *bed.Pod) bed.Memory {
+	n.Helper()
 	m, err := n.bed.PodMemory(p)
 	if err != nil {
 		n.Fatal(err)
 	}
-	return m.Limit
+	return m
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ func serve(ctx context.Context, o options) error {
 	s.handle("GET /verify", func(*http.Request) (any, error) { return m.Verify(), nil })
 	s.handle("POST /dirty", w.dirty)
 	s.handle("GET /touch", func(r *http.Request) (any, error) { return touch(m, r) })
+	s.handle("POST /take", new(hoard).take)
 	s.handle("POST /loop", l.turn)
 	s.handle("POST /work", k.set)
 	s.handle("GET /work", func(r *http.Request) (any, error) { return k.meter.Report(r.FormValue("reset") == "1"), nil })
@@ -67,6 +69,25 @@ func touch(m *memory.Memory, r *http.Request) (t answers.Touched, err error) {
 		t.Sum ^= sum
 	}
 	return t, nil
+}
+
+// hoard is memory beside that which is checked.
+type hoard struct {
+	mu   sync.Mutex
+	data [][]byte
+}
+
+// take keeps so many MiB more.
+func (h *hoard) take(r *http.Request) (any, error) {
+	mib, err := strconv.Atoi(r.FormValue("mib"))
+	if err != nil || mib < 0 || mib > maxMiB {
+		return nil, fmt.Errorf("mib=%.40q: want 0 to %d", r.FormValue("mib"), maxMiB)
+	}
+	more := bytes.Repeat([]byte{1}, mib<<20)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.data = append(h.data, more)
+	return map[string]int{"mib": mib}, nil
 }
 
 // looper keeps at most one loop over the memory going.
