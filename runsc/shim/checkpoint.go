@@ -57,7 +57,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		defer s.ports.hold()()
 		s.noteTerminals(path)
 	}
-	putBack, err := s.roomToSave()
+	putBack, err := s.roomToSave(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
 	}

@@ -61,7 +61,7 @@ type leased struct{ *sandbox }
 
 // Pause refuses if there is not enough memory to save the sandbox: then there is no reason to pause it.
 func (s leased) Pause(ctx context.Context) error {
-	if err := s.roomy(); err != nil {
+	if err := s.roomy(ctx); err != nil {
 		return err
 	}
 	_, err := s.sandbox.Pause(ctx, &task.PauseRequest{ID: s.pod.sandbox})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,21 +38,25 @@ const (
 
 // roomToSave raises the sandbox's limits for a save. The function that it returns puts them back, by limits.go. If the
 // shim dies before, Stop in manager.go puts them back.
-func (s *sandbox) roomToSave() (putBack func(), err error) {
+func (s *sandbox) roomToSave(ctx context.Context) (putBack func(), err error) {
 	pid, before, err := s.own()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.makeRoom(pid, saveBase+saveFactor*before); err != nil {
+	give, err := s.makeRoom(ctx, pid, saveBase+saveFactor*before)
+	if err != nil {
 		return nil, err
 	}
 	s.saved.Store(before)
-	return func() { s.limits.putBack(func() int64 { return s.grown(before) }) }, nil
+	return func() {
+		give()
+		s.limits.putBack(func() int64 { return s.grown(before) })
+	}, nil
 }
 
 // roomy returns an error if the pod's limits are still raised, or if the node, or a cgroup that the pod shares with
 // others, lacks the memory for a save.
-func (s *sandbox) roomy() error {
+func (s *sandbox) roomy(ctx context.Context) error {
 	if err := s.unraised(); err != nil {
 		return err
 	}
@@ -63,7 +68,9 @@ func (s *sandbox) roomy() error {
 	if err != nil {
 		return nil // makeRoom ignores this too
 	}
-	return s.shared(m, saveBase+saveFactor*before)
+	return s.shared(ctx, m, saveBase+saveFactor*before, func(_ grant, fits func([]grant) error) error {
+		return s.grants.look(ctx, s.pod.sandbox, fits)
+	})
 }
 
 // own returns the sandbox's process, and how much anonymous memory that process has.
@@ -122,39 +129,91 @@ func (s *sandbox) raiseToRestore() error {
 // complete reports whether a sandbox that was restored has all its memory.
 func (s *sandbox) complete(context.Context) bool { return !s.lacking(s.pod.sandbox) }
 
-// makeRoom lets the sandbox allocate need more bytes until the limits are put back. If the node, or a cgroup that the
-// pod shares with others, has less, it returns an error.
-func (s *sandbox) makeRoom(pid int, need int64) error {
+// makeRoom lets the sandbox allocate need more bytes until the limits are put back. Until give is called, other saves
+// cannot have them. If the node, or a cgroup that the pod shares with others, has less, it returns an error.
+func (s *sandbox) makeRoom(ctx context.Context, pid int, need int64) (give func(), err error) {
 	if err := s.unraised(); err != nil {
-		return err
+		return nil, err
 	}
 	m, err := cgroup.MemoryOf(pid)
 	if err != nil {
 		log.L.WithError(err).Warnf("sandbox %s may run into its memory limit", s.pod.sandbox)
-		return nil
+		return func() {}, nil
 	}
-	if err := s.shared(m, need); err != nil {
+	err = s.shared(ctx, m, need, func(own grant, fits func([]grant) error) (err error) {
+		give, err = s.grants.take(ctx, s.pod.sandbox, own, fits)
 		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return s.limits.raise(func() ([]cgroup.Change, error) { return m.Raise(need, s.pod.owns) })
+	if err := s.limits.raise(func() ([]cgroup.Change, error) { return m.Raise(need, s.pod.owns) }); err != nil {
+		give()
+		return nil, err
+	}
+	return give, nil
 }
 
-// shared returns an error unless the node and the cgroups above the pod's have need more bytes free.
-func (s *sandbox) shared(m *cgroup.Memory, need int64) error {
-	levels, err := m.Levels()
-	if err != nil {
-		return err
+// A save that lacks only what other saves may take waits for them, up to roomLimit, and looks again every roomPause.
+const (
+	roomLimit = 5 * time.Second
+	roomPause = 50 * time.Millisecond
+)
+
+// shared calls ask with what a save may take. Fits returns an error unless the node and the cgroups above the pod's
+// have need more bytes free than the grants of other saves. If that is for these grants alone, shared waits.
+func (s *sandbox) shared(ctx context.Context, m *cgroup.Memory, need int64,
+	ask func(own grant, fits func([]grant) error) error,
+) error {
+	for end := time.Now().Add(roomLimit); ; {
+		levels, err := m.Levels()
+		if err != nil {
+			return err
+		}
+		levels = slices.DeleteFunc(levels, func(l cgroup.Level) bool { return s.pod.owns(l.Dir) })
+		own := grant{Bytes: need}
+		for _, l := range levels {
+			own.Cgroups = append(own.Cgroups, l.Dir)
+		}
+		err = ask(own, func(others []grant) error { return fits(need, levels, others) })
+		if _, waits := errors.AsType[grantedError](err); !waits || time.Now().After(end) || !wait(ctx, roomPause) {
+			return err
+		}
 	}
+}
+
+// grantedError is the error for memory that is free, but that other saves may take.
+type grantedError struct{ error }
+
+func (e grantedError) Unwrap() error { return e.error }
+
+// fits returns an error unless the node and these cgroups have need more bytes free than the grants of other saves.
+func fits(need int64, levels []cgroup.Level, others []grant) error {
 	for _, l := range levels {
-		if !s.pod.owns(l.Dir) && l.Free() < need {
-			return fmt.Errorf("it may take %d MiB more memory, and cgroup %s has %d MiB of %d left: free memory first: %w",
-				need>>20, l.Dir, l.Free()>>20, l.Limit>>20, errdefs.ErrResourceExhausted)
+		of := fmt.Sprintf("cgroup %s has %d MiB of %d left", l.Dir, l.Free()>>20, l.Limit>>20)
+		if err := short(need, l.Free(), sum(others, l.Dir), of); err != nil {
+			return err
 		}
 	}
 	free, err := cgroup.Available()
-	if err == nil && free < need {
-		err = fmt.Errorf("it may take %d MiB more memory, and the node has %d MiB: free memory first: %w",
-			need>>20, free>>20, errdefs.ErrResourceExhausted)
+	if err != nil {
+		return err
+	}
+	return short(need, free, sum(others, ""), fmt.Sprintf("the node has %d MiB", free>>20))
+}
+
+// short returns an error unless need bytes are free beside those that are granted. Of says what has them.
+func short(need, free, granted int64, of string) error {
+	if free-granted >= need {
+		return nil
+	}
+	if granted > 0 {
+		of += fmt.Sprintf(", of which other checkpoints may take %d", granted>>20)
+	}
+	err := fmt.Errorf("it may take %d MiB more memory, and %s: free memory first: %w", need>>20, of,
+		errdefs.ErrResourceExhausted)
+	if free >= need {
+		return grantedError{err}
 	}
 	return err
 }

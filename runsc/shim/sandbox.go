@@ -44,6 +44,7 @@ type sandbox struct {
 	limits limits       // of memory
 	cpu    limits       // of processor time
 	saved  atomic.Int64 // anonymous memory of the sentry before the last save, in bytes; 0: there was none
+	grants grants       // of memory that saves may take
 	lease  *lease.Lease // of the sandbox's pause
 
 	namespace string // of containerd
@@ -55,7 +56,7 @@ type sandbox struct {
 }
 
 func newSandbox(ctx context.Context, base *containers) *sandbox {
-	s := &sandbox{containers: base, saving: make(chan struct{}, 1)}
+	s := &sandbox{containers: base, saving: make(chan struct{}, 1), grants: grants{grantsDir}}
 	s.namespace, _ = namespaces.Namespace(ctx)
 	s.limits = limits{
 		record: filepath.Join(base.bundle.dir, raisedMemory), reduce: s.reduce, kill: base.bundle.kill,

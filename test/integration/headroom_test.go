@@ -251,7 +251,8 @@ func (n *node) take(p *bed.Pod, mib int) error {
 }
 
 // TestNoRoomToSave asks for checkpoints of a pod among others, in a cgroup that has less left than the save may take:
-// they are refused with the figures, before the pod is paused, and the pod runs on. With more room it is saved.
+// they are refused with the figures, before the pod is paused, and the pod runs on. With more room it is saved, but not
+// while another pod is saved and the room is enough for one of them.
 func TestNoRoomToSave(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
@@ -260,6 +261,7 @@ func TestNoRoomToSave(t *testing.T) {
 	shared := n.sharedLevel(p)
 	limit := (shared.Usage - shared.Reclaimable + tight) / 4096 * 4096
 	n.setLimit(shared.Dir, limit)
+	n.Cleanup(func() { n.setLimit(shared.Dir, shared.Limit) }) // other tests are below it, too
 	words := []string{
 		"it may take ", " MiB more memory, and cgroup ",
 		fmt.Sprintf(" of %d left: free memory first", limit>>20), p.ID,
@@ -268,9 +270,26 @@ func TestNoRoomToSave(t *testing.T) {
 	n.refused(words, "checkpoint", "--stop", p.ID)
 	n.alive(p, before)
 	n.setLimit(shared.Dir, shared.Limit)
+
+	other := n.workload("other", "serve", "--mib", "8")
+	n.serving(other)
+	pid := n.sentry(other)
+	err := n.during("capture", request(other, false), func() {
+		n.freezeSentry(pid)
+		now := n.sharedLevel(p)
+		n.setLimit(shared.Dir, (now.Usage+oneSave)/4096*4096)
+		n.refused([]string{"of which other checkpoints may take ", ": free memory first"}, "checkpoint", p.ID)
+		n.signal(pid, syscall.SIGCONT)
+	})
+	if err != nil {
+		t.Error(err)
+	}
 	n.unharmed(p, before)
 	n.settled(at)
 }
+
+// oneSave is enough memory for one save of a small pod, and too little for two.
+const oneSave = 300 << 20
 
 // sharedLevel is the innermost cgroup above those of the pod itself.
 func (n *node) sharedLevel(p *bed.Pod) cgroup.Level {
