@@ -76,6 +76,11 @@ func (n Node) Wake(ctx context.Context, target, cause string) (sleep.Woken, erro
 // AsleepPod reports whether a pod sleeps: see sleep.Sleeps.
 func (n Node) AsleepPod(uid string) (since time.Time, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
 
+// Needed returns the pod that sleeps on a snapshot: see restore.Restores.
+func (n Node) Needed(key snapshot.Key, uid string) (pod string) {
+	return n.agent.restores.Needed(key, uid)
+}
+
 // Waiting returns what the wake of a pod waits for: see admission.Queue.
 func (n Node) Waiting(uid string) (why string, ok bool) { return n.agent.admission.Reason(uid) }
 

@@ -112,6 +112,8 @@ type Description struct {
 	Scope snapshot.Scope
 	// Stop ends a sandbox after a save that its own workload started, once the snapshot is spooled.
 	Stop bool
+	// Inheritable: if the pod is deleted while it sleeps, its successors may be restored from the snapshot of its sleep.
+	Inheritable bool
 }
 
 // Checkpoints runs the checkpoints of this node. Its methods may be called concurrently.
@@ -160,6 +162,18 @@ type Options struct {
 	// Accepted and Spooled, if set, are called once each when the request has come that far.
 	Accepted func(request string)
 	Spooled  func(*snapshots.Found)
+}
+
+// purpose returns what the snapshot is for. That of a sleep for which somebody has chosen a name is one that somebody
+// asked for.
+func (o *Options) purpose() snapshot.Purpose {
+	switch {
+	case o.Ending:
+		return snapshot.ForTermination
+	case o.Handover != nil && o.Name == "":
+		return snapshot.ForSleep
+	}
+	return snapshot.ForCheckpoint
 }
 
 // checkpoint is one request under way.
@@ -262,8 +276,9 @@ func (c *checkpoint) enter(pod *cri.Pod) error {
 		Stage: journal.StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
 		Completed: c.o.Completed, Ending: c.o.Ending, Scope: c.o.Scope, Sleep: c.o.Handover != nil,
-		Passing: c.o.Handover != nil && c.o.Name == "",
+		Purpose: c.o.purpose(),
 	}
+	c.rec.Passing = c.rec.Purpose == snapshot.ForSleep
 	if err := c.nameEarly(pod.Name); err != nil {
 		return err
 	}
@@ -391,7 +406,8 @@ func (c *checkpoint) describe(ctx context.Context) error {
 		return err
 	}
 	c.description, c.rec.Store, c.rec.NamespaceUID = d, d.Store, d.NamespaceUID
-	if c.o.Scope != snapshot.WholePod {
+	c.rec.Inheritable = d.Inheritable && c.rec.Purpose == snapshot.ForSleep
+	if c.o.Scope != snapshot.WholePod || c.o.Handover != nil { // a pod sleeps with its memory, whatever its snapshots keep
 		return nil
 	}
 	if c.o.sentry != nil && d.Scope != snapshot.WholePod {
@@ -442,7 +458,8 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 		return err
 	}
 	c.meta = snapshot.Meta{
-		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Facts: facts, Pod: rec,
+		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Purpose: c.rec.Purpose, Inheritable: c.rec.Inheritable,
+		Facts: facts, Pod: rec,
 		Origin: snapshot.Origin{
 			Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cs.Node,
 			ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,

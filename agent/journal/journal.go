@@ -41,20 +41,23 @@ type Record struct {
 	// NamespaceUID is that of the pod's namespace; empty: not known.
 	NamespaceUID string `json:"namespaceUID,omitempty"`
 
-	Store     string           `json:"store,omitempty"` // location; empty: the agent's own
-	SandboxID string           `json:"sandboxID"`
-	Stop      bool             `json:"stop,omitempty"`
-	Sleep     bool             `json:"sleep,omitempty"`     // the pod is to sleep once the snapshot is spooled
-	Completed bool             `json:"completed,omitempty"` // its containers then report exit status 0
-	Ending    bool             `json:"ending,omitempty"`    // or that of SIGTERM: its pod was being ended
-	Passing   bool             `json:"passing,omitempty"`   // the pod's next sleep removes the snapshot
-	Stopped   bool             `json:"stopped,omitempty"`   // the sandbox was killed after the snapshot was spooled
-	RunsOn    string           `json:"runsOn,omitempty"`    // why the sandbox was not stopped, and will not be
-	Stored    int64            `json:"stored,omitempty"`    // bytes that it has added to the spool; 0: not known
-	Stage     Stage            `json:"stage"`
-	Error     string           `json:"error,omitempty"`
-	Created   time.Time        `json:"created"`
-	Timeline  []snapshot.Stage `json:"timeline,omitempty"`
+	Store     string `json:"store,omitempty"` // location; empty: the agent's own
+	SandboxID string `json:"sandboxID"`
+	Stop      bool   `json:"stop,omitempty"`
+	Sleep     bool   `json:"sleep,omitempty"`     // the pod is to sleep once the snapshot is spooled
+	Completed bool   `json:"completed,omitempty"` // its containers then report exit status 0
+	Ending    bool   `json:"ending,omitempty"`    // or that of SIGTERM: its pod was being ended
+	Passing   bool   `json:"passing,omitempty"`   // the pod's next sleep removes the snapshot
+	// Purpose is empty in records of earlier agents.
+	Purpose     snapshot.Purpose `json:"purpose,omitempty"`
+	Inheritable bool             `json:"inheritable,omitempty"` // see snapshot.Meta
+	Stopped     bool             `json:"stopped,omitempty"`     // the sandbox was killed after the snapshot was spooled
+	RunsOn      string           `json:"runsOn,omitempty"`      // why the sandbox was not stopped, and will not be
+	Stored      int64            `json:"stored,omitempty"`      // bytes that it has added to the spool; 0: not known
+	Stage       Stage            `json:"stage"`
+	Error       string           `json:"error,omitempty"`
+	Created     time.Time        `json:"created"`
+	Timeline    []snapshot.Stage `json:"timeline,omitempty"`
 }
 
 // Request is a checkpoint as the journal knows it.
@@ -63,6 +66,8 @@ type Request struct {
 	SnapshotUID string
 	Key         snapshot.Key
 	Scope       snapshot.Scope
+	Purpose     snapshot.Purpose
+	Inheritable bool // see snapshot.Meta
 	Pod         snapshot.PodRef
 	// NamespaceUID is that of the pod's namespace; empty: not known.
 	NamespaceUID string
@@ -279,7 +284,7 @@ func (j *Journal) surplus(but string) (ids []string) {
 func (r *Record) Request() Request {
 	namespace, name, _ := strings.Cut(r.Pod, "/")
 	return Request{
-		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Scope: r.Scope,
+		ID: r.ID, SnapshotUID: r.UID, Key: r.Key, Scope: r.Scope, Purpose: r.Purpose, Inheritable: r.Inheritable,
 		Pod: snapshot.PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, NamespaceUID: r.NamespaceUID,
 		SandboxID: r.SandboxID,
 		Stage:     r.Stage, Error: r.Error, Store: r.Store, Created: r.Created, Stop: r.Stop, Stopped: r.Stopped,

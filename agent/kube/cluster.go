@@ -65,11 +65,15 @@ func (c *Cluster) Unsaved(pod snapshot.PodRef, err error) { c.requests.Unsaved(p
 func (c *Cluster) Changed(r journal.Request) { c.requests.Changed(r) }
 
 // Slept implements agent.Cluster: see slumber.Slumbers.
-func (c *Cluster) Slept(pod snapshot.PodRef) { c.slumbers.Slept(pod) }
+func (c *Cluster) Slept(pod snapshot.PodRef) {
+	c.slumbers.Slept(pod)
+	c.requests.SleepChanged(pod)
+}
 
 // Woke implements agent.Cluster: see slumber.Slumbers.
 func (c *Cluster) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
 	c.slumbers.Woke(pod, cause, took)
+	c.requests.SleepChanged(pod)
 }
 
 // Waits implements agent.Cluster: see slumber.Slumbers.

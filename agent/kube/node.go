@@ -25,6 +25,8 @@ type Node interface {
 	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
 	// AsleepPod reports whether the pod with that UID sleeps, and since when.
 	AsleepPod(uid string) (since time.Time, ok bool)
+	// Needed returns the pod that sleeps on the snapshot with that UID, or "".
+	Needed(key snapshot.Key, uid string) (pod string)
 	// Waiting returns what the wake of the pod with that UID waits for. ok is false if it does not wait.
 	Waiting(uid string) (why string, ok bool)
 	// Gauges returns what tells whether pods are used.

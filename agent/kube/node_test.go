@@ -134,6 +134,10 @@ type fakeNode struct {
 	at func(ctx context.Context, s step, o checkpoint.Options) error
 	// asleep are the pods that sleep, by their UIDs; guarded by mu.
 	asleep map[string]time.Time
+	// asleepOn are the pods that sleep, by the UIDs of the snapshots of their sleeps, likewise.
+	asleepOn map[string]string
+	// toSleep: what is saved is saved to sleep.
+	toSleep atomic.Bool
 	// waits says what wakes wait for, likewise.
 	waits map[string]string
 }
@@ -202,6 +206,43 @@ func (n *fakeNode) AsleepPod(uid string) (since time.Time, ok bool) {
 	defer n.mu.Unlock()
 	since, ok = n.asleep[uid]
 	return since, ok
+}
+
+// Needed implements kube.Node.
+func (n *fakeNode) Needed(_ snapshot.Key, uid string) (pod string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asleepOn[uid]
+}
+
+// fallAsleep saves a pod and has it sleep on the snapshot, whose name it returns.
+func (n *fakeNode) fallAsleep(ctx context.Context, uid string) (string, error) {
+	n.toSleep.Store(true)
+	defer n.toSleep.Store(false)
+	f, err := n.Checkpoint(ctx, ctx, checkpoint.Options{Target: uid})
+	if err != nil {
+		return "", err
+	}
+	n.mu.Lock()
+	if n.asleep == nil {
+		n.asleep = make(map[string]time.Time)
+	}
+	if n.asleepOn == nil {
+		n.asleepOn = make(map[string]string)
+	}
+	n.asleep[uid], n.asleepOn[f.Manifest.Meta.UID] = time.Now(), uid
+	n.mu.Unlock()
+	n.cluster.Slept(podByUID(uid))
+	return f.Manifest.Meta.Name, nil
+}
+
+// wake ends all sleeps.
+func (n *fakeNode) wake(uid string) {
+	n.mu.Lock()
+	clear(n.asleep)
+	clear(n.asleepOn)
+	n.mu.Unlock()
+	n.cluster.Woke(podByUID(uid), "packet", time.Second)
 }
 
 func (n *fakeNode) Waiting(uid string) (why string, ok bool) {
@@ -300,6 +341,17 @@ func (n *fakeNode) count(pod string, by int) {
 	n.most = max(n.most, n.running[pod])
 }
 
+// purpose returns what a snapshot is for.
+func (n *fakeNode) purpose(o checkpoint.Options) snapshot.Purpose {
+	switch {
+	case o.Ending:
+		return snapshot.ForTermination
+	case n.toSleep.Load():
+		return snapshot.ForSleep
+	}
+	return snapshot.ForCheckpoint
+}
+
 func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
 	if err := n.step(ctx, stepAccept, o); err != nil {
 		return nil, err
@@ -324,8 +376,9 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 	q := journal.Request{
 		ID: "r-" + o.Name, SnapshotUID: "s-" + o.Name, Key: snapshot.Key{Namespace: pod.Namespace, Name: o.Name}, Pod: pod,
 		Stage: journal.StageAccepted, Store: d.Store, Scope: d.Scope, Created: time.Now(), Stop: o.Stop,
-		NamespaceUID: d.NamespaceUID,
+		NamespaceUID: d.NamespaceUID, Purpose: n.purpose(o),
 	}
+	q.Inheritable = d.Inheritable && q.Purpose == snapshot.ForSleep
 	n.advance(q)
 	if o.Stop {
 		err = n.cluster.Confirmed(ctx, pod, q.Key)
@@ -339,7 +392,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 		return nil, err
 	}
 	m := &storage.Manifest{Meta: snapshot.Meta{
-		Key: q.Key, UID: q.SnapshotUID, Scope: q.Scope, Facts: n.factsOf(),
+		Key: q.Key, UID: q.SnapshotUID, Scope: q.Scope, Facts: n.factsOf(), Purpose: q.Purpose, Inheritable: q.Inheritable,
 		Origin: snapshot.Origin{
 			Pod: pod.Name, PodUID: pod.UID, ServiceAccount: d.ServiceAccount, Group: d.Group,
 			SpecHash: d.SpecHash, Cluster: d.Cluster, NamespaceUID: d.NamespaceUID,

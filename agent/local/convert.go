@@ -25,7 +25,7 @@ func foundProto(f *snapshots.Found) *localv1.Snapshot {
 		Chunks: int64(stats.Chunks), ZeroChunks: int64(stats.ZeroChunks), Packs: int64(stats.Packs),
 		OnNode: f.OnNode, Replicated: f.Replicated,
 		Facts: factsProto(m.Meta.Facts), OverflowBytes: m.Meta.Overflow, Format: int32(m.Format),
-		Scope: m.Meta.Scope.String(), Problem: f.Problem, Signer: m.SignedBy(),
+		Scope: m.Meta.Scope.String(), Purpose: m.Meta.Purpose.String(), Problem: f.Problem, Signer: m.SignedBy(),
 	}
 	if m.Meta.Parent != nil {
 		s.Parent = m.Meta.Parent.String()

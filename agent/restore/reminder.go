@@ -173,7 +173,7 @@ func (rs *Restores) Remembered(ctx context.Context, pod snapshot.PodRef, sandbox
 	if err != nil {
 		return c, false, fmt.Errorf("pod %s slept when the node went down, and may have run since: %w", pod, err)
 	}
-	return Choice{Snapshot: m.Snapshot, UID: m.UID}, last == m.Sandbox, nil
+	return Choice{Snapshot: m.Snapshot, UID: m.UID, own: true}, last == m.Sandbox, nil
 }
 
 // reminders returns the reminders by their paths.

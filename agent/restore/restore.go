@@ -138,7 +138,11 @@ type Choice struct {
 	// Probes are the commands of the kubelet's probes by exec, by container name, whatever the choice is.
 	Probes map[string][][]string
 
+	// Inherited: the cluster has made the snapshot of a sleep one that serves the successors of its pod.
+	Inherited bool
+
 	wakes bool // the restore wakes a pod that sleeps
+	own   bool // the pod slept, or was woken, when its sandbox was lost
 }
 
 // Prepared is a restore that is ready for its sandbox.
@@ -185,7 +189,10 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	if err := rs.attach(ctx, r); err != nil {
 		return nil, "", err
 	}
-	err := roomFor(r.meta, limit)
+	err := serves(r.meta, c)
+	if err == nil {
+		err = roomFor(r.meta, limit)
+	}
 	if err == nil {
 		err = rs.images.found(pod, r.UID)
 	}
@@ -207,6 +214,16 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	rs.Lineage.Set(sandboxID, r.Scope, key)
 	rs.hurry(createTime)
 	return r, dir, nil
+}
+
+// serves refuses the snapshot of a sleep to any pod but its own, unless the cluster has made it one for successors: it
+// is the memory of a live pod, with its sessions and secrets.
+func serves(m *snapshot.Meta, c Choice) error {
+	if m.Purpose != snapshot.ForSleep || c.wakes || c.own || c.Inherited && m.Inheritable {
+		return nil
+	}
+	return fmt.Errorf("%w: snapshot %s is of the sleep of pod %s, and serves that pod alone: checkpoint the pod, and "+
+		"restore that snapshot", errkind.ErrInvalid, m.Key, m.Origin.Pod)
 }
 
 // expected returns the UID that the snapshot must have. It is the choice's UID, or else that of the snapshot from which

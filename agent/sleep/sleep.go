@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"diapause.dev/agent/checkpoint"
@@ -112,7 +113,28 @@ func (s *Sleeps) removeFormer(ctx context.Context, newest *journal.Record) {
 		stored := r.Stage == journal.StageReplicated && r.Store == newest.Store
 		return r.Passing && same && stored && r.Created.Before(newest.Created)
 	})
-	for _, r := range former {
+	s.remove(ctx, former)
+}
+
+// RemoveEarlier removes the snapshots of sleeps that an earlier agent has made, of pods that are awake: they do not say
+// what they are for, and serve other pods, too.
+func (s *Sleeps) RemoveEarlier(ctx context.Context) {
+	earlier := s.Journal.Where(func(r *journal.Record) bool {
+		return r.Passing && r.Purpose == "" && r.Stage == journal.StageReplicated
+	})
+	if len(earlier) == 0 {
+		return
+	}
+	asleep := s.All()
+	s.remove(ctx, slices.DeleteFunc(earlier, func(r *journal.Record) bool {
+		_, ok := asleep[r.SandboxID]
+		return ok
+	}))
+}
+
+// remove removes the snapshots of sleeps.
+func (s *Sleeps) remove(ctx context.Context, records []*journal.Record) {
+	for _, r := range records {
 		ctx, cancel := context.WithTimeout(ctx, removeTime)
 		err := s.Snapshots.Delete(ctx, r.Key)
 		cancel()
@@ -125,7 +147,7 @@ func (s *Sleeps) removeFormer(ctx context.Context, newest *journal.Record) {
 			err = s.Journal.Put(r)
 		}
 		if err != nil {
-			s.Logger.Warn("the snapshot of a former sleep is not removed; the next sleep tries again", "snapshot",
+			s.Logger.Warn("the snapshot of a former sleep is not removed; it is tried again", "snapshot",
 				r.Key.String(), "error", err)
 		}
 	}
@@ -193,6 +215,7 @@ func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 	if s.cluster != nil {
 		s.cluster.Woke(pod, w.GetCause(), took)
 	}
+	s.Life.Go(func() { s.RemoveEarlier(s.Life.Context()) })
 }
 
 // handover implements checkpoint.Handover.

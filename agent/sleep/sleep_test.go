@@ -153,6 +153,31 @@ func TestSleepRestless(t *testing.T) {
 	}
 }
 
+// TestEarlier removes the snapshots of sleeps that an earlier agent has made, once their pods are awake.
+func TestEarlier(t *testing.T) {
+	s, n, _ := newSleeps(t)
+	n.marks = []sleep.Mark{{Sandbox: "asleep"}}
+	for id, r := range map[string]journal.Record{
+		"01": {UID: "awake", Passing: true, SandboxID: "awake", Stage: journal.StageReplicated},
+		"02": {UID: "asleep", Passing: true, SandboxID: "asleep", Stage: journal.StageReplicated},
+		"03": {UID: "asked-for", SandboxID: "awake", Stage: journal.StageReplicated},
+		"04": {
+			UID: "says-so", Passing: true, SandboxID: "awake", Stage: journal.StageReplicated, Purpose: snapshot.ForSleep,
+		},
+	} {
+		r.ID, r.Key = id, snapshot.Key{Namespace: "default", Name: r.UID}
+		if err := s.Journal.Put(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		s.RemoveEarlier(t.Context())
+	}
+	if want := []snapshot.Key{{Namespace: "default", Name: "awake"}}; !slices.Equal(n.deleted, want) {
+		t.Errorf("removed %v, want %v", n.deleted, want)
+	}
+}
+
 // TestFormer removes the snapshots of former sleeps: those of the same pod that were given no name and are in their
 // store. Each is removed once. As long as the newest snapshot is not in that store, all of them stay.
 func TestFormer(t *testing.T) {

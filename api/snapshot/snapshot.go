@@ -46,14 +46,17 @@ func (p PodRef) String() string { return p.Namespace + "/" + p.Name }
 // Meta is everything in a manifest except its chunk table.
 type Meta struct {
 	Key
-	UID      string    `json:"uid"`
-	Created  time.Time `json:"created"`
-	Scope    Scope     `json:"scope,omitempty"`
-	Origin   Origin    `json:"origin"`
-	Facts    Facts     `json:"facts"`
-	Parent   *Key      `json:"parent,omitempty"` // lineage; nil: none
-	Pod      Pod       `json:"pod"`
-	Timeline []Stage   `json:"timeline,omitempty"`
+	UID     string    `json:"uid"`
+	Created time.Time `json:"created"`
+	Scope   Scope     `json:"scope,omitempty"`
+	Purpose Purpose   `json:"purpose,omitempty"`
+	// Inheritable: if the pod is deleted while it sleeps, its successors may be restored from this snapshot of its sleep.
+	Inheritable bool    `json:"inheritable,omitempty"`
+	Origin      Origin  `json:"origin"`
+	Facts       Facts   `json:"facts"`
+	Parent      *Key    `json:"parent,omitempty"` // lineage; nil: none
+	Pod         Pod     `json:"pod"`
+	Timeline    []Stage `json:"timeline,omitempty"`
 	// Memory is how many bytes of memory a restore allocates for pages. Pages in files on a disk do not count. 0: not
 	// known.
 	Memory int64 `json:"memory,omitempty"`

@@ -24,7 +24,10 @@ func TestSameAsGVisors(t *testing.T) {
 		{"./pkg/sentry/state/stateipc"},
 		{"./runsc/specutils"},
 	} {
-		t.Log(output(t, dir, append([]string{"test", "-trimpath", "-mod=mod", "-count=1", "-v", addressChecks}, args...)...))
+		t.Log(output(t, dir, append([]string{
+			"test", "-trimpath", "-mod=mod", "-count=1", "-timeout=40m", "-v",
+			addressChecks,
+		}, args...)...))
 	}
 }
 

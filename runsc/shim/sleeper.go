@@ -375,14 +375,31 @@ func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 		_, err := z.kill(ctx, r)
 		return err
 	}
-	if !z.asleep.Load() && z.c.held(ctx, r, send) {
-		return &types.Empty{}, nil
-	}
-	if z.asleep.Load() && z.toEnd.Load() && asksToEnd(r) {
-		go z.killAwake(context.WithoutCancel(ctx), r)
+	switch asleep := z.asleep.Load(); {
+	case asleep && asksToEnd(r):
+		return &types.Empty{}, z.killAsleep(ctx, r, send)
+	case !asleep && z.c.held(ctx, r, send, nil):
 		return &types.Empty{}, nil
 	}
 	return z.kill(ctx, r)
+}
+
+// killAsleep ends a container of a pod that sleeps. The agent may first have the snapshot serve the pod's successors:
+// then the pod is not woken, whatever its policy says of its end.
+func (z *sleeper) killAsleep(ctx context.Context, r *task.KillRequest,
+	end func(context.Context, *task.KillRequest) error,
+) error {
+	unsaved := end
+	if z.toEnd.Load() {
+		unsaved = func(ctx context.Context, r *task.KillRequest) error {
+			go z.killAwake(context.WithoutCancel(ctx), r)
+			return nil
+		}
+	}
+	if z.c.held(ctx, r, unsaved, end) {
+		return nil
+	}
+	return unsaved(ctx, r)
 }
 
 // asksToEnd reports whether a signal tells a container to end, and leaves it time for that.

@@ -46,9 +46,10 @@ func (h *holds) end(id string) {
 }
 
 // held reports whether a signal is not to be delivered now, because the agent saves the pod or has saved it. If the pod
-// is not saved in the end, send delivers the signal.
+// is not saved in the end, send delivers the signal. Saved, if set, ends a pod that is saved and that the agent does
+// not end: it sleeps.
 func (c *containers) held(ctx context.Context, r *task.KillRequest,
-	send func(context.Context, *task.KillRequest) error,
+	send, saved func(context.Context, *task.KillRequest) error,
 ) bool {
 	signal := unix.Signal(r.Signal)
 	if r.ExecID != "" || signal == unix.SIGKILL || signal == 0 || c.pod.uid == "" || !c.agent.inCluster() {
@@ -61,6 +62,7 @@ func (c *containers) held(ctx context.Context, r *task.KillRequest,
 	}
 	switch resp.GetDecision() {
 	case localv1.AskEndResponse_SAVED:
+		c.deliver(ctx, r, saved)
 		return true
 	case localv1.AskEndResponse_WAIT:
 	default:
@@ -68,22 +70,33 @@ func (c *containers) held(ctx context.Context, r *task.KillRequest,
 	}
 	if c.holds.begin(r.ID) {
 		log.L.Infof("signal %v for container %s waits until its pod is saved", signal, r.ID)
-		go c.hold(context.WithoutCancel(ctx), r, limitOf(resp), send)
+		go c.hold(context.WithoutCancel(ctx), r, limitOf(resp), send, saved)
 	}
 	return true
 }
 
 // hold asks the agent until the pod is saved, or the signal may be delivered.
 func (c *containers) hold(ctx context.Context, r *task.KillRequest, limit time.Duration,
-	send func(context.Context, *task.KillRequest) error,
+	send, saved func(context.Context, *task.KillRequest) error,
 ) {
 	defer c.holds.end(r.ID)
 	err := c.awaitSaved(ctx, limit)
 	if err == nil {
 		log.L.Infof("the pod of container %s is saved", r.ID)
+		send = saved
+	} else {
+		log.L.WithError(err).Warnf("container %s gets its signal: its pod was not saved", r.ID)
+	}
+	c.deliver(ctx, r, send)
+}
+
+// deliver sends a signal, if there is a way that it is to go.
+func (c *containers) deliver(ctx context.Context, r *task.KillRequest,
+	send func(context.Context, *task.KillRequest) error,
+) {
+	if send == nil {
 		return
 	}
-	log.L.WithError(err).Warnf("container %s gets its signal: its pod was not saved", r.ID)
 	if err := send(ctx, r); err != nil {
 		log.L.WithError(err).Warnf("signal %v for container %s", unix.Signal(r.Signal), r.ID)
 	}

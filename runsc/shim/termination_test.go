@@ -107,7 +107,7 @@ func TestHeld(t *testing.T) {
 				return errors.New("it has ended")
 			}
 			r := &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}
-			if held := c.held(t.Context(), r, send); held != tc.held {
+			if held := c.held(t.Context(), r, send, nil); held != tc.held {
 				t.Fatalf("held: %v", held)
 			}
 			if tc.delivered {
@@ -125,6 +125,34 @@ func TestHeld(t *testing.T) {
 				if req := <-tc.agent.asked; req.SandboxId != "sandbox" || req.Annotations["k"] != "v" {
 					t.Errorf("asked %+v", req)
 				}
+			}
+		})
+	}
+}
+
+// TestHeldAsleep: a pod that sleeps is ended, and not woken, once the agent has had its successors inherit the snapshot
+// of its sleep.
+func TestHeldAsleep(t *testing.T) {
+	for name, tc := range map[string]struct {
+		agent *ender
+		want  string
+	}{
+		"saved already": {answering(0, saved), "ends asleep"},
+		"saved":         {answering(time.Minute, waiting, saved), "ends asleep"},
+		"not saved":     {answering(time.Minute, waiting, signals), "as without an agent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &containers{agent: clusterNode(t, tc.agent), pod: pod{uid: "uid", sandbox: "sandbox"}}
+			done := make(chan string, 2)
+			note := func(what string) func(context.Context, *task.KillRequest) error {
+				return func(context.Context, *task.KillRequest) error { done <- what; return nil }
+			}
+			r := &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}
+			if !c.held(t.Context(), r, note("as without an agent"), note("ends asleep")) {
+				t.Fatal("the signal is not held")
+			}
+			if got := <-done; got != tc.want {
+				t.Errorf("it %s, want %s", got, tc.want)
 			}
 		})
 	}
@@ -148,7 +176,7 @@ func TestNeverHeld(t *testing.T) {
 		"no cluster": {out, "uid", &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}},
 	} {
 		c := &containers{agent: tc.agent, pod: pod{uid: tc.uid, sandbox: "sandbox"}}
-		if c.held(t.Context(), tc.r, nil) || len(e.asked) > 0 {
+		if c.held(t.Context(), tc.r, nil, nil) || len(e.asked) > 0 {
 			t.Errorf("%s: the agent was asked", name)
 		}
 	}

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
@@ -22,11 +24,11 @@ const keep = "diapause.dev/keep-for-test"
 
 func kept(p *corev1.Pod) { controllerutil.AddFinalizer(p, keep) }
 
-// TestSleepDeleted deletes a pod that sleeps: it ends at once, with the status of SIGTERM, and is not woken. Its
-// successor goes on from its snapshot.
+// TestSleepDeleted deletes a pod that sleeps: it ends at once, with the status of SIGTERM, and is not woken. As its
+// policy has pods saved when they are deleted, its successor goes on from its snapshot.
 func TestSleepDeleted(t *testing.T) {
 	t.Parallel()
-	w := begin(t)
+	w := terminating(t)
 	p := w.run(w.pod("web", kept, withShell, grace(60)))
 	before := w.life(p)
 	w.sleeps("web", "one")
@@ -129,7 +131,7 @@ func (w *world) elsewhere(n *bed.Node, p *ready) *ready {
 
 // TestSleepNodeLost crashes a node whose pods sleep. Their successors are restored on the nodes that are left.
 func TestSleepNodeLost(t *testing.T) {
-	w := begin(t)
+	w := terminating(t)
 	n := w.anotherNode()
 	first, second := w.start(w.pod("one", on(n))), w.start(w.pod("two", on(n)))
 	one, two := w.life(w.finish(first)), w.life(w.finish(second))
@@ -138,6 +140,12 @@ func TestSleepNodeLost(t *testing.T) {
 	}
 	for _, s := range w.snapshots() {
 		w.replicated(s.Name)
+		w.must(until(w.ctx, func() error { // what its node has not said, nobody knows once it is lost
+			if s := w.snapshot(s.Name); rules.Asleep(s) != metav1.ConditionTrue {
+				return fmt.Errorf("PodSnapshot %s: %+v", s.Name, s.Status)
+			}
+			return nil
+		}))
 	}
 	w.must(w.loseNode(n))
 	for _, pod := range []string{"one", "two"} {

@@ -125,6 +125,7 @@ func (n *node) workload(name string, args ...string) *bed.Pod {
 type snapshotted struct {
 	Namespace   string `json:"namespace"`
 	Name        string `json:"name"`
+	Purpose     string `json:"purpose"`
 	RawBytes    int64  `json:"raw_bytes"`
 	StoredBytes int64  `json:"stored_bytes"`
 	Replicated  bool   `json:"replicated"`

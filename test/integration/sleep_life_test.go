@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sleep"
 	"diapause.dev/test/bed"
 	"golang.org/x/sync/errgroup"
@@ -391,7 +393,8 @@ func TestSleepUnderLoad(t *testing.T) {
 	t.Logf("it fell asleep %d times of 15", slept)
 }
 
-// TestSleepRestored puts a pod to sleep that was restored, and checkpoints one that has slept.
+// TestSleepRestored puts a pod to sleep that was restored, and checkpoints one that has slept. No other pod is restored
+// from the snapshot of its sleep.
 func TestSleepRestored(t *testing.T) {
 	n := start(t)
 	p := n.sleeper("origin", "--mib", "8")
@@ -399,6 +402,13 @@ func TestSleepRestored(t *testing.T) {
 	s := n.checkpoint("--stop", p.ID)
 	p = n.restore(s.Name, "--name=again")[0]
 	n.asleep(p)
+	var all struct{ Snapshots []snapshotted }
+	n.decode(n.mustCLI("--output=json", "ls"), &all)
+	i := slices.IndexFunc(all.Snapshots, func(s snapshotted) bool { return s.Purpose == string(snapshot.ForSleep) })
+	if i < 0 {
+		t.Fatalf("no snapshot of a sleep: %+v", all.Snapshots)
+	}
+	n.refused([]string{"of the sleep of pod again", "serves that pod alone"}, "restore", all.Snapshots[i].Name)
 	n.alive(p, before)
 	n.asleep(p)
 	n.alive(p, before)

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -129,6 +130,45 @@ func TestHostileNodeConfirms(t *testing.T) {
 		}
 	}
 	must(t, patch(t, onHere, "podsnapshots", "s", `{"metadata": {"annotations": {"diapause.dev/runsc-version": "r"}}}`))
+}
+
+// TestHostileNodeInherits: a node that was taken over does not say that other pods than those that it named at first
+// are restored from the snapshot of a sleep, nor that they are restored from it from the start.
+func TestHostileNodeInherits(t *testing.T) {
+	onHere, _ := agents(t)
+	const sleeps = "diapause.dev/purpose: sleep, diapause.dev/inheritable: 'app=web,tier=a'"
+	eventually(t, func() error {
+		born := object(t, "{kind: PodSnapshot, metadata: {name: born, annotations: {diapause.dev/origin-node: node-a, "+
+			sleeps+", diapause.dev/inherited: 'true'}}, spec: {policyName: p}}")
+		_, err := resource(t, onHere, "default", "podsnapshots").Create(t.Context(), born,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return denied(err, "a new PodSnapshot is not inherited")
+	})
+	for name, tc := range map[string]struct {
+		annotations string
+		patch       string
+		allowed     bool
+	}{
+		"as-it-said":   {sleeps, `{app: web, tier: a}, annotations: {diapause.dev/inherited: "true"}`, true},
+		"other-labels": {sleeps, `{app: bank, tier: a}, annotations: {diapause.dev/inherited: "true"}`, false},
+		"more-labels":  {sleeps, `{app: web, tier: a, x: y}, annotations: {diapause.dev/inherited: "true"}`, false},
+		"labels-alone": {sleeps, `{app: web, tier: a}`, false},
+		"another-change": {
+			sleeps, `{app: web}, annotations: {diapause.dev/inherited: "true", diapause.dev/purpose: x}`, false,
+		},
+		"of-no-sleep": {
+			"diapause.dev/inheritable: 'app=web'", `{app: web}, annotations: {diapause.dev/inherited: "true"}`, false,
+		},
+		"not-inheritable": {"diapause.dev/purpose: sleep", `{}, annotations: {diapause.dev/inherited: "true"}`, false},
+	} {
+		create(t, "default", "podsnapshots", object(t, fmt.Sprintf("{kind: PodSnapshot, metadata: {name: %s, annotations: "+
+			"{diapause.dev/origin-node: node-a, %s}}, spec: {policyName: p}}", name, tc.annotations)))
+		change, err := json.Marshal(object(t, "{metadata: {labels: "+tc.patch+"}}").Object)
+		must(t, err)
+		if err := patch(t, onHere, "podsnapshots", name, string(change)); (err == nil) != tc.allowed {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // TestHostileUserConfirms: a user whom RBAC lets write PodSnapshots does not confirm one. An administrator does.

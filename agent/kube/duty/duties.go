@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -97,6 +98,9 @@ func (d *Duties) Control(mgr manager.Manager) error {
 	trigger, snapshot := &podsnapshotv1.PodSnapshotManualTrigger{}, &podsnapshotv1.PodSnapshot{}
 	policy, config := &podsnapshotv1.PodSnapshotPolicy{}, &podsnapshotv1.PodSnapshotStorageConfig{}
 	each := &handler.EnqueueRequestForObject{}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), snapshot, originPod, originPodOf); err != nil {
+		return fmt.Errorf("index PodSnapshots: %w", err)
+	}
 	for _, x := range []struct {
 		b    *builder.Builder
 		name string
@@ -105,7 +109,8 @@ func (d *Duties) Control(mgr manager.Manager) error {
 		{control.Controller(mgr, &d.unanswered).Watches(trigger, each), "unanswered-trigger", d.answerTrigger},
 		{
 			control.Controller(mgr, &d.snapshots).Watches(snapshot, each).
-				Watches(policy, handler.EnqueueRequestsFromMapFunc(d.snapshotsOf)),
+				Watches(policy, handler.EnqueueRequestsFromMapFunc(d.snapshotsOf)).
+				Watches(&corev1.Pod{}, d.podEvents()),
 			"kept-snapshot", d.expireOrWatch,
 		},
 		{control.Controller(mgr, &d.confirmations).Watches(snapshot, each), "confirmation", d.confirm},

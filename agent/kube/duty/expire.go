@@ -39,6 +39,9 @@ func (d *Duties) expireOrWatch(ctx context.Context, name client.ObjectKey) (reco
 	if s.Annotations[podsnapshotv1.AnnotationRemove] != "" {
 		return reconcile.Result{}, d.discard(ctx, s, "it is removed on its node")
 	}
+	if rules.OfSleep(s) && !rules.Lost(s) {
+		return d.serveSleep(ctx, s)
+	}
 	policy, err := d.Objects.PolicyOf(ctx, s)
 	if err != nil {
 		return reconcile.Result{}, err

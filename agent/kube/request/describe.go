@@ -63,7 +63,7 @@ func (rs *Requests) description(ctx context.Context, ref snapshot.PodRef, p *rul
 	return checkpoint.Description{
 		Cluster: rs.Objects.IdentityOrNone(ctx), NamespaceUID: rs.Objects.NamespaceOrNone(ctx, ref.Namespace),
 		ServiceAccount: p.ServiceAccount, Group: p.Group,
-		SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop,
+		SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop, Inheritable: p.Inheritable,
 	}
 }
 

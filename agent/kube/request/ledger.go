@@ -132,6 +132,18 @@ func (l *ledger) get(k snapshot.Key) (entry, bool) {
 	return e, ok
 }
 
+// of returns the snapshots of the pod with that UID.
+func (l *ledger) of(podUID string) (out []snapshot.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, e := range l.all {
+		if e.Pod.UID == podUID && podUID != "" {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 // put keeps an entry. Once it has returned nil, no crash of the agent or the machine loses the entry.
 func (l *ledger) put(e entry) error {
 	b, err := json.Marshal(struct {

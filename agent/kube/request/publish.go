@@ -50,6 +50,9 @@ func (rs *Requests) serveSnapshot(ctx context.Context, r reconcile.Request) (rec
 		return reconcile.Result{}, nil
 	}
 	again, err := rs.progress(ctx, s)
+	if err == nil {
+		err = rs.showAsleep(ctx, s)
+	}
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
@@ -186,6 +189,7 @@ func (rs *Requests) newSnapshot(ctx context.Context, q journal.Request, e entry)
 		podsnapshotv1.AnnotationOriginNode:     rs.NodeName,
 		podsnapshotv1.AnnotationSnapshotUID:    q.SnapshotUID,
 		podsnapshotv1.AnnotationScope:          string(q.Scope),
+		podsnapshotv1.AnnotationPurpose:        q.Purpose.String(),
 		podsnapshotv1.AnnotationSpecHash:       plan.SpecHash,
 		podsnapshotv1.AnnotationDistilledSpec:  plan.Spec,
 		podsnapshotv1.AnnotationServiceAccount: plan.ServiceAccount,
@@ -195,13 +199,20 @@ func (rs *Requests) newSnapshot(ctx context.Context, q journal.Request, e entry)
 		podsnapshotv1.AnnotationTrigger:        e.Trigger,
 	}
 	maps.DeleteFunc(annotations, func(_, v string) bool { return v == "" })
-	return &podsnapshotv1.PodSnapshot{
+	s := &podsnapshotv1.PodSnapshot{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: q.Key.Namespace, Name: q.Key.Name, Labels: plan.Group, Annotations: annotations,
 			Finalizers: []string{podsnapshotv1.Finalizer},
 		},
 		Spec: podsnapshotv1.PodSnapshotSpec{PolicyName: plan.Policy},
-	}, nil
+	}
+	if q.Purpose == snapshot.ForSleep {
+		s.Labels = nil
+		if q.Inheritable {
+			rules.SetInheritable(s, plan.Group)
+		}
+	}
+	return s, nil
 }
 
 // planOf returns the plan of a snapshot that was requested through the node's local socket. It derives the plan from
@@ -354,8 +365,15 @@ func (rs *Requests) correct(ctx context.Context, s *podsnapshotv1.PodSnapshot, l
 }
 
 func (rs *Requests) writeProgress(ctx context.Context, s *podsnapshotv1.PodSnapshot, p rules.Progress) error {
+	return rs.writeStatus(ctx, s, func(s *podsnapshotv1.PodSnapshot) bool { return rules.SetProgress(s, p) })
+}
+
+// writeStatus makes a change of the status of one of this node's PodSnapshots. Change reports whether it is one.
+func (rs *Requests) writeStatus(ctx context.Context, s *podsnapshotv1.PodSnapshot,
+	change func(*podsnapshotv1.PodSnapshot) bool,
+) error {
 	before := s.DeepCopy()
-	if !rules.SetProgress(s, p) {
+	if !change(s) {
 		return nil
 	}
 	if err := rs.Objects.Status().Patch(ctx, s, client.MergeFrom(before)); err != nil {

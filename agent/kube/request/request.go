@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
@@ -51,6 +52,8 @@ type Node interface {
 	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
+	AsleepPod(uid string) (since time.Time, ok bool)
+	Needed(key snapshot.Key, uid string) (pod string)
 	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	OwnDisk(location string) bool

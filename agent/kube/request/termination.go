@@ -170,6 +170,9 @@ func (rs *Requests) saveEnding(t *termination, pod *corev1.Pod) error {
 	rs.terminations.extend(t, time.Now().Add(left))
 	ctx, cancel := context.WithTimeoutCause(rs.life, left, errGrace)
 	defer cancel()
+	if _, asleep := rs.Node.AsleepPod(string(pod.UID)); asleep {
+		return rs.inherit(ctx, pod)
+	}
 	plan, err := rs.prepareBy(ctx, pod, rules.PrepareTermination)
 	if err != nil {
 		return err

@@ -46,6 +46,12 @@ func (p Seen) Contradicts(s *podsnapshotv1.PodSnapshot) string {
 	case !has(p.Labels, s.Labels):
 		return "its pod has other labels"
 	}
+	if _, said := s.Annotations[podsnapshotv1.AnnotationInheritable]; !said {
+		return ""
+	}
+	if group, ok := Inheritable(s); !ok || !has(p.Labels, group) {
+		return "it is for pods with other labels than its pod has"
+	}
 	return ""
 }
 

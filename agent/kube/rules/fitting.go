@@ -115,6 +115,11 @@ func (p NewPod) Named(name string, s *podsnapshotv1.PodSnapshot) error {
 	if s.DeletionTimestamp != nil {
 		return Refuse("PodSnapshot %s/%s is being deleted", namespace, s.Name)
 	}
+	if OfSleep(s) {
+		return Refuse("PodSnapshot %s/%s is of the sleep of pod %s, and serves that pod alone: create a "+
+			"PodSnapshotManualTrigger for the pod, and name the snapshot that it makes", namespace, s.Name,
+			s.Annotations[podsnapshotv1.AnnotationOriginPod])
+	}
 	if !Captured(s) {
 		return notCaptured(s)
 	}
@@ -189,7 +194,8 @@ func (p NewPod) labelled(policy *podsnapshotv1.PodSnapshotPolicy,
 	var out []*podsnapshotv1.PodSnapshot
 	for i := range all {
 		s := &all[i]
-		if s.Namespace == p.Pod.Namespace && s.Spec.PolicyName == policy.Name && Captured(s) && has(s.Labels, want) {
+		if s.Namespace == p.Pod.Namespace && s.Spec.PolicyName == policy.Name && Captured(s) && !OfSleep(s) &&
+			has(s.Labels, want) {
 			out = append(out, s)
 		}
 	}

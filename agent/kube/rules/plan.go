@@ -21,6 +21,8 @@ type Plan struct {
 	SpecHash       string
 	Spec           string // the distilled spec; empty if it is too large to keep
 	Stop           bool   // the pod is stopped afterwards
+	// Inheritable: if the pod is deleted while it sleeps, its successors may be restored from the snapshot of its sleep.
+	Inheritable bool
 }
 
 // Find looks up a storage config by its name.
@@ -108,6 +110,7 @@ func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find
 	plan := describe(pod)
 	plan.Policy, plan.StorageConfig, plan.Store, plan.Group = policy.Name, policy.Spec.StorageConfigName, store, group
 	plan.Stop = policy.Spec.TriggerConfig.PostCheckpoint == podsnapshotv1.PostCheckpointStop
+	plan.Inheritable = savesOnTermination(policy)
 	if policy.Spec.SnapshotScope == podsnapshotv1.ScopeRootfsOnly {
 		plan.Scope = snapshot.RootfsOnly
 	}

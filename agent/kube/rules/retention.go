@@ -35,7 +35,7 @@ func Surplus(policy *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSna
 		s := &all[i]
 		group, missing := Group(policy, s.Labels)
 		if s.Namespace == policy.Namespace && s.Spec.PolicyName == policy.Name && Captured(s) && Decided(s) &&
-			len(missing) == 0 {
+			len(missing) == 0 && !OfSleep(s) {
 			key := metav1.FormatLabelSelector(metav1.SetAsLabelSelector(group))
 			groups[key] = append(groups[key], s)
 		}
@@ -96,7 +96,7 @@ func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapsho
 		}
 		return failed.Add(failedTime), "its checkpoint failed"
 	}
-	if policy == nil || !Captured(s) {
+	if policy == nil || !Captured(s) || OfSleep(s) {
 		return time.Time{}, ""
 	}
 	timeout, err := policy.Spec.Timeout()

@@ -14,11 +14,16 @@ import (
 // SavedOnTermination reports whether one of the policies that select a pod has it saved when it is deleted.
 func SavedOnTermination(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy) bool {
 	for _, p := range Selecting(pod, policies) {
-		if p.Annotations[podsnapshotv1.AnnotationOnTermination] == podsnapshotv1.OnTerminationCheckpoint {
+		if savesOnTermination(p) {
 			return true
 		}
 	}
 	return false
+}
+
+// savesOnTermination reports whether a policy has its pods saved when they are deleted.
+func savesOnTermination(p *podsnapshotv1.PodSnapshotPolicy) bool {
+	return p.Annotations[podsnapshotv1.AnnotationOnTermination] == podsnapshotv1.OnTerminationCheckpoint
 }
 
 // checkOnTermination returns a refusal if a policy's annotation about termination has a value that is not known.
@@ -69,14 +74,15 @@ func Saved(predecessors []corev1.Pod, all []podsnapshotv1.PodSnapshot) error {
 	return nil
 }
 
-// savedAtEnd reports whether a snapshot was captured of a pod since that has been deleted.
+// savedAtEnd reports whether a snapshot was captured of a pod since that has been deleted, or is of the sleep in which
+// it was deleted.
 func savedAtEnd(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot) bool {
 	began := pod.DeletionTimestamp.Time
 	if pod.DeletionGracePeriodSeconds != nil {
 		began = began.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
 	}
 	of := s.Annotations[podsnapshotv1.AnnotationOriginPodUID]
-	return Captured(s) && of == string(pod.UID) && !s.CreationTimestamp.Time.Before(began)
+	return Captured(s) && of == string(pod.UID) && (Inherited(s) || !s.CreationTimestamp.Time.Before(began))
 }
 
 const (

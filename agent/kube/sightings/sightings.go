@@ -124,6 +124,21 @@ func (s *Sightings) Pods(ctx context.Context, name client.ObjectKey, uid string)
 	return append(all, cached...), err
 }
 
+// Gone reports whether there is no pod with that name and UID any more, by the API server's word.
+func (s *Sightings) Gone(ctx context.Context, name client.ObjectKey, uid string) (bool, error) {
+	for _, from := range []client.Reader{s.cached, s.live} { // the cache may be behind
+		p := new(corev1.Pod)
+		err := from.Get(ctx, name, p)
+		if err == nil && string(p.UID) == uid {
+			return false, nil
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("read pod %s: %w", name, err)
+		}
+	}
+	return true, nil
+}
+
 // Now returns the pod with that name, or none, as the API server has it: the cache may be behind.
 func (s *Sightings) Now(ctx context.Context, name client.ObjectKey) ([]rules.Seen, error) {
 	return read(ctx, s.live, name, rules.SeenOf)

@@ -129,7 +129,7 @@ func (st *Starts) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, 
 		return choice, fmt.Errorf("restore from PodSnapshot %s: %w", objects.KeyOf(s), err)
 	}
 	st.Names.Saw(s.Name, s.CreationTimestamp.Time) // snapshots of the pod get newer names than that
-	choice.Snapshot, choice.Init = objects.KeyOf(s), podspec.EndingInits(pod)
+	choice.Snapshot, choice.Init, choice.Inherited = objects.KeyOf(s), podspec.EndingInits(pod), rules.Inherited(s)
 	choice.Containers = len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
 	if choice.Store, err = st.storeOf(ctx, s); err != nil {
 		return choice, err
@@ -188,6 +188,9 @@ func (st *Starts) newestSnapshot(ctx context.Context, newPod rules.NewPod,
 	if err := rules.Saved(ending, all); err != nil {
 		return nil, err
 	}
+	if err := st.inherits(ctx, newPod, policy); err != nil {
+		return nil, err
+	}
 	s, err := newPod.NewestOf(policy, all)
 	if s == nil && err == nil {
 		st.tellNearest(newPod, policy, all)
@@ -215,6 +218,31 @@ func (st *Starts) predecessors(ctx context.Context, newPod rules.NewPod,
 		return nil, nil
 	}
 	return newPod.Predecessors(policy, pods.Items), err
+}
+
+// inherits returns an error of kind rules.ErrPending while the controller is about to have the pod's group inherit the
+// snapshot of a pod that was lost in its sleep.
+func (st *Starts) inherits(ctx context.Context, newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy) error {
+	if !rules.SavedOnTermination(newPod.Pod, []podsnapshotv1.PodSnapshotPolicy{*policy}) {
+		return nil
+	}
+	var all podsnapshotv1.PodSnapshotList
+	if err := st.Objects.List(ctx, &all, client.InNamespace(newPod.Pod.Namespace)); err != nil {
+		return fmt.Errorf("read PodSnapshots of namespace %s: %w", newPod.Pod.Namespace, err)
+	}
+	for _, s := range newPod.Heritage(policy, all.Items) {
+		origin := s.Annotations[podsnapshotv1.AnnotationOriginPod]
+		pod := new(corev1.Pod)
+		err := st.Objects.Live.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: origin}, pod)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != s.Annotations[podsnapshotv1.AnnotationOriginPodUID]:
+			return fmt.Errorf("PodSnapshot %s/%s, of the sleep of pod %s, is about to be inherited: %w", s.Namespace, s.Name,
+				origin, rules.ErrPending)
+		case err != nil:
+			return fmt.Errorf("read pod %s/%s: %w", s.Namespace, origin, err)
+		}
+	}
+	return nil
 }
 
 // tellNearest makes an event on a pod that starts cold. It names the most similar snapshot, and what differs.
@@ -306,11 +334,12 @@ func genuine(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest)
 	facts := []struct{ what, stored, want string }{
 		{"identity", m.Meta.UID, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]},
 		{"scope", m.Meta.Scope.String(), rules.Scope(s).String()},
+		{"purpose", m.Meta.Purpose.String(), rules.Purpose(s).String()},
 		{"service account", o.ServiceAccount, rules.ServiceAccount(pod)},
 		{"distilled spec", o.SpecHash, podspec.Distil(pod).Hash()},
 	}
 	if m.Meta.Scope == snapshot.RootfsOnly {
-		facts = facts[:3]
+		facts = facts[:4]
 	}
 	for _, x := range facts {
 		if x.stored != x.want {

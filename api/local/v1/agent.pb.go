@@ -2646,7 +2646,8 @@ type Snapshot struct {
 	Scope         string                 `protobuf:"bytes,21,opt,name=scope,proto3" json:"scope,omitempty"` // "whole-pod" or "rootfs-only"
 	// Why it is not in the store, or that it is damaged on this node; empty: no problem is known.
 	Problem       string `protobuf:"bytes,22,opt,name=problem,proto3" json:"problem,omitempty"`
-	Signer        string `protobuf:"bytes,23,opt,name=signer,proto3" json:"signer,omitempty"` // the fingerprint of the key that has signed it; empty: not signed
+	Signer        string `protobuf:"bytes,23,opt,name=signer,proto3" json:"signer,omitempty"`   // the fingerprint of the key that has signed it; empty: not signed
+	Purpose       string `protobuf:"bytes,24,opt,name=purpose,proto3" json:"purpose,omitempty"` // "checkpoint", "termination" or "sleep"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2838,6 +2839,13 @@ func (x *Snapshot) GetProblem() string {
 func (x *Snapshot) GetSigner() string {
 	if x != nil {
 		return x.Signer
+	}
+	return ""
+}
+
+func (x *Snapshot) GetPurpose() string {
+	if x != nil {
+		return x.Purpose
 	}
 	return ""
 }
@@ -4313,7 +4321,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tImageFile\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
-	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\"\xe5\x05\n" +
+	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\"\xff\x05\n" +
 	"\bSnapshot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -4345,7 +4353,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x06format\x18\x14 \x01(\x05R\x06format\x12\x14\n" +
 	"\x05scope\x18\x15 \x01(\tR\x05scope\x12\x18\n" +
 	"\aproblem\x18\x16 \x01(\tR\aproblem\x12\x16\n" +
-	"\x06signer\x18\x17 \x01(\tR\x06signer\"\xb9\x02\n" +
+	"\x06signer\x18\x17 \x01(\tR\x06signer\x12\x18\n" +
+	"\apurpose\x18\x18 \x01(\tR\apurpose\"\xb9\x02\n" +
 	"\x11AskRestoreRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x121\n" +

@@ -60,6 +60,16 @@ const (
 	AnnotationSnapshotUID = "diapause.dev/snapshot-uid"
 	// AnnotationScope is ScopeRootfsOnly if the snapshot keeps only files. It is absent if it keeps the whole pod.
 	AnnotationScope = "diapause.dev/scope"
+	// AnnotationPurpose says what the snapshot is for: "checkpoint" (somebody asked for it), "termination" (its pod was
+	// saved because it was deleted) or "sleep" (its pod was saved to sleep).
+	AnnotationPurpose = "diapause.dev/purpose"
+	// AnnotationInheritable of a snapshot of a sleep says that the successors of its pod may be restored from it, if the
+	// pod is deleted while it sleeps or its node is lost. Its value has the labels by which they find it, as key=value,
+	// with commas.
+	AnnotationInheritable = "diapause.dev/inheritable"
+	// AnnotationInherited says that they may be restored from it now. The PodSnapshot then has these labels. The agent
+	// of the origin node writes it if the pod is deleted while it sleeps, and the controller if its node is lost.
+	AnnotationInherited = "diapause.dev/inherited"
 	// AnnotationSpecHash is the hash of the pod's distilled spec. A pod is restored only from a snapshot with an equal
 	// distilled spec.
 	AnnotationSpecHash = "diapause.dev/spec-hash"
@@ -90,6 +100,9 @@ const (
 	AnnotationConfirmed = "diapause.dev/confirmed"
 )
 
+// Inherited is the value of AnnotationInherited.
+const Inherited = "true"
+
 // Confirmed is the value of AnnotationConfirmed with which all nodes may restore a snapshot.
 const Confirmed = "true"
 
@@ -117,7 +130,7 @@ const (
 )
 
 // ConditionAsleep of a pod: whether it sleeps. It is absent from a pod that has never slept. Its last transition is
-// when the pod fell asleep or woke.
+// when the pod fell asleep or woke. Of a PodSnapshot of a sleep: whether the pod sleeps on it.
 const ConditionAsleep = "diapause.dev/Asleep"
 
 // Reasons of ConditionAsleep, and of the events on pods that sleep.

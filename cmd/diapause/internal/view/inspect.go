@@ -24,6 +24,7 @@ func (s Snapshot) identity(w io.Writer) error {
 	r.add("uid", orDash(s.UID))
 	r.add("created", when(s.Created))
 	r.add("scope", s.Scope)
+	r.add("purpose", s.Purpose)
 	r.add("pod", orDash(s.OriginPod))
 	r.add("node", orDash(s.OriginNode))
 	r.add("containers", orDash(strings.Join(s.Containers, ", ")))

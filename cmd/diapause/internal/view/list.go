@@ -28,9 +28,9 @@ func NewList(r *localv1.ListResponse) List {
 
 // Table writes a row for each snapshot. The caller reports what could not be read.
 func (l List) Table(w io.Writer) error {
-	r := newRows(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "SCOPE", "RAW", "STORED", "RATIO", "WHERE")
+	r := newRows(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "SCOPE", "PURPOSE", "RAW", "STORED", "RATIO", "WHERE")
 	for _, s := range l.Snapshots {
-		r.add(s.Namespace, s.Name, when(s.Created), orDash(s.OriginPod), s.Scope,
+		r.add(s.Namespace, s.Name, when(s.Created), orDash(s.OriginPod), s.Scope, s.Purpose,
 			progress.Size(s.RawBytes), progress.Size(s.StoredBytes), fmt.Sprintf("%.2f", s.Ratio), s.where())
 	}
 	return r.flush()

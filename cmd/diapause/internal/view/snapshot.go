@@ -14,7 +14,8 @@ type Snapshot struct {
 	Name        string     `json:"name"`
 	UID         string     `json:"uid"`
 	Created     *time.Time `json:"created"`
-	Scope       string     `json:"scope"` // "whole-pod" or "rootfs-only"
+	Scope       string     `json:"scope"`   // "whole-pod" or "rootfs-only"
+	Purpose     string     `json:"purpose"` // "checkpoint", "termination" or "sleep"
 	OriginPod   string     `json:"origin_pod"`
 	OriginNode  string     `json:"origin_node"`
 	Containers  []string   `json:"containers"`
@@ -66,6 +67,7 @@ func NewSnapshot(s *localv1.Snapshot) Snapshot {
 	v := Snapshot{
 		Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUid(), Created: timeOf(s.GetCreated()),
 		Scope:     cmp.Or(s.GetScope(), snapshot.WholePod.String()),
+		Purpose:   cmp.Or(s.GetPurpose(), string(snapshot.ForCheckpoint)),
 		OriginPod: s.GetOriginPod(), OriginNode: s.GetOriginNode(), Containers: listOf(s.GetContainers()),
 		RawBytes: s.GetRawBytes(), StoredBytes: s.GetStoredBytes(), Ratio: ratio(s.GetRawBytes(), s.GetStoredBytes()),
 		Chunks: s.GetChunks(), ZeroChunks: s.GetZeroChunks(), Packs: s.GetPacks(),

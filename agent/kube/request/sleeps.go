@@ -1,0 +1,101 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// SleepChanged looks again at the PodSnapshots of a pod that has fallen asleep or woken.
+func (rs *Requests) SleepChanged(pod snapshot.PodRef) {
+	for _, k := range rs.ledger.of(pod.UID) {
+		rs.snapshots.Kick(objects.Named(k))
+	}
+}
+
+// sleepsOn reports whether the pod of a PodSnapshot of a sleep sleeps on it.
+func (rs *Requests) sleepsOn(s *podsnapshotv1.PodSnapshot) bool {
+	return rs.Node.Needed(objects.KeyOf(s), s.Annotations[podsnapshotv1.AnnotationSnapshotUID]) != ""
+}
+
+// showAsleep writes into the status of a PodSnapshot of a sleep whether its pod sleeps on it. The controller goes by it
+// once the pod is gone.
+func (rs *Requests) showAsleep(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+	if !rules.OfSleep(s) || !rules.Captured(s) {
+		return nil
+	}
+	asleep := rs.sleepsOn(s)
+	return rs.writeStatus(ctx, s, func(s *podsnapshotv1.PodSnapshot) bool { return rules.SetAsleep(s, asleep) })
+}
+
+// errNotInherited: the snapshot of a sleep is not for the pod's successors.
+var errNotInherited = errors.New("it sleeps, and fell asleep before its policy had pods saved when they are deleted: " +
+	"wake a pod before its policy is changed")
+
+// inherit makes the snapshot on which a pod sleeps that is being deleted one that serves its successors. It waits until
+// there is a PodSnapshot, as long as ctx lasts.
+func (rs *Requests) inherit(ctx context.Context, pod *corev1.Pod) error {
+	for {
+		news := rs.Objects.News.Listen()
+		s, err := rs.sleepOf(ctx, pod)
+		if err == nil && s != nil {
+			if err = rs.writeInherited(ctx, s); err == nil {
+				rs.log.Info("a pod is deleted in its sleep: its successors have its snapshot", "pod", rules.PodKey(pod),
+					"snapshot", objects.KeyOf(s).String())
+				return nil
+			}
+			rs.Objects.Unsure(objects.KeyOf(s))
+		}
+		if err != nil && !apierrors.IsConflict(err) {
+			return err
+		}
+		select {
+		case <-news:
+		case <-time.After(objects.LookAgain):
+		case <-ctx.Done():
+			return fmt.Errorf("the PodSnapshot of its sleep: %w", errors.Join(context.Cause(ctx), err))
+		}
+	}
+}
+
+// sleepOf returns the PodSnapshot on which a pod sleeps, as the API server has it, or nil if there is none yet.
+func (rs *Requests) sleepOf(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.PodSnapshot, error) {
+	for _, k := range rs.ledger.of(string(pod.UID)) {
+		s := new(podsnapshotv1.PodSnapshot)
+		switch err := rs.Objects.Live.Get(ctx, objects.Named(k), s); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
+		case rs.sleepsOn(s):
+			return s, nil
+		}
+	}
+	return nil, nil
+}
+
+// writeInherited makes the snapshot of a sleep one that serves successors, unless it is one already.
+func (rs *Requests) writeInherited(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+	if !rules.OfSleep(s) { // somebody has asked for it, or it is inherited
+		return nil
+	}
+	before := s.DeepCopy()
+	if !rules.Inherit(s) {
+		return errNotInherited
+	}
+	err := rs.Objects.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("PodSnapshot %s: %w", objects.KeyOf(s), err)
+	}
+	rs.Objects.Wrote(s)
+	return nil
+}

@@ -1,0 +1,117 @@
+package kube_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/rules"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+// asleepOn waits until a PodSnapshot of a sleep says whether its pod sleeps on it.
+func (w *world) asleepOn(name string, want metav1.ConditionStatus) *podsnapshotv1.PodSnapshot {
+	w.t.Helper()
+	s := w.snapshot(name)
+	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+		if got := rules.Asleep(s); got != want {
+			return fmt.Errorf("asleep: %s, want %s", got, want)
+		}
+		return nil
+	})
+	return s
+}
+
+// TestHostileSleepServesItsPodAlone: the snapshot of a sleep is the memory of a live pod. No other pod is restored from
+// it, by policy or by name; it does not push out the snapshot that somebody asked for; and it goes with its pod.
+func TestHostileSleepServesItsPodAlone(t *testing.T) {
+	w := newWorld(t)
+	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Spec.SnapshotGroupingRules = &podsnapshotv1.SnapshotGroupingRules{
+			GroupByLabelValue: podsnapshotv1.GroupByLabelValue{
+				Labels:               []string{"app"},
+				GroupRetentionPolicy: &podsnapshotv1.GroupRetentionPolicy{MaxSnapshotCountPerGroup: 1},
+			},
+		}
+	})
+	node := w.node("a")
+	w.control()
+	r := w.start(node)
+	first := w.pod(node, "first")
+	golden := w.replicated(w.complete(w.trigger("golden", "first")))
+	made, err := r.node.fallAsleep(t.Context(), string(first.UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.asleepOn(made, metav1.ConditionTrue)
+	w.replicated(s)
+	if len(s.Labels) > 0 || rules.Purpose(s) != "sleep" {
+		t.Errorf("the sleep's PodSnapshot has the labels %v and the purpose %q", s.Labels, rules.Purpose(s))
+	}
+	second := w.pod(node, "second")
+	if c, err := choose(t, r, second, enough); err != nil || c.Snapshot.Name != golden.Name {
+		t.Errorf("another pod of the group: %+v, %v, want %s", c, err, golden.Name)
+	}
+	thief := w.pod(node, "thief", name(made))
+	if c, err := choose(t, r, thief, enough); !rules.Refused(err) {
+		t.Errorf("a pod that names it: %+v, %v, want a refusal", c, err)
+	}
+	r.node.wake(string(first.UID))
+	w.asleepOn(made, metav1.ConditionFalse)
+	w.deletePod("first")
+	w.gone(s)
+	if all := w.snapshots(); len(all) != 1 || all[0].Name != golden.Name || all[0].DeletionTimestamp != nil {
+		t.Errorf("PodSnapshots %+v, want the one that somebody asked for", all)
+	}
+}
+
+// TestDeletedAsleep: the snapshot of a sleep serves the successors of a pod that is deleted while it sleeps, if its
+// policy has pods saved when they are deleted. The agent sees to it before the pod's containers end. If it cannot, as
+// its node is lost, the controller does, once the pod is gone.
+func TestDeletedAsleep(t *testing.T) {
+	for how, lost := range map[string]bool{"by its owner": false, "with its node": true} {
+		t.Run(how, func(t *testing.T) {
+			w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+			a, b := w.node("a"), w.node("b")
+			w.control()
+			ra, rb := w.start(a), w.start(b)
+			pod := w.pod(a, "web", lasting(60))
+			<-ra.synced(w)
+			name, err := ra.node.fallAsleep(t.Context(), string(pod.UID))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.asleepOn(name, metav1.ConditionTrue)
+			w.replicated(s)
+			w.confirmed(s)
+			if lost {
+				w.delete(pod, client.GracePeriodSeconds(0))
+			} else {
+				w.delete(pod)
+				if !w.mayEnd(ra, refOf(pod)) {
+					t.Fatal("the pod was not saved")
+				}
+				if err := api.client.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil || !rules.Inherited(s) {
+					t.Errorf("when its containers may end, the PodSnapshot is %+v, %v", s.ObjectMeta, err)
+				}
+				w.deletePod("web")
+			}
+			until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+				if group, _ := rules.Inheritable(s); !rules.Inherited(s) || !maps.Equal(s.Labels, group) {
+					return fmt.Errorf("PodSnapshot %+v", s.ObjectMeta)
+				}
+				return nil
+			})
+			c, err := choose(t, rb, w.pod(b, "next"), enough)
+			if err != nil || c.Snapshot.Name != name || !c.Inherited {
+				t.Errorf("its successor: %+v, %v, want %s", c, err, name)
+			}
+			if all := w.snapshots(); len(all) != 1 {
+				t.Errorf("%d PodSnapshots, want one", len(all))
+			}
+		})
+	}
+}
