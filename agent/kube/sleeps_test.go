@@ -3,12 +3,15 @@ package kube_test
 import (
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -65,6 +68,35 @@ func TestHostileSleepServesItsPodAlone(t *testing.T) {
 	w.gone(s)
 	if all := w.snapshots(); len(all) != 1 || all[0].Name != golden.Name || all[0].DeletionTimestamp != nil {
 		t.Errorf("PodSnapshots %+v, want the one that somebody asked for", all)
+	}
+}
+
+// TestHostileSleepWithoutPolicy: a pod's annotation puts it to sleep only if a policy selects the pod.
+func TestHostileSleepWithoutPolicy(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy func(*world)
+		want   slumber.State
+	}{
+		"no policy":           {func(w *world) { w.delete(w.policy("policy")) }, slumber.StateFailed},
+		"a SleepPolicy":       {func(w *world) { w.delete(w.policy("policy")); w.sleepPolicy("sleep") }, slumber.StateAsleep},
+		"a PodSnapshotPolicy": {func(*world) {}, slumber.StateAsleep},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.policy(w)
+			node := w.node("a")
+			var attempts atomic.Int64
+			w.start(node, sleeper(&attempts, nil))
+			p := w.pod(node, "web", func(p *corev1.Pod) {
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationSleep, "now")
+			})
+			until(w, p, func(p *corev1.Pod) error {
+				if s := slumber.ParseStatus(p); s.Sleep != "now" || s.State != tc.want {
+					return fmt.Errorf("status %+v, want %s", s, tc.want)
+				}
+				return nil
+			})
+		})
 	}
 }
 

@@ -39,6 +39,12 @@ func Verdict(p *sleepv1alpha1.SleepPolicy, all []sleepv1alpha1.SleepPolicy) (ok 
 	return true, sleepv1alpha1.ReasonValid, "the policy can be used"
 }
 
+// Selected reports whether any of the policies selects a pod.
+func Selected(pod *corev1.Pod, all []sleepv1alpha1.SleepPolicy) bool {
+	some, _ := selecting(pod, all)
+	return len(some) > 0
+}
+
 // selecting returns the policies that select a pod, and their names for people.
 func selecting(pod *corev1.Pod, all []sleepv1alpha1.SleepPolicy) (out []*sleepv1alpha1.SleepPolicy, names string) {
 	var list []string

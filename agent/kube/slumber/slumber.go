@@ -301,7 +301,10 @@ func (s *Slumbers) end(pod *corev1.Pod) {
 }
 
 func (s *Slumbers) putToSleep(pod *corev1.Pod) (State, error) {
-	_, err := s.Sleeps.Sleep(s.life, s.life, checkpoint.Options{Target: pod.Namespace + "/" + pod.Name})
+	err := s.allowed(s.life, pod)
+	if err == nil {
+		_, err = s.Sleeps.Sleep(s.life, s.life, checkpoint.Options{Target: pod.Namespace + "/" + pod.Name})
+	}
 	if err != nil {
 		s.Objects.SleepEvent(objects.RefOf(pod), corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake,
 			objects.ActionSleep, "The pod stays awake: "+err.Error())
