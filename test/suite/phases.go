@@ -93,8 +93,8 @@ var phases = []phase{
 // else.
 var lanes = [][]string{
 	{"race", "e2e"},
-	{"integration-rest", "integration-sleep"},
-	{"beds", "plain", "second-build", "memory", "plots"},
+	{"integration-rest", "second-build", "plain"},
+	{"beds", "integration-sleep", "memory", "plots"},
 }
 
 func all(pkg) bool { return true }
