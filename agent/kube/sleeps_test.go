@@ -101,7 +101,7 @@ func TestHostileSleepWithoutPolicy(t *testing.T) {
 }
 
 // TestDeletedAsleep: the snapshot of a sleep serves the successors of a pod that is deleted while it sleeps, if its
-// policy has pods saved when they are deleted. The agent sees to it before the pod's containers end. If it cannot, as
+// policy has pods saved when they are deleted. The agent does that before the pod's containers end. If it cannot, as
 // its node is lost, the controller does, once the pod is gone.
 func TestDeletedAsleep(t *testing.T) {
 	for how, lost := range map[string]bool{"by its owner": false, "with its node": true} {

@@ -43,7 +43,7 @@ func (d *Duties) podEvents() handler.Funcs {
 
 // serveSleep decides what becomes of the snapshot of a sleep once its pod is gone. If the pod slept on it, by the last
 // word of its node, and its policy has pods saved when they are deleted, the pod's successors inherit it: its node was
-// lost, or the pod was deleted by force. Otherwise it is of no use to anybody, and is deleted.
+// lost, or the pod was deleted by force. Otherwise nobody can use it, and it is deleted.
 func (d *Duties) serveSleep(ctx context.Context, s *podsnapshotv1.PodSnapshot) (reconcile.Result, error) {
 	origin := client.ObjectKey{Namespace: s.Namespace, Name: s.Annotations[podsnapshotv1.AnnotationOriginPod]}
 	gone, err := d.Sightings.Gone(ctx, origin, s.Annotations[podsnapshotv1.AnnotationOriginPodUID])

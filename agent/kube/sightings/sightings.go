@@ -124,7 +124,7 @@ func (s *Sightings) Pods(ctx context.Context, name client.ObjectKey, uid string)
 	return append(all, cached...), err
 }
 
-// Gone reports whether there is no pod with that name and UID any more, by the API server's word.
+// Gone reports whether there is no longer a pod with that name and UID, by the API server's word.
 func (s *Sightings) Gone(ctx context.Context, name client.ObjectKey, uid string) (bool, error) {
 	for _, from := range []client.Reader{s.cached, s.live} { // the cache may be behind
 		p := new(corev1.Pod)
