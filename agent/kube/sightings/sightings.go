@@ -124,8 +124,12 @@ func (s *Sightings) Pods(ctx context.Context, name client.ObjectKey, uid string)
 	return append(all, cached...), err
 }
 
-// Gone reports whether there is no longer a pod with that name and UID, by the API server's word.
+// Gone reports whether there is no longer a pod with that name and UID, by the API server's word. A node has chosen the
+// name, which may be none.
 func (s *Sightings) Gone(ctx context.Context, name client.ObjectKey, uid string) (bool, error) {
+	if len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
+		return true, nil
+	}
 	for _, from := range []client.Reader{s.cached, s.live} { // the cache may be behind
 		p := new(corev1.Pod)
 		err := from.Get(ctx, name, p)
