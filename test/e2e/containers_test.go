@@ -126,8 +126,7 @@ func (w *world) several(colour string) func(*corev1.Pod) {
 			{Name: "secret", MountPath: "/secret"},
 		}
 		get := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/state", Port: intstr.FromInt32(8080)}}
-		app.ReadinessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1}
-		app.LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1}
+		app.ReadinessProbe, app.LivenessProbe = everySecond(get), everySecond(get)
 		p.Spec.Containers = append(p.Spec.Containers, shell("side", counting))
 	}
 }
