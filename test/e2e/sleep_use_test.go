@@ -59,10 +59,11 @@ func (w *world) staysAwake(pod string, over func() bool) {
 // probeCommand is what the probes of withExecProbes run.
 var probeCommand = []string{"/bin/test", "-e", "/bin/workload"}
 
-// withExecProbes has the kubelet probe a pod every two seconds, by exec.
+// withExecProbes has the kubelet probe a pod every five seconds, by exec. On a busy machine a command takes some
+// seconds: more often, one would always be under way.
 func withExecProbes(p *corev1.Pod) {
 	probe := &corev1.Probe{
-		PeriodSeconds: 2, TimeoutSeconds: probePatience,
+		PeriodSeconds: 5, TimeoutSeconds: probePatience,
 		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: probeCommand}},
 	}
 	p.Spec.Containers[0].LivenessProbe, p.Spec.Containers[0].ReadinessProbe = probe, probe.DeepCopy()

@@ -89,12 +89,12 @@ var phases = []phase{
 }
 
 // lanes say what runs beside what: lanes run at the same time, the phases of a lane one after the other. Two lanes keep
-// two processors busy. The third has what mostly waits, and ends before e2e has gone far, which runs three tests at a
-// time by itself. With more beside it, probes of its pods ran out of time.
+// two processors busy. The third has what mostly waits, and ends before e2e begins, which runs three tests at a time by
+// itself. With two other phases beside it, probes of its pods ran out of time, or one was always under way.
 var lanes = [][]string{
-	{"race", "plain", "e2e"},
+	{"race", "plain", "second-build", "e2e", "memory", "plots"},
 	{"integration-rest", "integration-sleep"},
-	{"beds", "second-build", "memory", "plots"},
+	{"beds"},
 }
 
 func all(pkg) bool { return true }
