@@ -194,7 +194,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.checkpoints.SettleLoop(ctx) })
 	g.Go(func() error { return a.replicator.Run(ctx) })
 	g.Go(func() error { return a.upkeepLoop(ctx) })
-	g.Go(func() error { a.sleeps.RemoveEarlier(ctx); return nil })
 	g.Go(func() error { return a.restores.RetryLoop(ctx) })
 	if a.cfg.MetricsAddr != "" {
 		g.Go(func() error { return a.metrics.serve(ctx, a.cfg.MetricsAddr) })

@@ -117,7 +117,7 @@ func (s *Sleeps) removeFormer(ctx context.Context, newest *journal.Record) {
 }
 
 // RemoveEarlier removes the snapshots of sleeps that an earlier agent has made, of pods that are awake: they do not say
-// what they are for, and serve other pods, too.
+// what they are for, and serve other pods, too. One that a pod still loads from is left to the next call.
 func (s *Sleeps) RemoveEarlier(ctx context.Context) {
 	earlier := s.Journal.Where(func(r *journal.Record) bool {
 		return r.Passing && r.Purpose == "" && r.Stage == journal.StageReplicated
@@ -215,7 +215,6 @@ func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 	if s.cluster != nil {
 		s.cluster.Woke(pod, w.GetCause(), took)
 	}
-	s.Life.Go(func() { s.RemoveEarlier(s.Life.Context()) })
 }
 
 // handover implements checkpoint.Handover.

@@ -221,7 +221,7 @@ func (st *Starts) predecessors(ctx context.Context, newPod rules.NewPod,
 }
 
 // inherits returns an error of kind rules.ErrPending while the controller is about to have the pod's group inherit the
-// snapshot of a pod that was lost in its sleep.
+// snapshot of a pod that was lost in its sleep. If the API server does not answer, nobody can tell.
 func (st *Starts) inherits(ctx context.Context, newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy) error {
 	if !rules.SavedOnTermination(newPod.Pod, []podsnapshotv1.PodSnapshotPolicy{*policy}) {
 		return nil
@@ -230,19 +230,54 @@ func (st *Starts) inherits(ctx context.Context, newPod rules.NewPod, policy *pod
 	if err := st.Objects.List(ctx, &all, client.InNamespace(newPod.Pod.Namespace)); err != nil {
 		return fmt.Errorf("read PodSnapshots of namespace %s: %w", newPod.Pod.Namespace, err)
 	}
-	for _, s := range newPod.Heritage(policy, all.Items) {
-		origin := s.Annotations[podsnapshotv1.AnnotationOriginPod]
-		pod := new(corev1.Pod)
-		err := st.Objects.Live.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: origin}, pod)
+	s, err := st.lost(ctx, newPod, policy, newPod.Heritage(policy, all.Items))
+	if err != nil && ctx.Err() == nil {
+		st.log.Warn("a pod does not wait for the snapshot of one that was lost in its sleep", "pod",
+			rules.PodKey(newPod.Pod), "error", err)
+	}
+	if s == nil {
+		return nil
+	}
+	return fmt.Errorf("PodSnapshot %s, of the sleep of a pod that is gone, is about to be inherited: %w", objects.KeyOf(s),
+		rules.ErrPending)
+}
+
+// lost returns one of these snapshots of sleeps whose pod is gone, or nil. It reads the group's pods at once, and one
+// alone only if it is not among them.
+func (st *Starts) lost(ctx context.Context, newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy,
+	sleeps []*podsnapshotv1.PodSnapshot,
+) (*podsnapshotv1.PodSnapshot, error) {
+	if len(sleeps) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, objects.FreshTime)
+	defer cancel()
+	var pods corev1.PodList // the cache has those of this node alone
+	labels, _ := rules.Group(policy, newPod.Pod.Labels)
+	err := st.Objects.Live.List(ctx, &pods, client.InNamespace(newPod.Pod.Namespace), client.MatchingLabels(labels))
+	if err != nil {
+		return nil, err
+	}
+	there := make(map[string]bool)
+	for i := range pods.Items {
+		there[string(pods.Items[i].UID)] = true
+	}
+	for _, s := range sleeps {
+		uid := s.Annotations[podsnapshotv1.AnnotationOriginPodUID]
+		if there[uid] {
+			continue
+		}
+		pod := new(corev1.Pod) // its labels may have been changed
+		name := client.ObjectKey{Namespace: s.Namespace, Name: s.Annotations[podsnapshotv1.AnnotationOriginPod]}
+		err := st.Objects.Live.Get(ctx, name, pod)
 		switch {
-		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != s.Annotations[podsnapshotv1.AnnotationOriginPodUID]:
-			return fmt.Errorf("PodSnapshot %s/%s, of the sleep of pod %s, is about to be inherited: %w", s.Namespace, s.Name,
-				origin, rules.ErrPending)
+		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != uid:
+			return s, nil
 		case err != nil:
-			return fmt.Errorf("read pod %s/%s: %w", s.Namespace, origin, err)
+			return nil, err
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // tellNearest makes an event on a pod that starts cold. It names the most similar snapshot, and what differs.
