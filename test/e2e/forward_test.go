@@ -32,6 +32,7 @@ func TestPortForward(t *testing.T) {
 	w := begin(t)
 	cold := w.run(w.pod("web", withInner))
 	before := w.life(cold)
+	w.listens("web", "inner", innerPort)
 	outer, inner := w.forward("web", 8080), w.forward("web", innerPort)
 	w.answers(outer, inner)
 	s := w.checkpoint(cold)
@@ -66,6 +67,13 @@ func (w *world) forward(pod string, port int) string {
 		w.Fatalf("the port that is forwarded: %v", err)
 	}
 	return fmt.Sprintf("http://127.0.0.1:%d", local)
+}
+
+// listens waits until a container of a pod answers at a port of its loopback: kubectl stops to forward a port at which
+// nobody listens.
+func (w *world) listens(pod, container string, port int) {
+	w.Helper()
+	w.exec(pod, container, "wget", "-q", "-O", "/dev/null", fmt.Sprintf("http://127.0.0.1:%d/state", port))
 }
 
 // answers asks workloads how they are. The connections to them stay open.
