@@ -43,8 +43,20 @@ func (rs *Restores) Admit(request string) {
 		return
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.admitted = true
+	r.mu.Unlock()
+	rs.Life.Go(func() { rs.warmWake(r) })
+}
+
+// warmWake prefetches for a pod that is about to wake. Before that nothing of its memory is kept: it may sleep for a
+// day, and is one of many.
+func (rs *Restores) warmWake(r *restore) {
+	rs.mu.Lock()
+	s := r.reader
+	rs.mu.Unlock()
+	if s != nil {
+		rs.warm(rs.Life.Context(), s)
+	}
 }
 
 // Admitted reports whether Admit was called for a request that has not ended.

@@ -249,7 +249,9 @@ func (rs *Restores) attach(ctx context.Context, r *restore) error {
 	r.total = reader.Manifest.Stats().RawBytes
 	r.volumes, err = rs.volumesOf(reader.Manifest)
 	if err == nil {
-		reader.PrefetchOnce(func() { rs.prefetch(ctx, reader) }) // a store takes its time for each answer to check, too
+		if !r.Wakes || r.admitted {
+			rs.warm(ctx, reader) // a store takes its time for each answer to check, too
+		}
 		err = rs.check(ctx, r, reader)
 	}
 	if err == nil {
@@ -340,7 +342,10 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	}
 	if rs.asleep(r.Request) {
 		r.begun()
-		rs.Life.Go(func() { _ = rs.feed(r) }) // saves time: the first read reports an error
+		rs.Life.Go(func() {
+			rs.warmWake(r)
+			_ = rs.feed(r) // saves time: the first read reports an error
+		})
 	}
 	r.serving++
 	return &source{rs: rs, restore: r}, nil

@@ -8,7 +8,9 @@ import (
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/sleep"
+	"diapause.dev/storage"
 )
 
 // prepareWake prepares the wake of a pod, and marks that it sleeps.
@@ -62,6 +64,48 @@ func TestWakeIsKept(t *testing.T) {
 	}
 	if !a.orphan(r) || a.Needed(saved, "") != "" {
 		t.Error("the snapshot is held for a pod that is awake")
+	}
+}
+
+// TestAsleepKeepsNothingDecoded: of the memory of a pod that sleeps the agent keeps nothing, also after a restart, until
+// the pod may wake.
+func TestAsleepKeepsNothingDecoded(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "page", snapshot.WholePod)
+	request, _ := a.prepareWake(t)
+	reader := func() *snapshots.Reader {
+		t.Helper()
+		r, err := a.find(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.reader
+	}
+	wantCold := func(who string) {
+		t.Helper()
+		cold := false
+		if reader().PrefetchOnce(func() { cold = true }); !cold {
+			t.Errorf("%s has prefetched for a pod that sleeps", who)
+		}
+	}
+	m, err := a.stores.Spool().Manifest(t.Context(), saved)
+	if err == nil {
+		err = a.stores.Spool().PutWorkingSet(t.Context(), m, storage.NewReader(m).Locate(runsc.StateFile, 0, 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCold("the agent")
+	a.next(t)
+	a.HoldAsleep(t.Context())
+	wantCold("the next agent")
+	a.next(t)
+	a.HoldAsleep(t.Context())
+	s := reader()
+	s.Far = a.stores.Spool() // has the working set
+	a.Admit(request)
+	for !s.Has(runsc.StateFile, 0, 1) {
+		time.Sleep(time.Millisecond)
 	}
 }
 

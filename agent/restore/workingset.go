@@ -61,6 +61,11 @@ const (
 	recordTime   = 30 * time.Second
 )
 
+// warm prefetches for a sandbox, once.
+func (rs *Restores) warm(ctx context.Context, s *snapshots.Reader) {
+	s.PrefetchOnce(func() { rs.prefetch(ctx, s) })
+}
+
 // prefetch fetches what a sandbox will ask for first, while the sandbox is still being created. It fetches all files
 // except the memory, the image's before the volumes. At the same time it fetches the working set of earlier restores
 // from this snapshot, or else both ends of the memory. Of a snapshot on this node it only decodes the working set,
