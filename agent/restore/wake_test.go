@@ -67,8 +67,8 @@ func TestWakeIsKept(t *testing.T) {
 	}
 }
 
-// TestAsleepKeepsNothingDecoded: of the memory of a pod that sleeps the agent keeps nothing, also after a restart, until
-// the pod may wake.
+// TestAsleepKeepsNothingDecoded: of the memory of a pod that sleeps the agent keeps nothing, also after a restart,
+// until the pod may wake.
 func TestAsleepKeepsNothingDecoded(t *testing.T) {
 	a := newRig(t)
 	a.make(t, "one", "page", snapshot.WholePod)

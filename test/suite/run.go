@@ -118,7 +118,8 @@ func (s *suite) command(ctx context.Context, p phase) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"-count=1", "-timeout=" + p.timeout.String(), "-exec='" + s.self + "' exec"}, p.flags...)
+	args := []string{"-count=1", "-vet=off", "-timeout=" + p.timeout.String(), "-exec='" + s.self + "' exec"} // lint vets
+	args = append(args, p.flags...)
 	args = append(args, paths...)
 	env := append([]string{"GOWORK=off", usageVariable + "=" + s.file(p, usageExt)}, p.env...)
 	if s.cover != nil && p.dir == "" {
