@@ -23,6 +23,7 @@ type night struct {
 	network *sleep.Network              // nil: the pod has none of its own, and cannot sleep
 	turn    chan struct{}               // holds one token while the pod falls asleep, wakes or ends
 	watched atomic.Pointer[sleep.Waker] // waker, for those who have not taken the turn
+	round   atomic.Uint64               // how often the pod was to fall asleep
 
 	// The fields below are guarded by turn.
 	waker     *sleep.Waker  // nil: nobody wants the pod to sleep
@@ -264,7 +265,10 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 		return err
 	}
 	if err := z.prepareFall(ctx, o); err != nil {
-		err = errors.Join(err, z.each(ctx, sleep.Order{Verb: sleep.Up}), z.s.lease.Break(ctx))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fallLimit) // the time may be up: that may be why
+		defer cancel()
+		z.rise(ctx)
+		err = errors.Join(err, z.s.lease.Break(ctx))
 		z.forgo()
 		return err
 	}
@@ -281,7 +285,7 @@ func (z *sleeper) prepareFall(ctx context.Context, o sleep.Order) error {
 	if err := z.s.settled(ctx); err != nil {
 		return err
 	}
-	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush, WakeToEnd: o.WakeToEnd}); err != nil {
+	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush, WakeToEnd: o.WakeToEnd, Round: z.round.Add(1)}); err != nil {
 		return err
 	}
 	if err := z.network.Silence(); err != nil {

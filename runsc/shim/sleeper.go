@@ -53,6 +53,7 @@ type resident struct {
 	name       string                  // in its pod; empty: it has none
 	io         *task.CreateTaskRequest // names of its standard streams
 	usage      usage
+	rounds     rounds
 
 	// The fields below are guarded by sleeper.mu.
 	execs   map[string]func()  // processes that were added to it and run or are to; each function ends their session

@@ -30,7 +30,7 @@ func (z *sleeper) step(ctx context.Context, x *resident, o sleep.Order) error {
 		return z.ready(ctx, x)
 	case sleep.Hush:
 		z.toEnd.Store(o.WakeToEnd)
-		return z.hush(ctx, x)
+		return z.hush(ctx, x, o.Round)
 	case sleep.Settle:
 		ctx, cancel := context.WithTimeout(ctx, quietLimit)
 		defer cancel()
@@ -42,7 +42,7 @@ func (z *sleeper) step(ctx context.Context, x *resident, o sleep.Order) error {
 	case sleep.Rouse:
 		return z.restart(ctx, x)
 	case sleep.Up:
-		return z.up(ctx, x)
+		return z.up(ctx, x, o.Round)
 	case sleep.Doom:
 		return z.doomed(ctx, x, o.Status)
 	}
@@ -106,22 +106,30 @@ func (z *sleeper) fit(x *resident) error {
 	return nil
 }
 
-// hush makes the shim answer for a container from now on, and keep the coming end of its process quiet.
-func (z *sleeper) hush(ctx context.Context, x *resident) error {
+// hush makes the shim answer for a container from now on, and keep the coming end of its process quiet. It comes on a
+// connection of its own, and may be late: after up for the same round it has no effect.
+func (z *sleeper) hush(ctx context.Context, x *resident, round uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()
 	if err := z.shut(ctx, true); err != nil {
 		return err
 	}
-	if err := z.fit(x); err != nil { // something may have come since ready
+	err := z.fit(x) // something may have come since ready
+	if err == nil {
+		err = x.rounds.hush(round, func() { quiet.expect(x.id) })
+	}
+	if err != nil {
 		return errors.Join(err, z.shut(ctx, false))
 	}
-	quiet.expect(x.id)
 	return nil
 }
 
-// up lets requests through to a container again. It undoes hush, too.
-func (z *sleeper) up(ctx context.Context, x *resident) error {
+// up lets requests through to a container again. It undoes hush, too. One that is late, for an earlier round than hush,
+// has no effect.
+func (z *sleeper) up(ctx context.Context, x *resident, round uint64) error {
+	if !x.rounds.up(round) {
+		return nil
+	}
 	quiet.forget(x.id)
 	if err := z.shut(ctx, false); err != nil {
 		return err

@@ -194,7 +194,8 @@ func (z *sleeper) bringBack(ctx context.Context, t *stages) (d sleep.Delivered, 
 	if err := z.attend(z.of(z.c.bundle.id), runtime); err != nil {
 		return d, true, err
 	}
-	return d, true, z.each(ctx, sleep.Order{Verb: sleep.Up})
+	z.rise(ctx)
+	return d, true, nil
 }
 
 // stages are the stages of a wake and how long each took.

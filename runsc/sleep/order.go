@@ -75,6 +75,9 @@ type Order struct {
 	WakeToEnd  bool     `json:"wakeToEnd,omitempty"`  // of Fall, Hush: a signal that tells the pod to end wakes it first
 	Cause      string   `json:"cause,omitempty"`      // of Wake
 	Status     int      `json:"status,omitempty"`     // exit status, of End and Doom
+	// Round, of Hush and Up, counts the times that the pod was to fall asleep, from 1. An Up undoes the Hush of its round,
+	// and one that is late no longer has effect. 0: a shim of an earlier version does not count.
+	Round uint64 `json:"round,omitempty"`
 }
 
 // Bounds of an order.
