@@ -55,6 +55,9 @@ func (c *Cluster) MayEnd(ctx context.Context, pod snapshot.PodRef) (wait time.Du
 	return c.requests.MayEnd(ctx, pod)
 }
 
+// NotSwept implements agent.Cluster: see rollback.Watcher.
+func (c *Cluster) NotSwept() string { return c.watcher.NotSwept() }
+
 // Name implements agent.Cluster.
 func (c *Cluster) Name() string { return c.names.Name(names.Chance()) }
 

@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/kube/duty"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/removal"
+	"diapause.dev/agent/kube/rollback"
 	"diapause.dev/agent/kube/sightings"
 	"diapause.dev/agent/kube/sweep"
 	"diapause.dev/api/snapshot"
@@ -56,6 +57,10 @@ type Stores interface {
 	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
 	// SweepStore removes from the store at location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
+	// Note returns what a cluster has noted in the store at location, or nil.
+	Note(ctx context.Context, location, cluster string) ([]byte, error)
+	// SetNote replaces what a cluster has noted in the store at location.
+	SetNote(ctx context.Context, location, cluster string, data []byte) error
 }
 
 // Controller does for all nodes what no node's agent may do. Of several controllers one works, the holder of the Lease.
@@ -67,6 +72,7 @@ type Controller struct {
 	stop    context.CancelFunc // tells Run to end
 	objects *objects.Objects
 	duties  *duty.Duties
+	keeper  *rollback.Keeper
 	sweeper *sweep.Sweeper // of the stores that all nodes see
 }
 
@@ -103,13 +109,21 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 		Objects: c.objects, Sightings: seen, Stores: stores, Removals: removal.New(c.objects, c.remover(stores), c.log),
 		Judge: judge, Store: c.cfg.Store, Logger: c.log,
 	})
-	c.sweeper = sweep.New(sweep.Config{
-		Objects: c.objects, Stores: stores, Judge: judge,
-		Mine:  func(location string) bool { return c.duties.Leading() && stores.Shared(location) },
-		Knows: func(snapshot.Key) bool { return false },
-		Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: leaseKey(c.cfg.Namespace, c.cfg.LeaseName), Logger: c.log,
+	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
+	mine := func(location string) bool { return c.duties.Leading() && stores.Shared(location) }
+	c.keeper = rollback.NewKeeper(rollback.KeeperConfig{
+		Config: rollback.Config{Objects: c.objects, Lease: lease, Logger: c.log},
+		Stores: stores, Store: c.cfg.Store, Mine: mine, Leads: c.duties.Leading,
 	})
-	if err := measure(c.cfg.Metrics, clock, judge); err != nil {
+	if err := c.keeper.Watch(running, c.mgr.GetCache()); err != nil {
+		return err
+	}
+	c.sweeper = sweep.New(sweep.Config{
+		Objects: c.objects, Stores: stores, Judge: judge, Mine: mine, MaySweep: c.keeper.MaySweep,
+		Knows: func(snapshot.Key) bool { return false },
+		Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
+	})
+	if err := measure(c.cfg.Metrics, clock, judge, c.keeper.Stopped); err != nil {
 		return err
 	}
 	return c.duties.Control(c.mgr)
@@ -142,7 +156,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var work sync.WaitGroup
-	for _, do := range []func(context.Context){c.objects.AwaitCaches, c.lead, c.duties.TakeOver, c.sweeper.Run} {
+	for _, do := range []func(context.Context){
+		c.objects.AwaitCaches, c.lead, c.duties.TakeOver, c.keeper.Run, c.sweeper.Run,
+	} {
 		work.Go(func() { do(ctx) })
 	}
 	err := c.mgr.Start(ctx)

@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/kube"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
 )
 
 // central are the stores of a world as its controller sees them. It implements kube.Stores.
@@ -30,6 +31,31 @@ func (central) Shared(location string) bool {
 // Remove removes a snapshot from a store, and from nothing else.
 func (c central) Remove(_ context.Context, k snapshot.Key, uid, location string) error {
 	return c.disk.stores.remove(location, k, uid)
+}
+
+// Note reads from a real store, or from a store of the test.
+func (c central) Note(ctx context.Context, location, cluster string) ([]byte, error) {
+	if s, ok := realStores.Load(location); ok {
+		return s.(*storage.Store).Note(ctx, cluster)
+	}
+	s := c.disk.stores
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.notes[location], s.err
+}
+
+// SetNote writes into a real store, or into a store of the test.
+func (c central) SetNote(ctx context.Context, location, cluster string, data []byte) error {
+	if s, ok := realStores.Load(location); ok {
+		return s.(*storage.Store).SetNote(ctx, cluster, data)
+	}
+	s := c.disk.stores
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.notes[location] = data
+	}
+	return s.err
 }
 
 // controls is a controller that runs in the cluster.

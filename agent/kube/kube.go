@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/request"
+	"diapause.dev/agent/kube/rollback"
 	"diapause.dev/agent/kube/sleeppolicy"
 	"diapause.dev/agent/kube/slumber"
 	"diapause.dev/agent/kube/start"
@@ -73,6 +75,7 @@ type Cluster struct {
 	slumbers *slumber.Slumbers
 	idle     *sleeppolicy.Policies
 	judge    *age.Judge
+	watcher  *rollback.Watcher
 	sweeper  *sweep.Sweeper // of the stores that only this node can see
 }
 
@@ -102,9 +105,12 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 		return err
 	}
 	c.judge = age.NewJudge(c.objects, c.log)
+	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
+	c.watcher = rollback.NewWatcher(rollback.Config{Objects: c.objects, Lease: lease, Logger: c.log},
+		filepath.Join(c.cfg.StateDir, lineFile))
 	c.requests, err = request.New(request.Config{
 		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Store: c.cfg.Store,
-		StateDir: c.cfg.StateDir, Logger: c.log,
+		StateDir: c.cfg.StateDir, Remembers: c.watcher.Check, Logger: c.log,
 	})
 	if err != nil {
 		return err
@@ -114,16 +120,20 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 		Logger: c.log,
 	})
 	c.sweeper = sweep.New(sweep.Config{
-		Objects: c.objects, Stores: node, Judge: c.judge, Mine: node.OwnDisk, Knows: c.requests.Knows, Store: c.cfg.Store,
-		OrphanAge: c.cfg.OrphanAge, Lease: leaseKey(c.cfg.Namespace, c.cfg.LeaseName), Logger: c.log,
+		Objects: c.objects, Stores: node, Judge: c.judge, Mine: node.OwnDisk, MaySweep: c.watcher.MaySweep,
+		Knows: c.requests.Knows, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
 	})
-	if err := measure(c.cfg.Metrics, clock, c.judge); err != nil {
+	if err := measure(c.cfg.Metrics, clock, c.judge, c.watcher.Stopped); err != nil {
 		return err
 	}
 	c.slumbers = slumber.New(slumber.Config{Objects: c.objects, Sleeps: node, Logger: c.log})
 	c.idle = sleeppolicy.New(sleeppolicy.Config{Objects: c.objects, Node: node, Meter: node.Gauges(), Logger: c.log})
 	return errors.Join(c.requests.Control(c.mgr), c.slumbers.Control(c.mgr), c.idle.Control(c.mgr))
 }
+
+// lineFile is the name of the file in the state directory that says how far the cluster had come, beside the
+// ledger: see package rollback.
+const lineFile = "kube/line"
 
 // logTo sends the logs of libraries to the logger of this process's first agent.
 func logTo(l *slog.Logger) {
@@ -182,7 +192,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	defer cancel()
 	var work sync.WaitGroup
 	for _, do := range []func(context.Context){
-		c.objects.AwaitCaches, c.sweeper.Run, c.starts.SendReports, c.idle.Run,
+		c.objects.AwaitCaches, c.watcher.Run, c.sweeper.Run, c.starts.SendReports, c.idle.Run,
 	} {
 		work.Go(func() { do(ctx) })
 	}

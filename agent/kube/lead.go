@@ -53,7 +53,10 @@ func (c *Controller) lead(ctx context.Context) {
 			},
 			LeaseDuration: leaseHold, RenewDeadline: leaseRenew, RetryPeriod: leaseRetry, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(context.Context) { c.duties.Begin() },
+				OnStartedLeading: func(context.Context) {
+					c.duties.Begin()
+					c.keeper.Begin()
+				},
 				OnStoppedLeading: c.duties.End,
 			},
 		})

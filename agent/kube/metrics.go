@@ -9,8 +9,8 @@ import (
 	"diapause.dev/agent/kube/objects"
 )
 
-// measure registers the metrics of the clocks. With to nil there are none.
-func measure(to prometheus.Registerer, clock *objects.Clock, judge *age.Judge) error {
+// measure registers the metrics of the clocks, and of what is not swept. With to nil there are none.
+func measure(to prometheus.Registerer, clock *objects.Clock, judge *age.Judge, stopped func() int64) error {
 	if to == nil {
 		return nil
 	}
@@ -23,6 +23,11 @@ func measure(to prometheus.Registerer, clock *objects.Clock, judge *age.Judge) e
 			Name: "diapause_clock_refusals_total",
 			Help: "How often nothing was deleted for its age, because it was not certain what time it is.",
 		}, func() float64 { return float64(judge.Refused()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "diapause_sweeps_stopped",
+			Help: "How many stores the controller does not sweep because the cluster was brought back from an older backup; " +
+				"of an agent: 1 if it removes nothing for that reason.",
+		}, func() float64 { return float64(stopped()) }),
 	} {
 		if err := to.Register(m); err != nil {
 			return err

@@ -45,9 +45,13 @@ type stores struct {
 	mu  sync.Mutex
 	all map[string]map[snapshot.Key]*storage.Manifest
 	err error // why no store can be reached
+
+	notes map[string][]byte // by location
 }
 
-func newStores() *stores { return &stores{all: make(map[string]map[snapshot.Key]*storage.Manifest)} }
+func newStores() *stores {
+	return &stores{all: make(map[string]map[snapshot.Key]*storage.Manifest), notes: make(map[string][]byte)}
+}
 
 func (s *stores) fail(err error) {
 	s.mu.Lock()

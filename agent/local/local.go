@@ -71,6 +71,9 @@ type Cluster interface {
 	// before, MayEnd begins that, and returns how long it may still take. Saved means that the pod has been saved and its
 	// sandbox ended. Otherwise its containers may end.
 	MayEnd(ctx context.Context, pod snapshot.PodRef) (wait time.Duration, saved bool)
+	// NotSwept returns what is not swept because the cluster was brought back from an older backup, and why. It is empty
+	// if everything is. It does not wait.
+	NotSwept() string
 	// Confirmed is the method of checkpoint.Cluster.
 	Confirmed(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error
 }

@@ -250,7 +250,8 @@ type fakeCluster struct {
 	err    error
 	slow   chan struct{} // if it is not nil, Choose waits until it is closed
 
-	unconfirmed error // what Confirmed returns
+	unconfirmed error  // what Confirmed returns
+	notSwept    string // what NotSwept returns
 
 	saving func(context.Context) (time.Duration, bool) // answers MayEnd
 
@@ -278,6 +279,8 @@ func (c *fakeCluster) Again(_ context.Context, _ snapshot.PodRef, choice restore
 func (c *fakeCluster) Confirmed(context.Context, snapshot.PodRef, snapshot.Key) error {
 	return c.unconfirmed
 }
+
+func (c *fakeCluster) NotSwept() string { return c.notSwept }
 
 func (c *fakeCluster) MayEnd(ctx context.Context, _ snapshot.PodRef) (time.Duration, bool) {
 	return c.saving(ctx)

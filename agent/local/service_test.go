@@ -277,6 +277,23 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestStatusNotSwept: what is not swept is said, and does not make the agent unready.
+func TestStatusNotSwept(t *testing.T) {
+	cluster := &fakeCluster{}
+	r := newRig(t, cluster)
+	for _, why := range []string{"", "brought back from a backup"} {
+		cluster.notSwept = why
+		resp, err := r.agent.Status(t.Context(), &localv1.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(resp.Checks, func(c *localv1.Check) bool { return c.Name == "sweep" })
+		if i < 0 || !resp.Checks[i].Ok || !strings.Contains(resp.Checks[i].Detail, why) {
+			t.Errorf("%q: %v", why, resp.Checks)
+		}
+	}
+}
+
 // TestStatusContainerdVersion: the check of containerd fails for a version that is not supported, or outdated, and says
 // what to install. If a distribution may have repaired it, the check says so.
 func TestStatusContainerdVersion(t *testing.T) {

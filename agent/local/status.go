@@ -60,6 +60,13 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	add("replication", detail, err)
 	detail, err = s.checkSpool()
 	add("spool", detail, err)
+	if s.Cluster != nil {
+		detail = "what no PodSnapshot names is removed once it is old"
+		if why := s.Cluster.NotSwept(); why != "" { // no failure: this node does its work
+			detail = "attention: " + why
+		}
+		add("sweep", detail, nil)
+	}
 	pid, ok, err := kubelet.Running()
 	detail = "no kubelet: pods are restored by diapause restore"
 	if ok {

@@ -58,3 +58,21 @@ func (c *Central) Close() (err error) {
 	}
 	return err
 }
+
+// Note returns what a cluster has noted in the store at a location, or nil.
+func (c *Central) Note(ctx context.Context, location, cluster string) ([]byte, error) {
+	s, err := c.stores.Get(ctx, location)
+	if err != nil {
+		return nil, err
+	}
+	return s.Note(ctx, cluster)
+}
+
+// SetNote replaces what a cluster has noted in the store at a location.
+func (c *Central) SetNote(ctx context.Context, location, cluster string, data []byte) error {
+	s, err := c.stores.Get(ctx, location)
+	if err != nil {
+		return err
+	}
+	return s.SetNote(ctx, cluster, data)
+}

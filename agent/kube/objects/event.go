@@ -13,6 +13,7 @@ import (
 // Actions of events.
 const (
 	ActionClock      = "CompareClocks"
+	ActionSweep      = "Sweep"
 	ActionCheckpoint = "Checkpoint"
 	ActionRestore    = "Restore"
 	ActionStart      = "Start"

@@ -52,7 +52,8 @@ func (rs *Requests) withdraw(ctx context.Context, s *podsnapshotv1.PodSnapshot) 
 	return rs.removals.Withdrawn(ctx, s)
 }
 
-// serveDeleted removes what this node has of a snapshot whose PodSnapshot no longer exists.
+// serveDeleted removes what this node has of a snapshot whose PodSnapshot no longer exists. If the cluster was brought
+// back from an older backup, nobody may have deleted that: the error is of kind rollback.ErrRolledBack.
 func (rs *Requests) serveDeleted(ctx context.Context, e entry) error {
 	if j, ok := rs.jobs.state(e.Key); ok && !j.ended && !j.spooled {
 		return nil // it is requeued when the capture ends
@@ -70,6 +71,9 @@ func (rs *Requests) serveDeleted(ctx context.Context, e entry) error {
 		return rs.forget(ctx, e.Key)
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("read PodSnapshot %s: %w", e.Key, err)
+	}
+	if err := rs.Remembers(ctx); err != nil {
+		return fmt.Errorf("PodSnapshot %s is missing: %w", e.Key, err)
 	}
 	location := ""
 	if e.Plan != nil {

@@ -12,12 +12,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rollback"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -36,7 +38,11 @@ func (rs *Requests) serveSnapshot(ctx context.Context, r reconcile.Request) (rec
 	case e.Deleted:
 		return reconcile.Result{}, rs.forget(ctx, k)
 	case s == nil && e.Published != "":
-		return reconcile.Result{}, rs.serveDeleted(ctx, e)
+		err := rs.serveDeleted(ctx, e)
+		if errors.Is(err, rollback.ErrRolledBack) {
+			return reconcile.Result{RequeueAfter: wait.Jitter(rolledBackPause, 0.2)}, nil
+		}
+		return reconcile.Result{}, err
 	case s == nil:
 		if s, err = rs.publishIfDue(ctx, k, e); errors.Is(err, errEarly) {
 			return reconcile.Result{RequeueAfter: control.ConflictPause}, nil
@@ -55,6 +61,9 @@ func (rs *Requests) serveSnapshot(ctx context.Context, r reconcile.Request) (rec
 	}
 	return reconcile.Result{RequeueAfter: again}, err
 }
+
+// rolledBackPause is how often a snapshot is looked at again that the cluster may have lost.
+const rolledBackPause = 5 * time.Minute
 
 // publishIfDue creates the PodSnapshot for a request of this node, if there must be one and it is its turn.
 func (rs *Requests) publishIfDue(ctx context.Context, k snapshot.Key, e entry) (*podsnapshotv1.PodSnapshot, error) {

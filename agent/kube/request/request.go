@@ -41,7 +41,9 @@ type Config struct {
 	Names    *names.Clock // gives snapshots their names
 	Store    string       // location of the agent's own store
 	StateDir string       // for the ledger; must survive a reboot
-	Logger   *slog.Logger
+	// Remembers returns an error unless the cluster remembers what this node has seen of it: see rollback.Watcher.
+	Remembers func(context.Context) error
+	Logger    *slog.Logger
 }
 
 // Node is what the requests need of the agent. The methods are those of kube.Node.

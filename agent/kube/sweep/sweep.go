@@ -42,10 +42,12 @@ var errNotMine = errors.New("another process sweeps this store now")
 
 // Config is what a Sweeper works with.
 type Config struct {
-	Objects   *objects.Objects
-	Stores    Stores
-	Judge     *age.Judge
-	Mine      func(location string) bool  // reports whether this process must sweep a store now
+	Objects *objects.Objects
+	Stores  Stores
+	Judge   *age.Judge
+	Mine    func(location string) bool // reports whether this process must sweep a store now
+	// MaySweep returns why a store must not be swept, or nil. It is asked before each removal, too.
+	MaySweep  func(ctx context.Context, location string) error
 	Knows     func(key snapshot.Key) bool // reports whether this process still has work to do for a snapshot
 	Lease     client.ObjectKey            // of the controller; its age says since when Diapause is installed
 	Store     string                      // location of the agents' own store
@@ -105,6 +107,10 @@ func (sw *Sweeper) sweepStores(ctx context.Context, after map[string]snapshot.Ke
 	}
 	var errs []error
 	for _, location := range locations {
+		if err := sw.MaySweep(ctx, location); err != nil {
+			errs = append(errs, fmt.Errorf("store %s: %w", location, err))
+			continue
+		}
 		s := sweep{Sweeper: sw, store: location, orphans: orphans, log: sw.log.With("store", location)}
 		after[location], err = s.run(ctx, after[location])
 		if err != nil {
@@ -213,6 +219,9 @@ func (s *sweep) look(ctx context.Context, e storage.Listed) error {
 	}
 	if !s.Mine(s.store) {
 		return errNotMine
+	}
+	if err := s.MaySweep(ctx, s.store); err != nil {
+		return err
 	}
 	if err := s.Stores.RemoveStored(ctx, e.Key, m.Meta.UID, s.store); err != nil {
 		return err

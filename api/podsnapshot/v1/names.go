@@ -100,6 +100,19 @@ const (
 	AnnotationConfirmed = "diapause.dev/confirmed"
 )
 
+// Annotations of the controller's Lease.
+const (
+	// AnnotationLine is how far the cluster has come, as JSON. The controller counts it on. By it a cluster that was
+	// brought back from an older backup is known.
+	AnnotationLine = "diapause.dev/line"
+	// AnnotationNotSwept says which stores are not swept because the cluster was brought back from an older backup. The
+	// controller writes it.
+	AnnotationNotSwept = "diapause.dev/not-swept"
+	// AnnotationSweepAgain is a time (RFC 3339). Stores are swept again although the cluster has lost what was noted in
+	// them before that time. An administrator writes it.
+	AnnotationSweepAgain = "diapause.dev/sweep-again"
+)
+
 // Inherited is the value of AnnotationInherited.
 const Inherited = "true"
 

@@ -1,0 +1,296 @@
+package rollback
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+)
+
+const (
+	// countEvery is how often a controller counts, if PodSnapshots were made meanwhile. A backup that is younger than
+	// the last count may go unnoticed.
+	countEvery = 15 * time.Second
+	// againEvery is how often it counts while a store is not swept, or has not taken its mark.
+	againEvery = 5 * time.Minute
+	// storeTime bounds the reading or writing of a mark in one store.
+	storeTime = 15 * time.Second
+	// storesAtOnce is how many stores are asked at a time. One that does not answer must not delay all others.
+	storesAtOnce = 8
+	// conflicts is how often the Lease is tried again, which its holder renews at the same time.
+	conflicts = 5
+)
+
+// Notes are where a controller leaves marks. The methods are those of kube.Stores.
+type Notes interface {
+	Note(ctx context.Context, location, cluster string) ([]byte, error)
+	SetNote(ctx context.Context, location, cluster string, data []byte) error
+}
+
+// KeeperConfig is what a Keeper works with.
+type KeeperConfig struct {
+	Config
+	Stores Notes
+	Store  string                     // location of the agents' own store
+	Mine   func(location string) bool // reports whether this process must sweep a store now
+	Leads  func() bool                // reports whether this process does the cluster's duties now
+}
+
+// Keeper counts for a cluster, and keeps the marks in the stores that its controller sweeps. Its methods may be called
+// concurrently.
+type Keeper struct {
+	KeeperConfig
+	begun chan struct{} // a signal that this process does the duties now
+	due   atomic.Bool   // PodSnapshots were made since the last count
+
+	turn  sync.Mutex // is held while the marks are looked at
+	last  mark       // that this process has counted
+	marks map[string]mark
+	wrong map[string]error // why stores are not swept
+	again time.Time        // when to count again because of these
+
+	stopped atomic.Int64 // stores that are not swept because the cluster was brought back
+}
+
+// NewKeeper returns a keeper, which counts while Run runs.
+func NewKeeper(c KeeperConfig) *Keeper {
+	k := &Keeper{
+		KeeperConfig: c, begun: make(chan struct{}, 1), marks: make(map[string]mark), wrong: make(map[string]error),
+	}
+	k.due.Store(true)
+	return k
+}
+
+// Watch has the keeper count whenever a PodSnapshot was made.
+func (k *Keeper) Watch(ctx context.Context, c cache.Cache) error {
+	all, err := c.GetInformer(ctx, &podsnapshotv1.PodSnapshot{})
+	if err == nil {
+		_, err = all.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { k.due.Store(true) }})
+	}
+	if err != nil {
+		return fmt.Errorf("watch PodSnapshots: %w", err)
+	}
+	return nil
+}
+
+// Stopped returns how many stores are not swept because the cluster was brought back from an older backup.
+func (k *Keeper) Stopped() int64 { return k.stopped.Load() }
+
+// Begin has the keeper count at once: this process begins to do the duties.
+func (k *Keeper) Begin() {
+	k.due.Store(true)
+	select {
+	case k.begun <- struct{}{}:
+	default:
+	}
+}
+
+// Run counts until ctx is done, while this process does the cluster's duties.
+func (k *Keeper) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-k.begun:
+		case <-time.After(wait.Jitter(countEvery, 0.2)):
+		}
+		if !k.Leads() {
+			continue
+		}
+		if err := k.countIfDue(ctx); err != nil && ctx.Err() == nil {
+			k.Logger.Warn("not counted: it is tried again", "error", err)
+		}
+	}
+}
+
+func (k *Keeper) countIfDue(ctx context.Context) error {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	if !k.due.Load() && (len(k.wrong) == 0 || time.Now().Before(k.again)) {
+		return nil
+	}
+	return k.count(ctx)
+}
+
+// MaySweep returns nil if the store at a location may be swept. It counts first, if that is due.
+func (k *Keeper) MaySweep(ctx context.Context, location string) error {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	if _, known := k.marks[location]; k.due.Load() || !known || k.wrong[location] != nil {
+		if err := k.count(ctx); err != nil {
+			return err
+		}
+	}
+	if err := k.wrong[location]; err != nil {
+		return err
+	}
+	s, err := k.state(ctx)
+	if err != nil {
+		return err
+	}
+	m, known := k.marks[location]
+	if !known {
+		return errors.New("it has no mark of this cluster yet")
+	}
+	return s.check(m, "store "+location, k.now())
+}
+
+// count counts on, and leaves the new mark in all stores that have a mark on the line. The caller has the turn.
+func (k *Keeper) count(ctx context.Context) error {
+	due := k.due.Swap(false) // before: what is made meanwhile counts the next time
+	err := k.countAll(ctx)
+	if err != nil && due {
+		k.due.Store(true)
+	}
+	return err
+}
+
+func (k *Keeper) countAll(ctx context.Context) error {
+	cluster, err := k.Objects.Identity(ctx)
+	if err != nil {
+		return err
+	}
+	locations, err := k.Objects.Stores(ctx, k.Store)
+	if err != nil {
+		return err
+	}
+	locations = slices.DeleteFunc(locations, func(location string) bool { return !k.Mine(location) })
+	found := make([]mark, len(locations))
+	unread := each(locations, func(i int) (err error) {
+		found[i], err = k.read(ctx, locations[i], cluster)
+		return err
+	})
+	end, wrong, err := k.countOn(ctx, locations, found, unread)
+	if err != nil {
+		return err
+	}
+	unwritten := each(locations, func(i int) error {
+		if wrong[i] != nil {
+			return nil
+		}
+		return k.leave(ctx, locations[i], cluster, end)
+	})
+	k.record(locations, wrong, unwritten, end)
+	return nil
+}
+
+// countOn counts on in the Lease. It returns the new mark, and why stores are not swept.
+func (k *Keeper) countOn(ctx context.Context, locations []string, found []mark, unread []error) (mark, []error, error) {
+	wrong := make([]error, len(locations))
+	for try := 0; ; try++ {
+		s, err := k.state(ctx)
+		if err != nil {
+			return mark{}, nil, err
+		}
+		now, err := k.Objects.Clock.Now()
+		if err != nil {
+			return mark{}, nil, err
+		}
+		var why []string
+		for i, location := range locations {
+			if wrong[i] = unread[i]; wrong[i] != nil {
+				continue
+			}
+			if wrong[i] = s.check(found[i], "store "+location, now); wrong[i] != nil {
+				why = append(why, location)
+			}
+		}
+		l := s.line.next(k.last, strings.ToLower(rand.Text()[:10]))
+		if _, err := s.write(l, fmt.Sprintf("%.4000s", strings.Join(why, " "))); err != nil {
+			return mark{}, nil, err
+		}
+		switch err := k.Objects.Update(ctx, s.lease); {
+		case err == nil:
+			k.last = l.end()
+			k.last.Time = now
+			return k.last, wrong, nil
+		case !apierrors.IsConflict(err) || try == conflicts:
+			return mark{}, nil, fmt.Errorf("count on in Lease %s: %w", k.Lease, err)
+		}
+	}
+}
+
+// record notes which stores may be swept, and tells of those that may not any more.
+func (k *Keeper) record(locations []string, wrong, unwritten []error, end mark) {
+	before := k.wrong
+	k.marks, k.wrong = make(map[string]mark), make(map[string]error)
+	var stopped int64
+	for i, location := range locations {
+		err := wrong[i]
+		if err == nil && unwritten[i] != nil {
+			err = unwritten[i]
+		}
+		if err == nil {
+			k.marks[location] = end
+			continue
+		}
+		k.wrong[location] = err
+		switch {
+		case !errors.Is(err, ErrRolledBack):
+			k.Logger.Debug("no mark left: it is tried again before the next sweep", "store", location, "error", err)
+		case !errors.Is(before[location], ErrRolledBack):
+			k.tell(err)
+			fallthrough
+		default:
+			stopped++
+		}
+	}
+	k.stopped.Store(stopped)
+	k.again = time.Now().Add(againEvery)
+}
+
+// read reads the mark in a store.
+func (k *Keeper) read(ctx context.Context, location, cluster string) (m mark, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	data, err := k.Stores.Note(ctx, location, cluster)
+	if err == nil && data != nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err != nil {
+		return m, fmt.Errorf("mark in store %s: %w", location, err)
+	}
+	return m, nil
+}
+
+// leave leaves a mark in a store.
+func (k *Keeper) leave(ctx context.Context, location, cluster string, m mark) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	data, err := json.Marshal(m)
+	if err == nil {
+		err = k.Stores.SetNote(ctx, location, cluster, data)
+	}
+	if err != nil {
+		return fmt.Errorf("mark in store %s: %w", location, err)
+	}
+	return nil
+}
+
+// each does something for each store, several at a time, and returns the errors.
+func each(locations []string, do func(i int) error) []error {
+	errs := make([]error, len(locations))
+	var group errgroup.Group
+	group.SetLimit(storesAtOnce)
+	for i := range locations {
+		group.Go(func() error {
+			errs[i] = do(i)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	return errs
+}
