@@ -19,6 +19,7 @@ import (
 	"diapause.dev/agent/kube/rollback"
 	"diapause.dev/agent/kube/sightings"
 	"diapause.dev/agent/kube/sweep"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -112,7 +113,10 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
 	mine := func(location string) bool { return c.duties.Leading() && stores.Shared(location) }
 	c.keeper = rollback.NewKeeper(rollback.KeeperConfig{
-		Config: rollback.Config{Objects: c.objects, Lease: lease, Logger: c.log},
+		Config: rollback.Config{
+			Objects: c.objects, Lease: lease, Logger: c.log,
+			Found: func() { c.sweeper.Look() }, // what came back with the backup may have no data
+		},
 		Stores: stores, Store: c.cfg.Store, Mine: mine, Leads: c.duties.Leading,
 	})
 	if err := c.keeper.Watch(running, c.mgr.GetCache()); err != nil {
@@ -120,8 +124,9 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	}
 	c.sweeper = sweep.New(sweep.Config{
 		Objects: c.objects, Stores: stores, Judge: judge, Mine: mine, MaySweep: c.keeper.MaySweep,
-		Knows: func(snapshot.Key) bool { return false },
-		Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
+		Answers: func(*podsnapshotv1.PodSnapshot) bool { return true },
+		Knows:   func(snapshot.Key) bool { return false },
+		Store:   c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
 	})
 	if err := measure(c.cfg.Metrics, clock, judge, c.keeper.Stopped); err != nil {
 		return err

@@ -34,6 +34,7 @@ import (
 	"diapause.dev/agent/kube/slumber"
 	"diapause.dev/agent/kube/start"
 	"diapause.dev/agent/kube/sweep"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
 // Config says which cluster an agent belongs to, and the agent's place in it.
@@ -106,8 +107,9 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 	}
 	c.judge = age.NewJudge(c.objects, c.log)
 	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
-	c.watcher = rollback.NewWatcher(rollback.Config{Objects: c.objects, Lease: lease, Logger: c.log},
-		filepath.Join(c.cfg.StateDir, lineFile))
+	c.watcher = rollback.NewWatcher(rollback.Config{
+		Objects: c.objects, Lease: lease, Found: func() { c.sweeper.Look() }, Logger: c.log,
+	}, filepath.Join(c.cfg.StateDir, lineFile))
 	c.requests, err = request.New(request.Config{
 		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Store: c.cfg.Store,
 		StateDir: c.cfg.StateDir, Remembers: c.watcher.Check, Logger: c.log,
@@ -121,7 +123,10 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 	})
 	c.sweeper = sweep.New(sweep.Config{
 		Objects: c.objects, Stores: node, Judge: c.judge, Mine: node.OwnDisk, MaySweep: c.watcher.MaySweep,
-		Knows: c.requests.Knows, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
+		Answers: func(s *podsnapshotv1.PodSnapshot) bool {
+			return s.Annotations[podsnapshotv1.AnnotationOriginNode] == c.cfg.NodeName
+		},
+		OwnDisk: true, Knows: c.requests.Knows, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
 	})
 	if err := measure(c.cfg.Metrics, clock, c.judge, c.watcher.Stopped); err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,6 +91,13 @@ func (s *stores) get(location string, k snapshot.Key) (*storage.Manifest, error)
 		return m, nil
 	}
 	return nil, fmt.Errorf("snapshot %s: %w", k, storage.ErrNotFound)
+}
+
+// keys returns the snapshots in a store.
+func (s *stores) keys(location string) []snapshot.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.all[location]))
 }
 
 func (s *stores) remove(location string, k snapshot.Key, uid string) error {

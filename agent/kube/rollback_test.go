@@ -125,8 +125,9 @@ func TestRolledBack(t *testing.T) {
 		return nil
 	})
 	line := stopped.Annotations[podsnapshotv1.AnnotationLine]
-	for range 3 {
-		line = w.line(line) // it counts past what the store has seen
+	for _, name := range []string{"a", "b", "c"} { // so it counts past what the store has seen
+		w.create(&podsnapshotv1.PodSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: named.Spec})
+		line = w.line(line)
 	}
 	fresh, _ := w.realStore()
 	other := snapshot.Key{Namespace: w.ns, Name: "other"}
@@ -138,7 +139,7 @@ func TestRolledBack(t *testing.T) {
 	if err := has(t.Context(), s, k); err != nil {
 		t.Error(err)
 	}
-	w.nodeEvent("Not swept: store dir:" + root)
+	w.nodeEvent("Not swept: store ")
 	if n, err := metric(metrics, "diapause_sweeps_stopped"); n < 1 {
 		t.Errorf("the metric says %v, %v", n, err)
 	}
@@ -207,6 +208,53 @@ func TestRolledBackNode(t *testing.T) {
 		}
 		return nil
 	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRolledBackEtcd: when an older backup of etcd is brought back, with everything running, a node keeps the snapshot
+// that is newer, its store is not swept, and the PodSnapshot that was deleted since says that its data is lost.
+func TestRolledBackEtcd(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	first := w.control()
+	r := w.start(a)
+	w.pod(a, "web")
+	deleted := w.replicated(w.complete(w.trigger("t1", "web")))
+	before := w.line("")
+	backup := t.TempDir()
+	if err := api.Backup(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(deleted)
+	w.gone(deleted)
+	newer := w.replicated(w.complete(w.trigger("t2", "web")))
+	first.end()
+	w.control()
+	w.line(before)
+	r.kill()
+	r = w.start(a) // it looks at its start
+	w.remembers(a)
+
+	if err := api.Restore(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	until(w, w.leaseOf(), func(l *coordinationv1.Lease) error {
+		if why := l.Annotations[podsnapshotv1.AnnotationNotSwept]; !strings.Contains(why, w.location()) {
+			return fmt.Errorf("not swept: %q", why)
+		}
+		return nil
+	})
+	w.nodeEvent("Not swept: this node")
+	w.dataLost(w.snapshot(deleted.Name))
+	if all := w.snapshots(); len(all) != 1 {
+		t.Errorf("the backup has %d PodSnapshots", len(all))
+	}
+	k := snapshot.Key{Namespace: w.ns, Name: newer.Name}
+	if local, err := r.node.HasLocal(t.Context(), k); err != nil || !local {
+		t.Errorf("the node has the newer one: %v, %v", local, err)
+	}
+	if _, err := w.stores.get(w.location(), k); err != nil {
 		t.Error(err)
 	}
 }

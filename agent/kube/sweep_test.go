@@ -37,6 +37,11 @@ func (n *fakeNode) Stored(ctx context.Context, location string, fn func(storage.
 	if s, ok := realStores.Load(location); ok {
 		return s.(*storage.Store).List(ctx, "", fn)
 	}
+	for _, k := range n.disk.stores.keys(location) {
+		if err := fn(storage.Listed{Key: k, Modified: time.Now()}); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -122,6 +122,31 @@ func (a *API) Close() {
 	a.Etcd.Kill()
 }
 
+// Backup copies what etcd has into an empty directory, while etcd is stopped.
+func (a *API) Backup(ctx context.Context, dir string) error {
+	a.Etcd.Kill()
+	if err := os.CopyFS(dir, os.DirFS(etcdData)); err != nil {
+		return fmt.Errorf("bed: backup of etcd: %w", err)
+	}
+	return a.Etcd.Start(ctx)
+}
+
+// Restore brings back a backup, and starts etcd and the API server with it.
+func (a *API) Restore(ctx context.Context, dir string) error {
+	a.Close()
+	err := os.RemoveAll(etcdData)
+	if err == nil {
+		err = os.CopyFS(etcdData, os.DirFS(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("bed: restore etcd: %w", err)
+	}
+	if err := a.Etcd.Start(ctx); err != nil {
+		return err
+	}
+	return a.Server.Start(ctx)
+}
+
 // Kubectl runs kubectl as one who may do everything, and returns what it prints.
 func (a *API) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return a.kubectl(ctx, "", args)

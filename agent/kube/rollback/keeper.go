@@ -57,9 +57,9 @@ type Keeper struct {
 	begun chan struct{} // a signal that this process does the duties now
 	due   atomic.Bool   // PodSnapshots were made since the last count
 
-	turn  sync.Mutex // is held while the marks are looked at
-	last  mark       // that this process has counted
-	marks map[string]mark
+	turn  sync.Mutex       // is held while the marks are looked at
+	last  mark             // that this process has counted
+	marks map[string]mark  // that are in the stores
 	wrong map[string]error // why stores are not swept
 	again time.Time        // when to count again because of these
 
@@ -129,23 +129,26 @@ func (k *Keeper) countIfDue(ctx context.Context) error {
 func (k *Keeper) MaySweep(ctx context.Context, location string) error {
 	k.turn.Lock()
 	defer k.turn.Unlock()
-	if _, known := k.marks[location]; k.due.Load() || !known || k.wrong[location] != nil {
+	if _, known := k.marks[location]; k.due.Load() || !known {
 		if err := k.count(ctx); err != nil {
 			return err
 		}
 	}
-	if err := k.wrong[location]; err != nil {
-		return err
+	m, known := k.marks[location]
+	if !known {
+		return errors.Join(errors.New("it has no mark of this cluster yet"), k.wrong[location])
 	}
 	s, err := k.state(ctx)
 	if err != nil {
 		return err
 	}
-	m, known := k.marks[location]
-	if !known {
-		return errors.New("it has no mark of this cluster yet")
+	if err := s.check(m, "store "+location, k.now()); err != nil || k.wrong[location] == nil {
+		return err
 	}
-	return s.check(m, "store "+location, k.now())
+	if err := k.count(ctx); err != nil { // an administrator has said that the mark no longer counts
+		return err
+	}
+	return k.wrong[location]
 }
 
 // count counts on, and leaves the new mark in all stores that have a mark on the line. The caller has the turn.
@@ -183,7 +186,12 @@ func (k *Keeper) countAll(ctx context.Context) error {
 		}
 		return k.leave(ctx, locations[i], cluster, end)
 	})
-	k.record(locations, wrong, unwritten, end)
+	for i := range locations {
+		if wrong[i] == nil {
+			wrong[i], found[i] = unwritten[i], end
+		}
+	}
+	k.record(locations, wrong, found)
 	return nil
 }
 
@@ -223,32 +231,33 @@ func (k *Keeper) countOn(ctx context.Context, locations []string, found []mark, 
 	}
 }
 
-// record notes which stores may be swept, and tells of those that may not any more.
-func (k *Keeper) record(locations []string, wrong, unwritten []error, end mark) {
+// record notes which marks are in stores, and tells of those that are not on the line.
+func (k *Keeper) record(locations []string, wrong []error, marks []mark) {
 	before := k.wrong
 	k.marks, k.wrong = make(map[string]mark), make(map[string]error)
 	var stopped int64
+	var news []error
 	for i, location := range locations {
 		err := wrong[i]
-		if err == nil && unwritten[i] != nil {
-			err = unwritten[i]
+		if err == nil || errors.Is(err, ErrRolledBack) {
+			k.marks[location] = marks[i]
 		}
 		if err == nil {
-			k.marks[location] = end
 			continue
 		}
 		k.wrong[location] = err
-		switch {
-		case !errors.Is(err, ErrRolledBack):
+		if !errors.Is(err, ErrRolledBack) {
 			k.Logger.Debug("no mark left: it is tried again before the next sweep", "store", location, "error", err)
-		case !errors.Is(before[location], ErrRolledBack):
-			k.tell(err)
-			fallthrough
-		default:
-			stopped++
+			continue
+		}
+		if stopped++; !errors.Is(before[location], ErrRolledBack) {
+			news = append(news, err)
 		}
 	}
 	k.stopped.Store(stopped)
+	if len(news) > 0 { // at once: the API server keeps one of several events
+		k.tell(errors.Join(news...))
+	}
 	k.again = time.Now().Add(againEvery)
 }
 

@@ -17,6 +17,7 @@ import (
 type Config struct {
 	Objects *objects.Objects
 	Lease   client.ObjectKey // of the controller
+	Found   func()           // is called when it is found that the cluster was brought back; must not block
 	Logger  *slog.Logger
 }
 
@@ -41,5 +42,6 @@ func (c Config) now() time.Time {
 // tell says that something is not swept, in the log and by an event on this process's node.
 func (c Config) tell(err error) {
 	c.Logger.Error("not swept", "error", err)
+	c.Found()
 	c.Objects.NodeEvent(corev1.EventTypeWarning, objects.ActionSweep, "Not swept: "+err.Error())
 }

@@ -23,8 +23,12 @@ type Progress struct {
 
 // SetProgress writes a snapshot's progress into its status, and reports whether that changed anything. Only a failure
 // takes back a success. If a snapshot cannot get into the store, its condition keeps saying so until the snapshot is
-// there. A snapshot is not Ready before the controller has confirmed it.
+// there. A snapshot is not Ready before the controller has confirmed it. Of one whose data is lost nothing changes.
 func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
+	return !DataLost(s) && setProgress(s, p)
+}
+
+func setProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		if setCondition(&s.Status.Conditions, s.Generation, kind, status, reason, message) {
 			changed = true
@@ -74,6 +78,26 @@ func SetProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 		set(podsnapshotv1.ConditionReady, status, reason, message)
 	}
 	return changed
+}
+
+// SetDataLost says in a snapshot's status that the store does not have its data any more. It reports whether that
+// changes anything.
+func SetDataLost(s *podsnapshotv1.PodSnapshot) (changed bool) {
+	why := fmt.Sprintf("its data is not in store %s any more: if this cluster was brought back from a backup, the "+
+		"snapshot was deleted since. Delete the PodSnapshot, or bring the data back", StoredAt(s))
+	for _, kind := range []string{podsnapshotv1.ConditionStorageReplicated, podsnapshotv1.ConditionReady} {
+		if setCondition(&s.Status.Conditions, s.Generation, kind, metav1.ConditionFalse, podsnapshotv1.ReasonDataLost, why) {
+			changed = true
+		}
+	}
+	return changed
+}
+
+// SetDataFound takes back what SetDataLost has said. OwnDisk says that the store is a disk of the origin node.
+func SetDataFound(s *podsnapshotv1.PodSnapshot, ownDisk bool) (changed bool) {
+	return DataLost(s) && setProgress(s, Progress{
+		Spooled: true, Replicated: true, OwnDisk: ownDisk, OriginNode: s.Annotations[podsnapshotv1.AnnotationOriginNode],
+	})
 }
 
 // readiness returns what the condition Ready of a snapshot that was captured says.

@@ -81,8 +81,16 @@ func Elsewhere(s *podsnapshotv1.PodSnapshot) error {
 
 // Lost reports whether there is no snapshot behind a PodSnapshot, or no longer one.
 func Lost(s *podsnapshotv1.PodSnapshot) bool {
+	return notReady(s, podsnapshotv1.ReasonFailed) || DataLost(s)
+}
+
+// DataLost reports whether the store of a PodSnapshot no longer has its data.
+func DataLost(s *podsnapshotv1.PodSnapshot) bool { return notReady(s, podsnapshotv1.ReasonDataLost) }
+
+// notReady reports whether a snapshot is not Ready for that reason.
+func notReady(s *podsnapshotv1.PodSnapshot, reason string) bool {
 	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == podsnapshotv1.ReasonFailed
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason
 }
 
 // WhyNotReady returns the message of a snapshot's condition Ready.

@@ -330,6 +330,12 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("without a timeout: %v", at)
 		}
 	}
+	lost := ready("a", 0)
+	rules.SetDataLost(&lost)
+	since := time.Now()
+	if at, _ := rules.Expiry(&short, &lost); at.Before(since.AddDate(0, 0, 6)) || at.After(since.AddDate(0, 0, 8)) {
+		t.Errorf("its data is lost: %v", at)
+	}
 	making := ready("a", 0, func(s *podsnapshotv1.PodSnapshot) { s.Status = podsnapshotv1.PodSnapshotStatus{} })
 	if at, _ := rules.Expiry(&p, &making); !at.IsZero() {
 		t.Errorf("while it is made: %v", at)

@@ -82,17 +82,24 @@ func beyond(group []*podsnapshotv1.PodSnapshot, most int, lives func(node string
 	return out
 }
 
-// failedTime is how long a PodSnapshot whose checkpoint failed is kept for people to read.
-const failedTime = time.Hour
+const (
+	// failedTime is how long a PodSnapshot whose checkpoint failed is kept for people to read.
+	failedTime = time.Hour
+	// lostTime is how long one whose data is lost is kept. The data may come back.
+	lostTime = 7 * 24 * time.Hour
+)
 
 // Expiry returns when a snapshot expires if it is not used, and why. A zero time means never. Policy is the
 // snapshot's policy, or nil if that is gone.
 func Expiry(policy *podsnapshotv1.PodSnapshotPolicy, s *podsnapshotv1.PodSnapshot) (at time.Time, why string) {
-	if c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady); c != nil &&
-		c.Reason == podsnapshotv1.ReasonFailed {
+	if Lost(s) {
+		c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
 		failed := c.LastTransitionTime.Time // by the clock of its node
 		if made := s.CreationTimestamp.Time; failed.Before(made) {
 			failed = made
+		}
+		if DataLost(s) {
+			return failed.Add(lostTime), "its data is lost"
 		}
 		return failed.Add(failedTime), "its checkpoint failed"
 	}

@@ -46,8 +46,11 @@ type Config struct {
 	Stores  Stores
 	Judge   *age.Judge
 	Mine    func(location string) bool // reports whether this process must sweep a store now
+	OwnDisk bool                       // these stores are disks of this process's node
 	// MaySweep returns why a store must not be swept, or nil. It is asked before each removal, too.
-	MaySweep  func(ctx context.Context, location string) error
+	MaySweep func(ctx context.Context, location string) error
+	// Answers reports whether this process must say if the data of a PodSnapshot in such a store is lost.
+	Answers   func(s *podsnapshotv1.PodSnapshot) bool
 	Knows     func(key snapshot.Key) bool // reports whether this process still has work to do for a snapshot
 	Lease     client.ObjectKey            // of the controller; its age says since when Diapause is installed
 	Store     string                      // location of the agents' own store
@@ -66,11 +69,20 @@ type Stores interface {
 // Sweeper sweeps stores.
 type Sweeper struct {
 	Config
-	log *slog.Logger
+	log  *slog.Logger
+	look chan struct{} // a signal that the stores are to be looked at now
 }
 
 // New returns a sweeper, which works while Run runs.
-func New(c Config) *Sweeper { return &Sweeper{Config: c, log: c.Logger} }
+func New(c Config) *Sweeper { return &Sweeper{Config: c, log: c.Logger, look: make(chan struct{}, 1)} }
+
+// Look has the stores looked at now. It does not block.
+func (sw *Sweeper) Look() {
+	select {
+	case sw.look <- struct{}{}:
+	default:
+	}
+}
 
 // Run sweeps the stores that are this process's to sweep, from time to time until ctx is done.
 func (sw *Sweeper) Run(ctx context.Context) {
@@ -82,6 +94,7 @@ func (sw *Sweeper) Run(ctx context.Context) {
 	for pause := min(every, sweepFirst); ; pause = every {
 		select {
 		case <-time.After(wait.Jitter(pause, 0.2)):
+		case <-sw.look:
 		case <-ctx.Done():
 			return
 		}
@@ -101,11 +114,16 @@ func (sw *Sweeper) sweepStores(ctx context.Context, after map[string]snapshot.Ke
 	if len(locations) == 0 {
 		return nil
 	}
+	var errs []error
+	for _, location := range locations {
+		if err := sw.findLost(ctx, location); err != nil {
+			errs = append(errs, fmt.Errorf("what store %s has lost: %w", location, err))
+		}
+	}
 	orphans, err := sw.orphans(ctx)
 	if err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
-	var errs []error
 	for _, location := range locations {
 		if err := sw.MaySweep(ctx, location); err != nil {
 			errs = append(errs, fmt.Errorf("store %s: %w", location, err))

@@ -188,6 +188,9 @@ const (
 	// ReasonNodeLocal of ConditionStorageReplicated: the store is a disk of the origin node, which other nodes cannot
 	// see (False).
 	ReasonNodeLocal = "NodeLocal"
+	// ReasonDataLost of ConditionStorageReplicated and ConditionReady: the store no longer has it, as after etcd was
+	// brought back from a backup that is older than its deletion (False).
+	ReasonDataLost = "DataLost"
 	// ReasonAllSnapshotsAvailable of ConditionReady (True).
 	ReasonAllSnapshotsAvailable = "AllSnapshotsAvailable"
 	// ReasonDeleting of ConditionReady: the PodSnapshot has been deleted, and its stored data is being deleted (False).
