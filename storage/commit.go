@@ -55,6 +55,10 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 		key := p.Meta.Key
 		meta.Parent = &key
 	}
+	if w.lineage.lock == nil && snapshot.MustBeEncrypted(meta.UID) {
+		return nil, fmt.Errorf("%w: namespace %s had a current key when the snapshot was begun, and has none now", ErrKey,
+			w.key.Namespace)
+	}
 	meta.NamespaceKey = w.lineage.wrapping
 	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey, lock: w.lineage.lock}
 	all := append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.written()...)

@@ -147,8 +147,9 @@
 //	a working set's  the same way
 //
 // An encrypted chunk is 16 bytes longer. Without a key one can see: names of namespaces and snapshots, ids and sizes of
-// packs, which packs a snapshot names, times. Digests of chunks are encrypted, and so is their key. If a namespace must
-// be encrypted, a snapshot that is not encrypted is refused.
+// packs, which packs a snapshot names, times. Digests of chunks are encrypted, and so is their key. A
+// snapshot that is not encrypted is refused if its UID says that it is (snapshot.MakeUID), and otherwise as Keys.Plain
+// says.
 //
 // # Working sets
 //

@@ -99,13 +99,20 @@ func TestKeyErrors(t *testing.T) {
 		key       storage.Key
 		write, ok bool
 	}{
-		"none at all":     {nil, key, true, false},
-		"wrong key":       {keyDir(t, "ns", hexKey(2)), key, true, false},
-		"of another":      {keyDir(t, "other", hexKey(1)), key, false, false},
-		"no directory":    {keyring.Dir("/nonexistent"), key, false, false},
-		"bad file":        {keyDir(t, "ns", "abc"), key, false, false},
-		"empty file":      {keyDir(t, "ns", ""), key, false, false},
-		"must be, is not": {keyDir(t, "default", hexKey(1)), storage.Key{Namespace: "open", Name: "one"}, true, false},
+		"none at all":  {nil, key, true, false},
+		"wrong key":    {keyDir(t, "ns", hexKey(2)), key, true, false},
+		"of another":   {keyDir(t, "other", hexKey(1)), key, false, false},
+		"no directory": {keyring.Dir("/nonexistent"), key, false, false},
+		"bad file":     {keyDir(t, "ns", "abc"), key, false, false},
+		"empty file":   {keyDir(t, "ns", ""), key, false, false},
+		"must be, is not": {
+			keyDir(t, "default", hexKey(1)+"\nencrypted-only"),
+			storage.Key{Namespace: "open", Name: "one"},
+			true,
+			false,
+		},
+		"from before":   {keyDir(t, "default", hexKey(1)), storage.Key{Namespace: "open", Name: "one"}, true, true},
+		"contradiction": {keyDir(t, "default", hexKey(1)+"\nnone\nencrypted-only"), key, false, false},
 		"may be unlocked": {
 			keyDir(t, "default", hexKey(1)+"\nnone\n"),
 			storage.Key{Namespace: "open", Name: "one"},

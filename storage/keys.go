@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"github.com/zeebo/blake3"
+
+	"diapause.dev/api/snapshot"
 )
 
 // Secret is a key of 256 bits.
@@ -29,8 +31,21 @@ func (Secret) GoString() string { return "secret" }
 type Keys struct {
 	Current *Secret  // wraps the data keys of new snapshots; nil: these are not encrypted
 	Former  []Secret // unwrap data keys that have not been rewrapped yet
-	Plain   bool     // snapshots that are not encrypted may be read
+	Plain   Plain
 }
+
+// Plain says which snapshots that are not encrypted may be used. Whoever can write to a store can make one.
+type Plain int
+
+const (
+	// PlainKnown allows those whose UID the reader knows from elsewhere. That of an encrypted snapshot says that it is
+	// one: so no other one can be put in its place. See Store.CheckUnknown.
+	PlainKnown Plain = iota
+	// PlainAll allows all.
+	PlainAll
+	// PlainNone allows none.
+	PlainNone
+)
 
 // Keyring knows the keys of namespaces. A Store asks it whenever a snapshot is read or written, so that keys can change
 // while the store is open. Safe for concurrent use.
@@ -43,13 +58,46 @@ type Keyring interface {
 // keysOf returns a namespace's keys. Without a Keyring, nothing is encrypted.
 func (s *Store) keysOf(namespace string) (Keys, error) {
 	if s.keyring == nil {
-		return Keys{Plain: true}, nil
+		return Keys{Plain: PlainAll}, nil
 	}
 	k, err := s.keyring.Keys(namespace)
 	if err != nil {
 		return Keys{}, fmt.Errorf("keys of namespace %s: %w", namespace, err)
 	}
 	return k, nil
+}
+
+// Encrypts reports whether new snapshots of a namespace are encrypted.
+func (s *Store) Encrypts(namespace string) (bool, error) {
+	keys, err := s.keysOf(namespace)
+	return keys.Current != nil, err
+}
+
+// checkPlain returns why a snapshot that is not encrypted may not be read, or nil.
+func (s *Store) checkPlain(m *Manifest) error {
+	if snapshot.MustBeEncrypted(m.Meta.UID) {
+		return &CorruptError{Reason: "it is not encrypted, and its UID says that it is: somebody has put it there"}
+	}
+	keys, err := s.keysOf(m.Meta.Namespace)
+	if err == nil && keys.Plain == PlainNone {
+		err = fmt.Errorf("%w: the snapshot is not encrypted, and the key file of namespace %s says that all must be", ErrKey,
+			m.Meta.Namespace)
+	}
+	return err
+}
+
+// CheckUnknown is for callers that start something from a snapshot that they know by its name alone. If it is not
+// encrypted, and may have been put in the place of one that is, the error is ErrUntrusted.
+func (s *Store) CheckUnknown(m *Manifest) error {
+	if m.Encrypted() {
+		return nil
+	}
+	keys, err := s.keysOf(m.Meta.Namespace)
+	if err == nil && keys.Plain != PlainAll {
+		err = fmt.Errorf("snapshot %s in %s is not encrypted, and nothing but its name is known of it: %w", m.Meta.Key,
+			s.backend.Location(), ErrUntrusted)
+	}
+	return err
 }
 
 func (k Keys) all() []Secret {

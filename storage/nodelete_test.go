@@ -167,3 +167,41 @@ func TestHostileNotice(t *testing.T) {
 		}
 	}
 }
+
+// TestNoDeletionRotates: with such credentials the spool's keys are rotated, and those of the bucket are counted. Who
+// may overwrite rotates them afterwards. docs/kubernetes.md has these steps.
+func TestNoDeletionRotates(t *testing.T) {
+	spool, bucket := storagetest.NewDir(t), storagetest.NewDir(t)
+	image := tinyImage()
+	former := keyDir(t, "ns", hexKey(1))
+	storagetest.Write(t, locked(t, spool, former), key, nil, image)
+	storagetest.Write(t, locked(t, spool, former), storage.Key{Namespace: "ns", Name: "two"}, nil, image)
+	for _, name := range []string{"one", "two"} {
+		k := storage.Key{Namespace: "ns", Name: name}
+		if err := storage.Replicate(t.Context(), locked(t, bucket, former), locked(t, spool, former), k, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := keyDir(t, "ns", hexKey(2)+"\n"+hexKey(1))
+	agents := withoutDelete(t, bucket)
+	for _, step := range []struct {
+		what string
+		s    *storage.Store
+		want storage.RewrapResult
+	}{
+		{"the spool", locked(t, spool, both), storage.RewrapResult{Keys: 2, Rewrapped: 2}},
+		{"the bucket, by the agent", locked(t, agents, both), storage.RewrapResult{Keys: 2, Denied: 2}},
+		{"the bucket, by the controller", locked(t, bucket, both), storage.RewrapResult{Keys: 2, Rewrapped: 2}},
+		{"the bucket, by the agent again", locked(t, agents, both), storage.RewrapResult{Keys: 2}},
+	} {
+		if r, err := step.s.Rewrap(t.Context(), storage.RewrapOptions{}); r != step.want || err != nil {
+			t.Errorf("%s: %+v, %v", step.what, r, err)
+		}
+	}
+	s := locked(t, agents, keyDir(t, "ns", hexKey(2)))
+	m, err := s.Manifest(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storagetest.WantImage(t, m, image, s)
+}

@@ -103,7 +103,7 @@ func (r *repair) restoreManifest(ctx context.Context, from *replication, data []
 	if same, err := r.dst.hasManifest(ctx, from.m.Meta.Key, data); same {
 		r.repaired(keyName(from.m.Meta.Namespace, from.m.lock.id)) // only a damaged key kept the manifest from being read
 		return nil
-	} else if !errors.Is(err, ErrCorrupt) {
+	} else if !errors.Is(err, ErrCorrupt) && !r.unreadable(ctx, from.m.Meta.Key, err) {
 		return err
 	}
 	bad, err := r.dst.readAll(ctx, name, maxManifest)
@@ -118,6 +118,16 @@ func (r *repair) restoreManifest(ctx context.Context, from *replication, data []
 	}
 	r.repaired(name)
 	return nil
+}
+
+// unreadable reports whether the manifest that kept another one from its place, with err, is of use to nobody: it is in
+// one piece, and still not what it must be.
+func (r *repair) unreadable(ctx context.Context, key Key, err error) bool {
+	if !errors.Is(err, ErrExists) {
+		return false
+	}
+	_, err = r.dst.Manifest(ctx, key)
+	return slices.ContainsFunc(CorruptErrors(err), func(c *CorruptError) bool { return c.Object == manifestName(key) })
 }
 
 func (r *repair) repaired(object string) {

@@ -19,13 +19,14 @@ type RewrapOptions struct {
 type RewrapResult struct {
 	Keys      int // handled
 	Rewrapped int // of these: were wrapped by a key other than the current one or, in a dry run, are
+	Denied    int // of these: still are, because the credentials do not allow to replace them
 }
 
 // Rewrap wraps those data keys anew that are wrapped by a key other than their namespace's current one. Manifests and
 // packs stay as they are. Once it has returned nil, former keys are no longer needed for snapshots that existed when it
-// began, nor for those made with the current key since. It may be interrupted and repeated, and may run beside readers
-// and writers. If a key cannot be unwrapped, Rewrap goes on with the others. The errors are joined; a namespace without
-// a current key is an ErrKey.
+// began, nor for those made with the current key since; unless Denied says otherwise. It may be interrupted and
+// repeated, and may run beside readers and writers. If a key cannot be unwrapped, Rewrap goes on with the others. The
+// errors are joined; a namespace without a current key is an ErrKey.
 func (s *Store) Rewrap(ctx context.Context, o RewrapOptions) (r RewrapResult, err error) {
 	namespaces := []string{o.Namespace}
 	if o.Namespace == "" {
@@ -59,7 +60,7 @@ func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapO
 	}
 	var errs []error
 	for i, id := range ids {
-		changed, err := s.rewrapKey(ctx, namespace, id, ring, o.DryRun)
+		did, err := s.rewrapKey(ctx, namespace, id, ring, o.DryRun || r.Denied > 0)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -67,7 +68,10 @@ func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapO
 			break
 		}
 		r.Keys++
-		if changed {
+		switch {
+		case did == denied || did == wrappedByFormer && !o.DryRun:
+			r.Denied++
+		case did != leftAlone:
 			r.Rewrapped++
 		}
 		if o.Progress != nil {
@@ -88,26 +92,39 @@ func (s *Store) dataKeys(ctx context.Context, namespace string) (ids []keyID, er
 	return ids, err
 }
 
-// rewrapKey wraps a data key anew if need be. It reports whether it has replaced the key's object or, in a dry run,
-// would.
-func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring Keys, dryRun bool) (bool, error) {
+// rewrapped is what became of a data key.
+type rewrapped int
+
+const (
+	leftAlone       rewrapped = iota // it is wrapped by the current key, or was swept, or cannot be unwrapped
+	replaced                         // it was wrapped anew
+	wrappedByFormer                  // it would be, but for the dry run
+	denied                           // it would be, but the credentials do not allow that
+)
+
+// rewrapKey wraps a data key anew if need be.
+func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring Keys, dryRun bool) (rewrapped, error) {
 	name := keyName(namespace, id)
 	object, err := s.readAll(ctx, name, int64(wrappedSize))
 	if errors.Is(err, ErrNotFound) {
-		return false, nil // swept
+		return leftAlone, nil // swept
 	}
 	if err != nil {
-		return false, err
+		return leftAlone, err
 	}
 	l, by, err := unwrap(namespace, id, object, ring.all())
 	if err != nil || ring.Current != nil && by == idOf(useKeyID, *ring.Current) {
-		return false, err
+		return leftAlone, err
 	}
 	if dryRun {
-		return true, nil
+		return wrappedByFormer, nil
 	}
-	if err := s.backend.Replace(ctx, name, l.wrap(namespace, *ring.Current)); err != nil {
-		return false, err
+	err = s.backend.Replace(ctx, name, l.wrap(namespace, *ring.Current))
+	switch {
+	case errors.Is(err, ErrDenied):
+		return denied, nil
+	case err != nil:
+		return leftAlone, err
 	}
-	return true, nil
+	return replaced, nil
 }

@@ -155,11 +155,7 @@ func (s *Store) decode(ctx context.Context, data []byte) (*Manifest, error) {
 	if err != nil || m.lock != nil {
 		return m, err
 	}
-	keys, err := s.keysOf(m.Meta.Namespace)
-	if err == nil && !keys.Plain {
-		err = fmt.Errorf("%w: the snapshot is not encrypted, and namespace %s must be", ErrKey, m.Meta.Namespace)
-	}
-	if err != nil {
+	if err := s.checkPlain(m); err != nil {
 		return nil, err
 	}
 	return m, nil

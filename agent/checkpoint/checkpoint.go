@@ -271,9 +271,13 @@ func (c *checkpoint) accept(ctx context.Context) (release func(), err error) {
 // enter journals the request before the caller learns that it is accepted. If the agent dies while the request waits
 // for its turn, the next agent ends it as failed.
 func (c *checkpoint) enter(pod *cri.Pod) error {
+	encrypted, err := c.cs.Stores.Spool().Encrypts(pod.Namespace)
+	if err != nil {
+		return err
+	}
 	c.rec = &journal.Record{
-		ID: requests.NewID(8), UID: requests.NewID(16), Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop,
-		Stage: journal.StageAccepted, Created: time.Now(),
+		ID: requests.NewID(8), UID: snapshot.MakeUID(requests.NewID(16), encrypted),
+		Pod: pod.String(), SandboxID: pod.ID, Stop: c.o.Stop, Stage: journal.StageAccepted, Created: time.Now(),
 		PodUID: pod.UID, Key: snapshot.Key{Namespace: pod.Namespace, Name: c.o.Name},
 		Completed: c.o.Completed, Ending: c.o.Ending, Scope: c.o.Scope, Sleep: c.o.Handover != nil,
 		Purpose: c.o.purpose(),

@@ -45,9 +45,11 @@ func (s *service) rewrap(what string, dryRun bool, req *localv1.RotateKeysReques
 		if err != nil {
 			return toStatus(fmt.Errorf("%s in %s, %d of %d done: %w", what, at, r.Rewrapped, r.Keys, err))
 		}
-		s.Logger.Info(what, "store", at, "namespace", req.Namespace, "keys", r.Keys, "rewrapped", r.Rewrapped)
+		s.Logger.Info(what, "store", at, "namespace", req.Namespace, "keys", r.Keys, "rewrapped", r.Rewrapped,
+			"denied", r.Denied)
 		out.send(&localv1.RotateKeysEvent{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{
 			Location: at, Spool: st == s.Stores.Spool(), Keys: int64(r.Keys), Rewrapped: int64(r.Rewrapped),
+			Denied: int64(r.Denied),
 		}}})
 		return nil
 	}

@@ -51,6 +51,16 @@ func (c *Central) Remove(ctx context.Context, k snapshot.Key, uid, location stri
 	return nil
 }
 
+// RotateKeys wraps the data keys of a namespace, or of all, in the store at a location with the namespace's current
+// key.
+func (c *Central) RotateKeys(ctx context.Context, namespace, location string) (storage.RewrapResult, error) {
+	s, err := c.stores.Get(ctx, location)
+	if err != nil {
+		return storage.RewrapResult{}, err
+	}
+	return s.Rewrap(ctx, storage.RewrapOptions{Namespace: namespace})
+}
+
 // Close closes all stores. No method may be called afterwards.
 func (c *Central) Close() (err error) {
 	for _, r := range c.stores.All() {

@@ -160,6 +160,9 @@ func (rs *Readers) Open(ctx context.Context, id ID, location string) (*Reader, e
 	if err != nil {
 		return nil, advise(err)
 	}
+	if err := h.known(id); err != nil {
+		return nil, err
+	}
 	id.UID = h.manifest.Meta.UID
 	rs.uses.note(id.UID)
 	s := &Reader{
@@ -204,6 +207,20 @@ type held struct {
 	manifest *storage.Manifest
 	stores   []*storage.Store
 	onNode   bool // the spool has it
+}
+
+// known refuses a snapshot of which the caller knows the name alone, if somebody who can write to the store may have
+// put it in the place of an encrypted one. Only this node writes to its own disks.
+func (h *held) known(id ID) error {
+	from := h.stores[len(h.stores)-1]
+	if _, own := disk(from.Backend().Location()); id.UID != "" || h.onNode || own {
+		return nil
+	}
+	err := from.CheckUnknown(h.manifest)
+	if errors.Is(err, storage.ErrUntrusted) {
+		err = fmt.Errorf("%w: if it is from before encryption, add the line \"none\" to the key file of the namespace", err)
+	}
+	return err
 }
 
 // readManifest reads a snapshot's manifest from a store: Manifest, or TrustedManifest.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -39,6 +40,21 @@ func (k Key) Validate() error {
 
 // PodRef names a pod as the annotations of its sandbox do.
 type PodRef struct{ Namespace, Name, UID string }
+
+// encryptedUID begins the UIDs of encrypted snapshots.
+const encryptedUID = "encrypted-"
+
+// MakeUID returns a snapshot's UID. It says whether the snapshot is encrypted: who knows the UID of an encrypted
+// snapshot takes nothing else for it, whatever a store offers.
+func MakeUID(random string, encrypted bool) string {
+	if encrypted {
+		return encryptedUID + random
+	}
+	return random
+}
+
+// MustBeEncrypted reports whether the snapshot with this UID is encrypted. Earlier agents made UIDs that do not say so.
+func MustBeEncrypted(uid string) bool { return strings.HasPrefix(uid, encryptedUID) }
 
 // String returns "namespace/name".
 func (p PodRef) String() string { return p.Namespace + "/" + p.Name }

@@ -93,7 +93,8 @@ func command() *cobra.Command {
 	cluster.register(f)
 	cfg.Version = version.Own()
 	cmd.Version = cfg.Version
-	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand(), controllerCommand())
+	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand(), controllerCommand(),
+		rotateKeysCommand())
 	return cmd
 }
 

@@ -1,10 +1,15 @@
 // Package keyring reads the keys of namespaces from a directory, such as a mounted Kubernetes Secret.
 //
 // The file <directory>/<namespace> holds the keys of a namespace. <directory>/default holds those of all namespaces
-// without a file. A file is either one key of 32 bytes, or lines. Each line is a key in 64 hex digits, or the word
-// none. Blank lines and lines that begin with # are ignored. The first line is for new snapshots. With the other lines,
-// older snapshots can be read until they have been rewrapped. The word none stands for snapshots that are not
-// encrypted. A namespace for which there is no file has no key: nothing of it is read or written.
+// without a file. A file is either one key of 32 bytes, or lines. Each line is a key in 64 hex digits, or a word. Blank
+// lines and lines that begin with # are ignored. The first line is for new snapshots. With the other lines, older
+// snapshots can be read until they have been rewrapped.
+//
+// The word none stands for snapshots that are not encrypted: as the first line, new ones are not; as another line, all
+// such snapshots may be read (storage.PlainAll). The word encrypted-only says that none of them may be read
+// (storage.PlainNone). Without either word those may be read whose UID the reader knows (storage.PlainKnown).
+//
+// A namespace for which there is no file has no key: nothing of it is read or written.
 package keyring
 
 import (
@@ -27,6 +32,12 @@ var _ storage.Keyring = Dir("")
 
 // fallback is the file for namespaces that have no file.
 const fallback = "default"
+
+// Words that are no keys.
+const (
+	wordPlain = "none"
+	wordOnly  = "encrypted-only"
+)
 
 // maxFile bounds a file of keys.
 const maxFile = 64 << 10
@@ -77,17 +88,21 @@ func Parse(data []byte) (keys storage.Keys, err error) {
 	if len(data) > maxFile {
 		return keys, fmt.Errorf("%w: larger than %d bytes", storage.ErrKey, maxFile)
 	}
-	lines := 0
+	lines, only := 0, false
 	for n, line := range bytes.Split(data, []byte("\n")) {
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
+		if string(line) == wordOnly {
+			only = true
+			continue
+		}
 		lines++
 		var key storage.Secret
 		switch {
-		case string(line) == "none":
-			keys.Plain = true
+		case string(line) == wordPlain:
+			keys.Plain = storage.PlainAll
 			continue
 		case len(line) != hex.EncodedLen(len(key)):
 			return storage.Keys{}, fmt.Errorf("%w: line %d is not 64 hex digits", storage.ErrKey, n+1)
@@ -101,8 +116,13 @@ func Parse(data []byte) (keys storage.Keys, err error) {
 			keys.Former = append(keys.Former, key)
 		}
 	}
-	if lines == 0 {
+	switch {
+	case lines == 0:
 		return storage.Keys{}, fmt.Errorf("%w: no key", storage.ErrKey)
+	case only && keys.Plain == storage.PlainAll:
+		return storage.Keys{}, fmt.Errorf("%w: %s and %s contradict each other", storage.ErrKey, wordPlain, wordOnly)
+	case only:
+		keys.Plain = storage.PlainNone
 	}
 	return keys, nil
 }

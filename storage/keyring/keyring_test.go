@@ -12,26 +12,32 @@ import (
 )
 
 func TestParse(t *testing.T) {
+	const known, all = storage.PlainKnown, storage.PlainAll
 	a, b := strings.Repeat("a1", 32), strings.Repeat("B2", 32)
 	for _, test := range []struct {
 		name, file string
 		current    bool
 		former     int
-		plain, ok  bool
+		plain      storage.Plain
+		ok         bool
 	}{
-		{"raw", strings.Repeat("\x00\n", 16), true, 0, false, true},
-		{"one", a, true, 0, false, true},
-		{"newline", a + "\r\n", true, 0, false, true},
-		{"several", "# keys\n" + a + "\n\n" + b + "\n" + a, true, 2, false, true},
-		{"transition", a + "\nnone", true, 0, true, true},
-		{"back", "none\n" + a, false, 1, true, true},
-		{"none", "none\n", false, 0, true, true},
-		{"empty", "", false, 0, false, false},
-		{"comment", "# nothing", false, 0, false, false},
-		{"short", a[1:], false, 0, false, false},
-		{"no hex", "x" + a[1:], false, 0, false, false},
-		{"second bad", a + "\n" + b[2:], false, 0, false, false},
-		{"huge", strings.Repeat(a+"\n", 2000), false, 0, false, false},
+		{"raw", strings.Repeat("\x00\n", 16), true, 0, known, true},
+		{"one", a, true, 0, known, true},
+		{"newline", a + "\r\n", true, 0, known, true},
+		{"several", "# keys\n" + a + "\n\n" + b + "\n" + a, true, 2, known, true},
+		{"transition", a + "\nnone", true, 0, all, true},
+		{"back", "none\n" + a, false, 1, all, true},
+		{"none", "none\n", false, 0, all, true},
+		{"only", a + "\nencrypted-only\n" + b, true, 1, storage.PlainNone, true},
+		{"only first", "encrypted-only\n" + a, true, 0, storage.PlainNone, true},
+		{"only alone", "encrypted-only", false, 0, known, false},
+		{"contradiction", a + "\nnone\nencrypted-only", false, 0, known, false},
+		{"empty", "", false, 0, known, false},
+		{"comment", "# nothing", false, 0, known, false},
+		{"short", a[1:], false, 0, known, false},
+		{"no hex", "x" + a[1:], false, 0, known, false},
+		{"second bad", a + "\n" + b[2:], false, 0, known, false},
+		{"huge", strings.Repeat(a+"\n", 2000), false, 0, known, false},
 	} {
 		keys, err := keyring.Parse([]byte(test.file))
 		if (err == nil) != test.ok || err != nil &&
@@ -73,7 +79,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil && !errors.Is(err, storage.ErrKey) {
 			t.Fatal(err)
 		}
-		if err == nil && keys.Current == nil && len(keys.Former) == 0 && !keys.Plain {
+		if err == nil && keys.Current == nil && len(keys.Former) == 0 && keys.Plain != storage.PlainAll {
 			t.Fatal("nothing")
 		}
 	})

@@ -16,7 +16,7 @@ import (
 
 // TestEncrypted keeps a snapshot under a key: nothing of the pod is readable on the disk, also of what
 // did not fit into the arena; it is restored with the key, and without it or with another one nothing is
-// read; the key is changed.
+// read; the key is changed; a snapshot from before encryption is restored, too.
 func TestEncrypted(t *testing.T) {
 	const secret = "correct-horse-battery-staple"
 	keys := keyFile(filepath.Join(t.TempDir(), "default"))
@@ -50,6 +50,21 @@ func TestEncrypted(t *testing.T) {
 	n.checkWhole(n.restore("locked")[0], st.Boot, 8)
 	n.rotated(keys, right, other)
 	n.checkWhole(n.restore("locked")[0], st.Boot, 8)
+	n.turnedOn(keys, other, st.Boot)
+}
+
+// turnedOn makes a snapshot that is not encrypted, and turns encryption on: the snapshot is restored until the file of
+// keys forbids that.
+func (n *node) turnedOn(keys keyFile, key, boot string) {
+	n.Helper()
+	keys.write(n.T, "none", key)
+	n.checkpoint("origin", "--name=open")
+	keys.write(n.T, key)
+	n.checkWhole(n.restore("open")[0], boot, 8)
+	keys.write(n.T, key, "encrypted-only")
+	if _, err := n.tryRestore("open"); err == nil || !strings.Contains(err.Error(), "is not encrypted") {
+		n.Errorf("with encrypted-only: %v", err)
+	}
 }
 
 // keyFile is the path of a file of keys.

@@ -86,6 +86,11 @@ func (o *Objects) Stores(ctx context.Context, own string) ([]string, error) {
 
 // Configured is Stores with a choice of how to read. It does not wait for the caches.
 func (o *Objects) Configured(ctx context.Context, own string, read List) ([]string, error) {
+	return Configured(ctx, own, read)
+}
+
+// Configured returns the locations of the agents' own store and of those that storage configs name.
+func Configured(ctx context.Context, own string, read List) ([]string, error) {
 	var configs podsnapshotv1.PodSnapshotStorageConfigList
 	if err := read(ctx, &configs); err != nil {
 		return nil, fmt.Errorf("read storage configs: %w", err)

@@ -4082,11 +4082,13 @@ func (*RotateKeysEvent_Progress) isRotateKeysEvent_Event() {}
 func (*RotateKeysEvent_Result) isRotateKeysEvent_Event() {}
 
 type RotateKeysResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Location      string                 `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"` // e.g. "dir:/var/lib/diapause/store"
-	Spool         bool                   `protobuf:"varint,2,opt,name=spool,proto3" json:"spool,omitempty"`
-	Keys          int64                  `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`           // number of data keys
-	Rewrapped     int64                  `protobuf:"varint,4,opt,name=rewrapped,proto3" json:"rewrapped,omitempty"` // wrapped by a key other than the current one; of CheckKeys: still so
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Location  string                 `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"` // e.g. "dir:/var/lib/diapause/store"
+	Spool     bool                   `protobuf:"varint,2,opt,name=spool,proto3" json:"spool,omitempty"`
+	Keys      int64                  `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`           // number of data keys
+	Rewrapped int64                  `protobuf:"varint,4,opt,name=rewrapped,proto3" json:"rewrapped,omitempty"` // wrapped by a key other than the current one; of CheckKeys: still so
+	// Still wrapped by another key, because the agent's credentials do not allow to replace them: the controller may.
+	Denied        int64 `protobuf:"varint,5,opt,name=denied,proto3" json:"denied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4145,6 +4147,13 @@ func (x *RotateKeysResult) GetKeys() int64 {
 func (x *RotateKeysResult) GetRewrapped() int64 {
 	if x != nil {
 		return x.Rewrapped
+	}
+	return 0
+}
+
+func (x *RotateKeysResult) GetDenied() int64 {
+	if x != nil {
+		return x.Denied
 	}
 	return 0
 }
@@ -4481,12 +4490,13 @@ const file_agent_proto_rawDesc = "" +
 	"\x0fRotateKeysEvent\x129\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x12=\n" +
 	"\x06result\x18\x02 \x01(\v2#.diapause.local.v1.RotateKeysResultH\x00R\x06resultB\a\n" +
-	"\x05event\"v\n" +
+	"\x05event\"\x8e\x01\n" +
 	"\x10RotateKeysResult\x12\x1a\n" +
 	"\blocation\x18\x01 \x01(\tR\blocation\x12\x14\n" +
 	"\x05spool\x18\x02 \x01(\bR\x05spool\x12\x12\n" +
 	"\x04keys\x18\x03 \x01(\x03R\x04keys\x12\x1c\n" +
-	"\trewrapped\x18\x04 \x01(\x03R\trewrapped*Z\n" +
+	"\trewrapped\x18\x04 \x01(\x03R\trewrapped\x12\x16\n" +
+	"\x06denied\x18\x05 \x01(\x03R\x06denied*Z\n" +
 	"\tAfterMode\x12\x1a\n" +
 	"\x16AFTER_MODE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18AFTER_MODE_LEAVE_RUNNING\x10\x01\x12\x13\n" +

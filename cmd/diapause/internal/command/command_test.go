@@ -101,7 +101,7 @@ func full() *recorder {
 			}}},
 			{Event: &localv1.RotateKeysEvent_Result{Result: &localv1.RotateKeysResult{
 				Location: "gs://b/p", Keys: 40,
-				Rewrapped: 33,
+				Rewrapped: 33, Denied: 7,
 			}}},
 		},
 		status: healthy(),
@@ -173,9 +173,12 @@ func TestForms(t *testing.T) {
 		},
 		{
 			[]string{"key", "rotate"},
-			[]string{"LOCATION", "REWRAPPED", "dir:/spool", "2", "1", "gs://b/p", "40", "33"},
+			[]string{
+				"LOCATION", "REWRAPPED", "DENIED", "dir:/spool", "2", "1", "0", "gs://b/p", "40", "33", "7",
+				"may not replace 7 data keys", "diapause-agent rotate-keys",
+			},
 			map[string]any{
-				"stores.0.spool": true, "stores.0.keys": 2.0, "stores.1.rewrapped": 33.0,
+				"stores.0.spool": true, "stores.0.keys": 2.0, "stores.1.rewrapped": 33.0, "stores.1.denied": 7.0,
 				"stores.1.location": "gs://b/p",
 			},
 		},

@@ -23,8 +23,10 @@ of the store can still read old snapshots. The next snapshot of each pod gets a 
 is stored whole.
 
 To change a namespace's key, first write the new key above the old one in the namespace's key file, on
-all nodes. Then run this command on every node. When it has succeeded everywhere, remove the old key
-from the files. You can interrupt the command and run it again.`,
+all nodes. Then run this command on every node. Where agents may not overwrite objects of a bucket, DENIED
+counts the data keys that are left: run "diapause-agent rotate-keys" in the controller's container after
+that. When "diapause key check" finds no former key anywhere, remove the old key from the files. You can
+interrupt the command and run it again.`,
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			if err := validNamespace(namespace); err != nil {

@@ -18,21 +18,29 @@ type RotatedStore struct {
 	Spool     bool   `json:"spool"`
 	Keys      int64  `json:"keys"`
 	Rewrapped int64  `json:"rewrapped"` // how many of these were wrapped by a key other than the current one
+	Denied    int64  `json:"denied"`    // how many still are, because the agent may not replace them
 }
 
 // Add adds one result.
 func (k *KeyRotation) Add(r *localv1.RotateKeysResult) {
-	k.Stores = append(k.Stores, RotatedStore{r.GetLocation(), r.GetSpool(), r.GetKeys(), r.GetRewrapped()})
+	k.Stores = append(k.Stores, RotatedStore{r.GetLocation(), r.GetSpool(), r.GetKeys(), r.GetRewrapped(), r.GetDenied()})
 }
 
 // Table writes a row for each store.
 func (k *KeyRotation) Table(w io.Writer) error {
 	r := newRows(w)
-	r.add("LOCATION", "DATA KEYS", "REWRAPPED")
+	r.add("LOCATION", "DATA KEYS", "REWRAPPED", "DENIED")
+	denied := int64(0)
 	for _, s := range k.Stores {
-		r.add(s.Location, fmt.Sprint(s.Keys), fmt.Sprint(s.Rewrapped))
+		r.add(s.Location, fmt.Sprint(s.Keys), fmt.Sprint(s.Rewrapped), fmt.Sprint(s.Denied))
+		denied += s.Denied
 	}
-	return r.flush()
+	if err := r.flush(); err != nil || denied == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "This agent may not replace %d data keys: run \"diapause-agent rotate-keys\" in the "+
+		"controller's container.\n", denied)
+	return err
 }
 
 // KeyCheck is the result of "key check".
