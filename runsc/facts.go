@@ -47,7 +47,7 @@ func (c Config) flag(name, otherwise string) string {
 // Facts returns what this node offers with the runsc at path: the configured one, or the one that a running
 // sandbox uses. It runs "runsc --version" and reads the whole binary: call it once for each.
 func (c Config) Facts(ctx context.Context, path string) (snapshot.Facts, error) {
-	version, err := version(ctx, path)
+	version, err := Version(ctx, path)
 	if err != nil {
 		return snapshot.Facts{}, err
 	}
@@ -87,7 +87,8 @@ func (c Config) SidecarPath() (string, error) {
 	return filepath.Join(filepath.Dir(p), "gvisor-bin", "checkpointgofer"), nil
 }
 
-func version(ctx context.Context, path string) (string, error) {
+// Version returns the version of gVisor that the runsc at path says it has.
+func Version(ctx context.Context, path string) (string, error) {
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", path, err)

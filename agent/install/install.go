@@ -13,7 +13,8 @@ import (
 
 // Install puts everything in place, and restarts containerd if that runs with another configuration. If it is run
 // again, it changes only what differs. If containerd would not read the drop-in, or is not supported, it changes
-// nothing, and the error says what to write where, or which version to install.
+// nothing, and the error says what to write where, or which version to install. If pods would not survive the change of
+// gVisor, it changes nothing either, and the error is of kind ErrAsleep.
 func Install(ctx context.Context, o Options) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -31,6 +32,9 @@ func Install(ctx context.Context, o Options) error {
 		return err
 	}
 	defer l.Close()
+	if err := o.spareAsleep(ctx); err != nil {
+		return err
+	}
 	if err := o.placePrograms(); err != nil {
 		return err
 	}

@@ -31,6 +31,8 @@ type Options struct {
 	Runsc string
 	// Flags are runsc's flags, by name without dashes.
 	Flags map[string]string
+	// EndAsleep installs another version of gVisor even if pods sleep that only the present one can wake.
+	EndAsleep bool
 	// Restart makes containerd read its configuration. It returns when the restart is under way or done. If it is nil,
 	// somebody else restarts containerd.
 	Restart func(context.Context) error

@@ -46,6 +46,7 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	add("containerd", detail, err)
 	f, err := s.Facts(ctx)
 	add("runsc", f.RunscVersion+" on "+f.Platform, err)
+	add("sleeping pods", describeAsleep(len(s.Sleeps.All()), f.RunscVersion), nil)
 	detail, err = s.checkSidecar()
 	add("sidecar", detail, err)
 	for _, r := range s.Stores.All() {
@@ -74,6 +75,14 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	}
 	add("kubelet", detail, err)
 	return out
+}
+
+// describeAsleep says how many pods an update to another version of gVisor would end.
+func describeAsleep(n int, version string) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d: only gVisor %s can wake them; with another version they end at their next wake", n, version)
 }
 
 func (s *service) checkContainerd(ctx context.Context) (string, error) {

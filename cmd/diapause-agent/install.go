@@ -15,12 +15,16 @@ func installCommand() *cobra.Command {
 	cmd := s.command("install", "Put the shim, runsc and the runtime handlers on this node")
 	cmd.Long = "install copies the shim, runsc and its sidecar to a directory of the host and adds a drop-in to\n" +
 		"containerd's configuration. You can run it again at any time: it changes only what differs, and restarts\n" +
-		"containerd only if containerd runs with another configuration."
+		"containerd only if containerd runs with another configuration. It refuses to bring another version of gVisor\n" +
+		"while pods sleep, says how many, and changes nothing: see --end-sleeping-pods."
 	f := cmd.Flags()
 	f.StringVar(&s.options.Programs, "from", executableDir(), "directory of the programs to install")
 	f.StringVar(&s.options.Runsc, "runsc", install.RunscStock,
 		"which build of runsc to install: "+install.RunscStock+", gVisor's own, or "+install.RunscFast+
 			", with shorter pauses and faster restores")
+	f.BoolVar(&s.options.EndAsleep, "end-sleeping-pods", false,
+		"install another version of gVisor even if pods sleep that only the present one can wake; they end at their next "+
+			"wake")
 	f.StringToStringVar(&s.flags, "runsc-flag", nil,
 		"an additional runsc flag, or another value for a default one, as name=value")
 	cmd.RunE = s.run(func(cmd *cobra.Command, o install.Options) error { return install.Install(cmd.Context(), o) })
