@@ -3,6 +3,7 @@ package kube_test
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -97,6 +98,30 @@ func TestHostileSleepWithoutPolicy(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestInvalidSleepAnnotations: a pod with an annotation that has no effect gets an event that says why, again if its
+// value was changed, and only then.
+func TestInvalidSleepAnnotations(t *testing.T) {
+	w := newWorld(t)
+	node := w.node("a")
+	var attempts atomic.Int64
+	w.start(node, sleeper(&attempts, nil))
+	set := func(key, value string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value) }
+	}
+	p := w.pod(node, "web", set(podsnapshotv1.AnnotationWakeAt, "tomorrow"))
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonInvalidAnnotation, `diapause.dev/wake-at is "tomorrow"`)
+	edit(w, p, set(podsnapshotv1.AnnotationWakeAt, "07:30"))
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonInvalidAnnotation, `is "07:30" and has no effect`)
+	edit(w, p, func(p *corev1.Pod) {
+		set(podsnapshotv1.AnnotationWakeAt, "2030-12-31T07:30:00Z")(p)
+		set(podsnapshotv1.AnnotationWake, strings.Repeat("x", 254))(p)
+	})
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonInvalidAnnotation, "diapause.dev/wake has 254 bytes")
+	if n, err := w.sleepEvents(t.Context(), p, podsnapshotv1.ReasonInvalidAnnotation, "wake-at"); n != 2 || err != nil {
+		t.Errorf("%d events about the time, want one for each value: %v", n, err)
 	}
 }
 

@@ -52,3 +52,14 @@ func (o *Objects) SleepEvent(ref snapshot.PodRef, kind, reason, action, message 
 	}
 	o.events.Eventf(pod, nil, kind, reason, action, "%s", rules.Message(message))
 }
+
+// AnnotationEvent makes a warning on a pod, about its annotations as they are now, without waiting for the API server.
+// Events that differ in their text alone are counted as one. So it names the version of the pod that it is about.
+func (o *Objects) AnnotationEvent(pod *corev1.Pod, message string) {
+	at := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		ResourceVersion: pod.ResourceVersion,
+	}
+	o.events.Eventf(at, nil, corev1.EventTypeWarning, podsnapshotv1.ReasonInvalidAnnotation, ActionWake, "%s",
+		rules.Message(message))
+}

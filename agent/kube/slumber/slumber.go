@@ -82,8 +82,9 @@ type Slumbers struct {
 	work sync.WaitGroup
 
 	mu   sync.Mutex
-	busy map[types.UID]bool // pods for which a request is carried out
-	woke map[string]waken   // why pods have woken, by UID, until their condition says so
+	busy map[types.UID]bool             // pods for which a request is carried out
+	woke map[string]waken               // why pods have woken, by UID, until their condition says so
+	told map[types.NamespacedName]fault // pods with annotations that have no effect
 }
 
 // waken says how a pod was woken.
@@ -94,7 +95,10 @@ type waken struct {
 
 // New returns the slumbers of a node.
 func New(c Config) *Slumbers {
-	return &Slumbers{Config: c, busy: make(map[types.UID]bool), woke: make(map[string]waken)}
+	return &Slumbers{
+		Config: c, busy: make(map[types.UID]bool), woke: make(map[string]waken),
+		told: make(map[types.NamespacedName]fault),
+	}
 }
 
 // Begin sets what bounds the requests. It must be called before the controller starts, and once.
@@ -136,8 +140,10 @@ func (s *Slumbers) kick(pod snapshot.PodRef) {
 func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	pod, err := s.Objects.PodHere(ctx, r.NamespacedName)
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
+		s.forgetFaults(r.NamespacedName)
 		return reconcile.Result{}, err
 	}
+	s.tellFaults(r.NamespacedName, pod)
 	since, asleep := s.Sleeps.AsleepPod(string(pod.UID))
 	if err := s.show(ctx, pod, since, asleep); err != nil {
 		return control.RetryConflict(client.IgnoreNotFound(err))

@@ -158,6 +158,9 @@ const (
 	ReasonMadeRoom = "MadeRoom"
 	// ReasonStaysAwake: a request to sleep has failed; the message says why. Only of events.
 	ReasonStaysAwake = "StaysAwake"
+	// ReasonInvalidAnnotation: an annotation of the pod about its sleep has no effect; the message says why. Only of
+	// events.
+	ReasonInvalidAnnotation = "InvalidAnnotation"
 )
 
 // Reasons of ConditionTriggered.
