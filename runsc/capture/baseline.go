@@ -17,8 +17,9 @@ import (
 )
 
 // Baseline knows what of a memory file is stored already, page by page. It has a fingerprint of each such page:
-// XXH3-64, under a random key that nobody else knows. A page that has changed since keeps its fingerprint with a
-// probability of 1 in 2^64. A sandbox that could find such pages would harm its own snapshot only.
+// XXH3-64, under a random key that nobody else knows. A page that has changed by chance since keeps its fingerprint
+// with a probability of 1 in 2^64. For pages that somebody has chosen it is no such bound: who guesses a half of the
+// key can make pages that look alike. A sandbox that does so harms its own snapshot only.
 //
 // Round adds to a baseline while the sandbox runs. In the pause, an Arena that was given it copies only the pages that
 // have changed.

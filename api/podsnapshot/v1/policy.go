@@ -157,7 +157,7 @@ type GroupRetentionPolicy struct {
 	MaxSnapshotCountPerGroup int32 `json:"maxSnapshotCountPerGroup"`
 }
 
-// PodSnapshotPolicyStatus is what an agent has found.
+// PodSnapshotPolicyStatus is what the controller has found.
 type PodSnapshotPolicyStatus struct {
 	// conditions holds Ready: whether the policy can be used.
 	// +optional

@@ -53,7 +53,7 @@ type PodSnapshotStatus struct {
 	// lastAccessTime is when a pod was last restored from the snapshot.
 	// +optional
 	LastAccessTime *metav1.Time `json:"lastAccessTime,omitempty"`
-	// observedCheckpointRetryCount is how often the checkpoint was retried.
+	// observedCheckpointRetryCount is a field of GKE. Diapause never writes it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ObservedCheckpointRetryCount int32 `json:"observedCheckpointRetryCount,omitempty"`

@@ -95,7 +95,7 @@ type DirStorage struct {
 	Path string `json:"path"`
 }
 
-// PodSnapshotStorageConfigStatus is what an agent has found.
+// PodSnapshotStorageConfigStatus is what the controller has found.
 type PodSnapshotStorageConfigStatus struct {
 	// conditions holds Ready: whether the store can be used.
 	// +optional

@@ -44,7 +44,7 @@ type SleepPolicySpec struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="write whole hours, minutes and seconds, from 1s to 168h, as in 90s, 5m or 1h30m"
 	IdleAfter string `json:"idleAfter"`
-	// minAwake is how long a pod stays awake at least after it has begun to run or was woken, from 0s to 168h.
+	// minAwake is how long a pod stays awake at least after it was woken, or since its agent knows it, from 0s to 168h.
 	// +optional
 	// +kubebuilder:default="0s"
 	// +kubebuilder:validation:MinLength=2

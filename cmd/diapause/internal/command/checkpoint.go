@@ -31,8 +31,9 @@ A restored pod that is still loading its memory is saved once it has all of it, 
 With --rootfs-only the snapshot contains the files of the pod's containers and no memory:
 a pod restored from it starts anew, with its files as they were.
 
-The command ends when the snapshot is in the store. If you interrupt it, or its --timeout passes, it
-cancels the request, unless that has gone too far.`,
+The command ends when the snapshot is in the store. On a node of a cluster it also waits until the
+controller has confirmed the snapshot, and a pod that is to be stopped is not paused before. If you
+interrupt it, or its --timeout passes, it cancels the request, unless that has gone too far.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completePods,
 		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runCheckpoint(ctx, args[0], f) }),
