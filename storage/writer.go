@@ -130,6 +130,11 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 	if err != nil {
 		return nil, fmt.Errorf("begin snapshot %s: %w", key, err)
 	}
+	return s.newWriter(ctx, key, l, o), nil
+}
+
+// newWriter begins a snapshot of a lineage.
+func (s *Store) newWriter(ctx context.Context, key Key, l *lineage, o WriterOptions) *Writer {
 	o = o.withDefaults()
 	w := &Writer{store: s, key: key, options: o, lineage: l, digests: digest.New(l.digestKey), ahead: newAhead()}
 	w.chooser = newChooser(cmp.Or(o.Codec, s.codec), s.spool, &s.writes)
@@ -138,7 +143,7 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 
 	w.wake.L = &w.mu
 	w.start(ctx)
-	return w, nil
+	return w
 }
 
 const (
