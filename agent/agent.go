@@ -131,7 +131,7 @@ func (a *Agent) assemble() {
 		Node: a.cfg.Node, Runtime: a.cri, Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes,
 		Stores: a.stores, Catalog: a.catalog,
 		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await,
-		Changed: a.changed, Asleep: a.asleep, Life: a.life, Metrics: a.metrics, Logger: a.log,
+		Changed: a.changed, Sleeps: sleepers{a}, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) },
 		func() int { return a.admission.Waiting() })
@@ -145,10 +145,24 @@ func (a *Agent) assemble() {
 	})
 }
 
-// asleep reports whether the pod of a sandbox sleeps.
-func (a *Agent) asleep(sandbox string) bool {
-	_, ok := a.sleeps.Asleep(sandbox)
+// sleepers implements checkpoint.Sleeps.
+type sleepers struct{ a *Agent }
+
+// Asleep implements checkpoint.Sleeps.
+func (s sleepers) Asleep(sandbox string) bool {
+	_, ok := s.a.sleeps.Asleep(sandbox)
 	return ok
+}
+
+// SleepsOn implements checkpoint.Sleeps.
+func (s sleepers) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
+	return s.a.restores.SleepsOn(sandbox)
+}
+
+// Wake implements checkpoint.Sleeps.
+func (s sleepers) Wake(ctx context.Context, sandbox string) error {
+	_, err := s.a.sleeps.Wake(ctx, sandbox, "checkpoint")
+	return err
 }
 
 // replication returns the budget for snapshots that wait for their store.

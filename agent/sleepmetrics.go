@@ -19,7 +19,7 @@ type sleepMetrics struct {
 }
 
 // wakeCauses are the causes of a wake that are counted apart.
-var wakeCauses = []string{"packet", "exec", "port-forward", "signal", "create", "request"}
+var wakeCauses = []string{"packet", "exec", "port-forward", "signal", "create", "request", "checkpoint"}
 
 // Outcomes of the admission of a wake.
 const (

@@ -28,6 +28,20 @@ func (c *Client) OrderSleep(ctx context.Context, podID string, o sleep.Order) er
 	return nil
 }
 
+// EndAsleep ends a pod in its sleep: all its containers exit with a status. It waits until containerd knows. A pod that
+// is awake runs on, and the error is of kind sleep.ErrUnfit. A shim of an earlier version says nothing of that; then
+// EndAsleep waits in vain until ctx is done.
+func (c *Client) EndAsleep(ctx context.Context, pod *Pod, status int) error {
+	err := c.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.End, Status: status, Asleep: true})
+	if err == nil {
+		err = c.waitEnded(ctx, pod.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("end pod %s in its sleep: %w", pod, err)
+	}
+	return nil
+}
+
 // orderError gives what containerd says of an order the kind that the shim has meant (runsc/shim, sleepKind).
 func orderError(err error) error {
 	switch {

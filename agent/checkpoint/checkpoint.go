@@ -53,8 +53,7 @@ type Config struct {
 	// Load waits until a sandbox that is being restored has all its memory.
 	Load    func(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error)
 	Changed func(*journal.Record) // called with each step of a request, in order
-	// Asleep reports whether the pod of a sandbox sleeps. Nil: none ever does.
-	Asleep  func(sandbox string) bool
+	Sleeps  Sleeps                // nil: no pod ever sleeps
 	Life    *lifetime.Life
 	Metrics Metrics
 	Logger  *slog.Logger
@@ -75,6 +74,7 @@ type Runtime interface {
 	EndPause(ctx context.Context, id, request string) error
 	Kill(ctx context.Context, pod *cri.Pod) error
 	KillPaused(ctx context.Context, pod *cri.Pod, request string) error
+	EndAsleep(ctx context.Context, pod *cri.Pod, status int) error
 }
 
 // Metrics count checkpoints.
@@ -186,6 +186,7 @@ type checkpoint struct {
 	description Description // what the cluster knows about the pod
 	watch       *stopwatch
 	meta        snapshot.Meta
+	asleep      bool     // the pod slept when its turn came, and was not woken
 	running     []string // ids of the containers that are recorded
 	room        room
 	arena       *capture.Arena
@@ -366,7 +367,7 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 	if c.pod, err = c.cs.Runtime.Get(ctx, c.rec.SandboxID); err != nil {
 		return err
 	}
-	if err := c.refuseAsleep(); err != nil {
+	if err := c.seeAsleep(); err != nil {
 		return err
 	}
 	if !c.pod.Ready || c.pod.SandboxPID == 0 {
@@ -424,6 +425,11 @@ func (c *checkpoint) describe(ctx context.Context) error {
 
 // save writes the snapshot to the spool and, if asked to, stops the sandbox.
 func (c *checkpoint) save(ctx, life context.Context) error {
+	if c.asleep {
+		if saved, err := c.saveAsleep(ctx, life); saved || err != nil {
+			return err
+		}
+	}
 	if err := c.load(ctx); err != nil {
 		return err
 	}
@@ -463,12 +469,7 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	}
 	c.meta = snapshot.Meta{
 		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Purpose: c.rec.Purpose, Inheritable: c.rec.Inheritable,
-		Facts: facts, Pod: rec,
-		Origin: snapshot.Origin{
-			Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cs.Node,
-			ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,
-			Cluster: c.description.Cluster, NamespaceUID: c.description.NamespaceUID,
-		},
+		Facts: facts, Pod: rec, Origin: c.origin(),
 	}
 	if err := c.findVolumes(); err != nil {
 		return err
@@ -487,6 +488,15 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	}
 	c.watch.lap("prepare")
 	return nil
+}
+
+// origin returns what the snapshot says of its pod.
+func (c *checkpoint) origin() snapshot.Origin {
+	return snapshot.Origin{
+		Pod: c.pod.Name, PodUID: c.pod.UID, SandboxID: c.pod.ID, Node: c.cs.Node,
+		ServiceAccount: c.description.ServiceAccount, Group: c.description.Group, SpecHash: c.description.SpecHash,
+		Cluster: c.description.Cluster, NamespaceUID: c.description.NamespaceUID,
+	}
 }
 
 // warm prepares the arena, and the memory that the sandbox has allocated so far, for copies without page faults. With

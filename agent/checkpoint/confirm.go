@@ -36,8 +36,8 @@ func (c *checkpoint) confirmStop(ctx context.Context) error {
 		return c.confirmEnding(ctx)
 	}
 	if err := c.confirm(ctx, confirmTime); err != nil {
-		return fmt.Errorf("pod %s is stopped only once its snapshot is confirmed; it was not saved, and runs on: %w", c.pod,
-			err)
+		return fmt.Errorf("pod %s is stopped only once its snapshot is confirmed; it was not saved, and %s: %w", c.pod,
+			c.stays(), err)
 	}
 	return nil
 }

@@ -83,11 +83,3 @@ func (cs *Checkpoints) resumeLeft(ctx context.Context, r *journal.Record) error 
 	}
 	return cs.unpause(ctx, r.SandboxID, r.ID)
 }
-
-// refuseAsleep returns an error if the pod sleeps. Its newest snapshot has all that it is.
-func (c *checkpoint) refuseAsleep() error {
-	if c.cs.Asleep == nil || !c.cs.Asleep(c.rec.SandboxID) {
-		return nil
-	}
-	return fmt.Errorf("pod %s: %w: it sleeps, and is saved already: wake it first", c.pod, cri.ErrNotRunning)
-}

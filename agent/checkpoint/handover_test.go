@@ -103,15 +103,3 @@ func TestHandoverTurnedDown(t *testing.T) {
 		})
 	}
 }
-
-// TestCheckpointAsleep refuses to save a pod that sleeps: there is nothing to save.
-func TestCheckpointAsleep(t *testing.T) {
-	r := newRig(t)
-	r.Asleep = func(sandbox string) bool { return sandbox == sandboxID }
-	if _, _, err := r.save(saving{}, Options{}); err == nil || !strings.Contains(err.Error(), "it sleeps") {
-		t.Errorf("error %v", err)
-	}
-	if len(r.Journal.Records()) > 0 {
-		t.Errorf("the journal has %+v", r.Journal.Records()[0])
-	}
-}

@@ -141,7 +141,7 @@ func (c *checkpoint) takeDisk() error {
 // promise keeps what was promised until the checkpoint leaves, or returns the refusal.
 func (c *checkpoint) promise(end func(), err error) error {
 	if err != nil {
-		return fmt.Errorf("pod %s was not saved, and runs on: %w", c.pod, err)
+		return fmt.Errorf("pod %s was not saved, and %s: %w", c.pod, c.stays(), err)
 	}
 	c.room.promised = append(c.room.promised, end)
 	return nil

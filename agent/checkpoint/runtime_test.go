@@ -21,6 +21,7 @@ import (
 	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/sidecar"
+	"diapause.dev/runsc/sleep"
 )
 
 // sandboxID is the ID of the one sandbox.
@@ -42,6 +43,7 @@ type sandbox struct {
 	safe   func(*journal.Record) bool // whether the snapshot of a request is in the spool
 	runs   bool                       // it may be killed while it runs: it was saved by its own workload
 	other  bool                       // its runtime cannot checkpoint
+	asleep bool                       // there is no sandbox, and for containerd it runs
 
 	mu          sync.Mutex
 	state       state
@@ -113,6 +115,9 @@ func (s *sandbox) pod() (*cri.Pod, error) {
 		return nil, fmt.Errorf("pod %s: %w", sandboxID, cri.ErrNotFound)
 	case running, paused:
 		p.Ready, p.SandboxPID = true, sentryProcess().pid
+		if s.asleep {
+			p.SandboxPID = noProcess
+		}
 	}
 	return p, nil
 }
@@ -314,6 +319,23 @@ func (r *runtime) KillPaused(_ context.Context, _ *cri.Pod, request string) erro
 			return err
 		case r.stateLocked() == paused:
 			r.killLocked()
+		}
+		return nil
+	})
+}
+
+// noProcess is more than the kernel's limit for the numbers of processes.
+const noProcess = 1<<22 + 1
+
+// EndAsleep ends a pod that sleeps, and leaves one alone that is awake.
+func (r *runtime) EndAsleep(context.Context, *cri.Pod, int) error {
+	return r.held("end asleep", func() error {
+		switch {
+		case r.asleep:
+			r.asleep = false
+			r.killLocked()
+		case r.stateLocked() != exited:
+			return sleep.ErrUnfit
 		}
 		return nil
 	})

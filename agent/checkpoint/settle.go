@@ -119,6 +119,9 @@ func toBeStopped(r *journal.Record) bool { return r.Stop && !r.Stopped && r.Runs
 // settleStop ends a sandbox whose snapshot is spooled, if the sandbox is still paused: then nothing has run in it
 // since.
 func (cs *Checkpoints) settleStop(ctx context.Context, r *journal.Record) error {
+	if r.CopyOf != "" {
+		return cs.settleAsleep(ctx, r)
+	}
 	paused, err := cs.pausedFor(ctx, r)
 	if err != nil {
 		return err

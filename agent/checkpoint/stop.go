@@ -164,7 +164,8 @@ func (cs *Checkpoints) stop(pod *cri.Pod, rec *journal.Record, watch *stopwatch,
 	return nil
 }
 
-// hasEnded reports whether a sandbox has ended. Containerd may learn of that later.
+// hasEnded reports whether a sandbox has ended. Containerd may learn of that later. A pod that sleeps has not ended,
+// although its sandbox's process is gone.
 func (cs *Checkpoints) hasEnded(ctx context.Context, sandbox string) (bool, error) {
 	pod, err := cs.Runtime.Get(ctx, sandbox)
 	if errors.Is(err, cri.ErrNotFound) {
@@ -173,7 +174,7 @@ func (cs *Checkpoints) hasEnded(ctx context.Context, sandbox string) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	return !pod.Ready || !pod.Alive(), nil
+	return !pod.Ready || !pod.Alive() && !cs.sleeps(sandbox), nil
 }
 
 // CleanMarkers removes the markers of sandboxes that containerd no longer knows.

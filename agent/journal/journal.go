@@ -46,6 +46,7 @@ type Record struct {
 	Stop      bool   `json:"stop,omitempty"`
 	Sleep     bool   `json:"sleep,omitempty"`     // the pod is to sleep once the snapshot is spooled
 	Completed bool   `json:"completed,omitempty"` // its containers then report exit status 0
+	CopyOf    string `json:"copyOf,omitempty"`    // UID of the snapshot on which the pod sleeps; empty: it is awake
 	Ending    bool   `json:"ending,omitempty"`    // or that of SIGTERM: its pod was being ended
 	Passing   bool   `json:"passing,omitempty"`   // the pod's next sleep removes the snapshot
 	// Purpose is empty in records of earlier agents.

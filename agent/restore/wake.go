@@ -53,6 +53,33 @@ func (rs *Restores) Asleep() (all []sleep.Mark) {
 	return all
 }
 
+// SleepsOn returns the snapshot by which the pod of a sandbox would be woken. ok is false if it does not sleep. It is
+// false, too, once a wake is under way that may have got a byte of the snapshot: the pod may run then.
+func (rs *Restores) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
+	requests, _ := rs.Requests.All() // Asleep logs the error
+	for _, request := range requests {
+		dir := rs.Requests.Path(request)
+		if m, ok := sleep.Marked(dir); !ok || m.Sandbox != sandbox {
+			continue
+		}
+		rec, err := rs.readRecord(request)
+		if err != nil || rec.Loaded || rs.wakes(request) {
+			return snapshots.ID{}, false
+		}
+		held, err := sidecar.Held(dir) // an earlier agent may have served it
+		return snapshots.ID{Key: rec.Key, UID: rec.UID}, err == nil && !held
+	}
+	return snapshots.ID{}, false
+}
+
+// wakes reports whether this agent has given a sandbox a byte of what a request is to restore.
+func (rs *Restores) wakes(request string) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.all[request]
+	return r != nil && r.fed.Load()
+}
+
 // Needed returns the pod that sleeps, or slept when the node went down, and is woken from the snapshot with this UID,
 // or "". With an empty uid it looks for any snapshot with the key.
 func (rs *Restores) Needed(k snapshot.Key, uid string) (pod string) {

@@ -2,13 +2,18 @@ package restore
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
 	"diapause.dev/storage"
 )
@@ -106,6 +111,43 @@ func TestAsleepKeepsNothingDecoded(t *testing.T) {
 	a.Admit(request)
 	for !s.Has(runsc.StateFile, 0, 1) {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestSleepsOn: a pod sleeps on its snapshot until a sandbox may have got a byte of it, from this agent or another one.
+func TestSleepsOn(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "page", snapshot.WholePod)
+	request, dir := a.prepareWake(t)
+	for range 2 {
+		want := snapshots.ID{Key: saved, UID: "one"}
+		if id, ok := a.SleepsOn("sandbox"); !ok || id != want {
+			t.Errorf("it sleeps on %v, %v", id, ok)
+		}
+		if id, ok := a.SleepsOn("another"); ok {
+			t.Errorf("another one sleeps on %v", id)
+		}
+		a.next(t)
+	}
+	served := flock.New(filepath.Join(dir, sidecar.OptionsFile), flock.SetFlag(os.O_RDONLY))
+	if err := served.RLock(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := a.SleepsOn("sandbox"); ok {
+		t.Error("its sidecar runs, and it sleeps")
+	}
+	if err := served.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := a.find(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.feed(r); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := a.SleepsOn("sandbox"); ok {
+		t.Error("it has got a byte, and sleeps")
 	}
 }
 

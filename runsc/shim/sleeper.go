@@ -568,7 +568,7 @@ func (z *sleeper) do(ctx context.Context, id string, o sleep.Order) error {
 		case sleep.Wake:
 			return z.rouse(ctx, o.Cause)
 		case sleep.End:
-			return z.finish(ctx, id, o.Status)
+			return z.end(ctx, o)
 		}
 	}
 	x := z.of(id)

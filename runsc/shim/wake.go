@@ -293,6 +293,15 @@ func (z *sleeper) tellAgent(r *localv1.ReportRestoreRequest) {
 	z.warn(z.c.agent.report(context.Background(), r), "tell the agent how the wake went")
 }
 
+// end carries out the order to end the pod in its sleep.
+func (z *sleeper) end(ctx context.Context, o sleep.Order) error {
+	ended, err := z.finished(ctx, z.c.bundle.id, o.Status)
+	if err == nil && !ended && o.Asleep {
+		return fmt.Errorf("%w: it was woken meanwhile", sleep.ErrUnfit)
+	}
+	return err
+}
+
 // finish is finished for those who do not need to know whether the pod slept.
 func (z *sleeper) finish(ctx context.Context, id string, status int) error {
 	_, err := z.finished(ctx, id, status)

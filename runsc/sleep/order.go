@@ -52,7 +52,7 @@ const (
 	Fall  Verb = "fall"  // end the sandbox, which Holder has paused and whose snapshot is safe, and keep the pod
 	Stay  Verb = "stay"  // undo Watch
 	Wake  Verb = "wake"  // restore the sandbox, and return when it runs. Also of the pod's other shims
-	End   Verb = "end"   // the pod ends in its sleep, with Status. Only of the pod's other shims
+	End   Verb = "end"   // the pod ends in its sleep, with Status. Also of the pod's other shims
 )
 
 // Steps that the shim of the sandbox has the pod's other shims take.
@@ -78,6 +78,8 @@ type Order struct {
 	// Round, of Hush and Up, counts the times that the pod was to fall asleep, from 1. An Up undoes the Hush of its round,
 	// and one that is late no longer has effect. 0: a shim of an earlier version does not count.
 	Round uint64 `json:"round,omitempty"`
+	// Asleep, of End: if the pod is awake, that is an error of kind ErrUnfit, and the pod runs on.
+	Asleep bool `json:"asleep,omitempty"`
 }
 
 // Bounds of an order.

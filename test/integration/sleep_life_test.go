@@ -337,7 +337,6 @@ func TestSleepRefused(t *testing.T) {
 		_, err := n.cli("sleep", p.ID)
 		return err
 	})
-	n.refused([]string{"it sleeps"}, "checkpoint", p.ID)
 	n.refused([]string{"it sleeps"}, "sleep", p.ID)
 	n.alive(p, before)
 

@@ -82,9 +82,11 @@ type Slumbers struct {
 	work sync.WaitGroup
 
 	mu   sync.Mutex
-	busy map[types.UID]bool             // pods for which a request is carried out
-	woke map[string]waken               // why pods have woken, by UID, until their condition says so
-	told map[types.NamespacedName]fault // pods with annotations that have no effect
+	busy map[types.UID]bool // pods for which a request is carried out
+	woke map[string]waken   // why pods have woken, by UID, until their condition says so
+	// unheard says since when it is open whether a pod has woken or ended in its sleep.
+	unheard map[types.NamespacedName]time.Time
+	told    map[types.NamespacedName]fault // pods with annotations that have no effect
 }
 
 // waken says how a pod was woken.
@@ -97,7 +99,8 @@ type waken struct {
 func New(c Config) *Slumbers {
 	return &Slumbers{
 		Config: c, busy: make(map[types.UID]bool), woke: make(map[string]waken),
-		told: make(map[types.NamespacedName]fault),
+		told:    make(map[types.NamespacedName]fault),
+		unheard: make(map[types.NamespacedName]time.Time),
 	}
 }
 
@@ -141,10 +144,14 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 	pod, err := s.Objects.PodHere(ctx, r.NamespacedName)
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
 		s.forgetFaults(r.NamespacedName)
+		s.heard(r.NamespacedName)
 		return reconcile.Result{}, err
 	}
 	s.tellFaults(r.NamespacedName, pod)
 	since, asleep := s.Sleeps.AsleepPod(string(pod.UID))
+	if again := s.doubt(pod, asleep); again > 0 {
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
 	if err := s.show(ctx, pod, since, asleep); err != nil {
 		return control.RetryConflict(client.IgnoreNotFound(err))
 	}
@@ -154,14 +161,53 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 	return reconcile.Result{RequeueAfter: s.wakeIn(pod, since, asleep)}, nil
 }
 
-// show makes the pod's condition say whether it sleeps, and makes an event when that has changed.
-func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, asleep bool) error {
-	var shown corev1.PodCondition
+// wordTime is how long a pod that no longer sleeps is not said to have woken if no shim has said so. It may have ended
+// in its sleep, which the kubelet shows later.
+const wordTime = 10 * time.Second
+
+// doubt returns how long it is to be left open whether a pod that slept has woken, or 0.
+func (s *Slumbers) doubt(pod *corev1.Pod, asleep bool) time.Duration {
+	_, known := s.wake(string(pod.UID))
+	name := client.ObjectKeyFromObject(pod)
+	if asleep || known || ended(pod) || shown(pod).Status != corev1.ConditionTrue {
+		s.heard(name)
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, ok := s.unheard[name]
+	if !ok {
+		since = time.Now()
+		s.unheard[name] = since
+	}
+	return max(wordTime-time.Since(since), 0)
+}
+
+// heard ends the doubt about a pod.
+func (s *Slumbers) heard(pod types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.unheard, pod)
+}
+
+// ended reports whether all containers of a pod have ended for good.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// shown returns the pod's condition that says whether it sleeps.
+func shown(pod *corev1.Pod) (shown corev1.PodCondition) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == podsnapshotv1.ConditionAsleep {
 			shown = c
 		}
 	}
+	return shown
+}
+
+// show makes the pod's condition say whether it sleeps, and makes an event when that has changed.
+func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, asleep bool) error {
+	shown := shown(pod)
 	was := shown.Status == corev1.ConditionTrue
 	c, action := s.awake(pod), objects.ActionWake
 	if asleep {
@@ -181,7 +227,7 @@ func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, a
 		return err
 	}
 	s.forgetWake(string(pod.UID))
-	if was && c.Reason == podsnapshotv1.ReasonSlept { // it no longer waits to be woken
+	if was && c.Reason == podsnapshotv1.ReasonSlept || c.Reason == podsnapshotv1.ReasonEnded { // no news
 		return nil
 	}
 	s.Objects.SleepEvent(objects.RefOf(pod), eventType(c.Reason), c.Reason, action, c.Message)
@@ -211,6 +257,12 @@ func (s *Slumbers) asleep(pod *corev1.Pod, since time.Time) corev1.PodCondition 
 
 // awake returns the condition of a pod that does not sleep.
 func (s *Slumbers) awake(pod *corev1.Pod) corev1.PodCondition {
+	if ended(pod) {
+		return corev1.PodCondition{
+			Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionFalse, Reason: podsnapshotv1.ReasonEnded,
+			Message: "The pod has ended", LastTransitionTime: metav1.Now(),
+		}
+	}
 	c := corev1.PodCondition{
 		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionFalse, Reason: podsnapshotv1.ReasonWoke,
 		Message: "The pod was woken", LastTransitionTime: metav1.Now(),

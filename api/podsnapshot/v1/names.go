@@ -152,6 +152,8 @@ const (
 	ReasonSlept = "Slept"
 	// ReasonWoke: the message says by what, and how long it took (False).
 	ReasonWoke = "Woke"
+	// ReasonEnded: the pod has ended in its sleep, or since (False).
+	ReasonEnded = "Ended"
 	// ReasonWaitsForMemory: it is to be woken, and the node has no memory for it; the message says what it needs (True).
 	ReasonWaitsForMemory = "WaitsForMemory"
 	// ReasonMadeRoom: a pod was put to sleep before its time, so that another can wake. Only of events.

@@ -30,6 +30,7 @@ id. You can shorten ids while they are unambiguous. The pod runs on unless you g
 A restored pod that is still loading its memory is saved once it has all of it, or not at all.
 With --rootfs-only the snapshot contains the files of the pod's containers and no memory:
 a pod restored from it starts anew, with its files as they were.
+A pod that sleeps is not woken, except for --rootfs-only: its snapshot is made of what it was saved as.
 
 The command ends when the snapshot is in the store. On a node of a cluster it also waits until the
 controller has confirmed the snapshot, and a pod that is to be stopped is not paused before. If you
