@@ -39,6 +39,8 @@ type Node interface {
 	// Withdraw removes the snapshot with that UID from this node, which then stores nothing more of it elsewhere. If uid
 	// is empty, it removes any snapshot with the key.
 	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
+	// Detach has the snapshot with that UID stay on this node, which then stores nothing more of it elsewhere.
+	Detach(ctx context.Context, key snapshot.Key, uid string) error
 	// Forget removes the snapshot with that UID from this node only.
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	// HasLocal reports whether a snapshot can be restored on this node without a store.

@@ -232,7 +232,7 @@ func (n *fakeNode) Needed(_ snapshot.Key, uid string) (pod string) {
 func (n *fakeNode) fallAsleep(ctx context.Context, uid string) (string, error) {
 	n.toSleep.Store(true)
 	defer n.toSleep.Store(false)
-	f, err := n.Checkpoint(ctx, ctx, checkpoint.Options{Target: uid})
+	f, err := n.Checkpoint(ctx, ctx, checkpoint.Options{Target: uid, NoWait: true})
 	if err != nil {
 		return "", err
 	}
@@ -430,7 +430,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 	if err := n.step(life, stepReplicate, o); err != nil {
 		return nil, fmt.Errorf("%w: %w", errkind.ErrNotReplicated, err)
 	}
-	if err := n.replicate(q); err != nil {
+	if err := n.replicate(q); err != nil && !o.NoWait {
 		return nil, err
 	}
 	return &snapshots.Found{Manifest: m, OnNode: true, Replicated: true}, nil
@@ -472,7 +472,24 @@ func (n *fakeNode) Withdraw(ctx context.Context, k snapshot.Key, uid string) err
 	return n.Forget(ctx, k, uid)
 }
 
+// Detach implements kube.Node.
+func (n *fakeNode) Detach(_ context.Context, k snapshot.Key, uid string) error {
+	n.moving.Lock()
+	defer n.moving.Unlock()
+	all, _ := n.Requests() // does not fail
+	for _, q := range all {
+		if q.Key == k && q.SnapshotUID == uid && q.Stage == journal.StageSpooled {
+			q.Stage, q.Error = journal.StageFailed, "detached"
+			n.advance(q)
+		}
+	}
+	return nil
+}
+
 func (n *fakeNode) Forget(_ context.Context, k snapshot.Key, uid string) error {
+	if pod := n.Needed(k, uid); pod != "" {
+		return fmt.Errorf("%w: pod %s sleeps", errkind.ErrInUse, pod)
+	}
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
 	if isThe(n.disk.spool[k], uid) {

@@ -1,6 +1,8 @@
 package kube_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
 )
 
 // asleepOn waits until a PodSnapshot of a sleep says whether its pod sleeps on it.
@@ -122,6 +125,64 @@ func TestInvalidSleepAnnotations(t *testing.T) {
 	w.awaitSleepEvent(p, podsnapshotv1.ReasonInvalidAnnotation, "diapause.dev/wake has 254 bytes")
 	if n, err := w.sleepEvents(t.Context(), p, podsnapshotv1.ReasonInvalidAnnotation, "wake-at"); n != 2 || err != nil {
 		t.Errorf("%d events about the time, want one for each value: %v", n, err)
+	}
+}
+
+// TestSleepSnapshotDeleted: a PodSnapshot on which a pod sleeps is deleted, and is gone at once. What the pod needs of
+// it stays on its node until the pod is awake, or gone. A pod that is deleted meanwhile ends at once.
+func TestSleepSnapshotDeleted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*world)
+		store   func(*world) string
+		away    error // why it is not stored yet
+	}{
+		"bucket":    {func(*world) {}, (*world).location, nil},
+		"directory": {func(w *world) { w.delete(w.policy("policy")) }, func(*world) string { return ownStore }, nil},
+		"waiting":   {func(*world) {}, (*world).location, errors.New("the store is away")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+			tc.prepare(w)
+			a := w.node("a")
+			w.control()
+			r := w.start(a)
+			pod := w.pod(a, "web", lasting(60))
+			<-r.synced(w)
+			w.stores.fail(tc.away)
+			made, err := r.node.fallAsleep(t.Context(), string(pod.UID))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.asleepOn(made, metav1.ConditionTrue)
+			if tc.away == nil {
+				w.replicated(s)
+			}
+			w.stores.fail(nil)
+			w.delete(s)
+			w.gone(s)
+			k := snapshot.Key{Namespace: w.ns, Name: made}
+			if _, err := w.stores.get(tc.store(w), k); err == nil && name != "directory" {
+				t.Error("it is in the bucket")
+			}
+			if w.disks[a].manifest(k) == nil {
+				t.Fatal("the pod cannot be woken")
+			}
+			if name == "bucket" {
+				w.delete(pod)
+				if _, saved := r.MayEnd(t.Context(), refOf(pod)); saved {
+					t.Error("its successors inherit what was deleted")
+				}
+			}
+			r.node.wake(string(pod.UID))
+			if err := w.eventually(func(context.Context) error {
+				if _, err := w.stores.get(tc.store(w), k); err == nil || w.disks[a].manifest(k) != nil {
+					return errors.New("its data is still there")
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

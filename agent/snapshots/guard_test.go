@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
+	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
 )
 
 // TestGuard has everybody who removes snapshots remove one that a sleeping pod needs, and then one that none needs.
@@ -55,5 +58,31 @@ func TestGuard(t *testing.T) {
 			}
 			wantSpool(t, a)
 		})
+	}
+}
+
+// TestDetach detaches a snapshot that waits for its store: it stays on its node, and nobody stores it any more, not
+// even who was about to.
+func TestDetach(t *testing.T) {
+	a := newRig(t, nil)
+	r := journaltest.Record(1, journal.StageSpooled)
+	r.Key, r.UID = snapshot.Key{Namespace: "n", Name: "asleep"}, "uid"
+	journaltest.Put(t, a.journal, r)
+	putData(t, a.stores.spool, r.Key.Name, r.UID)
+	for _, uid := range []string{"another", r.UID} {
+		if err := a.catalog.Detach(t.Context(), r.Key, uid); err != nil {
+			t.Fatal(err)
+		}
+		if ended := a.journal.Get(r.ID).Ended(); ended != (uid == r.UID) {
+			t.Errorf("UID %s: ended: %v", uid, ended)
+		}
+	}
+	err := a.replicator.Replicate(t.Context(), r, func(int64, int64) {})
+	if !errors.Is(err, errkind.ErrNeverReplicated) || r.Stage != journal.StageFailed {
+		t.Errorf("replicated: %v, %s", err, r.Stage)
+	}
+	wantSpool(t, a, r.Key.Name)
+	if _, err := a.own(t).Manifest(t.Context(), r.Key); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("in the store: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -110,6 +111,27 @@ func (c *Catalog) Withdraw(ctx context.Context, k snapshot.Key, uid string) erro
 	defer release()
 	if err := removeThe(ctx, c.stores.spool, k, uid); !errors.Is(err, storage.ErrNotFound) {
 		return err
+	}
+	return nil
+}
+
+// Detach has the snapshot with this UID be on this node alone: nothing more of it is stored elsewhere. It waits for a
+// replication under way; afterwards none begins.
+func (c *Catalog) Detach(ctx context.Context, k snapshot.Key, uid string) error {
+	release, err := c.stores.moving.Lock(ctx, k.String())
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, r := range c.journal.Where(func(r *journal.Record) bool {
+		return r.UID == uid && r.Stage == journal.StageSpooled
+	}) {
+		r.Stage, r.Error = journal.StageFailed, "it was deleted while its pod slept"
+		if err := c.journal.Put(r); err != nil {
+			return err
+		}
+		c.backlog.ended(r)
+		c.changed(r)
 	}
 	return nil
 }

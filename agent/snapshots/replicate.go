@@ -74,9 +74,14 @@ func (p *Replicator) Replicate(ctx context.Context, rec *journal.Record, progres
 		return err
 	}
 	defer release()
-	if now := p.journal.Get(rec.ID); now != nil && now.Stage == journal.StageReplicated {
+	switch now := p.journal.Get(rec.ID); {
+	case now == nil:
+	case now.Stage == journal.StageReplicated:
 		rec.Stage, rec.Timeline = now.Stage, now.Timeline // another call has replicated it
 		return nil
+	case now.Stage == journal.StageFailed: // it was detached
+		rec.Stage, rec.Error = now.Stage, now.Error
+		return fmt.Errorf("%w: %s", errkind.ErrNeverReplicated, now.Error)
 	}
 	started := time.Now()
 	if err := p.copyToStore(ctx, rec, progress); err != nil {

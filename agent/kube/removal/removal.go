@@ -70,7 +70,8 @@ func (r *Removals) Finalize(ctx context.Context, s *podsnapshotv1.PodSnapshot) e
 	return r.Release(ctx, s)
 }
 
-// Withdrawn says of a PodSnapshot that is being deleted that this node has nothing left of it.
+// Withdrawn says of a PodSnapshot that is being deleted that this node stores nothing of it any more. A pod that sleeps
+// may still need what the node has.
 func (r *Removals) Withdrawn(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	before := s.DeepCopy()
 	if s.Annotations == nil {

@@ -38,11 +38,11 @@ func (rs *Requests) serveSnapshot(ctx context.Context, r reconcile.Request) (rec
 	case e.Deleted:
 		return reconcile.Result{}, rs.forget(ctx, k)
 	case s == nil && e.Published != "":
-		err := rs.serveDeleted(ctx, e)
+		again, err := rs.serveDeleted(ctx, e)
 		if errors.Is(err, rollback.ErrRolledBack) {
-			return reconcile.Result{RequeueAfter: wait.Jitter(rolledBackPause, 0.2)}, nil
+			again, err = wait.Jitter(rolledBackPause, 0.2), nil
 		}
-		return reconcile.Result{}, err
+		return reconcile.Result{RequeueAfter: again}, err
 	case s == nil:
 		if s, err = rs.publishIfDue(ctx, k, e); errors.Is(err, errEarly) {
 			return reconcile.Result{RequeueAfter: control.ConflictPause}, nil

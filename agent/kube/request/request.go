@@ -52,6 +52,7 @@ type Node interface {
 	Requests() ([]journal.Request, error)
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
 	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
+	Detach(ctx context.Context, key snapshot.Key, uid string) error
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	AsleepPod(uid string) (since time.Time, ok bool)

@@ -42,6 +42,9 @@ func (rs *Requests) showAsleep(ctx context.Context, s *podsnapshotv1.PodSnapshot
 var errNotInherited = errors.New("it sleeps, and fell asleep before its policy had pods saved when they are deleted: " +
 	"wake a pod before its policy is changed")
 
+// errSleepDeleted: somebody has deleted the PodSnapshot on which the pod sleeps.
+var errSleepDeleted = errors.New("it sleeps, and the PodSnapshot of its sleep was deleted")
+
 // inherit makes the snapshot on which a pod sleeps that is being deleted one that serves its successors. It waits until
 // there is a PodSnapshot, as long as ctx lasts.
 func (rs *Requests) inherit(ctx context.Context, pod *corev1.Pod) error {
@@ -72,10 +75,15 @@ func (rs *Requests) inherit(ctx context.Context, pod *corev1.Pod) error {
 func (rs *Requests) sleepOf(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.PodSnapshot, error) {
 	for _, k := range rs.ledger.of(string(pod.UID)) {
 		s := new(podsnapshotv1.PodSnapshot)
+		e, _ := rs.ledger.get(k)
 		switch err := rs.Objects.Live.Get(ctx, objects.Named(k), s); {
+		case apierrors.IsNotFound(err) && e.Published != "" && rs.Node.Needed(k, e.UID) != "":
+			return nil, errSleepDeleted
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
+		case rs.sleepsOn(s) && s.DeletionTimestamp != nil:
+			return nil, errSleepDeleted
 		case rs.sleepsOn(s):
 			return s, nil
 		}
