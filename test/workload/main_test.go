@@ -104,12 +104,24 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// onTmpfs returns a directory on a tmpfs that no other run uses.
+func onTmpfs(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "diapause-workload-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // start runs a mode and returns where it answers and how to end it.
 func start(t *testing.T, mode string) (string, func() int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, os.Args[0], mode, "--mib", "2", "--listen", "127.0.0.1:0", "--dir", t.TempDir())
+	cmd := exec.CommandContext(ctx, os.Args[0], mode, "--mib", "2", "--listen", "127.0.0.1:0", "--dir", t.TempDir(),
+		"--tmpfs", onTmpfs(t))
 	cmd.Env, cmd.Stderr = append(os.Environ(), "WORKLOAD_TEST=1"), os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

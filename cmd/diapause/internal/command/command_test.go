@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/test/privileged"
 )
 
 func progressOf(stage string, done, total int64) *localv1.Progress {
@@ -197,6 +198,9 @@ func TestForms(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.args[0], func(t *testing.T) {
+			if tt.args[0] == "doctor" {
+				privileged.Need(t, "an agent, which answers only root")
+			}
 			socket := serve(t, full())
 			got := invoke(t.Context(), socket, tt.args...)
 			if got.code != ExitOK {

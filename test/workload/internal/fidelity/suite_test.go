@@ -19,7 +19,12 @@ func TestMain(m *testing.M) {
 
 // TestSuite lets all checks work for a while on a machine that loses nothing.
 func TestSuite(t *testing.T) {
-	s, err := Start(t.Context(), Options{Dir: t.TempDir(), Tmpfs: "/dev/shm"})
+	tmpfs, err := os.MkdirTemp("/dev/shm", "diapause-fidelity-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmpfs)
+	s, err := Start(t.Context(), Options{Dir: t.TempDir(), Tmpfs: tmpfs})
 	if err != nil {
 		t.Fatal(err)
 	}
