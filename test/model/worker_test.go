@@ -106,7 +106,7 @@ func (keyring) Keys(namespace string) (storage.Keys, error) {
 	if namespace == "green" {
 		return storage.Keys{Current: &storage.Secret{1, 2, 3}}, nil
 	}
-	return storage.Keys{Plain: true}, nil
+	return storage.Keys{Plain: storage.PlainAll}, nil
 }
 
 // node is a process over the stores.

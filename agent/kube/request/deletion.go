@@ -90,8 +90,8 @@ func (rs *Requests) withdraw(ctx context.Context, s *podsnapshotv1.PodSnapshot) 
 const neededPause = time.Minute
 
 // serveDeleted removes what this node has of a snapshot whose PodSnapshot no longer exists. It returns when to look
-// again, or 0. If the cluster was brought back from an older backup, nobody may have deleted that PodSnapshot: the error
-// is of kind rollback.ErrRolledBack.
+// again, or 0. If the cluster was brought back from an older backup, nobody may have deleted that PodSnapshot: the
+// error is of kind rollback.ErrRolledBack.
 func (rs *Requests) serveDeleted(ctx context.Context, e entry) (again time.Duration, err error) {
 	if gone, err := rs.deleted(ctx, e); !gone || err != nil {
 		return 0, err
