@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"diapause.dev/agent/kube/age"
@@ -17,6 +18,7 @@ import (
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/removal"
 	"diapause.dev/agent/kube/rollback"
+	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/kube/sightings"
 	"diapause.dev/agent/kube/sweep"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -58,10 +60,10 @@ type Stores interface {
 	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
 	// SweepStore removes from the store at location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
-	// Note returns what a cluster has noted in the store at location, or nil.
-	Note(ctx context.Context, location, cluster string) ([]byte, error)
-	// SetNote replaces what a cluster has noted in the store at location.
-	SetNote(ctx context.Context, location, cluster string, data []byte) error
+	// Note returns the note with that name in the store at location, or nil.
+	Note(ctx context.Context, location, name string) ([]byte, error)
+	// SetNote replaces the note with that name in the store at location.
+	SetNote(ctx context.Context, location, name string, data []byte) error
 }
 
 // Controller does for all nodes what no node's agent may do. Of several controllers one works, the holder of the Lease.
@@ -135,24 +137,44 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 }
 
 // remover returns what removes a snapshot's data from a store. Where a PodSnapshot says that its data is, its node has
-// chosen: nothing is removed that another cluster has made.
+// chosen: nothing is removed that another cluster has made, unless this cluster has taken that over. Nothing is removed
+// either if another cluster has taken over this cluster's snapshots.
 func (c *Controller) remover(stores Stores) removal.Data {
 	return func(ctx context.Context, k snapshot.Key, uid, location string) error {
+		if err := c.keeper.Owns(ctx, location); err != nil {
+			return err
+		}
 		m, err := stores.StoredManifest(ctx, k, location)
 		if err != nil { // also if it is damaged
 			return stores.Remove(ctx, k, uid, location)
 		}
-		own, err := c.objects.Identity(ctx)
+		ours, err := c.ours(ctx, stores, &m.Meta, location)
 		if err != nil {
 			return err
 		}
-		if of := m.Meta.Origin.Cluster; of != "" && of != own {
+		if !ours {
 			c.log.Warn("a snapshot is left in its store: another cluster has made it", "snapshot", k.String(), "store", location,
-				"cluster", of)
+				"cluster", m.Meta.Origin.Cluster)
 			return nil
 		}
 		return stores.Remove(ctx, k, uid, location)
 	}
+}
+
+// ours reports whether this cluster has made a snapshot, or has taken it over: its PodSnapshot says so, and so does the
+// store.
+func (c *Controller) ours(ctx context.Context, stores Stores, m *snapshot.Meta, location string) (bool, error) {
+	own, err := c.objects.Identity(ctx)
+	of := m.Origin.Cluster
+	if err != nil || of == "" || of == own {
+		return true, err
+	}
+	s := new(podsnapshotv1.PodSnapshot)
+	if err := c.objects.Live.Get(ctx, objects.Named(m.Key), s); err != nil || !rules.Adopted(s, m.Origin) {
+		return false, client.IgnoreNotFound(err)
+	}
+	by, err := rollback.TakenBy(ctx, stores, location, of)
+	return by == own, err
 }
 
 // Run works until ctx is done. It returns when everything that it started has ended, and the Lease is given back.

@@ -34,26 +34,26 @@ func (c central) Remove(_ context.Context, k snapshot.Key, uid, location string)
 }
 
 // Note reads from a real store, or from a store of the test.
-func (c central) Note(ctx context.Context, location, cluster string) ([]byte, error) {
+func (c central) Note(ctx context.Context, location, name string) ([]byte, error) {
 	if s, ok := realStores.Load(location); ok {
-		return s.(*storage.Store).Note(ctx, cluster)
+		return s.(*storage.Store).Note(ctx, name)
 	}
 	s := c.disk.stores
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.notes[location], s.err
+	return s.notes[location+" "+name], s.err
 }
 
 // SetNote writes into a real store, or into a store of the test.
-func (c central) SetNote(ctx context.Context, location, cluster string, data []byte) error {
+func (c central) SetNote(ctx context.Context, location, name string, data []byte) error {
 	if s, ok := realStores.Load(location); ok {
-		return s.(*storage.Store).SetNote(ctx, cluster, data)
+		return s.(*storage.Store).SetNote(ctx, name, data)
 	}
 	s := c.disk.stores
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		s.notes[location] = data
+		s.notes[location+" "+name] = data
 	}
 	return s.err
 }

@@ -48,7 +48,7 @@ type stores struct {
 	all map[string]map[snapshot.Key]*storage.Manifest
 	err error // why no store can be reached
 
-	notes map[string][]byte // by location
+	notes map[string][]byte // by location and name
 }
 
 func newStores() *stores {

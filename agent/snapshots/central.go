@@ -69,20 +69,20 @@ func (c *Central) Close() (err error) {
 	return err
 }
 
-// Note returns what a cluster has noted in the store at a location, or nil.
-func (c *Central) Note(ctx context.Context, location, cluster string) ([]byte, error) {
+// Note returns the note with that name in the store at a location, or nil.
+func (c *Central) Note(ctx context.Context, location, name string) ([]byte, error) {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
 		return nil, err
 	}
-	return s.Note(ctx, cluster)
+	return s.Note(ctx, name)
 }
 
-// SetNote replaces what a cluster has noted in the store at a location.
-func (c *Central) SetNote(ctx context.Context, location, cluster string, data []byte) error {
+// SetNote replaces the note with that name in the store at a location.
+func (c *Central) SetNote(ctx context.Context, location, name string, data []byte) error {
 	s, err := c.stores.Get(ctx, location)
 	if err != nil {
 		return err
 	}
-	return s.SetNote(ctx, cluster, data)
+	return s.SetNote(ctx, name, data)
 }

@@ -50,6 +50,23 @@ func MakeStore(ctx context.Context, location string, acceptNetwork bool) (identi
 	return s.Identity(), made, nil
 }
 
+// CheckStore returns an error if there is no store at the location in the options. It makes none. Of the
+// options only those of stores count.
+func CheckStore(ctx context.Context, o Options) error {
+	b, err := access{acceptNetwork: o.AcceptNetworkDirectory, credentials: o.Credentials}.open(ctx, o.Store)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if _, err := b.ReadAll(ctx, storage.Marker, maxMarker); err != nil {
+		return fmt.Errorf("no store at %s: %w", o.Store, err)
+	}
+	return nil
+}
+
+// maxMarker bounds what CheckStore reads.
+const maxMarker = 64 << 10
+
 // access says how a backend may be opened.
 type access struct {
 	mayMake       bool   // a directory that is not there

@@ -41,6 +41,24 @@ func TestMakeStore(t *testing.T) {
 	}
 }
 
+// TestCheckStore: to look whether there is a store makes none.
+func TestCheckStore(t *testing.T) {
+	dir := t.TempDir()
+	location := "dir:" + dir
+	if err := CheckStore(t.Context(), Options{Store: location}); err == nil {
+		t.Error("there is a store in an empty directory")
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) > 0 {
+		t.Errorf("something was made: %v, %v", all, err)
+	}
+	if _, _, err := MakeStore(t.Context(), location, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckStore(t.Context(), Options{Store: location}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCredentials: a bucket is opened with the credentials in its own file. If that cannot be used, the bucket is not
 // opened with others.
 func TestCredentials(t *testing.T) {

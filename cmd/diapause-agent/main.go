@@ -94,7 +94,7 @@ func command() *cobra.Command {
 	cfg.Version = version.Own()
 	cmd.Version = cfg.Version
 	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand(), controllerCommand(),
-		rotateKeysCommand())
+		rotateKeysCommand(), adoptCommand())
 	return cmd
 }
 

@@ -92,7 +92,10 @@ func TestHostileNodeConfirms(t *testing.T) {
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return denied(err, "only the controller says")
 	})
-	_, err := r.Create(t.Context(), object(t, fmt.Sprintf(snapshot, "s", "")), metav1.CreateOptions{})
+	_, err := r.Create(t.Context(), object(t, fmt.Sprintf(snapshot, "born", "diapause.dev/adopted-from: c/n, ")),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	refused(t, err, "only an administrator has this cluster take over")
+	_, err = r.Create(t.Context(), object(t, fmt.Sprintf(snapshot, "s", "")), metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, resource(t, api.Config, "default", "podsnapshots").Delete(context.Background(), "s", metav1.DeleteOptions{}))
@@ -117,6 +120,7 @@ func TestHostileNodeConfirms(t *testing.T) {
 	for what, body := range map[string]string{
 		"unconfirmed":       `{"metadata": {"annotations": {"diapause.dev/confirmed": null}}}`,
 		"another snapshot":  `{"metadata": {"annotations": {"diapause.dev/snapshot-uid": "v"}}}`,
+		"another cluster":   `{"metadata": {"annotations": {"diapause.dev/adopted-from": "c/n"}}}`,
 		"another pod":       `{"metadata": {"annotations": {"podsnapshot.gke.io/origin-pod": "db"}}}`,
 		"another account":   `{"metadata": {"annotations": {"diapause.dev/service-account": "admin"}}}`,
 		"another spec":      `{"metadata": {"annotations": {"diapause.dev/spec-hash": "v1:0"}}}`,

@@ -3,7 +3,6 @@ package rollback
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,10 +34,10 @@ const (
 	conflicts = 5
 )
 
-// Notes are where a controller leaves marks. The methods are those of kube.Stores.
+// Notes are where a controller leaves marks, each by the name of its cluster. The methods are those of kube.Stores.
 type Notes interface {
-	Note(ctx context.Context, location, cluster string) ([]byte, error)
-	SetNote(ctx context.Context, location, cluster string, data []byte) error
+	Note(ctx context.Context, location, name string) ([]byte, error)
+	SetNote(ctx context.Context, location, name string, data []byte) error
 }
 
 // KeeperConfig is what a Keeper works with.
@@ -62,6 +61,9 @@ type Keeper struct {
 	marks map[string]mark  // that are in the stores
 	wrong map[string]error // why stores are not swept
 	again time.Time        // when to count again because of these
+
+	signed time.Time // when the last sign of life was left; only Run uses it
+	told   sync.Map  // locations of stores of which it was told that another cluster has taken them over
 
 	stopped atomic.Int64 // stores that are not swept because the cluster was brought back
 }
@@ -113,6 +115,9 @@ func (k *Keeper) Run(ctx context.Context) {
 		if err := k.countIfDue(ctx); err != nil && ctx.Err() == nil {
 			k.Logger.Warn("not counted: it is tried again", "error", err)
 		}
+		if err := k.signIfDue(ctx); err != nil && ctx.Err() == nil {
+			k.Logger.Debug("no sign of life in a store", "error", err)
+		}
 	}
 }
 
@@ -127,6 +132,9 @@ func (k *Keeper) countIfDue(ctx context.Context) error {
 
 // MaySweep returns nil if the store at a location may be swept. It counts first, if that is due.
 func (k *Keeper) MaySweep(ctx context.Context, location string) error {
+	if err := k.Owns(ctx, location); err != nil {
+		return err
+	}
 	k.turn.Lock()
 	defer k.turn.Unlock()
 	if _, known := k.marks[location]; k.due.Load() || !known {
@@ -166,15 +174,13 @@ func (k *Keeper) countAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	locations, err := k.Objects.Stores(ctx, k.Store)
+	locations, err := k.locations(ctx)
 	if err != nil {
 		return err
 	}
-	locations = slices.DeleteFunc(locations, func(location string) bool { return !k.Mine(location) })
 	found := make([]mark, len(locations))
-	unread := each(locations, func(i int) (err error) {
-		found[i], err = k.read(ctx, locations[i], cluster)
-		return err
+	unread := each(locations, func(i int) error {
+		return readNote(ctx, k.Stores, locations[i], cluster, &found[i])
 	})
 	end, wrong, err := k.countOn(ctx, locations, found, unread)
 	if err != nil {
@@ -184,7 +190,7 @@ func (k *Keeper) countAll(ctx context.Context) error {
 		if wrong[i] != nil {
 			return nil
 		}
-		return k.leave(ctx, locations[i], cluster, end)
+		return writeNote(ctx, k.Stores, locations[i], cluster, end)
 	})
 	for i := range locations {
 		if wrong[i] == nil {
@@ -193,6 +199,12 @@ func (k *Keeper) countAll(ctx context.Context) error {
 	}
 	k.record(locations, wrong, found)
 	return nil
+}
+
+// locations returns the locations of the stores that this process must sweep.
+func (k *Keeper) locations(ctx context.Context) ([]string, error) {
+	locations, err := k.Objects.Stores(ctx, k.Store)
+	return slices.DeleteFunc(locations, func(location string) bool { return !k.Mine(location) }), err
 }
 
 // countOn counts on in the Lease. It returns the new mark, and why stores are not swept.
@@ -259,34 +271,6 @@ func (k *Keeper) record(locations []string, wrong []error, marks []mark) {
 		k.tell(errors.Join(news...))
 	}
 	k.again = time.Now().Add(againEvery)
-}
-
-// read reads the mark in a store.
-func (k *Keeper) read(ctx context.Context, location, cluster string) (m mark, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	data, err := k.Stores.Note(ctx, location, cluster)
-	if err == nil && data != nil {
-		err = json.Unmarshal(data, &m)
-	}
-	if err != nil {
-		return m, fmt.Errorf("mark in store %s: %w", location, err)
-	}
-	return m, nil
-}
-
-// leave leaves a mark in a store.
-func (k *Keeper) leave(ctx context.Context, location, cluster string, m mark) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	data, err := json.Marshal(m)
-	if err == nil {
-		err = k.Stores.SetNote(ctx, location, cluster, data)
-	}
-	if err != nil {
-		return fmt.Errorf("mark in store %s: %w", location, err)
-	}
-	return nil
 }
 
 // each does something for each store, several at a time, and returns the errors.

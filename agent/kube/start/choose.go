@@ -335,13 +335,19 @@ func (st *Starts) available(ctx context.Context, pod *corev1.Pod, s *podsnapshot
 	if err := genuine(pod, s, m); err != nil {
 		return "", err
 	}
-	return m.Meta.UID, st.atHome(ctx, pod, m)
+	return m.Meta.UID, st.atHome(ctx, pod, s, m)
 }
 
 // atHome refuses a snapshot of another cluster, and one of a namespace that was deleted, whatever now has its name.
-// While the API server does not say what is here, the error is of kind rules.ErrPending.
-func (st *Starts) atHome(ctx context.Context, pod *corev1.Pod, m *storage.Manifest) error {
+// An administrator may have had this cluster take it over. While the API server does not say what is here, the error is
+// of kind rules.ErrPending.
+func (st *Starts) atHome(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot,
+	m *storage.Manifest,
+) error {
 	o := m.Meta.Origin
+	if rules.Adopted(s, o) {
+		return nil
+	}
 	for _, x := range []struct {
 		what, stored string
 		read         func() (string, error)

@@ -98,6 +98,9 @@ const (
 	// node, so that other nodes may restore the snapshot; otherwise it says why not. Without it the controller has not
 	// decided yet.
 	AnnotationConfirmed = "diapause.dev/confirmed"
+	// AnnotationAdoptedFrom says that this cluster has taken over the snapshot from another one, as "cluster/namespace"
+	// with the UIDs in its manifest. Only who has the verb adopt writes it.
+	AnnotationAdoptedFrom = "diapause.dev/adopted-from"
 )
 
 // Annotations of the controller's Lease.
