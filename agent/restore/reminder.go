@@ -105,12 +105,18 @@ func (rs *Restores) Woken(request string) {
 }
 
 // Unwoken notes that the sandbox that a request was to wake has ended before it ran: the pod's next sandbox is restored
-// from the same snapshot. If the snapshot is why it failed, or an earlier agent served the request, nothing is done.
+// from the same snapshot. If the snapshot is why it failed, nothing is done.
 func (rs *Restores) Unwoken(request string) error {
 	rs.mu.Lock()
 	r := rs.all[request]
 	rs.mu.Unlock()
+	if r == nil { // an earlier agent served it, and this one could not read the snapshot
+		r, _ = rs.recall(request)
+	}
 	if r != nil {
+		r.mu.Lock()
+		r.admitted = true // perhaps by an earlier agent
+		r.mu.Unlock()
 		rs.keepUnwoken(r, nil)
 	}
 	rs.mu.Lock()

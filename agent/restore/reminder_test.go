@@ -114,6 +114,36 @@ func TestUnwoken(t *testing.T) {
 	}
 }
 
+// TestUnwokenUnderNextAgent: an agent is killed while a pod wakes, and the sandbox ends before its sidecar has come back
+// to the next agent. The pod is restored once more, also if the next agent could not read the snapshot when it started.
+func TestUnwokenUnderNextAgent(t *testing.T) {
+	for name, held := range map[string]bool{"held": true, "snapshot unreadable": false} {
+		t.Run(name, func(t *testing.T) {
+			a, _, request, _ := newSleepyRig(t)
+			a.Admit(request)
+			r, err := a.find(t.Context(), request)
+			if err == nil {
+				err = a.feed(r)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.next(t)
+			if held {
+				a.HoldAsleep(t.Context())
+			}
+			if err := a.Unwoken(request); err != nil {
+				t.Fatal(err)
+			}
+			a.Reported(request, "sandbox", errkind.ErrSandboxExited)
+			choice, again, err := a.Remembered(t.Context(), sleepy, "next")
+			if !again || err != nil || choice.UID != "one" {
+				t.Errorf("restored again: %v, from %+v, %v", again, choice, err)
+			}
+		})
+	}
+}
+
 // TestRemember: a pod that sleeps is remembered until a sandbox of it gets its first byte, and not any more after that.
 func TestRemember(t *testing.T) {
 	a, _, request, dir := newSleepyRig(t)
