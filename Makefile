@@ -57,7 +57,7 @@ flake: tools ## all tests N (3) times, each second time beside LOAD (2) busy loo
 cover: tools ## all tests, and which share of the statements they and the programs of their beds reach
 	@$(SUITE) -cover
 
-chaos: tools ## kill agents, sidecars, containerd and the API server KILLS (300) times while pods freeze and wake; SEED repeats a run
+chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, sleep by request and by policy, wake and end; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
 
 lint: ## gofumpt, lines of at most 120 characters; in each module go vet, staticcheck and govulncheck

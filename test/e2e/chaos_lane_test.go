@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/workload/answers"
 )
@@ -22,17 +23,41 @@ import (
 // stepTime bounds one step of a lane: what has not come about by then is a failure of the run.
 const stepTime = 4 * time.Minute
 
+// kind is what the pods of a lane go through.
+type kind struct {
+	name        string // of its policy
+	post        string // what becomes of a pod after a checkpoint: resume or stop
+	keeps       int    // how many snapshots of a group the policy keeps
+	annotations string // further ones of the policy
+	step        func(*lane, context.Context) error
+}
+
+var (
+	resumes = kind{"resume", "resume", 3, "", (*lane).use}
+	stops   = kind{"stop", "stop", 3, "", (*lane).use}
+	sleeps  = kind{"sleep", "resume", 3, "", napping((*lane).request)}
+	idles   = kind{"idle", "resume", 3, "", napping((*lane).idle)}
+	golden  = kind{"golden", "resume", 1, "", (*lane).useGolden}
+	heirs   = kind{"heir", "resume", 3, ", diapause.dev/on-termination: checkpoint", (*lane).bequeath}
+)
+
+// kinds are the kinds of the lanes that live through the chaos side by side.
+var kinds = []kind{resumes, stops, resumes, stops, sleeps, idles, idles, golden, heirs}
+
 // lane is one sandbox in the chaos: pods of one name, one after the other, each of which goes on
 // where a snapshot of an earlier one was taken. It is used by one goroutine.
 type lane struct {
 	*chaos
+	kind
 	rng   *rand.Rand
 	name  string
-	after string // what becomes of its pods after a checkpoint: resume or stop
+	group string // hashed, the label by which the policy makes groups
 
 	pod      *ready // nil: there is none
 	anew     bool   // its sandbox was killed while it loaded, and the kubelet has made another
-	asked    int    // triggers
+	slept    int64  // the counter before the pod last fell asleep, or might have
+	sidecars int64  // how many had been killed by then
+	asked    int    // triggers and requests
 	boot     string // the life that all its pods have; empty until a snapshot of it was Complete
 	saved    []saved
 	doubtful map[string]bool // triggers that failed since the newest was Complete
@@ -44,15 +69,15 @@ type saved struct {
 	from int64 // the counter before the trigger was made
 }
 
-func newLane(c *chaos, i int, rng *rand.Rand) *lane {
-	after := []string{"resume", "stop"}[i%2]
-	return &lane{chaos: c, rng: rng, name: fmt.Sprintf("%s-%d", after, i), after: after, doubtful: make(map[string]bool)}
+func newLane(c *chaos, i int, k kind, rng *rand.Rand) *lane {
+	name := fmt.Sprintf("%s-%d", k.name, i)
+	return &lane{chaos: c, kind: k, rng: rng, name: name, group: name, doubtful: make(map[string]bool)}
 }
 
 // live goes through the chaos until it is over, and then looks at all that is left.
 func (l *lane) live(ctx context.Context) error {
 	for l.over.Err() == nil {
-		if err := l.step(ctx); err != nil {
+		if err := l.advance(ctx); err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
 	}
@@ -62,15 +87,22 @@ func (l *lane) live(ctx context.Context) error {
 	return nil
 }
 
-// step does one thing that users do.
-func (l *lane) step(ctx context.Context) error {
+// advance does one thing that users do.
+func (l *lane) advance(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	switch n := l.rng.IntN(10); {
+	switch {
 	case l.pod == nil:
 		return l.begin(ctx, "")
 	case l.anew:
 		return l.isReady(ctx, "")
+	}
+	return l.step(l, ctx)
+}
+
+// use checkpoints the pod, ends it or deletes a snapshot.
+func (l *lane) use(ctx context.Context) error {
+	switch n := l.rng.IntN(10); {
 	case n < 6:
 		return l.freeze(ctx)
 	case n < 9:
@@ -93,10 +125,6 @@ func (l *lane) takeStock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(l.saved) > 0 && !slices.ContainsFunc(all,
-		func(s podsnapshotv1.PodSnapshot) bool { return s.Name == l.newest().name }) {
-		return fmt.Errorf("snapshot %s was Complete, and is not Ready", l.newest().name)
-	}
 	for _, s := range all {
 		if err := errors.Join(l.begin(ctx, s.Name), l.end(ctx)); err != nil {
 			return err
@@ -114,8 +142,8 @@ func (l *lane) begin(ctx context.Context, snapshot string) error {
 	// Not by the scheduler: if the API server is killed while it places a pod, it may leave the pod alone for five
 	// minutes (podMaxInUnschedulablePodsDuration in pkg/scheduler).
 	p.Spec.NodeName = nodes[l.rng.IntN(len(nodes))].Name
-	p.Labels["app"], p.Labels["after"] = "chaos", l.after
-	if l.after == "stop" {
+	p.Labels["app"], p.Labels["kind"], p.Labels[hashLabel] = "chaos", l.kind.name, nameHash(l.group)
+	if l.post == "stop" {
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever
 	}
 	if snapshot != "" {
@@ -124,7 +152,7 @@ func (l *lane) begin(ctx context.Context, snapshot string) error {
 	if err := l.create(ctx, p); err != nil {
 		return err
 	}
-	l.pod = &ready{Pod: p}
+	l.pod, l.slept = &ready{Pod: p}, 0
 	return l.isReady(ctx, snapshot)
 }
 
@@ -189,14 +217,18 @@ func (l *lane) rightLife(ctx context.Context, named string) error {
 	if err != nil {
 		return err
 	}
+	l.excuse()
 	if now.Boot != l.boot {
 		l.count.started.Add(1)
-		if len(l.saved) > 0 {
-			return fmt.Errorf("snapshot %s was Complete; the life is %s, want %s: %+v", l.newest().name, now.Boot, l.boot,
-				condition(l.pod.Pod, podsnapshotv1.ConditionPodRestored))
+		if len(l.saved) > 0 || l.slept > 0 {
+			return fmt.Errorf("snapshots %+v were Complete, the pod slept at %d; the life is %s, want %s: %+v", l.saved, l.slept,
+				now.Boot, l.boot, condition(l.pod.Pod, podsnapshotv1.ConditionPodRestored))
 		}
 		l.boot = now.Boot
 		return nil
+	}
+	if now.Counter < l.slept {
+		return fmt.Errorf("the pod is at %d, and slept at %d", now.Counter, l.slept)
 	}
 	l.count.restored.Add(1)
 	name, err := l.origin(ctx)
@@ -248,7 +280,10 @@ func (l *lane) rightAge(ctx context.Context, name, named string, counter int64) 
 	}); err != nil {
 		return err
 	}
-	if trigger := s.Annotations[podsnapshotv1.AnnotationTrigger]; !l.doubtful[trigger] {
+	if rules.OfSleep(&s) && s.Annotations[podsnapshotv1.AnnotationOriginPodUID] == string(l.pod.UID) {
+		return nil // of its own
+	}
+	if trigger := s.Annotations[podsnapshotv1.AnnotationTrigger]; !l.doubtful[trigger] || counter < l.newest().from {
 		return fmt.Errorf("restored from %s of trigger %q, which is not newer than %s", name, trigger, l.newest().name)
 	}
 	return nil
@@ -365,7 +400,7 @@ func (l *lane) freeze(ctx context.Context) error {
 	l.count.complete.Add(1)
 	l.saved = append(l.saved, saved{name, before.Counter})
 	clear(l.doubtful)
-	if l.after == "stop" {
+	if l.post == "stop" {
 		l.count.stopped.Add(1)
 		return l.stopped(ctx, t.Name)
 	}
@@ -406,7 +441,7 @@ func (l *lane) stopped(ctx context.Context, trigger string) error {
 }
 
 // end deletes the pod and waits until it is gone.
-func (l *lane) end(ctx context.Context) error {
+func (l *lane) end(ctx context.Context, how ...client.DeleteOption) error {
 	if l.pod == nil {
 		return nil
 	}
@@ -414,7 +449,7 @@ func (l *lane) end(ctx context.Context) error {
 	p := l.pod.Pod
 	l.pod = nil
 	return l.until(ctx, "deletion of the pod", func() error {
-		err := l.client.Delete(ctx, p)
+		err := l.client.Delete(ctx, p, how...)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -441,15 +476,21 @@ func (l *lane) forget(ctx context.Context) error {
 	})
 }
 
-// kept returns the lane's snapshots that can be restored, once retention has deleted all others. A controller that was
-// killed may be behind.
+// kept returns the lane's snapshots that can be restored, once retention has deleted all others. The newest that was
+// Complete is among them. A controller that was killed may be behind.
 func (l *lane) kept(ctx context.Context) (all []podsnapshotv1.PodSnapshot, err error) {
 	err = l.until(ctx, "retention", func() error {
 		all, err = l.ready(ctx)
-		if err == nil && len(all) > keptSnapshots {
-			err = fmt.Errorf("%d snapshots of %s are Ready, the policy keeps %d", len(all), l.name, keptSnapshots)
+		switch {
+		case err != nil:
+			return err
+		case len(all) > l.keeps:
+			return fmt.Errorf("%d snapshots of %s are Ready, the policy keeps %d", len(all), l.name, l.keeps)
+		case len(l.saved) > 0 && !slices.ContainsFunc(all,
+			func(s podsnapshotv1.PodSnapshot) bool { return s.Name == l.newest().name }):
+			return fmt.Errorf("snapshot %s was Complete, and is not Ready", l.newest().name)
 		}
-		return err
+		return nil
 	})
 	return all, err
 }
@@ -458,7 +499,7 @@ func (l *lane) kept(ctx context.Context) (all []podsnapshotv1.PodSnapshot, err e
 func (l *lane) ready(ctx context.Context) (all []podsnapshotv1.PodSnapshot, err error) {
 	var list podsnapshotv1.PodSnapshotList
 	err = l.until(ctx, "list of snapshots", func() error {
-		return l.client.List(ctx, &list, client.InNamespace(l.namespace), client.MatchingLabels{hashLabel: nameHash(l.name)})
+		return l.client.List(ctx, &list, client.InNamespace(l.namespace), client.MatchingLabels{hashLabel: nameHash(l.group)})
 	})
 	for _, s := range list.Items {
 		if s.DeletionTimestamp == nil && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionReady) {

@@ -27,44 +27,27 @@ var (
 	chaosSeed  = flag.Uint64("chaos.seed", 0, "seed of TestChaos; 0: draw one, and print it")
 )
 
-// lanes is how many sandboxes live through the chaos side by side.
-const lanes = 4
-
 // killGap is the longest time between two kills. It leaves some requests the time to succeed.
 const killGap = 3 * time.Second
 
 // perKill bounds the time of a chaos run, for each of its kills.
 const perKill = 30 * time.Second
 
-// keptSnapshots is how many snapshots of a lane the policies keep.
-const keptSnapshots = 3
-
-// chaosPolicies select the pods of the two kinds of lanes: those that run on after a checkpoint, and
-// those that end. Their pods never start cold when there is a snapshot for them.
-const chaosPolicies = `
+// chaosPolicy selects the pods of one kind of lane. They never start cold when there is a snapshot for them.
+const chaosPolicy = `
 apiVersion: podsnapshot.gke.io/v1
 kind: PodSnapshotPolicy
-metadata: {name: resume, namespace: %[1]s, annotations: {diapause.dev/on-restore-failure: Fail}}
+metadata: {name: %[2]s, namespace: %[1]s, annotations: {diapause.dev/on-restore-failure: Fail%[5]s}}
 spec:
   storageConfigName: storage
-  selector: {matchLabels: {after: resume}}
-  triggerConfig: {type: manual, postCheckpoint: resume}
+  selector: {matchLabels: {kind: %[2]s}}
+  triggerConfig: {type: manual, postCheckpoint: %[3]s}
   snapshotGroupingRules: {groupByLabelValue: {labels: [agents.x-k8s.io/sandbox-name-hash],
-    groupRetentionPolicy: {maxSnapshotCountPerGroup: 3}}}
----
-apiVersion: podsnapshot.gke.io/v1
-kind: PodSnapshotPolicy
-metadata: {name: stop, namespace: %[1]s, annotations: {diapause.dev/on-restore-failure: Fail}}
-spec:
-  storageConfigName: storage
-  selector: {matchLabels: {after: stop}}
-  triggerConfig: {type: manual, postCheckpoint: stop}
-  snapshotGroupingRules: {groupByLabelValue: {labels: [agents.x-k8s.io/sandbox-name-hash],
-    groupRetentionPolicy: {maxSnapshotCountPerGroup: 3}}}
+    groupRetentionPolicy: {maxSnapshotCountPerGroup: %[4]d}}}
 `
 
-// chaos is a run in which daemons are killed at random while pods are checkpointed, stopped,
-// restored and removed.
+// chaos is a run in which daemons are killed at random while pods are checkpointed, stopped, restored, put to sleep,
+// woken and removed.
 type chaos struct {
 	*world
 	over  context.Context // done when the last kill has been made
@@ -74,18 +57,22 @@ type chaos struct {
 // counts are what happened in a run.
 type counts struct {
 	started, restored, complete, failed, stopped, removed, discarded atomic.Int64
+	slept, awake, inherited                                          atomic.Int64
+	sidecars, askers                                                 atomic.Int64 // killed; agents and API servers
 }
 
 func (c *counts) String() string {
 	return fmt.Sprintf("%d cold starts, %d restores, %d checkpoints complete (%d of them stopped the pod), %d failed, "+
-		"%d pods removed, %d snapshots deleted", c.started.Load(), c.restored.Load(), c.complete.Load(), c.stopped.Load(),
-		c.failed.Load(), c.removed.Load(), c.discarded.Load())
+		"%d pods removed (%d asleep), %d snapshots deleted, %d sleeps, %d pods stayed awake", c.started.Load(),
+		c.restored.Load(), c.complete.Load(), c.stopped.Load(), c.failed.Load(), c.removed.Load(), c.inherited.Load(),
+		c.discarded.Load(), c.slept.Load(), c.awake.Load())
 }
 
-// TestChaos kills agents, sidecars, containerd, the kubelet and the API server at random instants, while pods are
-// checkpointed, stopped, restored and removed. Afterwards no pod is paused, every snapshot that is
-// Ready restores, and nothing is left over. At no time does a pod resume an older state than that of
-// the newest snapshot that was Complete, and no byte of its memory is wrong.
+// TestChaos kills agents, controllers, sidecars, containerd, the kubelet and the API server at random instants, while
+// pods are checkpointed, stopped, restored, put to sleep by request and by policy, woken and removed. Afterwards no pod
+// is paused, every snapshot that is Ready restores, and nothing is left over. At no time does a pod resume an older
+// state than that of the newest snapshot that was Complete, or get a sleeper's memory, and no byte of its memory is
+// wrong. A pod that is asked to sleep may stay awake. One that slept goes on where it was.
 func TestChaos(t *testing.T) {
 	c, seed := beginChaos(t), *chaosSeed
 	if seed == 0 {
@@ -95,8 +82,8 @@ func TestChaos(t *testing.T) {
 	group, ctx := errgroup.WithContext(c.ctx)
 	over, end := context.WithCancel(ctx)
 	c.over = over
-	for i := range lanes {
-		l := newLane(c, i, rand.New(rand.NewPCG(seed, uint64(i)+1)))
+	for i, k := range kinds {
+		l := newLane(c, i, k, rand.New(rand.NewPCG(seed, uint64(i)+1)))
 		group.Go(func() error { return l.live(ctx) })
 	}
 	group.Go(func() error {
@@ -116,7 +103,10 @@ func beginChaos(t *testing.T) *chaos {
 	t.Cleanup(cancel)
 	w := &world{TB: t, cluster: shared, ctx: ctx}
 	w.namespace = w.newNamespace("chaos")
-	w.apply(fmt.Sprintf(chaosPolicies, w.namespace))
+	for _, k := range kinds {
+		w.apply(fmt.Sprintf(chaosPolicy, w.namespace, k.name, k.post, k.keeps, k.annotations))
+	}
+	w.apply(strings.Replace(fmt.Sprintf(sleepPolicy, w.namespace), "app: workload", "kind: idle", 1))
 	c := &chaos{world: w}
 	t.Cleanup(c.keepLogs)
 	return c
@@ -144,7 +134,7 @@ func (c *chaos) keepLogs() {
 func (c *chaos) nothingLeft() {
 	c.Helper()
 	for _, s := range c.snapshots() {
-		if err := c.client.Delete(c.ctx, &s); err != nil {
+		if err := c.client.Delete(c.ctx, &s); client.IgnoreNotFound(err) != nil { // of a sleep whose pod is gone
 			c.Error(err)
 		}
 	}
@@ -252,6 +242,9 @@ func (k *killer) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-time.After(pause):
 		}
+		if v.name == "agent" || v.name == "API server" {
+			k.count.askers.Add(1)
+		}
 		ok, err := v.kill(ctx, n)
 		if err := errors.Join(err, k.supervise(ctx)); err != nil {
 			return fmt.Errorf("kill %s of %s: %w", v.name, n.Name, err)
@@ -328,6 +321,7 @@ func (k *killer) killSidecar(ctx context.Context, n *bed.Node) (bool, error) {
 		if ok, err := kill(ctx, n); !ok {
 			return errors.Join(errNotYet, err)
 		}
+		k.count.sidecars.Add(1)
 		return nil
 	})
 	return err == nil, nil
