@@ -114,8 +114,9 @@ func TestUnwoken(t *testing.T) {
 	}
 }
 
-// TestUnwokenUnderNextAgent: an agent is killed while a pod wakes, and the sandbox ends before its sidecar has come back
-// to the next agent. The pod is restored once more, also if the next agent could not read the snapshot when it started.
+// TestUnwokenUnderNextAgent: an agent is killed while a pod wakes, and the sandbox ends before its sidecar has come
+// back to the next agent. The pod is restored once more, also if the next agent could not read the snapshot when it
+// started.
 func TestUnwokenUnderNextAgent(t *testing.T) {
 	for name, held := range map[string]bool{"held": true, "snapshot unreadable": false} {
 		t.Run(name, func(t *testing.T) {
