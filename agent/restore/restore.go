@@ -342,10 +342,8 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	}
 	if rs.asleep(r.Request) {
 		r.begun()
-		rs.Life.Go(func() {
-			rs.warmWake(r)
-			_ = rs.feed(r) // saves time: the first read reports an error
-		})
+		rs.Life.Go(func() { rs.warmWake(r) })
+		rs.Life.Go(func() { _ = rs.feed(r) }) // saves time: the first read reports an error
 	}
 	r.serving++
 	return &source{rs: rs, restore: r}, nil

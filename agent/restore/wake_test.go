@@ -109,8 +109,10 @@ func TestAsleepKeepsNothingDecoded(t *testing.T) {
 	s := reader()
 	s.Far = a.stores.Spool() // has the working set
 	a.Admit(request)
-	for !s.Has(runsc.StateFile, 0, 1) {
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(time.Minute); !s.Has(runsc.StateFile, 0, 1); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a pod that may wake has nothing prefetched")
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// goldenPolicy makes one group of all pods that bear the label golden.
+// goldenPolicy makes one group of all pods that bear the label golden, and keeps so many of its snapshots.
 const goldenPolicy = `
 apiVersion: podsnapshot.gke.io/v1
 kind: PodSnapshotPolicy
@@ -20,7 +20,7 @@ spec:
   storageConfigName: storage
   selector: {matchLabels: {app: golden}}
   triggerConfig: {type: manual, postCheckpoint: resume}
-  snapshotGroupingRules: {groupByLabelValue: {labels: [golden], groupRetentionPolicy: {maxSnapshotCountPerGroup: 2}}}
+  snapshotGroupingRules: {groupByLabelValue: {labels: [golden], groupRetentionPolicy: {maxSnapshotCountPerGroup: %d}}}
 `
 
 // TestGolden freezes the first pod of a Deployment, and starts eight more from it at once, on both
@@ -29,7 +29,7 @@ func TestGolden(t *testing.T) {
 	t.Parallel()
 	const more = 8
 	w := begin(t)
-	w.apply(fmt.Sprintf(goldenPolicy, w.namespace))
+	w.apply(fmt.Sprintf(goldenPolicy, w.namespace, 2))
 	template := w.pod("golden")
 	labels := map[string]string{"app": "golden", "golden": "web"}
 	d := &appsv1.Deployment{

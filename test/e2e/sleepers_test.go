@@ -12,25 +12,13 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// sparePolicy makes one group of all pods that bear the label golden, and keeps its newest snapshot.
-const sparePolicy = `
-apiVersion: podsnapshot.gke.io/v1
-kind: PodSnapshotPolicy
-metadata: {name: golden, namespace: %s}
-spec:
-  storageConfigName: storage
-  selector: {matchLabels: {app: golden}}
-  triggerConfig: {type: manual, postCheckpoint: resume}
-  snapshotGroupingRules: {groupByLabelValue: {labels: [golden], groupRetentionPolicy: {maxSnapshotCountPerGroup: 1}}}
-`
-
 // TestGoldenBesideSleepers: pods of a golden snapshot's group sleep. The snapshot stays, although only one is kept, and
 // new pods start from it, not from what a sleeper has done since. When a newer checkpoint replaces it, the sleeper
 // wakes all the same.
 func TestGoldenBesideSleepers(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
-	w.apply(fmt.Sprintf(sparePolicy, w.namespace))
+	w.apply(fmt.Sprintf(goldenPolicy, w.namespace, 1))
 	golden := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "golden", "golden": "web"} }
 
 	first := w.run(w.pod("first", golden))
