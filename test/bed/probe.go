@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 )
 
 // dials returns a probe that succeeds when the unix socket takes a connection.
@@ -31,12 +32,18 @@ func answers(client *http.Client, url string) func(context.Context) error {
 // maxAnswer bounds one answer, in bytes.
 const maxAnswer = 4 << 20
 
-// Client asks servers in pods. A connection of it that has nothing to do is silent until it is closed: it neither
-// probes whether the other end is still there nor ends of itself (IdleConnTimeout is 0). Packets of either would wake a
-// pod, or keep it from falling asleep.
-var Client = &http.Client{Transport: &http.Transport{
-	DialContext: (&net.Dialer{KeepAlive: -1}).DialContext,
-}}
+// Client asks servers in pods, without a limit of its own: see SilentClient.
+var Client = SilentClient(0)
+
+// SilentClient returns a client that has its own connections and gives up an answer after that time; 0 means never. A
+// connection of it that has nothing to do is silent until it is closed: it neither probes whether the other end is still
+// there nor ends of itself (IdleConnTimeout is 0). Packets of either would wake a pod, or keep it from falling asleep.
+func SilentClient(limit time.Duration) *http.Client {
+	return &http.Client{Timeout: limit, Transport: &http.Transport{DialContext: Silent.DialContext}}
+}
+
+// Silent makes connections that do not probe whether the other end is still there.
+var Silent = &net.Dialer{KeepAlive: -1}
 
 // Fetch returns what a server, one in a pod for instance, answers to a GET of the URL. A status other
 // than OK is an error that tells the answer.

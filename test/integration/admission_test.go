@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +57,7 @@ func tighten(t *testing.T, pods int) *crowd {
 func (m *crowd) ask(p *bed.Pod) <-chan error {
 	answered := make(chan error, 1)
 	go func() {
-		r, err := (&http.Client{Timeout: 3 * time.Minute}).Get("http://" + p.IP + ":8080/state")
+		r, err := bed.SilentClient(3 * time.Minute).Get("http://" + p.IP + ":8080/state")
 		if err == nil {
 			err = r.Body.Close()
 		}

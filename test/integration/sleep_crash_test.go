@@ -2,7 +2,6 @@ package integration
 
 import (
 	"errors"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,7 +86,7 @@ func (n *node) wakesInPart(p *bed.Pod, do func()) (answered <-chan error) {
 	n.Helper()
 	done := make(chan error, 1)
 	go func() {
-		r, err := (&http.Client{Timeout: 2 * time.Minute}).Get("http://" + p.IP + ":8080/state")
+		r, err := bed.SilentClient(2 * time.Minute).Get("http://" + p.IP + ":8080/state")
 		if err == nil {
 			err = r.Body.Close()
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -29,7 +28,7 @@ var impatient = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transpo
 func TestSleepHalfRequest(t *testing.T) {
 	n := start(t)
 	p := n.sleeper("half", "--mib", "8")
-	c, err := net.Dial("tcp", p.IP+":8080")
+	c, err := bed.Silent.Dial("tcp", p.IP+":8080")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +229,7 @@ func TestSleepAgentKilled(t *testing.T) {
 	n.agent.Kill()
 	answered := make(chan error, 1)
 	go func() {
-		r, err := (&http.Client{Timeout: 2 * time.Minute}).Get("http://" + p.IP + ":8080/state")
+		r, err := bed.SilentClient(2 * time.Minute).Get("http://" + p.IP + ":8080/state")
 		if err == nil {
 			err = r.Body.Close()
 		}
@@ -357,7 +356,7 @@ func TestSleepUnderLoad(t *testing.T) {
 	p := n.sleeper("asked", "--mib", "8")
 	stop := make(chan struct{})
 	var g errgroup.Group
-	for _, client := range []*http.Client{impatient, {Timeout: 30 * time.Second}} {
+	for _, client := range []*http.Client{impatient, bed.SilentClient(30 * time.Second)} {
 		g.Go(func() error {
 			for {
 				r, err := client.Get("http://" + p.IP + ":8080/state")

@@ -27,7 +27,7 @@ func TestSleepPackets(t *testing.T) {
 	var kept []*http.Client
 	var before string
 	for _, address := range addresses {
-		c := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: 30 * time.Second}
+		c := bed.SilentClient(30 * time.Second)
 		kept, before = append(kept, c), n.askAt(c, address)
 	}
 	for i, address := range addresses {
@@ -36,7 +36,7 @@ func TestSleepPackets(t *testing.T) {
 			send func(address string) error
 		}{
 			{"a new connection", func(address string) error {
-				return n.sameBoot(&http.Client{Timeout: 30 * time.Second}, address, before)
+				return n.sameBoot(bed.SilentClient(30 * time.Second), address, before)
 			}},
 			{"a kept connection", func(address string) error { return n.sameBoot(kept[i], address, before) }},
 			{"UDP", sendDatagram},

@@ -39,12 +39,12 @@ func (n *node) sleeper(name string, args ...string) *bed.Pod {
 func TestSleep(t *testing.T) {
 	n := start(t)
 	p := n.sleeper("sleeper", "--mib", "64")
-	kept := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: 30 * time.Second}
+	kept := bed.SilentClient(30 * time.Second)
 	before := n.ask(kept, p)
 	for i := range 3 {
 		n.asleep(p)
 		began := time.Now()
-		if got := n.ask(&http.Client{Timeout: 30 * time.Second}, p); got != before {
+		if got := n.ask(bed.SilentClient(30 * time.Second), p); got != before {
 			t.Errorf("sleep %d: boot %q, then %q", i, before, got)
 		}
 		t.Logf("sleep %d: a new connection was answered after %v", i, time.Since(began))

@@ -113,13 +113,13 @@ const (
 
 // outcome returns how far an asker's checkpoint has come and, if it failed, why. K is the snapshot's key, or zero.
 func (rs *Requests) outcome(ctx context.Context, a asker, k snapshot.Key) (outcome, string) {
-	e, entered := rs.ledger.get(k)
-	if entered && e.Deleted {
-		return failed, fmt.Sprintf("PodSnapshot %s was deleted while it was being made", k)
-	}
+	// In the order in which a checkpoint passes through them: what has left one since is in the next.
 	j, working := rs.jobs.of(a)
 	q, known := rs.reported.get(k)
+	e, entered := rs.ledger.get(k)
 	switch {
+	case entered && e.Deleted:
+		return failed, fmt.Sprintf("PodSnapshot %s was deleted while it was being made", k)
 	case cmp.Or(e.RunsOn, q.RunsOn) != "":
 		return runsOn, cmp.Or(e.RunsOn, q.RunsOn)
 	case known && stopping(q):

@@ -257,9 +257,9 @@ func (rs *Requests) prepareLocal(ctx context.Context, pod *corev1.Pod) (*rules.P
 func (rs *Requests) progress(ctx context.Context, s *podsnapshotv1.PodSnapshot) (again time.Duration, err error) {
 	captured, ready := rules.Captured(s), rules.Ready(s)
 	bad := rules.Lost(s) || rules.NotInStore(s) != "" || rules.Doubted(s)
-	q, known := rs.requestOf(s)
+	q, known := rs.requestOf(s) // once: an older copy does not have all that release must keep
 	if known || !rs.settled(s) {
-		p, err := rs.progressOf(ctx, s)
+		p, err := rs.progressOf(ctx, s, q, known)
 		if err != nil {
 			return 0, err
 		}
@@ -393,11 +393,11 @@ func (rs *Requests) writeStatus(ctx context.Context, s *podsnapshotv1.PodSnapsho
 	return nil
 }
 
-// progressOf returns the progress of the checkpoint behind one of this node's PodSnapshots.
-func (rs *Requests) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (rules.Progress, error) {
+// progressOf returns the progress of the checkpoint behind one of this node's PodSnapshots. Q is its request, if known.
+func (rs *Requests) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot, q journal.Request, known bool,
+) (rules.Progress, error) {
 	k, p := objects.KeyOf(s), rules.Progress{OriginNode: rs.NodeName}
 	o, working := rs.jobs.state(k)
-	q, known := rs.requestOf(s)
 	p.StoredAt = cmp.Or(q.Store, rules.StoredAt(s), rs.Store)
 	p.OwnDisk = rs.Node.OwnDisk(p.StoredAt)
 	switch {
