@@ -12,7 +12,8 @@ import (
 )
 
 // TestRootfsOnly freezes a pod's files alone, under a policy of that scope, and gives them to pods
-// with another command and another number of containers, on either node. Their init containers run.
+// with another command and another number of containers, on either node. Their init containers run. Such a policy does
+// not keep a pod from sleeping, with its memory.
 func TestRootfsOnly(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -20,6 +21,9 @@ func TestRootfsOnly(t *testing.T) {
 	p := w.run(w.pod("web", on(w.Node(0))))
 	before := w.life(p)
 	w.write("web", "/mark", "kept")
+	w.sleeps("web", "a")
+	w.whole(p, before)
+	w.wakes("web", "packet")
 	s := w.checkpoint(p)
 	if got := w.snapshot(s.name).Annotations[podsnapshotv1.AnnotationScope]; got != string(podsnapshotv1.ScopeRootfsOnly) {
 		t.Errorf("the PodSnapshot's scope is %q", got)
