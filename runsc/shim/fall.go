@@ -41,6 +41,8 @@ type waking struct {
 	done chan struct{} // closed at its end; nil: none is under way
 	held string        // what it waits for before it begins; empty: for nothing
 	err  error
+
+	broken bool // it was ended because the pod is killed
 }
 
 // fallLimit bounds the time from the order to fall asleep until the sandbox is gone.

@@ -73,7 +73,7 @@ func (w *waking) share(f func() error) <-chan struct{} {
 		return w.done
 	}
 	done := make(chan struct{})
-	w.done = done
+	w.done, w.broken = done, false
 	go func() {
 		err := f()
 		w.mu.Lock()
@@ -97,6 +97,27 @@ func (w *waking) await(ctx context.Context, most time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(most):
 	}
+}
+
+// breakOff kills the sandbox by kill if a wake has begun.
+func (w *waking) breakOff(kill func() error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done == nil || w.held != "" {
+		return nil
+	}
+	w.broken = true
+	return kill()
+}
+
+// status is the exit status of the containers, after the wake has failed.
+func (w *waking) status() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken {
+		return statusKilled
+	}
+	return unwoken
 }
 
 // failure returns why the last wake has failed, or nil.
@@ -284,7 +305,7 @@ func (z *sleeper) mourn(err error, cause string, ran bool) error {
 		report.Woken = &localv1.Woken{Cause: cause}
 	}
 	z.tellAgent(report)
-	failed := errors.Join(killed, z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: unwoken}))
+	failed := errors.Join(killed, z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: z.wakes.status()}))
 	z.leave()
 	return failed
 }
@@ -314,7 +335,7 @@ func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bo
 	if z.s == nil {
 		return z.finishedBySandbox(ctx, id, status)
 	}
-	give, err := z.take(ctx)
+	give, err := z.takeToEnd(ctx, status)
 	if err != nil {
 		return false, err
 	}

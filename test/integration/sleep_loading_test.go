@@ -19,12 +19,7 @@ func TestSleepWokenWhileLoading(t *testing.T) {
 	pods := []*bed.Pod{kept, removed}
 	for i, p := range pods {
 		n.sleep(fmt.Sprint("stored-", i), p)
-		n.eventually("it is stored", func() error {
-			if s := n.snapshot(fmt.Sprint("stored-", i)); !s.Replicated {
-				return fmt.Errorf("%+v", s)
-			}
-			return nil
-		})
+		n.eventually("it is stored", n.isStored(fmt.Sprint("stored-", i)))
 	}
 	n.restartAgent(flags()...)
 	for _, p := range pods {
@@ -58,4 +53,14 @@ func TestSleepWokenWhileLoading(t *testing.T) {
 	n.logsOn(kept)
 	n.asleep(kept)
 	n.alive(kept, before)
+}
+
+// isStored returns a check that a snapshot is in its store.
+func (n *node) isStored(name string) func() error {
+	return func() error {
+		if s := n.snapshot(name); !s.Replicated {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	}
 }
