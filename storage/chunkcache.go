@@ -13,38 +13,101 @@ type chunkID struct {
 	raw    uint32
 }
 
-// chunkCache keeps decoded chunks in memory for one Reader, and evicts the least recently used first. Concurrent
-// readers of one chunk share the load. Data in the cache never changes. (Package storage/cache keeps undecoded blocks
-// of packs, on disk.)
-type chunkCache struct {
-	max int64
+// Pool bounds the memory for decoded chunks that several Readers have together. If it is full, the chunk goes that none
+// of them has used for the longest time. It is safe for concurrent use.
+type Pool struct {
+	mu     sync.Mutex // also that of the pool's caches
+	recent recent
+}
 
-	mu      sync.Mutex
-	bytes   int64
+// NewPool returns a pool of that many bytes.
+func NewPool(max int64) *Pool { return &Pool{recent: recent{max: max}} }
+
+// Bytes returns how many bytes of decoded chunks there are.
+func (p *Pool) Bytes() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.recent.bytes
+}
+
+// recent are loaded chunks in the order of their last use, the latest in front.
+type recent struct {
+	max, bytes int64
+	list       list.List // of *entry
+}
+
+// over returns the chunk that goes next if there are more bytes than there may be, or else nil.
+func (r *recent) over() *entry {
+	if r.bytes <= r.max || r.list.Len() == 0 {
+		return nil
+	}
+	return r.list.Back().Value.(*entry)
+}
+
+func (r *recent) add(e *entry) *list.Element {
+	r.bytes += int64(len(e.data))
+	return r.list.PushFront(e)
+}
+
+func (r *recent) remove(at *list.Element, e *entry) {
+	r.list.Remove(at)
+	r.bytes -= int64(len(e.data))
+}
+
+// chunkCache keeps decoded chunks in memory for one Reader, and evicts the least recently used first, its own and those
+// of its pool. Concurrent readers of one chunk share the load. Data in the cache never changes. (Package storage/cache
+// keeps undecoded blocks of packs, on disk.)
+type chunkCache struct {
+	pool *Pool
+	max  int64
+
+	// Guarded by the pool's mutex.
 	entries map[chunkID]*entry
-	recent  *list.List // of loaded *entry, the latest in front
+	recent  recent
+	closed  bool // nothing is kept any more
 }
 
 // entry is a chunk that is loaded or being loaded.
 type entry struct {
-	at      chunkID
-	done    chan struct{} // closed when data and err are set
-	data    []byte
-	err     error
-	element *list.Element // in recent, once loaded
+	cache *chunkCache
+	at    chunkID
+	done  chan struct{} // closed when data and err are set
+	data  []byte
+	err   error
+
+	own, pooled *list.Element // in recent of its cache and of the pool, once loaded
 }
 
-func newChunkCache(max int64) *chunkCache {
-	return &chunkCache{max: max, entries: map[chunkID]*entry{}, recent: list.New()}
+// newChunkCache returns a cache of that many bytes. Without a pool it has one of its own.
+func newChunkCache(max int64, pool *Pool) *chunkCache {
+	if pool == nil {
+		pool = NewPool(max)
+	}
+	return &chunkCache{pool: pool, max: max, entries: map[chunkID]*entry{}, recent: recent{max: max}}
+}
+
+// use notes that a chunk is used. The caller holds the pool's mutex.
+func (e *entry) use() {
+	if e.own != nil {
+		e.cache.recent.list.MoveToFront(e.own)
+		e.cache.pool.recent.list.MoveToFront(e.pooled)
+	}
+}
+
+// drop removes a loaded chunk. The caller holds the pool's mutex.
+func (e *entry) drop() {
+	e.cache.recent.remove(e.own, e)
+	e.cache.pool.recent.remove(e.pooled, e)
+	delete(e.cache.entries, e.at)
 }
 
 // peek returns a chunk's entry if the chunk is loaded or being loaded.
 func (c *chunkCache) peek(at chunkID) (*entry, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
 	e, ok := c.entries[at]
-	if ok && e.element != nil {
-		c.recent.MoveToFront(e.element)
+	if ok {
+		e.use()
 	}
 	return e, ok
 }
@@ -85,47 +148,41 @@ func (c *chunkCache) get(ctx context.Context, at chunkID, load func() ([]byte, e
 
 // claim finds a chunk's entry. If there is none, claim makes one, which the caller must fill.
 func (c *chunkCache) claim(at chunkID) (e *entry, mine bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
 	if e, ok := c.entries[at]; ok {
-		if e.element != nil {
-			c.recent.MoveToFront(e.element)
-		}
+		e.use()
 		return e, false
 	}
-	e = &entry{at: at, done: make(chan struct{})}
+	e = &entry{cache: c, at: at, done: make(chan struct{})}
 	c.entries[at] = e
 	return e, true
 }
 
 // fill completes a claimed entry. It forgets an entry that failed, so that the next reader retries.
 func (c *chunkCache) fill(e *entry, data []byte, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
 	e.data, e.err = data, err
 	close(e.done)
-	if err != nil {
+	if err != nil || c.closed {
 		delete(c.entries, e.at)
 		return
 	}
-	e.element = c.recent.PushFront(e)
-	c.bytes += int64(len(data))
-	for c.bytes > c.max && c.recent.Len() > 0 {
-		c.drop(c.recent.Back().Value.(*entry))
+	e.own, e.pooled = c.recent.add(e), c.pool.recent.add(e)
+	for _, r := range []*recent{&c.recent, &c.pool.recent} {
+		for old := r.over(); old != nil; old = r.over() {
+			old.drop()
+		}
 	}
 }
 
-// drop removes a chunk. The caller holds c.mu.
-func (c *chunkCache) drop(e *entry) {
-	c.recent.Remove(e.element)
-	delete(c.entries, e.at)
-	c.bytes -= int64(len(e.data))
-}
-
-func (c *chunkCache) clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.recent.Len() > 0 {
-		c.drop(c.recent.Back().Value.(*entry))
+// close removes all chunks that are loaded, and keeps none from now on.
+func (c *chunkCache) close() {
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	c.closed = true
+	for c.recent.list.Len() > 0 {
+		c.recent.list.Back().Value.(*entry).drop()
 	}
 }

@@ -16,6 +16,8 @@ import (
 type ReaderOptions struct {
 	// CacheBytes bounds the decoded chunks that are kept for further reads; 0 is 64 MiB.
 	CacheBytes int64
+	// Pool, if set, bounds what this Reader and others keep together.
+	Pool *Pool
 }
 
 const defaultCache = 64 << 20
@@ -51,7 +53,7 @@ func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
 		stores: stores,
 		files:  make(map[string]*fileIndex, len(m.Files)),
 		opener: newOpener(m),
-		cache:  newChunkCache(o.CacheBytes),
+		cache:  newChunkCache(o.CacheBytes, o.Pool),
 		runs:   semaphore.NewWeighted(runMemory),
 		good:   make([]atomic.Int32, len(m.Packs)),
 	}
@@ -347,6 +349,6 @@ func (r *Reader) checkPack(ctx context.Context, i uint32) error {
 
 // Close frees the decoded chunks. Reads that are under way, or that begin later, still work.
 func (r *Reader) Close() error {
-	r.cache.clear()
+	r.cache.close()
 	return nil
 }

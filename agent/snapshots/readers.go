@@ -20,7 +20,8 @@ import (
 // one reader. Its methods may be called concurrently.
 type Readers struct {
 	stores *Stores
-	uses   uses // of snapshots in the spool
+	pool   *storage.Pool // of all readers
+	uses   uses          // of snapshots in the spool
 	life   *lifetime.Life
 	log    *slog.Logger
 
@@ -28,10 +29,13 @@ type Readers struct {
 	all map[ID]*Reader
 }
 
+// poolBytes bounds the decoded chunks of all snapshots that are open: eight times what one may have.
+const poolBytes = 512 << 20
+
 // OpenReaders returns a node's readers, which end with life. It reads from the state directory when snapshots were last
 // used.
 func OpenReaders(s *Stores, life *lifetime.Life) *Readers {
-	rs := &Readers{stores: s, life: life, log: s.log, all: make(map[ID]*Reader)}
+	rs := &Readers{stores: s, pool: storage.NewPool(poolBytes), life: life, log: s.log, all: make(map[ID]*Reader)}
 	if err := rs.uses.open(filepath.Join(s.o.StateDir, usesFile)); err != nil {
 		s.log.Warn("snapshots are evicted in the order in which they were made", "error", err)
 	}
@@ -166,7 +170,8 @@ func (rs *Readers) Open(ctx context.Context, id ID, location string) (*Reader, e
 	id.UID = h.manifest.Meta.UID
 	rs.uses.note(id.UID)
 	s := &Reader{
-		Reader: storage.NewReader(h.manifest, h.stores...), ID: id, Manifest: h.manifest, OnNode: h.onNode,
+		Reader: storage.ReaderOptions{Pool: rs.pool}.NewReader(h.manifest, h.stores...),
+		ID:     id, Manifest: h.manifest, OnNode: h.onNode,
 		released: make(chan struct{}), sought: set,
 	}
 	if len(h.stores) > 1 {
