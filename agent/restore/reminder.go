@@ -2,7 +2,6 @@ package restore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 
 	"diapause.dev/agent/durable"
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sleep"
 )
@@ -24,9 +24,9 @@ import (
 //     before the pod starts anew. If the node goes down after that, the pod starts anew;
 //   - used only after a reboot, or after a wake that has failed. While the node runs, a pod that sleeps has its mark;
 //     if its sandbox is made anew otherwise, the pod was ended;
-//   - written again if a wake has failed before the sandbox ran (gVisor may have crashed), unless the snapshot is
-//     damaged. The sandbox had bytes then, but has done nothing with them. The pod is restored from it once more, and
-//     if that fails, too, it starts anew;
+//   - written again if a wake has failed before the sandbox ran (gVisor may have crashed). The sandbox had bytes then,
+//     but has done nothing with them. The pod is restored from it once more, and if that fails, too, it starts anew.
+//     The shim writes it, since no agent may be running. The agent removes it if the snapshot is damaged;
 //   - used only while the sandbox that slept is the newest of the pod that containerd knows. A shim waits for the
 //     agent if there is a reminder, but an earlier shim may have let the pod start, and so may one for which the agent
 //     has another state directory.
@@ -42,7 +42,7 @@ func (rs *Restores) Remember(request string) error {
 	}
 	r.waking.Lock()
 	defer r.waking.Unlock()
-	if r.fed.Load() || !rs.asleep(request) {
+	if r.fed.Load() || !rs.asleep(request) || rs.failed(r.Pod.UID, r.SandboxID) {
 		return nil
 	}
 	return rs.remind(&r.record, false)
@@ -54,32 +54,35 @@ func (rs *Restores) remind(r *record, unwoken bool) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(sleep.Reminder{
+	return sleep.Reminder{
 		Format: sleep.ReminderFormat, Pod: r.Pod, Sandbox: r.SandboxID, Snapshot: r.Key, UID: r.UID, Boot: boot,
 		Unwoken: unwoken,
-	})
-	if err == nil {
-		err = os.MkdirAll(rs.Reminders, 0o700)
-	}
-	if err == nil {
-		err = durable.Replace(rs.reminder(r.Pod.UID), b)
-	}
-	if err != nil {
-		return fmt.Errorf("remember that pod %s sleeps: %w", r.Pod, err)
-	}
-	return nil
+	}.Write(rs.reminder(r.Pod.UID))
+}
+
+// failed reports whether a reminder says that the wake of a sandbox has failed.
+func (rs *Restores) failed(podUID, sandbox string) bool {
+	m, err := sleep.ReadReminder(rs.reminder(podUID))
+	return err == nil && m.Unwoken && m.Sandbox == sandbox
 }
 
 // maxUnwoken bounds how many wakes are kept of which no shim has said yet how they went.
 const maxUnwoken = 64
 
+// endedWake is a wake whose restore has ended.
+type endedWake struct {
+	record
+	damaged bool // its snapshot has failed it
+}
+
 // keepUnwoken keeps a wake whose restore has ended, until the shim says how it went: a sandbox that has all its memory
-// may still not run. A wake that its snapshot has failed is not kept.
+// may still not run.
 func (rs *Restores) keepUnwoken(r *restore, err error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	r.mu.Lock()
-	keep, rec := r.admitted && !r.woken && r.Pod.UID != "" && !final(r.err) && !final(err), r.record
+	keep := r.admitted && !r.woken && r.Pod.UID != ""
+	w := endedWake{record: r.record, damaged: final(r.err) || final(err)}
 	r.mu.Unlock()
 	if !keep {
 		return
@@ -89,7 +92,7 @@ func (rs *Restores) keepUnwoken(r *restore, err error) {
 			delete(rs.unwoken, request)
 		}
 	}
-	rs.unwoken[rec.Request] = rec
+	rs.unwoken[w.Request] = w
 }
 
 // Woken notes that a request has woken its pod, which may still load its memory.
@@ -105,7 +108,7 @@ func (rs *Restores) Woken(request string) {
 }
 
 // Unwoken notes that the sandbox that a request was to wake has ended before it ran: the pod's next sandbox is restored
-// from the same snapshot. If the snapshot is why it failed, nothing is done.
+// from the same snapshot, unless that is why it failed.
 func (rs *Restores) Unwoken(request string) error {
 	rs.mu.Lock()
 	r := rs.all[request]
@@ -120,15 +123,18 @@ func (rs *Restores) Unwoken(request string) error {
 		rs.keepUnwoken(r, nil)
 	}
 	rs.mu.Lock()
-	rec, ok := rs.unwoken[request]
+	w, ok := rs.unwoken[request]
 	delete(rs.unwoken, request)
 	rs.mu.Unlock()
-	if !ok {
+	switch {
+	case !ok: // what the shim has written stays
 		return nil
+	case w.damaged:
+		return rs.Forget(w.Pod)
 	}
-	rs.log.Info("a pod that could not be woken is restored when it is made anew", "pod", rec.Pod.String(), "snapshot",
-		rec.Key.String())
-	return rs.remind(&rec, true)
+	rs.log.Info("a pod that could not be woken is restored when it is made anew", "pod", w.Pod.String(), "snapshot",
+		w.Key.String())
+	return rs.remind(&w.record, true)
 }
 
 func (rs *Restores) reminder(podUID string) string { return sleep.ReminderPath(rs.Reminders, podUID) }
@@ -152,6 +158,9 @@ func (rs *Restores) feed(r *restore) error {
 	}
 	r.waking.Lock()
 	defer r.waking.Unlock()
+	if rs.failed(r.Pod.UID, r.SandboxID) { // its sidecar has found the next agent before it has ended
+		return fmt.Errorf("sandbox %s of pod %s: %w", r.SandboxID, r.Pod, errkind.ErrSandboxExited)
+	}
 	if err := rs.Forget(r.Pod); err != nil {
 		return err
 	}
@@ -218,6 +227,9 @@ func (rs *Restores) CleanReminders(ctx context.Context) {
 	}
 	for path, m := range all {
 		if asleep[m.Pod.UID] || !rs.outdated(ctx, m) {
+			continue
+		}
+		if now, err := sleep.ReadReminder(path); err != nil || now != m { // a wake may have failed meanwhile
 			continue
 		}
 		if err := durable.Remove(path); err != nil {

@@ -65,6 +65,17 @@ func (a *rig) reboot(t *testing.T) {
 	}
 }
 
+// unwake writes, as a shim does, that a pod could not be woken.
+func (a *rig) unwake(t *testing.T) {
+	t.Helper()
+	err := sleep.Reminder{
+		Format: sleep.ReminderFormat, Pod: sleepy, Sandbox: "sandbox", Snapshot: saved, UID: "one", Unwoken: true,
+	}.Write(a.reminder("uid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestUnwoken: a pod whose sandbox has ended before it ran, though it had all its memory, is restored once more; not if
 // the snapshot is why, or if it was woken after all.
 func TestUnwoken(t *testing.T) {
@@ -72,10 +83,12 @@ func TestUnwoken(t *testing.T) {
 		reason       error
 		woken, again bool
 		early        bool // its shim says so before it has all its memory
+		written      bool // its shim has written that it was not woken
 	}{
 		"crashed":            {reason: errkind.ErrSandboxExited, again: true},
 		"crashed when whole": {again: true},
 		"damaged":            {reason: storage.ErrCorrupt},
+		"damaged, written":   {reason: storage.ErrCorrupt, written: true},
 		"woken":              {woken: true},
 		"woken early":        {woken: true, early: true},
 		"woken, and crashed": {woken: true, early: true, reason: errkind.ErrSandboxExited},
@@ -97,8 +110,11 @@ func TestUnwoken(t *testing.T) {
 			if c.woken && !c.early {
 				a.Woken(request)
 			}
-			if n := len(a.unwoken); (n > 0) == (c.woken || c.reason == storage.ErrCorrupt) {
+			if n := len(a.unwoken); (n > 0) == c.woken {
 				t.Errorf("%d wakes are kept", n)
+			}
+			if c.written {
+				a.unwake(t)
 			}
 			if err := a.Unwoken(request); err != nil {
 				t.Fatal(err)
@@ -140,6 +156,59 @@ func TestUnwokenUnderNextAgent(t *testing.T) {
 			choice, again, err := a.Remembered(t.Context(), sleepy, "next")
 			if !again || err != nil || choice.UID != "one" {
 				t.Errorf("restored again: %v, from %+v, %v", again, choice, err)
+			}
+		})
+	}
+}
+
+// TestUnwokenWithoutAgent: an agent is killed while a pod wakes, and the wake fails before there is another one. Only
+// the shim's reminder says so. The pod is restored once more, also if:
+//
+//   - its shim was killed before it ended the sleep;
+//   - the sandbox's sidecar comes back to the next agent;
+//   - a later agent hears of the wake, and does not know its request.
+func TestUnwokenWithoutAgent(t *testing.T) {
+	for name, marked := range map[string]bool{"ended": false, "shim killed": true} {
+		t.Run(name, func(t *testing.T) {
+			a, _, request, dir := newSleepyRig(t)
+			a.Admit(request)
+			r, err := a.find(t.Context(), request)
+			if err == nil {
+				err = errors.Join(a.Remember(request), a.feed(r))
+			}
+			if err != nil || a.remembered(t) {
+				t.Fatal("the pod is remembered while it wakes", err)
+			}
+			a.unwake(t)
+			if !marked {
+				err = sleep.Unmark(dir)
+			}
+			a.next(t)
+			a.HoldAsleep(t.Context())
+			a.CleanReminders(t.Context())
+			if r, e := a.find(t.Context(), request); err != nil || e != nil || a.feed(r) == nil {
+				t.Error("a sandbox that has ended may get its image", err, e)
+			}
+			choice, again, err := a.Remembered(t.Context(), sleepy, "next")
+			if !again || err != nil || choice.UID != "one" {
+				t.Errorf("restored again: %v, from %+v, %v", again, choice, err)
+			}
+			if pod := a.Needed(saved, "one"); pod != "n/pod" {
+				t.Errorf("pod %q needs the snapshot", pod)
+			}
+			if err := a.Requests.Remove(request); err != nil {
+				t.Fatal(err)
+			}
+			a.next(t)
+			if err := a.Unwoken(request); err != nil || !a.remembered(t) {
+				t.Errorf("an agent that does not know the request forgets it: %v", err)
+			}
+			next, _, err := a.prepare(t.Context(), choice, sleepy, "next", 0)
+			if err == nil {
+				err = a.feed(next)
+			}
+			if err != nil || a.remembered(t) {
+				t.Errorf("its next sandbox is not restored, or it is remembered still: %v", err)
 			}
 		})
 	}

@@ -108,14 +108,14 @@ type Restores struct {
 	all     map[string]*restore    // by request
 	watched map[string]*watchedPod // by namespace/name
 	trying  map[string]bool        // by sandbox; see tryAgain
-	unwoken map[string]record      // by request; see keepUnwoken
+	unwoken map[string]endedWake   // by request; see keepUnwoken
 }
 
 // New returns the restores of a node. None is under way.
 func New(o Config) *Restores {
 	return &Restores{
 		Config: o, log: o.Logger, all: make(map[string]*restore), watched: make(map[string]*watchedPod),
-		trying: make(map[string]bool), unwoken: make(map[string]record),
+		trying: make(map[string]bool), unwoken: make(map[string]endedWake),
 	}
 }
 

@@ -57,15 +57,30 @@ func (p pod) named() bool {
 // slept returns the snapshot that the pod is to be restored from because it slept when the node went down, or could not
 // be woken. Otherwise ok is false.
 func (p pod) slept() (key string, ok bool) {
-	if p.uid == "" {
-		return "", false
-	}
-	r, err := sleep.ReadReminder(sleep.ReminderPath(sleep.Reminders, p.uid))
-	if err != nil {
+	r, ok := p.reminder()
+	if !ok {
 		return "", false
 	}
 	due, err := r.Due()
 	return r.Snapshot.String(), err == nil && due
+}
+
+// reminder returns the pod's reminder, if there is one that this shim can read.
+func (p pod) reminder() (r sleep.Reminder, ok bool) {
+	if p.uid == "" {
+		return r, false
+	}
+	r, err := sleep.ReadReminder(sleep.ReminderPath(sleep.Reminders, p.uid))
+	return r, err == nil
+}
+
+// remember has the pod's next sandbox restored from the snapshot of a reminder of this one, which could not be woken.
+func (p pod) remember(r sleep.Reminder) error {
+	if r.Sandbox != p.sandbox {
+		return nil
+	}
+	r.Unwoken = true
+	return r.Write(sleep.ReminderPath(sleep.Reminders, p.uid))
 }
 
 // must reports whether the pod must not start anew without an answer of the agent.

@@ -136,13 +136,18 @@ func (z *sleeper) wake(cause string) error {
 	}
 	defer give()
 	z.dozing.stir()
+	reminder, _ := z.s.pod.reminder() // the agent removes it when the sandbox gets its first byte
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
 	defer cancel()
 	var stages stages
 	delivered, ran, err := z.bringBack(ctx, &stages)
 	if err != nil {
 		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, untraced(err))
-		return errors.Join(err, z.mourn(err, cause, ran))
+		killed := z.c.bundle.kill()
+		if killed == nil && !ran {
+			z.warn(z.s.pod.remember(reminder), "note that it could not be woken")
+		}
+		return errors.Join(err, killed, z.mourn(err, cause, ran))
 	}
 	took := time.Since(began)
 	log.L.Infof("sandbox %s is awake, by %s, after %v (%s); %d packets delivered, %d dropped", z.c.bundle.id, cause, took,
@@ -292,12 +297,11 @@ func (z *sleeper) leave() {
 }
 
 // mourn ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it
-// when the pod is made anew.
+// when the pod is made anew. If no agent hears it in time, the next one goes by the reminder alone.
 func (z *sleeper) mourn(err error, cause string, ran bool) error {
 	log.L.WithError(err).Errorf("sandbox %s ends", z.c.bundle.id)
 	ctx, cancel := context.WithTimeout(context.Background(), fallLimit)
 	defer cancel()
-	killed := z.c.bundle.kill()
 	report := &localv1.ReportRestoreRequest{
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations, Error: err.Error(),
 	}
@@ -305,7 +309,7 @@ func (z *sleeper) mourn(err error, cause string, ran bool) error {
 		report.Woken = &localv1.Woken{Cause: cause}
 	}
 	z.tellAgent(report)
-	failed := errors.Join(killed, z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: z.wakes.status()}))
+	failed := z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: z.wakes.status()})
 	z.leave()
 	return failed
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"diapause.dev/api/snapshot"
+	"github.com/google/renameio/v2"
 )
 
 // Reminders is the directory with the reminders, unless the agent has another state directory.
@@ -27,7 +28,8 @@ const maxReminder = 4 << 10
 
 // Reminder says that a pod sleeps, and which snapshot it is woken from. Unlike a mark it survives a reboot of the
 // node, after which the kubelet makes the pod's sandbox anew, and a wake that has failed. The agent writes and
-// removes it (agent/restore/reminder.go); the shim of the new sandbox reads it.
+// removes it (agent/restore/reminder.go). If a wake fails, the pod's shim writes it, too: no agent may be running. The
+// shim of the new sandbox reads it.
 type Reminder struct {
 	Format   int             `json:"format"`
 	Pod      snapshot.PodRef `json:"pod"`
@@ -43,6 +45,34 @@ type Reminder struct {
 // ReminderPath returns the path of the reminder of the pod with this UID. A UID may be any text.
 func ReminderPath(dir, podUID string) string {
 	return filepath.Join(dir, fmt.Sprintf("%x.json", sha256.Sum256([]byte(podUID))))
+}
+
+// Write makes r the reminder at path. When it returns nil, neither a killed process nor a power failure undoes that. If
+// it is interrupted, the reminder is either the old one or r.
+func (r Reminder) Write(path string) error {
+	dir := filepath.Dir(path)
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("remember that pod %s sleeps: %w", r.Pod, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // ReadReminder reads a reminder. If there is none, the error is of kind os.ErrNotExist; if it has a newer format, of

@@ -171,6 +171,39 @@ func TestSleepUnwoken(t *testing.T) {
 	n := start(t)
 	hold := n.holdRevivals()
 	p := n.live(serving8("unwoken"))
+	n.crashWaking(p, hold, func() {})
+	n.refused([]string{"in use", "default/unwoken"}, "rm", "kept")
+	p.next(true)
+	if k := n.reminders(); k != 0 {
+		t.Errorf("%d pods are remembered", k)
+	}
+	p.die()
+	p.next(false)
+}
+
+// TestSleepUnwokenWithoutAgent kills the agent before that: nobody hears that the wake has failed. The pod does not
+// start before there is an agent, and then goes on where it was.
+func TestSleepUnwokenWithoutAgent(t *testing.T) {
+	n := start(t)
+	hold := n.holdRevivals()
+	p := n.live(serving8("unwoken"))
+	n.crashWaking(p, hold, n.agent.Kill)
+	p.spec.Attempt++
+	if _, err := n.bed.RunPod(n.ctx, p.spec); err == nil {
+		t.Error("it has started without an agent")
+	}
+	n.startAgent()
+	n.refused([]string{"in use", "default/unwoken"}, "rm", "kept")
+	p.next(true)
+	if k := n.reminders(); k != 0 {
+		t.Errorf("%d pods are remembered", k)
+	}
+}
+
+// crashWaking puts a pod to sleep, and ends its sandbox while it wakes. Before that it calls do.
+func (n *node) crashWaking(p *life, hold func() (held func() error, release func()), do func()) {
+	n.Helper()
+	t := n.T
 	pidFile := "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + p.pod.ID + "/init.pid"
 	before, err := os.ReadFile(pidFile)
 	must(t, err)
@@ -190,19 +223,13 @@ func TestSleepUnwoken(t *testing.T) {
 		}
 		return err
 	})
+	do()
 	n.signal(sandbox, syscall.SIGKILL)
 	release()
 	n.ended(p.pod)
 	if err := <-answered; err == nil {
 		t.Error("it has answered")
 	}
-	n.refused([]string{"in use", "default/unwoken"}, "rm", "kept")
-	p.next(true)
-	if k := n.reminders(); k != 0 {
-		t.Errorf("%d pods are remembered", k)
-	}
-	p.die()
-	p.next(false)
 }
 
 // holdRevivals gives the node a runsc that can be held before it brings back a container of a pod that wakes, other
