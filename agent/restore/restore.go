@@ -39,6 +39,8 @@ type restore struct {
 	urgent atomic.Bool // somebody waits until the sandbox has everything
 	guided atomic.Bool // the sandbox loads first what it is expected to wait for
 
+	account gofer.Account // of what this agent has written into the sandbox's memory
+
 	concluded sync.Once     // see conclude
 	ended     chan struct{} // closed when the sandbox has everything, or has failed or gone
 

@@ -142,6 +142,8 @@ func (s *source) Ended(end gofer.End, reason error) {
 	failed := r.state == failing && r.serving == 0
 	r.mu.Unlock()
 	switch {
+	case errors.Is(r.failure(), gofer.ErrBreach):
+		s.rs.finish(r, r.failure())
 	case end == gofer.Loaded:
 		s.rs.finish(r, nil)
 	case end == gofer.Gone:
@@ -149,6 +151,17 @@ func (s *source) Ended(end gofer.End, reason error) {
 	case failed:
 		s.rs.finish(r, r.failure())
 	}
+}
+
+// Account implements gofer.Source. Restores of the next agent begin with another one.
+func (s *source) Account() *gofer.Account { return &s.restore.account }
+
+// Breach implements gofer.Source.
+func (s *source) Breach(err error) {
+	err = fmt.Errorf("restore of %s: pod %s is ended: %w", s.restore.Key, s.restore.Pod, err)
+	s.restore.note(err)
+	s.rs.lost(s.restore, err)
+	s.rs.Life.Go(func() { s.rs.kill(s.restore, err) }) // it would not end by itself
 }
 
 // gone returns the error of a restore whose sandbox has ended. The agent cannot tell for sure whether the kernel killed

@@ -17,14 +17,8 @@ const (
 // endSandbox ends a sandbox whose memory or files cannot be read, in the background. One without its files would live
 // on. One without its memory ends by itself, unless it hangs.
 func (rs *Restores) endSandbox(r *restore, cause error) {
-	r.mu.Lock()
-	first, woken := r.on(filesLost), r.woken
-	r.mu.Unlock()
-	if !first {
+	if !rs.lost(r, cause) {
 		return
-	}
-	if r.Scope == snapshot.RootfsOnly || woken { // the shim has said that all went well
-		rs.Tell(rs.Life.Context(), r.Pod, r.Key, cause)
 	}
 	if r.Scope == snapshot.RootfsOnly {
 		rs.Life.Go(func() { rs.kill(r, cause) })
@@ -38,6 +32,18 @@ func (rs *Restores) endSandbox(r *restore, cause error) {
 			rs.kill(r, cause)
 		}
 	})
+}
+
+// lost notes that a restore has failed for want of memory or files, and tells the cluster unless the shim does. It
+// reports whether that was not noted before.
+func (rs *Restores) lost(r *restore, cause error) (first bool) {
+	r.mu.Lock()
+	first, woken := r.on(filesLost), r.woken
+	r.mu.Unlock()
+	if first && (r.Scope == snapshot.RootfsOnly || woken) { // the shim has said that all went well
+		rs.Tell(rs.Life.Context(), r.Pod, r.Key, cause)
+	}
+	return first
 }
 
 // kill ends the sandbox of a restore.

@@ -3,6 +3,8 @@ package restore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,8 @@ import (
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/runsc/gofer"
+	"diapause.dev/runsc/sidecar"
 )
 
 // killer is a Runtime that counts the pods that it kills, and a Cluster that counts what it is told.
@@ -66,6 +70,37 @@ func TestEndSandbox(t *testing.T) {
 					t.Errorf("killed %d times, told %d times", containerd.kills, containerd.told)
 				}
 			})
+		})
+	}
+}
+
+// TestHostileSidecarEnds: a sandbox whose sidecar has lied is ended at once, even if its restore has failed before. Its
+// restore fails, and the error names the pod.
+func TestHostileSidecarEnds(t *testing.T) {
+	for name, failed := range map[string]bool{"while it loads": false, "after it has failed": true} {
+		t.Run(name, func(t *testing.T) {
+			a, containerd := newRig(t), &killer{}
+			a.Restores.Runtime = containerd
+			a.make(t, "one", "old!", snapshot.WholePod)
+			r := a.mustPrepare(t, "sandbox")
+			src, err := a.Source(sidecar.Options{Request: r.Request, Token: r.Token})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if failed {
+				a.endSandbox(r, errors.New("damaged"))
+			}
+			src.Breach(fmt.Errorf("%w: too much", gofer.ErrBreach))
+			src.Ended(gofer.Gone, nil)
+			<-r.ended
+			a.end()
+			if containerd.kills != 1 {
+				t.Errorf("it is killed %d times", containerd.kills)
+			}
+			err = r.failure()
+			if !failed && (!errors.Is(err, gofer.ErrBreach) || !strings.Contains(err.Error(), r.Pod.String())) {
+				t.Errorf("the restore failed with: %v", err)
+			}
 		})
 	}
 }

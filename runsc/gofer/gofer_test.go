@@ -464,6 +464,17 @@ type image struct {
 	awaited []int64 // offsets of reads that somebody waited for
 	prompt  []bool  // what Pace was told
 	ends    []gofer.End
+
+	account  *gofer.Account // of this agent
+	breaches []error
+}
+
+func (im *image) Account() *gofer.Account { return im.account }
+
+func (im *image) Breach(err error) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.breaches = append(im.breaches, err)
 }
 
 func (im *image) Size(file string) (int64, error) {
@@ -510,7 +521,7 @@ func (im *image) Ended(e gofer.End, _ error) {
 }
 
 func newImage(size int) *image {
-	im := &image{data: make([]byte, size), reads: make(map[int64]int)}
+	im := &image{data: make([]byte, size), reads: make(map[int64]int), account: &gofer.Account{}}
 	fill(im.data, 2)
 	return im
 }
@@ -771,6 +782,7 @@ func TestRestoreSurvivesAgents(t *testing.T) {
 		select {
 		case <-stuck:
 			a.stop()
+			im.account = &gofer.Account{}
 			time.Sleep(20 * time.Millisecond) // no agent listens
 			a = startAgent(t, path, &agent{src: im})
 			agents++
@@ -844,10 +856,6 @@ func TestRefused(t *testing.T) {
 // TestHostileSidecar sends what no sidecar would send. Nothing is written outside the registered memory, and the
 // listener serves on.
 func TestHostileSidecar(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	im := newImage(4 * page)
-	a := startAgent(t, path, &agent{src: im})
-	defer a.stop()
 	fd, _ := memory(t, 2*page)
 	one := []memmap.FileRange{{Start: 0, End: page}}
 	for name, script := range map[string][]sidecar.Message{
@@ -876,6 +884,9 @@ func TestHostileSidecar(t *testing.T) {
 		"an answer instead of question": {{Kind: sidecar.KindCompleted}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			a := startAgent(t, path, &agent{src: newImage(4 * page)})
+			defer a.stop()
 			c := helloTo(t, path, "restore")
 			defer c.Close()
 			var last sidecar.Message

@@ -125,7 +125,7 @@ func (l *Listener) restore(ctx context.Context, c *sidecar.Conn, o sidecar.Optio
 	if err != nil {
 		return errors.Join(err, c.Welcome(err))
 	}
-	s := newSession(c, src, l.turns, l.log.With("request", o.Request))
+	s := newSession(c, o.Direction, src, l.turns, l.log.With("request", o.Request))
 	ctx, s.leave = context.WithCancel(ctx)
 	defer s.leave()
 	l.mu.Lock()

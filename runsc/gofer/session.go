@@ -40,6 +40,11 @@ type Source interface {
 	// Ended reports that the sidecar's connection has ended. If the sandbox is Gone, reason is what the sidecar said
 	// about it, if anything.
 	Ended(end End, reason error)
+	// Account returns the account of what the restore writes into memory files. All sessions of a restore share one.
+	Account() *Account
+	// Breach reports that the sidecar has done what no honest one does, with an error of kind ErrBreach. The session
+	// ends, and another one is refused. The sandbox must not survive it.
+	Breach(err error)
 }
 
 // Need says who needs a read.
@@ -69,6 +74,8 @@ const maxMemoryFile = 1 << 44
 type session struct {
 	conn  *sidecar.Conn
 	src   Source
+	acc   *Account
+	again bool // see Account
 	log   *slog.Logger
 	leave context.CancelFunc // makes run return
 	ended chan struct{}      // closed when run has returned
@@ -90,8 +97,9 @@ type imageFile struct {
 }
 
 type memoryFile struct {
-	f    *sidecar.File
-	size uint64
+	f      *sidecar.File
+	size   uint64
+	onDisk bool
 }
 
 type readRequest struct {
@@ -102,12 +110,14 @@ type readRequest struct {
 	ranges []memmap.FileRange
 	total  int64
 	prompt bool // see Source.Pace
+
+	reminds bool // it only says that somebody waits: see need
 }
 
-func newSession(c *sidecar.Conn, src Source, t turns, log *slog.Logger) *session {
+func newSession(c *sidecar.Conn, d sidecar.Direction, src Source, t turns, log *slog.Logger) *session {
 	pace := func(r *readRequest) Pace { return src.Pace(r.file.name, r.off, r.total, r.prompt) }
 	return &session{
-		conn: c, src: src, log: log, ended: make(chan struct{}),
+		conn: c, src: src, acc: src.Account(), again: d == sidecar.RootfsRestore, log: log, ended: make(chan struct{}),
 		files: make(map[uint32]imageFile),
 		dests: make(map[uint32]memoryFile),
 		reads: newQueue(pace, src.Rest, t),
@@ -125,6 +135,10 @@ func (s *session) run(ctx context.Context) error {
 	defer process.close()
 	end, err := s.serve(ctx)
 	s.conn.Close()
+	if breach := s.acc.breached(); breach != nil {
+		s.src.Breach(breach)
+		end, s.reason, err = Gone, breach, errors.Join(err, breach)
+	}
 	if end == Lost && process.exits(ctx) {
 		end = Gone
 	}
@@ -132,9 +146,10 @@ func (s *session) run(ctx context.Context) error {
 	return err
 }
 
-// serve welcomes the sidecar and serves it as long as the connection lasts.
+// serve welcomes the sidecar and serves it as long as the connection lasts, or until it commits a breach.
 func (s *session) serve(ctx context.Context) (End, error) {
-	if err := s.conn.Welcome(nil); err != nil {
+	refusal := s.acc.begin(s.again)
+	if err := s.conn.Welcome(refusal); err != nil || refusal != nil {
 		return Lost, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -202,6 +217,7 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 		}
 		why := s.need(r)
 		if why == Late {
+			r.reminds = true
 			s.hasten(r)
 		}
 		s.src.Asked(r.file.name, r.off, r.total, why)
@@ -261,6 +277,8 @@ func (s *session) open(m *sidecar.Message) error {
 	size, err := s.src.Size(m.Text)
 	if err != nil {
 		size = unknownSize // the sidecar may have come back: then it reads all the same
+	} else {
+		s.acc.opened(m.Text, size)
 	}
 	f := imageFile{number: uint32(m.ID), name: m.Text, size: size}
 	if f.name == runsc.PagesFile {
@@ -282,6 +300,7 @@ func (s *session) length(r *readRequest) int64 {
 		if size, err = s.src.Size(r.file.name); err != nil {
 			return r.total
 		}
+		s.acc.opened(r.file.name, size)
 	}
 	return max(0, min(r.total, size-r.off))
 }
@@ -293,11 +312,12 @@ func (s *session) register(m *sidecar.Message, f *sidecar.File) error {
 		f.Drop()
 		return fmt.Errorf("memory file %d of %d bytes cannot be registered", m.ID, m.Size)
 	}
-	if _, err := runsc.CheckMemoryFile(f.Fd()); err != nil {
+	onDisk, err := runsc.CheckMemoryFile(f.Fd())
+	if err != nil {
 		f.Drop()
 		return err
 	}
-	s.dests[uint32(m.ID)] = memoryFile{f: f, size: m.Size}
+	s.dests[uint32(m.ID)] = memoryFile{f: f, size: m.Size, onDisk: onDisk}
 	return nil
 }
 
@@ -331,6 +351,11 @@ func (s *session) work(ctx context.Context) {
 		m := sidecar.Message{Kind: sidecar.KindCompleted, ID: r.id}
 		n, err := s.carryOut(ctx, r)
 		done()
+		if errors.Is(err, ErrBreach) {
+			s.acc.broken(err)
+			s.conn.Close()
+			continue
+		}
 		if ctx.Err() != nil {
 			continue // nobody waits: the sidecar repeats it in the next session
 		}
@@ -365,7 +390,23 @@ func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	return n, writeRanges(r.dest.f.Fd(), r.ranges, p)
+	return n, s.write(r, p)
+}
+
+// write writes p into the ranges of r. If the sidecar is caught at a breach, the error is of kind ErrBreach.
+func (s *session) write(r *readRequest, p []byte) error {
+	if r.reminds {
+		return nil // nobody looks at it
+	}
+	if err := s.acc.spend(int64(len(p)), time.Now()); err != nil {
+		return err
+	}
+	if !r.dest.onDisk {
+		if err := allocated(r.dest.f.Fd(), r.ranges, int64(len(p))); err != nil {
+			return err
+		}
+	}
+	return writeRanges(r.dest.f.Fd(), r.ranges, p)
 }
 
 // writeRanges writes p into the ranges, in order. It uses the descriptor and not a mapping: if a sandbox
