@@ -269,8 +269,16 @@ var (
 )
 
 // Tree makes dir, which must not exist, a copy of the gVisor module at source with our files in it. Before it can be
-// built, run the program [Precompile].
+// built, run the program [Precompile]. If a file that we touch is not as patches/UPSTREAM says, before or after that,
+// Tree fails and names it.
 func Tree(source, dir string) error {
+	expected, err := parseUpstream(upstreamList)
+	if err != nil {
+		return err
+	}
+	if err := expected.checkBefore(source); err != nil {
+		return err
+	}
 	if err := copyModule(source, dir); err != nil {
 		return err
 	}
@@ -280,7 +288,11 @@ func Tree(source, dir string) error {
 	if err := applyAll(treeEdits, dir); err != nil {
 		return err
 	}
-	return extractAll(dir, "pkg/compressio", pgallocDir, stateipcDir, kernelDir, "runsc/boot", Precompile, specutilsDir)
+	err = extractAll(dir, "pkg/compressio", pgallocDir, stateipcDir, kernelDir, "runsc/boot", Precompile, specutilsDir)
+	if err != nil {
+		return err
+	}
+	return expected.checkAfter(dir)
 }
 
 // Compare makes dir, which must not exist, a copy of the gVisor module at source with the package pkg/difftest. Its
