@@ -12,8 +12,11 @@ GOFILES := find . -name '*.go' ! -name '*.pb.go' ! -path './.cache/*'
 # SUITE runs phases of the test suite, several at once, and reports what each has cost and what has failed.
 SUITE := $(GO) build -o .cache/suite ./test/suite && exec .cache/suite
 
-# MODULES prints the directories of all modules that have Go of ours; the others only name what is built from them. The
-# files in runsc/fast/_gvisor compile in a copy of gVisor alone, so of lint only gofumpt and the length of lines see them.
+# ADDED prints the files of Go that are ours as a whole in a copy of gVisor with the patches of runsc/fast. They compile
+# there alone, so of lint only gofumpt and the length of lines see them, as for runsc/fast/_difftest.
+ADDED := awk '$$2 != "-" && ($$1 == "-" || /_unsafe.go$$/) {print ".cache/gvisor/" $$3}' runsc/fast/patches/UPSTREAM
+
+# MODULES prints the directories of all modules that have Go of ours; the others only name what is built from them.
 MODULES := find . -name go.mod ! -path './.cache/*' -execdir sh -c 'find . -name "*.go" | grep -q .' ';' -printf '%h\n'
 
 N ?= 3
@@ -61,8 +64,10 @@ chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, s
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
 
 lint: ## gofumpt, lines of at most 120 characters; in each module go vet, staticcheck and govulncheck
-	@bad=$$($(GOFILES) | xargs $(GO) tool gofumpt -l) && test -z "$$bad" || { echo "gofumpt: $$bad" >&2; exit 1; }
-	@$(GOFILES) | xargs awk 'length > 120 && !/kubebuilder/ {print FILENAME ":" FNR ": over 120 characters"; n++} END {exit n > 0}'
+	@rm -rf .cache/gvisor && mkdir -p .cache
+	@$(GO) run ./runsc/fast/tree "$$($(GO) list -m -f '{{.Dir}}' gvisor.dev/gvisor)" .cache/gvisor
+	@bad=$$({ $(GOFILES); $(ADDED); } | xargs $(GO) tool gofumpt -l) && test -z "$$bad" || { echo "gofumpt: $$bad" >&2; exit 1; }
+	@{ $(GOFILES); $(ADDED); } | xargs awk 'length > 120 && !/kubebuilder/ {print FILENAME ":" FNR ": over 120 characters"; n++} END {exit n > 0}'
 	@set -e; staticcheck=$$($(GO) tool -n staticcheck); govulncheck=$$($(GO) tool -n govulncheck); unreachable=; \
 	export GOWORK=off; for module in $$($(MODULES)); do \
 		cd $(CURDIR)/$$module; echo "lint: module $$module"; $(GO) vet ./...; $$staticcheck ./...; \

@@ -11,6 +11,7 @@ require (
 	cloud.google.com/go/storage v1.70.0
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c
 	github.com/CycloneDX/cyclonedx-go v0.12.0
+	github.com/bluekeyes/go-gitdiff v0.9.0
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/containerd/cgroups/v3 v3.0.5
 	github.com/containerd/containerd/api v1.10.0

@@ -3,7 +3,7 @@ package runsc
 import enc "encoding/binary"
 
 // WorkingSetFile says which parts of PagesFile a sandbox is to load first. Only a sandbox of the second build asks for
-// it (workingset.go in runsc/fast/_gvisor/pkg/sentry/state/stateipc). No snapshot has it.
+// it (patch 0010 in runsc/fast/patches). No snapshot has it.
 const WorkingSetFile = "working_set.img"
 
 // Extent is a part of a file, in bytes.

@@ -1,13 +1,10 @@
-// Package fast has another encoder and decoder for the state of gVisor's kernel, and makes the source tree that a runsc
-// with them is built from.
+// Package fast has another encoder and decoder for the state of gVisor's kernel, among other changes, as a series of
+// patches. It makes the source tree that a runsc with them is built from.
 //
 // The state of the kernel is what a checkpoint holds besides memory: tasks, files, sockets, timers. gVisor's package
-// state encodes it while the sandbox is paused, and decodes it before a restored sandbox runs. The files in _gvisor
-// take the place of single files of that package. They write the same format, so either build loads what the other has
-// saved.
+// state encodes it while the sandbox is paused, and decodes it before a restored sandbox runs. The patches write the
+// same format, so either build loads what the other has saved.
 //
-// It also has the system call filters made when runsc is built, as gVisor's own build does.
-//
-// What is different, what it brings and what is proven is in README.md. The package is not for changing anything else
-// about gVisor.
+// The text at the beginning of each patch says what it changes, why, and what tests it. README.md lists them. The file
+// patches/UPSTREAM has the digest of each file of gVisor that they touch, before and after.
 package fast

@@ -19,12 +19,13 @@ func TestUpstreamHasChanged(t *testing.T) {
 	for _, v := range []struct {
 		name, file string
 		change     func(path string) error
+		patches    []string
 	}{
-		{"an edited file", "pkg/sentry/pgalloc/save_restore.go", appendComment},
-		{"a replaced file", "pkg/state/decode.go", appendComment},
-		{"a removed file", "pkg/state/addr_set.go", appendComment},
-		{"a file that is gone", "pkg/state/state.go", os.Remove},
-		{"a file of that name", "pkg/sentry/pgalloc/lanes.go", appendComment},
+		{"an edited file", "pkg/sentry/pgalloc/save_restore.go", appendComment, []string{"0003", "0008", "0010"}},
+		{"a replaced file", "pkg/state/encode_unsafe.go", appendComment, []string{"0006"}},
+		{"a removed file", "pkg/state/addr_set.go", appendComment, []string{"0006"}},
+		{"a file that is gone", "pkg/state/state.go", os.Remove, []string{"0006", "0007"}},
+		{"a file of that name", "pkg/sentry/pgalloc/promise.go", appendComment, []string{"0009"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			path := filepath.Join(source, v.file)
@@ -35,7 +36,15 @@ func TestUpstreamHasChanged(t *testing.T) {
 			defer restore(t, path, before, err == nil)
 			got := fast.Tree(source, filepath.Join(t.TempDir(), "gvisor"))
 			if got == nil || !strings.Contains(got.Error(), "gVisor's "+v.file+" is not the one") {
-				t.Errorf("got %v, want an error that names %s", got, v.file)
+				t.Fatalf("got %v, want an error that names %s", got, v.file)
+			}
+			for _, p := range v.patches {
+				if !strings.Contains(got.Error(), "patches/"+p+"-") {
+					t.Errorf("%q does not name patch %s", got, p)
+				}
+			}
+			if n := strings.Count(got.Error(), ".patch"); n != len(v.patches) {
+				t.Errorf("%q names %d patches, want %d", got, n, len(v.patches))
 			}
 		})
 	}

@@ -117,8 +117,8 @@ func TestFastDigest(t *testing.T) {
 	writeFile(t, filepath.Join(root, "go.mod"), "module m\n\ngo 1.26.3\n")
 	files := map[string]string{
 		"runsc/fast/tree/main.go": "package main\n\nimport _ \"m/runsc/fast\"\n\nfunc main() {}\n",
-		"runsc/fast/fast.go":      "package fast\n\nimport \"embed\"\n\n//go:embed _gvisor\nvar _ embed.FS\n",
-		"runsc/fast/_gvisor/a.go": "package a\n",
+		"runsc/fast/fast.go":      "package fast\n\nimport \"embed\"\n\n//go:embed patches\nvar _ embed.FS\n",
+		"runsc/fast/patches/a.go": "package a\n",
 	}
 	for name, content := range files {
 		writeFile(t, filepath.Join(root, name), content)
@@ -139,6 +139,41 @@ func TestFastDigest(t *testing.T) {
 	for name, content := range files {
 		writeFile(t, filepath.Join(root, name), content+"// changed\n")
 		check(name)
+	}
+}
+
+// TestFastDigestElsewhere: it does not depend on where a checkout is, and where other modules are beside it.
+func TestFastDigestElsewhere(t *testing.T) {
+	sums, err := os.ReadFile("../../go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const library = "github.com/bluekeyes/go-gitdiff"
+	version := strings.TrimSpace(must(goOutput(t.Context(), "", "list", "-m", "-f", "{{.Version}}", library))(t))
+	var digests []string
+	for _, root := range []string{t.TempDir(), filepath.Join(t.TempDir(), "deeper", "by", "far")} {
+		for name, content := range map[string]string{
+			"go.mod":                  "module m\n\ngo 1.26.3\n\nrequire " + library + " " + version + "\n",
+			"go.sum":                  string(sums),
+			"runsc/fast/tree/main.go": "package main\n\nimport _ \"" + library + "/gitdiff\"\n\nfunc main() {}\n",
+		} {
+			writeFile(t, filepath.Join(root, name), content)
+		}
+		digests = append(digests, must(fastDigest(t.Context(), root))(t))
+	}
+	if digests[0] != digests[1] {
+		t.Errorf("one source has the digests %q: checkouts would not share what is built", digests)
+	}
+}
+
+// must fails the test if there is an error.
+func must(s string, err error) func(t *testing.T) string {
+	return func(t *testing.T) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
 }
 

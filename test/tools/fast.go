@@ -49,9 +49,11 @@ var fastRecipe string
 // fastDigest identifies what the program has that runsc has not: it is one of all sources at root that change those of
 // gVisor.
 func fastDigest(ctx context.Context, root string) (string, error) {
+	// Of other modules, go.sum has the digests. Where their files are says nothing.
 	const files = "{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}{{range .EmbedFiles}}{{$.Dir}}/{{.}}\n{{end}}"
-	list, err := goOutputIn(ctx, root, groupEnv, "list", "-deps", "-f", "{{if not .Standard}}"+files+"{{end}}",
-		"./runsc/fast/tree")
+	const other = "{{.Module.Path}}@{{.Module.Version}}\n"
+	list, err := goOutputIn(ctx, root, groupEnv, "list", "-deps", "-f",
+		"{{if .Standard}}{{else if .Module.Main}}"+files+"{{else}}"+other+"{{end}}", "./runsc/fast/tree")
 	if err != nil {
 		return "", err
 	}
@@ -59,7 +61,8 @@ func fastDigest(ctx context.Context, root string) (string, error) {
 	fmt.Fprintf(sum, "%q\n", fastRecipe)
 	for file := range strings.Lines(list) {
 		file = strings.TrimSuffix(file, "\n")
-		if file == "" { // between two packages
+		if !filepath.IsAbs(file) { // another module, or nothing between two packages
+			fmt.Fprintf(sum, "%q\n", file)
 			continue
 		}
 		data, err := os.ReadFile(file)
