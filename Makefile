@@ -23,6 +23,7 @@ N ?= 3
 LOAD ?= 2
 KILLS ?= 300
 REVISION ?= HEAD
+GVISOR ?= go
 SEED ?= 0
 
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*\#\# .*/\1/p' Makefile)
@@ -62,6 +63,9 @@ cover: tools ## all tests, and which share of the statements they and the progra
 
 chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, sleep by request and by policy, wake and end; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
+
+gvisor-rehearsal: ## the patches of runsc/fast with gVisor's version GVISOR (the newest): which apply, and does it build
+	@mkdir -p .cache && $(GO) run ./runsc/fast/tree rehearse .cache/gvisor-rehearsal $(GVISOR)
 
 lint: ## gofumpt, lines of at most 120 characters; in each module go vet, staticcheck and govulncheck
 	@rm -rf .cache/gvisor && mkdir -p .cache
