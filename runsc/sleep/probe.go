@@ -22,7 +22,8 @@ type Prober interface {
 	Open(pod []netip.Addr) []Connection
 }
 
-// Bounds of probes that are answered at a time. Beyond maxProbes, a connection of the kubelet wakes the pod.
+// Bounds of probes that are answered at a time. Beyond maxProbes, a connection of the kubelet wakes the pod. Those that
+// are over are remembered for probeTime, or until there is no room: on a busy node segments of them are sent again.
 const (
 	maxProbes = 64
 	probeTime = time.Minute
@@ -47,8 +48,9 @@ type probes struct {
 
 // probe is one connection.
 type probe struct {
+	first, begin   uint32 // sequence numbers of the first segment of either side: the pod's, and the kubelet's
 	next, expected uint32 // sequence numbers: of what is sent next, and of what is to come
-	closed         bool   // the pod's side is
+	closed, ended  bool   // the pod's side is, and the kubelet's
 	foreign        bool   // the sandbox had it before the pod slept
 	dialog         dialog // nil: nothing was asked yet
 	begun          time.Time
@@ -114,15 +116,15 @@ func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []b
 	}
 	key := Connection{s.from, s.to}
 	p := ps.all[key]
-	if s.flags&(tcpSyn|tcpAck|tcpReset) == tcpSyn && ps.room() && (p != nil || ps.is.IsProbe(key)) {
-		p = &probe{next: rand.Uint32(), expected: s.seq + s.length(), foreign: !asleep, begun: time.Now()}
-		ps.set(key, p)
-		if p.foreign {
-			return ignore, nil, true
+	if s.flags&(tcpSyn|tcpAck|tcpReset) == tcpSyn {
+		if p != nil && p.begin == s.seq && !p.foreign { // it is sent again: the answer was late
+			return answer, h.reply(&s, p.first, s.seq+s.length(), tcpSyn|tcpAck, nil), true
 		}
-		reply = h.reply(&s, p.next, p.expected, tcpSyn|tcpAck, nil)
-		p.next++
-		return answer, reply, true
+		if p != nil && !p.over() || ps.is.IsProbe(key) {
+			return ps.start(h, key, &s, asleep)
+		}
+		ps.forget(key)
+		return ignore, nil, false
 	}
 	if p == nil {
 		return ignore, nil, false
@@ -138,27 +140,47 @@ func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []b
 		// It fails once, and the next one is answered. It is not forgotten: segments may be on their way already.
 		return answer, h.reply(&s, s.ack, s.seq+s.length(), tcpReset|tcpAck, nil), true
 	}
-	v, reply, over := p.take(h, &s)
-	if over {
+	v, reply = p.take(h, &s)
+	if v == wakeAndAnswer {
 		ps.forget(key)
 	}
 	return v, reply, true
 }
 
-// take answers a segment of a probe. over says that nothing more comes of it.
-func (p *probe) take(h *host, s *segment) (v verdict, reply []byte, over bool) {
+// start begins a probe with its first segment, if there is room for it.
+func (ps *probes) start(h *host, key Connection, s *segment, asleep bool) (v verdict, reply []byte, mine bool) {
+	if !ps.room() {
+		return ignore, nil, false
+	}
+	p := &probe{
+		first: rand.Uint32(), begin: s.seq, expected: s.seq + s.length(), foreign: !asleep, begun: time.Now(),
+	}
+	p.next = p.first + 1
+	ps.set(key, p)
+	if p.foreign {
+		return ignore, nil, true
+	}
+	return answer, h.reply(s, p.first, p.expected, tcpSyn|tcpAck, nil), true
+}
+
+// over reports whether both sides are closed.
+func (p *probe) over() bool { return p.closed && p.ended }
+
+// take answers a segment of a probe.
+func (p *probe) take(h *host, s *segment) (v verdict, reply []byte) {
 	if s.length() == 0 { // it acknowledges what was sent
-		return ignore, nil, p.closed && s.ack == p.next && p.expected == s.seq
+		return ignore, nil
 	}
 	if s.seq != p.expected {
-		return answer, h.reply(s, p.next, p.expected, tcpAck, nil), false
+		return answer, h.reply(s, p.next, p.expected, tcpAck, nil)
 	}
 	p.expected += s.length()
-	flags, data, last := byte(tcpAck), []byte(nil), s.flags&tcpFin != 0
+	p.ended = p.ended || s.flags&tcpFin != 0
+	flags, data, last := byte(tcpAck), []byte(nil), p.ended
 	if len(s.data) > 0 && !p.closed {
 		var err error
 		if data, last, err = p.say(s.data, last); err != nil || len(data) > maxReply {
-			return wakeAndAnswer, h.reply(s, p.next, p.expected, tcpReset|tcpAck, nil), true
+			return wakeAndAnswer, h.reply(s, p.next, p.expected, tcpReset|tcpAck, nil)
 		}
 	}
 	if len(data) > 0 {
@@ -170,7 +192,11 @@ func (p *probe) take(h *host, s *segment) (v verdict, reply []byte, over bool) {
 	}
 	reply = h.reply(s, p.next, p.expected, flags, data)
 	p.next += uint32(len(data)) + uint32(flags&tcpFin)
-	return answer, reply, false
+	if p.over() && p.dialog != nil {
+		p.dialog.end()
+		p.dialog = nil
+	}
+	return answer, reply
 }
 
 // say answers what has come. Last says that the connection is to be closed then.
@@ -187,12 +213,21 @@ func isHTTP(data []byte) bool {
 	return bytes.HasPrefix(data, []byte("GET ")) || bytes.HasPrefix(data, []byte("HEAD "))
 }
 
-// room reports whether another probe can be answered. It forgets those that have ended without saying so.
+// room makes room for another probe, and reports whether it can be answered. It forgets those that have begun long ago,
+// and if need be the oldest of those that are over.
 func (ps *probes) room() bool {
+	var oldest *probe
+	var which Connection
 	for key, p := range ps.all {
-		if time.Since(p.begun) > probeTime {
+		switch {
+		case time.Since(p.begun) > probeTime:
 			ps.forget(key)
+		case p.over() && (oldest == nil || p.begun.Before(oldest.begun)):
+			oldest, which = p, key
 		}
+	}
+	if len(ps.all) >= maxProbes && oldest != nil {
+		ps.forget(which)
 	}
 	return len(ps.all) < maxProbes
 }
