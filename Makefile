@@ -65,7 +65,8 @@ chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, s
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
 
 gvisor-rehearsal: ## the patches of runsc/fast with gVisor's version GVISOR (the newest): which apply, and does it build
-	@mkdir -p .cache && $(GO) run ./runsc/fast/tree rehearse .cache/gvisor-rehearsal $(GVISOR)
+	@rm -rf .cache/gvisor-rehearsal && mkdir -p .cache
+	@$(GO) run ./runsc/fast/tree rehearse .cache/gvisor-rehearsal $(GVISOR)
 
 lint: ## gofumpt, lines of at most 120 characters; in each module go vet, staticcheck and govulncheck
 	@rm -rf .cache/gvisor && mkdir -p .cache

@@ -36,7 +36,7 @@ func TestSleepPackets(t *testing.T) {
 			send func(address string) error
 		}{
 			{"a new connection", func(address string) error {
-				return n.sameBoot(bed.SilentClient(30 * time.Second), address, before)
+				return n.sameBoot(bed.SilentClient(30*time.Second), address, before)
 			}},
 			{"a kept connection", func(address string) error { return n.sameBoot(kept[i], address, before) }},
 			{"UDP", sendDatagram},

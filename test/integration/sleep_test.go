@@ -44,7 +44,7 @@ func TestSleep(t *testing.T) {
 	for i := range 3 {
 		n.asleep(p)
 		began := time.Now()
-		if got := n.ask(bed.SilentClient(30 * time.Second), p); got != before {
+		if got := n.ask(bed.SilentClient(30*time.Second), p); got != before {
 			t.Errorf("sleep %d: boot %q, then %q", i, before, got)
 		}
 		t.Logf("sleep %d: a new connection was answered after %v", i, time.Since(began))

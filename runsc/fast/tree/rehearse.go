@@ -22,7 +22,7 @@ type rehearsal struct {
 	after    string // the other version
 	version  string // its name
 	patches  string
-	dir      string // the repository that is made; an old one is removed
+	dir      string // the repository that is made; it must not exist
 	out      io.Writer
 
 	repo   repository
@@ -35,9 +35,6 @@ func (r *rehearsal) run(ctx context.Context) error {
 	fmt.Fprintf(r.out, "gVisor before: %s\ngVisor after:  %s\n\n", r.expected.Version, r.version)
 	if err := r.reportFiles(); err != nil {
 		return err
-	}
-	if err := os.RemoveAll(r.dir); err != nil {
-		return fmt.Errorf("rehearse: %w", err)
 	}
 	base, err := edit(ctx, r.dir, r.before, r.expected.Version, r.patches)
 	if err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,6 +130,9 @@ func TestRehearsal(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(report.String())
+	}
+	if err := r.run(t.Context()); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a directory that is there: %v", err)
 	}
 	if err := r.build(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "2 patches fail") {
 		t.Errorf("build: %v", err)
