@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -229,6 +232,63 @@ func TestDeletedAsleep(t *testing.T) {
 			}
 			if all := w.snapshots(); len(all) != 1 {
 				t.Errorf("%d PodSnapshots, want one", len(all))
+			}
+		})
+	}
+}
+
+// TestDeletedAsleepWhileAPIFails: the API server fails while the snapshot of a pod that is deleted asleep is to serve
+// its successors. The agent tries again. It does not if the API server forbids it.
+func TestDeletedAsleepWhileAPIFails(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status   int // of the answer; 0: none
+		failures int64
+		saved    bool
+	}{
+		"no answer":      {0, 3, true},
+		"internal error": {http.StatusInternalServerError, 3, true},
+		"forbidden":      {http.StatusForbidden, 1000, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+			a := w.node("a")
+			var failures atomic.Int64
+			r := w.start(a, func(_ *fakeNode, c *kube.Config) {
+				c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+					return roundTrip(func(r *http.Request) (*http.Response, error) {
+						if !strings.Contains(r.URL.Path, "/podsnapshots/") || failures.Load() <= 0 {
+							return next.RoundTrip(r)
+						}
+						failures.Add(-1)
+						if tc.status == 0 {
+							return nil, errors.New("away")
+						}
+						reason := metav1.StatusReason(strings.ReplaceAll(http.StatusText(tc.status), " ", ""))
+						body := fmt.Sprintf(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": %q, "code": %d}`,
+							reason, tc.status)
+						return &http.Response{
+							StatusCode: tc.status, Request: r, Body: io.NopCloser(strings.NewReader(body)),
+							Header: http.Header{"Content-Type": {"application/json"}},
+						}, nil
+					})
+				})
+			})
+			pod := w.pod(a, "web", lasting(60))
+			<-r.synced(w)
+			made, err := r.node.fallAsleep(t.Context(), string(pod.UID))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.asleepOn(made, metav1.ConditionTrue)
+			w.delete(pod)
+			failures.Store(tc.failures)
+			if saved := w.mayEnd(r, refOf(pod)); saved != tc.saved {
+				t.Errorf("saved: %v, want %v", saved, tc.saved)
+			}
+			failures.Store(0)
+			err = api.client.Get(t.Context(), client.ObjectKeyFromObject(s), s)
+			if err != nil || rules.Inherited(s) != tc.saved {
+				t.Errorf("the PodSnapshot is %+v, %v", s.ObjectMeta, err)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube/objects"
@@ -45,30 +46,53 @@ var errNotInherited = errors.New("it sleeps, and fell asleep before its policy h
 // errSleepDeleted: somebody has deleted the PodSnapshot on which the pod sleeps.
 var errSleepDeleted = errors.New("it sleeps, and the PodSnapshot of its sleep was deleted")
 
-// inherit makes the snapshot on which a pod sleeps that is being deleted one that serves its successors. It waits until
-// there is a PodSnapshot, as long as ctx lasts.
+// inheritTime bounds one attempt to inherit: an API server that does not answer must not use up the pod's grace period.
+const inheritTime = 5 * time.Second
+
+// inherit makes the snapshot on which a pod sleeps that is being deleted one that serves its successors. It waits for
+// the PodSnapshot, and for an API server that is away, as long as ctx lasts. It fails at once if it never can succeed.
 func (rs *Requests) inherit(ctx context.Context, pod *corev1.Pod) error {
+	pauses := wait.Backoff{Duration: objects.LookAgain / 10, Factor: 2, Jitter: 0.2, Steps: 100, Cap: inheritTime}
 	for {
 		news := rs.Objects.News.Listen()
-		s, err := rs.sleepOf(ctx, pod)
-		if err == nil && s != nil {
-			if err = rs.writeInherited(ctx, s); err == nil {
-				rs.log.Info("a pod is deleted in its sleep: its successors have its snapshot", "pod", rules.PodKey(pod),
-					"snapshot", objects.KeyOf(s).String())
-				return nil
-			}
-			rs.Objects.Unsure(objects.KeyOf(s))
-		}
-		if err != nil && !apierrors.IsConflict(err) {
+		again := objects.LookAgain
+		done, err := rs.tryInherit(ctx, pod)
+		if done || hopeless(err) {
 			return err
+		}
+		if err != nil {
+			news, again = nil, pauses.Step()
 		}
 		select {
 		case <-news:
-		case <-time.After(objects.LookAgain):
+		case <-time.After(again):
 		case <-ctx.Done():
 			return fmt.Errorf("the PodSnapshot of its sleep: %w", errors.Join(context.Cause(ctx), err))
 		}
 	}
+}
+
+// tryInherit is one attempt of inherit. It reports whether the snapshot serves successors.
+func (rs *Requests) tryInherit(ctx context.Context, pod *corev1.Pod) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, inheritTime)
+	defer cancel()
+	s, err := rs.sleepOf(ctx, pod)
+	if err != nil || s == nil {
+		return false, err
+	}
+	if err := rs.writeInherited(ctx, s); err != nil {
+		rs.Objects.Unsure(objects.KeyOf(s))
+		return false, err
+	}
+	rs.log.Info("a pod is deleted in its sleep: its successors have its snapshot", "pod", rules.PodKey(pod),
+		"snapshot", objects.KeyOf(s).String())
+	return true, nil
+}
+
+// hopeless reports whether an attempt to inherit fails each time.
+func hopeless(err error) bool {
+	return errors.Is(err, errNotInherited) || errors.Is(err, errSleepDeleted) || apierrors.IsForbidden(err) ||
+		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // sleepOf returns the PodSnapshot on which a pod sleeps, as the API server has it, or nil if there is none yet.
