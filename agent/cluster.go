@@ -81,6 +81,14 @@ func (n Node) Needed(key snapshot.Key, uid string) (pod string) {
 	return n.agent.restores.Needed(key, uid)
 }
 
+// EndedAsleep returns the pod that slept on a snapshot and has ended since: see restore.Restores.
+func (n Node) EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (snapshot.PodRef, bool, error) {
+	return n.agent.restores.EndedAsleep(ctx, key, uid)
+}
+
+// ForgetAsleep forgets that a pod slept.
+func (n Node) ForgetAsleep(pod snapshot.PodRef) error { return n.agent.restores.Forget(pod) }
+
 // Waiting returns what the wake of a pod waits for: see admission.Queue.
 func (n Node) Waiting(uid string) (why string, ok bool) { return n.agent.admission.Reason(uid) }
 

@@ -27,6 +27,10 @@ type Node interface {
 	AsleepPod(uid string) (since time.Time, ok bool)
 	// Needed returns the pod that sleeps on the snapshot with that UID, or "".
 	Needed(key snapshot.Key, uid string) (pod string)
+	// EndedAsleep returns the pod that slept on the snapshot with that UID, and has had no sandbox since. ok is false if
+	// there is none. It is remembered until ForgetAsleep is called, for an hour at most.
+	EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (pod snapshot.PodRef, ok bool, err error)
+	ForgetAsleep(pod snapshot.PodRef) error
 	// Waiting returns what the wake of the pod with that UID waits for. ok is false if it does not wait.
 	Waiting(uid string) (why string, ok bool)
 	// Gauges returns what tells whether pods are used.

@@ -149,6 +149,8 @@ type fakeNode struct {
 	asleep map[string]time.Time
 	// asleepOn are the pods that sleep, by the UIDs of the snapshots of their sleeps, likewise.
 	asleepOn map[string]string
+	// ended are the pods that ended in their sleep, likewise.
+	ended map[string]snapshot.PodRef
 	// toSleep: what is saved is saved to sleep.
 	toSleep atomic.Bool
 	// waits says what wakes wait for, likewise.
@@ -226,6 +228,22 @@ func (n *fakeNode) Needed(_ snapshot.Key, uid string) (pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.asleepOn[uid]
+}
+
+// EndedAsleep implements kube.Node.
+func (n *fakeNode) EndedAsleep(_ context.Context, _ snapshot.Key, uid string) (snapshot.PodRef, bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	pod, ok := n.ended[uid]
+	return pod, ok, nil
+}
+
+// ForgetAsleep implements kube.Node.
+func (n *fakeNode) ForgetAsleep(pod snapshot.PodRef) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.ended, func(_ string, p snapshot.PodRef) bool { return p == pod })
+	return nil
 }
 
 // fallAsleep saves a pod and has it sleep on the snapshot, whose name it returns.

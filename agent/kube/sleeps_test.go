@@ -293,3 +293,58 @@ func TestDeletedAsleepWhileAPIFails(t *testing.T) {
 		})
 	}
 }
+
+// TestDeletedAsleepWithoutAgent: a pod is deleted and ends in its sleep while no agent runs. The next agent has its
+// successors inherit the snapshot, whether the Pod object is still there or gone. It does not if the pod had woken, was
+// not deleted, or its policy no longer has it saved.
+func TestDeletedAsleepWithoutAgent(t *testing.T) {
+	forever := client.GracePeriodSeconds(3600)
+	for name, tc := range map[string]struct {
+		deleted   bool
+		woke      bool
+		forgotten bool // by its policy
+		inherited bool
+	}{
+		"deleted": {deleted: true, inherited: true}, "ended": {}, "woken": {deleted: true, woke: true},
+		"policy changed": {deleted: true, forgotten: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+			a := w.node("a")
+			first := w.start(a)
+			pod := w.pod(a, "web", lasting(60))
+			<-first.synced(w)
+			made, err := first.node.fallAsleep(t.Context(), string(pod.UID))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.asleepOn(made, metav1.ConditionTrue)
+			w.replicated(s)
+			first.kill()
+			if tc.deleted {
+				w.delete(pod, forever)
+			}
+			if tc.forgotten {
+				edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
+					delete(p.Annotations, podsnapshotv1.AnnotationOnTermination)
+				})
+			}
+			next := w.start(a, func(f *fakeNode, _ *kube.Config) {
+				if !tc.woke {
+					f.ended = map[string]snapshot.PodRef{s.Annotations[podsnapshotv1.AnnotationSnapshotUID]: refOf(pod)}
+				}
+			})
+			until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+				decided := rules.Inherited(s) || rules.Asleep(s) == metav1.ConditionFalse
+				if _, ended, _ := next.node.EndedAsleep(t.Context(), snapshot.Key{},
+					s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); !decided || ended {
+					return fmt.Errorf("nothing is decided: %+v", s.Status.Conditions)
+				}
+				return nil
+			})
+			if rules.Inherited(s) != tc.inherited {
+				t.Errorf("the PodSnapshot is %+v", s.ObjectMeta)
+			}
+		})
+	}
+}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
@@ -218,9 +221,33 @@ func (rs *Restores) remembers(k snapshot.Key, uid string) (pod string) {
 	return ""
 }
 
+// EndedAsleep returns the pod that slept on the snapshot with this UID, and has had no sandbox since: it has ended in
+// its sleep, or slept when the node went down. Ok is false if there is none.
+func (rs *Restores) EndedAsleep(ctx context.Context, k snapshot.Key, uid string,
+) (pod snapshot.PodRef, ok bool, err error) {
+	for _, m := range rs.reminders() { // before it is known who sleeps: a wake removes its reminder first
+		if m.Snapshot != k || m.UID != uid {
+			continue
+		}
+		if slices.ContainsFunc(rs.Asleep(), func(s sleep.Mark) bool { return s.UID == m.Pod.UID }) {
+			return pod, false, nil
+		}
+		last, err := rs.Runtime.Newest(ctx, m.Pod.UID, "")
+		if err != nil {
+			return pod, false, fmt.Errorf("pod %s has slept on snapshot %s, and may have run since: %w", m.Pod, k, err)
+		}
+		if _, err := os.Lstat(rs.reminder(m.Pod.UID)); err != nil { // it was removed meanwhile
+			return pod, false, nil
+		}
+		return m.Pod, last == "" || last == m.Sandbox, nil
+	}
+	return pod, false, nil
+}
+
 // CleanReminders removes the reminders that no longer count.
 func (rs *Restores) CleanReminders(ctx context.Context) {
 	all := rs.reminders() // before it is known who sleeps: what is written later stays
+	rs.forgetUndecided(all)
 	asleep := make(map[string]bool)
 	for _, m := range rs.Asleep() {
 		asleep[m.UID] = true
@@ -242,11 +269,41 @@ func (rs *Restores) CleanReminders(ctx context.Context) {
 // has run since, or is gone.
 func (rs *Restores) outdated(ctx context.Context, m sleep.Reminder) bool {
 	due, err := m.Due()
-	if err != nil || !due {
+	if err != nil || !due && rs.cluster == nil {
 		return err == nil
 	}
 	last, err := rs.Runtime.Newest(ctx, m.Pod.UID, "")
-	return err == nil && last != m.Sandbox && !rs.preparing(last)
+	switch {
+	case err != nil:
+		return false
+	case rs.cluster != nil && (last == "" || last == m.Sandbox && !due):
+		return rs.undecided(m.Pod.UID) > endedTime
+	}
+	return last != m.Sandbox && !rs.preparing(last)
+}
+
+// endedTime bounds how long the reminder of a pod that ended in its sleep waits until the cluster has decided whether
+// the pod's successors inherit its snapshot.
+const endedTime = time.Hour
+
+// undecided returns since when this agent has known that a pod ended in its sleep.
+func (rs *Restores) undecided(podUID string) time.Duration {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if _, ok := rs.endedAsleep[podUID]; !ok {
+		rs.endedAsleep[podUID] = time.Now()
+	}
+	return time.Since(rs.endedAsleep[podUID])
+}
+
+// forgetUndecided forgets the pods that ended in their sleep and have no reminder any more.
+func (rs *Restores) forgetUndecided(reminders map[string]sleep.Reminder) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	maps.DeleteFunc(rs.endedAsleep, func(podUID string, _ time.Time) bool {
+		_, ok := reminders[rs.reminder(podUID)]
+		return !ok
+	})
 }
 
 // preparing reports whether a sandbox is to be restored and has got nothing yet.

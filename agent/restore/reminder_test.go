@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
@@ -344,6 +345,66 @@ func TestRemindersOfARestore(t *testing.T) {
 		t.Errorf("the pod is remembered: %v", err)
 	}
 }
+
+// TestEndedAsleep: a pod that ended in its sleep, or slept when the node went down, is known until the cluster has
+// decided about its snapshot. One that sleeps, has woken, or has had another sandbox since is none.
+func TestEndedAsleep(t *testing.T) {
+	for name, c := range map[string]struct {
+		asleep, woken, rebooted bool
+		newest                  string
+		want                    bool
+	}{
+		"ended":                {newest: "sandbox", want: true},
+		"ended and removed":    {want: true},
+		"rebooted":             {newest: "sandbox", rebooted: true, want: true},
+		"rebooted and removed": {rebooted: true, want: true},
+		"asleep":               {newest: "sandbox", asleep: true},
+		"woken":                {newest: "sandbox", woken: true},
+		"started anew":         {newest: "next"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, containerd, request, dir := newSleepyRig(t)
+			err := a.Remember(request)
+			if r, e := a.find(t.Context(), request); c.woken {
+				err = errors.Join(err, e, a.feed(r))
+			}
+			if !c.asleep {
+				err = errors.Join(err, sleep.Unmark(dir))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.rebooted {
+				a.reboot(t)
+			}
+			containerd.id = c.newest
+			a.next(t)
+			a.Join(noCluster{})
+			a.HoldAsleep(t.Context())
+			a.CleanReminders(t.Context())
+			pod, ended, err := a.EndedAsleep(t.Context(), saved, "one")
+			if ended != c.want || err != nil || ended && pod != sleepy {
+				t.Errorf("%+v, %v, %v, want %v", pod, ended, err, c.want)
+			}
+			if _, ended, err := a.EndedAsleep(t.Context(), saved, "two"); ended || err != nil {
+				t.Errorf("on another snapshot: %v, %v", ended, err)
+			}
+			if a.remembered(t) != (c.want || c.asleep) {
+				t.Errorf("remembered: %v", a.remembered(t))
+			}
+			for uid := range a.endedAsleep {
+				a.endedAsleep[uid] = time.Now().Add(-endedTime - time.Second)
+			}
+			a.CleanReminders(t.Context())
+			if a.remembered(t) != (c.asleep || c.rebooted && c.newest == "sandbox") {
+				t.Errorf("after an hour, remembered: %v", a.remembered(t))
+			}
+		})
+	}
+}
+
+// noCluster is told nothing.
+type noCluster struct{ Cluster }
 
 // TestForgetFails: a sandbox gets nothing while its pod cannot be forgotten.
 func TestForgetFails(t *testing.T) {

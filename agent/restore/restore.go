@@ -111,6 +111,8 @@ type Restores struct {
 	watched map[string]*watchedPod // by namespace/name
 	trying  map[string]bool        // by sandbox; see tryAgain
 	unwoken map[string]endedWake   // by request; see keepUnwoken
+
+	endedAsleep map[string]time.Time // by the pod's UID; see undecided
 }
 
 // New returns the restores of a node. None is under way.
@@ -118,6 +120,7 @@ func New(o Config) *Restores {
 	return &Restores{
 		Config: o, log: o.Logger, all: make(map[string]*restore), watched: make(map[string]*watchedPod),
 		trying: make(map[string]bool), unwoken: make(map[string]endedWake),
+		endedAsleep: make(map[string]time.Time),
 	}
 }
 

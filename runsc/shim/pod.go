@@ -83,6 +83,15 @@ func (p pod) remember(r sleep.Reminder) error {
 	return r.Write(sleep.ReminderPath(sleep.Reminders, p.uid))
 }
 
+// forget forgets that the pod slept, before it starts anew. Otherwise the next agent would take it for one that has
+// ended in its sleep.
+func (p pod) forget() error {
+	if _, ok := p.reminder(); !ok {
+		return nil
+	}
+	return sleep.RemoveReminder(sleep.ReminderPath(sleep.Reminders, p.uid))
+}
+
 // must reports whether the pod must not start anew without an answer of the agent.
 func (p pod) must() bool {
 	_, slept := p.slept()

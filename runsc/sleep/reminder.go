@@ -67,6 +67,18 @@ func (r Reminder) Write(path string) error {
 	return nil
 }
 
+// RemoveReminder removes the reminder at path. When it returns nil, a power failure does not undo that.
+func RemoveReminder(path string) error {
+	err := os.Remove(path)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("forget that a pod slept: %w", err)
+	}
+	return nil
+}
+
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

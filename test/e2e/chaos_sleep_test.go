@@ -66,14 +66,13 @@ func (l *lane) visited(ctx context.Context) error {
 	return errors.Join(guest.begin(ctx, ""), guest.end(ctx))
 }
 
-// bequeath deletes the pod in its sleep, or wakes it. Deleted, its successors go on from where it slept. If the agent
-// or the API server was away, the pod may have ended unsaved.
+// bequeath deletes the pod in its sleep, or wakes it. Deleted, its successors go on from where it slept, also if the
+// agent or the API server was away.
 func (l *lane) bequeath(ctx context.Context) error {
 	if l.rng.IntN(3) == 0 {
 		return l.nap(ctx, (*lane).request, l.wake)
 	}
 	l.doubtful[""] = true // what is saved at the pod's end, if it wakes before
-	killed := l.count.askers.Load()
 	return l.nap(ctx, (*lane).request, func(ctx context.Context) error {
 		name, err := l.known(ctx)
 		if err != nil || name == "" {
@@ -83,17 +82,14 @@ func (l *lane) bequeath(ctx context.Context) error {
 			return err
 		}
 		inherited, err := l.inherited(ctx, name)
-		switch {
-		case err != nil:
-			return err
-		case inherited:
-			l.count.inherited.Add(1)
-			l.saved = append(l.saved, saved{name, l.slept})
-		case l.count.askers.Load() == killed:
-			return fmt.Errorf("snapshot %s, on which the pod was deleted asleep, does not serve its successors", name)
-		default:
-			l.Logf("%s: the pod ended asleep and unsaved, while an agent or the API server was away", l.name)
+		if err == nil && !inherited {
+			err = fmt.Errorf("snapshot %s, on which the pod was deleted asleep, does not serve its successors", name)
 		}
+		if err != nil {
+			return err
+		}
+		l.count.inherited.Add(1)
+		l.saved = append(l.saved, saved{name, l.slept})
 		return nil
 	})
 }

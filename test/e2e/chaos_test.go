@@ -58,7 +58,7 @@ type chaos struct {
 type counts struct {
 	started, restored, complete, failed, stopped, removed, discarded atomic.Int64
 	slept, awake, inherited                                          atomic.Int64
-	sidecars, askers                                                 atomic.Int64 // killed; agents and API servers
+	sidecars                                                         atomic.Int64 // killed
 }
 
 func (c *counts) String() string {
@@ -241,9 +241,6 @@ func (k *killer) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(pause):
-		}
-		if v.name == "agent" || v.name == "API server" {
-			k.count.askers.Add(1)
 		}
 		ok, err := v.kill(ctx, n)
 		if err := errors.Join(err, k.supervise(ctx)); err != nil {

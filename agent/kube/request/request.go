@@ -57,6 +57,8 @@ type Node interface {
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	AsleepPod(uid string) (since time.Time, ok bool)
 	Needed(key snapshot.Key, uid string) (pod string)
+	EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (pod snapshot.PodRef, ok bool, err error)
+	ForgetAsleep(pod snapshot.PodRef) error
 	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 	OwnDisk(location string) bool

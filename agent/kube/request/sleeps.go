@@ -30,13 +30,62 @@ func (rs *Requests) sleepsOn(s *podsnapshotv1.PodSnapshot) bool {
 }
 
 // showAsleep writes into the status of a PodSnapshot of a sleep whether its pod sleeps on it. The controller goes by it
-// once the pod is gone.
+// once the pod is gone. If the pod was deleted in its sleep while no agent could say so, its successors inherit it.
 func (rs *Requests) showAsleep(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	if !rules.OfSleep(s) || !rules.Captured(s) {
 		return nil
 	}
+	if inherited, err := rs.inheritEnded(ctx, s); inherited || err != nil {
+		return err
+	}
 	asleep := rs.sleepsOn(s)
 	return rs.writeStatus(ctx, s, func(s *podsnapshotv1.PodSnapshot) bool { return rules.SetAsleep(s, asleep) })
+}
+
+// inheritEnded decides what becomes of the snapshot of a sleep whose pod has ended in it. If the pod is being deleted,
+// or is gone, and was to be saved, the snapshot serves the pod's successors from now on.
+func (rs *Requests) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot) (inherited bool, err error) {
+	k := objects.KeyOf(s)
+	pod, ended, err := rs.Node.EndedAsleep(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID])
+	if err != nil || !ended {
+		return false, err
+	}
+	deleted, save, err := rs.deletedAsleep(ctx, pod)
+	switch {
+	case err != nil:
+		return false, err
+	case !deleted && rs.sleepsOn(s): // its next sandbox is restored from it
+		return false, nil
+	}
+	if _, inheritable := rules.Inheritable(s); inheritable && save {
+		if err := rs.writeInherited(ctx, s); err != nil {
+			return false, err
+		}
+		rs.log.Info("a pod was deleted in its sleep while no agent answered: its successors have its snapshot", "pod",
+			pod.String(), "snapshot", k.String())
+		inherited = true
+	}
+	return inherited, rs.Node.ForgetAsleep(pod)
+}
+
+// deletedAsleep reports whether a pod is being deleted or gone, and whether it was to be saved then. What its policy
+// says counts while there is a Pod object; later, what it said when the pod fell asleep.
+func (rs *Requests) deletedAsleep(ctx context.Context, ref snapshot.PodRef) (deleted, save bool, err error) {
+	if rs.Objects.NamespaceEnds(ctx, ref.Namespace) {
+		return true, false, nil
+	}
+	pod := new(corev1.Pod)
+	err = rs.Objects.Live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, pod)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return false, false, fmt.Errorf("read pod %s: %w", ref, err)
+	case err != nil, string(pod.UID) != ref.UID:
+		return true, true, nil
+	case pod.DeletionTimestamp == nil:
+		return false, false, nil
+	}
+	policies, _, err := rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.List)
+	return true, err == nil && rules.SavedOnTermination(pod, policies), err
 }
 
 // errNotInherited: the snapshot of a sleep is not for the pod's successors.
