@@ -19,6 +19,7 @@ import (
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
 )
 
 // stored reports whether the world's store has a snapshot.
@@ -146,7 +147,7 @@ func TestDeletion(t *testing.T) {
 	w.pod(a, "web")
 	s := w.replicated(w.complete(w.trigger("t", "web")))
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
-	w.disks[b].spool[k] = w.disks[a].manifest(k)
+	w.disks[b].keep(w.disks[a].manifest(k))
 	w.delete(s)
 	w.gone(s)
 	err := w.eventually(func(context.Context) error {
@@ -155,6 +156,37 @@ func TestDeletion(t *testing.T) {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// keep gives a node a copy of a snapshot.
+func (d *disk) keep(m *storage.Manifest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.spool[m.Meta.Key] = m
+}
+
+// TestDeletionWhileRead: a node cannot remove its copy of another node's snapshot as long as it is read there. The
+// PodSnapshot does not wait for that. The copy goes all the same.
+func TestDeletionWhileRead(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("a"), w.node("b")
+	w.start(a)
+	rb := w.start(b)
+	w.pod(a, "web")
+	s := w.replicated(w.complete(w.trigger("t", "web")))
+	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
+	w.disks[b].keep(w.disks[a].manifest(k))
+	rb.node.need(s.Annotations[podsnapshotv1.AnnotationSnapshotUID], "reader")
+	w.delete(s)
+	w.gone(s)
+	if w.disks[b].manifest(k) == nil {
+		t.Error("it was removed while it was read")
+	}
+	rb.node.wake("reader")
+	err := w.eventually(func(context.Context) error { return w.nothingLeft(k, a, b) })
 	if err != nil {
 		t.Error(err)
 	}

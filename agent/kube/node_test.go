@@ -199,15 +199,27 @@ func (n *fakeNode) Sleep(ctx, life context.Context, o checkpoint.Options) (*snap
 }
 
 // Gauges returns gauges of pods that nobody uses.
-func (n *fakeNode) Gauges() idle.Meter { return unused{} }
+func (n *fakeNode) Gauges() idle.Meter { return unused{node: n} }
 
-// unused implements idle.Meter and idle.Gauge.
-type unused struct{}
+// unused implements idle.Meter and idle.Gauge. A pod that sleeps has no sandbox, and so no counters.
+type unused struct {
+	node *fakeNode
+	uid  string
+}
 
-func (u unused) Open(context.Context, snapshot.PodRef) (idle.Gauge, error) { return u, nil }
-func (unused) Read() (idle.Usage, error)                                   { return idle.Usage{}, nil }
-func (unused) Busy() bool                                                  { return false }
-func (unused) Memory() (int64, error)                                      { return 1 << 20, nil }
+func (u unused) Open(_ context.Context, pod snapshot.PodRef) (idle.Gauge, error) {
+	return unused{u.node, pod.UID}, nil
+}
+
+func (u unused) Read() (usage idle.Usage, err error) {
+	if _, asleep := u.node.AsleepPod(u.uid); asleep {
+		err = errors.New("its sandbox has ended")
+	}
+	return usage, err
+}
+
+func (unused) Busy() bool             { return false }
+func (unused) Memory() (int64, error) { return 1 << 20, nil }
 
 func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {
 	n.mu.Lock()
@@ -254,17 +266,25 @@ func (n *fakeNode) fallAsleep(ctx context.Context, uid string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	n.need(f.Manifest.Meta.UID, uid)
 	n.mu.Lock()
 	if n.asleep == nil {
 		n.asleep = make(map[string]time.Time)
 	}
-	if n.asleepOn == nil {
-		n.asleepOn = make(map[string]string)
-	}
-	n.asleep[uid], n.asleepOn[f.Manifest.Meta.UID] = time.Now(), uid
+	n.asleep[uid] = time.Now()
 	n.mu.Unlock()
 	n.cluster.Slept(podByUID(uid))
 	return f.Manifest.Meta.Name, nil
+}
+
+// need has a pod of the node need a snapshot, by the UIDs of both.
+func (n *fakeNode) need(s, pod string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.asleepOn == nil {
+		n.asleepOn = make(map[string]string)
+	}
+	n.asleepOn[s] = pod
 }
 
 // wake ends all sleeps.

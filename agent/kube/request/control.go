@@ -54,7 +54,11 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 func (rs *Requests) snapshotEvents() handler.Funcs {
 	seen := func(s client.Object, q queue) {
 		rs.Objects.News.Ring()
-		if s.GetAnnotations()[podsnapshotv1.AnnotationOriginNode] == rs.NodeName || s.GetDeletionTimestamp() != nil {
+		own, deleted := s.GetAnnotations()[podsnapshotv1.AnnotationOriginNode] == rs.NodeName, s.GetDeletionTimestamp() != nil
+		if deleted && !own {
+			rs.copies.note(s)
+		}
+		if own || deleted {
 			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // serveDeletion does this node's part in the deletion of a PodSnapshot. The origin node removes all of it, but nothing
-// from a bucket; another node removes its own copy, if any.
+// from a bucket; another node removes its own copy, if any. It may be gone before that is done: see copies.
 func (rs *Requests) serveDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	k := objects.KeyOf(s)
 	if s.Annotations[podsnapshotv1.AnnotationOriginNode] != rs.NodeName {

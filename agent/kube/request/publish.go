@@ -29,6 +29,9 @@ import (
 // serveSnapshot reconciles a PodSnapshot with what this node's agent knows about it.
 func (rs *Requests) serveSnapshot(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	k := snapshot.Key{Namespace: r.Namespace, Name: r.Name}
+	if err := rs.forgetCopy(ctx, k); err != nil {
+		return reconcile.Result{}, err
+	}
 	s, err := rs.Objects.PodSnapshot(ctx, k)
 	if err != nil {
 		return reconcile.Result{}, err

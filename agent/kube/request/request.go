@@ -73,6 +73,7 @@ type Requests struct {
 	ledger   *ledger
 	reported *reported
 	jobs     *jobs
+	copies   *copies
 	removals *removal.Removals
 
 	terminations *terminations
@@ -90,6 +91,7 @@ func New(c Config) (*Requests, error) {
 	}
 	return &Requests{
 		Config: c, log: c.Logger, arrivals: newArrivals(), ledger: l, reported: newReported(), jobs: newJobs(),
+		copies:   newCopies(),
 		removals: removal.New(c.Objects, c.Node.Remove, c.Logger), terminations: newTerminations(),
 	}, nil
 }

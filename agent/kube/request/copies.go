@@ -1,0 +1,62 @@
+package request
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"diapause.dev/agent/kube/objects"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
+)
+
+// copies are what this node may have of other nodes' PodSnapshots that are being deleted: the snapshots' UIDs. Nothing
+// waits for this node, so a PodSnapshot may be gone before its copy is removed. Its methods may be called concurrently.
+type copies struct {
+	mu  sync.Mutex
+	all map[snapshot.Key]string
+}
+
+func newCopies() *copies { return &copies{all: make(map[snapshot.Key]string)} }
+
+// note notes that another node's PodSnapshot is being deleted.
+func (c *copies) note(s client.Object) {
+	uid := s.GetAnnotations()[podsnapshotv1.AnnotationSnapshotUID]
+	if uid == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all[snapshot.Key{Namespace: s.GetNamespace(), Name: s.GetName()}] = uid
+}
+
+func (c *copies) of(k snapshot.Key) (uid string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	uid, ok = c.all[k]
+	return uid, ok
+}
+
+// removed forgets a copy, unless another one has been noted since.
+func (c *copies) removed(k snapshot.Key, uid string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all[k] == uid {
+		delete(c.all, k)
+	}
+}
+
+// forgetCopy removes this node's copy of another node's PodSnapshot that is being deleted, or was.
+func (rs *Requests) forgetCopy(ctx context.Context, k snapshot.Key) error {
+	uid, ok := rs.copies.of(k)
+	if !ok {
+		return nil
+	}
+	if err := rs.Node.Forget(ctx, k, uid); err != nil {
+		return fmt.Errorf("remove this node's copy of PodSnapshot %s, which is deleted: %w", objects.Named(k), err)
+	}
+	rs.copies.removed(k, uid)
+	return nil
+}
