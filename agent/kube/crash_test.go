@@ -111,8 +111,8 @@ func TestKilledAtEachWrite(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.boot.Err() == nil { // there were fewer writes
-					w.replicated(w.complete(tr))
+				if r.boot.Err() == nil { // there were fewer writes, unless the replication is still to be written
+					w.replicatedBy(r, w.complete(tr))
 					done = r.boot.Err() == nil
 				}
 				r.kill()
@@ -124,6 +124,17 @@ func TestKilledAtEachWrite(t *testing.T) {
 			}
 		}
 	}
+}
+
+// replicatedBy waits until an agent has written that a PodSnapshot is in the store, or has been killed.
+func (w *world) replicatedBy(r *running, s *podsnapshotv1.PodSnapshot) {
+	w.t.Helper()
+	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
+		if r.boot.Err() == nil && !rules.Replicated(s) {
+			return fmt.Errorf("PodSnapshot %s is not in the store", s.Name)
+		}
+		return nil
+	})
 }
 
 // TestKilledAtEachStep: an agent is killed at each step of a checkpoint.

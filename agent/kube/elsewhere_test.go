@@ -46,8 +46,7 @@ func newUnreplicated(t *testing.T) *unreplicated {
 	u.origin = w.pod(a, "web")
 	u.s = w.confirmed(w.complete(w.trigger("t", "web")))
 	u.waits = w.pod(b, "again", name(u.s.Name))
-	if _, err := choose(t, u.b, u.waits, enough/100); err == nil ||
-		!strings.Contains(err.Error(), "its replication has not ended") {
+	if err := hopeless(t, u.b, u.waits); !strings.Contains(err.Error(), "its replication has not ended") {
 		t.Fatalf("before anything failed: %v", err)
 	}
 	go func() {

@@ -41,13 +41,18 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choi
 		return restore.Choice{}, err
 	}
 	st.tellDropped(pod)
+	var former error // what it waited for before
 	for {
 		news := st.Objects.News.Listen()
 		choice, err := st.choose(ctx, pod)
 		choice.Probes = podspec.ExecProbes(pod)
-		if !errors.Is(err, rules.ErrPending) {
+		switch {
+		case err != nil && ctx.Err() != nil && former != nil && !rules.Refused(err): // no time was left for this look
+			return choice, former
+		case !errors.Is(err, rules.ErrPending):
 			return choice, err
 		}
+		former = err
 		select {
 		case <-news:
 		case <-time.After(objects.LookAgain):

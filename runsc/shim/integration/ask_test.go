@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -161,16 +162,17 @@ func processes(t *testing.T) map[string]string {
 // nothingLeft checks that no process is left that was not there before.
 func nothingLeft(t *testing.T, before map[string]string) {
 	t.Helper()
-	var left map[string]string
-	for range 100 {
-		left = processes(t)
+	err := bed.Until(limited(t), func() error {
+		left := processes(t)
 		for pid := range before {
 			delete(left, pid)
 		}
-		if len(left) == 0 {
-			return
+		if len(left) > 0 {
+			return fmt.Errorf("processes left: %v", left)
 		}
-		time.Sleep(50 * time.Millisecond)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
-	t.Errorf("processes left: %v", left)
 }
