@@ -18,7 +18,7 @@ import (
 )
 
 // TestUnused: an unused snapshot expires with its data. One that was restored from meanwhile stays until it expires
-// itself. Time goes faster for the agent, so that a minute is over sooner.
+// itself. Time goes faster for the agent and the controller. The test has 24 minutes, as they see it, until it does.
 func TestUnused(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
@@ -28,7 +28,7 @@ func TestUnused(t *testing.T) {
 	c := w.control(now.useToo, func(c *kube.ControllerConfig) { c.Metrics = metrics })
 	w.pod(a, "web")
 	idle, used := w.replicated(w.complete(w.trigger("t1", "web"))), w.replicated(w.complete(w.trigger("t2", "web")))
-	now.set(50*time.Second, 50*time.Second)
+	now.set(25*time.Minute, 25*time.Minute)
 	w.sees(metrics, func(skew float64) bool { return math.Abs(skew) < 10 })
 	k := func(s *podsnapshotv1.PodSnapshot) snapshot.Key { return snapshot.Key{Namespace: w.ns, Name: s.Name} }
 
@@ -46,9 +46,9 @@ func TestUnused(t *testing.T) {
 		}
 		return nil
 	})
-	edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
-		p.Spec.RetentionConfig = &podsnapshotv1.RetentionConfig{LastAccessTimeout: "1min"}
-	})
+	now.set(31*time.Minute, 31*time.Minute)
+	w.sees(metrics, func(skew float64) bool { return math.Abs(skew) < 10 })
+	w.expireAfter("30min")
 	w.gone(idle)
 	if err := w.nothingLeft(k(idle), a); err != nil {
 		t.Errorf("the one that nobody used: %v", err)

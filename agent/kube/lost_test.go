@@ -48,11 +48,7 @@ func TestDataLost(t *testing.T) {
 	if got, err := choose(t, rb, w.pod(b, "next"), enough); err != nil || got.Snapshot.Name != older.Name {
 		t.Errorf("the next pod gets %+v, %v", got, err)
 	}
-	named := w.pod(b, "named")
-	named.Annotations = map[string]string{podsnapshotv1.AnnotationSnapshotName: lost.Name}
-	if err := api.client.Update(t.Context(), named); err != nil {
-		t.Fatal(err)
-	}
+	named := w.pod(b, "named", name(lost.Name))
 	if got, err := choose(t, rb, named, enough); err == nil || !strings.Contains(err.Error(), "is not in store") {
 		t.Errorf("a pod that names it gets %+v, %v", got, err)
 	}
