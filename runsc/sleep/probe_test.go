@@ -137,8 +137,8 @@ func (c *client) again(flags byte, data string) (silent bool) {
 	return c.send(flags, data) && c.lastValue == answer
 }
 
-// TestProbesOnABusyNode: the waker and the kubelet are late. The kubelet's kernel sends segments again, and acknowledges
-// the end of the answer before the kubelet closes the connection. That wakes no pod.
+// TestProbesOnABusyNode: the waker and the kubelet are late. The kubelet's kernel sends segments again, and it
+// acknowledges the end of the answer before the kubelet closes the connection. That wakes no pod.
 func TestProbesOnABusyNode(t *testing.T) {
 	const get = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 	web := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
