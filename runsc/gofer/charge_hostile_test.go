@@ -99,8 +99,14 @@ func sparse(t *testing.T, onDisk bool) *os.File {
 	return f
 }
 
-// TestHostileSparseDestination: a sidecar has the same part of the image written into ever new ranges of an empty file. In
-// memory that costs the agent nothing. On a disk it costs the image's size and a little more, over all its sessions.
+// seesHoles reports whether the kernel can tell where a file in memory has no pages: from 6.5 on.
+func seesHoles(file *os.File) bool {
+	var st unix.Cachestat_t
+	return unix.Cachestat(uint(file.Fd()), &unix.CachestatRange{}, &st, 0) == nil
+}
+
+// TestHostileSparseDestination: a sidecar has the same part of the image written into ever new ranges of an empty file.
+// In memory that costs the agent nothing. On a disk it costs the image's size and a little more, over all its sessions.
 func TestHostileSparseDestination(t *testing.T) {
 	const most = mib + 8*32*mib // the image, and what eight sessions may repeat
 	for name, onDisk := range map[string]bool{"in memory": false, "on a disk": true} {
@@ -114,7 +120,7 @@ func TestHostileSparseDestination(t *testing.T) {
 				written += l.session(64)
 			}
 			a.stop()
-			if got := l.allocated(); got > most || !onDisk && got > 0 {
+			if got := l.allocated(); got > most || !onDisk && seesHoles(l.file) && got > 0 {
 				t.Errorf("%d MiB of an image of 1 MiB were written, the file has %d MiB", written, got/mib)
 			}
 			if len(im.breaches) == 0 || !errors.Is(im.breaches[0], gofer.ErrBreach) {
@@ -138,11 +144,15 @@ func TestHostileHoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &liar{t: t, path: path, file: file}
-	if l.session(1) != 0 {
-		t.Error("it was written")
+	written, size, breaches := 1, int64(mib), 0 // of an older kernel
+	if seesHoles(file) {
+		written, size, breaches = 0, mib-2*page, 1
+	}
+	if got := l.session(1); got != written {
+		t.Errorf("%d MiB were written, want %d", got, written)
 	}
 	a.stop()
-	if got := l.allocated(); got != mib-2*page || len(im.breaches) != 1 {
+	if got := l.allocated(); got != size || len(im.breaches) != breaches {
 		t.Errorf("the file has %d bytes; the agent was told of %v", got, im.breaches)
 	}
 }

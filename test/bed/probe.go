@@ -36,8 +36,9 @@ const maxAnswer = 4 << 20
 var Client = SilentClient(0)
 
 // SilentClient returns a client that has its own connections and gives up an answer after that time; 0 means never. A
-// connection of it that has nothing to do is silent until it is closed: it neither probes whether the other end is still
-// there nor ends of itself (IdleConnTimeout is 0). Packets of either would wake a pod, or keep it from falling asleep.
+// connection of it that has nothing to do is silent until it is closed: it neither probes whether the other end is
+// still there nor ends of itself (IdleConnTimeout is 0). Packets of either would wake a pod, or keep it from falling
+// asleep.
 func SilentClient(limit time.Duration) *http.Client {
 	return &http.Client{Timeout: limit, Transport: &http.Transport{DialContext: Silent.DialContext}}
 }
