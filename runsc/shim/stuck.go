@@ -6,7 +6,6 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
-
 	"golang.org/x/sys/unix"
 
 	"diapause.dev/runsc/sidecar"
