@@ -99,7 +99,7 @@ func TestChaos(t *testing.T) {
 // beginChaos makes a world whose time is that of the run.
 func beginChaos(t *testing.T) *chaos {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit+time.Duration(*chaosKills)*perKill)
+	ctx, cancel := context.WithTimeout(t.Context(), limit+time.Duration(*chaosKills)*perKill+tidyTime)
 	t.Cleanup(cancel)
 	w := &world{TB: t, cluster: shared, ctx: ctx}
 	w.namespace = w.newNamespace("chaos")
