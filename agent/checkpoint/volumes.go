@@ -12,9 +12,9 @@ import (
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/cri"
-	"diapause.dev/cri/kubelet"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/kubelet"
 	"diapause.dev/runsc/volume"
 	"diapause.dev/storage"
 )

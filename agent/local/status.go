@@ -12,8 +12,8 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/cri"
-	"diapause.dev/cri/kubelet"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/kubelet"
 )
 
 // Status implements localv1.AgentServer. The readiness probe calls it every few seconds, so it asks no sandbox and

@@ -14,7 +14,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
-	"diapause.dev/cri/kubelet"
+	"diapause.dev/runsc/kubelet"
 )
 
 // PodsOptions says which new pods to start from a snapshot.

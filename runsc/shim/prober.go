@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"diapause.dev/cri/kubelet"
+	"diapause.dev/runsc/kubelet"
 	"diapause.dev/runsc/sleep"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"

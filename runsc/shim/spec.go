@@ -10,8 +10,8 @@ import (
 
 	"github.com/containerd/log"
 
-	"diapause.dev/cri/kubelet"
 	"diapause.dev/runsc/annotation"
+	"diapause.dev/runsc/kubelet"
 )
 
 // Prefixes of the annotations by which gVisor lets a workload save its own sandbox, as a whole or its files alone

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	localv1 "diapause.dev/api/local/v1"
-	"diapause.dev/cri/kubelet"
+	"diapause.dev/runsc/kubelet"
 	"diapause.dev/runsc/volume"
 )
 

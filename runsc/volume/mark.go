@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"diapause.dev/cri/kubelet"
+	"diapause.dev/runsc/kubelet"
 )
 
 // markName is the extended attribute that marks a volume. Only the node's root sees it.

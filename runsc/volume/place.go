@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"diapause.dev/cri/kubelet"
+	"diapause.dev/runsc/kubelet"
 )
 
 // Parts of a snapshot that hold a volume have names with this prefix and suffix.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	paths "diapause.dev/cri/kubelet"
+	paths "diapause.dev/runsc/kubelet"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 )
