@@ -33,7 +33,7 @@ func extend(ctx context.Context, a agent, next extension.TaskServiceExt, dir str
 	consoles.attend()
 	base := newContainers(a, p, dir, next)
 	if p.isSandbox {
-		ofSandbox.Store(true)
+		ofSandbox.Store(base)
 		s := newSandbox(ctx, base)
 		return newSleeper(ctx, s, base, s), nil
 	}
