@@ -21,7 +21,7 @@ import (
 const (
 	apiAddress   = bedIP + ":6443"
 	apiURL       = "https://" + apiAddress
-	etcdURL      = "http://127.0.0.1:2379"
+	EtcdURL      = "http://127.0.0.1:2379"
 	etcdPeerURL  = "http://127.0.0.1:2380"
 	serviceRange = "10.96.0.0/24"
 	serviceIP    = "10.96.0.1" // of the Service "kubernetes"
@@ -87,7 +87,7 @@ func newAPI() (*API, error) {
 	if a.Client, err = kubernetes.NewForConfig(a.Config); err != nil {
 		return nil, fmt.Errorf("bed: client of the API: %w", err)
 	}
-	a.Etcd = &Daemon{space: base, name: "etcd", args: etcdArgs(), up: answers(http.DefaultClient, etcdURL+"/readyz")}
+	a.Etcd = &Daemon{space: base, name: "etcd", args: etcdArgs(), up: answers(http.DefaultClient, EtcdURL+"/readyz")}
 	a.Server = &Daemon{space: base, name: "kube-apiserver", args: serverArgs(), up: a.ready}
 	return a, nil
 }
@@ -179,7 +179,7 @@ func output(cmd *exec.Cmd, run func(*exec.Cmd) error) (string, error) {
 func etcdArgs() []string {
 	return []string{
 		"--data-dir=" + etcdData, "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
+		"--listen-client-urls=" + EtcdURL, "--advertise-client-urls=" + EtcdURL,
 		"--listen-peer-urls=" + etcdPeerURL, "--initial-advertise-peer-urls=" + etcdPeerURL, "--initial-cluster=default=" +
 			etcdPeerURL,
 	}
@@ -187,7 +187,7 @@ func etcdArgs() []string {
 
 func serverArgs() []string {
 	return []string{
-		"--etcd-servers=" + etcdURL, "--service-cluster-ip-range=" + serviceRange, "--advertise-address=" + bedIP,
+		"--etcd-servers=" + EtcdURL, "--service-cluster-ip-range=" + serviceRange, "--advertise-address=" + bedIP,
 		"--secure-port=6443",
 		"--client-ca-file=" + caCert, "--tls-cert-file=" + serverCert, "--tls-private-key-file=" + serverKey,
 		"--kubelet-certificate-authority=" + caCert, "--kubelet-preferred-address-types=InternalIP",

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/test/bed"
+)
+
+// TestAdopt: a new cluster takes over the snapshots in the bucket of an old one, by the program. While the old one's
+// controller lives it is refused. A pod of the new cluster is restored from what was taken over, and the new controller
+// removes its data. The new cluster is the old one with other identities, and without its PodSnapshots: all that tells
+// clusters apart are the UIDs of their namespaces. The old controller's last sign of life is made older than it is.
+func TestAdopt(t *testing.T) {
+	w := begin(t)
+	w.must(w.left())
+	p := w.run(w.pod("web", on(w.Node(0))))
+	before := w.life(p)
+	taken := w.checkpoint(p).name
+	w.replicated(taken)
+	w.remove("web")
+
+	store := w.store()
+	old, home := w.identity(metav1.NamespaceSystem), w.identity(w.namespace)
+	w.Cleanup(func() { w.returnTo(old) })
+	w.change(w.ctx, "rollout", "restart", "deployment/diapause-controller") // which makes it leave a sign of life
+	w.eventually("the old controller's sign of life", func() error {
+		note, err := store.Note(w.ctx, old+".alive")
+		if err == nil && note == nil {
+			err = errNotYet
+		}
+		return err
+	})
+	w.becomes(string(uuid.NewUUID()), taken)
+
+	w.adopts("", "1 to take over", "take over with --from="+old, "Nothing was changed")
+	w.adopts("refused", "the old cluster's controller may be alive", "--from="+old, "--dry-run=false")
+	w.adopts("", taken+": would be taken over", "It would be refused now", "--from="+old)
+	if all := w.snapshots(); len(all) > 0 {
+		t.Errorf("while the old controller lives: %+v", all)
+	}
+	w.must(store.SetNote(w.ctx, old+".alive", []byte(`{"time": "2026-01-01T00:00:00Z"}`)))
+	w.change(w.ctx, "rollout", "restart", "deployment/diapause-controller") // the new one's
+	for range 2 {
+		w.adopts("", taken+": taken over, policy policy", "1 to take over", "--from="+old, "--dry-run=false")
+	}
+	w.replicated(taken)
+	s := w.snapshot(taken)
+	if from := s.Annotations[podsnapshotv1.AnnotationAdoptedFrom]; from != old+"/"+home {
+		t.Errorf("it was taken over from %q, want %s/%s", from, old, home)
+	}
+	w.restored(w.run(w.pod("web", on(w.Node(1)))), taken, before)
+	w.remove("web")
+	w.must(w.client.Delete(w.ctx, s))
+	w.awaitGone(s)
+	if there, err := store.Has(w.ctx, w.key(taken)); err != nil || there {
+		t.Errorf("its PodSnapshot was deleted, and its data is there: %v, %v", there, err)
+	}
+}
+
+// adopts runs diapause-agent adopt as an administrator of the new cluster, and checks what it says. How is empty if it
+// must succeed.
+func (w *world) adopts(how string, args ...string) {
+	w.Helper()
+	says := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return strings.HasPrefix(s, "--") })
+	flags := slices.DeleteFunc(args, func(s string) bool { return !strings.HasPrefix(s, "--") })
+	cmd := exec.CommandContext(w.ctx, w.Bin.Path("diapause-agent"), append([]string{
+		"adopt", "--kubeconfig=" + w.Kubeconfig, "--store=gs://" + bucket + "/e2e", "--in=" + w.namespace,
+		"--accept-unsigned",
+	}, flags...)...)
+	cmd.Env = append(os.Environ(), "STORAGE_EMULATOR_HOST="+w.gcs.Address)
+	out, err := cmd.CombinedOutput()
+	if (err == nil) != (how == "") {
+		w.Fatalf("adopt %s: %v, want %s\n%s", flags, err, cmp.Or(how, "success"), out)
+	}
+	for _, s := range says {
+		if !strings.Contains(string(out), s) {
+			w.Errorf("adopt %s does not say %q:\n%s", flags, s, out)
+		}
+	}
+}
+
+// becomes makes the cluster another one, which knows nothing of a PodSnapshot.
+func (w *world) becomes(uid, snapshot string) {
+	w.Helper()
+	for _, n := range w.Nodes() {
+		w.signalAgent(n, "-STOP")
+		for _, dir := range []string{"journal", "kube"} {
+			w.must(os.RemoveAll(n.Path("/var/lib/diapause/" + dir)))
+		}
+	}
+	s := w.snapshot(snapshot)
+	s.Finalizers = nil
+	w.must(w.client.Update(w.ctx, s))
+	w.must(w.client.Delete(w.ctx, s))
+	w.awaitGone(s)
+	w.must(w.setIdentity(w.ctx, metav1.NamespaceSystem, uid))
+	w.must(w.setIdentity(w.ctx, w.namespace, string(uuid.NewUUID())))
+	for _, n := range w.Nodes() {
+		w.killAgent(n)
+	}
+}
+
+// returnTo makes the cluster the old one again.
+func (w *world) returnTo(old string) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	w.ctx = ctx
+	if err := errors.Join(w.setIdentity(ctx, metav1.NamespaceSystem, old),
+		w.store().SetNote(ctx, old+".taken", []byte(`{}`))); err != nil {
+		w.Error(err)
+	}
+	for _, n := range w.Nodes() {
+		w.killAgent(n)
+	}
+	w.change(ctx, "rollout", "restart", "deployment/diapause-controller")
+}
+
+func (w *world) identity(namespace string) string {
+	w.Helper()
+	ns, err := w.Client.CoreV1().Namespaces().Get(w.ctx, namespace, metav1.GetOptions{})
+	w.must(err)
+	return string(ns.UID)
+}
+
+func post(ctx context.Context, url string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, res.Status)
+	}
+	return nil
+}
+
+// setIdentity gives a namespace another UID, in etcd.
+func (w *world) setIdentity(ctx context.Context, namespace, uid string) error {
+	ns, err := w.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	ns.UID, ns.ResourceVersion = types.UID(uid), ""
+	ns.APIVersion, ns.Kind = "v1", "Namespace"
+	value, err := json.Marshal(ns)
+	if err != nil {
+		return err
+	}
+	put, err := json.Marshal(map[string][]byte{"key": []byte("/registry/namespaces/" + namespace), "value": value})
+	if err != nil {
+		return err
+	}
+	if err := post(ctx, bed.EtcdURL+"/v3/kv/put", put); err != nil {
+		return err
+	}
+	return until(ctx, func() error { // the API server hears of it a little later
+		ns, err := w.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		if err == nil && string(ns.UID) != uid {
+			err = fmt.Errorf("namespace %s is still %s", namespace, ns.UID)
+		}
+		return err
+	})
+}
