@@ -90,6 +90,9 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err != nil {
 		return err
 	}
+	if err := w.checkKeys(m); err != nil {
+		return err
+	}
 	if err := w.checkParent(ctx); err != nil {
 		return err
 	}
@@ -113,6 +116,18 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	w.manifest, w.ended = manifestWritten, true
 	w.unwatch()
 	w.cancel(nil)
+	return nil
+}
+
+// checkKeys refuses a snapshot in the clear that could not be read: the key file may have changed since it was begun.
+// For an encrypted one, confirm finds that out.
+func (w *Writer) checkKeys(m *Manifest) error {
+	if m.lock != nil {
+		return nil
+	}
+	if err := w.store.checkPlain(m); err != nil {
+		return fmt.Errorf("it was begun without a key: %w", err)
+	}
 	return nil
 }
 

@@ -278,6 +278,9 @@ func (s *Store) putKey(ctx context.Context, namespace string, l *lock) error {
 	if !errors.Is(err, ErrExists) {
 		return err
 	}
-	_, err = s.unlock(ctx, namespace, l.id)
+	if _, err = s.unlock(ctx, namespace, l.id); errors.Is(err, ErrKey) {
+		err = fmt.Errorf("keys of namespace %s have changed since the snapshot was begun: %w: put the former key back, "+
+			"below the new one", namespace, err)
+	}
 	return err
 }

@@ -2,6 +2,9 @@ package storage_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"diapause.dev/api/snapshot"
@@ -107,5 +110,62 @@ func TestKeyTakenAway(t *testing.T) {
 	_, err = w.Commit(t.Context(), snapshot.Meta{UID: snapshot.MakeUID("0123", true)})
 	if !errors.Is(err, storage.ErrKey) {
 		t.Error(err)
+	}
+}
+
+// TestKeyFileChanges: the key file changes after a snapshot was begun. What is committed can be read with the new file;
+// anything else is refused, and leaves nothing.
+func TestKeyFileChanges(t *testing.T) {
+	const gone = ""
+	for name, c := range map[string]struct {
+		parent        bool
+		before, after string
+		want          error
+	}{
+		"a new key above":                {false, hexKey(1), hexKey(2) + "\n" + hexKey(1), nil},
+		"a new key above, with a parent": {true, hexKey(1), hexKey(2) + "\n" + hexKey(1), nil},
+		"another key":                    {false, hexKey(1), hexKey(2), nil},
+		"another key, with a parent":     {true, hexKey(1), hexKey(2), storage.ErrKey},
+		"encryption is turned off":       {false, hexKey(1), "none\n" + hexKey(1), storage.ErrKey},
+		"encryption is turned on":        {false, "none", hexKey(1), nil},
+		"nothing in the clear any more":  {false, "none", hexKey(1) + "\nencrypted-only", storage.ErrKey},
+		"gone":                           {false, hexKey(1), gone, storage.ErrKey},
+		"gone, without encryption":       {false, "none", gone, storage.ErrKey},
+		"damaged, without encryption":    {false, "none", "half a key", storage.ErrKey},
+	} {
+		keys := keyDir(t, "ns", c.before)
+		s := locked(t, storagetest.NewDir(t), keys)
+		var parent *storage.Manifest
+		if c.parent {
+			parent = storagetest.Write(t, s, storage.Key{Namespace: "ns", Name: "parent"}, nil, tinyImage())
+		}
+		was := len(objects(t, s, "ns/"))
+		w, err := s.NewWriter(t.Context(), key, storage.WriterOptions{Parent: parent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		storagetest.Fill(t, w, secretImage())
+		if file := filepath.Join(string(keys), "ns"); c.after == gone {
+			err = os.Remove(file)
+		} else {
+			err = os.WriteFile(file, []byte(c.after), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := w.Commit(t.Context(), snapshot.Meta{UID: "u"})
+		w.Abort()
+		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), "namespace ns") {
+			t.Errorf("%s: %v, want kind %v", name, err, c.want)
+		}
+		switch left := objects(t, s, "ns/"); {
+		case err == nil:
+			storagetest.WantImage(t, m, secretImage(), s)
+			if _, err := locked(t, s, keys).Manifest(t.Context(), key); err != nil {
+				t.Errorf("%s: it cannot be read: %v", name, err)
+			}
+		case len(left) != was:
+			t.Errorf("%s: it leaves %q", name, left)
+		}
 	}
 }

@@ -72,6 +72,6 @@ func writeChild(t *testing.T, s *storage.Store, key storage.Key, parent *storage
 		return nil, err
 	}
 	defer w.Abort()
-	fill(t, w, image)
+	Fill(t, w, image)
 	return w.Commit(t.Context(), snapshot.Meta{})
 }

@@ -85,7 +85,7 @@ func Write(t testing.TB, s *storage.Store, key storage.Key, parent *storage.Mani
 		t.Fatal(err)
 	}
 	defer w.Abort()
-	fill(t, w, image)
+	Fill(t, w, image)
 	m, err := w.Commit(t.Context(), snapshot.Meta{UID: "u-" + key.Name, Created: time.Unix(1, 0).UTC()})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,8 @@ func Orphan(t testing.TB, s *storage.Store, key storage.Key) {
 	}
 }
 
-func fill(t testing.TB, w *storage.Writer, image Image) {
+// Fill gives a writer an image.
+func Fill(t testing.TB, w *storage.Writer, image Image) {
 	t.Helper()
 	var files []string
 	for name := range image {
@@ -206,7 +207,7 @@ func testSameKey(t *testing.T, b storage.Backend) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fill(t, w, SmallImage(uint64(10*i)))
+		Fill(t, w, SmallImage(uint64(10*i)))
 		writers = append(writers, w)
 	}
 	errs := make([]error, len(writers))
@@ -391,7 +392,7 @@ func testAbort(t *testing.T, b storage.Backend) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fill(t, w, SmallImage(uint64(i)))
+		Fill(t, w, SmallImage(uint64(i)))
 		w.Abort()
 		w.Abort()
 		if _, err := w.Commit(t.Context(), snapshot.Meta{}); err == nil {
