@@ -21,10 +21,18 @@ type batch struct {
 type want struct {
 	chunk *Chunk
 	index int    // in the file
-	dst   []byte // of the chunk's raw length: the caller's memory, or that of entry
+	dst   []byte // of the chunk's raw length: the caller's memory, or that of entry, which make makes
 	entry *entry // to be filled, or nil
 	place int    // in the batch
 	part
+}
+
+// make makes memory for a chunk that the cache will keep. It is called when the chunk is there to be decoded: a batch
+// that waits holds none.
+func (w *want) make() {
+	if w.dst == nil {
+		w.dst = make([]byte, w.chunk.Raw)
+	}
 }
 
 // part says which bytes of a decoded chunk are copied where. If out is empty, none are.
@@ -81,7 +89,7 @@ func (b *batch) prefetch(i int) {
 func (b *batch) claim(id chunkID, c *Chunk, i int, p part) {
 	if e, mine := b.r.cache.claim(id); mine {
 		b.wants = append(b.wants, want{
-			chunk: c, index: i, dst: make([]byte, c.Raw), entry: e, place: len(b.wants), part: p,
+			chunk: c, index: i, entry: e, place: len(b.wants), part: p,
 		})
 	} else if p.n > 0 {
 		b.waits = append(b.waits, wait{chunk: c, index: i, part: p})
@@ -120,6 +128,7 @@ func (b *batch) complete(w *want, err error) error {
 	if w.n > 0 {
 		w.copy(w.dst)
 	}
+	w.dst = nil // from here on the cache alone keeps it
 	return nil
 }
 

@@ -13,15 +13,20 @@ type chunkID struct {
 	raw    uint32
 }
 
-// Pool bounds the memory for decoded chunks that several Readers have together. If it is full, the chunk goes that none
-// of them has used for the longest time. It is safe for concurrent use.
+// Pool bounds the memory that several Readers have together: for decoded chunks, and as much again for what is being
+// read. If there are too many decoded chunks, the one goes that none of them has used for the longest time. It is safe
+// for concurrent use.
 type Pool struct {
+	reads  *reads
 	mu     sync.Mutex // also that of the pool's caches
 	recent recent
 }
 
-// NewPool returns a pool of that many bytes.
-func NewPool(max int64) *Pool { return &Pool{recent: recent{max: max}} }
+// NewPool returns a pool of that many bytes of each.
+func NewPool(max int64) *Pool { return &Pool{reads: newReads(max), recent: recent{max: max}} }
+
+// Reading returns how many bytes are being read.
+func (p *Pool) Reading() int64 { return p.reads.bytes() }
 
 // Bytes returns how many bytes of decoded chunks there are.
 func (p *Pool) Bytes() int64 {
@@ -82,6 +87,7 @@ type entry struct {
 func newChunkCache(max int64, pool *Pool) *chunkCache {
 	if pool == nil {
 		pool = NewPool(max)
+		pool.reads = newReads(2 * runMemory) // of one namespace, which may have half of it
 	}
 	return &chunkCache{pool: pool, max: max, entries: map[chunkID]*entry{}, recent: recent{max: max}}
 }

@@ -14,6 +14,7 @@ func (b *batch) fetch(ctx context.Context) error {
 		return ctx.Err()
 	case 1:
 		w := &b.wants[0]
+		w.make()
 		return b.complete(w, b.r.load(ctx, w.chunk, w.dst))
 	}
 	runs := b.runs()
@@ -32,8 +33,8 @@ func (b *batch) fetch(ctx context.Context) error {
 	return group.Wait()
 }
 
-// runMemory bounds the bytes of all runs of a Reader that are in memory at a time. A short run counts as runWeight,
-// which bounds the number of requests under way.
+// runMemory bounds the bytes of all runs of a Reader that are in memory at a time; its Pool bounds those of all Readers.
+// A short run counts as runWeight, which bounds the number of requests under way.
 const (
 	runMemory = 64 << 20
 	runWeight = runMemory / mostReads
@@ -47,6 +48,11 @@ func (b *batch) fetchRun(ctx context.Context, r *run) error {
 		return context.Cause(ctx)
 	}
 	defer b.r.runs.Release(weight)
+	reads, namespace := b.r.cache.pool.reads, b.r.m.Meta.Namespace
+	if err := reads.acquire(ctx, namespace, weight); err != nil {
+		return err
+	}
+	defer reads.release(namespace, weight)
 	s := b.r.preferredStore(r.pack)
 	if s == nil {
 		return b.decode(ctx, r, nil)
@@ -69,6 +75,7 @@ func (b *batch) decode(ctx context.Context, r *run, data []byte) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		w.make()
 		at := int64(w.chunk.Offset) - r.from
 		if data != nil && b.decodeInto(w, data[at:at+int64(w.chunk.Stored)]) == nil {
 			if err := b.complete(w, nil); err != nil {

@@ -2,10 +2,13 @@ package storage_test
 
 import (
 	"bytes"
+	"context"
+	"strings"
 	"sync"
 	"testing"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/fault"
 	"diapause.dev/storage/storagetest"
 )
 
@@ -53,5 +56,59 @@ func TestPool(t *testing.T) {
 	}
 	if n := pool.Bytes(); n != 0 {
 		t.Errorf("%d bytes are kept by closed readers", n)
+	}
+}
+
+// TestHostileReadsAtOnce: many snapshots of one namespace are read at a time, and their store does not answer. What is
+// being read is bounded over all of them, and a snapshot of another namespace is read meanwhile. None of it is left
+// after the reads have ended.
+func TestHostileReadsAtOnce(t *testing.T) {
+	const size, readers = 32 << 20, 40
+	s := storagetest.NewDir(t)
+	image := fortyChunks(storage.MaxChunk / 4)
+	theirs, ours := storage.Key{Namespace: "theirs", Name: "one"}, storage.Key{Namespace: "ours", Name: "one"}
+	slow := storagetest.Write(t, s, theirs, nil, image)
+	m := storagetest.Write(t, s, ours, nil, image)
+	stalled, asked := make(chan struct{}), make(chan struct{}, 1000)
+	hung := faulty(t, s, func(op fault.Op, name string) (f fault.Fault) {
+		if op == fault.ReadAt && strings.HasPrefix(name, "theirs/packs/") {
+			asked <- struct{}{}
+			f.Stall = stalled
+		}
+		return f
+	})
+	pool := storage.NewPool(size)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var g sync.WaitGroup
+	for range readers {
+		r := storage.ReaderOptions{Pool: pool}.NewReader(slow, hung)
+		g.Go(func() {
+			defer r.Close()
+			if _, err := r.PrefetchChunks(ctx, r.Locate("pages.img", 0, slow.Files[0].Size)); err == nil {
+				t.Error("it reads from a store that hangs")
+			}
+		})
+	}
+	r := storage.ReaderOptions{Pool: pool}.NewReader(m, hung)
+	defer r.Close()
+	for i := range size / 2 >> 20 { // half of what may be read, in runs of 1 MiB
+		<-asked
+		if n := pool.Reading(); n > size/2 {
+			t.Fatalf("%d bytes are being read after %d reads, at most %d allowed", n, i, size/2)
+		}
+	}
+	got := make([]byte, m.Files[0].Size)
+	if err := r.ReadAt(t.Context(), "pages.img", 0, [][]byte{got}); err != nil ||
+		!bytes.Equal(got, bytes.Join(image["pages.img"], nil)) {
+		t.Errorf("another namespace: %v", err)
+	}
+	if n := pool.Reading(); n != size/2 || len(asked) > 0 {
+		t.Errorf("%d bytes are being read, want %d; %d reads more", n, size/2, len(asked))
+	}
+	cancel()
+	g.Wait()
+	if n := pool.Reading() + pool.Bytes(); n != 0 {
+		t.Errorf("%d bytes are left", n)
 	}
 }
