@@ -31,6 +31,7 @@ import (
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
+	runscsleep "diapause.dev/runsc/sleep"
 )
 
 // Agent is the daemon of one node. It creates the parts that do the work, and runs them.
@@ -90,6 +91,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.journal, err = journal.Open(filepath.Join(a.cfg.StateDir, "journal"), a.log); err != nil {
 		return err
 	}
+	if err := runscsleep.MoveReminders(filepath.Join(a.cfg.StateDir, "asleep"), a.cfg.Reminders); err != nil {
+		a.log.Warn("pods that sleep may start anew after a reboot", "error", err)
+	}
 	a.stores, err = snapshots.Open(ctx, snapshots.Options{
 		StateDir: a.cfg.StateDir, Store: a.cfg.Store, StoreID: a.cfg.StoreID, Codec: a.cfg.Codec, Keys: a.cfg.Keys,
 		SigningKey: a.cfg.SigningKey, TrustedKeys: a.cfg.TrustedKeys,
@@ -113,7 +117,7 @@ func (a *Agent) assemble() {
 	a.evictor = snapshots.NewEvictor(a.catalog)
 	a.restores = restore.New(restore.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, KeepCPULimits: a.cfg.KeepCPULimits,
-		Reminders: filepath.Join(a.cfg.StateDir, "asleep"), VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
+		Reminders: a.cfg.Reminders, VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
 		Readers: readers, Lineage: a.lineage, Pace: pace.New(), Facts: a.node.Facts, Life: a.life, Metrics: a.metrics,
 		Logger: a.log,
 	})
@@ -180,6 +184,10 @@ func (a *Agent) lockDirs() (err error) {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("agent: %w", err)
 		}
+	}
+	if err := os.MkdirAll(a.cfg.Reminders, 0o700); err != nil {
+		return fmt.Errorf("agent: for pods that sleep, whatever --state-dir is: %w: give the agent this directory of the node",
+			err)
 	}
 	a.locked, err = lock(a.cfg.StateDir)
 	return err

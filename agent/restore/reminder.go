@@ -18,7 +18,7 @@ import (
 )
 
 // If a node reboots while a pod sleeps, the kubelet makes the pod's sandbox anew, and it is restored from the snapshot
-// by which it would have been woken. A reminder in the state directory says from which. A snapshot must not come back
+// by which it would have been woken. A reminder says from which. A snapshot must not come back
 // once the pod has run on, so a reminder is
 //
 //   - written after the pod has fallen asleep, and not if the sandbox that wakes it has already got a byte. If the node
@@ -31,8 +31,7 @@ import (
 //     but has done nothing with them. The pod is restored from it once more, and if that fails, too, it starts anew.
 //     The shim writes it, since no agent may be running. The agent removes it if the snapshot is damaged;
 //   - used only while the sandbox that slept is the newest of the pod that containerd knows. A shim waits for the
-//     agent if there is a reminder, but an earlier shim may have let the pod start, and so may one for which the agent
-//     has another state directory.
+//     agent if there is a reminder, but an earlier shim may have let the pod start.
 
 // Remember writes the reminder of a pod that has fallen asleep, which the request wakes. If the pod is not asleep any
 // more, it writes none.

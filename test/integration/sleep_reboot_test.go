@@ -131,9 +131,10 @@ func TestSleepReboot(t *testing.T) {
 }
 
 // TestSleepRebootWithoutAgent makes the sandbox of a pod that slept before there is an agent: it is not made, and so
-// the pod does not start anew. A pod that did not sleep starts.
+// the pod does not start anew, wherever the agent's state directory is. A pod that did not sleep starts.
 func TestSleepRebootWithoutAgent(t *testing.T) {
-	n := start(t)
+	stateDir := "--state-dir=" + filepath.Join(t.TempDir(), "another")
+	n := start(t, stateDir)
 	asleep, awake := n.live(serving8("asleep")), n.live(serving8("awake"))
 	n.asleep(asleep.pod)
 	if err := n.bed.Reboot(n.ctx); err != nil {
@@ -144,7 +145,7 @@ func TestSleepRebootWithoutAgent(t *testing.T) {
 	if _, err := n.bed.RunPod(n.ctx, asleep.spec); err == nil || !strings.Contains(err.Error(), "waits for the agent") {
 		t.Errorf("without an agent: %v", err)
 	}
-	n.startAgent()
+	n.startAgent(stateDir)
 	asleep.next(true)
 }
 
