@@ -21,6 +21,8 @@ const (
 	crowdRandom = 128
 	// crowdAwake is how many pods of the crowd are awake at the same time.
 	crowdAwake = 2
+	// crowdFirst is how many pods of the crowd sleep when the agent's memory is looked at for the first time.
+	crowdFirst = 20
 	// crowdRest is how long the node is left alone before it is measured.
 	crowdRest = 10 * time.Second
 )
@@ -31,17 +33,20 @@ func (m *meter) crowd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, err := m.lull(ctx)
+	pods := make([]*subject, m.pods)
+	first := min(crowdFirst, len(pods))
+	some, err := m.lull(ctx, pods, 0, first)
 	if err != nil {
 		return err
 	}
-	time.Sleep(crowdRest)
-	full, err := m.memory()
+	full, err := m.lull(ctx, pods, first, len(pods))
 	if err != nil {
 		return err
 	}
 	if m.wants("dense") {
 		m.addMemory("dense", len(pods), empty, full)
+		m.figures.add("dense/agent_rss", inMiB("0 asleep", empty.agent.rss),
+			inMiB(fmt.Sprint(first, " asleep"), some.agent.rss), inMiB(fmt.Sprint(len(pods), " asleep"), full.agent.rss))
 	}
 	if m.wants("idle") {
 		if err := m.idle(ctx); err != nil {
@@ -54,12 +59,11 @@ func (m *meter) crowd(ctx context.Context) error {
 	return nil
 }
 
-// lull starts the pods of the crowd and puts them to sleep, a few at a time.
-func (m *meter) lull(ctx context.Context) ([]*subject, error) {
-	pods := make([]*subject, m.pods)
+// lull starts pods of the crowd and puts them to sleep, a few at a time, and returns what then holds memory.
+func (m *meter) lull(ctx context.Context, pods []*subject, from, to int) (held, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(crowdAwake)
-	for i := range pods {
+	for i := from; i < to; i++ {
 		g.Go(func() (err error) {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -74,7 +78,11 @@ func (m *meter) lull(ctx context.Context) ([]*subject, error) {
 			return nil
 		})
 	}
-	return pods, g.Wait()
+	if err := g.Wait(); err != nil {
+		return held{}, err
+	}
+	time.Sleep(crowdRest)
+	return m.memory()
 }
 
 // lullTries is how often a pod is put to sleep for which packets come.
