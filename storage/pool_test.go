@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/fault"
@@ -93,7 +94,11 @@ func TestHostileReadsAtOnce(t *testing.T) {
 	r := storage.ReaderOptions{Pool: pool}.NewReader(m, hung)
 	defer r.Close()
 	for i := range size / 2 >> 20 { // half of what may be read, in runs of 1 MiB
-		<-asked
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Fatalf("only %d reads have begun", i)
+		}
 		if n := pool.Reading(); n > size/2 {
 			t.Fatalf("%d bytes are being read after %d reads, at most %d allowed", n, i, size/2)
 		}
