@@ -31,7 +31,8 @@ import (
 //     but has done nothing with them. The pod is restored from it once more, and if that fails, too, it starts anew.
 //     The shim writes it, since no agent may be running. The agent removes it if the snapshot is damaged;
 //   - used only while the sandbox that slept is the newest of the pod that containerd knows. A shim waits for the
-//     agent if there is a reminder, but an earlier shim may have let the pod start.
+//     agent if there is a reminder, but an earlier shim may have let the pod start. If a sandbox that was to be restored
+//     is given up before it has got a byte (containerd may have ended), the reminder names it instead.
 
 // Remember writes the reminder of a pod that has fallen asleep, which the request wakes. If the pod is not asleep any
 // more, it writes none.
@@ -168,6 +169,38 @@ func (rs *Restores) feed(r *restore) error {
 	}
 	r.fed.Store(true)
 	return nil
+}
+
+// keepReminder has the reminder of a pod name a sandbox that was to be restored from it, and was given up before it got a
+// byte: the pod's next sandbox is restored from it.
+func (rs *Restores) keepReminder(r *record) {
+	m, err := sleep.ReadReminder(rs.reminder(r.Pod.UID))
+	if err != nil || m.Pod != r.Pod || m.Snapshot != r.Key || m.UID != r.UID || m.Sandbox == r.SandboxID {
+		return
+	}
+	if due, err := m.Due(); err != nil || !due {
+		return
+	}
+	m.Sandbox = r.SandboxID
+	if err := m.Write(rs.reminder(r.Pod.UID)); err != nil {
+		rs.log.Error("a pod that slept starts anew", "pod", r.Pod.String(), "error", err)
+	}
+}
+
+// keepRecorded does so for a sandbox that an earlier agent was to restore. If it has got a byte, there is no reminder.
+func (rs *Restores) keepRecorded(sandbox string, known []*restore) {
+	all, err := rs.Requests.All()
+	if err != nil {
+		rs.log.Warn("request directories unreadable", "error", err)
+	}
+	for _, request := range all {
+		if slices.ContainsFunc(known, func(r *restore) bool { return r.Request == request }) {
+			continue
+		}
+		if rec, err := rs.readRecord(request); err == nil && rec.SandboxID == sandbox {
+			rs.keepReminder(&rec)
+		}
+	}
 }
 
 // Remembered returns what a pod is restored from whose sandbox is being made, if it slept when the node went down.

@@ -346,6 +346,50 @@ func TestRemindersOfARestore(t *testing.T) {
 	}
 }
 
+// TestRestoreGivenUp: the sandbox that is to be restored after a wake that has failed is given up before it has got
+// anything. The next one is restored in its place. If it was given up later, the pod starts anew.
+func TestRestoreGivenUp(t *testing.T) {
+	for name, fed := range map[string]bool{"before its first byte": false, "after it": true} {
+		t.Run(name, func(t *testing.T) {
+			a, containerd, request, dir := newSleepyRig(t)
+			if err := errors.Join(a.Remember(request), os.RemoveAll(dir)); err != nil {
+				t.Fatal(err)
+			}
+			a.unwake(t)
+			a.next(t)
+			for _, id := range []string{"second", "third"} {
+				c, again, err := a.Remembered(t.Context(), sleepy, id)
+				if !again || err != nil {
+					t.Fatalf("sandbox %s is restored: %v, %v", id, again, err)
+				}
+				r, _, err := a.prepare(t.Context(), c, sleepy, id, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if containerd.id = id; fed {
+					if err := a.feed(r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if id == "third" {
+					a.next(t) // another agent is told
+				}
+				a.GiveUp(id, errors.New("containerd has ended"))
+				if fed {
+					break
+				}
+			}
+			if _, again, err := a.Remembered(t.Context(), sleepy, "last"); again == fed || err != nil {
+				t.Errorf("the last sandbox is restored: %v, %v", again, err)
+			}
+			containerd.id = "between"
+			if _, again, err := a.Remembered(t.Context(), sleepy, "last"); again || err != nil {
+				t.Errorf("another sandbox has run: %v, %v", again, err)
+			}
+		})
+	}
+}
+
 // TestEndedAsleep: a pod that ended in its sleep, or slept when the node went down, is known until the cluster has
 // decided about its snapshot. One that sleeps, has woken, or has had another sandbox since is none.
 func TestEndedAsleep(t *testing.T) {

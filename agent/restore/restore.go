@@ -402,7 +402,12 @@ func (rs *Restores) GiveUp(sandbox string, reason error) {
 		}
 	}
 	rs.mu.Unlock()
+	rs.keepRecorded(sandbox, given)
 	for _, r := range given {
+		if r.waking.Lock(); !r.fed.Load() {
+			rs.keepReminder(&r.record)
+		}
+		r.waking.Unlock()
 		rs.Reported(r.Request, sandbox, fmt.Errorf("restore of %s %w: %w", r.Key, errGivenUp, reason))
 	}
 }
