@@ -3,6 +3,10 @@ package kube_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,6 +161,125 @@ func TestNamespaceEnds(t *testing.T) {
 	w.delete(pod, client.GracePeriodSeconds(0))
 }
 
+// slowAPI is an API server that does not answer an agent's reads of some path, and holds its watches, until answers is
+// closed. It is at most as slow as a test needs.
+type slowAPI struct {
+	which   string
+	slow    atomic.Bool
+	asked   chan struct{} // closed at the second read that is cut off
+	reads   atomic.Int32
+	answers chan struct{}
+}
+
+func slowly(which string) *slowAPI {
+	return &slowAPI{which: which, asked: make(chan struct{}), answers: make(chan struct{})}
+}
+
+func (s *slowAPI) set(_ *fakeNode, c *kube.Config) {
+	c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case r.Method != http.MethodGet || !strings.Contains(r.URL.Path, s.which):
+			case r.URL.Query().Has("watch"): // what was there when it was asked for is in the cache
+				resp, err := next.RoundTrip(r)
+				if err == nil {
+					resp.Body = lateBody{resp.Body, r.Context(), s}
+				}
+				return resp, err
+			case s.slow.Load():
+				if s.reads.Add(1) == 2 {
+					close(s.asked)
+				}
+				select {
+				case <-s.answers:
+				case <-r.Context().Done():
+					return nil, r.Context().Err()
+				}
+			}
+			return next.RoundTrip(r)
+		})
+	})
+}
+
+// lateBody is what a slow API server says to a watch.
+type lateBody struct {
+	io.ReadCloser
+	ctx context.Context
+	s   *slowAPI
+}
+
+func (b lateBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.s.slow.Load() {
+		select {
+		case <-b.s.answers:
+		case <-b.ctx.Done():
+		}
+	}
+	return n, err
+}
+
+// TestSavedWhileAPISlow: the API server takes longer than a second to say that a pod is being deleted, or that a policy
+// has it saved, and the caches know neither. The pod waits, and is saved.
+func TestSavedWhileAPISlow(t *testing.T) {
+	for name, which := range map[string]string{"deletion": "/pods", "policy": "/podsnapshotpolicies"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			node, s := w.node("a"), slowly(which)
+			save := func() {
+				edit(w, w.policy("policy"), func(p *podsnapshotv1.PodSnapshotPolicy) {
+					metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationOnTermination,
+						podsnapshotv1.OnTerminationCheckpoint)
+				})
+			}
+			if name == "deletion" {
+				save()
+			}
+			r := w.start(node, s.set)
+			pod := w.pod(node, "web", lasting(60))
+			if w.mayEnd(r, refOf(pod)) {
+				t.Fatal("a pod that is not being deleted was saved")
+			}
+			s.slow.Store(true)
+			if name == "policy" {
+				save()
+			}
+			w.delete(pod)
+			saved := make(chan bool, 1)
+			go func() { saved <- w.mayEnd(r, refOf(pod)) }()
+			select {
+			case <-s.asked:
+			case ok := <-saved:
+				t.Fatalf("saved %v before the API server has answered", ok)
+			}
+			close(s.answers)
+			if !<-saved {
+				t.Error("the pod was not saved")
+			}
+			w.delete(pod, client.GracePeriodSeconds(0))
+		})
+	}
+}
+
+// TestEndsWhileAPIAway: while the API server is away, a pod may end after a part of its grace period.
+func TestEndsWhileAPIAway(t *testing.T) {
+	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+	node, s := w.node("a"), slowly("/pods")
+	r := w.start(node, s.set)
+	pod := w.pod(node, "web", lasting(3))
+	w.mayEnd(r, refOf(pod)) // its pod is in the cache
+	s.slow.Store(true)
+	began := time.Now()
+	if w.mayEnd(r, refOf(pod)) {
+		t.Error("the pod was saved")
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it may end after %v", took)
+	}
+	w.event(pod, corev1.EventTypeWarning, "A container ends, and the pod is not saved: the API server did not say")
+	close(s.answers)
+}
+
 // owned gives a pod a controller.
 func owned(p *corev1.Pod) {
 	p.OwnerReferences = []metav1.OwnerReference{{
@@ -189,5 +312,47 @@ func TestSuccessorWaits(t *testing.T) {
 	c, err := choose(t, rb, next, enough)
 	if all := w.snapshots(); err != nil || len(all) != 1 || c.Snapshot.Name != all[0].Name {
 		t.Errorf("%+v, %v, want one of %+v", c, err, all)
+	}
+}
+
+// TestSuccessorWaitsWhileAPISlow: a successor does not start from an older snapshot because the API server takes longer
+// than a second to name the pods that it replaces.
+func TestSuccessorWaitsWhileAPISlow(t *testing.T) {
+	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+	a, b := w.node("a"), w.node("b")
+	w.control()
+	h, s := holdAt(stepCapture), slowly("/namespaces/"+w.ns+"/pods")
+	ra, rb := w.start(a, h.set), w.start(b, s.set)
+	old := w.pod(a, "old", owned, lasting(60))
+	w.delete(old)
+	saved := make(chan bool, 1)
+	go func() { saved <- w.mayEnd(ra, refOf(old)) }()
+	<-h.reached
+	next := w.pod(b, "next", owned)
+	<-rb.synced(w)
+	if err := hopeless(t, rb, next); !errors.Is(err, rules.ErrPending) {
+		t.Fatalf("before the save: %v", err)
+	}
+	s.slow.Store(true)
+	chosen := make(chan error, 1)
+	go func() {
+		c, err := choose(t, rb, next, 2*enough)
+		if err == nil && c.Snapshot.Name == "" {
+			err = errors.New("it starts from nothing")
+		}
+		chosen <- err
+	}()
+	select {
+	case <-s.asked:
+	case err := <-chosen:
+		t.Fatalf("chosen before the API server has answered: %v", err)
+	}
+	close(s.answers)
+	close(h.release)
+	if !<-saved {
+		t.Fatal("the pod was not saved")
+	}
+	if err := <-chosen; err != nil {
+		t.Error(err)
 	}
 }

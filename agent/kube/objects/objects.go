@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -93,4 +94,27 @@ func (o *Objects) Fresh(ctx context.Context, list client.ObjectList, opts ...cli
 		return nil
 	}
 	return o.List(ctx, list, opts...)
+}
+
+// AskTime is the longest that something is asked of an API server that does not answer, if a cache must not decide.
+const AskTime = 10 * time.Second
+
+// Patiently calls read, which asks the API server, until it succeeds or ctx is done. Each attempt has more time than
+// the one before: an API server that is slow may answer, and a connection that is dead is given up.
+func Patiently(ctx context.Context, read func(context.Context) error) error {
+	for patience := FreshTime; ; patience *= 2 {
+		err := func() error {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			return read(ctx)
+		}()
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			return err
+		}
+		select {
+		case <-time.After(FreshTime / 4):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }

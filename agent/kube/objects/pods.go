@@ -45,6 +45,27 @@ func (o *Objects) PodNow(ctx context.Context, cached *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
+// Ending returns the pod with a cached pod's name from the API server. It asks until ctx is done, or until the cache
+// says that the pod is being deleted. It returns nil if there is no such pod.
+func (o *Objects) Ending(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
+	name, pod := client.ObjectKeyFromObject(cached), new(corev1.Pod)
+	err := Patiently(ctx, func(soon context.Context) error {
+		err := o.Live.Get(soon, name, pod)
+		if err == nil || apierrors.IsNotFound(err) {
+			return err
+		}
+		here := new(corev1.Pod)
+		if o.Get(ctx, name, here) == nil && here.DeletionTimestamp != nil {
+			pod, err = here, nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return pod, nil
+}
+
 // PodOf returns a pod whose sandbox is on this node. It returns nil if the API server does not know the pod, which is
 // then not the cluster's concern. The pod may be too new for the cache.
 func (o *Objects) PodOf(ctx context.Context, ref snapshot.PodRef) (*corev1.Pod, error) {

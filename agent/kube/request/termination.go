@@ -8,11 +8,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/snapshots"
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
 
@@ -23,7 +25,7 @@ import (
 const (
 	// forgetTime is how long the outcome of a termination is kept for containers that have not asked yet.
 	forgetTime = time.Hour
-	// lookTime is how long it may take to find out whether a pod is to be saved.
+	// lookTime is how long it may take to find a pod, and to find out whether its namespace ends.
 	lookTime = 2 * time.Second
 	// turnPause is how often a save looks whether the pod's former checkpoint is over.
 	turnPause = 25 * time.Millisecond
@@ -31,6 +33,9 @@ const (
 
 // errGrace means that the time for a save is over.
 var errGrace = errors.New("the rest of the pod's grace period was not enough to save it")
+
+// errUnsure means that nobody could tell whether a pod is being deleted and is to be saved.
+var errUnsure = errors.New("the API server did not say whether the pod is deleted and to be saved")
 
 // terminations are the pods that are being ended. Its methods may be called concurrently.
 type terminations struct {
@@ -119,7 +124,13 @@ func (rs *Requests) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.
 // terminate saves a pod that is told to end, if it is to be saved.
 func (rs *Requests) terminate(t *termination, ref snapshot.PodRef) {
 	defer close(t.over)
-	pod, err := rs.ending(ref)
+	pod, err := rs.ending(t, ref)
+	if errors.Is(err, errUnsure) {
+		rs.log.Warn("a container ends, and its pod is not saved", "pod", ref.String(), "error", err)
+		rs.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+			"A container ends, and the pod is not saved: "+err.Error())
+		pod, err = nil, nil
+	}
 	if err == nil && pod == nil {
 		rs.terminations.forget(ref.UID)
 		return
@@ -136,7 +147,8 @@ func (rs *Requests) terminate(t *termination, ref snapshot.PodRef) {
 }
 
 // ending returns a pod that is being deleted and is to be saved before. It returns nil if the pod is not to be saved.
-func (rs *Requests) ending(ref snapshot.PodRef) (*corev1.Pod, error) {
+// If the API server does not say so in time, the error is of kind errUnsure.
+func (rs *Requests) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(rs.life, lookTime)
 	defer cancel()
 	pod, err := rs.Objects.PodOf(ctx, ref)
@@ -144,15 +156,48 @@ func (rs *Requests) ending(ref snapshot.PodRef) (*corev1.Pod, error) {
 		return nil, err
 	}
 	policies, _, err := rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.List)
-	if err != nil || !rules.SavedOnTermination(pod, policies) {
+	if err != nil {
 		return nil, err
 	}
-	pod = rs.Objects.PodNow(ctx, pod) // the kubelet may have heard of the deletion before the cache
-	if pod == nil || string(pod.UID) != ref.UID || pod.DeletionTimestamp == nil || pod.Status.Phase != corev1.PodRunning {
+	patience := objects.FreshTime
+	if len(policies) > 0 {
+		patience = rules.TimeToAsk(pod)
+	}
+	rs.terminations.extend(t, time.Now().Add(patience+lookTime))
+	pod, err = rs.endingBy(pod, policies, patience)
+	switch {
+	case err != nil && len(policies) == 0: // few pods are saved at their end; the others do not wait for longer
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%w within %v: %w", errUnsure, patience, err)
+	case pod == nil || rs.Objects.NamespaceEnds(rs.life, pod.Namespace): // no successor, nor a PodSnapshot
 		return nil, nil
 	}
-	if rs.Objects.NamespaceEnds(ctx, pod.Namespace) { // there will be no successor, nor a PodSnapshot
-		return nil, nil
+	return pod, nil
+}
+
+// endingBy is ending by the API server's word, as far as the caches cannot say: the kubelet may have heard of a
+// deletion before they have, and a policy may be newer. Cached are the policies of the pod's namespace.
+func (rs *Requests) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshotPolicy,
+	patience time.Duration,
+) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(rs.life, patience)
+	defer cancel()
+	uid := pod.UID
+	pod, err := rs.Objects.Ending(ctx, pod)
+	if err != nil || pod == nil || pod.UID != uid || pod.DeletionTimestamp == nil ||
+		pod.Status.Phase != corev1.PodRunning {
+		return nil, err
+	}
+	if rules.SavedOnTermination(pod, cached) {
+		return pod, nil
+	}
+	var now podsnapshotv1.PodSnapshotPolicyList
+	err = objects.Patiently(ctx, func(ctx context.Context) error {
+		return rs.Objects.Live.List(ctx, &now, client.InNamespace(pod.Namespace))
+	})
+	if err != nil || !rules.SavedOnTermination(pod, now.Items) {
+		return nil, err
 	}
 	return pod, nil
 }

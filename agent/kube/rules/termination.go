@@ -108,3 +108,13 @@ func TimeToSave(pod *corev1.Pod, now time.Time) (time.Duration, error) {
 	}
 	return save, nil
 }
+
+// TimeToAsk returns how long the API server may take to say whether a pod is being deleted, so that enough of its grace
+// period is left to save it.
+func TimeToAsk(pod *corev1.Pod) time.Duration {
+	var grace time.Duration
+	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		grace = time.Duration(*s) * time.Second
+	}
+	return min(max(grace/3, leastEnd), mostEnd)
+}

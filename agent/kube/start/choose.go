@@ -204,7 +204,8 @@ func (st *Starts) newestSnapshot(ctx context.Context, newPod rules.NewPod,
 }
 
 // predecessors returns the pods that a new one replaces and that may be being saved now. Those of a Deployment are
-// replaced as soon as they are deleted. If the API server does not answer, there are none.
+// replaced as soon as they are deleted. If the API server does not answer for objects.AskTime, or half the time that is
+// left, there are none: a pod starts all the same.
 func (st *Starts) predecessors(ctx context.Context, newPod rules.NewPod,
 	policy *podsnapshotv1.PodSnapshotPolicy,
 ) ([]corev1.Pod, error) {
@@ -212,11 +213,17 @@ func (st *Starts) predecessors(ctx context.Context, newPod rules.NewPod,
 		!rules.SavedOnTermination(newPod.Pod, []podsnapshotv1.PodSnapshotPolicy{*policy}) {
 		return nil, nil
 	}
-	soon, cancel := context.WithTimeout(ctx, objects.FreshTime)
+	patience := objects.AskTime
+	if end, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(end)/2)
+	}
+	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var pods corev1.PodList // the cache has those of this node alone
 	labels, _ := rules.Group(policy, newPod.Pod.Labels)
-	err := st.Objects.Live.List(soon, &pods, client.InNamespace(newPod.Pod.Namespace), client.MatchingLabels(labels))
+	err := objects.Patiently(asking, func(ctx context.Context) error {
+		return st.Objects.Live.List(ctx, &pods, client.InNamespace(newPod.Pod.Namespace), client.MatchingLabels(labels))
+	})
 	if err != nil && ctx.Err() == nil {
 		st.log.Warn("a pod does not wait for the save of those that it replaces", "pod", rules.PodKey(newPod.Pod), "error",
 			err)
