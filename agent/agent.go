@@ -186,8 +186,8 @@ func (a *Agent) lockDirs() (err error) {
 		}
 	}
 	if err := os.MkdirAll(a.cfg.Reminders, 0o700); err != nil {
-		return fmt.Errorf("agent: for pods that sleep, whatever --state-dir is: %w: give the agent this directory of the node",
-			err)
+		return fmt.Errorf("agent: for pods that sleep, whatever --state-dir is: %w: give the agent this directory of the "+
+			"node", err)
 	}
 	a.locked, err = lock(a.cfg.StateDir)
 	return err

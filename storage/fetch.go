@@ -33,8 +33,8 @@ func (b *batch) fetch(ctx context.Context) error {
 	return group.Wait()
 }
 
-// runMemory bounds the bytes of all runs of a Reader that are in memory at a time; its Pool bounds those of all Readers.
-// A short run counts as runWeight, which bounds the number of requests under way.
+// runMemory bounds the bytes of all runs of a Reader that are in memory at a time; its Pool bounds those of all
+// Readers. A short run counts as runWeight, which bounds the number of requests under way.
 const (
 	runMemory = 64 << 20
 	runWeight = runMemory / mostReads

@@ -31,8 +31,8 @@ import (
 //     but has done nothing with them. The pod is restored from it once more, and if that fails, too, it starts anew.
 //     The shim writes it, since no agent may be running. The agent removes it if the snapshot is damaged;
 //   - used only while the sandbox that slept is the newest of the pod that containerd knows. A shim waits for the
-//     agent if there is a reminder, but an earlier shim may have let the pod start. If a sandbox that was to be restored
-//     is given up before it has got a byte (containerd may have ended), the reminder names it instead.
+//     agent if there is a reminder, but an earlier shim may have let the pod start. If a sandbox that was to be
+//     restored is given up before it has got a byte (containerd may have ended), the reminder names it instead.
 
 // Remember writes the reminder of a pod that has fallen asleep, which the request wakes. If the pod is not asleep any
 // more, it writes none.
@@ -171,8 +171,8 @@ func (rs *Restores) feed(r *restore) error {
 	return nil
 }
 
-// keepReminder has the reminder of a pod name a sandbox that was to be restored from it, and was given up before it got a
-// byte: the pod's next sandbox is restored from it.
+// keepReminder has the reminder of a pod name a sandbox that was to be restored from it, and was given up before it got
+// a byte: the pod's next sandbox is restored from it.
 func (rs *Restores) keepReminder(r *record) {
 	m, err := sleep.ReadReminder(rs.reminder(r.Pod.UID))
 	if err != nil || m.Pod != r.Pod || m.Snapshot != r.Key || m.UID != r.UID || m.Sandbox == r.SandboxID {

@@ -79,8 +79,8 @@ func RemoveReminder(path string) error {
 	return nil
 }
 
-// MoveReminders moves all reminders to another directory: earlier agents kept them in their state directory. One that is
-// there already stays. If it is interrupted, it can be called again.
+// MoveReminders moves all reminders to another directory: earlier agents kept them in their state directory. One that
+// is there already stays. If it is interrupted, it can be called again.
 func MoveReminders(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, os.ErrNotExist) || from == to {

@@ -10,9 +10,9 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 )
 
-// TestAskingInterrupted kills containerd while a pod's shim waits for an agent that does not answer. The next containerd
-// comes while the shim still asks, or after it has given up. What is left of the pod can be removed, and no process
-// stays.
+// TestAskingInterrupted kills containerd while a pod's shim waits for an agent that does not answer. The next
+// containerd comes while the shim still asks, or after it has given up. What is left of the pod can be removed, and no
+// process stays.
 func TestAskingInterrupted(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		name := "while it asks"
