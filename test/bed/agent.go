@@ -32,7 +32,7 @@ func startAgent(ctx context.Context, s space, args []string) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.ready(ctx, dials(s.path(AgentSocket))); err != nil {
+	if err := p.ready(ctx, p.serves(s.path(AgentSocket))); err != nil {
 		p.Kill()
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -230,6 +231,11 @@ func TestAgent(t *testing.T) {
 	if err := second.Stop(ctx); err != nil {
 		t.Error(err)
 	}
+	other, err := net.Listen("unix", bed.AgentSocket) // the socket takes connections, but they are not the agent's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
 	if _, err := b.StartAgent(ctx, "--no-such-flag"); err == nil || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("an agent with a wrong flag: %v, want its own words", err)
 	}

@@ -32,7 +32,7 @@ func startContainerd(ctx context.Context, s space, conn *grpc.ClientConn) (*Cont
 
 // ready reports what the CRI still waits for.
 func (c *Containerd) ready(ctx context.Context) error {
-	if err := dials(c.space.path(ContainerdSocket))(ctx); err != nil {
+	if err := c.serves(c.space.path(ContainerdSocket))(ctx); err != nil {
 		return err
 	}
 	s, err := c.runtime.Status(ctx, &cri.StatusRequest{})

@@ -8,16 +8,24 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"diapause.dev/runsc/peercred"
 )
 
-// dials returns a probe that succeeds when the unix socket takes a connection.
-func dials(socket string) func(context.Context) error {
+// serves returns a probe that succeeds when the process takes connections at the unix socket. Another one may still do
+// so: when a process is killed, a child that it has just forked keeps its sockets open until it runs another program.
+func (p *Process) serves(socket string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 		if err != nil {
 			return err
 		}
-		return conn.Close()
+		defer conn.Close()
+		peer, err := peercred.Of(conn.(*net.UnixConn))
+		if err == nil && int(peer.Pid) != p.PID() {
+			err = fmt.Errorf("%s is still served by process %d", socket, peer.Pid)
+		}
+		return err
 	}
 }
 
