@@ -18,13 +18,14 @@ import (
 
 // TestCheckpointMet has new connections come for a pod all the time while it is saved. Each is answered, and nobody has
 // to repeat a segment: a sandbox drops those that come while it is saved, and the shim repeats them. A busy machine may
-// keep a pod for longer than TCP waits, but not each time.
+// keep a few for longer than TCP waits. What a save drops is many.
 func TestCheckpointMet(t *testing.T) {
 	const rounds, every, long = 10, 2 * time.Millisecond, 400 * time.Millisecond
+	const few = 0.05 // of the requests of a round
 	n := start(t)
 	p := n.sleeper("met", "--mib", "64")
 	before := n.serving(p)
-	without := 0 // rounds without a segment that was repeated
+	least := 1.0 // the smallest share of segments that were repeated in a round
 	for range rounds {
 		var mu sync.Mutex
 		var requests, repeated int
@@ -51,12 +52,10 @@ func TestCheckpointMet(t *testing.T) {
 		}
 		asked.Wait()
 		t.Logf("%d requests, the slowest %v; %d segments were repeated", requests, slowest, repeated)
-		if repeated == 0 {
-			without++
-		}
+		least = min(least, float64(repeated)/float64(requests))
 	}
-	if without == 0 {
-		t.Errorf("segments had to be repeated in each of %d rounds", rounds)
+	if least > few {
+		t.Errorf("in each of %d rounds at least %.0f %% of the segments had to be repeated", rounds, least*100)
 	}
 	n.alive(p, before)
 }
