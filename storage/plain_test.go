@@ -128,7 +128,7 @@ func TestKeyFileChanges(t *testing.T) {
 		"another key, with a parent":     {true, hexKey(1), hexKey(2), storage.ErrKey},
 		"encryption is turned off":       {false, hexKey(1), "none\n" + hexKey(1), storage.ErrKey},
 		"encryption is turned on":        {false, "none", hexKey(1), nil},
-		"nothing in the clear any more":  {false, "none", hexKey(1) + "\nencrypted-only", storage.ErrKey},
+		"nothing in the clear":           {false, "none", hexKey(1) + "\nencrypted-only", storage.ErrKey},
 		"gone":                           {false, hexKey(1), gone, storage.ErrKey},
 		"gone, without encryption":       {false, "none", gone, storage.ErrKey},
 		"damaged, without encryption":    {false, "none", "half a key", storage.ErrKey},

@@ -12,11 +12,11 @@ type reads struct {
 	mu        sync.Mutex
 	max, used int64
 	by        map[string]int64 // bytes by namespace
-	freed     chan struct{}    // closed, and made anew, when bytes are released
+	freed     chan struct{}    // closed when bytes are released; nil: nobody waits
 }
 
 func newReads(max int64) *reads {
-	return &reads{max: max, by: make(map[string]int64), freed: make(chan struct{})}
+	return &reads{max: max, by: make(map[string]int64)}
 }
 
 // acquire waits until a namespace may have n more bytes. It returns nil, or why ctx has ended.
@@ -39,6 +39,9 @@ func (r *reads) try(namespace string, n int64) (freed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.by[namespace]+n > r.max-r.used && r.used > 0 {
+		if r.freed == nil {
+			r.freed = make(chan struct{})
+		}
 		return r.freed
 	}
 	r.used += n
@@ -53,8 +56,10 @@ func (r *reads) release(namespace string, n int64) {
 	if r.by[namespace] -= n; r.by[namespace] == 0 {
 		delete(r.by, namespace)
 	}
-	close(r.freed)
-	r.freed = make(chan struct{})
+	if r.freed != nil {
+		close(r.freed)
+		r.freed = nil
+	}
 }
 
 func (r *reads) bytes() int64 {

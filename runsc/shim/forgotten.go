@@ -54,8 +54,10 @@ func endForgotten(bundle string) {
 	}
 }
 
-// removeSandbox removes a sandbox that containerd has forgotten, or what there is of it yet.
+// removeSandbox removes a sandbox that containerd has forgotten, or what there is of it yet. A runsc that hangs while
+// it creates the sandbox would have the removal wait for it, so it is killed first.
 func removeSandbox(c *containers) {
+	killChildren(c.bundle.id)
 	if err := c.discard(context.Background(), c.bundle.id); err != nil {
 		log.L.WithError(err).Warnf("sandbox %s, which containerd has forgotten, is not removed", c.bundle.id)
 	}

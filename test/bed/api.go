@@ -19,8 +19,9 @@ import (
 
 // The addresses of the API.
 const (
-	apiAddress   = bedIP + ":6443"
-	apiURL       = "https://" + apiAddress
+	apiAddress = bedIP + ":6443"
+	apiURL     = "https://" + apiAddress
+	// EtcdURL is where etcd serves clients, without TLS.
 	EtcdURL      = "http://127.0.0.1:2379"
 	etcdPeerURL  = "http://127.0.0.1:2380"
 	serviceRange = "10.96.0.0/24"

@@ -52,8 +52,8 @@ func TestMethods(t *testing.T) {
 	checkUsed(t, limits)
 }
 
-// checkSize fails if size is above the limit of key, which is usual if limits has none, or if it need not be in limits
-// any more. It removes key from limits.
+// checkSize fails if size is above the limit of key, which is usual if limits has none, or if it need not be in
+// limits. It removes key from limits.
 func checkSize(t *testing.T, what string, size, usual int, limits map[string]int, key string) {
 	t.Helper()
 	limit, listed := limits[key]
@@ -72,7 +72,7 @@ func checkSize(t *testing.T, what string, size, usual int, limits map[string]int
 func checkUsed[V any](t *testing.T, limits map[string]V) {
 	t.Helper()
 	for _, key := range slices.Sorted(maps.Keys(limits)) {
-		t.Errorf("%s is not there any more: take it from the list", key)
+		t.Errorf("%s was not found: take it from the list", key)
 	}
 }
 

@@ -23,7 +23,7 @@ var state = map[string]string{
 
 const toBeField = "to be a field of the shim's process"
 
-// TestNoState: the packages of runsc have no variables that change, but for those that are listed. Errors, tables,
+// TestNoState: the packages of runsc have no variables that change, except those that are listed. Errors, tables,
 // patterns and what is embedded do not change.
 func TestNoState(t *testing.T) {
 	left := maps.Clone(state)
