@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/storagetest"
@@ -111,14 +112,13 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// gated is a Backend whose reads wait until so many are under way.
+// gated is a Backend whose reads wait until it is opened.
 type gated struct {
 	storage.Backend
-	want int
 	open chan struct{}
 
 	mu    sync.Mutex
-	first []int64 // offsets of these reads
+	begun []int64 // the reads' offsets
 }
 
 func (b *gated) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
@@ -130,12 +130,7 @@ func (b *gated) ReadAt(ctx context.Context, name string, p []byte, off int64) er
 func (b *gated) note(off int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.first) == b.want {
-		return
-	}
-	if b.first = append(b.first, off); len(b.first) == b.want {
-		close(b.open)
-	}
+	b.begun = append(b.begun, off)
 }
 
 // TestPrefetchOrder: what a working set begins with is read first.
@@ -147,18 +142,28 @@ func TestPrefetchOrder(t *testing.T) {
 	for i := 38; i >= 0; i -= 4 { // too far apart to be read at once
 		set = append(set, storage.ChunkRef{Index: uint32(i)})
 	}
-	b := &gated{Backend: s.Backend(), want: 4, open: make(chan struct{})}
-	r := storage.NewReader(m, storagetest.OpenStore(t, b))
-	if n, err := r.PrefetchChunks(t.Context(), set); err != nil || n != len(set) {
-		t.Fatalf("%d chunks, %v", n, err)
-	}
-	for _, off := range b.first {
-		if !slices.ContainsFunc(set[:b.want], func(c storage.ChunkRef) bool {
-			return int64(m.Files[0].Chunks[c.Index].Offset) == off
-		}) {
-			t.Errorf("a read at %d is among the first %d", off, b.want)
+	synctest.Test(t, func(t *testing.T) {
+		b := &gated{Backend: s.Backend(), open: make(chan struct{})}
+		r := storage.NewReader(m, storagetest.OpenStore(t, b))
+		go func() {
+			synctest.Wait() // until as many reads have begun as may be under way at a time
+			first := len(b.begun)
+			if first == 0 || first == len(set) {
+				t.Errorf("%d of %d reads have begun", first, len(set))
+			}
+			for _, off := range b.begun {
+				if !slices.ContainsFunc(set[:first], func(c storage.ChunkRef) bool {
+					return int64(m.Files[0].Chunks[c.Index].Offset) == off
+				}) {
+					t.Errorf("a read at %d is among the first %d", off, first)
+				}
+			}
+			close(b.open)
+		}()
+		if n, err := r.PrefetchChunks(t.Context(), set); err != nil || n != len(set) {
+			t.Fatalf("%d chunks, %v", n, err)
 		}
-	}
+	})
 }
 
 // TestGuess: before any pack is looked for where it is far away, each is read from the store that has it, and many

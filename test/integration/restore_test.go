@@ -165,6 +165,7 @@ func TestDamagedSnapshots(t *testing.T) {
 	key := "default/" + s.Name
 	packs := n.glob("default/packs/*")
 	manifests := n.glob("default/snapshots/sound/manifest")
+	m := n.manifest(manifests[0])
 
 	for _, d := range []struct {
 		name   string
@@ -178,9 +179,9 @@ func TestDamagedSnapshots(t *testing.T) {
 		{"manifest empty", manifests, cut(0), "manifest"},
 		{"pack missing", packs, nil, "packs/"},
 		{"pack truncated", packs, cut(0.7), "packs/"},
-		{"kernel state flipped", packs, flip(0.002), "packs/"},
-		{"page flipped", packs, flip(0.3), "packs/"},
-		{"last page flipped", packs, flip(0.999), "packs/"},
+		{"kernel state flipped", packs, flipFile(m, "checkpoint.img", 0), "packs/"},
+		{"page flipped", packs, flipFile(m, "pages.img", 0.3), "packs/"},
+		{"last page flipped", packs, flipFile(m, "pages.img", 1), "packs/"},
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			undo := n.damage(d.files, d.damage)
@@ -198,7 +199,7 @@ func TestDamagedSnapshots(t *testing.T) {
 			if err := n.bed.RemovePod(n.ctx, again.ID); err != nil {
 				t.Error(err)
 			}
-			n.idle() // or the next restore would share what this one has read
+			n.restartAgent() // or the next restore could share what this one has read
 		})
 	}
 	if err := n.bed.Containerd.Restart(n.ctx); err != nil {
@@ -206,6 +207,20 @@ func TestDamagedSnapshots(t *testing.T) {
 	}
 	n.checkWhole(n.restore(key, "--name=last")[0], st.Boot, mib)
 	n.idle()
+}
+
+// manifest decodes a manifest.
+func (n *node) manifest(file string) *storage.Manifest {
+	n.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		n.Fatal(err)
+	}
+	m, err := storage.DecodeManifest(b)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return m
 }
 
 // none fails the test if there is a pod of that name.
@@ -281,6 +296,24 @@ func (n *node) write(file string, b []byte) {
 func flip(at float64) func([]byte) []byte {
 	return func(b []byte) []byte {
 		b[int(float64(len(b)-1)*at)] ^= 0x10
+		return b
+	}
+}
+
+// flipFile returns what flips a bit in the pack of a chunk of an image file: the chunk whose place among those with
+// bytes is at, from 0 to 1. Bytes of a pack that no chunk names can be there: pages that changed while they were saved.
+func flipFile(m *storage.Manifest, file string, at float64) func([]byte) []byte {
+	var stored []storage.Chunk
+	for _, f := range m.Files {
+		for _, c := range f.Chunks {
+			if f.Name == file && c.Codec != storage.CodecZero {
+				stored = append(stored, c)
+			}
+		}
+	}
+	return func(b []byte) []byte {
+		c := stored[int(float64(len(stored)-1)*at)]
+		b[c.Offset+c.Stored/2] ^= 0x10
 		return b
 	}
 }

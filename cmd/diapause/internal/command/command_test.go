@@ -404,6 +404,12 @@ func TestErrors(t *testing.T) {
 			func(r *recorder) { r.hang = true }, ExitFailure,
 			[]string{"--timeout"},
 		},
+		{
+			"late to connect",
+			[]string{"ls", "--timeout", "1ns"},
+			nil, ExitFailure,
+			[]string{"cannot reach the agent", "set a longer --timeout"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (t *tool) probe(ctx context.Context) error {
 	if err == nil {
 		return c.Close()
 	}
-	advice := `start it as root with "diapause-agent", or name its socket with --socket`
+	advice := cmp.Or(hint(err), `start it as root with "diapause-agent", or name its socket with --socket`)
 	if errors.Is(err, fs.ErrPermission) {
 		advice = "only root may use it: run this command as root"
 	}
