@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,6 +36,11 @@ func terminating(t *testing.T, value string) *world {
 func (w *world) mayEnd(r *running, pod snapshot.PodRef) (saved bool) {
 	w.t.Helper()
 	<-r.synced(w)
+	return w.ends(r, pod)
+}
+
+// ends is mayEnd, perhaps before the agent has heard from the API server.
+func (w *world) ends(r *running, pod snapshot.PodRef) (saved bool) {
 	for {
 		ctx, cancel := context.WithTimeout(w.t.Context(), 200*time.Millisecond)
 		wait, saved := r.MayEnd(ctx, pod)
@@ -261,19 +267,40 @@ func TestSavedWhileAPISlow(t *testing.T) {
 	}
 }
 
+// TestSavedAsAgentStarts: a pod is told to end before the agent has heard from the API server. It waits, and is saved.
+func TestSavedAsAgentStarts(t *testing.T) {
+	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
+	node, s := w.node("a"), slowly("/pods")
+	pod := w.pod(node, "web", lasting(60))
+	w.delete(pod)
+	s.slow.Store(true)
+	r := w.start(node, s.set)
+	answer := sync.OnceFunc(func() { close(s.answers) })
+	t.Cleanup(answer)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if wait, saved := r.MayEnd(ctx, refOf(pod)); wait == 0 {
+		t.Fatalf("it may end at once, saved %v", saved)
+	}
+	answer()
+	if !w.ends(r, refOf(pod)) {
+		t.Error("the pod was not saved")
+	}
+}
+
 // TestEndsWhileAPIAway: while the API server is away, a pod may end after a part of its grace period.
 func TestEndsWhileAPIAway(t *testing.T) {
 	w := terminating(t, podsnapshotv1.OnTerminationCheckpoint)
 	node, s := w.node("a"), slowly("/pods")
 	r := w.start(node, s.set)
-	pod := w.pod(node, "web", lasting(3))
+	pod := w.pod(node, "web", lasting(9))
 	w.mayEnd(r, refOf(pod)) // its pod is in the cache
 	s.slow.Store(true)
 	began := time.Now()
 	if w.mayEnd(r, refOf(pod)) {
 		t.Error("the pod was saved")
 	}
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > 9*time.Second {
 		t.Errorf("it may end after %v", took)
 	}
 	w.event(pod, corev1.EventTypeWarning, "A container ends, and the pod is not saved: the API server did not say")

@@ -74,6 +74,7 @@ type Requests struct {
 	reported *reported
 	jobs     *jobs
 	copies   *copies
+	began    time.Time
 	removals *removal.Removals
 
 	terminations *terminations
@@ -91,7 +92,7 @@ func New(c Config) (*Requests, error) {
 	}
 	return &Requests{
 		Config: c, log: c.Logger, arrivals: newArrivals(), ledger: l, reported: newReported(), jobs: newJobs(),
-		copies:   newCopies(),
+		copies: newCopies(), began: time.Now(),
 		removals: removal.New(c.Objects, c.Node.Remove, c.Logger), terminations: newTerminations(),
 	}, nil
 }

@@ -27,6 +27,8 @@ const (
 	forgetTime = time.Hour
 	// lookTime is how long it may take to find a pod, and to find out whether its namespace ends.
 	lookTime = 2 * time.Second
+	// startTime is how long after the agent's start pods wait until it has heard from the API server.
+	startTime = 10 * time.Second
 	// turnPause is how often a save looks whether the pod's former checkpoint is over.
 	turnPause = 25 * time.Millisecond
 )
@@ -104,8 +106,8 @@ func (ts *terminations) close() {
 func (rs *Requests) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
 	select {
 	case <-rs.Objects.Synced:
-	case <-ctx.Done():
-		return 0, false // nobody can tell
+	case <-ctx.Done(): // nobody can tell
+		return max(time.Until(rs.began.Add(startTime)), 0), false
 	}
 	t := rs.terminations.of(ref.UID, func(t *termination) {
 		rs.work.Go(func() { rs.terminate(t, ref) })
