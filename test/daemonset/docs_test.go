@@ -23,7 +23,7 @@ var pages = []page{
 		"../../docs/kubernetes.md", "## A snapshot, from beginning to end",
 		"gcs:\n      bucket: my-bucket\n      path: snapshots\n", "dir: {path: /var/lib/diapause/store}\n",
 	},
-	{"../../README.md", "## Kubernetes", "gcs: {bucket: my-bucket}", "dir: {path: /var/lib/diapause/store}"},
+	{"../../docs/quickstart.md", "## On a cluster", "gcs: {bucket: my-bucket}", "dir: {path: /var/lib/diapause/store}"},
 }
 
 // follow does what a page says, with a directory in place of the bucket.
