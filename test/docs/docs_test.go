@@ -173,7 +173,7 @@ func TestReachable(t *testing.T) {
 // TestForm: pages have one title, and are no larger than they may be.
 func TestForm(t *testing.T) {
 	for path, p := range pages(t) {
-		if p.titles != 1 && !strings.HasPrefix(path, ".github/") {
+		if p.titles != 1 {
 			t.Errorf("%s has %d titles", path, p.titles)
 		}
 		if most, ok := sizes[path]; ok && p.size > most {
