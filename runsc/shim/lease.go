@@ -56,7 +56,8 @@ func (s *sandbox) Resume(ctx context.Context, r *task.ResumeRequest) (resp *type
 	return resp, err
 }
 
-// leased is the sandbox as its lease uses it.
+// leased is the sandbox as its lease uses it. Its methods go on if ctx ends, for the reason that sleeper.Pause gives: the
+// lease must know whether the sandbox is paused.
 type leased struct{ *sandbox }
 
 // Pause refuses if there is not enough memory to save the sandbox: then there is no reason to pause it.
@@ -64,7 +65,7 @@ func (s leased) Pause(ctx context.Context) error {
 	if err := s.roomy(ctx); err != nil {
 		return err
 	}
-	_, err := s.sandbox.Pause(ctx, &task.PauseRequest{ID: s.pod.sandbox})
+	_, err := s.sandbox.Pause(context.WithoutCancel(ctx), &task.PauseRequest{ID: s.pod.sandbox})
 	if err == nil && s.paused != nil {
 		s.paused()
 	}
@@ -72,7 +73,7 @@ func (s leased) Pause(ctx context.Context) error {
 }
 
 func (s leased) Resume(ctx context.Context) error {
-	ctx = namespaces.WithNamespace(ctx, s.namespace)
+	ctx = namespaces.WithNamespace(context.WithoutCancel(ctx), s.namespace)
 	_, err := s.resume(ctx, &task.ResumeRequest{ID: s.pod.sandbox})
 	if err == nil {
 		return nil

@@ -339,28 +339,31 @@ func (z *sleeper) pidOf(id string, pid uint32) uint32 {
 	return pid
 }
 
-// Pause implements task.TaskService.
+// Pause implements task.TaskService. It goes on if the caller has ceased to wait, for instance because containerd was
+// killed: runsc pauses the sandbox, and then notes that in the container's state. If runsc is killed in between, the
+// state says that the container runs, and the sandbox can never be resumed. So it is with Resume: then the state says
+// that the container is paused, and the next resume makes the sentry panic.
 func (z *sleeper) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty, error) {
 	release, err := z.awake(ctx, "pause")
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	resp, err := z.TaskServiceExt.Pause(ctx, r)
+	resp, err := z.TaskServiceExt.Pause(context.WithoutCancel(ctx), r)
 	if err == nil {
 		z.suspended.Store(true)
 	}
 	return resp, err
 }
 
-// Resume implements task.TaskService.
+// Resume implements task.TaskService. It goes on as Pause does.
 func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
 	release, err := z.awake(ctx, "resume")
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	resp, err := z.TaskServiceExt.Resume(ctx, r)
+	resp, err := z.TaskServiceExt.Resume(context.WithoutCancel(ctx), r)
 	if err == nil {
 		z.suspended.Store(false)
 	}

@@ -23,6 +23,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc/lease"
 	"diapause.dev/test/bed"
 	"diapause.dev/test/workload/answers"
 )
@@ -220,11 +221,38 @@ func TestRemovedWithoutAgent(t *testing.T) {
 
 // TestLoadingContainerdRestarted starts containerd again while a pod loads its memory. The pod is kept, and goes on.
 func TestLoadingContainerdRestarted(t *testing.T) {
-	n := startLoading(t, bed.Options{}, "branch")
-	p := n.pods[0]
+	n := startLoading(t, bed.Options{}, "branch", "interrupted")
+	p, interrupted := n.pods[0], n.pods[1]
+	n.pauseInterrupted(interrupted)
 	n.keptByContainerd(p)
 	n.wire.hurry()
 	n.alive(p, n.before)
+	if err := n.containerd().EndPause(n.ctx, interrupted.ID, holder); err != nil {
+		t.Error(err)
+	}
+	n.alive(interrupted, n.before)
+}
+
+// holder is who has pods paused.
+const holder = "holder"
+
+// pauseInterrupted has a pod paused that waits for its memory, and so cannot be paused yet. By then, nobody waits for
+// that any more, as after a kill of containerd.
+func (n *node) pauseInterrupted(p *bed.Pod) {
+	n.Helper()
+	c := n.containerd()
+	n.eventually("the pause of "+p.Name+" waits for memory", func() error {
+		var v answers.Memory
+		if err := n.getWithin(p, "/verify", &v, time.Second); err == nil {
+			return errors.New("it has all its memory")
+		}
+		ctx, cancel := context.WithTimeout(n.ctx, 3*time.Second)
+		defer cancel()
+		if _, err := c.PauseFor(ctx, p.ID, holder, lease.Longest); err != nil {
+			return nil
+		}
+		return errors.Join(errors.New("it was paused"), c.EndPause(n.ctx, p.ID, holder))
+	})
 }
 
 // TestLoadingContainerEnds stops and removes a container of a pod that loads its memory. The other one goes on.
