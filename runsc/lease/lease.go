@@ -71,6 +71,7 @@ func (r Request) String() string {
 
 // Sandbox is the sandbox that a lease keeps paused.
 type Sandbox interface {
+	// Pause and Resume return once it is known whether the sandbox is paused, even if the context ends before.
 	Pause(context.Context) error
 	// Resume resumes a paused sandbox. If the sandbox runs, or is gone, that is no error.
 	Resume(context.Context) error
@@ -269,7 +270,12 @@ func (l *Lease) over() error {
 	return nil
 }
 
+// wait waits for the turn. A caller that no longer waits never gets it: a pause that comes late would hold up a sandbox
+// for a request that has been given up.
 func (l *Lease) wait(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	select {
 	case l.turn <- struct{}{}:
 		return nil

@@ -198,6 +198,21 @@ func TestCloseEndsAResumeThatFails(t *testing.T) {
 	})
 }
 
+// TestGivenUp: nothing is begun for a caller that no longer waits.
+func TestGivenUp(t *testing.T) {
+	within(t, func(t *testing.T, s *sandbox, l *Lease) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 { // a select of what is ready chooses at random
+			err := l.Do(ctx, Request{Verb: Pause, Holder: "a", For: 10 * time.Second})
+			if !errors.Is(err, context.Canceled) || l.Held() {
+				t.Fatalf("paused: %v, held: %v", err, l.Held())
+			}
+		}
+		s.was(t)
+	})
+}
+
 func TestParse(t *testing.T) {
 	for _, r := range []Request{{Pause, "a", time.Second}, {Renew, "a", Longest}, {Kill, "a", 0}, {Resume, "a", 0}} {
 		if got, err := Parse(r.String()); err != nil || got != r {
