@@ -19,6 +19,7 @@ import (
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/local"
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
@@ -62,6 +63,7 @@ type Agent struct {
 	checkpoints *checkpoint.Checkpoints
 	sleeps      *sleep.Sleeps
 	admission   *admission.Queue
+	lives       *lives.Lives
 }
 
 // containerdTime bounds the wait for containerd at start.
@@ -143,6 +145,7 @@ func (a *Agent) assemble() {
 		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
 		Life: a.life, Metrics: m, Logger: a.log,
 	})
+	a.lives = lives.New(lives.Config{Dir: a.cfg.Past, Runtime: a.cri, Journal: a.journal, Logger: a.log})
 	a.admission = admission.New(admission.Config{
 		Reserve: a.cfg.WakeReserve, Available: cgroup.Available, Restores: a.restores, Life: a.life, Metrics: m,
 		Logger: a.log,
@@ -185,9 +188,11 @@ func (a *Agent) lockDirs() (err error) {
 			return fmt.Errorf("agent: %w", err)
 		}
 	}
-	if err := os.MkdirAll(a.cfg.Reminders, 0o700); err != nil {
-		return fmt.Errorf("agent: for pods that sleep, whatever --state-dir is: %w: give the agent this directory of the "+
-			"node", err)
+	for _, d := range []string{a.cfg.Reminders, a.cfg.Past} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("agent: for notes of pods, whatever --state-dir is: %w: give the agent this directory of the node",
+				err)
+		}
 	}
 	a.locked, err = lock(a.cfg.StateDir)
 	return err
@@ -235,8 +240,8 @@ func (a *Agent) local() local.Config {
 	return local.Config{
 		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
 		Containerd: a.cfg.Containerd, RunscConfig: a.cfg.RunscConfig, Runtime: a.cri, Facts: a.node.Facts,
-		Checkpoints: a.checkpoints, Restores: a.restores, Sleeps: a.sleeps, Admission: a.admission, Stores: a.stores,
-		Catalog: a.catalog, Backlog: a.backlog,
+		Checkpoints: a.checkpoints, Restores: a.restores, Lives: a.lives, Sleeps: a.sleeps, Admission: a.admission,
+		Stores: a.stores, Catalog: a.catalog, Backlog: a.backlog,
 		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
 	}
 }

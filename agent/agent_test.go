@@ -30,8 +30,8 @@ func openBelow(t *testing.T, dir string) (names []string) {
 func newConfig(dir string) Config {
 	return Config{
 		RequestDir: dir + "/requests", StoppedDir: dir + "/stopped", StateDir: dir + "/state",
-		Reminders: dir + "/asleep",
-		Store:     "dir:" + dir + "/state/store", Containerd: dir + "/containerd.sock", CacheSize: 1 << 20,
+		Reminders: dir + "/asleep", Past: dir + "/past",
+		Store: "dir:" + dir + "/state/store", Containerd: dir + "/containerd.sock", CacheSize: 1 << 20,
 		Logger: journaltest.Quiet,
 	}
 }

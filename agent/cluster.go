@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/durable"
 	"diapause.dev/agent/idle"
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/local"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
@@ -32,6 +33,7 @@ type Cluster interface {
 	snapshots.Cluster
 	sleep.Cluster
 	admission.Cluster
+	lives.Cluster
 	// Changed reports each step of every request, in order. It must not block.
 	Changed(r journal.Request)
 }
@@ -43,6 +45,7 @@ func (a *Agent) Join(c Cluster) {
 	a.restores.Join(c)
 	a.checkpoints.Join(c)
 	a.sleeps.Join(c)
+	a.lives.Join(c)
 	a.admission.Join(c)
 }
 

@@ -13,6 +13,7 @@ type Config struct {
 	StoppedDir    string        // markers of sandboxes that were stopped, for the shim
 	StateDir      string        // journal and spool; must survive a reboot
 	Reminders     string        // of pods that sleep, where shims look for them; must survive a reboot
+	Past          string        // notes of pods that have run, likewise
 	Store         string        // "dir:/path" or "gs://bucket/prefix"
 	StoreID       string        // required identity of the store; empty: the identity that was found there first
 	Containerd    string        // containerd's socket

@@ -54,11 +54,12 @@ func (a *Agent) cleanUsed(ctx context.Context) {
 	}
 }
 
-// clean removes what requests, and pods that slept, have left and nobody needs.
+// clean removes what requests and pods have left and nobody needs.
 func (a *Agent) clean(ctx context.Context) {
 	a.cleanRequests(ctx)
 	a.checkpoints.CleanMarkers(ctx)
 	a.restores.CleanReminders(ctx)
+	a.lives.Clean(ctx)
 	a.cleanUsed(ctx)
 }
 

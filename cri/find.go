@@ -70,6 +70,25 @@ func (c *Client) Newest(ctx context.Context, uid, except string) (id string, err
 	return "", nil
 }
 
+// LastRun returns the id of the newest sandbox of the pod with this UID, apart from one, in which a container was
+// started. It is empty if there is none.
+func (c *Client) LastRun(ctx context.Context, uid, except string) (id string, err error) {
+	pods, err := c.list(ctx, nil)
+	if err != nil {
+		return "", fmt.Errorf("sandboxes of pod %s: %w", uid, err)
+	}
+	return lastRun(pods, uid, except), nil
+}
+
+func lastRun(pods []*Pod, uid, except string) string {
+	for _, p := range pods { // newest first
+		if p.UID == uid && p.ID != except && len(p.Containers) > 0 && !p.unstarted() {
+			return p.ID
+		}
+	}
+	return ""
+}
+
 // Taken returns a ready pod that has one of these names (namespace/name), or nil if there is none.
 func (c *Client) Taken(ctx context.Context, names []string) (*Pod, error) {
 	pods, err := c.list(ctx, nil)

@@ -122,3 +122,23 @@ func TestCheckRuntime(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLastRun: a sandbox in which nothing has started is none in which the pod has run.
+func TestLastRun(t *testing.T) {
+	ran, created := []Container{{State: StateCreated}, {State: StateExited}}, []Container{{State: StateCreated}}
+	all := []*Pod{
+		{ID: "new", UID: "u", Containers: ran},
+		{ID: "empty", UID: "u"},
+		{ID: "failed", UID: "u", Containers: created},
+		{ID: "other", UID: "v", Containers: ran},
+		{ID: "ran", UID: "u", Containers: ran},
+		{ID: "before", UID: "u", Containers: ran},
+	}
+	for _, c := range []struct{ uid, except, want string }{
+		{"u", "new", "ran"}, {"u", "", "new"}, {"v", "other", ""}, {"w", "", ""},
+	} {
+		if got := lastRun(all, c.uid, c.except); got != c.want {
+			t.Errorf("pod %s apart from %q: %q, want %q", c.uid, c.except, got, c.want)
+		}
+	}
+}

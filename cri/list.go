@@ -61,6 +61,19 @@ func (c *Client) IDs(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
+// UIDs returns the UIDs of all pods of this node, including ended ones. Like IDs it runs no process of the runtime.
+func (c *Client) UIDs(ctx context.Context) (map[string]bool, error) {
+	pods, err := c.list(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	uids := make(map[string]bool)
+	for _, p := range pods {
+		uids[p.UID] = true
+	}
+	return uids, nil
+}
+
 // Unstarted returns the ids of the pods of RuntimeType whose sandbox has ended before any of their containers started.
 // Like IDs it runs no process of the runtime.
 func (c *Client) Unstarted(ctx context.Context) ([]string, error) {

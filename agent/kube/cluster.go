@@ -9,6 +9,7 @@ import (
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/names"
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/restore"
 	"diapause.dev/api/snapshot"
 )
@@ -16,8 +17,14 @@ import (
 var _ agent.Cluster = (*Cluster)(nil)
 
 // Choose implements agent.Cluster: see start.Starts.
-func (c *Cluster) Choose(ctx context.Context, pod snapshot.PodRef) (restore.Choice, error) {
-	return c.starts.Choose(ctx, pod)
+func (c *Cluster) Choose(ctx context.Context, pod snapshot.PodRef, past func() (lives.Past, error),
+) (restore.Choice, error) {
+	return c.starts.Choose(ctx, pod, past)
+}
+
+// PodUIDs implements agent.Cluster: see objects.Objects.
+func (c *Cluster) PodUIDs(ctx context.Context) (map[string]bool, error) {
+	return c.objects.PodUIDs(ctx)
 }
 
 // Again implements agent.Cluster: see start.Starts.

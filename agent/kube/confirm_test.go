@@ -234,7 +234,7 @@ func TestUnconfirmed(t *testing.T) {
 	w.waiting(tr)
 	waits := make(chan error, 1)
 	go func() {
-		_, err := rb.Choose(t.Context(), refOf(pod))
+		_, err := rb.Choose(t.Context(), refOf(pod), unlived)
 		waits <- err
 	}()
 	w.control()

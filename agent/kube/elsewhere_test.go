@@ -50,7 +50,7 @@ func newUnreplicated(t *testing.T) *unreplicated {
 		t.Fatalf("before anything failed: %v", err)
 	}
 	go func() {
-		_, err := u.b.Choose(t.Context(), refOf(u.waits))
+		_, err := u.b.Choose(t.Context(), refOf(u.waits), unlived)
 		u.refused <- err
 	}()
 	return u

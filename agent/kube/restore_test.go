@@ -18,6 +18,7 @@ import (
 
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/restore"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -29,8 +30,11 @@ func choose(t *testing.T, r *running, pod *corev1.Pod, limit time.Duration) (res
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	return r.Choose(ctx, refOf(pod))
+	return r.Choose(ctx, refOf(pod), unlived)
 }
+
+// unlived is the past of a pod that has not run.
+func unlived() (lives.Past, error) { return lives.Past{}, nil }
 
 // hopeless asks for a pod's choice with little time, and returns the error when it is over: a snapshot is waited for in
 // vain. A busy machine needs more time to find out why.
@@ -359,7 +363,7 @@ func TestChooseSaysWhatItWaitedFor(t *testing.T) {
 	})
 	w.pod(a, "web")
 	s := w.complete(w.trigger("t", "web"))
-	_, err := rb.Choose(ctx, refOf(w.pod(b, "far", name(s.Name))))
+	_, err := rb.Choose(ctx, refOf(w.pod(b, "far", name(s.Name))), unlived)
 	if !errors.Is(err, rules.ErrPending) || !strings.Contains(err.Error(), "is on node "+a+" only") {
 		t.Errorf("refused: %v", err)
 	}
@@ -376,11 +380,11 @@ func TestChooseUnknownPod(t *testing.T) {
 		{Namespace: w.ns, Name: "absent", UID: "x"},
 		{Namespace: w.ns, Name: "web", UID: "x"},
 	} {
-		if got, err := r.Choose(t.Context(), ref); err != nil || got.Snapshot.Name != "" {
+		if got, err := r.Choose(t.Context(), ref, unlived); err != nil || got.Snapshot.Name != "" {
 			t.Errorf("%v: %+v, %v", ref, got, err)
 		}
 	}
-	if got, err := r.Choose(t.Context(), refOf(pod)); err != nil || got.Snapshot.Name == "" {
+	if got, err := r.Choose(t.Context(), refOf(pod), unlived); err != nil || got.Snapshot.Name == "" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

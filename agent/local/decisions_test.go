@@ -8,6 +8,7 @@ import (
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/restore"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
@@ -21,7 +22,7 @@ type slow struct {
 	told  bool
 }
 
-func (s *slow) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Choice, error) {
+func (s *slow) Choose(ctx context.Context, _ snapshot.PodRef, _ func() (lives.Past, error)) (restore.Choice, error) {
 	close(s.asked)
 	<-ctx.Done()
 	s.cause = context.Cause(ctx)

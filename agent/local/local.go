@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
@@ -34,6 +35,7 @@ type Config struct {
 	Facts                          func(context.Context) (snapshot.Facts, error) // of this node
 	Checkpoints                    *checkpoint.Checkpoints
 	Restores                       *restore.Restores
+	Lives                          *lives.Lives
 	Sleeps                         *sleep.Sleeps
 	Admission                      *admission.Queue // of wakes
 	Stores                         *snapshots.Stores
@@ -58,9 +60,10 @@ type Metrics interface{ Refused() }
 
 // Cluster decides about pods if the node belongs to a cluster.
 type Cluster interface {
-	// Choose decides about a pod whose sandbox is being created. It also reads podsnapshotv1.AnnotationRestoreFrom. An
-	// error says why a wanted restore is refused. Even then, the choice's Fail is valid.
-	Choose(ctx context.Context, pod snapshot.PodRef) (restore.Choice, error)
+	// Choose decides about a pod whose sandbox is being created. It also reads podsnapshotv1.AnnotationRestoreFrom. It
+	// calls past, which returns the same each time, if the pod might be restored. An error says why a wanted restore is
+	// refused. Even then, the choice's Fail is valid.
+	Choose(ctx context.Context, pod snapshot.PodRef, past func() (lives.Past, error)) (restore.Choice, error)
 	// Again completes the choice for a pod that is restored from its own snapshot, because it slept when the node went
 	// down. An error says why that is not possible now.
 	Again(ctx context.Context, pod snapshot.PodRef, choice restore.Choice) (restore.Choice, error)

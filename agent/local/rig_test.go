@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
@@ -49,6 +51,8 @@ type rig struct {
 	free     atomic.Int64 // bytes of the node's memory
 	criAway  bool         // containerd does not answer
 	version  string       // of containerd
+	ran      string       // the sandbox in which containerd says that the pod ran last
+	journal  *journal.Journal
 }
 
 // newRig returns a rig in a cluster. Without a cluster, c is nil.
@@ -83,6 +87,11 @@ func newRig(t *testing.T, c Cluster) *rig {
 			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 		}),
 	}
+	r.Lives = lives.New(lives.Config{Dir: dir + "/past", Runtime: sandboxes{r}, Journal: j, Logger: journaltest.Quiet})
+	if err := os.Mkdir(r.Lives.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.journal = j
 	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, Logger: journaltest.Quiet})
 	r.Admission = admission.New(admission.Config{
 		Reserve: 1 << 20, Available: func() (int64, error) { return r.free.Load(), nil }, Restores: r.Restores,
@@ -180,6 +189,18 @@ func (*refusals) MadeRoom(error)             {}
 
 func (*refusals) Checkpoint(error, time.Duration, []snapshot.Stage) {}
 
+// sandboxes is containerd as lives see it.
+type sandboxes struct{ *rig }
+
+func (r sandboxes) LastRun(context.Context, string, string) (string, error) {
+	if r.criAway {
+		return "", context.DeadlineExceeded
+	}
+	return r.ran, nil
+}
+
+func (sandboxes) UIDs(context.Context) (map[string]bool, error) { return nil, nil }
+
 // runtime is a containerd with one running pod of our runtime.
 type runtime struct{ *rig }
 
@@ -261,12 +282,16 @@ type fakeCluster struct {
 	restoredErr error
 }
 
-func (c *fakeCluster) Choose(ctx context.Context, _ snapshot.PodRef) (restore.Choice, error) {
+func (c *fakeCluster) Choose(ctx context.Context, _ snapshot.PodRef, past func() (lives.Past, error),
+) (restore.Choice, error) {
 	if c.slow != nil {
 		select {
 		case <-c.slow:
 		case <-ctx.Done():
 		}
+	}
+	if before, err := past(); err != nil || before.Ran {
+		return restore.Choice{Snapshot: before.Stopped.Key, UID: before.Stopped.UID, Fail: err != nil}, err
 	}
 	return c.choice, c.err
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/restore"
 	localv1 "diapause.dev/api/local/v1"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -31,14 +33,19 @@ const (
 )
 
 // decide decides whether a sandbox is restored, and if so prepares its restore. A pod that starts anew is no longer
-// remembered as asleep.
+// remembered as asleep, and is remembered as one that has run.
 func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
-	resp := s.decideRestore(ctx, req)
-	if resp.Decision != localv1.AskRestoreResponse_START {
-		return resp
-	}
-	if err := s.Restores.Forget(podRef(req.Annotations)); err != nil {
-		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}
+	resp, pod := s.decideRestore(ctx, req), podRef(req.Annotations)
+	switch resp.Decision {
+	case localv1.AskRestoreResponse_START:
+		if err := s.Restores.Forget(pod); err != nil {
+			return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}
+		}
+		if s.Cluster != nil || req.Annotations[podsnapshotv1.AnnotationRestoreFrom] != "" { // else none is ever restored
+			s.Lives.Start(pod, req.SandboxId)
+		}
+	case localv1.AskRestoreResponse_RESTORE, localv1.AskRestoreResponse_RESTORE_ROOTFS:
+		s.Lives.Try(ctx, pod, req.SandboxId)
 	}
 	return resp
 }
@@ -111,25 +118,42 @@ func podRef(annotations map[string]string) snapshot.PodRef {
 }
 
 // choose decides whether a pod is restored, and from which snapshot. If the pod slept when the node went down, it is
-// restored from its own. Otherwise, if there is a cluster, the cluster decides, and if not, the pod's annotation.
+// restored from its own. Otherwise, if there is a cluster, the cluster decides, and if not, the pod's annotation. A pod
+// that has run is not restored as a new one is.
 func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, req *localv1.AskRestoreRequest,
 ) (restore.Choice, error) {
 	annotations := req.Annotations
 	if c, slept, err := s.Restores.Remembered(ctx, pod, req.SandboxId); slept || err != nil {
 		return s.chooseAgain(ctx, pod, c, annotations, err)
 	}
-	if from := annotations[podsnapshotv1.AnnotationRestoreFrom]; from != "" && s.Cluster == nil {
-		return restore.Choice{
-			Snapshot: parseKey(from, pod.Namespace),
-			Fail:     podsnapshotv1.MustRestore(annotations),
-		}, nil
-	}
+	past := sync.OnceValues(func() (lives.Past, error) { return s.Lives.Of(ctx, pod, req.SandboxId) })
 	if s.Cluster == nil {
-		return restore.Choice{}, nil
+		return s.chooseNamed(pod, annotations, past)
 	}
-	c, err := s.Cluster.Choose(ctx, pod)
+	c, err := s.Cluster.Choose(ctx, pod, past)
 	c.Fail = c.Fail || podsnapshotv1.MustRestore(annotations)
 	return c, err
+}
+
+// chooseNamed is choose without a cluster. The snapshot that a pod names is for its first run: one that has run is
+// restored only from the snapshot after which Diapause has ended it.
+func (s *shimService) chooseNamed(pod snapshot.PodRef, annotations map[string]string,
+	past func() (lives.Past, error),
+) (restore.Choice, error) {
+	from := annotations[podsnapshotv1.AnnotationRestoreFrom]
+	if from == "" {
+		return restore.Choice{}, nil
+	}
+	p, err := past()
+	choice := restore.Choice{Fail: err != nil || podsnapshotv1.MustRestore(annotations)}
+	switch {
+	case err != nil:
+	case !p.Ran:
+		choice.Snapshot = parseKey(from, pod.Namespace)
+	default:
+		choice.Snapshot, choice.UID = p.Stopped.Key, p.Stopped.UID
+	}
+	return choice, err
 }
 
 // chooseAgain completes the choice for a pod that slept when the node went down. If err is set, or the cluster cannot
@@ -174,6 +198,9 @@ func (s *shimService) ReportRestore(ctx context.Context,
 		if err := s.Restores.Loaded(req.Request); err != nil {
 			return nil, toStatus(err)
 		}
+	}
+	if req.Complete {
+		s.Lives.Complete(pod, req.SandboxId)
 	}
 	if req.Complete && s.Cluster != nil {
 		if err := s.Cluster.Restored(ctx, pod, key); err != nil {

@@ -22,6 +22,7 @@ import (
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
+	"diapause.dev/runsc/past"
 	"diapause.dev/runsc/sleep"
 )
 
@@ -92,7 +93,7 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Node, "node", node, "name of this node")
 	watching(f, &cfg, &level)
 	cluster.register(f)
-	cfg.Version, cfg.Reminders = version.Own(), sleep.Reminders
+	cfg.Version, cfg.Reminders, cfg.Past = version.Own(), sleep.Reminders, past.Dir
 	cmd.Version = cfg.Version
 	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand(), controllerCommand(),
 		rotateKeysCommand(), adoptCommand())

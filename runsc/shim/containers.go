@@ -292,6 +292,9 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	interrupted := c.interrupt(r.ID)
 	if first && !interrupted && unix.Signal(r.Signal) == unix.SIGKILL && c.unheard(r.ID) {
 		log.L.Warnf("container %s was killed before anyone heard of its start: ending restored sandbox %s", r.ID, c.bundle.id)
+		if !c.bundle.gone() { // or it has ended by itself, and containerd removes what is left
+			c.pod.undone()
+		}
 		return &types.Empty{}, c.bundle.kill()
 	}
 	if unix.Signal(r.Signal) == unix.SIGKILL && c.abandon(r.ID) {

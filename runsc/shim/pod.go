@@ -1,6 +1,14 @@
 package shim
 
-import "diapause.dev/runsc/sleep"
+import (
+	"errors"
+	"os"
+
+	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/past"
+	"diapause.dev/runsc/sleep"
+	"github.com/containerd/log"
+)
 
 // Annotations of an OCI spec that give a container's place in its pod, as containerd's CRI and CRI-O set them.
 var (
@@ -8,6 +16,9 @@ var (
 	nameAnnotations    = []string{"io.kubernetes.cri.container-name", "io.kubernetes.cri-o.ContainerName"}
 	uidAnnotations     = []string{"io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"}
 	sandboxAnnotations = []string{"io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID"}
+
+	podNamespaceAnnotations = []string{"io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"}
+	podNameAnnotations      = []string{"io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"}
 )
 
 // Annotations of a pod that ask for a restore.
@@ -102,4 +113,39 @@ func (p pod) must() bool {
 func (p pod) strict() bool {
 	v, ok := p.annotations[annotationOnFailure]
 	return ok && v != onFailureColdStart
+}
+
+// started notes that this sandbox starts cold, and that the agent does not know it.
+func (p pod) started() {
+	p.note(func(n *past.Note) bool {
+		n.Start(p.sandbox)
+		return true
+	})
+}
+
+// completed notes that the restore of this sandbox is complete.
+func (p pod) completed() { p.note(func(n *past.Note) bool { return n.Complete(p.sandbox) }) }
+
+// undone notes that the restore of this sandbox counts as failed, even if it was complete.
+func (p pod) undone() { p.note(func(n *past.Note) bool { return n.Undo(p.sandbox) }) }
+
+// note changes the note of the pod's past, durably, if f returns true. The agent has made the directory. If the note is
+// lost, containerd still knows the sandbox.
+func (p pod) note(f func(*past.Note) bool) {
+	if p.uid == "" {
+		return
+	}
+	n, err := past.Read(past.Dir, p.uid)
+	if errors.Is(err, os.ErrNotExist) {
+		n.Pod = snapshot.PodRef{
+			Namespace: first(p.annotations, podNamespaceAnnotations), Name: first(p.annotations, podNameAnnotations), UID: p.uid,
+		}
+		err = nil
+	}
+	if err == nil && f(&n) {
+		err = n.Write(past.Dir, true)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		log.L.WithError(err).Warnf("not noted whether the pod of sandbox %s has run", p.sandbox)
+	}
 }

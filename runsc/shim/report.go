@@ -40,9 +40,10 @@ func (c *containers) report(ctx context.Context, id string, req *localv1.ReportR
 	}()
 }
 
-// reportComplete tells the agent that the pod is restored. If the agent or the API server does not accept this now,
-// it repeats the report in the background until the container is removed.
+// reportComplete notes that the pod is restored, and tells the agent. If the agent or the API server does not accept
+// this now, it repeats the report in the background until the container is removed.
 func (c *containers) reportComplete(ctx context.Context, id string, req *localv1.ReportRestoreRequest) {
+	c.pod.completed() // before it is known: the agent may be away
 	err := c.agent.report(ctx, req)
 	if err == nil {
 		return

@@ -239,6 +239,7 @@ func (s *sandbox) settle(a answer) error {
 			s.pod.sandbox, a.err, errdefs.ErrFailedPrecondition)
 	case a.err != nil:
 		log.L.WithError(a.err).Warnf("sandbox %s starts as usual, without an answer of the agent", s.pod.sandbox)
+		s.pod.started()
 		return s.pod.forget()
 	case a.resp.GetDecision() == localv1.AskRestoreResponse_FAIL:
 		return fmt.Errorf("sandbox %s: the agent refuses to start it (request %q): %s: %w",

@@ -57,6 +57,8 @@ type lane struct {
 	anew     bool   // its sandbox was killed while it loaded, and the kubelet has made another
 	slept    int64  // the counter before the pod last fell asleep, or might have
 	sidecars int64  // how many had been killed by then
+	killed   int64  // how many had been killed before the pod was made
+	lives    int    // how many lives were lost
 	asked    int    // triggers and requests
 	boot     string // the life that all its pods have; empty until a snapshot of it was Complete
 	saved    []saved
@@ -149,11 +151,22 @@ func (l *lane) begin(ctx context.Context, snapshot string) error {
 	if snapshot != "" {
 		from(snapshot)(p)
 	}
+	l.killed = l.count.sidecars.Load()
 	if err := l.create(ctx, p); err != nil {
 		return err
 	}
 	l.pod, l.slept = &ready{Pod: p}, 0
 	return l.isReady(ctx, snapshot)
+}
+
+// lost ends a pod that has run, has lost its sandbox because a sidecar was killed while it loaded, and has started
+// anew. Another life begins, with a group of its own.
+func (l *lane) lost(ctx context.Context) error {
+	l.Logf("%s: the pod has lost its sandbox: %+v", l.name, condition(l.pod.Pod, podsnapshotv1.ConditionPodRestored))
+	l.lives++
+	l.group = fmt.Sprintf("%s-%d", l.name, l.lives)
+	l.boot, l.saved, l.slept, l.doubtful = "", nil, 0, make(map[string]bool)
+	return l.end(ctx)
 }
 
 // isReady waits until the pod is Ready, and returns an error unless it is restored from the named snapshot,
@@ -220,6 +233,9 @@ func (l *lane) rightLife(ctx context.Context, named string) error {
 	l.excuse()
 	if now.Boot != l.boot {
 		l.count.started.Add(1)
+		if (len(l.saved) > 0 || l.slept > 0) && l.count.sidecars.Load() > l.killed {
+			return l.lost(ctx)
+		}
 		if len(l.saved) > 0 || l.slept > 0 {
 			return fmt.Errorf("snapshots %+v were Complete, the pod slept at %d; the life is %s, want %s: %+v", l.saved, l.slept,
 				now.Boot, l.boot, condition(l.pod.Pod, podsnapshotv1.ConditionPodRestored))
@@ -350,7 +366,7 @@ func (l *lane) alive(ctx context.Context) error {
 		if first.Boot == "" {
 			first = now
 		}
-		if now.Counter < first.Counter {
+		if now.Counter < first.Counter || l.anew && now.Boot != first.Boot {
 			first = now // of a sandbox made anew
 		}
 		if now.Boot != first.Boot || now.Counter == first.Counter {

@@ -199,6 +199,7 @@ func TestHostileRestore(t *testing.T) {
 // policy.
 func TestAnnotationValues(t *testing.T) {
 	const onFailure, onTermination = "diapause.dev/on-restore-failure", "diapause.dev/on-termination"
+	const onLoss = "diapause.dev/on-sandbox-loss"
 	policies := resource(t, api.Config, "default", "podsnapshotpolicies")
 	makesPolicy := func(annotation, value string) error {
 		p := object(t, policy(""))
@@ -218,12 +219,15 @@ func TestAnnotationValues(t *testing.T) {
 	}
 	refused(t, makesPolicy(onTermination, "Checkpoint"),
 		`annotation diapause.dev/on-termination is "Checkpoint": its only value is checkpoint`)
+	refused(t, makesPolicy(onLoss, "restore"),
+		`annotation diapause.dev/on-sandbox-loss is "restore": its only value is restore-latest`)
 	refused(t, pod(""), `on-restore-failure is ""`)
 	for _, value := range []string{"Fail", "ColdStart"} {
 		must(t, pod(value))
 		must(t, makesPolicy(onFailure, value))
 	}
 	must(t, makesPolicy(onTermination, "checkpoint"))
+	must(t, makesPolicy(onLoss, "restore-latest"))
 	create(t, "default", "podsnapshotpolicies", object(t, policy("")))
 	refused(t, patch(t, api.Config, "podsnapshotpolicies", "p",
 		`{"metadata": {"annotations": {"diapause.dev/on-restore-failure": "fail"}}}`), wrong)

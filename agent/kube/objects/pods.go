@@ -2,6 +2,7 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,27 @@ func (o *Objects) PodHere(ctx context.Context, name client.ObjectKey) (*corev1.P
 	}
 	return pod, nil
 }
+
+// PodUIDs returns the UIDs of the pods of this node. It does not wait until that is known.
+func (o *Objects) PodUIDs(ctx context.Context) (map[string]bool, error) {
+	select {
+	case <-o.Synced:
+	default:
+		return nil, errNotHeard
+	}
+	var pods corev1.PodList
+	if err := o.List(ctx, &pods); err != nil {
+		return nil, fmt.Errorf("read the pods of this node: %w", err)
+	}
+	uids := make(map[string]bool)
+	for i := range pods.Items {
+		uids[string(pods.Items[i].UID)] = true
+	}
+	return uids, nil
+}
+
+// errNotHeard means that the caches are not filled yet.
+var errNotHeard = errors.New("the agent has not heard from the API server yet")
 
 // PodNow returns the pod with a cached pod's name from the API server or, if that does not answer, the cached pod. If
 // no such pod is on this node any more, it returns nil.
@@ -72,7 +94,7 @@ func (o *Objects) PodOf(ctx context.Context, ref snapshot.PodRef) (*corev1.Pod, 
 	select {
 	case <-o.Synced:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("pod %s: the agent has not heard from the API server yet: %w", ref, context.Cause(ctx))
+		return nil, fmt.Errorf("pod %s: %w: %w", ref, errNotHeard, context.Cause(ctx))
 	}
 	name := client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
 	pod := new(corev1.Pod)

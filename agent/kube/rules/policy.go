@@ -87,3 +87,19 @@ func ServiceAccount(pod *corev1.Pod) string { return cmp.Or(pod.Spec.ServiceAcco
 func MustRestore(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) bool {
 	return podsnapshotv1.MustRestore(pod.Annotations) || policy != nil && podsnapshotv1.MustRestore(policy.Annotations)
 }
+
+// RestoresLost reports whether a policy has a pod that has run, and has lost its sandbox, restored from the newest
+// snapshot of itself.
+func RestoresLost(p *podsnapshotv1.PodSnapshotPolicy) bool {
+	return p.Annotations[podsnapshotv1.AnnotationOnSandboxLoss] == podsnapshotv1.OnSandboxLossRestoreLatest
+}
+
+// checkOnSandboxLoss returns a refusal if a policy's annotation about lost sandboxes has a value that is not known.
+func checkOnSandboxLoss(p *podsnapshotv1.PodSnapshotPolicy) error {
+	v, ok := p.Annotations[podsnapshotv1.AnnotationOnSandboxLoss]
+	if !ok || v == podsnapshotv1.OnSandboxLossRestoreLatest {
+		return nil
+	}
+	return Refuse("annotation %s is %.80q, and no pod that has run is restored: its only value is %s, or remove it",
+		podsnapshotv1.AnnotationOnSandboxLoss, v, podsnapshotv1.OnSandboxLossRestoreLatest)
+}

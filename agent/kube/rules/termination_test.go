@@ -74,6 +74,18 @@ func annotatedPolicy(annotation, value string) podsnapshotv1.PodSnapshotPolicy {
 	return p
 }
 
+// TestOnSandboxLossValue: a policy whose annotation has an unknown value is not Ready, and has no pod restored that has
+// run.
+func TestOnSandboxLossValue(t *testing.T) {
+	for value, want := range map[string]bool{podsnapshotv1.OnSandboxLossRestoreLatest: true, "restore": false, "": false} {
+		p := annotatedPolicy(podsnapshotv1.AnnotationOnSandboxLoss, value)
+		checkVerdict(t, p, podsnapshotv1.AnnotationOnSandboxLoss, want)
+		if got := rules.RestoresLost(&p); got != want {
+			t.Errorf("%q: restores lost pods: %v, want %v", value, got, want)
+		}
+	}
+}
+
 // checkVerdict checks whether a policy is Ready. If it is not, the message must name an annotation.
 func checkVerdict(t *testing.T, p podsnapshotv1.PodSnapshotPolicy, annotation string, want bool) {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/podspec"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/lives"
 	"diapause.dev/agent/restore"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -30,7 +31,8 @@ const answerMargin = 50 * time.Millisecond
 
 // Choose implements agent.Cluster. While a snapshot is still being made or replicated, Choose waits for it, as long
 // as ctx lasts.
-func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choice, error) {
+func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef, past func() (lives.Past, error),
+) (restore.Choice, error) {
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end.Add(-answerMargin))
@@ -44,7 +46,7 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef) (restore.Choi
 	var former error // what it waited for before
 	for {
 		news := st.Objects.News.Listen()
-		choice, err := st.choose(ctx, pod)
+		choice, err := st.choose(ctx, pod, past)
 		choice.Probes = podspec.ExecProbes(pod)
 		switch {
 		case err != nil && ctx.Err() != nil && former != nil && !rules.Refused(err): // no time was left for this look
@@ -102,31 +104,29 @@ func (st *Starts) tellDropped(pod *corev1.Pod) {
 	}
 }
 
-// choose is Choose without waiting. It finds the snapshots that the pod's own annotation or policy means; which of them
-// fit, and which is the newest, is in rules (fitting.go).
-func (st *Starts) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, error) {
+// choose is Choose without waiting. Which snapshots fit, and which of them is the newest, is in rules (fitting.go).
+func (st *Starts) choose(ctx context.Context, pod *corev1.Pod, past func() (lives.Past, error),
+) (restore.Choice, error) {
 	var choice restore.Choice
 	policy, several := st.policyFor(ctx, pod)
 	if several != nil && !rules.Refused(several) {
 		return choice, several
 	}
 	choice.Fail = rules.MustRestore(pod, policy)
+	if policy == nil && wanted(pod) == "" {
+		return choice, several
+	}
+	before, err := past()
+	if err != nil { // the kubelet tries again
+		choice.Fail = true
+		return choice, err
+	}
 	facts, err := st.Node.Facts(ctx)
 	if err != nil {
 		return choice, fmt.Errorf("facts of this node: %w", err)
 	}
 	newPod := rules.NewPod{Pod: pod, Facts: facts, Node: st.NodeName, Now: st.now()}
-	var s *podsnapshotv1.PodSnapshot
-	switch name := wanted(pod); {
-	case name != "":
-		s, err = st.namedSnapshot(ctx, newPod, name)
-	case several != nil:
-		return choice, several
-	case policy == nil:
-		return choice, nil
-	default:
-		s, err = st.newestSnapshot(ctx, newPod, policy)
-	}
+	s, err := st.snapshotFor(ctx, newPod, policy, before)
 	if err != nil || s == nil {
 		return choice, err
 	}
@@ -139,8 +139,23 @@ func (st *Starts) choose(ctx context.Context, pod *corev1.Pod) (restore.Choice, 
 	if choice.Store, err = st.storeOf(ctx, s); err != nil {
 		return choice, err
 	}
-	choice.UID, err = st.available(ctx, pod, s, choice.Store)
+	choice.UID, err = st.available(ctx, pod, s, choice.Store, before)
 	return choice, err
+}
+
+// snapshotFor returns the PodSnapshot that a pod is to be restored from, or nil. That is the one that the pod's own
+// annotation or policy means. A pod that has run is restored only as lost.go says. Policy may be nil if the pod names
+// one.
+func (st *Starts) snapshotFor(ctx context.Context, newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy,
+	before lives.Past,
+) (*podsnapshotv1.PodSnapshot, error) {
+	switch name := wanted(newPod.Pod); {
+	case before.Ran:
+		return st.snapshotOfLost(ctx, newPod, policy, before)
+	case name != "":
+		return st.namedSnapshot(ctx, newPod, name)
+	}
+	return st.newestSnapshot(ctx, newPod, policy)
 }
 
 // wanted returns the name of the PodSnapshot that a pod asks for. In another namespace, it is "namespace/name". It is
@@ -329,7 +344,7 @@ func (st *Starts) storeOf(ctx context.Context, s *podsnapshotv1.PodSnapshot) (st
 // available checks that this node can get a snapshot, and that the manifest matches the PodSnapshot: the manifest is
 // what counts. It returns the UID in the manifest.
 func (st *Starts) available(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.PodSnapshot,
-	location string,
+	location string, before lives.Past,
 ) (uid string, err error) {
 	k := objects.KeyOf(s)
 	local, err := st.Node.HasLocal(ctx, k)
@@ -345,6 +360,9 @@ func (st *Starts) available(ctx context.Context, pod *corev1.Pod, s *podsnapshot
 		return "", fmt.Errorf("manifest of PodSnapshot %s: %w", k, err)
 	}
 	if err := genuine(pod, s, m); err != nil {
+		return "", err
+	}
+	if err := itsOwn(pod, s, m, before); err != nil {
 		return "", err
 	}
 	return m.Meta.UID, st.atHome(ctx, pod, s, m)

@@ -77,6 +77,21 @@ func (st *Starts) NotRestored(ctx context.Context, ref snapshot.PodRef, key snap
 	}
 }
 
+// startsAnew makes an event on a pod that has run, and starts anew. If the pod was restored before, the condition
+// PodRestored becomes False in the background: what was restored is lost.
+func (st *Starts) startsAnew(pod *corev1.Pod, message string) {
+	ref := objects.RefOf(pod)
+	st.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeNormal, objects.ActionStart, message)
+	for _, c := range pod.Status.Conditions {
+		if c.Type == podsnapshotv1.ConditionPodRestored && c.Status == corev1.ConditionTrue {
+			st.reportLater(report{pod: ref, turn: st.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
+				Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
+				Reason: podsnapshotv1.ReasonSandboxLost, Message: message,
+			})})
+		}
+	}
+}
+
 // tryReport writes a pod's condition within writeTime. It reports whether the condition is done.
 func (st *Starts) tryReport(ctx context.Context, r *report) bool {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)

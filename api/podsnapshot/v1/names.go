@@ -9,8 +9,8 @@ const (
 
 // Annotations of pods.
 const (
-	// AnnotationSnapshotName names the PodSnapshot, in the pod's namespace, to restore the pod from. It is read when the
-	// pod starts; later changes have no effect.
+	// AnnotationSnapshotName names the PodSnapshot, in the pod's namespace, to restore the pod from. It is read until the
+	// pod has run; later changes have no effect.
 	AnnotationSnapshotName = "podsnapshot.gke.io/ps-name"
 	// AnnotationRestoreFrom names the snapshot, as namespace/name, to restore the pod from. In a cluster it is a
 	// PodSnapshot in the pod's namespace.
@@ -47,6 +47,14 @@ const AnnotationOnTermination = "diapause.dev/on-termination"
 
 // OnTerminationCheckpoint is the value of AnnotationOnTermination that has pods saved.
 const OnTerminationCheckpoint = "checkpoint"
+
+// AnnotationOnSandboxLoss of a policy says what happens to the policy's pods that have run and lose their sandbox, by
+// an OOM kill, a crash or a reboot. With the value OnSandboxLossRestoreLatest each is restored from the newest snapshot
+// of itself. Without the annotation they start again as Kubernetes starts them. Another value is an error.
+const AnnotationOnSandboxLoss = "diapause.dev/on-sandbox-loss"
+
+// OnSandboxLossRestoreLatest is the value of AnnotationOnSandboxLoss that has pods restored.
+const OnSandboxLossRestoreLatest = "restore-latest"
 
 // Annotations of PodSnapshots.
 const (
@@ -211,6 +219,8 @@ const (
 	ReasonRestored = "Restored"
 	// ReasonFailedToRestore: the pod should have been restored; the message says why it was not possible (False).
 	ReasonFailedToRestore = "FailedToRestore"
+	// ReasonSandboxLost: the pod was restored, has lost its sandbox since, and has started anew (False).
+	ReasonSandboxLost = "SandboxLost"
 )
 
 // Reasons of ConditionReady of policies and storage configs.
