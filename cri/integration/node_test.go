@@ -177,11 +177,11 @@ func TestSlowShim(t *testing.T) {
 	}
 	app := p.Containers[0].ID
 	for _, x := range []struct {
-		what, of string // the shim of that container is slow
+		what, of string // the shim of that sandbox is slow
 		ask      func() (bool, error)
 	}{
 		{"paused", pod.ID, func() (bool, error) { return client.Paused(ctx, pod.ID) }},
-		{"running", app, func() (bool, error) {
+		{"running", pod.ID, func() (bool, error) {
 			ids, err := client.Running(ctx, pod.ID)
 			return slices.Equal(ids, []string{app}), err
 		}},

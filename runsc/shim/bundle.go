@@ -20,7 +20,6 @@ import (
 
 const (
 	// orderFile is a file in the bundle of a sandbox container. It says that the sandbox is restored and not started.
-	// The shims of the pod's other containers read it: containerd keeps all bundles of a namespace in one directory.
 	orderFile = "diapause-restore"
 	// triedPrefix begins the names of files in that bundle. There is one file for each container of the pod whose start
 	// was tried before the pod was restored.
@@ -50,7 +49,7 @@ type order struct {
 	Terminals settings.Settings `json:"terminals,omitempty"`
 }
 
-// bundle is the bundle of a pod's sandbox container, as the shim of any of the pod's containers sees it.
+// bundle is the bundle of a pod's sandbox container.
 type bundle struct {
 	id  string // of the sandbox container; empty: the container belongs to no pod
 	dir string

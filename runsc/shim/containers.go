@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/protobuf"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -36,8 +35,7 @@ const (
 	deletePause   = 50 * time.Millisecond
 )
 
-// abandonLimit bounds the removal of a container that was not started. After that the shim exits, and containerd
-// removes the container by force.
+// abandonLimit bounds the removal of a container that was not started.
 const abandonLimit = 5 * time.Second
 
 // errKilled is the cause of a start that was given up because a kill of its container has arrived.
@@ -54,22 +52,22 @@ var errKilled = errors.New("the container was killed while it started")
 type containers struct {
 	extension.TaskServiceExt
 	agent   agent
-	dir     string // of the bundle for which this service was made
+	dir     string // of the bundle for which this service was made: the sandbox's, if there is one
 	bundle  bundle // of the pod's sandbox
 	pod     pod
-	reports sync.WaitGroup // reports to the agent under way
+	pending pending // for instance reports to the agent
 	endings endings
 	starts  starts
 
 	unanswered unanswered
-
-	asked atomic.Bool // a request to start a container has come
 
 	resizes  resizes
 	holds    holds
 	sessions sessions
 
 	mu       sync.Mutex
+	names    map[string]string             // of the containers in their pod, by container id
+	waiting  map[string]bool               // likewise; containers that nothing has asked to start
 	starting map[string]*starting          // by container id
 	loading  map[string]context.CancelFunc // likewise; containers that wait for their files
 	telling  map[string]context.CancelFunc // likewise; containers with an unfinished report to the agent
@@ -89,6 +87,7 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 	b := bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}
 	return &containers{
 		TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
+		names: make(map[string]string), waiting: make(map[string]bool),
 		starting: make(map[string]*starting), leaving: make(map[string]bool),
 		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
 		unasked: make(map[string]*starting), sessions: sessions{file: a.usedFile(p.sandbox)},
@@ -102,6 +101,9 @@ func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 	}
 	created, err := c.createStreams(ctx, r)
 	if ctx.Err() == nil {
+		if err == nil && c.bundle.id != "" {
+			c.await(r.ID)
+		}
 		return created, err
 	}
 	err = errors.Join(ctx.Err(), err)
@@ -132,7 +134,7 @@ func (c *containers) try(id string) error {
 	if !c.incomplete() {
 		return nil
 	}
-	name := c.pod.container
+	name := c.nameOf(id)
 	if name == "" {
 		name = id
 	}
@@ -175,6 +177,56 @@ func (c *containers) letGo(id string) {
 	cancel()
 	_, err := c.TaskServiceExt.Start(ctx, &task.StartRequest{ID: id})
 	log.L.WithError(err).Infof("container %s is not started any more", id)
+}
+
+// removeUnstarted removes a container that was not started. If gVisor's shim does not let it go, see letGo, it counts
+// as removed: what is left of it ends with the process, and so with its pod.
+func (c *containers) removeUnstarted(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	limited, cancel := context.WithTimeout(ctx, abandonLimit)
+	defer cancel()
+	type result struct {
+		resp *task.DeleteResponse
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		resp, err := c.TaskServiceExt.Delete(context.WithoutCancel(ctx), r)
+		done <- result{resp, err}
+	}()
+	select {
+	case d := <-done:
+		return d.resp, d.err
+	case <-limited.Done():
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	log.L.Errorf("container %s, which was not started, is not let go within %v", r.ID, abandonLimit)
+	return &task.DeleteResponse{ExitStatus: internalError, ExitedAt: protobuf.ToTimestamp(time.Now())}, nil
+}
+
+// nameOf returns a container's name in its pod, or "" if it has none.
+func (c *containers) nameOf(id string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.names[id]
+}
+
+// forget forgets a container that is deleted.
+func (c *containers) forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.names, id)
+	delete(c.waiting, id)
+	delete(c.leaving, id)
+}
+
+// letGoUnstartable has gVisor's shim let a container go that can never be started, before that shim is asked for its
+// state: so it would learn that the sandbox is gone.
+func (c *containers) letGoUnstartable(id string) {
+	if c.unstartable(id) {
+		c.abandon(id)
+	}
 }
 
 // discard removes a created container before anything else learns of it.
@@ -244,8 +296,8 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.cancel = cancel
-	c.asked.Store(true)
 	c.mu.Lock()
+	delete(c.waiting, r.ID)
 	c.starting[r.ID] = s
 	c.starts.begin(r.ID)
 	c.mu.Unlock()
@@ -353,6 +405,7 @@ func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
 
 // stateFor returns the state of a container. If the sandbox hangs, the error is of kind errHung.
 func (c *containers) stateFor(ctx context.Context, q inquiry, id string) (*task.StateResponse, error) {
+	c.letGoUnstartable(id)
 	return passOn(ctx, &c.unanswered, q, id, c.TaskServiceExt.State, &task.StateRequest{ID: id})
 }
 
@@ -367,17 +420,15 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	}
 	c.giveUp(r.ID, c.loading)
 	c.giveUp(r.ID, c.telling)
-	c.reports.Wait()
+	c.pending.of(r.ID).Wait()
 	if _, err := c.doom(r.ID); err != nil {
 		return nil, err
 	}
+	remove := c.TaskServiceExt.Delete
 	if c.abandon(r.ID) {
-		defer time.AfterFunc(abandonLimit, func() {
-			log.L.Errorf("container %s, which was not started, is not let go: its shim ends", r.ID)
-			os.Exit(1)
-		}).Stop()
+		remove = c.removeUnstarted
 	}
-	resp, err := c.TaskServiceExt.Delete(ctx, r)
+	resp, err := remove(ctx, r)
 	for range deleteRetries {
 		if err == nil || c.status(ctx, r.ID) != tasktypes.Status_STOPPED {
 			break
@@ -390,12 +441,14 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 				return nil, fmt.Errorf("%w; by force: %w", err, forced)
 			}
 		}
-		resp, err = c.TaskServiceExt.Delete(ctx, r)
+		resp, err = remove(ctx, r)
 	}
 	if err == nil {
 		c.endings.forget(r.ID)
 		c.starts.forget(r.ID)
 		c.forgetTerminal(r.ID)
+		c.pending.forget(r.ID)
+		c.forget(r.ID)
 	}
 	return resp, err
 }

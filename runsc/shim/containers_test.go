@@ -16,8 +16,9 @@ import (
 // TestTryOnce: a container cannot be started a second time before the pod is restored. In a sandbox that has loaded
 // its memory it would start anew.
 func TestTryOnce(t *testing.T) {
-	c := newContainers(agent{}, pod{sandbox: "x", container: "a"}, filepath.Join(t.TempDir(), "x"), nil)
+	c := newContainers(agent{}, pod{sandbox: "x"}, filepath.Join(t.TempDir(), "x"), nil)
 	c.bundle.dir = t.TempDir()
+	c.names = map[string]string{"3": "a", "4": "a", "5": "b", "6": "a"}
 	if err := errors.Join(c.try("1"), c.try("2")); err != nil {
 		t.Errorf("a sandbox that is not restored: %v", err)
 	}
@@ -30,9 +31,7 @@ func TestTryOnce(t *testing.T) {
 	if err := c.try("4"); err == nil {
 		t.Error("a container is started whose start was given up, and the pod is not restored")
 	}
-	b := newContainers(agent{}, pod{sandbox: "x", container: "b"}, c.dir, nil)
-	b.bundle = c.bundle
-	if err := b.try("5"); err != nil {
+	if err := c.try("5"); err != nil {
 		t.Error(err)
 	}
 	for _, id := range []string{"3", "5"} {
@@ -90,7 +89,8 @@ func TestInterruptLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	failing := errors.New("failing")
-	if !c.unstartable() {
+	c.waiting["a"] = true
+	if !c.unstartable("a") {
 		t.Error("a container whose sandbox is gone may be started")
 	}
 	_, err := c.start(ctx, &task.StartRequest{ID: "a"},
@@ -106,7 +106,7 @@ func TestInterruptLate(t *testing.T) {
 	if c.interrupt("a") || c.starts.known("a") {
 		t.Error("a start is known that has failed")
 	}
-	if c.unstartable() {
+	if c.unstartable("a") {
 		t.Error("a restarted containerd would not learn that the container has ended")
 	}
 }

@@ -32,6 +32,8 @@
 // that sleep. What containerd changes there has to be looked at when that module is updated. While a pod sleeps, its
 // connections answer by themselves what containerd asks every second.
 //
-// There is one shim process for each container, or one for each pod if gVisor's grouping is enabled. Of
-// the agent, the package depends only on the protocol of its local socket.
+// There is one shim process for each pod, as with containerd's own shim for runc: Start of a container's shim gives
+// containerd the socket of the process that serves the pod's sandbox. A router in it passes each request on to the
+// service of its container, and the process ends with its last container. A container of no pod has a process alone.
+// Of the agent, the package depends only on the protocol of its local socket.
 package shim

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// dozeAfter is how long a pod sleeps before its shims doze. One that wakes sooner needs again what they would give up.
+// dozeAfter is how long a pod sleeps before its shim dozes. One that wakes sooner needs again what they would give up.
 const dozeAfter = time.Second
 
 // dozeRoom is how much the memory of a shim that dozes grows before its garbage is collected, in bytes.

@@ -19,8 +19,7 @@ import (
 
 // ended is the service of a container that had ended when the pod's snapshot was taken, for example an init
 // container. When it is started, it exits as it did then, and nothing runs. GVisor must not see it, because gVisor
-// counts the containers that are started in a restored sandbox. With the grouping of gVisor's shim, no container gets
-// such a service.
+// counts the containers that are started in a restored sandbox.
 //
 // The service itself answers what containerd asks of a container that has exited. The service behind it knows no such
 // container, and refuses the rest.

@@ -32,7 +32,7 @@ const probesFile = "diapause-probes"
 // commands are the commands of probes, by container name.
 type commands map[string][][]string
 
-// noteProbes keeps what the agent says of the pod's probes, for the shims of all its containers.
+// noteProbes keeps what the agent says of the pod's probes.
 func (b bundle) noteProbes(probes []*localv1.ExecProbe) error {
 	if len(probes) == 0 {
 		return nil

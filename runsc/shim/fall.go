@@ -13,7 +13,6 @@ import (
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/log"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
@@ -23,12 +22,11 @@ type night struct {
 	network *sleep.Network              // nil: the pod has none of its own, and cannot sleep
 	turn    chan struct{}               // holds one token while the pod falls asleep, wakes or ends
 	watched atomic.Pointer[sleep.Waker] // waker, for those who have not taken the turn
-	round   atomic.Uint64               // how often the pod was to fall asleep
 
 	// The fields below are guarded by turn.
 	waker     *sleep.Waker  // nil: nobody wants the pod to sleep
 	unwatched chan struct{} // closed when waker is no longer
-	others    []string      // ids of the other containers that run
+	running   []*resident   // the containers that run, the sandbox container last
 	image     string        // the image path by which the pod is woken
 	over      chan struct{}
 
@@ -100,8 +98,10 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 		return fmt.Errorf("%w: %w", sleep.ErrUnfit, sleep.ErrNoNetwork)
 	}
 	z.unwatch()
-	z.others = slices.Clone(o.Containers)
-	if err := z.each(ctx, sleep.Order{Verb: sleep.Ready}); err != nil {
+	if z.running, err = z.residents(append(slices.Clone(o.Containers), z.c.bundle.id)); err != nil {
+		return err
+	}
+	if err := z.each(ctx, z.ready); err != nil {
 		return err
 	}
 	if z.waker, err = sleep.NewWaker(z.network, newProber()); err != nil {
@@ -219,32 +219,6 @@ func (z *sleeper) unwatch() {
 	}
 }
 
-// each has all containers of the pod take a step, at the same time.
-func (z *sleeper) each(ctx context.Context, o sleep.Order) error {
-	var g errgroup.Group
-	for _, id := range append(slices.Clone(z.others), z.c.bundle.id) {
-		g.Go(func() error { return z.send(ctx, id, o) })
-	}
-	return g.Wait()
-}
-
-// eachOther has all containers but the sandbox container take a step.
-func (z *sleeper) eachOther(ctx context.Context, o sleep.Order) error {
-	var g errgroup.Group
-	for _, id := range z.others {
-		g.Go(func() error { return z.send(ctx, id, o) })
-	}
-	return g.Wait()
-}
-
-// send has one container of the pod take a step. With gVisor's grouping, this process serves it, too.
-func (z *sleeper) send(ctx context.Context, id string, o sleep.Order) error {
-	if x := z.of(id); x != nil {
-		return z.step(ctx, x, o)
-	}
-	return z.tell(ctx, id, o)
-}
-
 // fall ends the sandbox and keeps the pod. Its snapshot is safe, and the sandbox has been paused since before that: the
 // holder of the lease says so. If a packet has come for the pod, or anything else stands in the way, the sandbox stays.
 // It runs on at once, except where it was not watched, or the lease is not held: then the holder sees to it.
@@ -280,14 +254,14 @@ func (z *sleeper) fall(ctx context.Context, o sleep.Order) error {
 	return nil
 }
 
-// prepareFall does all that can fail before the sandbox ends: all shims of the pod answer for their containers, unless
+// prepareFall does all that can fail before the sandbox ends: the shim answers for the pod, unless
 // a packet comes before that is done, or the pod has begun a connection since it was watched: while it is paused it
 // begins no other. Without an error, the sandbox's process is stopped.
 func (z *sleeper) prepareFall(ctx context.Context, o sleep.Order) error {
 	if err := z.s.settled(ctx); err != nil {
 		return err
 	}
-	if err := z.each(ctx, sleep.Order{Verb: sleep.Hush, WakeToEnd: o.WakeToEnd, Round: z.round.Add(1)}); err != nil {
+	if err := z.hush(ctx, o.WakeToEnd); err != nil {
 		return err
 	}
 	if err := z.network.Silence(); err != nil {
@@ -329,7 +303,7 @@ func (z *sleeper) depart(ctx context.Context) {
 	z.warn(z.c.bundle.kill(), "end it")
 	z.waker.Answer()
 	z.warn(z.s.lease.Free(ctx, func() error { return nil }), "release the lease of its pause")
-	z.warn(z.each(ctx, sleep.Order{Verb: sleep.Settle}), "wait for its end")
+	z.warn(z.settle(ctx), "wait for its end")
 	z.remove(ctx)
 	log.L.Infof("sandbox %s sleeps", z.c.bundle.id)
 }
@@ -345,8 +319,8 @@ func (z *sleeper) remove(ctx context.Context) {
 		z.warn(runtime.Delete(ctx, id, &runsccmd.DeleteOpts{Force: true}), "remove container "+id)
 	}
 	var all sync.WaitGroup
-	for _, id := range z.others {
-		all.Go(func() { remove(id) })
+	for _, x := range z.others() {
+		all.Go(func() { remove(x.id) })
 	}
 	all.Wait()
 	remove(z.c.bundle.id)

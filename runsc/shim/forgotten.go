@@ -10,11 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
-// A shim that is young checks every watchTime whether containerd still knows its container, later every watchRarely,
+// A shim that is young checks every watchTime whether containerd still knows its containers, later every watchRarely,
 // and every watchDozing while it dozes: what is given up is mostly given up at the beginning, and a node has hundreds
 // of shims, each of which costs processor time when it wakes up.
 const (
@@ -24,15 +25,14 @@ const (
 	watchDozing = 10 * time.Minute
 )
 
-// ofSandbox is the sandbox container that this process serves, if it serves one. Such a process ends with the sandbox.
-var ofSandbox atomic.Pointer[containers]
+// serving is the service of this process, once a container was created.
+var serving atomic.Pointer[router]
 
-// endForgotten ends the process once its container's bundle is gone. Containerd removes the bundle last. If a request
-// to start a shim or to create a container is given up, containerd forgets the container. It does so even if the shim
-// does not know that, or cannot end yet.
-//
-// A sandbox may still be created then. It is removed first: nobody else would.
-func endForgotten(bundle string) {
+// endForgotten removes containers whose bundle is gone, and calls end once there is none left and the bundle for which
+// the process was started is gone, too. Containerd removes the bundle last. If a request to start a shim or to create a
+// container is given up, containerd forgets the container. It does so even if the shim does not know that, or cannot
+// end yet.
+func endForgotten(bundle string, end func()) {
 	for began := time.Now(); ; {
 		pause := watchTime
 		switch {
@@ -42,26 +42,50 @@ func endForgotten(bundle string) {
 			pause = watchRarely
 		}
 		time.Sleep(pause)
-		if _, err := os.Lstat(specPath(bundle)); !errors.Is(err, os.ErrNotExist) {
-			continue
+		t := serving.Load()
+		if t != nil {
+			t.removeForgotten()
 		}
-		if c := ofSandbox.Load(); c != nil {
-			time.Sleep(endLimit) // the process may be about to end, as it should
-			removeSandbox(c)
+		if forgotten(bundle) && t.idle() && t == serving.Load() {
+			log.L.Warn("containerd has forgotten all that the shim serves: it ends")
+			end()
+			return
 		}
-		log.L.Warn("containerd has forgotten the container: its shim ends")
-		os.Exit(1)
 	}
 }
 
-// removeSandbox removes a sandbox that containerd has forgotten, or what there is of it yet. A runsc that hangs while
-// it creates the sandbox would have the removal wait for it, so it is killed first.
-func removeSandbox(c *containers) {
-	killChildren(c.bundle.id)
-	if err := c.discard(context.Background(), c.bundle.id); err != nil {
-		log.L.WithError(err).Warnf("sandbox %s, which containerd has forgotten, is not removed", c.bundle.id)
+// forgotten reports whether containerd has removed a container's bundle.
+func forgotten(bundle string) bool {
+	_, err := os.Lstat(specPath(bundle))
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// removeForgotten removes the containers that containerd has forgotten.
+func (t *router) removeForgotten() {
+	for id, bundle := range t.bundles() {
+		if !forgotten(bundle) {
+			continue
+		}
+		log.L.Warnf("containerd has forgotten container %s: it is removed", id)
+		if err := t.removeServed(id); err != nil {
+			log.L.WithError(err).Warnf("remove container %s, which containerd has forgotten", id)
+		}
+		t.forget(id)
 	}
-	killChildren(c.bundle.id)
+}
+
+// removeServed removes a container or, for the sandbox container, what there is of the sandbox yet. A runsc that hangs
+// while it creates the container would have the removal wait for it, so it is killed first.
+func (t *router) removeServed(id string) error {
+	killChildren(id)
+	defer killChildren(id)
+	if t.pod != nil && id == t.pod.c.bundle.id {
+		return t.pod.c.discard(context.Background(), id)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), discardLimit)
+	defer cancel()
+	_, err := t.of(id).Delete(ctx, &task.DeleteRequest{ID: id})
+	return err
 }
 
 // killChildren kills this process's children whose command lines name the container id. What they leave behind becomes
@@ -93,23 +117,51 @@ func children() (pids []int) {
 	return pids
 }
 
-// endUnstarted ends the process if nothing has asked to start its container, and the sandbox is gone. If the request
-// that created the container was given up in time, containerd takes it for running and does not remove it.
+// idle reports whether the process serves no container. A nil router serves none.
+func (t *router) idle() bool {
+	if t == nil {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.all) == 0
+}
+
+// await notes that a container was created, and ends it if it can never be started.
+func (c *containers) await(id string) {
+	c.mu.Lock()
+	c.waiting[id] = true
+	c.mu.Unlock()
+	go c.endUnstarted(id)
+}
+
+// awaited reports whether a container was created, and nothing has asked to start it.
+func (c *containers) awaited(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting[id]
+}
+
+// endUnstarted ends a container if nothing has asked to start it, and the sandbox is gone. If the request that created
+// the container was given up in time, containerd takes it for running and does not remove it. It hears of no exit, for
+// nobody waits for one, but it cleans up when the container's connection ends.
 //
-// If a start was tried, the process stays until containerd knows that the container has ended. Otherwise a restarted
-// containerd would take the container for created, and in a pod that never restarts its containers the kubelet would
-// wait for it for ever.
-func (c *containers) endUnstarted() {
-	for was := false; !c.asked.Load(); {
+// If a start was tried, the container stays until containerd knows that it has ended. Otherwise a restarted containerd
+// would take the container for created, and in a pod that never restarts its containers the kubelet would wait for it
+// for ever.
+func (c *containers) endUnstarted(id string) {
+	for was := false; c.awaited(id); {
 		time.Sleep(watchTime)
-		is := c.unstartable()
+		is := c.unstartable(id)
 		if was && is { // after only one check, containerd may be removing it
-			log.L.Warnf("nobody has started the container, and its sandbox %s is gone: its shim ends", c.bundle.id)
-			os.Exit(1)
+			log.L.Warnf("nobody has started container %s, and its sandbox %s is gone: it ends", id, c.bundle.id)
+			c.abandon(id)
+			connections.drop(id)
+			return
 		}
 		was = is
 	}
 }
 
-// unstartable reports whether nothing has asked to start the container, and nothing can start it any more.
-func (c *containers) unstartable() bool { return !c.asked.Load() && c.bundle.gone() }
+// unstartable reports whether nothing has asked to start a container, and nothing can start it any more.
+func (c *containers) unstartable(id string) bool { return c.awaited(id) && c.bundle.gone() }

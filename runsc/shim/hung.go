@@ -115,6 +115,7 @@ func (u *unanswered) has(q inquiry, id string) bool {
 
 // State returns the state of a container. If the sandbox hangs, the error is of kind errHung.
 func (c *containers) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	c.letGoUnstartable(r.ID)
 	return passOn(ctx, &c.unanswered, forState, r.ID, c.TaskServiceExt.State, r)
 }
 
@@ -164,6 +165,7 @@ func (z *sleeper) remembered(id string) (*resident, int, error) {
 // signal has gVisor's shim send a signal to a container. A signal that tells the container to end and leaves it time
 // for that counts as sent if the sandbox hangs: it arrives once the sandbox answers again, and SIGKILL comes in time.
 func (c *containers) signal(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+	c.letGoUnstartable(r.ID)
 	q := forSignal
 	if unix.Signal(r.Signal) == unix.SIGKILL {
 		q = forKill

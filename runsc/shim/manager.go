@@ -17,7 +17,6 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	gvisor "gvisor.dev/gvisor/pkg/shim/v1"
-	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
 )
 
 // RuntimeType is the name by which containerd knows this shim.
@@ -39,11 +38,11 @@ func NewManager() shim.Manager {
 // Start implements shim.Manager. It runs in the bundle's directory, in a short-lived process that answers containerd
 // on its standard streams.
 func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.BootstrapParams, error) {
-	group, err := groupOf(id)
+	p, err := readPod(".")
 	if err != nil {
 		return shim.BootstrapParams{}, err
 	}
-	address, err := shim.SocketAddress(ctx, opts.Address, group, opts.Debug)
+	address, err := shim.SocketAddress(ctx, opts.Address, socketName(id, p), opts.Debug)
 	if err != nil {
 		return shim.BootstrapParams{}, fmt.Errorf("shim socket: %w", err)
 	}
@@ -54,6 +53,10 @@ func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.
 	}
 	if socket == nil { // the shim of this pod serves already
 		return params, writeAddress(address)
+	}
+	if p.sandbox != "" && !p.isSandbox {
+		return shim.BootstrapParams{}, errors.Join(fmt.Errorf("container %s: the shim of its sandbox %s has ended, or was "+
+			"started by another version of Diapause: make the pod anew", id, p.sandbox), socket.Close())
 	}
 	// On success the listener stays open: closing it would remove the socket's file.
 	if err := launch(ctx, id, opts, socket, address); err != nil {
@@ -90,20 +93,13 @@ func putBack() error {
 	return errors.Join(errs...)
 }
 
-// groupOf returns the id that names the socket of container id's shim. That is the id itself or, if gVisor's grouping
-// is enabled, the id of its pod's sandbox.
-func groupOf(id string) (string, error) {
-	if !runsc.GetRuntimeOptions().Grouping {
-		return id, nil
-	}
-	p, err := readPod(".")
-	if err != nil {
-		return "", err
-	}
+// socketName returns what the name of the socket is made from by which container id is served: the pod, or the
+// container if it belongs to none. A shim that serves one container of a pod has a socket of another name.
+func socketName(id string, p pod) string {
 	if p.sandbox == "" {
-		return id, nil
+		return id
 	}
-	return p.sandbox, nil
+	return "pod " + p.sandbox
 }
 
 // listen makes the socket at address. It returns nil if a living shim listens there.

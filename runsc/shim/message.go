@@ -28,6 +28,7 @@ const (
 const (
 	fieldService = 1
 	fieldMethod  = 2
+	fieldPayload = 3
 	fieldTimeout = 4
 )
 
@@ -65,6 +66,49 @@ func appendQuestion(key, message []byte) ([]byte, bool) {
 		rest = rest[size:]
 	}
 	return key, true
+}
+
+// fieldContainer is the field with the container's id in all requests of containerd's task service.
+const fieldContainer = 1
+
+// containerOf returns the id of the container that a request is for, given at least the beginning of the message. If
+// it cannot tell, it returns "".
+func containerOf(message []byte) string {
+	if len(message) < headSize || message[typeAt] != typeRequest {
+		return ""
+	}
+	for rest := message[headSize:]; len(rest) > 0; {
+		number, kind, size := protowire.ConsumeTag(rest)
+		if size < 0 || kind != protowire.BytesType {
+			return ""
+		}
+		if number == fieldPayload {
+			return firstText(rest[size:])
+		}
+		value := protowire.ConsumeFieldValue(number, kind, rest[size:])
+		if value < 0 {
+			return ""
+		}
+		rest = rest[size+value:]
+	}
+	return ""
+}
+
+// firstText returns the text in the first field of a payload, which follows its length.
+func firstText(payload []byte) string {
+	_, length := protowire.ConsumeVarint(payload)
+	if length < 0 {
+		return ""
+	}
+	number, kind, size := protowire.ConsumeTag(payload[length:])
+	if size < 0 || number != fieldContainer || kind != protowire.BytesType {
+		return ""
+	}
+	text, size := protowire.ConsumeBytes(payload[length+size:])
+	if size < 0 {
+		return ""
+	}
+	return string(text)
 }
 
 // isAnswer reports whether a message is a response without an error.

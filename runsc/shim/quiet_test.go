@@ -73,17 +73,6 @@ func TestLeasedRuns(t *testing.T) {
 	want(tasktypes.Status_PAUSED, tasktypes.Status_PAUSED)
 }
 
-// TestEndedMeanwhile: a container that has ended in its sleep has, even if the shim of the sandbox could not say so.
-func TestEndedMeanwhile(t *testing.T) {
-	for _, dead := range []bool{true, false} {
-		x := &resident{id: "container", dead: dead}
-		z := &sleeper{c: &containers{bundle: bundle{"sandbox", t.TempDir()}}, all: map[string]*resident{x.id: x}}
-		if ended, err := z.finished(t.Context(), x.id, 137); ended != dead || (err == nil) != dead {
-			t.Errorf("dead: %v, ended: %v, %v", dead, ended, err)
-		}
-	}
-}
-
 // killable takes every signal.
 type killable struct{ extension.TaskServiceExt }
 

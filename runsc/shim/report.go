@@ -28,16 +28,14 @@ func (c *containers) reportOf(o order, err error) *localv1.ReportRestoreRequest 
 // this no longer than briefWait.
 func (c *containers) report(ctx context.Context, id string, req *localv1.ReportRestoreRequest) {
 	ctx = c.while(ctx, id, c.telling)
-	c.reports.Add(1)
-	go func() {
-		defer c.reports.Done()
+	c.pending.of(id).Go(func() {
 		defer c.giveUp(id, c.telling)
 		sending, done := lingering(ctx)
 		defer done()
 		if err := c.agent.report(sending, req); err != nil {
 			log.L.WithError(err).Warnf("the agent was not told how the restore of sandbox %s went on", c.bundle.id)
 		}
-	}()
+	})
 }
 
 // reportComplete notes that the pod is restored, and tells the agent. If the agent or the API server does not accept
@@ -50,14 +48,12 @@ func (c *containers) reportComplete(ctx context.Context, id string, req *localv1
 	}
 	log.L.WithError(err).Warnf("the agent was not told yet that the pod of sandbox %s is restored", c.bundle.id)
 	ctx = c.while(ctx, id, c.telling)
-	c.reports.Add(1)
-	go func() {
-		defer c.reports.Done()
+	c.pending.of(id).Go(func() {
 		defer c.giveUp(id, c.telling)
 		if err := c.reportUntil(ctx, req); err != nil {
 			log.L.WithError(err).Warnf("the agent was not told that the pod of sandbox %s is restored", c.bundle.id)
 		}
-	}()
+	})
 }
 
 // reportUntil reports the progress of a restore to the agent. If the agent is away, or cannot pass the report on now,

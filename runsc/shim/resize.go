@@ -51,11 +51,7 @@ func (s *resizes) again(id string) bool {
 func (c *containers) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*types.Empty, error) {
 	resp, err := c.TaskServiceExt.ResizePty(ctx, r)
 	if err == nil && r.ExecID == "" && c.resizes.begin(r.ID) {
-		c.reports.Add(1)
-		go func() {
-			defer c.reports.Done()
-			c.tellResized(context.WithoutCancel(ctx), r.ID)
-		}()
+		c.pending.of(r.ID).Go(func() { c.tellResized(context.WithoutCancel(ctx), r.ID) })
 	}
 	return resp, err
 }

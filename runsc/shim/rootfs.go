@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/log"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
@@ -31,7 +33,7 @@ func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest,
 		})
 	if err != nil {
 		err = s.lost(ctx, r.ID, err)
-		s.reports.Wait() // there is no container, and so no removal, to wait for them
+		s.pending.of(r.ID).Wait() // there is no container, and so no removal, to wait for them
 	}
 	return created, err
 }
@@ -41,18 +43,36 @@ func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest,
 func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, spec []byte,
 	a answer,
 ) (*task.CreateTaskResponse, error) {
-	s.discard(ctx, r.ID)
+	if err := s.withdraw(ctx, r); err != nil {
+		return nil, err
+	}
 	if err := os.WriteFile(specPath(r.Bundle), spec, 0o600); err != nil {
 		return nil, fmt.Errorf("write OCI spec: %w", err)
 	}
 	return s.createDecided(ctx, r, a)
 }
 
+// withdraw has runsc remove a created sandbox container that is created again. GVisor's shim is not asked to: when it
+// deletes the only container that it has, it gives up what it serves terminals with, and the pod's containers could
+// have none.
+func (s *sandbox) withdraw(ctx context.Context, r *task.CreateTaskRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, discardLimit)
+	defer cancel()
+	err := s.force(ctx, r.ID)
+	if err == nil {
+		err = mount.UnmountAll(filepath.Join(r.Bundle, "rootfs"), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("remove sandbox %s, to create it as the agent wants it: %w", r.ID, err)
+	}
+	return nil
+}
+
 // part returns the name under which a container's progress is recorded. With root file systems alone, a container
 // that is started again has a new id but must count only once, so its name counts.
 func (c *containers) part(o order, id string) string {
-	if o.Rootfs && c.pod.container != "" {
-		return c.pod.container
+	if name := c.nameOf(id); o.Rootfs && name != "" {
+		return name
 	}
 	return id
 }
@@ -77,9 +97,7 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 		return
 	}
 	ctx = c.while(ctx, id, c.loading)
-	c.reports.Add(1)
-	go func() {
-		defer c.reports.Done()
+	c.pending.of(id).Go(func() {
 		defer c.giveUp(id, c.loading)
 		// If nothing was saved of the container, that is an error here. If reads failed, the agent knows already.
 		if _, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_FSRESTORE}); err != nil {
@@ -92,7 +110,7 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 		if err != nil {
 			log.L.WithError(err).Warnf("the agent was not told that sandbox %s has all its files", c.bundle.id)
 		}
-	}()
+	})
 }
 
 // reportLoaded tells the agent that all containers have all their files. While the agent is away, it retries until

@@ -33,7 +33,7 @@ const headStart = 30 * time.Millisecond
 // discardLimit bounds the removal of a sandbox that must not start.
 const discardLimit = 10 * time.Second
 
-// sandbox is the service of a pod's sandbox container. With grouping, it also serves the pod's other containers.
+// sandbox is the service of a pod's sandbox container. It also serves the pod's other containers.
 type sandbox struct {
 	*containers
 	path   atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none

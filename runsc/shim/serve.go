@@ -108,7 +108,7 @@ func serveTasks(ctx context.Context, end shutdown.Service) error {
 	if err != nil {
 		return fmt.Errorf("connect to containerd for events: %w", err)
 	}
-	go endForgotten(".")
+	go endForgotten(".", end.Shutdown)
 	service, err := gvisor.NewShimRedirector(ctx, patient{publisher}, end)
 	if err != nil {
 		return fmt.Errorf("task service: %w", err)

@@ -21,7 +21,7 @@ const usedDir = "used"
 // usePause is how often the file is touched. The agent looks once a second.
 const usePause = 500 * time.Millisecond
 
-// sessions are the sessions of one pod that a process serves. Its methods may be called concurrently.
+// sessions are the sessions of one pod. Its methods may be called concurrently.
 type sessions struct {
 	file string // empty: nobody wants to know
 

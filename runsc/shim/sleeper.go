@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -26,12 +25,12 @@ import (
 // sleeper stands before the service of a container. While the pod sleeps there is no sandbox, and it answers for the
 // container: GVisor's shim would take the container for ended. What needs the sandbox wakes the pod first.
 //
-// In a pod there is one sleeper for each shim. That of the sandbox container sees to the whole pod, and tells the
-// others what to do, see fall.go and wake.go.
+// All containers of a pod share one sleeper, see fall.go and wake.go. A container of no pod has one of its own, and
+// does not sleep.
 type sleeper struct {
 	extension.TaskServiceExt
 	c         *containers
-	s         *sandbox // nil: the process does not serve the sandbox container
+	s         *sandbox // nil: the container belongs to no pod
 	namespace string   // of containerd
 
 	gate   sync.RWMutex // held for reading by requests that reach gVisor, for writing when asleep changes
@@ -44,7 +43,7 @@ type sleeper struct {
 	mu  sync.Mutex
 	all map[string]*resident // the containers of this process, by id
 
-	night // only of the sandbox's shim
+	night
 }
 
 // resident is a container that can sleep.
@@ -53,7 +52,6 @@ type resident struct {
 	name       string                  // in its pod; empty: it has none
 	io         *task.CreateTaskRequest // names of its standard streams
 	usage      usage
-	rounds     rounds
 
 	// The fields below are guarded by sleeper.mu.
 	execs   map[string]func()  // processes that were added to it and run or are to; each function ends their session
@@ -108,15 +106,10 @@ func (z *sleeper) awake(ctx context.Context, cause string) (release func(), err 
 }
 
 // enter lets a request through to gVisor that begins a container of the pod. If the pod sleeps, enter wakes it first.
-// If it is falling asleep, it stays awake. The process of a new container does not know of either, and asks the
-// sandbox's shim. A sandbox that waits for its containers cannot sleep.
+// If it is falling asleep, it stays awake.
 func (z *sleeper) enter(ctx context.Context, cause string) (release func(), err error) {
-	if z.c.bundle.id != "" && !z.c.incomplete() {
-		err := z.rouse(ctx, cause)
-		// A shim that is of an earlier version, or gone, has put no pod to sleep.
-		if err != nil && !errdefs.IsInvalidArgument(err) && !errors.Is(err, os.ErrNotExist) {
-			return nil, errgrpc.ToGRPC(err)
-		}
+	if err := z.rouse(ctx, cause); err != nil {
+		return nil, errgrpc.ToGRPC(err)
 	}
 	return z.awake(ctx, cause)
 }
@@ -124,8 +117,12 @@ func (z *sleeper) enter(ctx context.Context, cause string) (release func(), err 
 // gatePoll is how often shut tries again.
 const gatePoll = time.Millisecond
 
-// shut sets asleep while no request is under way. A request that waits keeps no other one from being answered.
+// shut sets asleep while no request is under way. A request that waits keeps no other one from being answered. The
+// caller has the turn.
 func (z *sleeper) shut(ctx context.Context, asleep bool) error {
+	if z.asleep.Load() == asleep {
+		return nil
+	}
 	for !z.gate.TryLock() {
 		select {
 		case <-ctx.Done():
@@ -283,12 +280,15 @@ func (z *sleeper) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*typ
 // wakingLimit bounds the wait of a question for a pod's state until the pod is awake. Containerd waits for two seconds.
 const wakingLimit = 1500 * time.Millisecond
 
-// State implements task.TaskService. While the pod wakes it waits a little: whoever asks then wants the new process.
+// State implements task.TaskService. While the pod wakes, a question for its sandbox waits a little: whoever asks then
+// wants the new process.
 func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
 	if p := z.probed(r.ID, r.ExecID); p != nil {
 		return p.state(r), nil
 	}
-	z.wakes.await(ctx, wakingLimit)
+	if r.ID == z.c.bundle.id {
+		z.wakes.await(ctx, wakingLimit)
+	}
 	release, ok := z.through()
 	switch {
 	case !ok && r.ExecID != "": // it has ended before the pod fell asleep: gVisor's shim knows how, without runsc
@@ -558,27 +558,24 @@ func sleepKind(err error) error {
 	return err
 }
 
-// do carries out an order.
+// do carries out an order, which is for the sandbox container.
 func (z *sleeper) do(ctx context.Context, id string, o sleep.Order) error {
-	if z.s != nil && id == z.s.pod.sandbox {
-		switch o.Verb {
-		case sleep.Watch:
-			return z.watch(ctx, o)
-		case sleep.Fall:
-			return z.fall(ctx, o)
-		case sleep.Stay:
-			return z.stay(ctx)
-		case sleep.Wake:
-			return z.rouse(ctx, o.Cause)
-		case sleep.End:
-			return z.end(ctx, o)
-		}
+	if z.s == nil || id != z.s.pod.sandbox {
+		return fmt.Errorf("%w: container %s is no sandbox", sleep.ErrInvalid, id)
 	}
-	x := z.of(id)
-	if x == nil {
-		return fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+	switch o.Verb {
+	case sleep.Watch:
+		return z.watch(ctx, o)
+	case sleep.Fall:
+		return z.fall(ctx, o)
+	case sleep.Stay:
+		return z.stay(ctx)
+	case sleep.Wake:
+		return z.rouse(ctx, o.Cause)
+	case sleep.End:
+		return z.end(ctx, o)
 	}
-	return z.step(ctx, x, o)
+	return fmt.Errorf("%w: %q", sleep.ErrInvalid, o.Verb)
 }
 
 // ends reports whether a signal tells a container to end.

@@ -27,7 +27,7 @@ type standingAnswers struct {
 	all  map[string][]byte // whole messages, by what appendQuestion returns; nil: the process does not doze
 }
 
-// maxStanding bounds how many answers are kept. A shim serves one container, or the few of a pod.
+// maxStanding bounds how many answers are kept. A shim serves the few containers of a pod.
 const maxStanding = 64
 
 // begin lets answers be kept. The process dozes.
@@ -101,6 +101,8 @@ type repeating struct {
 	socket   *socket
 	answers  *standingAnswers
 
+	named bool // it is known which container it is for. Used by Read alone
+
 	in  framing // of what was passed on to ttrpc. Used by Read alone
 	key []byte  // room for a question. Used by Read alone
 
@@ -159,10 +161,24 @@ func (c *repeating) Write(p []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (c *repeating) Close() error { return c.socket.close() }
+func (c *repeating) Close() error {
+	connections.forget(c)
+	return c.socket.close()
+}
+
+// name notes which container the connection is for, by the first request that says so.
+func (c *repeating) name(request []byte) {
+	if id := containerOf(request); id != "" {
+		c.named = true
+		connections.note(c, id)
+	}
+}
 
 // repeat answers what was read, if it is a question with a standing answer, and reports whether it did.
 func (c *repeating) repeat(p []byte) bool {
+	if !c.named && c.in.between() {
+		c.name(p)
+	}
 	whole := c.in.between() && isMessage(p)
 	c.in.pass(p)
 	if !whole {

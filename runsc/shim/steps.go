@@ -13,8 +13,8 @@ import (
 	"diapause.dev/runsc/sleep"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/log"
+	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/shim/v1/proc"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
@@ -22,31 +22,37 @@ import (
 // quietLimit bounds the wait for the end of a killed sandbox.
 const quietLimit = 10 * time.Second
 
-// step does one container's part in falling asleep or waking.
-func (z *sleeper) step(ctx context.Context, x *resident, o sleep.Order) error {
-	ctx = namespaces.WithNamespace(ctx, z.namespace)
-	switch o.Verb {
-	case sleep.Ready:
-		return z.ready(ctx, x)
-	case sleep.Hush:
-		z.toEnd.Store(o.WakeToEnd)
-		return z.hush(ctx, x, o.Round)
-	case sleep.Settle:
-		ctx, cancel := context.WithTimeout(ctx, quietLimit)
-		defer cancel()
-		time.AfterFunc(dozeAfter, z.doze)
-		return quiet.settled(ctx, x.id)
-	case sleep.Remake:
-		z.dozing.stir()
-		return z.remake(ctx, x)
-	case sleep.Rouse:
-		return z.restart(ctx, x)
-	case sleep.Up:
-		return z.up(ctx, x, o.Round)
-	case sleep.Doom:
-		return z.doomed(ctx, x, o.Status)
+// each has all containers of the pod that run take a step, at the same time.
+func (z *sleeper) each(ctx context.Context, step func(context.Context, *resident) error) error {
+	return inParallel(ctx, z.running, step)
+}
+
+// eachOther is each without the sandbox container.
+func (z *sleeper) eachOther(ctx context.Context, step func(context.Context, *resident) error) error {
+	return inParallel(ctx, z.others(), step)
+}
+
+// others returns the containers that run, without the sandbox container.
+func (z *sleeper) others() []*resident { return z.running[:max(len(z.running)-1, 0)] }
+
+func inParallel(ctx context.Context, all []*resident, step func(context.Context, *resident) error) error {
+	var g errgroup.Group
+	for _, x := range all {
+		g.Go(func() error { return step(ctx, x) })
 	}
-	return fmt.Errorf("%w: %s is not for container %s", sleep.ErrInvalid, o.Verb, x.id)
+	return g.Wait()
+}
+
+// residents returns containers of this pod by their ids.
+func (z *sleeper) residents(ids []string) (all []*resident, err error) {
+	for _, id := range ids {
+		x := z.of(id)
+		if x == nil {
+			return nil, fmt.Errorf("%w: its shim does not know container %s", sleep.ErrUnfit, id)
+		}
+		all = append(all, x)
+	}
+	return all, nil
 }
 
 // ready checks that a container can sleep, and notes what will be answered for it.
@@ -106,49 +112,67 @@ func (z *sleeper) fit(x *resident) error {
 	return nil
 }
 
-// hush makes the shim answer for a container from now on, and keep the coming end of its process quiet. It comes on a
-// connection of its own, and may be late: after up for the same round it has no effect.
-func (z *sleeper) hush(ctx context.Context, x *resident, round uint64) error {
+// hush makes the shim answer for the pod from now on, and keep the coming ends of its processes quiet. If that fails,
+// rise undoes it.
+func (z *sleeper) hush(ctx context.Context, wakeToEnd bool) error {
 	ctx, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()
+	z.toEnd.Store(wakeToEnd)
 	if err := z.shut(ctx, true); err != nil {
 		return err
 	}
-	err := z.fit(x) // something may have come since ready
-	if err == nil {
-		err = x.rounds.hush(round, func() { quiet.expect(x.id) })
-	}
-	if err != nil {
-		return errors.Join(err, z.shut(ctx, false))
-	}
-	return nil
+	return z.each(ctx, func(_ context.Context, x *resident) error {
+		if err := z.fit(x); err != nil { // something may have come since ready
+			return err
+		}
+		quiet.expect(x.id)
+		return nil
+	})
 }
 
-// up lets requests through to a container again. It undoes hush, too. One that is late, for an earlier round than hush,
-// has no effect.
-func (z *sleeper) up(ctx context.Context, x *resident, round uint64) error {
-	if !x.rounds.up(round) {
-		return nil
-	}
-	quiet.forget(x.id)
-	if err := z.shut(ctx, false); err != nil {
-		return err
-	}
-	z.mu.Lock()
-	resized := x.resized
-	z.mu.Unlock()
-	if resized == nil || x.pid == 0 {
-		return nil
-	}
-	_, err := z.TaskServiceExt.Update(ctx, resized)
-	z.warn(err, "change the resources of container "+x.id)
-	return nil
-}
-
-// doomed reports that a container has ended in its sleep, or was not woken.
-func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
+// settle waits until the ends of the containers' processes were noticed, and kept quiet.
+func (z *sleeper) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()
+	time.AfterFunc(dozeAfter, z.doze)
+	return z.each(ctx, func(ctx context.Context, x *resident) error { return quiet.settled(ctx, x.id) })
+}
+
+// rise lets requests through to the pod again, after a wake or a fall that has failed.
+func (z *sleeper) rise(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietLimit)
+	defer cancel()
+	for _, x := range z.running {
+		quiet.forget(x.id)
+	}
+	z.warn(z.shut(ctx, false), "let requests through")
+	z.warn(z.each(ctx, z.resize), "change the resources of its containers")
+}
+
+// resize makes the change of a container's resources that came in its sleep, or before it.
+func (z *sleeper) resize(ctx context.Context, x *resident) error {
+	z.mu.Lock()
+	resized, pid := x.resized, x.pid
+	z.mu.Unlock()
+	if resized == nil || pid == 0 {
+		return nil
+	}
+	if _, err := z.TaskServiceExt.Update(ctx, resized); err != nil {
+		return fmt.Errorf("container %s: %w", x.id, err)
+	}
+	return nil
+}
+
+// doom reports that all containers have ended in their sleep, or were not woken.
+func (z *sleeper) doom(ctx context.Context, status int) error {
+	ctx, cancel := context.WithTimeout(ctx, quietLimit)
+	defer cancel()
+	err := z.each(ctx, func(ctx context.Context, x *resident) error { return z.doomed(ctx, x, status) })
+	return errors.Join(err, z.shut(context.WithoutCancel(ctx), false))
+}
+
+// doomed reports that a container has ended. Until gVisor's shim knows that, it must not be asked: it would ask runsc.
+func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
 	z.mu.Lock()
 	if x.revival != nil { // it keeps runsc's lock of the container
 		x.revival.cancel()
@@ -156,7 +180,6 @@ func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
 	z.mu.Unlock()
 	quiet.forget(x.id)
 	proc.ExitCh <- proc.Exit{Timestamp: time.Now(), ID: x.id, Status: status}
-	// Until gVisor's shim knows that the container has ended, it must not be asked: it would ask runsc.
 	known := make(chan error, 1)
 	go func() {
 		_, err := z.TaskServiceExt.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: x.id})
@@ -171,9 +194,9 @@ func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
 		return fmt.Errorf("container %s: wait for its end: %w", x.id, context.Cause(ctx))
 	}
 	z.mu.Lock()
+	defer z.mu.Unlock()
 	x.dead = true
-	z.mu.Unlock()
-	return z.shut(ctx, false)
+	return nil
 }
 
 // runtimeOf returns runsc as it is run for a container.

@@ -23,9 +23,7 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 	if !c.lacking(id) || !c.watchOut(id) {
 		return
 	}
-	c.reports.Add(1)
-	go func() {
-		defer c.reports.Done()
+	c.pending.of(id).Go(func() {
 		exited := make(chan struct{})
 		go func() { // ends with the container
 			defer close(exited)
@@ -46,7 +44,7 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 		if err := c.bundle.kill(); err != nil {
 			log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
 		}
-	}()
+	})
 }
 
 // statusKilled is the exit status of a container that SIGKILL has ended.

@@ -59,7 +59,7 @@ var consoles terminals
 // container.
 func (t *terminals) attend() {
 	t.once.Do(func() {
-		t.next, t.all = runsccmd.Monitor, make(map[string]*terminal)
+		t.next = runsccmd.Monitor
 		runsccmd.Monitor = t
 	})
 }
@@ -68,6 +68,9 @@ func (t *terminals) attend() {
 func (t *terminals) expect(id string, x *terminal) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = make(map[string]*terminal)
+	}
 	t.all[id] = x
 }
 

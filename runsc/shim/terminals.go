@@ -31,6 +31,9 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	c.names[r.ID] = p.container
+	c.mu.Unlock()
 	x, err := c.terminal(p.container)
 	if err == nil && x.restored && r.Terminal {
 		err = withoutTerminal(r.Bundle)

@@ -54,7 +54,7 @@ func (s *sandbox) fill(ctx context.Context, a answer) answer {
 	}
 	if a.resp.GetStrict() || s.pod.strict() {
 		resp.Decision = localv1.AskRestoreResponse_FAIL
-		s.reports.Wait() // there is no container, and so no removal, to wait for them
+		s.pending.of(s.pod.sandbox).Wait() // there is no container, and so no removal, to wait for them
 	} else {
 		s.pod.started()
 	}

@@ -29,9 +29,6 @@ const unwoken = internalError
 // rouse wakes the pod and returns when it runs, or at once if it is awake. If it is falling asleep, it does not. The
 // wake goes on if ctx ends.
 func (z *sleeper) rouse(ctx context.Context, cause string) error {
-	if z.s == nil {
-		return z.tell(ctx, z.c.bundle.id, sleep.Order{Verb: sleep.Wake, Cause: cause})
-	}
 	if !z.asleep.Load() {
 		// In this order: a pod that falls asleep nevertheless has looked for what came when asleep was set already.
 		if w := z.watched.Load(); w != nil {
@@ -262,16 +259,16 @@ func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *sta
 		if !await(state.begun, over) && failed != nil {
 			return nil
 		}
-		if err := z.eachOther(ctx, sleep.Order{Verb: sleep.Remake}); err != nil {
+		if err := z.eachOther(ctx, z.remake); err != nil {
 			// Those that were begun end: as long as they wait, so does the runsc of the sandbox.
-			z.warn(z.eachOther(ctx, sleep.Order{Verb: sleep.Rouse}), "restore the containers that were begun")
+			z.warn(z.eachOther(ctx, z.restart), "restore the containers that were begun")
 			return err
 		}
 		if !await(state.waits, over) && failed != nil {
 			return nil
 		}
 		t.ended("sandbox created")
-		if err := z.eachOther(ctx, sleep.Order{Verb: sleep.Rouse}); err != nil {
+		if err := z.eachOther(ctx, z.restart); err != nil {
 			return err
 		}
 		t.ended("restored")
@@ -309,7 +306,7 @@ func (z *sleeper) mourn(err error, cause string, ran bool) error {
 		report.Woken = &localv1.Woken{Cause: cause}
 	}
 	z.tellAgent(report)
-	failed := z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: z.wakes.status()})
+	failed := z.doom(ctx, z.wakes.status())
 	z.leave()
 	return failed
 }
@@ -336,9 +333,6 @@ func (z *sleeper) finish(ctx context.Context, id string, status int) error {
 // finished ends a pod in its sleep: all its containers exit with a status. It reports whether container id has ended
 // so. If not, the pod has been woken meanwhile.
 func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bool, err error) {
-	if z.s == nil {
-		return z.finishedBySandbox(ctx, id, status)
-	}
 	give, err := z.takeToEnd(ctx, status)
 	if err != nil {
 		return false, err
@@ -348,29 +342,14 @@ func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bo
 		return z.stopped(id), nil
 	}
 	log.L.Infof("sandbox %s ends in its sleep, with status %d", z.c.bundle.id, status)
-	err = z.each(ctx, sleep.Order{Verb: sleep.Doom, Status: status})
+	err = z.doom(ctx, status)
 	z.leave()
 	go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
-	if z.stopped(id) { // a container whose shim is gone has ended before
+	if z.stopped(id) {
 		z.warn(err, "end its containers")
 		err = nil
 	}
 	return true, err
-}
-
-// finishedBySandbox has the shim of the sandbox end the pod. If that shim is gone, so is the pod, and this container
-// ends by itself. As soon as containerd knows that a container has ended, it ends this process, which cuts off the
-// answer of the shim.
-func (z *sleeper) finishedBySandbox(ctx context.Context, id string, status int) (bool, error) {
-	err := z.tell(ctx, z.c.bundle.id, sleep.Order{Verb: sleep.End, Status: status})
-	if stopped := z.stopped(id); !z.asleep.Load() && (stopped || err == nil) {
-		return stopped, nil
-	}
-	if x := z.of(id); x != nil && ctx.Err() == nil && z.asleep.Load() {
-		z.warn(err, "end it in its sleep")
-		return true, z.doomed(ctx, x, status)
-	}
-	return false, err
 }
 
 // stopped reports whether a container of a pod that no longer sleeps has ended in its sleep.

@@ -51,19 +51,8 @@ const (
 	Watch Verb = "watch" // prepare to sleep, and note from now on whether packets come for the pod
 	Fall  Verb = "fall"  // end the sandbox, which Holder has paused and whose snapshot is safe, and keep the pod
 	Stay  Verb = "stay"  // undo Watch
-	Wake  Verb = "wake"  // restore the sandbox, and return when it runs. Also of the pod's other shims
-	End   Verb = "end"   // the pod ends in its sleep, with Status. Also of the pod's other shims
-)
-
-// Steps that the shim of the sandbox has the pod's other shims take.
-const (
-	Ready  Verb = "ready"  // check that the containers can sleep, and note how they are
-	Hush   Verb = "hush"   // answer for the containers from now on
-	Settle Verb = "settle" // wait until the ends of the containers' processes were noticed, and kept quiet
-	Remake Verb = "remake" // begin to create the containers. The sandbox is being created
-	Rouse  Verb = "rouse"  // restore the containers. The sandbox waits for them
-	Up     Verb = "up"     // let requests through to the containers again
-	Doom   Verb = "doom"   // report that the containers have ended with Status
+	Wake  Verb = "wake"  // restore the sandbox, and return when it runs
+	End   Verb = "end"   // the pod ends in its sleep, with Status
 )
 
 // Order is an order about a pod's sleep.
@@ -72,12 +61,9 @@ type Order struct {
 	Holder     string   `json:"holder,omitempty"`     // of Fall: who holds the lease of the pause
 	Image      string   `json:"image,omitempty"`      // of Fall: the image path of the restore that wakes the pod
 	Containers []string `json:"containers,omitempty"` // of Watch: ids of all containers that run, without the sandbox
-	WakeToEnd  bool     `json:"wakeToEnd,omitempty"`  // of Fall, Hush: a signal that tells the pod to end wakes it first
+	WakeToEnd  bool     `json:"wakeToEnd,omitempty"`  // of Fall: a signal that tells the pod to end wakes it first
 	Cause      string   `json:"cause,omitempty"`      // of Wake
-	Status     int      `json:"status,omitempty"`     // exit status, of End and Doom
-	// Round, of Hush and Up, counts the times that the pod was to fall asleep, from 1. An Up undoes the Hush of its round,
-	// and one that is late no longer has effect. 0: a shim of an earlier version does not count.
-	Round uint64 `json:"round,omitempty"`
+	Status     int      `json:"status,omitempty"`     // exit status, of End
 	// Asleep, of End: if the pod is awake, that is an error of kind ErrUnfit, and the pod runs on.
 	Asleep bool `json:"asleep,omitempty"`
 }
@@ -105,8 +91,8 @@ func Parse(s string) (o Order, err error) {
 
 func (o Order) check() error {
 	switch o.Verb {
-	case Watch, Stay, Wake, Ready, Hush, Settle, Remake, Rouse, Up:
-	case End, Doom:
+	case Watch, Stay, Wake:
+	case End:
 		if o.Status < 0 || o.Status > 255 {
 			return fmt.Errorf("exit status %d", o.Status)
 		}

@@ -210,13 +210,13 @@ func TestEventWhileContainerdIsAway(t *testing.T) {
 	pod := runPod(t, bed.PodSpec{Name: "exits", Containers: []bed.Container{
 		{Name: "a", Command: []string{"/bin/sh", "-c", "sleep 1"}},
 	}})
-	before, err := bed.Shims(pod.Container("a"))
+	before, err := bed.Shims(pod.ID)
 	if err != nil || len(before) != 1 {
 		t.Fatalf("shims %v, %v", before, err)
 	}
 	node.Containerd.Kill()
 	time.Sleep(4 * time.Second) // the exit is published, and published again
-	after, err := bed.Shims(pod.Container("a"))
+	after, err := bed.Shims(pod.ID)
 	if err != nil || !slices.Equal(after, before) {
 		t.Errorf("shims %v, %v; they were %v", after, err, before)
 	}

@@ -74,9 +74,25 @@ func TestRootfs(t *testing.T) {
 			if got, _ := state(t, pod.Container("a")); got == boot {
 				t.Error("the process did not start anew")
 			}
+			terminalIn(t, pod.Container("b"))
 			removePod(t, pod.ID)
 			nothingLeft(t, before)
 		})
+	}
+}
+
+// terminalIn runs a command at a terminal in a container.
+func terminalIn(t *testing.T, container string) {
+	t.Helper()
+	x, err := node.ExecTerminal(limited(t), container, "/bin/sh", "-c", "echo sho$((0))wn; sleep 1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Detach()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := x.Shows(ctx, "sho0wn", 1); err != nil {
+		t.Error(err)
 	}
 }
 
