@@ -1,0 +1,57 @@
+package integration
+
+import (
+	"testing"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"diapause.dev/test/bed"
+)
+
+// TestOneShim: one process serves a pod for all its life: its init container, which ends first, a container beside it
+// that is started again, and one that comes later.
+func TestOneShim(t *testing.T) {
+	before := processes(t)
+	s := bed.PodSpec{Name: "one", Containers: []bed.Container{{Name: "init", Command: []string{"/bin/true"}}}}
+	pod := runPod(t, s)
+	err := bed.Until(limited(t), func() error {
+		_, err := node.ExitCode(limited(t), pod.Container("init"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(name string) (id string) {
+		t.Helper()
+		c := bed.Container{Name: name, Command: []string{"/bin/sleep", "1000"}}
+		if err := node.StartContainer(limited(t), pod, s, c); err != nil {
+			t.Fatal(err)
+		}
+		id = pod.Containers[len(pod.Containers)-1].ID
+		if out, code, err := node.Exec(limited(t), id, "echo", name); err != nil || code != 0 || out != name+"\n" {
+			t.Errorf("exec in %s: %q, %d, %v", name, out, code, err)
+		}
+		if all, err := bed.Shims(pod.ID); err != nil || len(all) != 1 {
+			t.Errorf("with %s, the pod has shims %v, %v", name, all, err)
+		}
+		if own, err := bed.Shims(id); err != nil || len(own) != 0 {
+			t.Errorf("container %s has shims %v, %v", name, own, err)
+		}
+		return id
+	}
+	app := start("app")
+	side := start("side")
+	if err := node.StopContainer(limited(t), app, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Runtime.RemoveContainer(limited(t), &cri.RemoveContainerRequest{ContainerId: app}); err != nil {
+		t.Fatal(err)
+	}
+	start("app")
+	start("debug")
+	if _, code, err := node.Exec(limited(t), side, "true"); err != nil || code != 0 {
+		t.Errorf("the container beside it: %d, %v", code, err)
+	}
+	removePod(t, pod.ID)
+	nothingLeft(t, before)
+}
