@@ -15,9 +15,27 @@ import (
 // Shims returns the processes of Diapause's shim that serve a container, or a sandbox: one, unless
 // something is amiss.
 func Shims(container string) (pids []int, err error) {
-	return processesOf(func(cmdline []string) bool {
+	all, err := processesOf(func(cmdline []string) bool {
 		return filepath.Base(cmdline[0]) == "containerd-shim-diapause-v1" && slices.Contains(cmdline, container)
 	})
+	for _, pid := range all {
+		if !slices.Contains(all, parentOf(pid)) { // otherwise it is about to run another program
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
+}
+
+// parentOf returns the parent of a process, or 0 if the process is gone.
+func parentOf(pid int) (parent int) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // proc_pid_stat(5)
+	var state string
+	_, _ = fmt.Sscan(rest, &state, &parent)
+	return parent
 }
 
 // processesOf returns the processes whose command line is as wanted. Those that end meanwhile may be missing.
