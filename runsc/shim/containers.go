@@ -56,6 +56,7 @@ type containers struct {
 	bundle  bundle // of the pod's sandbox
 	pod     pod
 	pending pending // for instance reports to the agent
+	roster  roster
 	endings endings
 	starts  starts
 
@@ -66,12 +67,9 @@ type containers struct {
 	sessions sessions
 
 	mu       sync.Mutex
-	names    map[string]string             // of the containers in their pod, by container id
-	waiting  map[string]bool               // likewise; containers that nothing has asked to start
 	starting map[string]*starting          // by container id
 	loading  map[string]context.CancelFunc // likewise; containers that wait for their files
 	telling  map[string]context.CancelFunc // likewise; containers with an unfinished report to the agent
-	leaving  map[string]bool               // likewise; containers whose end is watched, see seeOut
 	unasked  map[string]*starting          // likewise; starts that were interrupted, see interrupted.go
 }
 
@@ -87,9 +85,8 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 	b := bundle{p.sandbox, filepath.Join(filepath.Dir(dir), p.sandbox)}
 	return &containers{
 		TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
-		names: make(map[string]string), waiting: make(map[string]bool),
-		starting: make(map[string]*starting), leaving: make(map[string]bool),
-		loading: make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
+		starting: make(map[string]*starting),
+		loading:  make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
 		unasked: make(map[string]*starting), sessions: sessions{file: a.usedFile(p.sandbox)},
 	}
 }
@@ -102,7 +99,8 @@ func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 	created, err := c.createStreams(ctx, r)
 	if ctx.Err() == nil {
 		if err == nil && c.bundle.id != "" {
-			c.await(r.ID)
+			c.roster.await(r.ID)
+			go c.endUnstarted(r.ID)
 		}
 		return created, err
 	}
@@ -134,7 +132,7 @@ func (c *containers) try(id string) error {
 	if !c.incomplete() {
 		return nil
 	}
-	name := c.nameOf(id)
+	name := c.roster.name(id)
 	if name == "" {
 		name = id
 	}
@@ -181,7 +179,9 @@ func (c *containers) letGo(id string) {
 
 // removeUnstarted removes a container that was not started. If gVisor's shim does not let it go, see letGo, it counts
 // as removed: what is left of it ends with the process, and so with its pod.
-func (c *containers) removeUnstarted(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+func removeUnstarted(ctx context.Context, next extension.TaskServiceExt,
+	r *task.DeleteRequest,
+) (*task.DeleteResponse, error) {
 	limited, cancel := context.WithTimeout(ctx, abandonLimit)
 	defer cancel()
 	type result struct {
@@ -190,7 +190,7 @@ func (c *containers) removeUnstarted(ctx context.Context, r *task.DeleteRequest)
 	}
 	done := make(chan result, 1)
 	go func() {
-		resp, err := c.TaskServiceExt.Delete(context.WithoutCancel(ctx), r)
+		resp, err := next.Delete(context.WithoutCancel(ctx), r)
 		done <- result{resp, err}
 	}()
 	select {
@@ -203,22 +203,6 @@ func (c *containers) removeUnstarted(ctx context.Context, r *task.DeleteRequest)
 	}
 	log.L.Errorf("container %s, which was not started, is not let go within %v", r.ID, abandonLimit)
 	return &task.DeleteResponse{ExitStatus: internalError, ExitedAt: protobuf.ToTimestamp(time.Now())}, nil
-}
-
-// nameOf returns a container's name in its pod, or "" if it has none.
-func (c *containers) nameOf(id string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.names[id]
-}
-
-// forget forgets a container that is deleted.
-func (c *containers) forget(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.names, id)
-	delete(c.waiting, id)
-	delete(c.leaving, id)
 }
 
 // letGoUnstartable has gVisor's shim let a container go that can never be started, before that shim is asked for its
@@ -296,8 +280,8 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.cancel = cancel
+	c.roster.asked(r.ID)
 	c.mu.Lock()
-	delete(c.waiting, r.ID)
 	c.starting[r.ID] = s
 	c.starts.begin(r.ID)
 	c.mu.Unlock()
@@ -426,7 +410,9 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	}
 	remove := c.TaskServiceExt.Delete
 	if c.abandon(r.ID) {
-		remove = c.removeUnstarted
+		remove = func(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+			return removeUnstarted(ctx, c.TaskServiceExt, r)
+		}
 	}
 	resp, err := remove(ctx, r)
 	for range deleteRetries {
@@ -448,7 +434,7 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 		c.starts.forget(r.ID)
 		c.forgetTerminal(r.ID)
 		c.pending.forget(r.ID)
-		c.forget(r.ID)
+		c.roster.forget(r.ID)
 	}
 	return resp, err
 }

@@ -18,7 +18,9 @@ import (
 func TestTryOnce(t *testing.T) {
 	c := newContainers(agent{}, pod{sandbox: "x"}, filepath.Join(t.TempDir(), "x"), nil)
 	c.bundle.dir = t.TempDir()
-	c.names = map[string]string{"3": "a", "4": "a", "5": "b", "6": "a"}
+	for id, name := range map[string]string{"3": "a", "4": "a", "5": "b", "6": "a"} {
+		c.roster.add(id, name)
+	}
 	if err := errors.Join(c.try("1"), c.try("2")); err != nil {
 		t.Errorf("a sandbox that is not restored: %v", err)
 	}
@@ -89,7 +91,8 @@ func TestInterruptLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	failing := errors.New("failing")
-	c.waiting["a"] = true
+	c.roster.add("a", "a")
+	c.roster.await("a")
 	if !c.unstartable("a") {
 		t.Error("a container whose sandbox is gone may be started")
 	}

@@ -40,7 +40,7 @@ func (z *sleeper) doze() {
 	}
 	d.is, d.procs, d.gcPercent = true, runtime.GOMAXPROCS(1), debug.SetGCPercent(-1)
 	d.limit = debug.SetMemoryLimit(goMemory() + dozeRoom)
-	standing.begin()
+	connected.Repeat()
 }
 
 // stir undoes doze.
@@ -51,7 +51,7 @@ func (d *dozing) stir() {
 		return
 	}
 	d.is = false
-	standing.end()
+	connected.Stop()
 	debug.SetMemoryLimit(d.limit)
 	debug.SetGCPercent(d.gcPercent)
 	runtime.GOMAXPROCS(d.procs)

@@ -21,7 +21,7 @@ func TestDoze(t *testing.T) {
 	before := goSettings()
 	var z sleeper
 	z.doze()
-	if standing.open() {
+	if connected.Repeats() {
 		t.Error("awake, it keeps answers")
 	}
 	if now := goSettings(); now != before {
@@ -36,7 +36,7 @@ func TestDoze(t *testing.T) {
 	if now[0] != 1 || now[1] != -1 || now[2] == math.MaxInt64 {
 		t.Errorf("asleep, the runtime is set to %v, want one processor and a limit of memory alone", now)
 	}
-	if !standing.open() {
+	if !connected.Repeats() {
 		t.Error("asleep, it keeps no answers")
 	}
 	if room := now[2] - goMemory(); room > 2*dozeRoom { // some memory may have been given back since
@@ -45,7 +45,7 @@ func TestDoze(t *testing.T) {
 	if err := z.shut(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if standing.open() {
+	if connected.Repeats() {
 		t.Error("after waking, it keeps answers")
 	}
 	if now := goSettings(); now != before {

@@ -36,7 +36,7 @@ func endForgotten(bundle string, end func()) {
 	for began := time.Now(); ; {
 		pause := watchTime
 		switch {
-		case standing.open():
+		case connected.Repeats():
 			pause = watchDozing
 		case time.Since(began) > young:
 			pause = watchRarely
@@ -46,7 +46,7 @@ func endForgotten(bundle string, end func()) {
 		if t != nil {
 			t.removeForgotten()
 		}
-		if forgotten(bundle) && t.idle() && t == serving.Load() {
+		if forgotten(bundle) && (t == nil || t.size() == 0) && t == serving.Load() {
 			log.L.Warn("containerd has forgotten all that the shim serves: it ends")
 			end()
 			return
@@ -117,31 +117,6 @@ func children() (pids []int) {
 	return pids
 }
 
-// idle reports whether the process serves no container. A nil router serves none.
-func (t *router) idle() bool {
-	if t == nil {
-		return true
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.all) == 0
-}
-
-// await notes that a container was created, and ends it if it can never be started.
-func (c *containers) await(id string) {
-	c.mu.Lock()
-	c.waiting[id] = true
-	c.mu.Unlock()
-	go c.endUnstarted(id)
-}
-
-// awaited reports whether a container was created, and nothing has asked to start it.
-func (c *containers) awaited(id string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.waiting[id]
-}
-
 // endUnstarted ends a container if nothing has asked to start it, and the sandbox is gone. If the request that created
 // the container was given up in time, containerd takes it for running and does not remove it. It hears of no exit, for
 // nobody waits for one, but it cleans up when the container's connection ends.
@@ -150,13 +125,13 @@ func (c *containers) awaited(id string) bool {
 // would take the container for created, and in a pod that never restarts its containers the kubelet would wait for it
 // for ever.
 func (c *containers) endUnstarted(id string) {
-	for was := false; c.awaited(id); {
+	for was := false; c.roster.awaited(id); {
 		time.Sleep(watchTime)
 		is := c.unstartable(id)
 		if was && is { // after only one check, containerd may be removing it
 			log.L.Warnf("nobody has started container %s, and its sandbox %s is gone: it ends", id, c.bundle.id)
 			c.abandon(id)
-			connections.drop(id)
+			connected.Drop(id)
 			return
 		}
 		was = is
@@ -164,4 +139,4 @@ func (c *containers) endUnstarted(id string) {
 }
 
 // unstartable reports whether nothing has asked to start a container, and nothing can start it any more.
-func (c *containers) unstartable(id string) bool { return c.awaited(id) && c.bundle.gone() }
+func (c *containers) unstartable(id string) bool { return c.roster.awaited(id) && c.bundle.gone() }

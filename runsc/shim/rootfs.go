@@ -43,7 +43,7 @@ func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest,
 func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, spec []byte,
 	a answer,
 ) (*task.CreateTaskResponse, error) {
-	if err := s.withdraw(ctx, r); err != nil {
+	if err := withdraw(ctx, s.containers, r); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(specPath(r.Bundle), spec, 0o600); err != nil {
@@ -55,10 +55,10 @@ func (s *sandbox) createAgain(ctx context.Context, r *task.CreateTaskRequest, sp
 // withdraw has runsc remove a created sandbox container that is created again. GVisor's shim is not asked to: when it
 // deletes the only container that it has, it gives up what it serves terminals with, and the pod's containers could
 // have none.
-func (s *sandbox) withdraw(ctx context.Context, r *task.CreateTaskRequest) error {
+func withdraw(ctx context.Context, c *containers, r *task.CreateTaskRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, discardLimit)
 	defer cancel()
-	err := s.force(ctx, r.ID)
+	err := c.force(ctx, r.ID)
 	if err == nil {
 		err = mount.UnmountAll(filepath.Join(r.Bundle, "rootfs"), 0)
 	}
@@ -71,7 +71,7 @@ func (s *sandbox) withdraw(ctx context.Context, r *task.CreateTaskRequest) error
 // part returns the name under which a container's progress is recorded. With root file systems alone, a container
 // that is started again has a new id but must count only once, so its name counts.
 func (c *containers) part(o order, id string) string {
-	if name := c.nameOf(id); o.Rootfs && name != "" {
+	if name := c.roster.name(id); o.Rootfs && name != "" {
 		return name
 	}
 	return id

@@ -3,7 +3,6 @@ package shim
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
@@ -17,19 +16,11 @@ type router struct {
 	extension.TaskServiceExt // gVisor's. It answers for containers that the process does not serve
 	agent                    agent
 
-	mu  sync.Mutex
-	all map[string]served // by container id
-	pod *sleeper          // of the pod's sandbox container; nil: it is not created yet
-}
-
-// served is a container that the process serves.
-type served struct {
-	extension.TaskServiceExt
-	bundle string
+	registry
 }
 
 func newRouter(a agent, next extension.TaskServiceExt) *router {
-	return &router{TaskServiceExt: next, agent: a, all: make(map[string]served)}
+	return &router{TaskServiceExt: next, agent: a, registry: registry{all: make(map[string]served)}}
 }
 
 // of returns the service of a container.
@@ -91,17 +82,6 @@ func (t *router) forget(id string) {
 	delete(t.all, id)
 }
 
-// bundles returns the bundles of the containers that the process serves, by id.
-func (t *router) bundles() map[string]string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make(map[string]string)
-	for id, s := range t.all {
-		all[id] = s.bundle
-	}
-	return all
-}
-
 // Create implements task.TaskService.
 func (t *router) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	service, err := t.open(ctx, r)
@@ -127,9 +107,7 @@ func (t *router) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 // Shutdown implements task.TaskService. Without an error the process ends. Containerd asks for it after each container
 // that it has deleted, and the last one counts.
 func (t *router) Shutdown(_ context.Context, r *task.ShutdownRequest) (*types.Empty, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n := len(t.all); n > 0 {
+	if n := t.size(); n > 0 {
 		// GVisor's shim answers with what is returned beside the error.
 		return &types.Empty{}, fmt.Errorf("container %s is not the last one: the process serves %d others", r.ID, n)
 	}

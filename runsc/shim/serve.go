@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"diapause.dev/runsc/shim/connections"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/containerd/v2/pkg/shutdown"
@@ -38,6 +39,9 @@ const (
 	// signalRoom is how many signals may wait; one that does not fit stands for those that do.
 	signalRoom = 32
 )
+
+// connected are the connections of containerd to this process.
+var connected connections.Set
 
 // Serve serves containerd's task service for one container, or for a pod, until that is over. It runs in the
 // bundle's directory, with the arguments that command makes.
@@ -113,7 +117,7 @@ func serveTasks(ctx context.Context, end shutdown.Service) error {
 	if err != nil {
 		return fmt.Errorf("task service: %w", err)
 	}
-	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(repeated{ttrpc.UnixSocketRequireSameUser(), &standing}))
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(connected.Handshaker(ttrpc.UnixSocketRequireSameUser())))
 	if err != nil {
 		return err
 	}

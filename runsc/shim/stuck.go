@@ -20,7 +20,7 @@ const exitLimit = 5 * time.Second
 // seeOut watches a container that is to be killed. If the container has not exited in time because its sandbox is
 // still loading, it ends the sandbox. Delete waits for the goroutine that it starts.
 func (c *containers) seeOut(ctx context.Context, id string) {
-	if !c.lacking(id) || !c.watchOut(id) {
+	if !c.lacking(id) || !c.roster.leave(id) {
 		return
 	}
 	c.pending.of(id).Go(func() {
@@ -89,13 +89,4 @@ func (c *containers) lacking(id string) bool {
 		log.L.WithError(err).Warnf("not known whether sandbox %s is still loading", c.bundle.id)
 	}
 	return held
-}
-
-// watchOut records that a container's end is watched, and reports whether it was not watched before.
-func (c *containers) watchOut(id string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	first := !c.leaving[id]
-	c.leaving[id] = true
-	return first
 }

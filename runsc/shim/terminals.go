@@ -31,9 +31,7 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	c.names[r.ID] = p.container
-	c.mu.Unlock()
+	c.roster.add(r.ID, p.container)
 	x, err := c.terminal(p.container)
 	if err == nil && x.restored && r.Terminal {
 		err = withoutTerminal(r.Bundle)
@@ -46,6 +44,7 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 	created, err := c.TaskServiceExt.Create(ctx, r)
 	if err != nil {
 		consoles.forget(r.ID)
+		c.roster.forget(r.ID)
 		return nil, err
 	}
 	if x.plain {

@@ -1,4 +1,4 @@
-package shim
+package connections
 
 import (
 	"bytes"
@@ -15,9 +15,6 @@ import (
 // Containerd asks each container for its statistics every second, and one that sleeps always answers the same. Most of
 // what an answer costs then is the code of ttrpc and protobuf, which a second later is in no cache of the processor any
 // more. So while the process dozes, the connection itself repeats the answer, before ttrpc sees the question.
-
-// standing are the answers that the connections of this process repeat.
-var standing standingAnswers
 
 // standingAnswers are the answers to questions whose answers stay the same for as long as the process dozes. The zero
 // value has none, and takes none. Its methods may be called concurrently.
@@ -79,7 +76,7 @@ func (s *standingAnswers) keep(question string, answer []byte, doze int) {
 // repeated wraps the connections that a handshake has admitted, so that they repeat standing answers.
 type repeated struct {
 	ttrpc.Handshaker
-	answers *standingAnswers
+	set *Set
 }
 
 // Handshake implements ttrpc.Handshaker.
@@ -92,14 +89,14 @@ func (h repeated) Handshake(ctx context.Context, conn net.Conn) (net.Conn, any, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return &repeating{Conn: conn, socket: socket, answers: h.answers}, peer, nil
+	return &repeating{Conn: conn, socket: socket, set: h.set}, peer, nil
 }
 
 // repeating is a connection that repeats standing answers.
 type repeating struct {
 	net.Conn // closed: it has the addresses
 	socket   *socket
-	answers  *standingAnswers
+	set      *Set
 
 	named bool // it is known which container it is for. Used by Read alone
 
@@ -162,7 +159,7 @@ func (c *repeating) Write(p []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *repeating) Close() error {
-	connections.forget(c)
+	c.set.forget(c)
 	return c.socket.close()
 }
 
@@ -170,7 +167,7 @@ func (c *repeating) Close() error {
 func (c *repeating) name(request []byte) {
 	if id := containerOf(request); id != "" {
 		c.named = true
-		connections.note(c, id)
+		c.set.note(c, id)
 	}
 }
 
@@ -188,7 +185,7 @@ func (c *repeating) repeat(p []byte) bool {
 	if c.key, ok = appendQuestion(c.key[:0], p); !ok {
 		return false
 	}
-	answer, doze := c.answers.to(c.key)
+	answer, doze := c.set.answers.to(c.key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stream := streamOf(p)
@@ -213,7 +210,7 @@ func (c *repeating) keep(p []byte) {
 	}
 	c.asked = asked{}
 	if isAnswer(p) {
-		c.answers.keep(a.question, bytes.Clone(p), a.doze)
+		c.set.answers.keep(a.question, bytes.Clone(p), a.doze)
 	}
 }
 

@@ -1,4 +1,4 @@
-package shim
+package connections
 
 import (
 	"context"
@@ -19,7 +19,8 @@ func (a *asking) Create(context.Context, *task.CreateTaskRequest) (*task.CreateT
 // TestDrop: the end of a container's connection ends no other one, whatever its first request was.
 func TestDrop(t *testing.T) {
 	a := &asking{}
-	connect := a.serve(t, &standingAnswers{})
+	var set Set
+	connect := a.serve(t, &set)
 	large := &task.CreateTaskRequest{ // comes in several pieces
 		ID: "large", Rootfs: []*types.Mount{{Options: []string{strings.Repeat("x", 16<<10)}}},
 	}
@@ -31,7 +32,7 @@ func TestDrop(t *testing.T) {
 		stats(t, clients[id], id)
 	}
 	for _, id := range []string{"large", "small"} {
-		connections.drop(id)
+		set.Drop(id)
 		if _, err := clients[id].State(t.Context(), &task.StateRequest{ID: id}); !errors.Is(err, ttrpc.ErrClosed) {
 			t.Errorf("container %s is answered: %v", id, err)
 		}

@@ -1,4 +1,4 @@
-package shim
+package connections
 
 import (
 	"context"
@@ -40,9 +40,9 @@ func (a *asking) State(_ context.Context, r *task.StateRequest) (*task.StateResp
 }
 
 // serve serves a on connections that repeat answers, and returns a function that connects to it.
-func (a *asking) serve(t *testing.T, answers *standingAnswers) (connect func() task.TaskService) {
+func (a *asking) serve(t *testing.T, set *Set) (connect func() task.TaskService) {
 	t.Helper()
-	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(repeated{ttrpc.UnixSocketRequireSameUser(), answers}))
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(repeated{ttrpc.UnixSocketRequireSameUser(), set}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +84,11 @@ func stats(t *testing.T, client task.TaskService, id string) int {
 // connection, each container for itself. Before and after that, and all other questions, the service answers.
 func TestStanding(t *testing.T) {
 	var a asking
-	var answers standingAnswers
-	connect := a.serve(t, &answers)
+	var set Set
+	connect := a.serve(t, &set)
 	client := connect()
 	got := []int{stats(t, client, "a"), stats(t, client, "a")}
-	answers.begin()
+	set.Repeat()
 	for range 3 {
 		got = append(got, stats(t, client, "a"), stats(t, client, "b"))
 	}
@@ -100,9 +100,9 @@ func TestStanding(t *testing.T) {
 		}
 	}
 	got = append(got, stats(t, client, "b"))
-	answers.end()
+	set.Stop()
 	got = append(got, stats(t, client, "a"))
-	answers.begin()
+	set.Repeat()
 	got = append(got, stats(t, client, "a"), stats(t, client, "a"))
 	if want := []int{1, 2, 3, 4, 3, 4, 3, 4, 3, 4, 5, 6, 6}; !slices.Equal(got, want) {
 		t.Errorf("answers %v, want %v", got, want)
@@ -115,9 +115,9 @@ func TestStanding(t *testing.T) {
 // TestStandingError: an error is not repeated.
 func TestStandingError(t *testing.T) {
 	var a asking
-	var answers standingAnswers
-	client := a.serve(t, &answers)()
-	answers.begin()
+	var set Set
+	client := a.serve(t, &set)()
+	set.Repeat()
 	a.refuses.Store(true)
 	for range 2 {
 		if _, err := client.Stats(t.Context(), &task.StatsRequest{ID: "a"}); !errdefs.IsUnavailable(errgrpc.ToNative(err)) {
@@ -155,9 +155,9 @@ func TestStandingStale(t *testing.T) {
 // gets the answer to its own question.
 func TestStandingTogether(t *testing.T) {
 	var a asking
-	var answers standingAnswers
-	connect := a.serve(t, &answers)
-	answers.begin()
+	var set Set
+	connect := a.serve(t, &set)
+	set.Repeat()
 	ids := []string{"a", "b", strings.Repeat("c", 5<<10)}
 	var g sync.WaitGroup
 	for range 2 {
@@ -166,8 +166,8 @@ func TestStandingTogether(t *testing.T) {
 			g.Go(func() {
 				for i := range 300 {
 					if i%50 == 49 {
-						answers.end()
-						answers.begin()
+						set.Stop()
+						set.Repeat()
 					}
 					if r, err := client.State(t.Context(), &task.StateRequest{ID: id}); err != nil || r.ID != id {
 						t.Errorf("state of %.10q: %.20v, %v", id, r, err)

@@ -1,4 +1,4 @@
-package shim
+package connections
 
 import (
 	"bytes"
@@ -31,10 +31,10 @@ func pair(t *testing.T) (near, far *net.UnixConn) {
 }
 
 // repeatingPair returns a connection that repeats answers, and its other end.
-func repeatingPair(t *testing.T, answers *standingAnswers) (near net.Conn, far *net.UnixConn) {
+func repeatingPair(t *testing.T, set *Set) (near net.Conn, far *net.UnixConn) {
 	t.Helper()
 	conn, far := pair(t)
-	near, _, err := repeated{ttrpc.UnixSocketRequireSameUser(), answers}.Handshake(t.Context(), conn)
+	near, _, err := repeated{ttrpc.UnixSocketRequireSameUser(), set}.Handshake(t.Context(), conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestSocketWakes(t *testing.T) {
 
 // TestSocketLarge: what is larger than what the kernel keeps arrives, in both directions at once.
 func TestSocketLarge(t *testing.T) {
-	near, far := repeatingPair(t, new(standingAnswers))
+	near, far := repeatingPair(t, new(Set))
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
 	for _, c := range [][2]net.Conn{{near, far}, {far, near}} {
 		go c[0].Write(sent)
@@ -105,7 +105,7 @@ func TestSocketLarge(t *testing.T) {
 
 // TestSocketClose: closing ends who reads and who writes, and again does no harm.
 func TestSocketClose(t *testing.T) {
-	near, _ := repeatingPair(t, new(standingAnswers))
+	near, _ := repeatingPair(t, new(Set))
 	ended := make(chan error)
 	go func() {
 		_, err := near.Read(make([]byte, 1))
@@ -138,13 +138,13 @@ func TestSocketClose(t *testing.T) {
 func TestStandingGone(t *testing.T) {
 	question := binary.BigEndian.AppendUint32(nil, uint32(len(askStats)))
 	question = append(append(question, 0, 0, 0, 1, typeRequest, 0), askStats...)
-	var answers standingAnswers
-	answers.begin()
+	var set Set
+	set.Repeat()
 	key, _ := appendQuestion(nil, question)
-	_, doze := answers.to(key)
-	answers.keep(string(key), []byte{0, 0, 0, 0, 0, 0, 0, 1, typeResponse, 0}, doze)
+	_, doze := set.answers.to(key)
+	set.answers.keep(string(key), []byte{0, 0, 0, 0, 0, 0, 0, 1, typeResponse, 0}, doze)
 	for range 200 {
-		near, far := repeatingPair(t, &answers)
+		near, far := repeatingPair(t, &set)
 		go func() {
 			far.Write(question)
 			far.Close()
