@@ -6,6 +6,7 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
+	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
 
 // setExtension sets the extension that stands before gVisor's task service. It is called once, before the service is
@@ -20,6 +21,7 @@ func setExtension() {
 		once.Do(func() {
 			consoles.attend()
 			all = newRouter(localAgent(), next)
+			runsccmd.Monitor = unwatched{runsccmd.Monitor, all}
 			serving.Store(all)
 		})
 		return all, nil

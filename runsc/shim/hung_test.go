@@ -92,7 +92,7 @@ func TestHungSignal(t *testing.T) {
 // TestHungStateKnown: of a container that cannot be asked about, the shim says what it knows.
 func TestHungStateKnown(t *testing.T) {
 	c := newContainers(agent{}, pod{}, t.TempDir(), nil)
-	z := &sleeper{c: c, all: map[string]*resident{"a": {id: "a", pid: 7, io: &task.CreateTaskRequest{Stdout: "out"}}}}
+	z := &sleeper{c: c, pid: 7, all: map[string]*resident{"a": {id: "a", io: &task.CreateTaskRequest{Stdout: "out"}}}}
 	for _, step := range []struct {
 		do   func()
 		want tasktypes.Status

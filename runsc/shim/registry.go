@@ -19,6 +19,36 @@ type served struct {
 	bundle string
 }
 
+// isMember reports whether a container is created in the sandbox of this process's pod.
+func (g *registry) isMember(id string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pod != nil && g.pod.c.bundle.id != id
+}
+
+// members returns the containers in the sandbox of this process's pod.
+func (g *registry) members() (ids []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, s := range g.all {
+		if g.pod != nil && s.TaskServiceExt == g.pod && id != g.pod.c.bundle.id {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// pidOf returns the process of a container for which gVisor's shim knows pid.
+func (g *registry) pidOf(id string, pid uint32) uint32 {
+	g.mu.Lock()
+	z := g.pod
+	g.mu.Unlock()
+	if z == nil {
+		return pid
+	}
+	return z.pidOf(id, pid)
+}
+
 // bundles returns the bundles of the containers that the process serves, by id.
 func (g *registry) bundles() map[string]string {
 	g.mu.Lock()

@@ -17,6 +17,7 @@ type router struct {
 	agent                    agent
 
 	registry
+	kills oomKills
 }
 
 func newRouter(a agent, next extension.TaskServiceExt) *router {
@@ -80,6 +81,7 @@ func (t *router) forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.all, id)
+	t.kills.forget(id)
 }
 
 // Create implements task.TaskService.
@@ -88,9 +90,13 @@ func (t *router) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 	if err != nil {
 		return nil, err
 	}
+	t.kills.begin(r.ID)
 	resp, err := service.Create(ctx, r)
-	if err != nil {
+	switch {
+	case err != nil:
 		t.forget(r.ID)
+	case !t.isMember(r.ID):
+		t.kills.countIn(int(resp.Pid))
 	}
 	return resp, err
 }

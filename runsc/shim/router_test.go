@@ -129,13 +129,20 @@ func newRouterTest(t *testing.T) *routerTest {
 	return &routerTest{t, t.TempDir(), gvisor, newRouter(newAgent(filepath.Join(t.TempDir(), "none")), gvisor)}
 }
 
-func (x *routerTest) tryCreate(id, kind, sandbox, stdin string) error {
-	dir := filepath.Join(x.dir, id)
+// write writes the bundle of a container, and returns it.
+func (x *routerTest) write(id, kind, sandbox string) (dir string) {
+	x.Helper()
+	dir = filepath.Join(x.dir, id)
 	config := `{"annotations": {"io.kubernetes.cri.container-type": "` + kind + `", "io.kubernetes.cri.sandbox-id": "` +
 		sandbox + `", "io.kubernetes.cri.container-name": "` + id + `"}}`
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(specPath(dir), []byte(config), 0o600)); err != nil {
 		x.Fatal(err)
 	}
+	return dir
+}
+
+func (x *routerTest) tryCreate(id, kind, sandbox, stdin string) error {
+	dir := x.write(id, kind, sandbox)
 	_, err := x.router.Create(x.Context(), &task.CreateTaskRequest{ID: id, Bundle: dir, Stdin: stdin})
 	return err
 }

@@ -113,7 +113,7 @@ func serveTasks(ctx context.Context, end shutdown.Service) error {
 		return fmt.Errorf("connect to containerd for events: %w", err)
 	}
 	go endForgotten(".", end.Shutdown)
-	service, err := gvisor.NewShimRedirector(ctx, patient{publisher}, end)
+	service, err := gvisor.NewShimRedirector(ctx, podEvents{patient{publisher}, serving.Load}, end)
 	if err != nil {
 		return fmt.Errorf("task service: %w", err)
 	}

@@ -42,6 +42,7 @@ type sleeper struct {
 
 	mu  sync.Mutex
 	all map[string]*resident // the containers of this process, by id
+	pid uint32               // of the sandbox; 0: there was none yet
 
 	night
 }
@@ -60,7 +61,7 @@ type resident struct {
 	pids    *task.PidsResponse
 	streams *streams
 	resized *task.UpdateTaskRequest // the newest change of its resources; nil: none
-	pid     uint32                  // of the sandbox since it was woken; 0: never
+	woken   bool                    // the sandbox was restored with it
 	dead    bool                    // it has ended in its sleep
 	told    bool                    // it was told to end
 	revival *revival                // it is being created again; nil: it is not
@@ -151,11 +152,15 @@ func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		p, err := readPod(bundle)
 		z.warn(err, "read the name of container "+r.ID)
 		z.mu.Lock()
+		if r.ID == z.c.bundle.id {
+			z.pid = resp.Pid
+		}
 		z.all[r.ID] = &resident{
 			id: r.ID, bundle: bundle, name: p.container, execs: make(map[string]func()),
 			io: &task.CreateTaskRequest{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
 		}
 		z.mu.Unlock()
+		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	}
 	return resp, err
 }
@@ -178,8 +183,12 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 		z.recordNetwork()
 	}
 	resp, err := z.TaskServiceExt.Start(ctx, r)
-	if err == nil && r.ExecID != "" {
+	switch {
+	case err != nil:
+	case r.ExecID != "":
 		go z.attendExec(context.WithoutCancel(ctx), r)
+	default:
+		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	}
 	return resp, err
 }
@@ -243,6 +252,9 @@ func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	resp, err := z.TaskServiceExt.Delete(ctx, r)
 	if err != nil {
 		return nil, err
+	}
+	if r.ExecID == "" {
+		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	}
 	z.forget(r)
 	return resp, nil
@@ -329,12 +341,13 @@ func (z *sleeper) stateAsleep(r *task.StateRequest) (*task.StateResponse, error)
 	return x.state, nil // nobody changes it any more
 }
 
-// pidOf returns the process of a container: since a wake it is another one than gVisor's shim knows.
+// pidOf returns the process of a container for which gVisor's shim knows pid. Of a pod's containers that is the
+// sandbox's. GVisor's shim knows none except the first one of the sandbox container, see oom.go.
 func (z *sleeper) pidOf(id string, pid uint32) uint32 {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if x := z.all[id]; x != nil && x.pid != 0 {
-		return x.pid
+	if z.pid != 0 && z.all[id] != nil {
+		return z.pid
 	}
 	return pid
 }

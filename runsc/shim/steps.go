@@ -152,9 +152,9 @@ func (z *sleeper) rise(ctx context.Context) {
 // resize makes the change of a container's resources that came in its sleep, or before it.
 func (z *sleeper) resize(ctx context.Context, x *resident) error {
 	z.mu.Lock()
-	resized, pid := x.resized, x.pid
+	resized, woken := x.resized, x.woken
 	z.mu.Unlock()
-	if resized == nil || pid == 0 {
+	if resized == nil || !woken {
 		return nil
 	}
 	if _, err := z.TaskServiceExt.Update(ctx, resized); err != nil {
@@ -256,7 +256,10 @@ func (z *sleeper) attend(x *resident, runtime *runsccmd.Runsc) error {
 		return fmt.Errorf("process of container %s: %w", x.id, err)
 	}
 	z.mu.Lock()
-	x.pid = uint32(pid)
+	x.woken = true
+	if x.id == z.c.bundle.id {
+		z.pid = uint32(pid)
+	}
 	z.mu.Unlock()
 	quiet.forget(x.id)
 	go func() { // ends with the sandbox

@@ -16,7 +16,8 @@ import (
 const limit = 8 * time.Minute
 
 // TestCgroupV2 runs tests of other packages on a kernel whose cgroups are of version 2: that what is loaded is charged
-// to the sidecar's cgroup, and all of package cgroup: the kernel kills what stays over a limit that is put back.
+// to the sidecar's cgroup, all of package cgroup: the kernel kills what stays over a limit that is put back, and that a
+// pod's shim watches its cgroup once.
 func TestCgroupV2(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -34,13 +35,16 @@ func TestCgroupV2(t *testing.T) {
 	m := Machine{Cache: cache, MiB: 1000, Files: map[string]string{
 		"/gofer.test":  build(t, ctx, root, "./runsc/gofer"),
 		"/cgroup.test": build(t, ctx, root, "./runsc/cgroup"),
+		"/shim.test":   build(t, ctx, root, "./runsc/shim"),
 	}, Script: script}
 	out, err := m.Run(ctx)
 	t.Log(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"TestLoadIsChargedToTheSidecar", "TestRaisedLimitIsPutBack", "TestHostileLimitInUse"} {
+	for _, name := range []string{
+		"TestLoadIsChargedToTheSidecar", "TestRaisedLimitIsPutBack", "TestHostileLimitInUse", "TestOneWatch",
+	} {
 		if !strings.Contains(out, "--- PASS: "+name) {
 			t.Errorf("%s did not run", name)
 		}
@@ -55,6 +59,11 @@ const script = `set -e
 /gofer.test -test.run='^TestLoadIsChargedToTheSidecar$' -test.v -test.timeout=3m
 echo +memory > /sys/fs/cgroup/cgroup.subtree_control
 /cgroup.test -test.v -test.timeout=3m
+mkdir /sys/fs/cgroup/pod
+(
+	echo 0 > /sys/fs/cgroup/pod/cgroup.procs # this process
+	/shim.test -test.run='^TestOneWatch$' -test.v -test.timeout=3m
+)
 `
 
 // build builds the tests of a package, as a static program.

@@ -1,6 +1,10 @@
 package integration
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -9,7 +13,7 @@ import (
 )
 
 // TestOneShim: one process serves a pod for all its life: its init container, which ends first, a container beside it
-// that is started again, and one that comes later.
+// that is started again, and one that comes later. It watches for the OOM killer once.
 func TestOneShim(t *testing.T) {
 	before := processes(t)
 	s := bed.PodSpec{Name: "one", Containers: []bed.Container{{Name: "init", Command: []string{"/bin/true"}}}}
@@ -41,6 +45,7 @@ func TestOneShim(t *testing.T) {
 	}
 	app := start("app")
 	side := start("side")
+	watched := watches(t, pod.ID)
 	if err := node.StopContainer(limited(t), app, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -49,9 +54,34 @@ func TestOneShim(t *testing.T) {
 	}
 	start("app")
 	start("debug")
+	if n := watches(t, pod.ID); n != watched {
+		t.Errorf("two containers more have %d watches for the OOM killer more", n-watched)
+	}
 	if _, code, err := node.Exec(limited(t), side, "true"); err != nil || code != 0 {
 		t.Errorf("the container beside it: %d, %v", code, err)
 	}
 	removePod(t, pod.ID)
 	nothingLeft(t, before)
+}
+
+// watches returns how many descriptors of a pod's shim tell of something as watches for the OOM killer do: event
+// counters with cgroup v1, inotify instances with v2. One of them is the Go runtime's.
+func watches(t *testing.T, sandbox string) (n int) {
+	t.Helper()
+	pids, err := bed.Shims(sandbox)
+	if err != nil || len(pids) != 1 {
+		t.Fatalf("the pod has shims %v, %v", pids, err)
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", pids[0])
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		to, err := os.Readlink(filepath.Join(dir, f.Name()))
+		if err == nil && (strings.Contains(to, "[eventfd]") || strings.Contains(to, "inotify")) {
+			n++
+		}
+	}
+	return n
 }
