@@ -2,10 +2,12 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"diapause.dev/cri"
@@ -141,4 +143,44 @@ func wantPaused(ctx context.Context, t *testing.T, id string, want bool) {
 	if got, err := client.Paused(ctx, id); err != nil || got != want {
 		t.Errorf("paused: %v, %v, want %v", got, err, want)
 	}
+}
+
+// TestCheckpointWhileItEnds: a pod is not saved while one of its containers was told to end and is still there. A
+// snapshot of it would end again. Once the container is gone, the pod can be saved.
+func TestCheckpointWhileItEnds(t *testing.T) {
+	s := spec("ends", nil)
+	s.Containers = append(s.Containers, bed.Container{
+		Name: "stays", Command: []string{"/bin/sh", "-c", "trap '' TERM; echo ready; exec sleep 1000"},
+	})
+	pod := runPod(t, s)
+	stays := pod.Container("stays")
+	err := bed.Until(limited(t), func() error {
+		out, err := node.Logs(limited(t), stays)
+		if err == nil && !strings.Contains(out, "ready") {
+			err = errors.New("it does not run yet")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := rawTasks(t)
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		ctx := namespaces.WithNamespace(limited(t), cri.DefaultNamespace)
+		if _, err := raw.Kill(ctx, &tasks.KillRequest{ContainerID: stays, Signal: uint32(s)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGTERM)
+	err = client.Checkpoint(limited(t), pod.ID, t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "told to end") {
+		t.Errorf("a checkpoint while a container ends: %v", err)
+	}
+	signal(syscall.SIGKILL)
+	err = bed.Until(limited(t), func() error { return client.Checkpoint(limited(t), pod.ID, t.TempDir()) })
+	if err != nil {
+		t.Error(err)
+	}
+	wantRunning(t, pod.Container("a"))
 }

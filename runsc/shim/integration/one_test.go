@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,6 +63,27 @@ func TestOneShim(t *testing.T) {
 	}
 	removePod(t, pod.ID)
 	nothingLeft(t, before)
+}
+
+// TestEarlierPod: a container is not started in a pod whose sandbox no shim of this build serves. A shim of its own
+// would take the container for a sandbox.
+func TestEarlierPod(t *testing.T) {
+	dir := t.TempDir()
+	config := `{"annotations": {"io.kubernetes.cri.container-type": "container",
+		"io.kubernetes.cri.sandbox-id": "earlier"}}`
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(limited(t), "containerd-shim-diapause-v1", "-namespace", "k8s.io",
+		"-address", bed.ContainerdSocket, "-id", "late", "start")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TTRPC_ADDRESS="+bed.ContainerdSocket+".ttrpc")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "its sandbox earlier has ended, or was started by another version") {
+		t.Errorf("it is started: %v: %s", err, out)
+	}
+	if pids, err := bed.Shims("late"); err != nil || len(pids) != 0 {
+		t.Errorf("it has shims %v, %v", pids, err)
+	}
 }
 
 // watches returns how many descriptors of a pod's shim tell of something as watches for the OOM killer do: event
