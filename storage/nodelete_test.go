@@ -29,7 +29,7 @@ func withoutDelete(t *testing.T, s *storage.Store) *storage.Store {
 }
 
 // TestNoDeletion: with credentials that allow no deletion, snapshots are stored, held and read. They are not removed,
-// and whoever tries learns why. docs/kubernetes.md recommends such credentials for nodes.
+// and whoever tries learns why. docs/install/stores.md recommends such credentials for nodes.
 func TestNoDeletion(t *testing.T) {
 	src, bucket := storagetest.NewDir(t), storagetest.NewDir(t)
 	image := tinyImage()
@@ -169,7 +169,7 @@ func TestHostileNotice(t *testing.T) {
 }
 
 // TestNoDeletionRotates: with such credentials the spool's keys are rotated, and those of the bucket are counted. Who
-// may overwrite rotates them afterwards. docs/kubernetes.md has these steps.
+// may overwrite rotates them afterwards. docs/tasks/encryption-signing.md has these steps.
 func TestNoDeletionRotates(t *testing.T) {
 	spool, bucket := storagetest.NewDir(t), storagetest.NewDir(t)
 	image := tinyImage()

@@ -15,7 +15,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// TestRotateKeys turns encryption on and changes a key by the commands of docs/kubernetes.md. The agents may not
+// TestRotateKeys turns encryption on and changes a key by the commands of docs/tasks/encryption-signing.md. The agents may not
 // overwrite what is in the bucket, and the controller may. A snapshot from before is then restored by the new key
 // alone.
 func TestRotateKeys(t *testing.T) {
@@ -112,7 +112,7 @@ func (w *world) withoutKeys(patches map[string]string) {
 	}
 }
 
-// encryption is what docs/kubernetes.md has an administrator do.
+// encryption is what docs/tasks/encryption-signing.md has an administrator do.
 type encryption struct {
 	make    string            // the keys and their Secret
 	patches map[string]string // by object
@@ -121,11 +121,11 @@ type encryption struct {
 
 func encryptionPage(t *testing.T) (e encryption) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/kubernetes.md")
+	page, err := os.ReadFile("../../docs/tasks/encryption-signing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, chapter, _ := strings.Cut(string(page), "\n### Encryption\n")
+	_, chapter, _ := strings.Cut(string(page), "\n## Encryption\n")
 	e.make = block(chapter, "```\n")
 	var kustomization struct {
 		Patches []struct {
@@ -144,10 +144,10 @@ func encryptionPage(t *testing.T) (e encryption) {
 		}
 		e.patches[strings.ToLower(p.Target.Kind)+"/"+p.Target.Name] = string(patch)
 	}
-	_, chapter, _ = strings.Cut(chapter, "\n#### Change a key\n")
+	_, chapter, _ = strings.Cut(chapter, "\n### Change a key\n")
 	e.change = strings.Split(block(chapter, "```\n"), "\n# ")
 	if len(e.patches) != 2 || len(e.change) != 5 {
-		t.Fatalf("docs/kubernetes.md has changed: %+v", e)
+		t.Fatalf("docs/tasks/encryption-signing.md has changed: %+v", e)
 	}
 	for i := range e.change { // the comment that begins a step has lost its sign
 		e.change[i] = "# " + strings.TrimPrefix(e.change[i], "# ")

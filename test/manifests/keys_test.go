@@ -12,11 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestKeysPatch: the patch of docs/kubernetes.md gives the keys to the agent and to the controller, which is not root.
+// TestKeysPatch: the patch of docs/tasks/encryption-signing.md gives the keys to the agent and to the controller, which is not root.
 func TestKeysPatch(t *testing.T) {
-	page, err := os.ReadFile("../../docs/kubernetes.md")
+	page, err := os.ReadFile("../../docs/tasks/encryption-signing.md")
 	must(t, err)
-	_, chapter, _ := strings.Cut(string(page), "\n### Encryption\n")
+	_, chapter, _ := strings.Cut(string(page), "\n## Encryption\n")
 	_, patch, _ := strings.Cut(chapter, "```yaml\n")
 	patch, _, _ = strings.Cut(patch, "```")
 	dir := t.TempDir()
