@@ -183,8 +183,8 @@ func (n *Node) Agents(ctx context.Context) ([]string, error) { return n.programs
 // Controllers returns the process ids of Diapause's controllers on the node. They are the same program as the agents.
 func (n *Node) Controllers(ctx context.Context) ([]string, error) { return n.programs(ctx, "") }
 
-// programs returns the process ids of Diapause's daemons that are controllers or, with not set to "!", are not. A process
-// that is ending has no command line any more, and is neither.
+// programs returns the process ids of Diapause's daemons that are controllers or, with not set to "!", are not. A
+// process that is ending has no command line any more, and is neither.
 func (n *Node) programs(ctx context.Context, not string) ([]string, error) {
 	out, err := n.Exec(ctx, "sh", "-c", `for p in $(pidof diapause-agent); do
 		args=$(tr '\0' '\n' < /proc/$p/cmdline 2> /dev/null)

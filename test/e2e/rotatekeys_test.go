@@ -15,9 +15,9 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// TestRotateKeys turns encryption on and changes a key by the commands of docs/tasks/encryption-signing.md. The agents may not
-// overwrite what is in the bucket, and the controller may. A snapshot from before is then restored by the new key
-// alone.
+// TestRotateKeys turns encryption on and changes a key by the commands of docs/tasks/encryption-signing.md. The agents
+// may not overwrite what is in the bucket, and the controller may. A snapshot from before is then restored by the new
+// key alone.
 func TestRotateKeys(t *testing.T) {
 	w := begin(t)
 	w.must(w.left())

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestKeysPatch: the patch of docs/tasks/encryption-signing.md gives the keys to the agent and to the controller, which is not root.
+// TestKeysPatch: the patch of docs/tasks/encryption-signing.md gives the keys to the agent and to the controller, which
+// is not root.
 func TestKeysPatch(t *testing.T) {
 	page, err := os.ReadFile("../../docs/tasks/encryption-signing.md")
 	must(t, err)
