@@ -267,14 +267,19 @@ func (n *fakeNode) fallAsleep(ctx context.Context, uid string) (string, error) {
 		return "", err
 	}
 	n.need(f.Manifest.Meta.UID, uid)
+	n.asleepFrom(uid, time.Now())
+	n.cluster.Slept(podByUID(uid))
+	return f.Manifest.Meta.Name, nil
+}
+
+// asleepFrom has a pod sleep since a time.
+func (n *fakeNode) asleepFrom(uid string, since time.Time) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.asleep == nil {
 		n.asleep = make(map[string]time.Time)
 	}
-	n.asleep[uid] = time.Now()
-	n.mu.Unlock()
-	n.cluster.Slept(podByUID(uid))
-	return f.Manifest.Meta.Name, nil
+	n.asleep[uid] = since
 }
 
 // need has a pod of the node need a snapshot, by the UIDs of both.

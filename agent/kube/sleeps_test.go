@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,6 +188,39 @@ func TestSleepSnapshotDeleted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSleptAgain: a pod wakes, and sleeps again, before anybody has looked. Its condition has the time of the later
+// sleep.
+func TestSleptAgain(t *testing.T) {
+	w := newWorld(t)
+	w.policy("policy")
+	node := w.node("a")
+	r := w.start(node)
+	pod := w.pod(node, "web")
+	<-r.synced(w)
+	if _, err := r.node.fallAsleep(t.Context(), string(pod.UID)); err != nil {
+		t.Fatal(err)
+	}
+	w.asleepSince(pod, time.Now())
+	later := time.Now().Add(time.Minute)
+	r.node.asleepFrom(string(pod.UID), later)
+	r.Slept(refOf(pod))
+	w.asleepSince(pod, later)
+}
+
+// asleepSince waits until a pod's condition says that it sleeps, since that minute.
+func (w *world) asleepSince(pod *corev1.Pod, since time.Time) {
+	w.t.Helper()
+	until(w, pod, func(p *corev1.Pod) error {
+		for _, c := range p.Status.Conditions {
+			if c.Type == podsnapshotv1.ConditionAsleep && c.Status == corev1.ConditionTrue &&
+				c.LastTransitionTime.Sub(since).Abs() < 30*time.Second {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v", p.Status.Conditions)
+	})
 }
 
 // TestDeletedAsleep: the snapshot of a sleep serves the successors of a pod that is deleted while it sleeps, if its

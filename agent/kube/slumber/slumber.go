@@ -213,7 +213,8 @@ func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, a
 	if asleep {
 		c, action = s.asleep(pod, since), objects.ActionSleep
 	}
-	if asleep == was && (!asleep || c.Reason == shown.Reason) {
+	again := since.Truncate(time.Second).After(shown.LastTransitionTime.Time) // it woke meanwhile, and nobody has seen it
+	if asleep == was && (!asleep || c.Reason == shown.Reason && !again) {
 		if !asleep { // it may have slept and woken so fast that nobody has seen it
 			s.forgetWake(string(pod.UID))
 		}
