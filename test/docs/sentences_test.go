@@ -1,0 +1,75 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/text"
+)
+
+// mostWords is how long a sentence may be, in words.
+const mostWords = 32
+
+// longSentences are how many sentences of a page are longer. What is not here has none. The list is to become shorter.
+var longSentences = map[string]int{
+	"bench/README.md":       25,
+	"bench/sleep/README.md": 1,
+	"bench/store/README.md": 1,
+	"runsc/fast/README.md":  4,
+}
+
+// end is where a sentence ends.
+var end = regexp.MustCompile(`[.!?:;]["')*_]*\s+`)
+
+// sentences returns those of a page's paragraphs and lists, without its tables and code blocks.
+func sentences(source []byte) (all []string) {
+	tree := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser().Parse(text.NewReader(source))
+	walk(tree, func(n ast.Node) {
+		if n.Kind() != ast.KindParagraph && n.Kind() != ast.KindTextBlock {
+			return
+		}
+		var b strings.Builder
+		walk(n, func(n ast.Node) {
+			if t, ok := n.(*ast.Text); ok {
+				b.Write(t.Segment.Value(source))
+				if t.SoftLineBreak() {
+					b.WriteByte(' ')
+				}
+			}
+		})
+		all = append(all, end.Split(b.String(), -1)...)
+	})
+	return all
+}
+
+// TestSentences: a sentence has one idea, and at most mostWords words. A colon or a semicolon ends one, too.
+func TestSentences(t *testing.T) {
+	for path := range pages(t) {
+		if path == "CHANGELOG.md" { // it is written once, and read once
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var long []string
+		for _, s := range sentences(b) {
+			if len(strings.Fields(s)) > mostWords {
+				long = append(long, s)
+			}
+		}
+		switch known := longSentences[path]; {
+		case len(long) > known:
+			t.Errorf("%s has %d sentences of more than %d words, and may have %d:\n%s", path, len(long), mostWords, known,
+				strings.Join(long, "\n"))
+		case len(long) < known:
+			t.Errorf("%s has %d sentences of more than %d words: longSentences says %d", path, len(long), mostWords, known)
+		}
+	}
+}
