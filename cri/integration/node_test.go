@@ -60,9 +60,9 @@ func removePod(t *testing.T, id string) {
 func TestRemoveEnding(t *testing.T) {
 	pod := runPod(t, bed.PodSpec{Name: "ending"})
 	id := pod.Containers[0].ID
-	pids, err := bed.Shims(id)
+	pids, err := bed.Shims(pod.ID)
 	if err != nil || len(pids) != 1 {
-		t.Fatalf("%d shims serve the container, want 1, %v", len(pids), err)
+		t.Fatalf("%d shims serve the pod, want 1, %v", len(pids), err)
 	}
 	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
