@@ -13,7 +13,6 @@ import (
 
 	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/idle"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/lives"
@@ -22,6 +21,7 @@ import (
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/durable"
 )
 
 // Cluster is what an agent needs of the cluster that its node belongs to, and what it reports to it. Its methods are

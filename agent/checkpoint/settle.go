@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/journal"
+	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/lease"
 	"diapause.dev/storage"
 )

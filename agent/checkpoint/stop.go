@@ -10,10 +10,10 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/cri"
+	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/lease"
 )
 

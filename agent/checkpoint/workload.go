@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/sidecar"
 )
 

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/durable"
 )
 
 // Stage is how far a checkpoint has come. StagePaused is journaled before its step, the other stages after theirs.

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"diapause.dev/agent/durable"
+	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/past"
 )
 

@@ -21,7 +21,9 @@ import (
 type Past struct {
 	// Ran: the pod has run. One of its sandboxes was let start cold, or its restore was complete.
 	Ran bool
-	// Stopped is the snapshot after which Diapause itself ended the sandbox in which the pod ran last. Zero: it did not.
+	// Sandbox is the one in which it ran last.
+	Sandbox string
+	// Stopped is the snapshot after which Diapause itself ended that sandbox. Zero: it did not.
 	Stopped snapshots.ID
 }
 
@@ -68,7 +70,7 @@ func (l *Lives) Of(ctx context.Context, pod snapshot.PodRef, sandbox string) (Pa
 	if err != nil {
 		return Past{}, fmt.Errorf("pod %s: sandbox %s, which it had before: %w", pod, last, err)
 	}
-	return Past{Ran: true, Stopped: id}, nil
+	return Past{Ran: true, Sandbox: last, Stopped: id}, nil
 }
 
 // last returns the sandbox in which a pod ran last, apart from one, or "". The note does not know of a sandbox that
@@ -139,16 +141,12 @@ func (l *Lives) Start(pod snapshot.PodRef, sandbox string) {
 	})
 }
 
-// Try notes that a sandbox is to be restored. If the note is lost, the sandbox counts as one that has run.
-func (l *Lives) Try(ctx context.Context, pod snapshot.PodRef, sandbox string) {
-	last, err := l.last(ctx, pod, sandbox)
-	if err != nil {
-		l.Logger.Warn("if a pod is not restored, it starts anew", "pod", pod.String(), "error", err)
-		return
-	}
+// Try notes that a sandbox is to be restored. If the note is lost, the sandbox counts as one that has run. Before is
+// the pod's past without that sandbox.
+func (l *Lives) Try(pod snapshot.PodRef, sandbox string, before Past) {
 	l.change(pod, false, func(n *past.Note) bool {
-		if !n.Knows(last) {
-			n.Start(last)
+		if !n.Knows(before.Sandbox) {
+			n.Start(before.Sandbox)
 		}
 		n.Try(sandbox)
 		return true

@@ -35,7 +35,9 @@ const (
 // decide decides whether a sandbox is restored, and if so prepares its restore. A pod that starts anew is no longer
 // remembered as asleep, and is remembered as one that has run.
 func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
-	resp, pod := s.decideRestore(ctx, req), podRef(req.Annotations)
+	pod := podRef(req.Annotations)
+	past := sync.OnceValues(func() (lives.Past, error) { return s.Lives.Of(ctx, pod, req.SandboxId) })
+	resp := s.decideRestore(ctx, req, past)
 	switch resp.Decision {
 	case localv1.AskRestoreResponse_START:
 		if err := s.Restores.Forget(pod); err != nil {
@@ -45,13 +47,19 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 			s.Lives.Start(pod, req.SandboxId)
 		}
 	case localv1.AskRestoreResponse_RESTORE, localv1.AskRestoreResponse_RESTORE_ROOTFS:
-		s.Lives.Try(ctx, pod, req.SandboxId)
+		if before, err := past(); err != nil {
+			s.Logger.Warn("if the pod is not restored, it starts anew", "pod", pod.String(), "error", err)
+		} else {
+			s.Lives.Try(pod, req.SandboxId, before)
+		}
 	}
 	return resp
 }
 
-func (s *shimService) decideRestore(ctx context.Context, req *localv1.AskRestoreRequest) *localv1.AskRestoreResponse {
-	choice, err := s.choose(ctx, podRef(req.Annotations), req)
+func (s *shimService) decideRestore(ctx context.Context, req *localv1.AskRestoreRequest,
+	past func() (lives.Past, error),
+) *localv1.AskRestoreResponse {
+	choice, err := s.choose(ctx, podRef(req.Annotations), req, past)
 	resp := s.prepare(ctx, req, choice, err)
 	for container, all := range choice.Probes {
 		for _, command := range all {
@@ -121,12 +129,12 @@ func podRef(annotations map[string]string) snapshot.PodRef {
 // restored from its own. Otherwise, if there is a cluster, the cluster decides, and if not, the pod's annotation. A pod
 // that has run is not restored as a new one is.
 func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, req *localv1.AskRestoreRequest,
+	past func() (lives.Past, error),
 ) (restore.Choice, error) {
 	annotations := req.Annotations
 	if c, slept, err := s.Restores.Remembered(ctx, pod, req.SandboxId); slept || err != nil {
 		return s.chooseAgain(ctx, pod, c, annotations, err)
 	}
-	past := sync.OnceValues(func() (lives.Past, error) { return s.Lives.Of(ctx, pod, req.SandboxId) })
 	if s.Cluster == nil {
 		return s.chooseNamed(pod, annotations, past)
 	}

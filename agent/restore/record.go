@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/durable"
 )
 
 // recordFile is a file in a request's directory. It holds what the next agent must know to go on with the restore.

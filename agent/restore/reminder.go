@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/sleep"
 )
 

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"time"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
 )

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"diapause.dev/agent/durable"
+	"diapause.dev/runsc/durable"
 	"diapause.dev/storage"
 )
 

@@ -13,10 +13,10 @@ import (
 	"slices"
 	"sync"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/durable"
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
 	"diapause.dev/storage/keyring"

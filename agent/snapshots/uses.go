@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"diapause.dev/agent/durable"
+	"diapause.dev/runsc/durable"
 )
 
 // uses remembers when each snapshot in the spool was last restored from; eviction goes by that order. A crash may lose

@@ -16,7 +16,7 @@ import (
 	"slices"
 
 	"diapause.dev/api/snapshot"
-	"github.com/google/renameio/v2"
+	"diapause.dev/runsc/durable"
 )
 
 // Dir is the directory with the notes. Shims look there, whatever the agent's state directory is.
@@ -109,11 +109,7 @@ func (n Note) Write(dir string, durably bool) error {
 func (n Note) replace(dir string, data []byte, durably bool) error {
 	path := Path(dir, n.Pod.UID)
 	if durably {
-		err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
-		if err != nil {
-			return err
-		}
-		return syncDir(dir)
+		return durable.Replace(path, data)
 	}
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)) // mode 0600
 	if err != nil {
@@ -128,14 +124,6 @@ func (n Note) replace(dir string, data []byte, durably bool) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Read reads the note of the pod with this UID. If there is none, the error is of kind os.ErrNotExist.

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"diapause.dev/api/snapshot"
-	"github.com/google/renameio/v2"
+	"diapause.dev/runsc/durable"
 )
 
 // Reminders is the directory with the reminders. Shims look there, whatever the agent's state directory is.
@@ -50,16 +50,12 @@ func ReminderPath(dir, podUID string) string {
 // Write makes r the reminder at path. When it returns nil, neither a killed process nor a power failure undoes that. If
 // it is interrupted, the reminder is either the old one or r.
 func (r Reminder) Write(path string) error {
-	dir := filepath.Dir(path)
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
-		err = renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
-	}
-	if err == nil {
-		err = syncDir(dir)
+		err = durable.Replace(path, data)
 	}
 	if err != nil {
 		return fmt.Errorf("remember that pod %s sleeps: %w", r.Pod, err)
@@ -69,11 +65,7 @@ func (r Reminder) Write(path string) error {
 
 // RemoveReminder removes the reminder at path. When it returns nil, a power failure does not undo that.
 func RemoveReminder(path string) error {
-	err := os.Remove(path)
-	if err == nil || errors.Is(err, os.ErrNotExist) {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
+	if err := durable.Remove(path); err != nil {
 		return fmt.Errorf("forget that a pod slept: %w", err)
 	}
 	return nil
@@ -109,14 +101,6 @@ func moveReminder(from, to string) error {
 		return err
 	}
 	return RemoveReminder(from)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // ReadReminder reads a reminder. If there is none, the error is of kind os.ErrNotExist; if it has a newer format, of

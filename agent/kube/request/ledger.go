@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"diapause.dev/agent/durable"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/durable"
 )
 
 // entryFormat is the format of entries that this agent writes. Entries of earlier agents have no number, and are read

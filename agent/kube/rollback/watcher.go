@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"diapause.dev/agent/durable"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/runsc/durable"
 )
 
 // lookEvery is how often an agent looks how far its cluster has come.

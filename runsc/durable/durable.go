@@ -1,5 +1,6 @@
 // Package durable replaces files atomically: neither a killed process nor a power failure leaves a partly written file.
-// The agent uses it for its journal, its notes on restores, the markers for the shim and the cluster's ledger.
+// The agent uses it for its journal, its notes on restores, the markers for the shim and the cluster's ledger. Agent
+// and shim use it for what they note of pods.
 package durable
 
 import (
