@@ -25,6 +25,7 @@ type test struct {
 	action           string // its end: pass, fail or skip; empty if it did not end
 	seconds          float64
 	lines            []string // of output, unless it passed
+	open             bool     // the last line goes on
 	failedBuild      string
 }
 
@@ -71,18 +72,27 @@ func (p *phaseTests) add(phase string, e event) {
 	t := p.find(phase, short(e.Package), e.Test)
 	switch e.Action {
 	case "output":
-		line := strings.TrimRight(e.Output, "\n")
-		t.lines = append(t.lines, line)
+		t.print(e.Output)
 		if e.Test != "" { // the output of a package is that of its tests, too
-			whole := p.find(phase, t.pkg, "")
-			whole.lines = append(whole.lines, line)
+			p.find(phase, t.pkg, "").print(e.Output)
 		}
 	case "pass", "fail", "skip":
 		t.action, t.seconds, t.failedBuild = e.Action, e.Elapsed, e.FailedBuild
 		if e.Action != "fail" {
-			t.lines = nil
+			t.lines, t.open = nil, false
 		}
 	}
+}
+
+// print adds to the test's output a line, or a piece of one: go test reports a long line in pieces.
+func (t *test) print(piece string) {
+	line := strings.TrimSuffix(piece, "\n")
+	if last := len(t.lines) - 1; t.open {
+		t.lines[last] += line
+	} else {
+		t.lines = append(t.lines, line)
+	}
+	t.open = line == piece
 }
 
 func (p *phaseTests) find(phase, pkg, name string) *test {

@@ -12,9 +12,12 @@ import (
 
 // Bounds of what is printed of a failure: continuous integration shows the end of a log alone.
 const (
-	reasonLines  = 12
+	reasonLines  = 24
+	samePlace    = 2 // of errors that one line of a test has reported, again and again
+	restLines    = 6 // of an error of several lines, after its first
 	packageLines = 20
-	lineLength   = 300
+	lineHead     = 300
+	lineTail     = 500 // the cause of an error stands at its end
 )
 
 // failure is a test, a package or a phase that failed, and why.
@@ -78,12 +81,26 @@ var (
 	logged  = regexp.MustCompile(`\.(Log|Logf|Skip|Skipf)\(`)
 )
 
-// reasons returns the first lines of a test's own errors.
+// reasons returns a test's own errors: the first lines of each, and the first errors of each place.
 func (s *suite) reasons(t *test) (out []string) {
+	places := map[string]int{}
+	rest := 0 // how many more lines the error may have that is being read
 	for _, line := range t.lines {
 		m := message.FindStringSubmatch(line)
-		if m == nil || logged.MatchString(s.source(t.pkg, m[1], m[2])) {
+		switch {
+		case m == nil && rest > 0 && strings.HasPrefix(line, "        "):
+			rest--
+		case m == nil || logged.MatchString(s.source(t.pkg, m[1], m[2])):
+			rest = 0
 			continue
+		default:
+			place := m[1] + ":" + m[2]
+			places[place]++
+			rest = restLines
+			if places[place] > samePlace {
+				rest = 0
+				continue
+			}
 		}
 		if len(out) == reasonLines {
 			return out
@@ -121,10 +138,12 @@ func last(lines []string, most int) (out []string) {
 	return out
 }
 
-// cut bounds a line.
+// cut bounds a line. Of a long one it keeps both ends.
 func cut(line string) string {
-	if len(line) <= lineLength {
+	if len(line) <= lineHead+lineTail {
 		return line
 	}
-	return strings.ToValidUTF8(line[:lineLength], "") + fmt.Sprintf("... (%d bytes more)", len(line)-lineLength)
+	tail := len(line) - lineTail
+	return strings.ToValidUTF8(line[:lineHead], "") + fmt.Sprintf("... (%d bytes more) ...", tail-lineHead) +
+		strings.ToValidUTF8(line[tail:], "")
 }

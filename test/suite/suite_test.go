@@ -37,7 +37,9 @@ func TestSkipped(t *testing.T) { t.Skip("not here") }
 import ("testing"; "strings")
 func TestA(t *testing.T) {
 	for range 20 { t.Log("noise") }
-	t.Error("reason " + strings.Repeat("x", 1000))
+	t.Error("reason " + strings.Repeat("x", 1000) + " the cause\nand what was printed")
+	t.Log("noise\nnoise")
+	for range 30 { t.Error("again") }
 	t.Fatal("end")
 }
 func TestB(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Run("deep", func(t *testing.T) { t.Fatal("why") }) }) }
@@ -176,8 +178,9 @@ func TestReport(t *testing.T) {
 		t.Errorf("ok is %v; the report:\n%s", r.ok(), got)
 	}
 	for _, want := range []string{
-		"fail.TestA (bad)\n    a_test.go:5: reason xxx", "... (", "    a_test.go:6: end\n",
-		"fail.TestB/sub/deep (bad)\n    a_test.go:8: why\n",
+		"fail.TestA (bad)\n    a_test.go:5: reason xxx", "... (", "the cause\n        and what was printed\n" +
+			"    a_test.go:7: again\n    a_test.go:7: again\n    a_test.go:8: end\n",
+		"fail.TestB/sub/deep (bad)\n    a_test.go:10: why\n",
 		"panics.TestA (bad)\n    panic: a hole", "broken (bad)\n", "undefined: missing",
 		"nobed (bad)\n    there is no bed\n", "late (late)\n    TestA did not end\n    panic: test timed out after 1s\n",
 		"the whole phase (empty)\n    phase empty: no package is left to run\n",
