@@ -66,6 +66,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	if s.catch != nil {
 		defer s.catch()()
 	}
+	died := panicsFrom(s.pod.annotations)
 	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
 		Id:        r.ID,
 		ImagePath: path,
@@ -77,7 +78,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		FsPath:       savedFiles,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, died.explain(err))
 	}
 	if id := s.endings.first(); id != "" {
 		return nil, fmt.Errorf("checkpoint sandbox %s: container %s was told to end: %w", r.ID, id,

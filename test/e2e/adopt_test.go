@@ -54,8 +54,9 @@ func TestAdopt(t *testing.T) {
 	if all := w.snapshots(); len(all) > 0 {
 		t.Errorf("while the old controller lives: %+v", all)
 	}
+	w.scaleController(0) // a standby of the old cluster may become leader as long as it lives, and leave a sign
 	w.must(store.SetNote(w.ctx, old+".alive", []byte(`{"time": "2026-01-01T00:00:00Z"}`)))
-	w.change(w.ctx, "rollout", "restart", "deployment/diapause-controller") // the new one's
+	w.scaleController(2) // the new cluster's
 	for range 2 {
 		w.adopts("", taken+": taken over, policy policy", "1 to take over", "--from="+old, "--dry-run=false")
 	}
@@ -128,7 +129,23 @@ func (w *world) returnTo(old string) {
 	for _, n := range w.Nodes() {
 		w.killAgent(n)
 	}
+	w.change(ctx, "scale", "--replicas=2", "deployment/diapause-controller")
 	w.change(ctx, "rollout", "restart", "deployment/diapause-controller")
+}
+
+// scaleController has so many processes of the controller run, and returns once that is so.
+func (w *world) scaleController(replicas int) {
+	w.Helper()
+	w.change(w.ctx, "scale", fmt.Sprintf("--replicas=%d", replicas), "deployment/diapause-controller")
+	w.eventually(fmt.Sprintf("%d controllers", replicas), func() error {
+		pods, err := w.Client.CoreV1().Pods(system).List(w.ctx, metav1.ListOptions{
+			LabelSelector: "app.kubernetes.io/name=diapause-controller",
+		})
+		if err == nil && len(pods.Items) != replicas {
+			err = fmt.Errorf("there are %d pods of the controller, want %d", len(pods.Items), replicas)
+		}
+		return err
+	})
 }
 
 func (w *world) identity(namespace string) string {

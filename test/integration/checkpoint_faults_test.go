@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,24 +90,33 @@ func TestCheckpointOddNames(t *testing.T) {
 	n.refused([]string{"No_Namespace", "namespace"}, "checkpoint", "No_Namespace/lost")
 }
 
-// TestSandboxExits has the sandbox end while it is being checkpointed.
+// TestSandboxExits has the sandbox end while it is being checkpointed: it is killed, or it panics.
 func TestSandboxExits(t *testing.T) {
+	const panics = syscall.SIGUSR2
 	at := newPlace(t)
-	n := start(t, at.flags()...)
+	n := startOn(t, bed.Options{Runsc: map[string]string{"panic-signal": strconv.Itoa(int(panics))}}, at.flags()...)
 	witness := n.workload("witness", "serve", "--mib", "8")
 	before := n.serving(witness)
-	for i, stop := range []bool{false, true} {
+	for i, dies := range []struct {
+		stop  bool
+		of    syscall.Signal
+		which string
+	}{
+		{false, syscall.SIGKILL, "the sandbox exited"},
+		{true, syscall.SIGKILL, "the sandbox exited"},
+		{false, panics, `the sandbox died of "panic: Signal-induced panic`},
+	} {
 		p := n.workload(fmt.Sprint("dies-", i), "serve", "--mib", "128")
 		n.serving(p)
 		pid := n.sentry(p)
-		err := n.during("capture", request(p, stop), func() {
+		err := n.during("capture", request(p, dies.stop), func() {
 			n.freezeCapture()
-			n.signal(pid, syscall.SIGKILL)
+			n.signal(pid, dies.of)
 			n.signal(n.agent.PID(), syscall.SIGCONT)
 		})
 		if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), p.ID) ||
-			!strings.Contains(err.Error(), "the sandbox exited") {
-			t.Errorf("killed in its capture: %v", err)
+			!strings.Contains(err.Error(), dies.which) {
+			t.Errorf("%v in its capture: %v", dies.of, err)
 		}
 	}
 	p := n.workload("dies-early", "serve", "--mib", "8")
