@@ -14,7 +14,10 @@ func TestHostilePanics(t *testing.T) {
 	for _, test := range []struct{ name, before, since, want string }{
 		{"nothing", "", "", "it failed"},
 		{"an earlier one", "panic: long ago\n", "", "it failed"},
-		{"a panic", "fatal error: long ago\n", "note\npanic: a hole\n\ngoroutine 1", `the sandbox died of "panic: a hole" (see `},
+		{
+			"a panic", "fatal error: long ago\n", "note\npanic: a hole\n\ngoroutine 1",
+			`the sandbox died of "panic: a hole" (see `,
+		},
 		{"the runtime's own", "", "fatal error: concurrent map writes\n", `"fatal error: concurrent map writes"`},
 		{"a signal", "", "SIGABRT: abort\nPC=0x1", `"SIGABRT: abort"`},
 		{"no reason", "", "my panic: none\n", "it failed"},
