@@ -281,9 +281,10 @@ func (c *containers) start(ctx context.Context, r *task.StartRequest,
 	defer cancel(nil)
 	s.cancel = cancel
 	c.roster.asked(r.ID)
+	restores := c.incomplete()
 	c.mu.Lock()
 	c.starting[r.ID] = s
-	c.starts.begin(r.ID)
+	c.starts.begin(r.ID, restores)
 	c.mu.Unlock()
 	resp, err := f(ctx, r)
 	c.mu.Lock()
@@ -326,7 +327,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 		c.seeOut(ctx, r.ID)
 	}
 	interrupted := c.interrupt(r.ID)
-	if first && !interrupted && unix.Signal(r.Signal) == unix.SIGKILL && c.unheard(r.ID) {
+	if first && !interrupted && unix.Signal(r.Signal) == unix.SIGKILL && c.unheard(ctx, r.ID) {
 		log.L.Warnf("container %s was killed before anyone heard of its start: ending restored sandbox %s", r.ID, c.bundle.id)
 		if !c.bundle.gone() { // or it has ended by itself, and containerd removes what is left
 			c.pod.undone()

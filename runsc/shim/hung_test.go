@@ -73,6 +73,7 @@ func TestHungSignal(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &locked{unlocked: make(chan struct{})}
 			c := newContainers(agent{}, pod{}, t.TempDir(), l)
+			c.starts.begin("a", false)
 			c.starts.end("a")
 			begun := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), tt.limit)
@@ -98,7 +99,7 @@ func TestHungStateKnown(t *testing.T) {
 		want tasktypes.Status
 	}{
 		{func() {}, tasktypes.Status_CREATED},
-		{func() { c.starts.begin("a") }, tasktypes.Status_CREATED},
+		{func() { c.starts.begin("a", false) }, tasktypes.Status_CREATED},
 		{func() { c.starts.end("a") }, tasktypes.Status_RUNNING},
 		{func() { z.suspended.Store(true) }, tasktypes.Status_PAUSED},
 		{func() { z.suspended.Store(false) }, tasktypes.Status_RUNNING},

@@ -1,8 +1,11 @@
 package shim
 
 import (
+	"context"
 	"sync"
 	"time"
+
+	tasktypes "github.com/containerd/containerd/api/types/task"
 )
 
 // hearTime is how long after a container's start the kubelet may not have heard of it.
@@ -10,30 +13,41 @@ const hearTime = 2 * time.Second
 
 // starts records when containers were started. Its methods may be called concurrently. The zero value has no starts.
 type starts struct {
-	mu   sync.Mutex
-	ends map[string]time.Time // by container id; zero: the start is under way
+	mu  sync.Mutex
+	all map[string]started // by container id
 }
 
-// begin records that a container is being started. If the start fails, call forget.
-func (s *starts) begin(id string) { s.set(id, time.Time{}) }
+// started is the start of a container.
+type started struct {
+	end      time.Time // zero: it is under way
+	restores bool      // with it, the container goes on as the snapshot has it
+}
 
-// end records that a container has been started.
-func (s *starts) end(id string) { s.set(id, time.Now()) }
-
-func (s *starts) set(id string, end time.Time) {
+// begin records that a container is being started, and whether that restores it. If the start fails, call forget.
+func (s *starts) begin(id string, restores bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ends == nil {
-		s.ends = make(map[string]time.Time)
+	if s.all == nil {
+		s.all = make(map[string]started)
 	}
-	s.ends[id] = end
+	s.all[id] = started{restores: restores}
+}
+
+// end records that a container has been started. It has no effect without begin.
+func (s *starts) end(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x, ok := s.all[id]; ok {
+		x.end = time.Now()
+		s.all[id] = x
+	}
 }
 
 // known reports whether a container has been started, or is being started.
 func (s *starts) known(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.ends[id]
+	_, ok := s.all[id]
 	return ok
 }
 
@@ -41,34 +55,35 @@ func (s *starts) known(id string) bool {
 func (s *starts) over(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	end, ok := s.ends[id]
-	return ok && !end.IsZero()
+	return !s.all[id].end.IsZero()
 }
 
-// recent reports whether a container is being started, or was started within the last hearTime.
-func (s *starts) recent(id string) bool {
+// restoredNow reports whether a container is being restored, or was within the last hearTime.
+func (s *starts) restoredNow(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	end, ok := s.ends[id]
-	return ok && (end.IsZero() || time.Since(end) < hearTime)
+	x := s.all[id]
+	return x.restores && (x.end.IsZero() || time.Since(x.end) < hearTime)
 }
 
 // forget records that a container is deleted, or was not started.
 func (s *starts) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.ends, id)
+	delete(s.all, id)
 }
 
-// unheard reports whether a kill hits a container of a restored sandbox before the kubelet can know that it was
-// started.
+// unheard reports whether a kill hits a restored container before the kubelet can know that it was started.
 //
 // If the kubelet ends while it starts a container, containerd kills that container at once. The restarted kubelet
 // then makes another container in the same sandbox (containerd, internal/cri/server, StartContainer). That container
 // would start anew, although the pod counts as restored. If the sandbox ends instead, the kubelet makes another
 // sandbox, which is restored. A deliberate stop asks the container to end before it kills it: unheard does not
 // concern it.
-func (c *containers) unheard(id string) bool {
-	o, ok := c.bundle.ordered()
-	return ok && !o.Rootfs && c.starts.recent(id)
+//
+// Nor does it concern a container that has ended by itself, which containerd kills before it deletes it
+// (internal/cri/server/events, with WithProcessKill), nor one that starts anew because an earlier one has ended. These
+// are the kubelet's to start again, and their neighbors run on.
+func (c *containers) unheard(ctx context.Context, id string) bool {
+	return c.starts.restoredNow(id) && c.status(ctx, id) != tasktypes.Status_STOPPED
 }

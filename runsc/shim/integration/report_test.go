@@ -3,6 +3,8 @@ package integration
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -91,6 +93,73 @@ func TestStartUnheard(t *testing.T) {
 		t.Error(err)
 	}
 	nothingLeft(t, before)
+}
+
+// TestEndsSoon: a container of a restored pod ends by itself as soon as it runs, and so does each that follows it.
+// Containerd kills what has ended before it deletes it. The sandbox and the other container run on.
+func TestEndsSoon(t *testing.T) {
+	dir := t.TempDir()
+	s := spec("ends-soon", named)
+	s.Containers[1].Command = []string{"/bin/sh", "-c", "while [ ! -e /mnt/end ]; do usleep 1000; done; exit 7"}
+	s.Containers[1].Mounts = []bed.Mount{{Host: dir, Container: "/mnt", ReadOnly: true}}
+	origin := runPod(t, s)
+	boot, _ := state(t, origin.Container("a"))
+	resp := restoreFrom(checkpoint(t, origin))
+	if err := node.RemovePod(limited(t), origin.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := startAgent(t, decide(resp))
+	restored := runPod(t, s)
+	if r := a.report(t); !r.GetComplete() {
+		t.Errorf("report: %v", r)
+	}
+	exited(t, restored.ID, 1)
+	got, before := state(t, restored.Container("a"))
+	for n := 2; n <= 3; n++ {
+		if err := node.StartContainer(limited(t), restored, s, s.Containers[1]); err != nil {
+			t.Fatal(err)
+		}
+		exited(t, restored.ID, n)
+	}
+	later, after := state(t, restored.Container("a"))
+	if got != boot || later != boot || after <= before {
+		t.Errorf("container a is %s at %d, then %s at %d; want %s, counting on", got, before, later, after, boot)
+	}
+}
+
+// exited waits until so many containers b of a pod have ended, each by itself.
+func exited(t *testing.T, sandbox string, want int) {
+	t.Helper()
+	ctx := limited(t)
+	for {
+		p, err := client.Get(ctx, sandbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.Ready {
+			t.Fatal("the sandbox has ended, too")
+		}
+		n := 0
+		for _, c := range p.Containers {
+			if c.State == cri.StateExited {
+				n++
+				if c.ExitCode != 7 {
+					t.Errorf("container %s ended with %d, want 7", c.Name, c.ExitCode)
+				}
+			}
+		}
+		if n == want {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%d containers have ended, want %d", n, want)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // TestStartCutShort cancels the start of a restored pod's container at several instants, as if the kubelet had ended.
