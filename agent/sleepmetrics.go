@@ -11,6 +11,7 @@ import (
 type sleepMetrics struct {
 	falls      *prometheus.CounterVec
 	wakes      *prometheus.CounterVec
+	failures   prometheus.Counter
 	waking     prometheus.Histogram
 	packets    *prometheus.CounterVec
 	admissions *prometheus.CounterVec
@@ -40,6 +41,10 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting func() int) *sleep
 			Name: "diapause_wakes_total",
 			Help: "Pods that were woken, by the cause.",
 		}, []string{"cause"}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "diapause_failed_wakes_total",
+			Help: "Pods that could not be woken, and whose sandbox has ended.",
+		}),
 		waking: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "diapause_wake_seconds",
 			Help: "Time from the cause of a wake until the pod ran.", Buckets: seconds,
@@ -67,7 +72,7 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting func() int) *sleep
 	for _, cause := range append(slices.Clone(wakeCauses), "other") {
 		m.wakes.WithLabelValues(cause)
 	}
-	r.MustRegister(m.falls, m.wakes, m.waking, m.packets, m.admissions, m.waits, m.madeRoom,
+	r.MustRegister(m.falls, m.wakes, m.failures, m.waking, m.packets, m.admissions, m.waits, m.madeRoom,
 		gauge("diapause_pods_asleep", "Pods of this node that sleep.", asleep),
 		gauge("diapause_wakes_waiting", "Pods of this node that are to be woken and wait for memory.", waiting))
 	return m
@@ -92,6 +97,9 @@ func (m *sleepMetrics) Woke(cause string, took time.Duration, delivered, dropped
 	m.packets.WithLabelValues("delivered").Add(float64(max(delivered, 0)))
 	m.packets.WithLabelValues("dropped").Add(float64(max(dropped, 0)))
 }
+
+// WakeFailed implements sleep.Metrics.
+func (m *sleepMetrics) WakeFailed() { m.failures.Inc() }
 
 // WakeAdmitted implements admission.Metrics.
 func (m *sleepMetrics) WakeAdmitted(wait time.Duration) {

@@ -65,6 +65,27 @@ func TestWaitsForMemory(t *testing.T) {
 	}
 }
 
+// TestWakeFailed: a pod that could not be woken is not said to have woken. An event warns, and says why.
+func TestWakeFailed(t *testing.T) {
+	w := newWorld(t)
+	here := w.node("a")
+	a := w.start(here)
+	p := w.pod(here, "web")
+	if _, err := a.node.fallAsleep(t.Context(), string(p.UID)); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitAsleep(p, podsnapshotv1.ReasonSlept)
+	a.node.mu.Lock()
+	clear(a.node.asleep)
+	a.node.mu.Unlock()
+	a.WakeFailed(refOf(p), errors.New("no such file: app.log"))
+	w.awaitAsleep(p, podsnapshotv1.ReasonWakeFailed)
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonWakeFailed, "no such file: app.log")
+	if n, err := w.sleepEvents(t.Context(), p, podsnapshotv1.ReasonWoke, ""); n != 0 || err != nil {
+		t.Errorf("%d events say that it woke, %v", n, err)
+	}
+}
+
 // TestMakesRoom: an idle pod that a policy selects may be put to sleep before its time, and an event says why.
 func TestMakesRoom(t *testing.T) {
 	w := newWorld(t)

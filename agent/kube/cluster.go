@@ -86,6 +86,12 @@ func (c *Cluster) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
 	c.requests.SleepChanged(pod)
 }
 
+// WakeFailed implements agent.Cluster: see slumber.Slumbers.
+func (c *Cluster) WakeFailed(pod snapshot.PodRef, err error) {
+	c.slumbers.WakeFailed(pod, err)
+	c.requests.SleepChanged(pod)
+}
+
 // Waits implements agent.Cluster: see slumber.Slumbers.
 func (c *Cluster) Waits(pod snapshot.PodRef) { c.slumbers.Waits(pod) }
 

@@ -198,6 +198,7 @@ func (s *shimService) ReportRestore(ctx context.Context,
 			if err := s.Restores.Unwoken(req.Request); err != nil {
 				s.Logger.Error("a pod that could not be woken starts anew", "request", req.Request, "error", err)
 			}
+			s.Sleeps.WakeFailed(pod, req.SandboxId, failure)
 		}
 		s.Restores.Reported(req.Request, req.SandboxId, failure)
 		s.Restores.Tell(ctx, pod, key, failure)

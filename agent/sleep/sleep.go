@@ -60,6 +60,7 @@ type Runtime interface {
 type Metrics interface {
 	Slept(err error)
 	Woke(cause string, took time.Duration, delivered, dropped int64)
+	WakeFailed()
 }
 
 // Cluster is told what becomes of pods, if the node belongs to one. Its methods must not block.
@@ -68,6 +69,8 @@ type Cluster interface {
 	Slept(pod snapshot.PodRef)
 	// Woke reports that a pod has been woken: why, and how long that took.
 	Woke(pod snapshot.PodRef, cause string, took time.Duration)
+	// WakeFailed reports that a pod could not be woken, and that its sandbox has ended.
+	WakeFailed(pod snapshot.PodRef, err error)
 }
 
 // Sleeps are the sleeps of this node's pods. Its methods may be called concurrently.
@@ -214,6 +217,15 @@ func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 		"delivered", w.GetDelivered(), "dropped", w.GetDropped())
 	if s.cluster != nil {
 		s.cluster.Woke(pod, w.GetCause(), took)
+	}
+}
+
+// WakeFailed notes that a shim could not wake a pod, and has ended its sandbox.
+func (s *Sleeps) WakeFailed(pod snapshot.PodRef, sandbox string, err error) {
+	s.Metrics.WakeFailed()
+	s.Logger.Error("pod could not be woken", "pod", pod.String(), "sandbox", sandbox, "error", err)
+	if s.cluster != nil {
+		s.cluster.WakeFailed(pod, err)
 	}
 }
 

@@ -60,6 +60,7 @@ func (n *node) Asleep() []sleep.Mark                           { return n.marks 
 func (n *node) Find(context.Context, string) (*cri.Pod, error) { return pod, nil }
 func (n *node) Slept(p snapshot.PodRef)                        { n.slept = append(n.slept, p.UID) }
 func (n *node) Woke(snapshot.PodRef, string, time.Duration)    {}
+func (n *node) WakeFailed(snapshot.PodRef, error)              {}
 func (n *node) OrderSleep(_ context.Context, _ string, o sleep.Order) error {
 	n.orders = append(n.orders, o)
 	if o.Verb == sleep.Fall {
@@ -82,6 +83,7 @@ type noMetrics struct{}
 
 func (noMetrics) Slept(error)                              {}
 func (noMetrics) Woke(string, time.Duration, int64, int64) {}
+func (noMetrics) WakeFailed()                              {}
 
 // newSleeps returns the sleeps of a node, whose life ends when wait is called.
 func newSleeps(t *testing.T) (s *Sleeps, n *node, wait func()) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,10 +90,11 @@ type Slumbers struct {
 	told    map[types.NamespacedName]fault // pods with annotations that have no effect
 }
 
-// waken says how a pod was woken.
+// waken says how a wake went.
 type waken struct {
-	cause string
-	took  time.Duration
+	cause   string
+	took    time.Duration
+	failure error // not nil: the pod could not be woken
 }
 
 // New returns the slumbers of a node.
@@ -124,9 +126,17 @@ const maxWoke = 10000
 
 // Woke implements sleep.Cluster.
 func (s *Slumbers) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
+	s.note(pod, waken{cause: cause, took: took})
+}
+
+// WakeFailed implements sleep.Cluster.
+func (s *Slumbers) WakeFailed(pod snapshot.PodRef, err error) { s.note(pod, waken{failure: err}) }
+
+// note keeps how a wake went until the pod's condition shows it.
+func (s *Slumbers) note(pod snapshot.PodRef, w waken) {
 	s.mu.Lock()
 	if len(s.woke) < maxWoke {
-		s.woke[pod.UID] = waken{cause, took}
+		s.woke[pod.UID] = w
 	}
 	s.mu.Unlock()
 	s.kick(pod)
@@ -237,7 +247,7 @@ func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, a
 
 // eventType returns the type of an event.
 func eventType(reason string) string {
-	if reason == podsnapshotv1.ReasonWaitsForMemory {
+	if reason == podsnapshotv1.ReasonWaitsForMemory || reason == podsnapshotv1.ReasonWakeFailed {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
@@ -258,7 +268,8 @@ func (s *Slumbers) asleep(pod *corev1.Pod, since time.Time) corev1.PodCondition 
 
 // awake returns the condition of a pod that does not sleep.
 func (s *Slumbers) awake(pod *corev1.Pod) corev1.PodCondition {
-	if ended(pod) {
+	woke, known := s.wake(string(pod.UID))
+	if ended(pod) && woke.failure == nil {
 		return corev1.PodCondition{
 			Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionFalse, Reason: podsnapshotv1.ReasonEnded,
 			Message: "The pod has ended", LastTransitionTime: metav1.Now(),
@@ -268,10 +279,24 @@ func (s *Slumbers) awake(pod *corev1.Pod) corev1.PodCondition {
 		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionFalse, Reason: podsnapshotv1.ReasonWoke,
 		Message: "The pod was woken", LastTransitionTime: metav1.Now(),
 	}
-	if woke, known := s.wake(string(pod.UID)); known {
+	switch {
+	case woke.failure != nil:
+		c.Reason = podsnapshotv1.ReasonWakeFailed
+		c.Message = rules.Message("The pod could not be woken, and its sandbox has ended: " + woke.failure.Error())
+	case known:
 		c.Message = fmt.Sprintf("The pod was woken by %s, within %d ms", woke.cause, woke.took.Milliseconds())
+	case startedSince(pod, shown(pod).LastTransitionTime.Time):
+		c.Reason = podsnapshotv1.ReasonWakeFailed
+		c.Message = "The pod no longer sleeps, and containers of it have started anew since it fell asleep"
 	}
 	return c
+}
+
+// startedSince reports whether one of a pod's running containers has started after a time.
+func startedSince(pod *corev1.Pod, at time.Time) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.State.Running != nil && c.State.Running.StartedAt.After(at)
+	})
 }
 
 func (s *Slumbers) wake(uid string) (w waken, known bool) {

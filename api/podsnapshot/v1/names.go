@@ -163,6 +163,8 @@ const (
 	ReasonSlept = "Slept"
 	// ReasonWoke: the message says by what, and how long it took (False).
 	ReasonWoke = "Woke"
+	// ReasonWakeFailed: it could not be woken, and its sandbox has ended; the message says why (False).
+	ReasonWakeFailed = "WakeFailed"
 	// ReasonEnded: the pod has ended in its sleep, or since (False).
 	ReasonEnded = "Ended"
 	// ReasonWaitsForMemory: it is to be woken, and the node has no memory for it; the message says what it needs (True).
