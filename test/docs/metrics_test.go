@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestMetrics: the page of metrics has those that the programs register, and no others.
+// TestMetrics: the page of metrics has those that the programs register, and no others. The page on monitoring says of
+// each what it tells, and its expressions name no others.
 func TestMetrics(t *testing.T) {
 	registered := regexp.MustCompile(`(?:Name: |gauge\()"(diapause_\w+)"`)
 	var have []string
@@ -41,5 +42,25 @@ func TestMetrics(t *testing.T) {
 	slices.Sort(said)
 	if !slices.Equal(have, said) || len(have) < 20 {
 		t.Errorf("the programs register\n%v\nthe page has\n%v", have, said)
+	}
+	monitored(t, have)
+}
+
+// monitored checks which metrics the page on monitoring names.
+func monitored(t *testing.T, have []string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(root, "docs/operations/monitoring.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range have {
+		if !regexp.MustCompile("(?m)^\\| `" + name + "\\b").Match(page) {
+			t.Errorf("docs/operations/monitoring.md does not say what %s tells", name)
+		}
+	}
+	for _, m := range regexp.MustCompile(`diapause_\w+`).FindAll(page, -1) {
+		if name := strings.TrimSuffix(string(m), "_bucket"); !slices.Contains(have, name) {
+			t.Errorf("docs/operations/monitoring.md has %s, which no program registers", m)
+		}
 	}
 }
