@@ -73,3 +73,28 @@ func TestSentences(t *testing.T) {
 		}
 	}
 }
+
+// british are words that American English writes otherwise.
+var british = regexp.MustCompile(`(?i)\b(\w*(behaviour|neighbour|colour|favour|honour)\w*|licences?|defences?|offences?|` +
+	`centres?|artefacts?|catalogues?|cancell(ed|ing)|label(led|ling)|model(led|ling)|grey|analys(e|ed|es|ing)|` +
+	`(recogn|organ|initial|serial|optim|normal|summar|synchron|minim|maxim|util|author|custom)is(e|ed|es|ing|ation)s?)\b`)
+
+// TestSpelling: pages are in American English, as the API is.
+func TestSpelling(t *testing.T) {
+	for path := range pages(t) {
+		source, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser().Parse(text.NewReader(source))
+		walk(tree, func(n ast.Node) {
+			s, ok := n.(*ast.Text)
+			if !ok || n.Parent().Kind() == ast.KindCodeSpan {
+				return
+			}
+			if word := british.Find(s.Segment.Value(source)); word != nil {
+				t.Errorf("%s: %s", path, word)
+			}
+		})
+	}
+}

@@ -30,7 +30,7 @@ type PodSnapshotPolicyList struct {
 	Items           []PodSnapshotPolicy `json:"items"`
 }
 
-// PodSnapshotPolicySpec is the desired behaviour.
+// PodSnapshotPolicySpec is the desired behavior.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type PodSnapshotPolicySpec struct {

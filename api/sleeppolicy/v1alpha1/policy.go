@@ -74,7 +74,7 @@ type IdleLimits struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	CPUMillicores int32 `json:"cpuMillicores,omitempty"`
-	// packetsPerMinute is how many packets an idle pod gets at most, besides those of its probes. Neighbours' questions
+	// packetsPerMinute is how many packets an idle pod gets at most, besides those of its probes. Neighbors' questions
 	// for addresses are such packets.
 	// +optional
 	// +kubebuilder:default=6
