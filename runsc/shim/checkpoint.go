@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"diapause.dev/runsc/shim/panics"
 	"diapause.dev/runsc/sidecar"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -66,7 +67,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	if s.catch != nil {
 		defer s.catch()()
 	}
-	died := panicsFrom(s.pod.annotations)
+	died := panics.From(s.pod.annotations)
 	_, err = server.Checkpoint(ctx, &pb.CheckpointRequest{
 		Id:        r.ID,
 		ImagePath: path,
@@ -78,7 +79,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		FsPath:       savedFiles,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, died.explain(err))
+		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, died.Explain(err))
 	}
 	if id := s.endings.first(); id != "" {
 		return nil, fmt.Errorf("checkpoint sandbox %s: container %s was told to end: %w", r.ID, id,

@@ -1,4 +1,4 @@
-package shim
+package panics
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func TestHostilePanics(t *testing.T) {
 		{"a signal", "", "SIGABRT: abort\nPC=0x1", `"SIGABRT: abort"`},
 		{"no reason", "", "my panic: none\n", "it failed"},
 		{"control characters", "", "panic: \x1b[2J\xff\n", `"panic: \x1b[2J\xff"`},
-		{"too far", "", strings.Repeat("x\n", maxPanicLog) + "panic: unseen\n", "it failed"},
+		{"too far", "", strings.Repeat("x\n", maxRead) + "panic: unseen\n", "it failed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -30,11 +30,11 @@ func TestHostilePanics(t *testing.T) {
 			if err := os.WriteFile(path, []byte(test.before), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			p := panicsFrom(map[string]string{"io.kubernetes.cri.sandbox-log-directory": dir})
+			p := From(map[string]string{"io.kubernetes.cri.sandbox-log-directory": dir})
 			if err := os.WriteFile(path, []byte(test.before+test.since), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := p.explain(failed)
+			err := p.Explain(failed)
 			if !errors.Is(err, failed) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
@@ -43,14 +43,14 @@ func TestHostilePanics(t *testing.T) {
 			}
 		})
 	}
-	long := panicsFrom(map[string]string{"io.kubernetes.cri.sandbox-log-directory": t.TempDir()})
-	if err := os.WriteFile(long.path, []byte("panic: "+strings.Repeat("x", maxPanicLog)), 0o600); err != nil {
+	long := From(map[string]string{"io.kubernetes.cri.sandbox-log-directory": t.TempDir()})
+	if err := os.WriteFile(long.path, []byte("panic: "+strings.Repeat("x", maxRead)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := long.explain(failed); len(err.Error()) > 2*maxPanic {
+	if err := long.Explain(failed); len(err.Error()) > 2*maxQuote {
 		t.Errorf("the error has %d bytes", len(err.Error()))
 	}
-	if err := panicsFrom(nil).explain(failed); !errors.Is(err, failed) {
+	if err := From(nil).Explain(failed); !errors.Is(err, failed) {
 		t.Errorf("without a log directory: %v", err)
 	}
 }
