@@ -173,6 +173,22 @@ func TestReachable(t *testing.T) {
 	}
 }
 
+// TestReaders: each page of docs but the index says first for whom it is.
+func TestReaders(t *testing.T) {
+	for path := range pages(t) {
+		if !strings.HasPrefix(path, "docs/") || path == index {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, text, _ := strings.Cut(string(b), "\n\n"); !strings.HasPrefix(text, "For ") {
+			t.Errorf("%s does not begin with its readers, as in: For operators.", path)
+		}
+	}
+}
+
 // TestForm: pages have one title, and are no larger than they may be.
 func TestForm(t *testing.T) {
 	for path, p := range pages(t) {
