@@ -168,17 +168,27 @@ func (c *Client) RemovePod(ctx context.Context, id string) error {
 }
 
 func (c *Client) removePod(ctx context.Context, id string) error {
-	if _, err := c.runtime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
-		if err := native(err); !isGone(err) {
-			return fmt.Errorf("stop pod %s: %w", id, err)
-		}
+	_, err := c.runtime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id})
+	if err := unlessGone(err, "stop pod", id); err != nil {
+		return err
 	}
-	if _, err := c.runtime.RemovePodSandbox(ctx, &criapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
-		if err := native(err); !isGone(err) {
-			return fmt.Errorf("remove pod %s: %w", id, err)
-		}
+	_, err = c.runtime.RemovePodSandbox(ctx, &criapi.RemovePodSandboxRequest{PodSandboxId: id})
+	return unlessGone(err, "remove pod", id)
+}
+
+// unlessGone returns an error of containerd, unless the object is gone.
+func unlessGone(err error, doing, id string) error {
+	if err := native(err); err != nil && !isGone(err) {
+		return fmt.Errorf("%s %s: %w", doing, id, err)
 	}
 	return nil
+}
+
+// StopContainer ends a container by SIGKILL, and returns once containerd knows that it has ended. If the container is
+// gone already, that is no error.
+func (c *Client) StopContainer(ctx context.Context, id string) error {
+	_, err := c.runtime.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: id})
+	return unlessGone(err, "stop container", id)
 }
 
 // RemoveContainer removes a container, and ends it first if it runs. If the container is gone already, that is no
@@ -189,8 +199,5 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 
 func (c *Client) removeContainer(ctx context.Context, id string) error {
 	_, err := c.runtime.RemoveContainer(ctx, &criapi.RemoveContainerRequest{ContainerId: id})
-	if err := native(err); err != nil && !isGone(err) {
-		return fmt.Errorf("remove container %s: %w", id, err)
-	}
-	return nil
+	return unlessGone(err, "remove container", id)
 }

@@ -186,6 +186,21 @@ func ExecProbes(pod *corev1.Pod) map[string][][]string {
 	return all
 }
 
+// Debugging returns the names of a pod's ephemeral containers that run or are about to. A pod that is made anew has
+// none of them.
+func Debugging(pod *corev1.Pod) (names []string) {
+	for i := range pod.Spec.EphemeralContainers {
+		name := pod.Spec.EphemeralContainers[i].Name
+		ended := slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
+			return s.Name == name && s.State.Terminated != nil
+		})
+		if !ended {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // EndingInits returns the names of a pod's init containers that end before its containers run.
 func EndingInits(pod *corev1.Pod) (names []string) {
 	for i := range pod.Spec.InitContainers {

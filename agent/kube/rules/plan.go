@@ -55,6 +55,9 @@ func Prepare(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find F
 		return nil, Refuse("no PodSnapshotPolicy of namespace %s selects pod %s: create one whose selector matches the "+
 			"pod's labels", pod.Namespace, PodKey(pod))
 	}
+	if err := debugged(pod); err != nil {
+		return nil, err
+	}
 	return prepare(pod, policy, find)
 }
 
@@ -71,6 +74,9 @@ func PrepareWorkload(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy
 	case policy.Spec.TriggerConfig.Type != podsnapshotv1.TriggerWorkload:
 		return nil, Refuse("pod %s may not save itself, the trigger of PodSnapshotPolicy %s is %s: set triggerConfig.type "+
 			"to workload", PodKey(pod), policy.Name, policy.Spec.TriggerConfig.Type)
+	}
+	if err := debugged(pod); err != nil {
+		return nil, err
 	}
 	return prepare(pod, policy, find)
 }
@@ -97,6 +103,17 @@ func describe(pod *corev1.Pod) *Plan {
 	return plan
 }
 
+// debugged returns a refusal if a pod has ephemeral containers that run: a pod that is restored waits until all
+// containers of its snapshot are there.
+func debugged(pod *corev1.Pod) error {
+	names := podspec.Debugging(pod)
+	if len(names) == 0 {
+		return nil
+	}
+	return Refuse("pod %s has debug containers that run (%s), and a pod restored from its snapshot would wait for them for "+
+		"ever: end what runs in them, and try again", PodKey(pod), strings.Join(names, ", "))
+}
+
 func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
 	group, missing := Group(policy, pod.Labels)
 	if len(missing) > 0 {
@@ -110,7 +127,7 @@ func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find
 	plan := describe(pod)
 	plan.Policy, plan.StorageConfig, plan.Store, plan.Group = policy.Name, policy.Spec.StorageConfigName, store, group
 	plan.Stop = policy.Spec.TriggerConfig.PostCheckpoint == podsnapshotv1.PostCheckpointStop
-	plan.Inheritable = savesOnTermination(policy)
+	plan.Inheritable = savesOnTermination(policy) && debugged(pod) == nil
 	if policy.Spec.SnapshotScope == podsnapshotv1.ScopeRootfsOnly {
 		plan.Scope = snapshot.RootfsOnly
 	}

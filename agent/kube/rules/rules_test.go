@@ -118,6 +118,46 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// debugging gives a pod two debug containers, of which one has ended.
+func debugging(p *corev1.Pod) {
+	for _, name := range []string{"over", "dbg"} {
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name},
+		})
+	}
+	p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{
+		Name: "over", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
+	}}
+}
+
+// TestDebugged: a pod with a debug container is saved at its end, for which that container is ended; it may not save
+// itself; and the snapshot of its sleep serves no successor.
+func TestDebugged(t *testing.T) {
+	heir := func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Annotations = map[string]string{
+			podsnapshotv1.AnnotationOnTermination: podsnapshotv1.OnTerminationCheckpoint,
+		}
+	}
+	saves := []podsnapshotv1.PodSnapshotPolicy{policy("p", heir)}
+	if _, err := rules.PrepareTermination(pod(debugging), saves, find); err != nil {
+		t.Errorf("at its end: %v", err)
+	}
+	itself := []podsnapshotv1.PodSnapshotPolicy{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) {
+		p.Spec.TriggerConfig.Type = podsnapshotv1.TriggerWorkload
+	})}
+	if _, err := rules.PrepareWorkload(pod(debugging), itself, find); !rules.Refused(err) {
+		t.Errorf("by itself: %v", err)
+	}
+	for _, x := range []struct {
+		pod  *corev1.Pod
+		want bool
+	}{{pod(), true}, {pod(debugging), false}} {
+		if plan := rules.PrepareLocal(x.pod, saves, find); plan.Policy != "p" || plan.Inheritable != x.want {
+			t.Errorf("asleep: %+v, want inheritable %v", plan, x.want)
+		}
+	}
+}
+
 func TestPrepareRefuses(t *testing.T) {
 	type policies = []podsnapshotv1.PodSnapshotPolicy
 	for want, c := range map[string]struct {
@@ -150,6 +190,8 @@ func TestPrepareRefuses(t *testing.T) {
 		"PodSnapshotStorageConfig empty names no backend that this agent knows: set gcs or dir": {
 			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "empty" })},
 		},
+		"pod ns/web has debug containers that run (dbg), and a pod restored from its snapshot would wait for them for ever: " +
+			"end what runs in them, and try again": {pod(debugging), policies{policy("p")}},
 		"pod ns/web lacks the label " + hashLabel + ", by which PodSnapshotPolicy p makes groups: give the pod that label": {
 			pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) }), policies{policy("p")},
 		},

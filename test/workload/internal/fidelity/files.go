@@ -8,9 +8,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // fileSize is the size of a file that is written and checked, in bytes.
@@ -113,12 +112,12 @@ func absent(path string) error {
 }
 
 func unlinked(f *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return fmt.Errorf("%s: stat: %w", f.Name(), err)
+	fi, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	if st.Nlink != 0 {
-		return fmt.Errorf("%s: has %d links, want none", f.Name(), st.Nlink)
+	if n := fi.Sys().(*syscall.Stat_t).Nlink; n != 0 {
+		return fmt.Errorf("%s: has %d links, want none", f.Name(), n)
 	}
 	return nil
 }
