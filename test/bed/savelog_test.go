@@ -1,11 +1,14 @@
 package bed_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"diapause.dev/test/bed"
 )
@@ -17,6 +20,9 @@ type failing struct {
 }
 
 func (f *failing) Log(args ...any) { f.said = append(f.said, fmt.Sprint(args...)) }
+func (f *failing) Errorf(format string, args ...any) {
+	f.said = append(f.said, fmt.Sprintf(format, args...))
+}
 
 // TestSaveLog saves a log whole, and shows its last warnings and errors alone.
 func TestSaveLog(t *testing.T) {
@@ -45,5 +51,28 @@ func TestSaveLog(t *testing.T) {
 		if strings.Contains(said, not) {
 			t.Errorf("%q is shown", not)
 		}
+	}
+}
+
+// TestShowDeaths: of the sandboxes that died since the test began, it is shown of what.
+func TestShowDeaths(t *testing.T) {
+	logs, began := t.TempDir(), time.Now()
+	for pod, text := range map[string]string{"lives": "", "dies": "panic: a hole\n", "died": "panic: long ago\n"} {
+		dir := filepath.Join(logs, "pods", pod)
+		path := filepath.Join(dir, "gvisor_panic.log")
+		err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(path, []byte(text), 0o600))
+		if pod == "died" {
+			err = errors.Join(err, os.Chtimes(path, began.Add(-time.Hour), began.Add(-time.Hour)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &failing{T: t}
+	bed.ShowDeaths(f, began.Add(-time.Minute), logs)
+	said := strings.Join(f.said, "\n")
+	if !strings.Contains(said, "the sandbox of dies died") || !strings.Contains(said, "panic: a hole") ||
+		strings.Contains(said, "lives") || strings.Contains(said, "long ago") {
+		t.Errorf("it says %q", said)
 	}
 }

@@ -75,6 +75,11 @@ func (w *world) end(ns *corev1.Namespace) {
 	defer cancel()
 	if w.Failed() {
 		w.Log(w.report(ctx, ns.Name))
+		var logs []string
+		for _, n := range w.Nodes() {
+			logs = append(logs, n.Path("/var/log"))
+		}
+		bed.ShowDeaths(w, time.Now().Add(-limit), logs...)
 	}
 	if err := w.client.Delete(ctx, ns); err != nil {
 		w.Error(err)

@@ -46,7 +46,11 @@ func startOn(t *testing.T, o bed.Options, flags ...string) *node {
 	}
 	n := &node{T: t, ctx: ctx, bed: b}
 	n.forget()
+	began := time.Now()
 	t.Cleanup(func() {
+		if t.Failed() {
+			bed.ShowDeaths(t, began, "/var/log")
+		}
 		if err := b.Close(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
