@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -96,6 +97,9 @@ func WriteRelease(w io.Writer, bin tools.Bin) (digest.Digest, error) {
 	return writeAgent(a, Agent, bin, nil)
 }
 
+// Papers are the files of this module's directory that licenses ask for in each image of its programs.
+func Papers() []string { return []string{"LICENSE", "NOTICE"} }
+
 func writeAgent(a *archive, image string, bin tools.Bin, instead map[string]string) (digest.Digest, error) {
 	t := tree{dir("usr", 0o755), dir("usr/local", 0o755), dir(AgentDir, 0o755), dir(AgentDir+"/gvisor-bin", 0o755)}
 	for _, name := range tools.ReleasePrograms() {
@@ -104,6 +108,13 @@ func writeAgent(a *archive, image string, bin tools.Bin, instead map[string]stri
 			return "", err
 		}
 		t = append(t, program)
+	}
+	for _, name := range Papers() {
+		data, err := os.ReadFile(filepath.Join(bin.Root, name))
+		if err != nil {
+			return "", fmt.Errorf("images: %w", err)
+		}
+		t = append(t, text(name, string(data)))
 	}
 	d := a.add(image, ocispec.ImageConfig{Entrypoint: []string{"/" + AgentDir + "/diapause-agent"}, WorkingDir: "/"}, t)
 	return d, a.close()

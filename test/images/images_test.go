@@ -24,7 +24,7 @@ func programs(t *testing.T) tools.Bin {
 		privileged.Need(t, "Debian packages that are not installed")
 		t.Fatal(err)
 	}
-	bin := tools.Bin{Dir: t.TempDir()}
+	bin := tools.Bin{Root: "../..", Dir: t.TempDir()}
 	if err := os.Mkdir(bin.Path("image"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +78,11 @@ func TestWriteRelease(t *testing.T) {
 	inside := unpack(t, layer)
 	for _, name := range tools.ReleasePrograms() {
 		if string(inside[AgentDir+"/"+name]) != name {
+			t.Errorf("the image does not hold %s", name)
+		}
+	}
+	for _, name := range Papers() {
+		if len(inside[name]) == 0 {
 			t.Errorf("the image does not hold %s", name)
 		}
 	}

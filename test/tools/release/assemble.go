@@ -33,6 +33,15 @@ func assemble(ctx context.Context, src source, out, builder string) (digest.Dige
 	if err := tools.BuildRelease(ctx, src.dir, src.commit, bin.Dir); err != nil {
 		return "", err
 	}
+	for _, name := range images.Papers() { // for who builds an image from the directory
+		data, err := os.ReadFile(filepath.Join(src.dir, name))
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(out, rootDir, name), data, 0o644); err != nil {
+			return "", err
+		}
+	}
 	image, err := writeImage(filepath.Join(out, imageFile), bin)
 	if err != nil {
 		return "", err
