@@ -13,6 +13,7 @@ import (
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
 	"diapause.dev/storage/gcs"
+	"diapause.dev/storage/s3"
 )
 
 // DefaultStore is the location of an agent's store if no other is configured.
@@ -44,10 +45,25 @@ func MakeStore(ctx context.Context, location string, acceptNetwork bool) (identi
 	_, err = b.ReadAll(ctx, storage.Marker, 0) // limit 0: an existing marker is too large for it
 	made = errors.Is(err, storage.ErrNotFound)
 	s, err := storage.Open(ctx, b, storage.Options{})
+	if err == nil {
+		err = checkCreateOnly(ctx, b)
+	}
 	if err != nil {
 		return "", false, err
 	}
 	return s.Identity(), made, nil
+}
+
+// checkCreateOnly returns an error if the service behind a backend lets a second writer overwrite the first. Only some
+// backends have to be asked. There must be a store in b.
+func checkCreateOnly(ctx context.Context, b storage.Backend) error {
+	asked, ok := b.(interface {
+		CheckCreateOnly(ctx context.Context, name string) error
+	})
+	if !ok {
+		return nil
+	}
+	return asked.CheckCreateOnly(ctx, storage.Marker)
 }
 
 // CheckStore returns an error if there is no store at the location in the options. It makes none. Of the
@@ -83,8 +99,32 @@ func (a access) open(ctx context.Context, location string) (storage.Backend, err
 	case ok && scheme == "gs" && strings.HasPrefix(rest, "//"):
 		bucket, prefix, _ := strings.Cut(rest[2:], "/")
 		return a.openBucket(ctx, bucket, prefix)
+	case ok && scheme == "s3":
+		return a.openS3(ctx, location)
 	}
-	return nil, fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", errkind.ErrInvalid, location)
+	return nil, badLocation(location)
+}
+
+// badLocation says what a location looks like.
+func badLocation(location string) error {
+	return fmt.Errorf("%w: store %q: want dir:/absolute/path, gs://bucket/prefix or %s", errkind.ErrInvalid, location,
+		s3.Want)
+}
+
+// openS3 opens a bucket of S3 with its own credentials, or with those of this process if there are none for it.
+func (a access) openS3(ctx context.Context, location string) (storage.Backend, error) {
+	p, err := s3.Parse(location)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+	}
+	var o s3.Options
+	if a.credentials != "" {
+		o.Credentials, err = s3.CredentialsFile(filepath.Join(a.credentials, p.Bucket+".ini"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("open %s: %w: %w", location, storage.ErrDenied, err)
+		}
+	}
+	return s3.Open(ctx, p, o)
 }
 
 // openBucket opens a bucket with its own credentials, or with those of this process if there are none for it.
@@ -120,12 +160,19 @@ func openDir(path string, mayMake, acceptNetwork bool) (storage.Backend, error) 
 
 // ValidateStore returns an error if location is not a valid location of a store.
 func ValidateStore(location string) error {
-	scheme, rest, ok := strings.Cut(location, ":")
-	if ok && scheme == "dir" && filepath.IsAbs(rest) || ok && scheme == "gs" && len(rest) > 2 && rest[:2] == "//" &&
-		rest[2] != '/' {
+	scheme, rest, _ := strings.Cut(location, ":")
+	switch {
+	case scheme == "dir" && filepath.IsAbs(rest):
+		return nil
+	case scheme == "gs" && len(rest) > 2 && rest[:2] == "//" && rest[2] != '/':
+		return nil
+	case scheme == "s3":
+		if _, err := s3.Parse(location); err != nil {
+			return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+		}
 		return nil
 	}
-	return fmt.Errorf("%w: store %q: want dir:/absolute/path or gs://bucket/prefix", errkind.ErrInvalid, location)
+	return badLocation(location)
 }
 
 // checkCredentials returns an error if path is neither empty nor a directory.

@@ -3,14 +3,19 @@ package snapshots
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/storage"
+	"diapause.dev/storage/s3"
 )
 
 // TestMayMake: an agent makes no store in a directory that may be a mount point.
@@ -18,6 +23,7 @@ func TestMayMake(t *testing.T) {
 	o := &Options{StateDir: "/state"}
 	for location, ok := range map[string]bool{
 		"gs://bucket": true, DefaultStore: true, "dir:/state/store": true, "dir:/state/../mnt": false, "dir:/mnt": false,
+		"s3://bucket":   true,
 		"dir:/stateful": false,
 	} {
 		if o.mayMake(location) != ok {
@@ -56,6 +62,74 @@ func TestCheckStore(t *testing.T) {
 	}
 	if err := CheckStore(t.Context(), Options{Store: location}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestS3Store: a store in S3 is one that does not let a second writer overwrite the first. It is opened with the
+// credentials in the bucket's own file, or not at all if they cannot be used.
+func TestS3Store(t *testing.T) {
+	for overwrites, want := range map[bool]error{false: nil, true: s3.ErrOverwrites} {
+		server := httptest.NewServer(&s3Server{overwrites: overwrites, objects: make(map[string][]byte)})
+		defer server.Close()
+		location := "s3://bucket/p?region=r&endpoint=" + server.URL
+		t.Setenv("AWS_ACCESS_KEY_ID", "id")
+		t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+		if _, made, err := MakeStore(t.Context(), location, false); !errors.Is(err, want) || made != (want == nil) {
+			t.Errorf("make, where objects are overwritten: %v: %v, %v", overwrites, made, err)
+		}
+		r := newRemote(location, func() {})
+		if _, err := r.Get(t.Context()); !errors.Is(err, want) {
+			t.Errorf("open, where objects are overwritten: %v: %v", overwrites, err)
+		}
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "bucket.ini"), []byte("no"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (access{credentials: dir}).open(t.Context(), location); !errors.Is(err, storage.ErrDenied) ||
+			!strings.Contains(err.Error(), "bucket.ini") {
+			t.Errorf("with a file that cannot be used: %v", err)
+		}
+	}
+}
+
+// s3Server answers as a bucket of S3 does, as far as a store is made and opened there.
+type s3Server struct {
+	overwrites bool // objects whose creation has the condition that they do not exist
+
+	mu      sync.Mutex
+	objects map[string][]byte
+}
+
+func (s *s3Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/xml")
+	old, exists := s.objects[r.URL.Path]
+	q := r.URL.Query()
+	creates := r.Method == http.MethodPut && !q.Has("partNumber") || r.Method == http.MethodPost && q.Has("uploadId")
+	switch {
+	case creates && exists && !s.overwrites && r.Header.Get("If-None-Match") == "*":
+		w.WriteHeader(http.StatusPreconditionFailed)
+		_, _ = io.WriteString(w, "<Error><Code>PreconditionFailed</Code></Error>")
+	case q.Has("list-type"):
+		_, _ = io.WriteString(w, "<ListBucketResult></ListBucketResult>")
+	case r.Method == http.MethodPost:
+		_, _ = io.WriteString(w, "<R><Bucket>bucket</Bucket><UploadId>u</UploadId></R>")
+	case creates:
+		s.objects[r.URL.Path], _ = io.ReadAll(r.Body)
+	case r.Method == http.MethodPut:
+		w.Header().Set("ETag", "x")
+	case r.Method == http.MethodDelete:
+		w.WriteHeader(http.StatusNoContent)
+	case !exists:
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "<Error><Code>NoSuchKey</Code></Error>")
+	default:
+		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
+		_, _ = w.Write(old)
 	}
 }
 

@@ -124,6 +124,9 @@ func (r *Remote) openExpected() (*storage.Store, error) {
 	o := r.options
 	o.Identity = id
 	s, err := storage.Open(r.life, b, o)
+	if err == nil {
+		err = checkCreateOnly(r.life, b)
+	}
 	if err == nil && id == "" {
 		err = r.ids.record(r.location, s.Identity())
 	} else if err == nil {

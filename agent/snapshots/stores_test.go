@@ -17,7 +17,8 @@ func TestValidateStore(t *testing.T) {
 	for location, ok := range map[string]bool{
 		"dir:/a": true, "gs://bucket": true, "gs://bucket/some/prefix": true,
 		"": false, "dir:a": false, "dir:": false, "/a": false, "gs:/bucket": false, "gs://": false, "gs:///prefix": false,
-		"s3://bucket": false,
+		"s3://bucket": true, "s3://bucket/some/prefix?region=eu-west-1": true, "s3:/bucket": false, "s3://": false,
+		"s3://bucket?regoin=eu-west-1": false, "tape:1": false,
 	} {
 		if err := ValidateStore(location); (err == nil) != ok || err != nil && !errors.Is(err, errkind.ErrInvalid) {
 			t.Errorf("%q: %v", location, err)

@@ -108,7 +108,8 @@ func watching(f *pflag.FlagSet, cfg *agent.Config, level *string) {
 
 // storeFlags registers the flags that say where snapshots are, for the agent and the controller.
 func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
-	f.StringVar(&cfg.Store, "store", snapshots.DefaultStore, "where snapshots live: dir:/path or gs://bucket/prefix")
+	f.StringVar(&cfg.Store, "store", snapshots.DefaultStore,
+		"where snapshots live: dir:/path, gs://bucket/prefix or s3://bucket/prefix?region=REGION")
 	f.StringVar(&cfg.StoreID, "store-id", "",
 		"identity that the store must have, from diapause store stat; the agent then makes no store (default: the identity "+
 			"of the store that this node opened first)")
@@ -116,8 +117,9 @@ func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
 		"use a directory as a store even if nodes may see each other's changes late there, as on NFS with caches, SMB, FUSE "+
 			"or 9p; snapshots may be lost")
 	f.StringVar(&cfg.Credentials, "bucket-credentials", "",
-		"directory of credentials, a Google credentials file BUCKET.json for each bucket that this process's own identity "+
-			"shall not reach; a file that is replaced counts within the hour (default: its own identity for all buckets)")
+		"directory of credentials, for each bucket that this process's own identity shall not reach a Google credentials "+
+			"file BUCKET.json, or AWS's BUCKET.ini; a file that is replaced counts within the hour (default: its own "+
+			"identity for all buckets)")
 	f.StringVar(&cfg.Keys, "encryption-keys", "",
 		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
 			"(default: no encryption)")

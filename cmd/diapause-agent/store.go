@@ -21,7 +21,8 @@ func makeStoreCommand() *cobra.Command {
 			"still have to be mounted first.",
 	}
 	f := cmd.Flags()
-	f.StringVar(&location, "store", "", "where to make the store: dir:/path or gs://bucket/prefix")
+	f.StringVar(&location, "store", "",
+		"where to make the store: dir:/path, gs://bucket/prefix or s3://bucket/prefix?region=REGION")
 	f.BoolVar(&acceptNetwork, "accept-network-directory", false,
 		"make it even if nodes may see each other's changes late there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -66,18 +66,33 @@ const fakeGCSServer = "fake-gcs-server"
 
 // FakeGCS builds the fake object store alone unless it is built, and returns its path.
 func FakeGCS(ctx context.Context) (string, error) {
+	dir, err := alone(ctx, Bin.fakeGCS)
+	return filepath.Join(dir, fakeGCSServer), err
+}
+
+// Servers of S3's protocol.
+const (
+	VersityGW = "versitygw" // keeps objects in a directory
+	GoFakeS3  = "gofakes3"  // keeps them in memory, and overwrites what it shall only create
+)
+
+// S3Servers builds the servers of S3's protocol alone unless they are built, and returns their directory.
+func S3Servers(ctx context.Context) (dir string, err error) { return alone(ctx, Bin.s3) }
+
+// alone returns the directory of one group's programs.
+func alone(ctx context.Context, of func(Bin) group) (dir string, err error) {
+	if dir := os.Getenv(Prebuilt); dir != "" {
+		return dir, nil
+	}
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
-	if dir := os.Getenv(Prebuilt); dir != "" {
-		return filepath.Join(dir, fakeGCSServer), nil
-	}
-	dirs, err := ensureAll(ctx, []group{Bin{Root: root}.fakeGCS()})
+	dirs, err := ensureAll(ctx, []group{of(Bin{Root: root})})
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(dirs[0], fakeGCSServer), nil
+	return dirs[0], nil
 }
 
 // build links the programs of dirs and builds those of this module.

@@ -22,6 +22,9 @@ const Kubernetes Extra = "kubernetes"
 // KubeProxy is the kube-proxy of the [Kubernetes] servers' version.
 const KubeProxy Extra = "kube-proxy"
 
+// S3 are two servers of S3's protocol, for the tests of package storage/s3.
+const S3 Extra = "store-servers"
+
 // VM is what virtual machines need: Debian packages, and no programs that are built.
 const VM Extra = "vm"
 
@@ -110,6 +113,7 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			estimate: "two minutes",
 		},
 		b.fakeGCS(),
+		b.s3(),
 	}, nil
 }
 
@@ -122,11 +126,21 @@ func (b Bin) fakeGCS() group {
 	}
 }
 
+func (b Bin) s3() group {
+	return group{
+		name: string(S3), extra: true, module: filepath.Join(b.Root, "test/tools/s3"), ldflags: "-s -w",
+		packages: []string{
+			"github.com/versity/versitygw/cmd/" + VersityGW, "github.com/johannesboyne/gofakes3/cmd/" + GoFakeS3,
+		},
+		estimate: "three minutes",
+	}
+}
+
 // wanted reports whether the group is for who asks for these extras.
 func (g group) wanted(extras []Extra) bool { return !g.extra || slices.Contains(extras, Extra(g.name)) }
 
 // names are those of all groups.
-var names = []string{"runsc", RunscFast, "containerd", string(Kubernetes), string(KubeProxy), fakeGCS}
+var names = []string{"runsc", RunscFast, "containerd", string(Kubernetes), string(KubeProxy), fakeGCS, string(S3)}
 
 // programs are the names of the group's programs.
 func (g group) programs() []string {

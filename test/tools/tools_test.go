@@ -84,7 +84,7 @@ func TestExtraOnlyForWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	extras := []Extra{Kubernetes, KubeProxy}
+	extras := []Extra{Kubernetes, KubeProxy, S3}
 	for _, g := range groups {
 		extra := slices.Contains(extras, Extra(g.name))
 		if g.wanted(nil) == extra || !g.wanted(extras) {
@@ -114,7 +114,9 @@ func TestNames(t *testing.T) {
 	if !slices.Equal(got, names) {
 		t.Errorf("Clean removes %q, and the groups are %q", names, got)
 	}
-	want := []string{"runsc", RunscFast, "containerd", "ctr", "etcd", "kubelet", "kube-proxy", fakeGCSServer}
+	want := []string{
+		"runsc", RunscFast, "containerd", "ctr", "etcd", "kubelet", "kube-proxy", fakeGCSServer, VersityGW, GoFakeS3,
+	}
 	for _, name := range want {
 		if !slices.Contains(programs, name) {
 			t.Errorf("no group has %s, of %q", name, programs)

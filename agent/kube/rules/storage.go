@@ -8,6 +8,7 @@ import (
 
 const (
 	gcsScheme = "gs://"
+	s3Scheme  = "s3://"
 	dirScheme = "dir:"
 )
 
@@ -26,7 +27,9 @@ func Location(c *podsnapshotv1.PodSnapshotStorageConfig) (string, error) {
 
 // InBucket reports whether the store at a location is in a bucket. From there only the controller removes anything, so
 // that nodes need no right to delete.
-func InBucket(location string) bool { return strings.HasPrefix(location, gcsScheme) }
+func InBucket(location string) bool {
+	return strings.HasPrefix(location, gcsScheme) || strings.HasPrefix(location, s3Scheme)
+}
 
 // Stored returns the storage status of a snapshot in the store at location.
 func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {

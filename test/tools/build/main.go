@@ -33,7 +33,7 @@ func build(ctx context.Context) error {
 	if err := tools.Packages(ctx, tools.Kubernetes); err != nil {
 		return err
 	}
-	bin, err := tools.Build(ctx, tools.Kubernetes, tools.KubeProxy)
+	bin, err := tools.Build(ctx, tools.Kubernetes, tools.KubeProxy, tools.S3)
 	if err != nil {
 		return err
 	}
