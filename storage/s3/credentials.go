@@ -123,8 +123,10 @@ func profile(data []byte, name string) map[string]string {
 // ofProcess returns this process's own credentials: those in the environment, in its shared file, or those that the
 // platform gives it.
 func ofProcess(region string, t http.RoundTripper) *Credentials {
-	home, _ := os.UserHomeDir() // without one there is no such file
-	path := cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), filepath.Join(home, ".aws", "credentials"))
+	path := os.Getenv("AWS_SHARED_CREDENTIALS_FILE")
+	if home, err := os.UserHomeDir(); path == "" && err == nil {
+		path = filepath.Join(home, ".aws", "credentials")
+	}
 	return credentials.New(&chain{providers: []credentials.Provider{
 		&credentials.EnvAWS{},
 		&file{path: path, profile: cmp.Or(os.Getenv("AWS_PROFILE"), defaultProfile)},

@@ -23,17 +23,23 @@ type guard struct {
 
 func newGuard(t *testing.T, server string) *guard {
 	t.Helper()
+	g := guardOf(t, server)
+	g.Server = httptest.NewServer(g)
+	t.Cleanup(g.Close)
+	return g
+}
+
+// guardOf returns a guard that listens nowhere yet.
+func guardOf(t *testing.T, server string) *guard {
+	t.Helper()
 	to, err := url.Parse(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &guard{proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	return &guard{proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(to)
 		r.Out.Host = r.In.Host // which is signed
 	}}}
-	g.Server = httptest.NewServer(g)
-	t.Cleanup(g.Close)
-	return g
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,6 +184,33 @@ func TestOneRequest(t *testing.T) {
 	got := make([]byte, 3<<20)
 	if err := b.ReadAt(t.Context(), "large", got, 11<<20); err != nil || !bytes.Equal(got, data[11<<20:14<<20]) {
 		t.Errorf("wrong bytes, error %v", err)
+	}
+}
+
+// TestTLS: over TLS, too, the service can compare what it gets with its digest.
+func TestTLS(t *testing.T) {
+	g := guardOf(t, honest)
+	g.Server = httptest.NewTLSServer(g)
+	defer g.Close()
+	b, err := s3.Open(t.Context(), place(t, g.URL, newBucket(t), "p"), s3.Options{
+		TLS: g.Client().Transport.(*http.Transport).TLSClientConfig,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	g.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if k := kind(r); (k == put || k == part) && len(r.Header.Get("X-Amz-Content-Sha256")) != 64 {
+			t.Errorf("%s without a digest", k)
+		}
+		return false
+	})
+	for _, size := range []int{100, partSize + 1} {
+		data := storagetest.Bytes(1, size)
+		if err := createStream(b, t.Context(), fmt.Sprint(size), data); err != nil {
+			t.Fatal(err)
+		}
+		wantContent(t, b, fmt.Sprint(size), data)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -39,7 +41,7 @@ func newTransport(t *tls.Config) *transport {
 	}
 	t.MinVersion = tls.VersionTLS12
 	return &transport{&http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
+		Proxy:                 proxy,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSClientConfig:       t,
 		TLSHandshakeTimeout:   10 * time.Second,
@@ -50,6 +52,20 @@ func newTransport(t *tls.Config) *transport {
 		MaxIdleConnsPerHost:   64,
 		DisableCompression:    true,
 	}}
+}
+
+// proxy returns the proxy for a request.
+func proxy(r *http.Request) (*url.URL, error) {
+	if ofNode(r.URL.Hostname()) {
+		return nil, nil
+	}
+	return http.ProxyFromEnvironment(r)
+}
+
+// ofNode reports whether a host is an address at which a node offers something to its programs, such as their identity.
+func ofNode(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && (ip.IsLinkLocalUnicast() || ip.Is6() && ip.IsPrivate())
 }
 
 // contentKey marks the context of a request for an object's content, of which the caller reads only what it wants.
