@@ -63,13 +63,32 @@ func TestDefinitions(t *testing.T) {
 		"dir":                    {config("{dir: {path: /var/lib/diapause/store}}"), nil},
 		"no backend": {
 			config("{}"),
-			[]string{"exactly one backend: gcs (with gcs.bucket) or dir (with dir.path)"},
+			[]string{"exactly one backend: gcs (with gcs.bucket), s3 (with s3.bucket and s3.region) or dir (with dir.path)"},
 		},
 		"two backends": {
 			config("{gcs: {bucket: my-bucket}, dir: {path: /x}}"),
 			[]string{"exactly one backend"},
 		},
-		"a backend that is not there": {config("{s3: {bucket: my-bucket}}"), []string{"exactly one backend"}},
+		"a backend that is not there": {config("{tape: {bucket: my-bucket}}"), []string{"exactly one backend"}},
+		"s3":                          {config("{s3: {bucket: my-bucket, path: team-a/x, region: eu-west-1, later: {x: 1}}}"), nil},
+		"s3 elsewhere": {
+			config("{s3: {bucket: my-bucket, region: r, endpoint: 'https://h.example.com:9000', pathStyle: true}}"), nil,
+		},
+		"s3 at an address": {config("{s3: {bucket: my-bucket, region: r, endpoint: 'http://[fd00::1]:9000'}}"), nil},
+		"s3 and gcs": {
+			config("{s3: {bucket: my-bucket, region: r}, gcs: {bucket: my-bucket}}"), []string{"exactly one backend"},
+		},
+		"s3 without a region": {config("{s3: {bucket: my-bucket}}"), []string{"s3.region: Required value"}},
+		"s3 with a URL":       {config("{s3: {bucket: 's3://b', region: r}}"), []string{"write the bucket's name alone"}},
+		"s3 with a path that leads out": {
+			config("{s3: {bucket: my-bucket, path: a/../b, region: r}}"), []string{"write a directory in the bucket"},
+		},
+		"s3 with parameters": {
+			config("{s3: {bucket: my-bucket, region: 'r&endpoint=x'}}"), []string{"write a region"},
+		},
+		"s3 at a path": {
+			config("{s3: {bucket: my-bucket, region: r, endpoint: 'https://h/x'}}"), []string{"write https://host"},
+		},
 		"no store": {
 			"{kind: PodSnapshotStorageConfig, metadata: {name: c}, spec: {}}",
 			[]string{"spec.snapshotStorageConfig: Required value"},

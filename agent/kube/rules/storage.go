@@ -4,40 +4,67 @@ import (
 	"strings"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/storage/s3"
 )
 
 const (
 	gcsScheme = "gs://"
-	s3Scheme  = "s3://"
 	dirScheme = "dir:"
 )
 
-// Location returns the location of a storage config's store, as "gs://bucket/prefix" or "dir:/path".
+// Location returns the location of a storage config's store, as "gs://bucket/prefix", "s3://bucket/prefix?region=R" or
+// "dir:/path".
 func Location(c *podsnapshotv1.PodSnapshotStorageConfig) (string, error) {
-	switch s := c.Spec.SnapshotStorageConfig; {
-	case s.GCS != nil && s.Dir != nil:
-		return "", Refuse("PodSnapshotStorageConfig %s names two backends: leave only gcs or dir", c.Name)
-	case s.GCS != nil:
-		return strings.TrimSuffix(gcsScheme+s.GCS.Bucket+"/"+s.GCS.Path, "/"), nil
-	case s.Dir != nil:
-		return dirScheme + s.Dir.Path, nil
+	var all []string
+	s := c.Spec.SnapshotStorageConfig
+	if s.GCS != nil {
+		all = append(all, strings.TrimSuffix(gcsScheme+s.GCS.Bucket+"/"+s.GCS.Path, "/"))
 	}
-	return "", Refuse("PodSnapshotStorageConfig %s names no backend that this agent knows: set gcs or dir", c.Name)
+	if s.S3 != nil {
+		all = append(all, s3.Place{
+			Bucket: s.S3.Bucket, Prefix: s.S3.Path, Region: s.S3.Region, Endpoint: s.S3.Endpoint, PathStyle: s.S3.PathStyle,
+		}.String())
+	}
+	if s.Dir != nil {
+		all = append(all, dirScheme+s.Dir.Path)
+	}
+	switch len(all) {
+	case 0:
+		return "", Refuse("PodSnapshotStorageConfig %s names no backend that this agent knows: set gcs, s3 or dir", c.Name)
+	case 1:
+		return all[0], nil
+	}
+	return "", Refuse("PodSnapshotStorageConfig %s names several backends: leave only one of gcs, s3 and dir", c.Name)
 }
 
 // InBucket reports whether the store at a location is in a bucket. From there only the controller removes anything, so
 // that nodes need no right to delete.
 func InBucket(location string) bool {
-	return strings.HasPrefix(location, gcsScheme) || strings.HasPrefix(location, s3Scheme)
+	return strings.HasPrefix(location, gcsScheme) || strings.HasPrefix(location, s3.Scheme)
 }
 
 // Stored returns the storage status of a snapshot in the store at location.
 func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {
-	place := strings.TrimSuffix(location, "/") + "/" + namespace + "/snapshots/" + name
+	at, parameters := cutParameters(location)
+	place := strings.TrimSuffix(at, "/") + inStore(namespace, name) + parameters
 	if dir, ok := strings.CutPrefix(place, dirScheme); ok {
 		return &podsnapshotv1.StorageStatus{Dir: &podsnapshotv1.DirStorageStatus{ObservedPath: dir}}
 	}
+	if strings.HasPrefix(place, s3.Scheme) {
+		return &podsnapshotv1.StorageStatus{S3: &podsnapshotv1.S3StorageStatus{ObservedPath: place}}
+	}
 	return &podsnapshotv1.StorageStatus{GCS: &podsnapshotv1.GCSStorageStatus{ObservedGCSPath: place}}
+}
+
+func inStore(namespace, name string) string { return "/" + namespace + "/snapshots/" + name }
+
+// cutParameters cuts the parameters from a location in S3. No other location has any.
+func cutParameters(location string) (at, parameters string) {
+	i := strings.IndexByte(location, '?')
+	if i < 0 || !strings.HasPrefix(location, s3.Scheme) {
+		return location, ""
+	}
+	return location[:i], location[i:]
 }
 
 // StoredAt returns the location of the store that a snapshot is in, according to its status. It is empty if the
@@ -48,12 +75,15 @@ func StoredAt(s *podsnapshotv1.PodSnapshot) string {
 	case st == nil:
 	case st.GCS != nil:
 		place = st.GCS.ObservedGCSPath
+	case st.S3 != nil:
+		place = st.S3.ObservedPath
 	case st.Dir != nil:
 		place = dirScheme + st.Dir.ObservedPath
 	}
-	location, ok := strings.CutSuffix(place, "/"+s.Namespace+"/snapshots/"+s.Name)
+	place, parameters := cutParameters(place)
+	location, ok := strings.CutSuffix(place, inStore(s.Namespace, s.Name))
 	if !ok {
 		return ""
 	}
-	return location
+	return location + parameters
 }

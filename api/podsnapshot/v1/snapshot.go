@@ -70,6 +70,8 @@ type StorageStatus struct {
 	// +optional
 	GCS *GCSStorageStatus `json:"gcs,omitempty"`
 	// +optional
+	S3 *S3StorageStatus `json:"s3,omitempty"`
+	// +optional
 	Dir *DirStorageStatus `json:"dir,omitempty"`
 }
 
@@ -78,6 +80,13 @@ type GCSStorageStatus struct {
 	// observedGCSPath is the snapshot's place, as in gs://bucket/path/namespace/snapshots/name.
 	// +required
 	ObservedGCSPath string `json:"observedGCSPath"`
+}
+
+// S3StorageStatus is a place in a bucket of S3.
+type S3StorageStatus struct {
+	// observedPath is the snapshot's place, as in s3://bucket/path/namespace/snapshots/name?region=eu-west-1.
+	// +required
+	ObservedPath string `json:"observedPath"`
 }
 
 // DirStorageStatus is a place in a directory.

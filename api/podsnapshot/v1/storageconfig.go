@@ -40,12 +40,15 @@ type PodSnapshotStorageConfigSpec struct {
 // SnapshotStorageConfig is a store: exactly one backend.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
-// +kubebuilder:validation:XValidation:rule="has(self.gcs) != has(self.dir)",message="name exactly one backend: gcs (with gcs.bucket) or dir (with dir.path)"
-// +kubebuilder:validation:XValidation:rule="has(self.gcs) == has(oldSelf.gcs) && has(self.dir) == has(oldSelf.dir)",message="the kind of backend cannot be changed, snapshots would be lost in the old one: create another PodSnapshotStorageConfig and name it in the policies"
+// +kubebuilder:validation:XValidation:rule="[has(self.gcs), has(self.s3), has(self.dir)].exists_one(x, x)",message="name exactly one backend: gcs (with gcs.bucket), s3 (with s3.bucket and s3.region) or dir (with dir.path)"
+// +kubebuilder:validation:XValidation:rule="has(self.gcs) == has(oldSelf.gcs) && has(self.s3) == has(oldSelf.s3) && has(self.dir) == has(oldSelf.dir)",message="the kind of backend cannot be changed, snapshots would be lost in the old one: create another PodSnapshotStorageConfig and name it in the policies"
 type SnapshotStorageConfig struct {
 	// gcs stores snapshots in a bucket of Google Cloud Storage.
 	// +optional
 	GCS *GCSStorage `json:"gcs,omitempty"`
+	// s3 stores snapshots in a bucket of Amazon S3, or of a service with its protocol. GKE does not have this field.
+	// +optional
+	S3 *S3Storage `json:"s3,omitempty"`
 	// dir stores snapshots in a directory of the nodes. Unless all nodes share its file system, a snapshot can be
 	// restored only on the node that made it.
 	// +optional
@@ -72,6 +75,38 @@ type GCSStorage struct {
 	// +optional
 	// +kubebuilder:default=podKSA
 	TokenSource TokenSource `json:"tokenSource,omitempty"`
+}
+
+// S3Storage is a bucket of Amazon S3 or of a service with its protocol, or a part of one.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type S3Storage struct {
+	// bucket is the bucket's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$') && !self.endsWith('--x-s3')",message="write the bucket's name alone, as in my-bucket (3 to 63 of a-z, 0-9, '-' and '.', a letter or digit at both ends; no directory bucket), without s3:// and without a path, which goes into s3.path"
+	Bucket string `json:"bucket"`
+	// path is a directory in the bucket. Empty means the whole bucket.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9_-][a-z0-9._-]*(/[a-z0-9_-][a-z0-9._-]*)*/?)?$')",message="write a directory in the bucket without a leading '/', of a-z, 0-9, '-', '_' and '.', as in team-a/snapshots"
+	Path string `json:"path,omitempty"`
+	// region is the bucket's region. Services that know no regions take us-east-1.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9-]+$')",message="write a region, as in eu-west-1"
+	Region string `json:"region"`
+	// endpoint is where the service is. Empty means Amazon's own endpoint of the region.
+	// +optional
+	// +kubebuilder:validation:MaxLength=300
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(https?://([a-z0-9.-]+|[[][0-9a-f:.]+[]])(:[0-9]{1,5})?)?$')",message="write https://host or https://host:port, without a path"
+	Endpoint string `json:"endpoint,omitempty"`
+	// pathStyle says whether the bucket's name is a part of the path (true) or of the host's name (false). By default the
+	// endpoint's name decides.
+	// +optional
+	PathStyle *bool `json:"pathStyle,omitempty"`
 }
 
 // TokenSource says whose identity reads and writes a bucket.
