@@ -81,7 +81,8 @@ func (n Node) Wake(ctx context.Context, target, cause string) (sleep.Woken, erro
 // AsleepPod reports whether a pod sleeps: see sleep.Sleeps.
 func (n Node) AsleepPod(uid string) (since time.Time, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
 
-// EndContainers ends those running containers of a pod, given by its UID, that have these names, without a grace period.
+// EndContainers ends those running containers of a pod, given by its UID, that have these names. They have no grace
+// period.
 func (n Node) EndContainers(ctx context.Context, uid string, names []string) error {
 	pod, err := n.agent.cri.Find(ctx, uid)
 	if err != nil {

@@ -63,7 +63,8 @@ func sentences(source []byte) (all []string) {
 	return all
 }
 
-// TestSentences: a sentence has one idea, and at most as many words as limit says. A colon or a semicolon ends one, too.
+// TestSentences: a sentence has one idea, and at most as many words as limit says. A colon or a semicolon ends one,
+// too.
 func TestSentences(t *testing.T) {
 	for path := range pages(t) {
 		if path == "CHANGELOG.md" { // it is written once, and read once
@@ -90,8 +91,8 @@ func TestSentences(t *testing.T) {
 }
 
 // british are words that American English writes otherwise.
-var british = regexp.MustCompile(`(?i)\b(\w*(behaviour|neighbour|colour|favour|honour)\w*|licences?|defences?|offences?|` +
-	`centres?|artefacts?|catalogues?|cancell(ed|ing)|label(led|ling)|model(led|ling)|grey|analys(e|ed|es|ing)|` +
+var british = regexp.MustCompile(`(?i)\b(\w*(behaviour|neighbour|colour|favour|honour)\w*|licences?|defences?|` +
+	`offences?|centres?|artefacts?|catalogues?|cancell(ed|ing)|label(led|ling)|model(led|ling)|grey|analys(e|ed|es|ing)|` +
 	`(recogn|organ|initial|serial|optim|normal|summar|synchron|minim|maxim|util|author|custom)is(e|ed|es|ing|ation)s?)\b`)
 
 // TestSpelling: pages are in American English, as the API is.

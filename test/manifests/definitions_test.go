@@ -70,7 +70,9 @@ func TestDefinitions(t *testing.T) {
 			[]string{"exactly one backend"},
 		},
 		"a backend that is not there": {config("{tape: {bucket: my-bucket}}"), []string{"exactly one backend"}},
-		"s3":                          {config("{s3: {bucket: my-bucket, path: team-a/x, region: eu-west-1, later: {x: 1}}}"), nil},
+		"s3": {
+			config("{s3: {bucket: my-bucket, path: team-a/x, region: eu-west-1, later: {x: 1}}}"), nil,
+		},
 		"s3 elsewhere": {
 			config("{s3: {bucket: my-bucket, region: r, endpoint: 'https://h.example.com:9000', pathStyle: true}}"), nil,
 		},
