@@ -90,7 +90,9 @@ func (n Node) EndContainers(ctx context.Context, uid string, names []string) err
 	}
 	for _, c := range pod.Containers {
 		if c.State == cri.StateRunning && slices.Contains(names, c.Name) {
-			err = errors.Join(err, n.agent.cri.StopContainer(ctx, c.ID))
+			if stopped := n.agent.cri.StopContainer(ctx, c.ID); stopped != nil {
+				err = errors.Join(err, fmt.Errorf("end container %s: %w", c.Name, stopped))
+			}
 		}
 	}
 	return err
