@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +21,6 @@ import (
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/cri"
 	"diapause.dev/runsc/durable"
 )
 
@@ -80,23 +78,6 @@ func (n Node) Wake(ctx context.Context, target, cause string) (sleep.Woken, erro
 
 // AsleepPod reports whether a pod sleeps: see sleep.Sleeps.
 func (n Node) AsleepPod(uid string) (since time.Time, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
-
-// EndContainers ends those running containers of a pod, given by its UID, that have these names. They have no grace
-// period.
-func (n Node) EndContainers(ctx context.Context, uid string, names []string) error {
-	pod, err := n.agent.cri.Find(ctx, uid)
-	if err != nil {
-		return fmt.Errorf("end containers %s: %w", names, err)
-	}
-	for _, c := range pod.Containers {
-		if c.State == cri.StateRunning && slices.Contains(names, c.Name) {
-			if stopped := n.agent.cri.StopContainer(ctx, c.ID); stopped != nil {
-				err = errors.Join(err, fmt.Errorf("end container %s: %w", c.Name, stopped))
-			}
-		}
-	}
-	return err
-}
 
 // Needed returns the pod that sleeps on a snapshot: see restore.Restores.
 func (n Node) Needed(key snapshot.Key, uid string) (pod string) {

@@ -184,13 +184,6 @@ func unlessGone(err error, doing, id string) error {
 	return nil
 }
 
-// StopContainer ends a container by SIGKILL, and returns once containerd knows that it has ended. If the container is
-// gone already, that is no error.
-func (c *Client) StopContainer(ctx context.Context, id string) error {
-	_, err := c.runtime.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: id})
-	return unlessGone(err, "stop container", id)
-}
-
 // RemoveContainer removes a container, and ends it first if it runs. If the container is gone already, that is no
 // error.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {

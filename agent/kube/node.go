@@ -25,8 +25,6 @@ type Node interface {
 	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
 	// AsleepPod reports whether the pod with that UID sleeps, and since when.
 	AsleepPod(uid string) (since time.Time, ok bool)
-	// EndContainers ends those running containers of the pod with that UID that have these names, by SIGKILL.
-	EndContainers(ctx context.Context, uid string, names []string) error
 	// Needed returns the pod that sleeps on the snapshot with that UID, or "".
 	Needed(key snapshot.Key, uid string) (pod string)
 	// EndedAsleep returns the pod that slept on the snapshot with that UID, and has had no sandbox since. ok is false if

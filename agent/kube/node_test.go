@@ -129,9 +129,8 @@ const (
 
 // fakeNode is an agent whose checkpoints go as a test decides. It implements kube.Node.
 type fakeNode struct {
-	endedContainers []string
-	sleeps          func(uid string) error // puts a pod to sleep; nil: none can
-	wakeToEnd       atomic.Bool            // the pod that was put to sleep last is woken to be ended
+	sleeps    func(uid string) error // puts a pod to sleep; nil: none can
+	wakeToEnd atomic.Bool            // the pod that was put to sleep last is woken to be ended
 
 	disk    *disk
 	facts   snapshot.Facts
@@ -227,14 +226,6 @@ func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {
 	defer n.mu.Unlock()
 	clear(n.asleep)
 	return sleep.Woken{}, nil
-}
-
-// EndContainers records which containers were to end.
-func (n *fakeNode) EndContainers(_ context.Context, _ string, names []string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.endedContainers = append(n.endedContainers, names...)
-	return nil
 }
 
 func (n *fakeNode) AsleepPod(uid string) (since time.Time, ok bool) {

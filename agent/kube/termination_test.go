@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,20 +70,6 @@ func lasting(seconds int64) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
 }
 
-// debug gives a pod a debug container.
-func (w *world) debug(pod *corev1.Pod, name string) {
-	w.t.Helper()
-	pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{
-		EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-			Name: name, Image: "busybox:1", ImagePullPolicy: corev1.PullIfNotPresent,
-			TerminationMessagePolicy: corev1.TerminationMessageReadFile,
-		},
-	})
-	if err := api.client.SubResource("ephemeralcontainers").Update(w.t.Context(), pod); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // TestSavedOnTermination: a pod that is deleted is saved before its containers may end, and stopped. A container of it
 // that is only restarted before may end at once. The PodSnapshot is Ready after the pod has gone, under its policy.
 func TestSavedOnTermination(t *testing.T) {
@@ -100,7 +85,6 @@ func TestSavedOnTermination(t *testing.T) {
 		}
 	})
 	pod := w.pod(node, "web", lasting(60))
-	w.debug(pod, "dbg")
 	if w.mayEnd(r, refOf(pod)) || len(asked) > 0 {
 		t.Error("a pod that is not being deleted was saved")
 	}
@@ -113,9 +97,6 @@ func TestSavedOnTermination(t *testing.T) {
 	}
 	if o := <-asked; !o.Stop || !o.Ending || !o.NoWait {
 		t.Errorf("the checkpoint is %+v", o)
-	}
-	if got := r.node.endedContainers; !slices.Equal(got, []string{"dbg"}) {
-		t.Errorf("before it, the containers %q were ended", got)
 	}
 	w.deletePod("web")
 	all := w.snapshots()

@@ -31,14 +31,13 @@ func terminating(t *testing.T) *world {
 	return w
 }
 
-// TestDrainSaves drains a node: the pod is saved before it ends, without its debug container, and its successor goes on
-// with its memory on the other node. The second container does not heed SIGTERM: it would need the whole grace period.
+// TestDrainSaves drains a node: the pod is saved before it ends, and its successor goes on with its memory on the other
+// node. The second container does not heed SIGTERM: it would need the whole grace period.
 func TestDrainSaves(t *testing.T) {
 	w := terminating(t)
 	n := w.Node(0)
 	p := w.run(w.pod("web", on(n), withShell, grace(60)))
 	before := w.life(p)
-	w.debugs(p)
 	w.Cleanup(func() {
 		if _, err := w.Kubectl(context.Background(), "uncordon", n.Name); err != nil {
 			t.Error(err)
@@ -59,29 +58,6 @@ func TestDrainSaves(t *testing.T) {
 	w.restored(again, all[0].Name, before)
 	w.remove("web") // within its grace period it cannot be saved
 	w.unsaved("web", "grace period")
-}
-
-// debugs has a debug container run in a pod, which cannot be checkpointed as long as it does.
-func (w *world) debugs(p *ready) {
-	w.Helper()
-	pod := w.get(p.Name)
-	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name: "dbg", Image: images.Busybox, Command: []string{"/bin/sleep", "100000"},
-	}}}
-	_, err := w.Client.CoreV1().Pods(pod.Namespace).UpdateEphemeralContainers(w.ctx, pod.Name, pod, metav1.UpdateOptions{})
-	w.must(err)
-	w.eventually("the debug container", func() error {
-		for _, c := range w.get(p.Name).Status.EphemeralContainerStatuses {
-			if c.State.Running != nil {
-				return nil
-			}
-		}
-		return errNotYet
-	})
-	if name, err := w.outcome(w.ctx, w.trigger("debugged", p.Name), func() {}); err == nil ||
-		!strings.Contains(err.Error(), "debug containers that run (dbg)") {
-		w.Errorf("checkpointed with a debug container: %q, %v", name, err)
-	}
 }
 
 // TestDeploymentDrained drains a node with the only pod of a Deployment. Its successor starts while it is being saved,

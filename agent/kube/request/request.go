@@ -56,7 +56,6 @@ type Node interface {
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	AsleepPod(uid string) (since time.Time, ok bool)
-	EndContainers(ctx context.Context, uid string, names []string) error
 	Needed(key snapshot.Key, uid string) (pod string)
 	EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (pod snapshot.PodRef, ok bool, err error)
 	ForgetAsleep(pod snapshot.PodRef) error

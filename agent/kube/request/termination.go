@@ -12,7 +12,6 @@ import (
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube/objects"
-	"diapause.dev/agent/kube/podspec"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -224,11 +223,6 @@ func (rs *Requests) saveEnding(t *termination, pod *corev1.Pod) error {
 	plan, err := rs.prepareBy(ctx, pod, rules.PrepareTermination)
 	if err != nil {
 		return err
-	}
-	if names := podspec.Debugging(pod); len(names) > 0 { // its successors have none of them
-		if err := rs.Node.EndContainers(ctx, string(pod.UID), names); err != nil {
-			return err
-		}
 	}
 	ref := objects.RefOf(pod)
 	return rs.checkpointEnding(ctx, &job{

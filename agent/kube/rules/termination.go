@@ -40,7 +40,6 @@ func checkOnTermination(p *podsnapshotv1.PodSnapshotPolicy) error {
 func PrepareTermination(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
 	pod = pod.DeepCopy()
 	pod.DeletionTimestamp = nil
-	pod.Spec.EphemeralContainers = nil // they are ended first
 	return Prepare(pod, policies, find)
 }
 
