@@ -130,8 +130,8 @@ func debugging(p *corev1.Pod) {
 	}}
 }
 
-// TestDebugged: a pod with a debug container is not saved at its end, nor by itself, and the snapshot of its sleep serves
-// no successor.
+// TestDebugged: a pod with a debug container is not saved at its end, nor by itself. The snapshot of its sleep
+// serves no successor.
 func TestDebugged(t *testing.T) {
 	heir := func(p *podsnapshotv1.PodSnapshotPolicy) {
 		p.Annotations = map[string]string{
