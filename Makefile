@@ -22,6 +22,7 @@ MODULES := find . -name go.mod ! -path './.cache/*' -execdir sh -c 'find . -name
 N ?= 3
 LOAD ?= 2
 KILLS ?= 300
+ROUNDS ?= 20
 REVISION ?= HEAD
 GVISOR ?= go
 SEED ?= 0
@@ -52,6 +53,12 @@ unit: ## tests that need neither root nor a bed; less is random than in make tes
 second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
 	@$(SUITE) -phase second-build
 
+chart: ## the Helm chart: lint, each value and preset, and what it renders beside manifests/
+	@$(SUITE) -phase chart
+
+helm: ## the chart in a cluster, by Helm: install, test, upgrade, adopt, uninstall, while a pod sleeps; some minutes
+	$(GO) test ./test/helm -install -count=1 -v -timeout 40m
+
 e2e: tools ## end to end on Kubernetes: a cluster of two nodes, the agents installed, pods frozen and brought back
 	@$(SUITE) -phase e2e
 
@@ -63,6 +70,9 @@ cover: tools ## all tests, and which share of the statements they and the progra
 
 chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, sleep by request and by policy, wake and end; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
+
+databases: tools ## PostgreSQL, MariaDB, Redis and SQLite on a volume, written all the time: ROUNDS (20) sleeps, saves at deletion and stops of each
+	$(GO) test ./test/e2e -run '^TestDatabase' -count=1 -v -timeout 4h -databases.rounds=$(ROUNDS)
 
 gvisor-rehearsal: ## the patches of runsc/fast with gVisor's version GVISOR (the newest): which apply, and does it build
 	@rm -rf .cache/gvisor-rehearsal && mkdir -p .cache
@@ -83,7 +93,7 @@ lint: ## gofumpt, lines of at most 120 characters; in each module go vet, static
 		esac; \
 	done
 
-demo: ## freeze a real pod and bring it back twice
+demo: ## checkpoint a real pod, restore two branches of it, put it to sleep and wake it
 	@$(GO) run ./test/demo
 
 bench-pause: ## the pause of a checkpoint, side by side with stock gVisor
@@ -123,8 +133,9 @@ bench-budget: tools ## 16 checkpoints of 1 GiB at once; the agent's memory must 
 bench-store: ## the snapshot store on a real heap, beside its bounds and other tools
 	$(GO) run ./bench/store
 
-generate: ## the Go of the local API from its .proto; deep copies and manifests/crds from the Kubernetes API's types
+generate: ## the Go of the local API from its .proto; deep copies and manifests/crds from the Kubernetes API's types; the chart
 	$(GO) generate ./api/...
+	$(GO) run ./test/tools/chart
 	@test -f /usr/include/google/protobuf/timestamp.proto && command -v protoc >/dev/null || \
 		{ apt-get update -q && apt-get install -qy --no-install-recommends protobuf-compiler libprotobuf-dev; }
 	GOBIN=$(CURDIR)/.cache/gen $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc

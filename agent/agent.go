@@ -94,7 +94,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := runscsleep.MoveReminders(filepath.Join(a.cfg.StateDir, "asleep"), a.cfg.Reminders); err != nil {
-		a.log.Warn("pods that sleep may start anew after a reboot", "error", err)
+		a.log.Warn("pods that sleep may start cold after a reboot", "error", err)
 	}
 	a.stores, err = snapshots.Open(ctx, snapshots.Options{
 		StateDir: a.cfg.StateDir, Store: a.cfg.Store, StoreID: a.cfg.StoreID, Codec: a.cfg.Codec, Keys: a.cfg.Keys,

@@ -74,7 +74,7 @@ func newMetrics() *metrics {
 		}, []string{"budget"}),
 		held: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "diapause_checkpoint_memory_bytes",
-			Help: "Bytes of the agent's memory that checkpoints under way hold.",
+			Help: "Bytes of the agent's memory that checkpoints in progress hold.",
 		}),
 		queued: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "diapause_checkpoints_waiting",
@@ -82,7 +82,7 @@ func newMetrics() *metrics {
 		}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "diapause_replications_waiting",
-			Help: "Snapshots on this node whose replication has failed and is tried again, by the reason.",
+			Help: "Snapshots on this node whose replication has failed and is retried, by the reason.",
 		}, []string{"reason"}),
 	}
 	m.Waiting(nil)

@@ -50,7 +50,7 @@ func (a *Agent) cleanUsed(ctx context.Context) {
 		err = idle.Clean(a.usedDir(), here)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("files about the use of pods are not removed; tried again later", "error", err)
+		a.log.Warn("files about the use of pods are not removed; it is retried later", "error", err)
 	}
 }
 

@@ -232,7 +232,7 @@ func (p *plan) resources(r *resourcesRecord) (*criapi.LinuxContainerResources, e
 		return nil, nil
 	}
 	if !cpuList.MatchString(r.CpusetCPUs) || !cpuList.MatchString(r.CpusetMems) {
-		return nil, fmt.Errorf("its processors are %.80q and %.80q, which is no list", r.CpusetCPUs, r.CpusetMems)
+		return nil, fmt.Errorf("its CPUs are %.80q and %.80q, which is no list", r.CpusetCPUs, r.CpusetMems)
 	}
 	out := &criapi.LinuxContainerResources{
 		CpuPeriod: r.CPUPeriod, CpuQuota: r.CPUQuota, CpuShares: r.CPUShares,

@@ -5,6 +5,7 @@
 //   - runsc/gofer: the agent's end of that wire.
 //   - runsc/capture: taking a sandbox's image files during the pause.
 //   - runsc/volume: the file trees of volumes that lie on the node, and streams of them.
+//   - runsc/hostfile: the files that a sandbox has open in volumes outside its snapshot, and whether they have changed.
 //   - runsc/cgroup: the memory cgroup of a process, its limits, and how to raise them for an operation.
 //   - runsc/lease: pauses that end unless their holder renews them.
 //   - runsc/terminal: the settings of terminals, and the file by which a shim tells the agent about them.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -33,6 +34,24 @@ func NodeRoot(pid int) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("/proc/%d/root", n), nil
+}
+
+// Processes returns the directories in /proc of a sandbox's shim, and of the shim's children: the sentry and the gofers
+// are among them. Pid is the sentry process.
+func Processes(pid int) (parent string, children []string, err error) {
+	n, err := shim(pid)
+	if err != nil {
+		return "", nil, err
+	}
+	parent = fmt.Sprintf("/proc/%d", n)
+	tasks, err := filepath.Glob(parent + "/task/*/children")
+	for _, task := range tasks {
+		data, _ := os.ReadFile(task) // a thread may have ended; others adopt what it has started
+		for _, child := range strings.Fields(string(data)) {
+			children = append(children, "/proc/"+child)
+		}
+	}
+	return parent, children, err
 }
 
 // Prefix and key of annotations in a sandbox's spec. By those with hintPrefix, gVisor's shim tells runsc that it

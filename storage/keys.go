@@ -76,7 +76,7 @@ func (s *Store) Encrypts(namespace string) (bool, error) {
 // checkPlain returns why a snapshot that is not encrypted may not be read, or nil.
 func (s *Store) checkPlain(m *Manifest) error {
 	if snapshot.MustBeEncrypted(m.Meta.UID) {
-		return &CorruptError{Reason: "it is not encrypted, and its UID says that it is: somebody has put it there"}
+		return &CorruptError{Reason: "it is not encrypted, and its UID says that it is: it was put there by another program"}
 	}
 	keys, err := s.keysOf(m.Meta.Namespace)
 	if err == nil && keys.Plain == PlainNone {

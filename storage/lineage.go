@@ -59,7 +59,7 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	}
 	if parent != nil {
 		if err := s.Trusts(parent); err != nil {
-			s.log.Info("nothing is taken over from the parent", "snapshot", key.String(), "reason", err)
+			s.log.Info("nothing is reused from the parent", "snapshot", key.String(), "reason", err)
 			parent = nil
 		}
 	}

@@ -98,7 +98,7 @@ func (n notice) stands(ctx context.Context) error {
 		return fmt.Errorf("look for the notice: %w", err)
 	}
 	if !there || void {
-		return fmt.Errorf("look for the notice: somebody took this sweep for dead: %w", ErrNotFound)
+		return fmt.Errorf("look for the notice: another process took this sweep for dead: %w", ErrNotFound)
 	}
 	if age := n.store.clock.since(n.given); age > noticeLife/2 {
 		return fmt.Errorf("%w: the notice is %v old, which is too old to delete anything", ErrUnavailable, age)

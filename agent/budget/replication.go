@@ -39,12 +39,12 @@ func (r *Replication) Promise(namespace string, n int64) (release func(), err er
 	all, own := r.sum(namespace)
 	if r.full(own, 2) {
 		return nil, refuse(replicationName, "%d snapshots of namespace %s with %s are or will be on this node alone, until "+
-			"they are in their store, and a namespace may have half of %s: see to it that the store can be reached, "+
+			"they are in their store, and a namespace may have half of %s: make sure that the store can be reached, "+
 			"or raise %s", own.count, namespace, mib(own.bytes), r.bound(), replicationArguments)
 	}
 	if r.full(all, 1) {
 		return nil, refuse(replicationName, "%d snapshots with %s are or will be on this node alone, until they are in "+
-			"their store, and the bound is %s: see to it that the store can be reached, or raise %s", all.count, mib(all.bytes),
+			"their store, and the bound is %s: make sure that the store can be reached, or raise %s", all.count, mib(all.bytes),
 			r.bound(), replicationArguments)
 	}
 	w := &Waiting{Namespace: namespace, Bytes: n}

@@ -14,6 +14,7 @@ import (
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/outside"
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
@@ -197,6 +198,7 @@ type checkpoint struct {
 	patched     []byte            // what writeRun works on
 	volumes     []onNode          // emptyDir volumes on the node, by name
 	volumeSize  int64             // bytes of these volumes, measured shortly before the pause
+	outside     *outside.Files    // of volumes that are not part of the snapshot; nil: not looked for
 	// owing: the journal could not be written, or the sandbox not resumed. cleanUp then adds the request to the unsettled
 	// ones.
 	owing bool
@@ -321,7 +323,7 @@ func (c *checkpoint) nameEarly(pod string) error {
 	if c.o.Name == "" && (c.o.Named != nil || c.cs.cluster != nil) {
 		return nil
 	}
-	return c.setName(cmp.Or(c.o.Name, snapshotName(pod, c.rec.Created)))
+	return c.setName(cmp.Or(c.o.Name, snapshots.NewName(pod, c.rec.Created)))
 }
 
 // setName checks a name and writes it into the record. It is the common part of nameEarly and nameInTurn.
@@ -540,6 +542,7 @@ func (c *checkpoint) newArena(warm int64, mapping *capture.Mapping) (err error) 
 }
 
 func (c *checkpoint) saveRunning(life context.Context) error {
+	c.findOutside()
 	im, err := c.take(life)
 	if err != nil {
 		return err
@@ -589,7 +592,7 @@ func (c *checkpoint) noteOrOwe(s journal.Stage) {
 	err := c.noteOrFail(s)
 	c.owing = err != nil
 	if err != nil {
-		c.log.Error("the journal could not be written; it is tried again", "error", err)
+		c.log.Error("the journal could not be written; it is retried", "error", err)
 	}
 }
 
@@ -626,6 +629,7 @@ func (c *checkpoint) cleanUp() {
 func (c *checkpoint) closeArena() {
 	defer c.room.leave()
 	c.closeVolumes()
+	c.outside.Close()
 	if c.arena == nil {
 		return
 	}
@@ -662,7 +666,7 @@ func (c *checkpoint) replicated(life context.Context) error {
 	if err != nil {
 		c.log.Warn("not replicated yet", "error", err)
 		c.cs.Replicator.Wake()
-		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is tried again until it succeeds: %w",
+		return fmt.Errorf("%w: snapshot %s is restorable on this node only; replication is retried until it succeeds: %w",
 			errkind.ErrNotReplicated, c.rec.Key, err)
 	}
 	// Replicate has journaled the end of the request. If it could not, it has added the request to the unsettled ones

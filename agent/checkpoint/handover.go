@@ -46,12 +46,14 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 		c.o.Handover.Leave(ctx, c.pod)
 		if failure != nil {
 			c.owing = true
-			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is tried again: %w", err, c.pod.ID, failure)
+			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is retried: %w", err, c.pod.ID, failure)
 		}
 	}()
-	if err := c.o.Handover.Watch(life, c.pod, c.running); err != nil {
+	watch := func(ctx context.Context) error { return c.o.Handover.Watch(ctx, c.pod, c.running) }
+	if err := c.within(life, "watch", watch); err != nil {
 		return err
 	}
+	c.findOutside()
 	release, err := c.pause(life)
 	defer release()
 	if err != nil {
@@ -65,6 +67,7 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 	if err := c.toSpool(life, im); err != nil {
 		return err
 	}
+	c.outside.Sync(c.log)
 	release() // stops renewing; the lease lasts longer than the handover takes
 	c.o.Progress("fall asleep", 0, 0)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), resumeTime)

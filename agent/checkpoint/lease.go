@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"diapause.dev/agent/journal"
@@ -20,7 +21,11 @@ const (
 // pause pauses the sandbox and renews the pause's lease until release is called or the process ends. With a shim
 // without leases, the sandbox stays paused until it is resumed.
 func (c *checkpoint) pause(life context.Context) (release func(), err error) {
-	leased, err := c.cs.Runtime.PauseFor(life, c.pod.ID, c.rec.ID, pauseLease)
+	var leased bool
+	err = c.within(life, "pause", func(ctx context.Context) (err error) {
+		leased, err = c.cs.Runtime.PauseFor(ctx, c.pod.ID, c.rec.ID, pauseLease)
+		return err
+	})
 	if err != nil || !leased {
 		return func() {}, err
 	}
@@ -34,6 +39,21 @@ func (c *checkpoint) pause(life context.Context) (release func(), err error) {
 		cancel()
 		<-done
 	}, nil
+}
+
+// shimTime bounds how long a shim may take to watch or to pause its sandbox. The request holds a share of the node's
+// memory meanwhile, for which other pods may wait.
+const shimTime = 2 * time.Minute
+
+// within has the shim of the sandbox do something, by f, for at most shimTime.
+func (c *checkpoint) within(life context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(life, shimTime)
+	defer cancel()
+	err := f(ctx)
+	if err != nil && ctx.Err() != nil && life.Err() == nil {
+		return fmt.Errorf("pod %s: its shim was to %s it, and has not answered within %v: %w", c.pod, what, shimTime, err)
+	}
+	return err
 }
 
 // keepPaused renews the lease of the pause until ctx is done or the lease has run out. If it has run out, the sandbox

@@ -3,12 +3,14 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
 )
 
@@ -72,6 +74,52 @@ func TestPauseIsKept(t *testing.T) {
 				}
 				if errors.Is(c.r.err, lease.ErrRanOut) && c.r.renewed > 1 {
 					t.Errorf("renewed %d times after it has run out", c.r.renewed)
+				}
+			})
+		})
+	}
+}
+
+// silent is a Runtime, and a Handover, whose shim does not answer what is asked first.
+type silent struct {
+	Runtime
+	Handover
+}
+
+func (silent) PauseFor(ctx context.Context, _, _ string, _ time.Duration) (leased bool, err error) {
+	<-ctx.Done()
+	return true, ctx.Err()
+}
+
+func (silent) Watch(ctx context.Context, _ *cri.Pod, _ []string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestSilentShim: a request whose shim answers nothing does not keep its share of the node's memory for ever. The error
+// names the pod, and what its shim was to do.
+func TestSilentShim(t *testing.T) {
+	for what, ask := range map[string]func(*checkpoint, context.Context) error{
+		"watch": (*checkpoint).saveAndHandOver,
+		"pause": (*checkpoint).saveAndStop,
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				s := silent{r.runtime, handover{r.runtime}}
+				r.Runtime = s
+				c := &checkpoint{
+					cs: r.Checkpoints, log: r.log, rec: journaltest.Record(1, journal.StageAccepted), watch: newStopwatch(),
+					o: Options{Handover: s, Progress: func(string, int64, int64) {}},
+				}
+				c.pod, _ = r.sandbox.pod()
+				err := ask(c, t.Context())
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pod "+c.pod.String()) ||
+					!strings.Contains(err.Error(), "to "+what) {
+					t.Errorf("error %v", err)
+				}
+				if now, _ := r.sandbox.now(); now != running {
+					t.Errorf("the sandbox is %s", now)
 				}
 			})
 		})

@@ -60,7 +60,7 @@ func (cs *Checkpoints) settle(ctx context.Context, r *journal.Record) bool {
 	defer cancel()
 	log := cs.log.With("request", r.ID, "pod", r.Pod, "snapshot", r.Key.String())
 	if err := cs.settleOne(ctx, r); err != nil {
-		log.Error("request not settled; it is tried again", "error", err)
+		log.Error("request not settled; it is retried", "error", err)
 		return false
 	}
 	cs.Changed(r)

@@ -36,9 +36,10 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 		}
 		if failure := c.resume(); failure != nil {
 			c.owing = true
-			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is tried again: %w", err, c.pod.ID, failure)
+			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is retried: %w", err, c.pod.ID, failure)
 		}
 	}()
+	c.findOutside()
 	release, err := c.pause(life)
 	defer release()
 	if err != nil {
@@ -52,6 +53,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if err := c.toSpool(life, im); err != nil {
 		return err
 	}
+	c.outside.Sync(c.log)
 	release() // stops renewing; the lease lasts longer than the stop takes
 	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.killPaused(c.rec)); err != nil {
 		return err

@@ -10,7 +10,9 @@ import (
 	"slices"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/outside"
 	"diapause.dev/agent/snapshots"
+	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/capture"
@@ -118,8 +120,18 @@ func (n *counted) Write(p []byte) (int, error) {
 
 func (*counted) Cut() {}
 
-// captureVolumes copies the volumes while the sandbox is paused.
+// findOutside finds the files of volumes that are not part of the snapshot, just before the pause. A snapshot of files
+// alone has no memory that could be older.
+func (c *checkpoint) findOutside() {
+	if c.o.Scope == snapshot.WholePod {
+		c.outside = outside.Find(c.pod, c.meta.Pod)
+	}
+}
+
+// captureVolumes copies the volumes while the sandbox is paused, and notes how those are that are not part of the
+// snapshot.
 func (c *checkpoint) captureVolumes(ctx context.Context) error {
+	c.meta.Volumes = c.outside.Note()
 	left := c.cs.VolumeLimit
 	for i := range c.volumes {
 		v := &c.volumes[i]

@@ -9,7 +9,7 @@ var (
 	// ErrSandboxExited: the sandbox ended while it was being checkpointed or restored.
 	ErrSandboxExited = errors.New("the sandbox exited")
 	// ErrCaptureTime: a capture exceeded its deadline; the sandbox runs on.
-	ErrCaptureTime = errors.New("the capture took too long and was given up")
+	ErrCaptureTime = errors.New("the capture took too long and was canceled")
 	// ErrStopping: the agent is being stopped.
 	ErrStopping = errors.New("the agent is being stopped")
 	// ErrKubelet: a kubelet runs on this node.
@@ -27,7 +27,7 @@ var (
 	// ErrNotReplicated: the snapshot is on this node and not yet in its store.
 	ErrNotReplicated = errors.New("not replicated yet")
 	// ErrNeverReplicated: the snapshot is on this node and will never be in its store.
-	ErrNeverReplicated = errors.New("not replicated, and it will not be tried again")
+	ErrNeverReplicated = errors.New("not replicated, and it will not be retried")
 	// ErrNameTaken: a pod that runs, or is being restored, already has the name.
 	ErrNameTaken = errors.New("the name is taken")
 	// ErrMemoryLimit: a pod's memory limit is below what its snapshot needs.

@@ -5,7 +5,7 @@ import "time"
 // Rule says when a pod is idle.
 type Rule struct {
 	After    time.Duration // how long nobody must have used it
-	MinAwake time.Duration // how long it stays awake at least, from when it began to run or was woken
+	MinAwake time.Duration // how long it stays awake at least, from the first look after it began to run or was woken
 	CPU      float64       // processors that an idle pod uses at most on average; cpuSpan's worth may be used at once
 	// Packets is how many packets a minute an idle pod gets at most, besides those of its probes. As many may come at
 	// once.

@@ -50,6 +50,9 @@ const (
 	openNever = 24 * time.Hour // the same for a pod that cannot sleep
 	// openTime bounds the search for a gauge.
 	openTime = 5 * time.Second
+	// openSoon is how long the other pods wait for the search. One takes some 40 ms if its shim is not slow. So at the
+	// agent's start they go on one after the other: each runs a process of the runtime.
+	openSoon = 100 * time.Millisecond
 )
 
 // Watcher watches pods of this node. Its methods may be called concurrently.
@@ -65,7 +68,8 @@ type Watcher struct {
 // watched is one pod. What the Watcher's lock does not guard is used by Run, and while acting by act.
 type watched struct {
 	pod    snapshot.PodRef
-	gauge  Gauge // nil: not open
+	gauge  Gauge        // nil: not open
+	search <-chan found // gets its gauge; nil: that is not searched for
 	openAt time.Time
 	judge  judge
 
@@ -77,6 +81,12 @@ type watched struct {
 	told    bool      // Idle was called, and the pod was not used since
 	again   time.Time // when Idle is called again all the same; zero: never
 	spare   spare
+}
+
+// found is what came of a search for a gauge.
+type found struct {
+	gauge Gauge
+	err   error
 }
 
 // spare is what is known of a pod that may be put to sleep early.
@@ -180,29 +190,50 @@ func (w *Watcher) begin(p *watched) Rule {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.renewed {
-		p.renewed, p.told, p.gauge, p.openAt, p.judge = false, false, nil, time.Time{}, judge{}
+		p.renewed, p.told, p.gauge, p.search, p.openAt, p.judge = false, false, nil, nil, time.Time{}, judge{}
 	}
 	return p.rule
 }
 
-// open opens the gauge of a pod, if it is time for that.
+// open opens the gauge of a pod, if it is time for that. If the pod's shim is slow, the search goes on in the
+// background, and a later call takes what it has found.
 func (w *Watcher) open(ctx context.Context, p *watched, now time.Time) bool {
-	if now.Before(p.openAt) {
+	wait := time.Millisecond // not 0: what was found is taken
+	if p.search == nil {
+		if now.Before(p.openAt) {
+			return false
+		}
+		p.search, wait = w.searchFor(ctx, p.pod), openSoon
+	}
+	var f found
+	select {
+	case f = <-p.search:
+	case <-time.After(wait):
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	g, err := w.Meter.Open(ctx, p.pod)
-	if err != nil {
+	p.search = nil
+	if f.err != nil {
 		p.openAt = now.Add(openAgain)
-		if errors.Is(err, ErrNever) {
+		if errors.Is(f.err, ErrNever) {
 			p.openAt = now.Add(openNever)
 		}
-		w.Logger.Debug("it is not known whether a pod is idle", "pod", p.pod.String(), "error", err)
+		w.Logger.Debug("it is not known whether a pod is idle", "pod", p.pod.String(), "error", f.err)
 		return false
 	}
-	p.gauge = g
+	p.gauge = f.gauge
 	return true
+}
+
+// searchFor searches for the gauge of a pod in the background.
+func (w *Watcher) searchFor(ctx context.Context, pod snapshot.PodRef) <-chan found {
+	result := make(chan found, 1)
+	w.work.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, openTime)
+		defer cancel()
+		g, err := w.Meter.Open(ctx, pod)
+		result <- found{g, err}
+	})
+	return result
 }
 
 // due reports whether Idle is to be called now.

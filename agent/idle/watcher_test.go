@@ -3,6 +3,7 @@ package idle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -159,6 +160,29 @@ func TestSession(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		c.expect(t, 0)
 		time.Sleep(4 * time.Second)
+		c.expect(t, 1)
+	})
+}
+
+// slowFor is a Meter that finds one pod at once. It waits for the shims of the others.
+type slowFor struct{ *counters }
+
+func (s slowFor) Open(ctx context.Context, pod snapshot.PodRef) (Gauge, error) {
+	if pod != someone {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.counters.Open(ctx, pod)
+}
+
+// TestSlowShims: pods whose shims do not answer keep no other pod awake.
+func TestSlowShims(t *testing.T) {
+	watch(t, Verdict{Asleep: true}, func(w *Watcher, c *counters) {
+		w.Meter = slowFor{c}
+		for i := range 10 {
+			w.Watch(snapshot.PodRef{Namespace: "n", Name: "slow", UID: fmt.Sprint(i)}, tenSeconds, false)
+		}
+		time.Sleep(20 * time.Second)
 		c.expect(t, 1)
 	})
 }

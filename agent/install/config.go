@@ -123,8 +123,8 @@ func (o Options) readMain() (mainConfig, error) {
 			return c, nil
 		}
 	}
-	return c, fmt.Errorf("install: %s %w %s: write %s above its first [table] and install again; containerd need not "+
-		"be restarted by hand",
+	return c, fmt.Errorf("install: %s %w %s: write %s above its first [table] and install again; containerd does not "+
+		"have to be restarted by hand",
 		o.Config, errNoImport, o.DropIn, importsLine(c.Imports, pattern))
 }
 

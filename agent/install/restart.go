@@ -93,7 +93,7 @@ func terminate(ctx context.Context, socket string) error {
 	}
 	defer unix.Close(fd)
 	if again, err := listener(ctx, socket); err != nil || again != pid {
-		return errors.Join(fmt.Errorf("process %d does not listen on %s any more", pid, socket), err)
+		return errors.Join(fmt.Errorf("process %d no longer listens on %s", pid, socket), err)
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil {
 		return fmt.Errorf("end process %d: %w", pid, err)

@@ -55,6 +55,7 @@ type Record struct {
 	Stopped     bool             `json:"stopped,omitempty"`     // the sandbox was killed after the snapshot was spooled
 	RunsOn      string           `json:"runsOn,omitempty"`      // why the sandbox was not stopped, and will not be
 	Stored      int64            `json:"stored,omitempty"`      // bytes that it has added to the spool; 0: not known
+	Warning     string           `json:"warning,omitempty"`     // what a restore may not notice
 	Stage       Stage            `json:"stage"`
 	Error       string           `json:"error,omitempty"`
 	Created     time.Time        `json:"created"`
@@ -80,6 +81,8 @@ type Request struct {
 	Stop    bool
 	Stopped bool
 	RunsOn  string
+	// Warning says what a restore of the snapshot may not notice. Empty: nothing.
+	Warning string
 	// Waiting says why a spooled snapshot is not in its store yet, after a failed attempt. A change is reported only if
 	// the kind of reason changes. Empty: no attempt has failed since the agent started.
 	Waiting string
@@ -289,7 +292,7 @@ func (r *Record) Request() Request {
 		Pod: snapshot.PodRef{Namespace: namespace, Name: name, UID: r.PodUID}, NamespaceUID: r.NamespaceUID,
 		SandboxID: r.SandboxID,
 		Stage:     r.Stage, Error: r.Error, Store: r.Store, Created: r.Created, Stop: r.Stop, Stopped: r.Stopped,
-		RunsOn: r.RunsOn,
+		RunsOn: r.RunsOn, Warning: r.Warning,
 	}
 }
 

@@ -25,7 +25,7 @@ var errNoRecord = errors.New("not a record")
 // lose gives up a request whose record cannot be read. If only the disk failed, or a newer agent has written the
 // record, the file stays, and the next agent may be able to read it. Any other file is set aside.
 func (j *Journal) lose(id string, err error) {
-	j.log.Error("journal entry unreadable; its request is given up, and its snapshot, if there is one, stays on this node",
+	j.log.Error("journal entry unreadable; its request is abandoned, and its snapshot, if any, stays on this node",
 		"request", id, "error", err)
 	j.lost = append(j.lost, id)
 	if errors.Is(err, errNoRecord) {

@@ -22,6 +22,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
+	"diapause.dev/storage/signing"
 )
 
 // The old cluster of these tests, and its keys.
@@ -138,7 +139,7 @@ func TestAdopt(t *testing.T) {
 		}
 	}
 	r, err := w.adopt(dry, func(c *adopt.Config) { c.From = "" })
-	says(r, "3 to take over, 0 not", "take over with --from="+oldCluster, "this was a dry run")
+	says(r, "3 to adopt, 0 not", "take over with --from="+oldCluster, "this was a dry run")
 	if err != nil {
 		t.Error(err)
 	}
@@ -150,7 +151,7 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("while the old controller lives: %v", err)
 	}
 	r, err = w.adopt(dry)
-	says(r, older.Name+": would be taken over, policy policy", "It would be refused now: ")
+	says(r, older.Name+": would be adopted, policy policy", "It would be refused now: ")
 	if err != nil {
 		t.Error(err)
 	}
@@ -158,11 +159,16 @@ func TestAdopt(t *testing.T) {
 	if r, err = w.adopt(dry); err != nil || r.Refused != nil {
 		t.Errorf("%v, %v", err, r.Refused)
 	}
+	r, err = w.adopt(func(c *adopt.Config) { c.Trusted = []ed25519.PublicKey{otherKey} })
+	says(r, newer.Name+": not adopted: it is signed by "+signing.Fingerprint(oldKey), "0 to adopt, 3 not")
+	if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("without the old cluster's key: %v", err)
+	}
 	w.untouched()
 
 	for range 2 { // the second time changes nothing
 		r, err = w.adopt()
-		says(r, newer.Name+": taken over, policy policy")
+		says(r, newer.Name+": adopted, policy policy")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +269,7 @@ func TestTakenOver(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w.nodeEvent("another cluster has taken over")
+	w.nodeEvent("another cluster has adopted")
 	w.delete(s)
 	until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
 		c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
@@ -367,7 +373,7 @@ func TestHostileAdopt(t *testing.T) {
 	}
 
 	r, err := w.adopt()
-	if err == nil || !strings.Contains(err.Error(), "2 snapshots were not taken over") {
+	if err == nil || !strings.Contains(err.Error(), "2 snapshots were not adopted") {
 		t.Errorf("with some that cannot be made: %v", err)
 	}
 	for _, s := range r.Snapshots {

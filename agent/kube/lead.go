@@ -39,7 +39,7 @@ func (c *Controller) lead(ctx context.Context) {
 	}
 	leases, err := coordination.NewForConfigAndClient(c.mgr.GetConfig(), c.mgr.GetHTTPClient())
 	if err != nil {
-		c.log.Error("no part in the cluster's duties", "error", err)
+		c.log.Error("no part in the cluster-wide tasks", "error", err)
 		return
 	}
 	defer context.AfterFunc(ctx, c.duties.End)()

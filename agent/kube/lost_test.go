@@ -49,7 +49,7 @@ func TestDataLost(t *testing.T) {
 		t.Errorf("the next pod gets %+v, %v", got, err)
 	}
 	named := w.pod(b, "named", name(lost.Name))
-	if got, err := choose(t, rb, named, enough); err == nil || !strings.Contains(err.Error(), "is not in store") {
+	if got, err := choose(t, rb, named, enough); err == nil || !strings.Contains(err.Error(), "is no longer in store") {
 		t.Errorf("a pod that names it gets %+v, %v", got, err)
 	}
 	w.replicated(w.complete(w.trigger("t3", "web"))) // the agent of its node has looked at all

@@ -25,8 +25,8 @@ func measure(to prometheus.Registerer, clock *objects.Clock, judge *age.Judge, s
 		}, func() float64 { return float64(judge.Refused()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "diapause_sweeps_stopped",
-			Help: "How many stores the controller does not sweep because the cluster was brought back from an older backup; " +
-				"of an agent: 1 if it removes nothing for that reason.",
+			Help: "Stores without garbage collection, because etcd was restored from a backup or another cluster " +
+				"adopted them; of an agent: 0 or 1.",
 		}, func() float64 { return float64(stopped()) }),
 	} {
 		if err := to.Register(m); err != nil {

@@ -62,7 +62,7 @@ func TestChooseForLost(t *testing.T) {
 		if got, err := chooseAfter(t, r, p, ran); err != nil || got.Snapshot.Name != "" {
 			t.Errorf("pod %s, which has run: %+v, %v", p.Name, got, err)
 		}
-		w.event(p, corev1.EventTypeNormal, "has lost its sandbox and starts anew")
+		w.event(p, corev1.EventTypeNormal, "has lost its sandbox and starts cold")
 	}
 	w.event(pod, corev1.EventTypeNormal, "diapause.dev/on-sandbox-loss: restore-latest")
 	until(w, pod, func(p *corev1.Pod) error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -230,12 +231,23 @@ func TestRolledBackEtcd(t *testing.T) {
 	w.gone(deleted)
 	newer := w.replicated(w.complete(w.trigger("t2", "web")))
 	first.end()
-	w.control()
+	var back atomic.Bool
+	w.control(func(c *kube.ControllerConfig) {
+		c.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if back.Load() && caches(r) {
+					return nil, unix.ECONNREFUSED
+				}
+				return next.RoundTrip(r)
+			})
+		})
+	})
 	w.line(before)
 	r.kill()
 	r = w.start(a) // it looks at its start
 	w.remembers(a)
 
+	back.Store(true)
 	if err := api.Restore(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
@@ -257,6 +269,12 @@ func TestRolledBackEtcd(t *testing.T) {
 	if _, err := w.stores.get(w.location(), k); err != nil {
 		t.Error(err)
 	}
+}
+
+// caches reports whether a request is one of a cache of PodSnapshots.
+func caches(r *http.Request) bool {
+	q := r.URL.Query()
+	return strings.HasSuffix(r.URL.Path, "/podsnapshots") && (q.Has("watch") || q.Has("limit"))
 }
 
 // remembers waits until a node's agent has seen how far the cluster has come.

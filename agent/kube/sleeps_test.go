@@ -209,6 +209,35 @@ func TestSleptAgain(t *testing.T) {
 	w.asleepSince(pod, later)
 }
 
+// TestWokenUnheard: a pod wakes just when its agent is killed, and no shim tells the next agent. That one sees that the
+// pod no longer sleeps, and says so, of the snapshot of its sleep, too.
+func TestWokenUnheard(t *testing.T) {
+	w := newWorld(t)
+	w.policy("policy")
+	node := w.node("a")
+	r := w.start(node)
+	pod := w.pod(node, "web")
+	<-r.synced(w)
+	name, err := r.node.fallAsleep(t.Context(), string(pod.UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.asleepSince(pod, time.Now())
+	w.asleepOn(name, metav1.ConditionTrue)
+	r.kill()
+	w.start(node) // of whose pods none sleeps
+	until(w, pod, func(p *corev1.Pod) error {
+		for _, c := range p.Status.Conditions {
+			if c.Type == podsnapshotv1.ConditionAsleep && c.Status == corev1.ConditionFalse &&
+				c.Reason == podsnapshotv1.ReasonWoke {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v", p.Status.Conditions)
+	})
+	w.asleepOn(name, metav1.ConditionFalse)
+}
+
 // asleepSince waits until a pod's condition says that it sleeps, since that minute.
 func (w *world) asleepSince(pod *corev1.Pod, since time.Time) {
 	w.t.Helper()

@@ -48,7 +48,7 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 		}
 	case localv1.AskRestoreResponse_RESTORE, localv1.AskRestoreResponse_RESTORE_ROOTFS:
 		if before, err := past(); err != nil {
-			s.Logger.Warn("if the pod is not restored, it starts anew", "pod", pod.String(), "error", err)
+			s.Logger.Warn("if the pod is not restored, it starts cold", "pod", pod.String(), "error", err)
 		} else {
 			s.Lives.Try(pod, req.SandboxId, before)
 		}
@@ -60,6 +60,7 @@ func (s *shimService) decideRestore(ctx context.Context, req *localv1.AskRestore
 	past func() (lives.Past, error),
 ) *localv1.AskRestoreResponse {
 	choice, err := s.choose(ctx, podRef(req.Annotations), req, past)
+	choice.IgnoreVolumes = req.Annotations[podsnapshotv1.AnnotationVolumeCheck] == podsnapshotv1.VolumeCheckIgnore
 	resp := s.prepare(ctx, req, choice, err)
 	for container, all := range choice.Probes {
 		for _, command := range all {
@@ -88,8 +89,12 @@ func (s *shimService) prepare(ctx context.Context, req *localv1.AskRestoreReques
 	if s.Life.Err() != nil { // the stop may have caused the failure; the shim asks the next agent
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_WAIT}
 	}
-	if unknown := podsnapshotv1.CheckOnRestoreFailure(req.Annotations); unknown != nil {
-		err = fmt.Errorf("%w; %w", err, unknown)
+	for _, check := range []func(map[string]string) error{
+		podsnapshotv1.CheckOnRestoreFailure, podsnapshotv1.CheckVolumeCheck,
+	} {
+		if unknown := check(req.Annotations); unknown != nil {
+			err = fmt.Errorf("%w; %w", err, unknown)
+		}
 	}
 	s.Metrics.Refused()
 	s.Restores.Tell(ctx, pod, choice.Snapshot, err)
@@ -97,7 +102,7 @@ func (s *shimService) prepare(ctx context.Context, req *localv1.AskRestoreReques
 		log.Error("pod cannot be restored and is refused", "error", err)
 		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}
 	}
-	log.Error("pod cannot be restored and starts anew", "error", err)
+	log.Error("pod cannot be restored and starts cold", "error", err)
 	return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_START, Reason: err.Error()}
 }
 
@@ -196,7 +201,7 @@ func (s *shimService) ReportRestore(ctx context.Context,
 		failure := errors.New(req.Error)
 		if req.Woken != nil { // it was to wake the pod, which has not run since
 			if err := s.Restores.Unwoken(req.Request); err != nil {
-				s.Logger.Error("a pod that could not be woken starts anew", "request", req.Request, "error", err)
+				s.Logger.Error("a pod that could not be woken starts cold", "request", req.Request, "error", err)
 			}
 			s.Sleeps.WakeFailed(pod, req.SandboxId, failure)
 		}

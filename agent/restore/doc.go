@@ -4,5 +4,5 @@
 // Restores of root file systems end differently from those of whole pods: see rootfs.go. pods.go starts pods without
 // Kubernetes.
 //
-// The order in which locks are taken is in docs/architecture.md, "Locks".
+// The order in which locks are taken is in docs/design/architecture.md, "Locks".
 package restore

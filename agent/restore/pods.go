@@ -168,7 +168,7 @@ func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int6
 }
 
 // errNotAsked says that a pod has started and its shim has not asked the agent whether to restore it.
-var errNotAsked = errors.New("the pod was started anew and not restored: does its runtime handler run " +
+var errNotAsked = errors.New("the pod was started cold and not restored: does its runtime handler run " +
 	"containerd-shim-diapause-v1?")
 
 func (rs *Restores) removeFailed(ctx context.Context, pod *cri.Pod) error {

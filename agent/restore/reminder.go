@@ -135,7 +135,7 @@ func (rs *Restores) Unwoken(request string) error {
 	case w.damaged:
 		return rs.Forget(w.Pod)
 	}
-	rs.log.Info("a pod that could not be woken is restored when it is made anew", "pod", w.Pod.String(), "snapshot",
+	rs.log.Info("a pod that could not be woken is restored when it is recreated", "pod", w.Pod.String(), "snapshot",
 		w.Key.String())
 	return rs.remind(&w.record, true)
 }
@@ -183,7 +183,7 @@ func (rs *Restores) keepReminder(r *record) {
 	}
 	m.Sandbox = r.SandboxID
 	if err := m.Write(rs.reminder(r.Pod.UID)); err != nil {
-		rs.log.Error("a pod that slept starts anew", "pod", r.Pod.String(), "error", err)
+		rs.log.Error("a pod that slept starts cold", "pod", r.Pod.String(), "error", err)
 	}
 }
 

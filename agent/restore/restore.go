@@ -13,6 +13,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/outside"
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
@@ -146,6 +147,9 @@ type Choice struct {
 	// Inherited: the cluster has made the snapshot of a sleep one that serves the successors of its pod.
 	Inherited bool
 
+	// IgnoreVolumes: the pod is restored although volumes outside its snapshot have changed since.
+	IgnoreVolumes bool
+
 	wakes bool // the restore wakes a pod that sleeps
 	own   bool // the pod slept, or was woken, when its sandbox was lost
 }
@@ -200,6 +204,9 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	}
 	if err == nil {
 		err = rs.images.found(pod, r.UID)
+	}
+	if err == nil && !c.wakes && !c.IgnoreVolumes { // what others wrote while it slept is its owner's business
+		err = outside.Compare(ctx, r.meta, pod.UID)
 	}
 	if err != nil {
 		rs.drop(r)
@@ -390,7 +397,7 @@ func (rs *Restores) Reported(request, sandbox string, failure error) {
 }
 
 // errGivenUp is the kind of error of a restore whose sandbox starts anew, or does not start.
-var errGivenUp = errors.New("was given up")
+var errGivenUp = errors.New("was canceled")
 
 // GiveUp ends the restores that were prepared for a sandbox that will not be restored.
 func (rs *Restores) GiveUp(sandbox string, reason error) {

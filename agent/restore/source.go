@@ -97,7 +97,7 @@ func (s *source) readPatiently(ctx context.Context, file string, off int64, p []
 		if ctx.Err() != nil || final(err) {
 			return err
 		}
-		s.rs.log.Warn("read is tried again", "snapshot", s.restore.Key.String(), "file", file, "offset", off, "error", err)
+		s.rs.log.Warn("read is retried", "snapshot", s.restore.Key.String(), "file", file, "offset", off, "error", err)
 		select {
 		case <-time.After(pauses.NextBackOff()):
 		case <-ctx.Done():

@@ -121,7 +121,7 @@ func (rs *Restores) HoldAsleep(ctx context.Context) {
 			continue
 		}
 		if err := rs.Remember(request); err != nil {
-			rs.log.Error("if the node reboots, a pod that sleeps starts anew", "request", request, "error", err)
+			rs.log.Error("if the node reboots, a pod that sleeps starts cold", "request", request, "error", err)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (s *Sleeps) remove(ctx context.Context, records []*journal.Record) {
 			err = s.Journal.Put(r)
 		}
 		if err != nil {
-			s.Logger.Warn("the snapshot of a former sleep is not removed; it is tried again", "snapshot",
+			s.Logger.Warn("the snapshot of a former sleep is not removed; it is retried", "snapshot",
 				r.Key.String(), "error", err)
 		}
 	}
@@ -274,7 +274,7 @@ func (h *handover) Take(ctx context.Context, pod *cri.Pod, holder string, id sna
 // remember sees to it that the pod is restored if the node reboots while it sleeps.
 func (h *handover) remember(request string, pod *cri.Pod) {
 	if err := h.s.Restores.Remember(request); err != nil {
-		h.s.Logger.Error("if the node reboots, a pod that sleeps starts anew", "pod", pod.String(), "error", err)
+		h.s.Logger.Error("if the node reboots, a pod that sleeps starts cold", "pod", pod.String(), "error", err)
 	}
 }
 

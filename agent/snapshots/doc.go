@@ -16,7 +16,7 @@
 // If the cluster knows the snapshot, Delete only has its PodSnapshot deleted, and waits. The origin node then calls
 // Remove or, if the data is in a bucket, Withdraw: from a bucket the controller removes it. Other nodes call Forget.
 //
-// The order in which locks are taken is in docs/architecture.md, "Locks".
+// The order in which locks are taken is in docs/design/architecture.md, "Locks".
 package snapshots
 
 // ChunkSize is the size in bytes of the windows in which a memory file is cut into chunks. It was chosen by measurement

@@ -53,7 +53,7 @@ func (rs *Readers) holdAt(at *storage.Store, m *storage.Manifest, released <-cha
 		}
 		_, err := within(rs.life.Context(), func(ctx context.Context) (any, error) { return nil, h.Refresh(ctx) })
 		if err != nil {
-			rs.log.Warn("hold not refreshed; it is tried again", "snapshot", m.Meta.Key.String(), "error", err)
+			rs.log.Warn("hold not refreshed; it is retried", "snapshot", m.Meta.Key.String(), "error", err)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (p *Replicator) Replicate(ctx context.Context, rec *journal.Record, progres
 	err = p.journal.Put(rec)
 	p.changed(rec)
 	if err != nil {
-		p.log.Error("the journal could not be written; it is tried again", "request", rec.ID, "error", err)
+		p.log.Error("the journal could not be written; it is retried", "request", rec.ID, "error", err)
 		p.unsettled.Add(rec)
 	}
 	return nil
@@ -288,7 +288,7 @@ func (p *Replicator) endIfHopeless(ctx context.Context, rec *journal.Record, err
 	}
 	rec.Stage, rec.Error = journal.StageFailed, why
 	if err := p.journal.Put(rec); err != nil {
-		p.log.Error("the journal could not be written; it is tried again", "request", rec.ID, "error", err)
+		p.log.Error("the journal could not be written; it is retried", "request", rec.ID, "error", err)
 		rec.Stage = journal.StageSpooled // the next attempt comes here again
 		return err
 	}

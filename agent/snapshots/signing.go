@@ -54,7 +54,7 @@ func advise(err error) error {
 	if !errors.Is(err, storage.ErrUntrusted) {
 		return err
 	}
-	return fmt.Errorf("%w: choose a snapshot that a key in --trusted-keys has signed; if you know the signer, add his "+
+	return fmt.Errorf("%w: choose a snapshot that a key in --trusted-keys has signed; if you know the signer, add its "+
 		"public key there", err)
 }
 

@@ -103,7 +103,7 @@ func (s *storeIDs) advise(location string, err error) error {
 	if s.configured[location] != "" {
 		return fmt.Errorf("%w: mount it, or correct --store-id", err)
 	}
-	return fmt.Errorf("%w: mount it; if that store was given up on purpose, delete %s", err, s.path(location))
+	return fmt.Errorf("%w: mount it; if that store was abandoned on purpose, delete %s", err, s.path(location))
 }
 
 // openExpected opens the store at a location, which must be the one that was there before.

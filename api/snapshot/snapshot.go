@@ -81,6 +81,8 @@ type Meta struct {
 	NamespaceKey string `json:"namespaceKey,omitempty"`
 	// Overflow is how many captured bytes did not fit the arena, and went to a file.
 	Overflow int64 `json:"overflow,omitempty"`
+	// Volumes are those outside the snapshot. Earlier agents did not note them.
+	Volumes []Volume `json:"volumes,omitempty"`
 }
 
 // Origin is the pod that was checkpointed.

@@ -35,15 +35,15 @@ func adoptCommand() *cobra.Command {
 	f.StringVar(&cluster.kubeconfig, "kubeconfig", "",
 		"kubeconfig file of an administrator (default: the service account of the program's pod)")
 	f.StringVar(&cfg.TrustedKeys, "trusted-keys", "",
-		"PEM `file` of public keys; only what one of them has signed is taken over")
+		"PEM `file` of public keys; only what one of them has signed is adopted")
 	f.StringVar(&c.From, "from", "",
 		"the old `cluster`: the UID of its namespace kube-system (default: list those of all)")
 	f.StringSliceVar(&c.Namespaces, "in", nil, "only these `namespaces` (default: all)")
-	f.BoolVar(&c.AcceptUnsigned, "accept-unsigned", false, "take over what no trusted key has signed: whoever can write "+
-		"into the store decides then what pods start from")
+	f.BoolVar(&c.AcceptUnsigned, "accept-unsigned", false, "adopt what no trusted key has signed: "+
+		"anyone who can write into the store decides then what pods start from")
 	f.BoolVar(&c.Ended, "old-controller-ended", false,
 		"the old cluster's controller has ended for good; counts only if it has left no sign of life in the store")
-	f.BoolVar(&c.DryRun, "dry-run", true, "only say what would be taken over")
+	f.BoolVar(&c.DryRun, "dry-run", true, "only say what would be adopted")
 	f.StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := snapshots.ValidateStore(cfg.Store); err != nil {

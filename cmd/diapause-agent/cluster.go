@@ -32,12 +32,17 @@ func (c *clusterFlags) register(f *pflag.FlagSet) {
 
 // registerShared registers the flags that the agent and the controller share.
 func (c *clusterFlags) registerShared(f *pflag.FlagSet) {
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account of the program's pod)")
+	c.registerAccess(f)
 	f.StringVar(&c.namespace, "namespace", "",
 		"namespace of the agents and the controller (default: that of the program's pod, or diapause-system)")
 	f.DurationVar(&c.orphanAge, "orphan-age", 24*time.Hour,
 		"age at which a snapshot of this cluster that no PodSnapshot names is removed from its store; 0: never. It counts "+
 			"for the agents if the store is a disk of the node, and for the controller otherwise")
+}
+
+// registerAccess registers the flag that says how to reach the cluster.
+func (c *clusterFlags) registerAccess(f *pflag.FlagSet) {
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account of the program's pod)")
 }
 
 // join makes the agent a member of its cluster. It returns nil if there is none.

@@ -25,7 +25,7 @@ func controllerCommand() *cobra.Command {
 		level string
 	)
 	cmd := &cobra.Command{
-		Use: "controller", Short: "Do the duties of a cluster that no node may do", Args: cobra.NoArgs,
+		Use: "controller", Short: "Do the cluster-wide tasks that no node may do", Args: cobra.NoArgs,
 		SilenceUsage: true, SilenceErrors: true,
 		Long: "controller deletes PodSnapshots and what nothing needs in the stores, answers triggers that no node\n" +
 			"answers, and says whether policies and stores can be used. It needs no node and no privileges. Of several\n" +

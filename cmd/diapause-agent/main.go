@@ -49,7 +49,7 @@ func command() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "diapause-agent",
-		Short: "Freezes running gVisor pods of this node and brings them back",
+		Short: "Checkpoints and restores running gVisor pods of this node",
 		Long: "diapause-agent takes requests to checkpoint and restore the gVisor pods of this node.\n" +
 			"It needs root, containerd, and containerd-shim-diapause-v1 as the pods' runtime.\n" +
 			"Operators speak to it with diapause(1) over its local socket.",
@@ -68,7 +68,7 @@ func command() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&cfg.Socket, "socket", "/run/diapause/agent.sock", "socket of the local service (root only)")
 	f.StringVar(&cfg.SidecarSocket, "sidecar-socket", "/run/diapause/gofer.sock", "socket for checkpointgofer (root only)")
-	f.StringVar(&cfg.RequestDir, "request-dir", "/run/diapause/requests", "directory for requests under way; a tmpfs")
+	f.StringVar(&cfg.RequestDir, "request-dir", "/run/diapause/requests", "directory for requests in progress; a tmpfs")
 	f.StringVar(&cfg.StoppedDir, "stopped-dir", "/run/diapause/stopped",
 		"directory of markers that tell the shim which sandboxes were stopped")
 	f.StringVar(&cfg.StateDir, "state-dir", "/var/lib/diapause",
@@ -96,7 +96,7 @@ func command() *cobra.Command {
 	cfg.Version, cfg.Reminders, cfg.Past = version.Own(), sleep.Reminders, past.Dir
 	cmd.Version = cfg.Version
 	cmd.AddCommand(installCommand(), uninstallCommand(), makeStoreCommand(), controllerCommand(),
-		rotateKeysCommand(), adoptCommand())
+		rotateKeysCommand(), adoptCommand(), trialCommand(), canUninstallCommand())
 	return cmd
 }
 
@@ -117,8 +117,8 @@ func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
 		"use a directory as a store even if nodes may see each other's changes late there, as on NFS with caches, SMB, FUSE "+
 			"or 9p; snapshots may be lost")
 	f.StringVar(&cfg.Credentials, "bucket-credentials", "",
-		"directory of credentials, for each bucket that this process's own identity shall not reach a Google credentials "+
-			"file BUCKET.json, or AWS's BUCKET.ini; a file that is replaced counts within the hour (default: its own "+
+		"directory of credentials: a Google credentials file BUCKET.json, or AWS's BUCKET.ini, for each bucket that this "+
+			"process does not reach by its own identity; a file that is replaced counts within the hour (default: its own "+
 			"identity for all buckets)")
 	f.StringVar(&cfg.Keys, "encryption-keys", "",
 		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
@@ -132,18 +132,18 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 			"grows")
 	f.Int64Var(&cfg.PrecopyFrom, "precopy-from", 512<<20,
 		"size, in bytes, from which on a pod's memory is stored before the pause, while the pod runs; in the pause, only "+
-			"what has changed since is copied; 0: never. Of a pod that falls asleep, memory of any size is")
+			"what has changed since is copied; 0: never. Of a pod that goes to sleep, memory of any size is")
 	f.DurationVar(&cfg.PrecopyTime, "precopy-time", 2*time.Minute,
 		"how long storing memory before the pause gives way to everything else on the node, unless the pod is to be "+
-			"stopped; after that, or with 0, it takes up to half of the processors")
+			"stopped; after that, or with 0, it takes up to half of the CPUs")
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
-		"memory limit, in bytes, for all checkpoints under way together; further ones wait before their pause, and one that "+
-			"can never fit is refused. The agent needs 2 GiB more than that")
+		"memory limit, in bytes, for all checkpoints in progress together; further ones wait before their pause, and one "+
+			"that can never fit is refused. The agent needs 2 GiB more than that")
 	f.Int64Var(&cfg.WakeReserve, "wake-reserve", 512<<20,
 		"memory of the node, in bytes, that pods which sleep leave free when they wake; one for which there is not enough "+
 			"waits, while idle pods that may sleep are put to sleep for it; 0: all wake at once")
 	f.BoolVar(&cfg.KeepCPULimits, "keep-cpu-limits", false,
-		"leave pods their limits of processor time while they are saved and restored; the pause and the wake-up of such a "+
+		"leave pods their CPU limits while they are saved and restored; the pause and the wake-up of such a "+
 			"pod then take many times as long")
 	f.IntVar(&cfg.DiskFloor, "disk-floor", 10,
 		"percentage of the spool's disk that stays free; a checkpoint that may write more is refused before its pause; 0: "+
@@ -154,7 +154,7 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 	f.IntVar(&cfg.BacklogCount, "backlog-count", 1000,
 		"limit for the number of such snapshots; 0: no limit")
 	f.Int64Var(&cfg.VolumeLimit, "volume-limit", 16<<30,
-		"limit, in bytes, for a pod's emptyDir volumes that lie on the node and not inside the sandbox; a pod with more is "+
+		"limit, in bytes, for a pod's emptyDir volumes that are on the node and not inside the sandbox; a pod with more is "+
 			"neither checkpointed nor restored")
 	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30,
 		"limit, in bytes, for what this node keeps for later restores: replicated snapshots and, up to half of the limit, "+

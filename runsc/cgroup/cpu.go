@@ -27,7 +27,7 @@ var (
 	}}
 )
 
-// UnlimitCPU returns the changes that take the limit of processor time from a cgroup and those above it, but only where
+// UnlimitCPU returns the changes that take the CPU limit from a cgroup and those above it, but only where
 // own reports that the level is the pod's. The cgroup is that of a container with this cgroupsPath, see [LimitAbove];
 // it need not exist yet. What else decides about processor time, such as weights, stays. UnlimitCPU changes nothing
 // yet: see [Apply].
@@ -47,7 +47,7 @@ func UnlimitCPU(cgroupsPath string, own func(dir string) bool) (changes []Change
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("limit of processor time: %w", err)
+			return nil, fmt.Errorf("CPU limit: %w", err)
 		}
 		if none := q.none(is); is != none {
 			changes = append(changes, Change{File: path, Was: is, From: is, Is: none})

@@ -36,7 +36,7 @@ func CPUOf(pid int, others ...int) (*CPU, error) {
 			return m.FSType == "cgroup" && slices.Contains(strings.Split(m.VFSOptions, ","), "cpuacct")
 		}
 	}
-	errs := []error{fmt.Errorf("processor time of cgroup %s of process %d: %w", path, pid, ErrNotVisible)}
+	errs := []error{fmt.Errorf("CPU time of cgroup %s of process %d: %w", path, pid, ErrNotVisible)}
 	for _, viewer := range append([]string{"self"}, names(others)...) {
 		mounts, err := mountsOf(viewer, match)
 		errs = append(errs, err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/pprof"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	if sidecar.Run(sidecar.Args{SockFD: 3, OptionsFD: 4, DebugLogFD: -1, Reads: true},
-		slog.New(slog.DiscardHandler)) != nil {
+		slog.New(slog.NewTextHandler(os.Stderr, nil))) != nil {
 		os.Exit(1)
 	}
 }
@@ -43,7 +44,8 @@ func TestLoadIsChargedToTheSidecar(t *testing.T) {
 	a := startAgent(t, path, &agent{src: im})
 	defer func() { a.stop() }()
 	pod := podCgroup(t)
-	c, wait := sentryIn(t, pod, path)
+	c, process := sentryIn(t, pod, path)
+	defer explain(t, process)
 	fd, mem := memory(t, size)
 
 	r, err := c.OpenRead("pages.img")
@@ -65,7 +67,7 @@ func TestLoadIsChargedToTheSidecar(t *testing.T) {
 		t.Error("memory is not the image")
 	}
 	c.DecRef()
-	if err := wait(); err != nil {
+	if err := process.Wait(); err != nil {
 		t.Errorf("sidecar: %v", err)
 	}
 }
@@ -102,8 +104,8 @@ func podCgroup(t *testing.T) *cgroup.Memory {
 	return m
 }
 
-// sentryIn is sentry, with its sidecar as a process in a cgroup. The second result waits for the sidecar.
-func sentryIn(t *testing.T, in *cgroup.Memory, agentSocket string) (*stateipc.AsyncFileClient, func() error) {
+// sentryIn is sentry, with its sidecar as a process in a cgroup. The second result is that process.
+func sentryIn(t *testing.T, in *cgroup.Memory, agentSocket string) (*stateipc.AsyncFileClient, *exec.Cmd) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -130,6 +132,7 @@ func sentryIn(t *testing.T, in *cgroup.Memory, agentSocket string) (*stateipc.As
 	cmd := exec.Command("/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$1"`, in.Dir(), self)
 	cmd.Env = append(os.Environ(), sidecarVariable+"=1")
 	cmd.ExtraFiles = []*os.File{theirs, options}
+	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,5 +144,20 @@ func sentryIn(t *testing.T, in *cgroup.Memory, agentSocket string) (*stateipc.As
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, cmd.Wait
+	return c, cmd
+}
+
+// explain prints what the goroutines of a failed test, and of its sidecar, were waiting for. The sidecar has ended when
+// it returns.
+func explain(t *testing.T, sidecar *exec.Cmd) {
+	if !t.Failed() || sidecar.ProcessState != nil {
+		return
+	}
+	if err := pprof.Lookup("goroutine").WriteTo(t.Output(), 2); err != nil {
+		t.Error(err)
+	}
+	if err := sidecar.Process.Signal(unix.SIGQUIT); err != nil {
+		t.Error(err)
+	}
+	t.Logf("sidecar: %v", sidecar.Wait())
 }

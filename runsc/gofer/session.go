@@ -130,7 +130,7 @@ func newSession(c *sidecar.Conn, d sidecar.Direction, src Source, t turns, log *
 func (s *session) run(ctx context.Context) error {
 	process, err := peer(s.conn.Unix())
 	if err != nil {
-		s.log.Warn("if this sidecar dies nobody will know", "error", err)
+		s.log.Warn("if this sidecar dies, its end is not noticed", "error", err)
 	}
 	defer process.close()
 	end, err := s.serve(ctx)

@@ -1,3 +1,3 @@
-// Package kubelet knows what other programs of a node must know of its kubelet: whether it runs, and where it keeps the
-// volumes of pods.
+// Package kubelet knows what other programs of a node must know of its kubelet: whether it runs, where it keeps the
+// volumes of pods, and which connections are its probes.
 package kubelet

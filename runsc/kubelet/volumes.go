@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -73,3 +74,32 @@ func Elsewhere(pod, path string) bool {
 	in := filepath.Join("/pods", pod) + "/"
 	return !here && (strings.Contains(path, in+volumesDir+"/") || strings.Contains(path, in+subpathsDir+"/"))
 }
+
+// written are the kinds of volumes that the kubelet writes itself, and those that a pod shares its life with.
+var written = []string{
+	"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api",
+	"kubernetes.io~empty-dir",
+}
+
+// Outlives reports whether what lies at a path of the node may outlive a pod that mounts it: it is a persistent volume,
+// or nothing of the kubelet's.
+func Outlives(pod, path string) bool {
+	_, in, ok := strings.Cut(path, podDir(pod))
+	if !ok || pod == "" {
+		return true
+	}
+	in, ok = strings.CutPrefix(in, "volumes/")
+	kind, _, _ := strings.Cut(in, "/")
+	return ok && !slices.Contains(written, kind)
+}
+
+// InPod returns a path in the directory of a pod for another pod.
+func InPod(path, pod, other string) string {
+	before, in, ok := strings.Cut(path, podDir(pod))
+	if !ok || pod == "" || !validUID.MatchString(other) {
+		return path
+	}
+	return before + podDir(other) + in
+}
+
+func podDir(pod string) string { return "/pods/" + pod + "/" }

@@ -71,3 +71,35 @@ func TestHostileVolumeName(t *testing.T) {
 		t.Error("a pod without a name has a volume")
 	}
 }
+
+// TestOutlives: what the kubelet writes, and emptyDir volumes, end with their pod. Persistent volumes do not, nor does
+// what is elsewhere on the node.
+func TestOutlives(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv/mount": true,
+		"/data/kubelet/pods/u/volumes/kubernetes.io~local-volume/pv": true,
+		"/var/lib/kubelet/pods/other/volumes/kubernetes.io~secret/s": true, // a hostPath, whatever is there
+		"/srv/data": true,
+		"/var/lib/kubelet/pods/u/volumes/kubernetes.io~configmap/c":         false,
+		"/data/kubelet/pods/u/volumes/kubernetes.io~empty-dir/e/sub":        false,
+		"/var/lib/kubelet/pods/u/etc-hosts":                                 false,
+		"/var/lib/kubelet/pods/u/containers/app/0123":                       false,
+		"/var/lib/kubelet/pods/u/volume-subpaths/pv/app/0":                  false,
+		"/var/lib/kubelet/pods/u/volumes/kubernetes.io~projected/token/sub": false,
+	} {
+		if got := Outlives("u", path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+	if !Outlives("", "/pods//volumes/kubernetes.io~secret/s") {
+		t.Error("a pod without a UID has no directory")
+	}
+	if got := InPod("/var/lib/kubelet/pods/u/volumes/x/y", "u", "v"); got != "/var/lib/kubelet/pods/v/volumes/x/y" {
+		t.Errorf("in another pod: %s", got)
+	}
+	for _, bad := range []string{"", "../..", "a/b"} {
+		if got := InPod("/pods/u/x", "u", bad); got != "/pods/u/x" {
+			t.Errorf("in pod %q: %s", bad, got)
+		}
+	}
+}

@@ -229,13 +229,13 @@ func (l *Lease) ranOut(ctx context.Context, h *hold) bool {
 	if time.Now().Before(h.until) {
 		return false
 	}
-	l.log("nobody has renewed the lease of the sandbox's pause: it runs on", nil)
+	l.log("the lease of the sandbox's pause was not renewed: it runs on", nil)
 	for {
 		err := l.resume(l.life)
 		if err == nil {
 			return true
 		}
-		l.log("resume after the end of a lease; it is tried again", err)
+		l.log("resume after the end of a lease; it is retried", err)
 		select {
 		case <-time.After(retryPause):
 		case <-l.life.Done():

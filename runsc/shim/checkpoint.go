@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/anypb"
 	"gvisor.dev/gvisor/pkg/sentry/fscheckpoint"
@@ -29,30 +30,30 @@ func (c *containers) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest
 // Checkpoint saves the whole sandbox to the directory that the options name. If the sidecar there is for root file
 // systems, it saves these alone. The sandbox stays running, or paused if it was. Checkpoints of one sandbox are made
 // one after the other; other requests for the container do not wait for them. If a container was told to end before
-// the sandbox was saved, Checkpoint returns an error, because the snapshot must not be restored.
+// the sandbox was saved, Checkpoint returns an error, because the snapshot must not be restored. Errors do not
+// name the sandbox: the caller does.
 func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
 	if r.ID != s.pod.sandbox {
 		return s.containers.Checkpoint(ctx, r)
 	}
 	path, err := imagePath(r.Options)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+		return nil, err
 	}
 	o, err := optionsIn(path)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+		return nil, err
 	}
 	rootfs := o.Direction == sidecar.RootfsCheckpoint // the save is of root file systems alone
 	select {
 	case s.saving <- struct{}{}:
 		defer func() { <-s.saving }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("checkpoint sandbox %s: wait for the checkpoint before it: %w", r.ID, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for the checkpoint before it: %w", context.Cause(ctx))
 	}
 	server := runsc.NewGvisorTaskServer(s.TaskServiceExt)
 	if server == nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: gVisor's task service is %T: %w", r.ID, s.TaskServiceExt,
-			errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("gVisor's task service is %T: %w", s.TaskServiceExt, errdefs.ErrNotImplemented)
 	}
 	if !rootfs {
 		defer s.ports.hold()()
@@ -60,7 +61,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	}
 	putBack, err := s.roomToSave(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, err)
+		return nil, err
 	}
 	defer putBack()
 	defer s.unlimitToSave(o)()
@@ -79,11 +80,11 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		FsPath:       savedFiles,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint sandbox %s: %w", r.ID, died.Explain(err))
+		log.G(ctx).WithError(err).Errorf("checkpoint sandbox %s", r.ID)
+		return nil, died.Explain(untraced(err))
 	}
-	if id := s.endings.first(); id != "" {
-		return nil, fmt.Errorf("checkpoint sandbox %s: container %s was told to end: %w", r.ID, id,
-			errdefs.ErrFailedPrecondition)
+	if id := s.roster.ending(); id != "" {
+		return nil, fmt.Errorf("container %s was told to end: %w", id, errdefs.ErrFailedPrecondition)
 	}
 	return &types.Empty{}, nil
 }

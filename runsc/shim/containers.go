@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/status"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/proc"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
@@ -57,7 +58,6 @@ type containers struct {
 	pod     pod
 	pending pending // for instance reports to the agent
 	roster  roster
-	endings endings
 	starts  starts
 
 	unanswered unanswered
@@ -138,7 +138,7 @@ func (c *containers) try(id string) error {
 	}
 	n, err := c.bundle.note(triedPrefix, name)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("container %s: an earlier start of it was given up", id)
+		err = fmt.Errorf("container %s: an earlier start of it was canceled", id)
 	}
 	return err
 }
@@ -174,7 +174,7 @@ func (c *containers) letGo(id string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := c.TaskServiceExt.Start(ctx, &task.StartRequest{ID: id})
-	log.L.WithError(err).Infof("container %s is not started any more", id)
+	log.L.WithError(err).Infof("container %s is no longer started", id)
 }
 
 // removeUnstarted removes a container that was not started. If gVisor's shim does not let it go, see letGo, it counts
@@ -201,7 +201,7 @@ func removeUnstarted(ctx context.Context, next extension.TaskServiceExt,
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	log.L.Errorf("container %s, which was not started, is not let go within %v", r.ID, abandonLimit)
+	log.L.Errorf("container %s, which was not started, is not released within %v", r.ID, abandonLimit)
 	return &task.DeleteResponse{ExitStatus: internalError, ExitedAt: protobuf.ToTimestamp(time.Now())}, nil
 }
 
@@ -322,7 +322,11 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	if r.ExecID != "" {
 		return c.TaskServiceExt.Kill(ctx, r)
 	}
-	first := c.endings.signalled(r.ID, unix.Signal(r.Signal))
+	first, known := c.roster.signalled(r.ID, unix.Signal(r.Signal))
+	if !known {
+		return nil, fmt.Errorf("container %s, which gets signal %v, is deleted: %w", r.ID, unix.Signal(r.Signal),
+			errdefs.ErrNotFound)
+	}
 	if unix.Signal(r.Signal) == unix.SIGKILL {
 		c.seeOut(ctx, r.ID)
 	}
@@ -335,7 +339,7 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 		return &types.Empty{}, c.bundle.kill()
 	}
 	if unix.Signal(r.Signal) == unix.SIGKILL && c.abandon(r.ID) {
-		doomed, err := c.doom(r.ID)
+		doomed, err := c.doom(ctx, r.ID)
 		if doomed {
 			unstarted.Store(r.ID, true)
 		}
@@ -358,8 +362,8 @@ func (c *containers) kill(ctx context.Context, r *task.KillRequest) (resp *types
 	ctx = context.WithoutCancel(ctx)
 	for range killTries {
 		resp, err = c.signal(ctx, r)
-		if err == nil || errdefs.IsNotFound(err) {
-			return resp, err
+		if err == nil {
+			return resp, nil
 		}
 		hung := errors.Is(err, errHung)
 		status := tasktypes.Status_UNKNOWN
@@ -369,6 +373,9 @@ func (c *containers) kill(ctx context.Context, r *task.KillRequest) (resp *types
 		if hung || status == tasktypes.Status_PAUSED || c.incomplete() {
 			log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused, not restored or hangs: "+
 				"ending sandbox %s", r.ID, c.bundle.id)
+			if doomed, err := c.doom(ctx, r.ID); doomed {
+				return &types.Empty{}, err
+			}
 			return &types.Empty{}, c.bundle.kill()
 		}
 		if status != tasktypes.Status_RUNNING {
@@ -406,7 +413,7 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 	c.giveUp(r.ID, c.loading)
 	c.giveUp(r.ID, c.telling)
 	c.pending.of(r.ID).Wait()
-	if _, err := c.doom(r.ID); err != nil {
+	if _, err := c.doom(ctx, r.ID); err != nil {
 		return nil, err
 	}
 	remove := c.TaskServiceExt.Delete
@@ -430,8 +437,7 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 		}
 		resp, err = remove(ctx, r)
 	}
-	if err == nil {
-		c.endings.forget(r.ID)
+	if err == nil || isNotFound(err) { // an earlier request that was given up has deleted it
 		c.starts.forget(r.ID)
 		c.forgetTerminal(r.ID)
 		c.pending.forget(r.ID)
@@ -441,12 +447,17 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 }
 
 // doom ends a sandbox that is still waiting for its containers, when one of these is killed or deleted. Otherwise
-// that container's output would never end.
-func (c *containers) doom(id string) (doomed bool, err error) {
+// that container's output would never end. The restore has failed: if nobody counted that, the kubelet would make the
+// sandbox anew for ever.
+func (c *containers) doom(ctx context.Context, id string) (doomed bool, err error) {
 	if id == c.bundle.id || !c.incomplete() {
 		return false, nil
 	}
 	log.L.Warnf("container %s is to go before sandbox %s is restored: ending the sandbox", id, c.bundle.id)
+	if o, _ := c.bundle.ordered(); !c.bundle.gone() {
+		c.report(ctx, id, c.reportOf(o, fmt.Errorf("restore sandbox %s, request %q: container %s was ended before all "+
+			"containers of the pod had come", c.bundle.id, o.Request, id)))
+	}
 	return true, c.bundle.kill()
 }
 
@@ -533,11 +544,19 @@ func (c *containers) lost(ctx context.Context, id string, err error) error {
 // maxRuntimeError bounds how much of an error of runsc is reported, in bytes.
 const maxRuntimeError = 600
 
-// untraced shortens an error of gVisor so that people can read it. When a load fails, gVisor appends a goroutine's
-// stack and a map of all files; untraced removes these. The log has the full text.
+// unsuccessful is what gVisor's task service puts between the path of runsc and runsc's own error.
+const unsuccessful = "did not terminate successfully: "
+
+// untraced shortens an error of gVisor so that people can read it, and keeps its kind. When a save or a load fails,
+// gVisor appends a goroutine's stack or a map of all files, and puts the path of runsc before it. The log has all that.
 func untraced(err error) error {
-	err = errgrpc.ToNative(err)
+	if _, ok := status.FromError(err); ok {
+		err = errgrpc.ToNative(err)
+	}
 	text := err.Error()
+	if _, why, ok := strings.Cut(text, unsuccessful); ok {
+		text = why
+	}
 	for _, end := range []string{"\ngoroutine ", ", map: map["} {
 		text, _, _ = strings.Cut(text, end)
 	}
@@ -547,5 +566,17 @@ func untraced(err error) error {
 	if text == err.Error() {
 		return err
 	}
-	return errors.New(strings.ToValidUTF8(strings.TrimRight(text, ": \n"), ""))
+	return &shortened{strings.ToValidUTF8(strings.TrimRight(text, ": \n"), ""), err}
 }
+
+// shortened is an error with less text.
+type shortened struct {
+	text string
+	error
+}
+
+// Error implements error.
+func (s *shortened) Error() string { return s.text }
+
+// Unwrap returns the error with its full text.
+func (s *shortened) Unwrap() error { return s.error }

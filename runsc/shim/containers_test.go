@@ -77,6 +77,7 @@ func TestKillResumed(t *testing.T) {
 	} {
 		service := &resumed{fails: x.fails}
 		c := newContainers(agent{}, pod{}, t.TempDir(), service)
+		c.roster.add("a", "")
 		_, err := c.Kill(t.Context(), &task.KillRequest{ID: "a", Signal: uint32(x.signal)})
 		if (err == nil) != x.ok || service.kills != x.kills {
 			t.Errorf("%+v: %v, after %d tries", x, err, service.kills)

@@ -32,7 +32,7 @@ func (s *sandbox) unlimitToSave(o sidecar.Options) (putBack func()) {
 func (s *sandbox) unlimitToRestore(path string) {
 	o, err := optionsIn(path)
 	if err != nil {
-		log.L.WithError(err).Warnf("sandbox %s keeps its limit of processor time", s.pod.sandbox)
+		log.L.WithError(err).Warnf("sandbox %s keeps its CPU limit", s.pod.sandbox)
 		return
 	}
 	s.unlimit(o)
@@ -46,7 +46,7 @@ func (s *sandbox) unlimit(o sidecar.Options) {
 	}
 	err := s.cpu.raise(func() ([]cgroup.Change, error) { return cgroup.UnlimitCPU(s.pod.cgroup, s.pod.owns) })
 	if err != nil {
-		log.L.WithError(err).Warnf("sandbox %s keeps its limit of processor time", s.pod.sandbox)
+		log.L.WithError(err).Warnf("sandbox %s keeps its CPU limit", s.pod.sandbox)
 	}
 }
 

@@ -172,7 +172,7 @@ func closePipe(ctx context.Context, name string) error {
 		select {
 		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("nobody reads %s: %w", name, context.Cause(ctx))
+			return fmt.Errorf("no process reads %s: %w", name, context.Cause(ctx))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"diapause.dev/runsc/kubelet"
 	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -65,7 +66,7 @@ func (z *sleeper) take(ctx context.Context) (give func(), err error) {
 	case z.turn <- struct{}{}:
 		return func() { <-z.turn }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("it is falling asleep or waking: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("it is going to sleep or waking: %w", context.Cause(ctx))
 	}
 }
 
@@ -104,7 +105,7 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if err := z.each(ctx, z.ready); err != nil {
 		return err
 	}
-	if z.waker, err = sleep.NewWaker(z.network, newProber()); err != nil {
+	if z.waker, err = sleep.NewWaker(z.network, kubelet.NewProber()); err != nil {
 		return err
 	}
 	z.unwatched = make(chan struct{})
@@ -138,11 +139,14 @@ func (z *sleeper) attendWatch(w *sleep.Waker, unwatched <-chan struct{}) {
 	}
 }
 
-// paused is called when the sandbox has been paused for a lease. A packet may have come before.
-func (z *sleeper) paused() {
-	if z.watched.Load() != nil {
-		go z.runOn()
+// pausing is called when the sandbox is about to be paused for a lease, and paused then. A packet may have come before.
+func (z *sleeper) pausing() (paused func()) {
+	w := z.watched.Load()
+	if w == nil {
+		return func() {}
 	}
+	w.Pause()
+	return func() { go z.runOn() }
 }
 
 // runOn ends the pause of a sandbox that is to fall asleep and for which a packet has come, so that it can answer. It

@@ -129,7 +129,7 @@ func (c *containers) endUnstarted(id string) {
 		time.Sleep(watchTime)
 		is := c.unstartable(id)
 		if was && is { // after only one check, containerd may be removing it
-			log.L.Warnf("nobody has started container %s, and its sandbox %s is gone: it ends", id, c.bundle.id)
+			log.L.Warnf("container %s was never started, and its sandbox %s is gone: it ends", id, c.bundle.id)
 			c.abandon(id)
 			connected.Drop(id)
 			return

@@ -73,6 +73,7 @@ func TestHungSignal(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &locked{unlocked: make(chan struct{})}
 			c := newContainers(agent{}, pod{}, t.TempDir(), l)
+			c.roster.add("a", "")
 			c.starts.begin("a", false)
 			c.starts.end("a")
 			begun := time.Now()

@@ -65,9 +65,10 @@ func (s leased) Pause(ctx context.Context) error {
 	if err := s.roomy(ctx); err != nil {
 		return err
 	}
+	paused := s.pausing()
 	_, err := s.sandbox.Pause(context.WithoutCancel(ctx), &task.PauseRequest{ID: s.pod.sandbox})
-	if err == nil && s.paused != nil {
-		s.paused()
+	if err == nil {
+		paused()
 	}
 	return err
 }

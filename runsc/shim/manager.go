@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/sys"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	gvisor "gvisor.dev/gvisor/pkg/shim/v1"
 )
 
@@ -111,7 +112,7 @@ func listen(address string) (*net.UnixListener, error) {
 	if !shim.SocketEaddrinuse(err) {
 		return nil, fmt.Errorf("make shim socket: %w", err)
 	}
-	if shim.CanConnect(address) {
+	if !deserted(address) {
 		return nil, nil
 	}
 	if err := shim.RemoveSocket(address); err != nil {
@@ -121,6 +122,20 @@ func listen(address string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("make shim socket again: %w", err)
 	}
 	return socket, nil
+}
+
+// connectLimit bounds how long a connection to a shim may take. It takes no time: who listens need not accept it.
+const connectLimit = 10 * time.Second
+
+// deserted reports whether no process listens at a socket. Only the kernel's refusal says so. On a busy node a
+// connection may be late, and one to a busy shim finds a full queue: containerd's CanConnect takes both for its end.
+func deserted(address string) bool {
+	conn, err := shim.AnonDialer(address, connectLimit)
+	if err == nil {
+		conn.Close()
+		return false
+	}
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
 }
 
 // launch starts the process that serves from now on, and writes the files by which containerd finds it.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"diapause.dev/test/privileged"
 	cgroups "github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/api/events"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
@@ -25,6 +26,9 @@ import (
 // TestOneWatch: gVisor's own service watches the cgroup of a sandbox once, however often containers are created in it.
 // Containerd nevertheless gets the process of each.
 func TestOneWatch(t *testing.T) {
+	if cgroups.Mode() != cgroups.Unified {
+		privileged.Need(t, "the memory events of a cgroup of version 1")
+	}
 	pid := os.Getpid()
 	bin := t.TempDir()
 	create := fmt.Sprintf("#!/bin/sh\nwhile [ $# -gt 0 ]; do\n[ $1 != --pid-file ] || printf %d > $2\nshift\ndone\n", pid)

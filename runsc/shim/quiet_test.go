@@ -84,7 +84,9 @@ func (killable) Kill(context.Context, *task.KillRequest) (*types.Empty, error) {
 // when the pod runs on, would be lost.
 func TestToldToEnd(t *testing.T) {
 	x := &resident{id: "container", io: &task.CreateTaskRequest{}}
-	z := &sleeper{TaskServiceExt: killable{}, all: map[string]*resident{x.id: x}}
+	c := newContainers(agent{}, pod{}, t.TempDir(), killable{})
+	c.roster.add(x.id, "")
+	z := &sleeper{TaskServiceExt: c, c: c, all: map[string]*resident{x.id: x}}
 	for _, r := range []*task.KillRequest{
 		{ID: x.id, Signal: uint32(unix.SIGHUP)}, {ID: x.id, ExecID: "exec", Signal: uint32(unix.SIGKILL)},
 	} {

@@ -101,7 +101,7 @@ func (c *containers) awaitFiles(ctx context.Context, o order, id string) {
 		defer c.giveUp(id, c.loading)
 		// If nothing was saved of the container, that is an error here. If reads failed, the agent knows already.
 		if _, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_FSRESTORE}); err != nil {
-			log.L.WithError(err).Infof("nothing is restored of container %s any more", id)
+			log.L.WithError(err).Infof("nothing is restored of container %s any longer", id)
 		}
 		n, err := c.bundle.note(loadedPrefix, c.part(o, id))
 		if err == nil && n == o.Containers {

@@ -7,6 +7,7 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
@@ -104,11 +105,14 @@ func (t *router) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 // Delete implements task.TaskService.
 func (t *router) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	resp, err := t.of(r.ID).Delete(ctx, r)
-	if r.ExecID == "" && (err == nil || errdefs.IsNotFound(err)) {
+	if r.ExecID == "" && (err == nil || isNotFound(err)) {
 		t.forget(r.ID)
 	}
 	return resp, err
 }
+
+// isNotFound reports whether an answer of a service, gVisor's or ours, says that there is no such container.
+func isNotFound(err error) bool { return errdefs.IsNotFound(errgrpc.ToNative(errgrpc.ToGRPC(err))) }
 
 // Shutdown implements task.TaskService. Without an error the process ends. Containerd asks for it after each container
 // that it has deleted, and the last one counts.

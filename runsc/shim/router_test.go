@@ -10,6 +10,7 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
@@ -29,7 +30,7 @@ func (s several) Create(_ context.Context, r *task.CreateTaskRequest) (*task.Cre
 
 func (s several) Delete(_ context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	if !s.all[r.ID] {
-		return nil, errdefs.ErrNotFound
+		return nil, errgrpc.ToGRPC(errdefs.ErrNotFound) // as gVisor does
 	}
 	if r.ExecID == "" {
 		delete(s.all, r.ID)
@@ -42,10 +43,13 @@ func (several) Start(context.Context, *task.StartRequest) (*task.StartResponse, 
 }
 
 func (several) State(context.Context, *task.StateRequest) (*task.StateResponse, error) {
-	return nil, errdefs.ErrNotFound
+	return nil, errgrpc.ToGRPC(errdefs.ErrNotFound)
 }
 
-func (several) Kill(context.Context, *task.KillRequest) (*types.Empty, error) {
+func (s several) Kill(_ context.Context, r *task.KillRequest) (*types.Empty, error) {
+	if !s.all[r.ID] {
+		return nil, errgrpc.ToGRPC(errdefs.ErrNotFound) // as gVisor does
+	}
 	return &types.Empty{}, nil
 }
 
@@ -83,8 +87,11 @@ func TestRouterForgets(t *testing.T) {
 		t.Errorf("a container of another pod: %v", err)
 	}
 	delete(x.gvisor.all, "app")
-	if _, err := x.router.Delete(t.Context(), &task.DeleteRequest{ID: "app"}); !errdefs.IsNotFound(err) {
+	if _, err := x.router.Delete(t.Context(), &task.DeleteRequest{ID: "app"}); !errdefs.IsNotFound(errgrpc.ToNative(err)) {
 		t.Error(err)
+	}
+	if _, known := x.router.pod.c.roster.signalled("app", 0); known || x.router.size() != 1 {
+		t.Errorf("a container that is gone is still known: %v, of %d", known, x.router.size())
 	}
 	x.create("forgotten", "container", "sandbox", "")
 	if err := os.RemoveAll(filepath.Join(x.dir, "forgotten")); err != nil {

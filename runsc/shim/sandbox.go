@@ -50,9 +50,9 @@ type sandbox struct {
 	namespace string // of containerd
 
 	// Set by newSleeper.
-	rouse  func(ctx context.Context, cause string) error // wakes the pod if it sleeps
-	paused func()                                        // is told that the sandbox was paused for a lease
-	catch  func() (repeat func())                        // catches packets that the sandbox drops while it is saved
+	rouse   func(ctx context.Context, cause string) error // wakes the pod if it sleeps
+	pausing func() (paused func())                        // is told that the sandbox is about to be paused for a lease
+	catch   func() (repeat func())                        // catches packets that the sandbox drops while it is saved
 }
 
 func newSandbox(ctx context.Context, base *containers) *sandbox {
@@ -87,8 +87,10 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if err := s.clean(); err != nil {
 		return nil, err
 	}
+	s.roster.add(r.ID, "")
 	created, err := s.createAsking(ctx, r)
 	if err != nil {
+		s.roster.forget(r.ID)
 		s.agent.giveUp(ctx, r.ID, fmt.Sprintf("the sandbox was not created: %v", untraced(err)))
 	}
 	return created, err

@@ -131,7 +131,7 @@ func serveTasks(ctx context.Context, end shutdown.Service) error {
 	go func() {
 		defer listener.Close()
 		if err := server.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
-			log.G(ctx).WithError(err).Fatal("cannot serve containerd any more")
+			log.G(ctx).WithError(err).Fatal("can no longer serve containerd")
 		}
 	}()
 	return nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -139,7 +140,8 @@ func TestTranslated(t *testing.T) {
 func TestUntraced(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain": "plain",
-		"load: EOF:\ngoroutine 342 [running]:\nmain()": "load: EOF",
+		`unable to checkpoint: "/x/runsc" did not terminate successfully: checkpoint failed`: "checkpoint failed",
+		"load: EOF:\ngoroutine 342 [running]:\nmain()":                                       "load: EOF",
 		`load: no host FD available for "app:host:0", map: map[checkpoint.ResourceID]int{` +
 			`checkpoint.ResourceID{ContainerName:"app", Path:"/"}:12}`: `load: no host FD available for "app:host:0"`,
 		strings.Repeat("a", 400) + strings.Repeat("b", 400): strings.Repeat("a", 300) + " [...] " + strings.Repeat("b", 300),
@@ -147,6 +149,10 @@ func TestUntraced(t *testing.T) {
 		if got := untraced(errors.New(in)).Error(); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
+	}
+	long := fmt.Errorf("%s: %w", strings.Repeat("a", 700), errdefs.ErrNotFound)
+	if err := untraced(long); !errdefs.IsNotFound(err) {
+		t.Errorf("its kind is lost: %v", err)
 	}
 }
 

@@ -63,7 +63,6 @@ type resident struct {
 	resized *task.UpdateTaskRequest // the newest change of its resources; nil: none
 	woken   bool                    // the sandbox was restored with it
 	dead    bool                    // it has ended in its sleep
-	told    bool                    // it was told to end
 	revival *revival                // it is being created again; nil: it is not
 }
 
@@ -72,7 +71,7 @@ func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *container
 	z.namespace, _ = namespaces.Namespace(ctx)
 	z.night.turn = make(chan struct{}, 1)
 	if s != nil {
-		s.rouse, s.paused, s.catch = z.rouse, z.paused, z.catch
+		s.rouse, s.pausing, s.catch = z.rouse, z.pausing, z.catch
 	}
 	return z
 }
@@ -127,7 +126,7 @@ func (z *sleeper) shut(ctx context.Context, asleep bool) error {
 	for !z.gate.TryLock() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("a request is under way: %w: %w", sleep.ErrUnfit, context.Cause(ctx))
+			return fmt.Errorf("a request is in progress: %w: %w", sleep.ErrUnfit, context.Cause(ctx))
 		case <-time.After(gatePoll):
 		}
 	}
@@ -452,13 +451,7 @@ func (z *sleeper) kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 		return nil, err
 	}
 	defer release()
-	resp, err := z.TaskServiceExt.Kill(ctx, r)
-	if x := z.of(r.ID); err == nil && x != nil && r.ExecID == "" && ends(unix.Signal(r.Signal)) {
-		z.mu.Lock()
-		x.told = true
-		z.mu.Unlock()
-	}
-	return resp, err
+	return z.TaskServiceExt.Kill(ctx, r)
 }
 
 // Pids implements task.TaskService. Containerd removes a container that has no process when it starts again.

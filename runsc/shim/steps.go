@@ -104,7 +104,7 @@ func (z *sleeper) fit(x *resident) error {
 		return fmt.Errorf("%w: container %s has a terminal", sleep.ErrUnfit, x.id)
 	case x.io.Stdin != "":
 		return fmt.Errorf("%w: container %s has a standard input", sleep.ErrUnfit, x.id)
-	case x.told: // its end may be about to come, and would be taken for that of the sandbox
+	case z.c.roster.told(x.id): // its end may be about to come, and would be taken for that of the sandbox
 		return fmt.Errorf("%w: container %s was told to end", sleep.ErrUnfit, x.id)
 	case len(x.execs) > 0:
 		return fmt.Errorf("%w: %d processes were started in container %s by exec", sleep.ErrInUse, len(x.execs), x.id)

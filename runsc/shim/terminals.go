@@ -37,6 +37,7 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 		err = withoutTerminal(r.Bundle)
 	}
 	if err != nil {
+		c.roster.forget(r.ID)
 		return nil, err
 	}
 	x.plain = !r.Terminal

@@ -18,8 +18,15 @@ import (
 // it delivers a signal. While the pod is saved, the signal is held. Containerd has its answer at once, so that the
 // grace period goes on: SIGKILL comes in time, and is never held.
 
-// mostHeld bounds how long a signal is held, whatever the agent says.
-const mostHeld = time.Hour
+const (
+	// mostHeld bounds how long a signal is held, whatever the agent says.
+	mostHeld = time.Hour
+	// endWait is how long the shim waits for the agent's answer. A node that is drained is busy.
+	endWait = 2 * time.Second
+	// silentWait is for how long the agent may be silent while it saves the pod. A signal that comes in the middle of a
+	// save makes it fail.
+	silentWait = 5 * time.Second
+)
 
 // holds are the containers of this process for which a signal is held. Its methods may be called concurrently.
 type holds struct {
@@ -104,11 +111,17 @@ func (c *containers) deliver(ctx context.Context, r *task.KillRequest,
 
 // awaitSaved waits until the pod is saved. The error says why it will not be.
 func (c *containers) awaitSaved(ctx context.Context, limit time.Duration) error {
-	for end := time.Now().Add(limit); time.Now().Before(end); {
+	heard := time.Now()
+	for end := heard.Add(limit); time.Now().Before(end); {
 		resp, err := c.agent.askEnd(ctx, c.pod)
-		if err != nil {
+		if err != nil && time.Since(heard) > silentWait {
 			return err
 		}
+		if err != nil {
+			time.Sleep(retryPause)
+			continue
+		}
+		heard = time.Now()
 		switch resp.GetDecision() {
 		case localv1.AskEndResponse_SAVED:
 			return nil
@@ -134,10 +147,10 @@ func (a agent) inCluster() bool {
 	return err == nil
 }
 
-// askEnd asks whether a container of the pod may be told to end. An agent that has not answered within briefWait is not
+// askEnd asks whether a container of the pod may be told to end. An agent that has not answered within endWait is not
 // waited for.
 func (a agent) askEnd(ctx context.Context, p pod) (resp *localv1.AskEndResponse, err error) {
-	ctx, cancel := context.WithTimeout(ctx, briefWait)
+	ctx, cancel := context.WithTimeout(ctx, endWait)
 	defer cancel()
 	err = a.call(ctx, func(c localv1.ShimClient) (err error) {
 		resp, err = c.AskEnd(ctx, &localv1.AskEndRequest{SandboxId: p.sandbox, Annotations: p.annotations})

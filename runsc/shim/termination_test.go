@@ -130,6 +130,31 @@ func TestHeld(t *testing.T) {
 	}
 }
 
+// TestHeldWhileBusy: the signal stays held while a busy agent, which saves the pod, is late with its answers.
+func TestHeldWhileBusy(t *testing.T) {
+	e := answering(time.Minute, waiting)
+	c := &containers{agent: clusterNode(t, e), pod: pod{uid: "uid", sandbox: "sandbox"}}
+	sent := make(chan *task.KillRequest, 1)
+	send := func(_ context.Context, r *task.KillRequest) error { sent <- r; return nil }
+	if !c.held(t.Context(), &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}, send, nil) {
+		t.Fatal("the signal is not held")
+	}
+	for range 3 { // the second question is given up, the third one waits
+		select {
+		case <-e.asked:
+		case <-sent:
+			t.Fatal("the signal was delivered during the save")
+		}
+	}
+	e.answers <- &localv1.AskEndResponse{Decision: saved}
+	for !c.holds.begin("c") { // until the wait is over
+		time.Sleep(time.Millisecond)
+	}
+	if len(sent) > 0 {
+		t.Error("the signal was delivered during the save")
+	}
+}
+
 // TestHeldAsleep: a pod that sleeps is ended, and not woken, once the agent has had its successors inherit the snapshot
 // of its sleep.
 func TestHeldAsleep(t *testing.T) {
@@ -153,6 +178,46 @@ func TestHeldAsleep(t *testing.T) {
 			}
 			if got := <-done; got != tc.want {
 				t.Errorf("it %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestHeldForDeleted: a signal that comes through once its container has ended and is deleted does not keep the pod
+// from being saved.
+func TestHeldForDeleted(t *testing.T) {
+	for name, first := range map[string][]localv1.AskEndResponse_Decision{
+		"it is held":         {waiting},
+		"the agent is asked": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRouterTest(t)
+			e := answering(time.Minute, first...)
+			x.router.agent = clusterNode(t, e)
+			x.create("sandbox", "sandbox", "sandbox", "")
+			x.create("app", "container", "sandbox", "")
+			c := x.router.pod.c
+			c.pod.uid = "uid"
+			c.starts.begin("app", false)
+			answered := make(chan error, 1)
+			go func() {
+				_, err := x.router.Kill(t.Context(), &task.KillRequest{ID: "app", Signal: uint32(unix.SIGTERM)})
+				answered <- err
+			}()
+			<-e.asked
+			if len(first) > 0 {
+				answered <- <-answered // containerd goes on while the signal is held
+			}
+			x.remove("app", "")
+			e.answers <- &localv1.AskEndResponse{Decision: signals}
+			if err := <-answered; err != nil && !isNotFound(err) {
+				t.Error(err)
+			}
+			for !c.holds.begin("app") { // until the wait is over
+				time.Sleep(time.Millisecond)
+			}
+			if id := c.roster.ending(); id != "" {
+				t.Errorf("the pod cannot be saved: container %q was told to end, and is deleted", id)
 			}
 		})
 	}

@@ -17,13 +17,13 @@ var ErrInvalid = errors.New("invalid order about a pod's sleep")
 
 // ErrTraffic is the kind of error for a pod that did not fall asleep because a packet came for it, or somebody woke it.
 // It runs on.
-var ErrTraffic = errors.New("packets came for the pod, or it was woken, while it was falling asleep")
+var ErrTraffic = errors.New("packets came for the pod, or it was woken, while it was going to sleep")
 
 // ErrUnfit is the kind of error for a pod that cannot sleep now, or never. It runs on.
 var ErrUnfit = errors.New("the pod cannot sleep")
 
 // ErrInUse is the kind of error for a pod that cannot sleep now because somebody uses it. It runs on.
-var ErrInUse = errors.New("somebody uses the pod")
+var ErrInUse = errors.New("the pod is in use")
 
 // Brief returns an error of the same kind with the first line of its text. What a shim has said comes with the names of
 // its kinds, each on a line of its own.

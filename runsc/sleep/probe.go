@@ -18,7 +18,10 @@ type Connection struct{ From, To netip.AddrPort }
 type Prober interface {
 	// IsProbe reports whether a connection is one. It may only just have begun.
 	IsProbe(Connection) bool
-	// Open returns those that are open to the pod's addresses.
+	// Over reports whether a process of this node had the connection, and has closed it after the pod acknowledged all
+	// that it sent. Then nobody waits for an answer.
+	Over(Connection) bool
+	// Open returns those that are open to the pod's addresses, be they probes or over, of which segments may still come.
 	Open(pod []netip.Addr) []Connection
 }
 
@@ -104,9 +107,12 @@ func (ps *probes) note(h *host) {
 	}
 }
 
-// take decides about a frame. Asleep says that the pod sleeps; before, the sandbox answers its probes itself. mine is
-// false if the frame belongs to no probe, and is to be treated like any other.
-func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []byte, mine bool) {
+// take decides about a frame. Before the pod sleeps, the sandbox answers its probes itself. mine is false if the frame
+// belongs to no probe, and is to be treated like any other.
+//
+// A probe may be over before its first segment is looked at, if the node is busy, and then it is not known whose it
+// was. Before the sandbox is paused, that does not matter: the snapshot has all that the connection has brought.
+func (ps *probes) take(h *host, frame []byte, now stage) (v verdict, reply []byte, mine bool) {
 	if ps.is == nil {
 		return ignore, nil, false
 	}
@@ -120,8 +126,8 @@ func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []b
 		if p != nil && p.begin == s.seq && !p.foreign { // it is sent again: the answer was late
 			return answer, h.reply(&s, p.first, s.seq+s.length(), tcpSyn|tcpAck, nil), true
 		}
-		if p != nil && !p.over() || ps.is.IsProbe(key) {
-			return ps.start(h, key, &s, asleep)
+		if p != nil && p.goesOn(&s) || ps.is.IsProbe(key) || now == running && ps.is.Over(key) {
+			return ps.start(h, key, &s, now == asleep)
 		}
 		ps.forget(key)
 		return ignore, nil, false
@@ -134,7 +140,7 @@ func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []b
 		return ignore, nil, true
 	}
 	if p.foreign {
-		if !asleep || s.length() == 0 {
+		if now != asleep || s.length() == 0 {
 			return ignore, nil, true
 		}
 		// It fails once, and the next one is answered. It is not forgotten: segments may be on their way already.
@@ -148,12 +154,12 @@ func (ps *probes) take(h *host, frame []byte, asleep bool) (v verdict, reply []b
 }
 
 // start begins a probe with its first segment, if there is room for it.
-func (ps *probes) start(h *host, key Connection, s *segment, asleep bool) (v verdict, reply []byte, mine bool) {
+func (ps *probes) start(h *host, key Connection, s *segment, slept bool) (v verdict, reply []byte, mine bool) {
 	if !ps.room() {
 		return ignore, nil, false
 	}
 	p := &probe{
-		first: rand.Uint32(), begin: s.seq, expected: s.seq + s.length(), foreign: !asleep, begun: time.Now(),
+		first: rand.Uint32(), begin: s.seq, expected: s.seq + s.length(), foreign: !slept, begun: time.Now(),
 	}
 	p.next = p.first + 1
 	ps.set(key, p)
@@ -162,6 +168,10 @@ func (ps *probes) start(h *host, key Connection, s *segment, asleep bool) (v ver
 	}
 	return answer, h.reply(s, p.first, p.expected, tcpSyn|tcpAck, nil), true
 }
+
+// goesOn reports whether a first segment belongs to the probe, or to another one of the kubelet. One that the sandbox
+// had may be over, and its port somebody else's.
+func (p *probe) goesOn(s *segment) bool { return !p.over() && (!p.foreign || p.begin == s.seq) }
 
 // over reports whether both sides are closed.
 func (p *probe) over() bool { return p.closed && p.ended }

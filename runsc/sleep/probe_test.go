@@ -24,7 +24,7 @@ type client struct {
 	received  []byte
 	fin       bool
 	lastValue verdict
-	asleep    bool
+	now       stage
 }
 
 // kubelet is a prober. It lists the addresses, with their ports, of its connections; one end suffices.
@@ -34,13 +34,15 @@ func (k kubelet) IsProbe(c Connection) bool {
 	return slices.Contains(k, c.From.String()) || slices.Contains(k, c.To.String())
 }
 
+func (kubelet) Over(Connection) bool { return false }
+
 func (kubelet) Open([]netip.Addr) []Connection { return nil }
 
 // toProbe returns a client of a pod whose prober recognizes it.
 func toProbe(t *testing.T, from, to string) *client {
 	return &client{
 		t: t, ps: &probes{is: kubelet{"10.1.0.1:40000", "[fd00::1]:40000"}},
-		from: netip.MustParseAddrPort(from), to: netip.MustParseAddrPort(to), seq: 100, asleep: true,
+		from: netip.MustParseAddrPort(from), to: netip.MustParseAddrPort(to), seq: 100, now: asleep,
 	}
 }
 
@@ -50,7 +52,7 @@ func (c *client) send(flags byte, data string) (mine bool) {
 	// A host's answer to a segment in the other direction is a segment in this one.
 	peer := &host{mac: [6]byte{2, 0, 0, 0, 0, 2}}
 	f := peer.reply(&segment{mac: pod().mac, from: c.to, to: c.from}, c.seq, c.ack, flags, []byte(data))
-	v, reply, mine := c.ps.take(pod(), f, c.asleep)
+	v, reply, mine := c.ps.take(pod(), f, c.now)
 	c.lastValue = v
 	s, ok := parseSegment(f)
 	if !ok {
@@ -280,17 +282,42 @@ func TestNotAProbe(t *testing.T) {
 		t.Error("a connection is taken that was there before")
 	}
 	early := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
-	early.asleep = false
+	early.now = running
 	if !early.send(tcpSyn, "") || !early.send(tcpAck, "") || early.resets {
 		t.Error("a probe of a pod that is awake is traffic")
 	}
-	early.asleep = true
+	early.now = asleep
 	early.send(tcpAck|tcpPush, "GET / HTTP/1.1\r\n\r\n")
 	if !early.resets {
 		t.Error("a probe that the sandbox had answered goes on without it")
 	}
 	if !early.send(tcpAck|tcpFin, "") || early.lastValue != answer {
 		t.Error("the end of such a probe, sent before the reset has come, is traffic")
+	}
+}
+
+// ended is a prober for which every connection is over, and nobody knows whose it was.
+type ended struct{ kubelet }
+
+func (ended) Over(Connection) bool { return true }
+
+// TestOver has a connection begin that its process has closed before the first segment is looked at, as the kubelet
+// does on a busy node. It is no traffic for a pod that runs. The snapshot of one that is paused lacks what it has
+// brought.
+func TestOver(t *testing.T) {
+	for now, want := range map[stage]bool{running: true, paused: false, asleep: false} {
+		c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
+		c.ps.is, c.now = ended{}, now
+		if mine := c.send(tcpSyn, ""); mine != want {
+			t.Errorf("stage %d: taken for a probe: %t", now, mine)
+		}
+		if mine := c.send(tcpAck|tcpFin, ""); mine != want {
+			t.Errorf("stage %d: its end is taken for a probe's: %t", now, mine)
+		}
+		c.ps.is, c.now, c.seq = kubelet{}, asleep, 900 // another connection from the same port
+		if c.send(tcpSyn, "") || c.send(tcpAck|tcpPush, "GET / HTTP/1.1\r\n\r\n") {
+			t.Errorf("stage %d: what comes from the same port later is taken for a probe", now)
+		}
 	}
 }
 
@@ -311,7 +338,7 @@ func TestHostileProbes(t *testing.T) {
 	c.send(tcpSyn, "")
 	c.seq += 1000
 	f := (&host{}).reply(&segment{from: c.to, to: c.from}, c.seq, c.ack, tcpAck, []byte("GET /"))
-	v, reply, _ := c.ps.take(pod(), f, true)
+	v, reply, _ := c.ps.take(pod(), f, asleep)
 	if s, ok := parseSegment(reply); v != answer || !ok || len(s.data) > 0 || s.flags != tcpAck {
 		t.Errorf("verdict %d, answer %+v to a segment out of order", v, s)
 	}
@@ -327,8 +354,8 @@ func FuzzProbes(f *testing.F) {
 	f.Add(frame(f, toPod+"86dd 60000000 0014 06 40"+from6+pod6+syn))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ps := &probes{is: everybody{}}
-		for _, asleep := range []bool{true, true, false} {
-			v, reply, mine := ps.take(pod(), b, asleep)
+		for _, now := range []stage{asleep, asleep, paused, running} {
+			v, reply, mine := ps.take(pod(), b, now)
 			if !mine && reply != nil || len(reply) > 256 || len(ps.all) > 1 {
 				t.Errorf("verdict %d, a reply of %d bytes, %d connections", v, len(reply), len(ps.all))
 			}

@@ -31,14 +31,23 @@ const readPause = 100 * time.Millisecond
 // also answers neighbours that ask for the pod's addresses. What the sandbox, if there is one, acknowledges is held no
 // longer. Its methods may be called concurrently.
 type Waker struct {
-	network   *Network
-	prober    Prober
-	sockets   []*socket
-	answering atomic.Bool
-	traffic   chan struct{} // closed when a packet has come that wakes the pod
-	once      sync.Once
-	serving   sync.WaitGroup
+	network *Network
+	prober  Prober
+	sockets []*socket
+	stage   atomic.Int32
+	traffic chan struct{} // closed when a packet has come that wakes the pod
+	once    sync.Once
+	serving sync.WaitGroup
 }
+
+// stage says who answers the packets that come for a pod.
+type stage = int32
+
+const (
+	running stage = iota // the sandbox
+	paused               // the network of the sandbox, which its snapshot does not know any more
+	asleep               // the waker
+)
 
 // socket is a packet socket at one interface of the pod.
 type socket struct {
@@ -53,7 +62,8 @@ type socket struct {
 	held held
 }
 
-// NewWaker watches the interfaces of a recorded network until Close. Connections that prober recognizes are no traffic.
+// NewWaker watches the interfaces of a recorded network until Close. Connections that prober recognizes are no traffic,
+// nor are those that it knows to be over before Pause.
 // Those that begin once Answer was called are answered, and those that began before are reset. Prober may be nil. If
 // the other end of a veth pair is not in this process's network namespace, the error is of kind [ErrUnfit].
 func NewWaker(n *Network, prober Prober) (*Waker, error) {
@@ -178,8 +188,11 @@ func (s *socket) behind() (behind bool, err error) {
 	return behind, errors.Join(err, closed)
 }
 
+// Pause tells the waker that the sandbox is about to be paused. What comes from now on is not in its snapshot.
+func (w *Waker) Pause() { w.stage.CompareAndSwap(running, paused) }
+
 // Answer makes the waker answer for the pod's addresses. Call it when the sandbox no longer does.
-func (w *Waker) Answer() { w.answering.Store(true) }
+func (w *Waker) Answer() { w.stage.Store(asleep) }
 
 // serve reads frames until the socket is closed.
 func (w *Waker) serve(s *socket) {
@@ -244,7 +257,7 @@ func (s *socket) sent(frame []byte) {
 // take does what is to be done with a frame, which begins with the kernel's header.
 func (w *Waker) take(s *socket, data []byte) {
 	frame := data[virtioHeader:]
-	v, reply, mine := s.probes.take(&s.host, frame, w.answering.Load())
+	v, reply, mine := s.probes.take(&s.host, frame, w.stage.Load())
 	if !mine {
 		v, reply = s.host.look(frame)
 	}
@@ -266,7 +279,7 @@ func (w *Waker) take(s *socket, data []byte) {
 
 // reply sends a frame, unless the sandbox itself still answers. If it is lost, the neighbour asks again.
 func (w *Waker) reply(s *socket, frame []byte) {
-	if !w.answering.Load() {
+	if w.stage.Load() != asleep {
 		return
 	}
 	if _, err := s.file.Write(append(make([]byte, virtioHeader), frame...)); err != nil {

@@ -18,16 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses of the pod and of its node in the tests.
-const (
-	podIP  = "10.213.7.2"
-	nodeIP = "10.213.7.1"
+// podIP and nodeIP are the addresses of the newest pod and of its node. Each pod has others: the kernel sends again
+// what the pod of a former test has not acknowledged.
+var (
+	podIP, nodeIP string
+	pods          int
 )
 
 // newPod makes a network namespace with one end of a veth pair, addresses and a default route, as a network plugin
 // does. The other end is in this process's namespace. It returns the path of the namespace.
 func newPod(t *testing.T) (path string) {
 	t.Helper()
+	pods++
+	podIP, nodeIP = fmt.Sprintf("10.213.%d.2", pods), fmt.Sprintf("10.213.%d.1", pods)
 	path = newNamespace(t)
 	f, err := os.Open(path)
 	if err != nil {

@@ -101,6 +101,7 @@ func (c Container) config(pod *Pod, sandbox *cri.PodSandboxConfig) *cri.Containe
 		Labels:   merge(sandbox.Labels, map[string]string{"io.kubernetes.container.name": c.Name}),
 		Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{
 			NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER},
+			Capabilities:     &cri.Capability{AddCapabilities: c.Capabilities},
 		}},
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {

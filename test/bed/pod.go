@@ -45,6 +45,8 @@ type Container struct {
 	Mounts  []Mount
 	TTY     bool // it has a terminal
 	Stdin   bool // it has a standard input, which can be attached to
+	// Capabilities are given to it beside containerd's own set: "NET_ADMIN".
+	Capabilities []string
 }
 
 // Mount shows a directory of the node in a container.

@@ -19,10 +19,6 @@ type page struct {
 }
 
 var pages = []page{
-	{
-		"../../docs/tasks/snapshots.md", "## A snapshot, from beginning to end",
-		"gcs:\n      bucket: my-bucket\n      path: snapshots\n", "dir: {path: /var/lib/diapause/store}\n",
-	},
 	{"../../docs/quickstart.md", "## On a cluster", "gcs: {bucket: my-bucket}", "dir: {path: /var/lib/diapause/store}"},
 }
 

@@ -1,4 +1,6 @@
-// Package docs checks the pages of the repository: their sizes, headings and links.
+// Package docs checks the pages of the repository: their form and words, their links, and that what they say of names
+// in code is so. Beside the tests here, those of the programs compare docs/reference with their flags and their help:
+// see package help. Where a page is generated, or testdata is, the flag -update of the test writes it.
 package docs
 
 import (

@@ -2,39 +2,162 @@ package docs
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"os"
-	"path/filepath"
+	"iter"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-// documented are the kinds of constants whose values users see: how their names begin.
-var documented = regexp.MustCompile(`^(Annotation|Label|Condition|Reason|Finalizer)`)
+// The pages that have the names of the API.
+const (
+	annotations = "docs/reference/annotations.md"
+	eventsPage  = "docs/reference/events.md"
+)
 
-// TestNames: each annotation, label, condition and reason of the API is on a page of docs.
+// TestNames: each annotation, label and finalizer of the API is in the first cell of a row of their page, and each
+// condition and reason in a row of the page of events. These rows have no other names of ours.
 func TestNames(t *testing.T) {
-	said := allText(t)
-	for _, pattern := range []string{"api/podsnapshot/v1/*.go", "api/sleeppolicy/v1alpha1/*.go"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+	keys, outcomes := apiNames(t)
+	inKeys := coded(firstCells(tableRows(t, annotations, "key")))
+	inEvents := coded(slices.Concat(tableRows(t, eventsPage, "object")...))
+	for name, value := range keys {
+		if !slices.Contains(inKeys, value) {
+			t.Errorf("%s lacks %s: add a row of `%s` that says on what it is and what it means", annotations, name, value)
 		}
-		for _, path := range files {
-			f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for name, value := range constants(f) {
-				if documented.MatchString(name) && !strings.Contains(said, "`"+value) {
-					t.Errorf("%s in %s: no page of docs has `%s`", name, path, value)
-				}
+	}
+	for name, value := range outcomes {
+		if !slices.Contains(inEvents, value) && !slices.Contains(coded(eventCells(t)), value) {
+			t.Errorf("%s lacks %s: add `%s` to the tables", eventsPage, name, value)
+		}
+	}
+	ours := regexp.MustCompile(`^(diapause\.dev|podsnapshot\.gke\.io)/`)
+	for _, key := range inKeys {
+		if ours.MatchString(key) && !contains(keys, key) {
+			t.Errorf("%s has %s, which names.go does not: remove it", annotations, key)
+		}
+	}
+	for _, row := range tableRows(t, eventsPage, "object") {
+		for _, name := range coded([]string{row[1], row[3]}) {
+			if !contains(outcomes, name) {
+				t.Errorf("%s has the condition or reason %s, which names.go does not: remove it", eventsPage, name)
 			}
 		}
 	}
+}
+
+// eventCells returns the cells of the table of events.
+func eventCells(t *testing.T) []string { return slices.Concat(tableRows(t, eventsPage, "type")...) }
+
+func firstCells(rows [][]string) (all []string) {
+	for _, r := range rows {
+		all = append(all, r[0])
+	}
+	return all
+}
+
+// coded returns what is in backticks.
+func coded(cells []string) (all []string) {
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Join(cells, "\n"), -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+func contains(names map[string]string, value string) bool {
+	return slices.Contains(slices.Collect(maps.Values(names)), value)
+}
+
+// apiNames returns the constants of the API that users see: keys of annotations and labels with the finalizer, and
+// conditions with reasons.
+func apiNames(t *testing.T) (keys, outcomes map[string]string) {
+	t.Helper()
+	keys, outcomes = make(map[string]string), make(map[string]string)
+	for _, dir := range []string{"api/podsnapshot/v1", "api/sleeppolicy/v1alpha1"} {
+		eachFile(t, dir, func(f *ast.File) {
+			for name, value := range constants(f) {
+				switch {
+				case regexp.MustCompile(`^(Annotation|Label|Finalizer)`).MatchString(name):
+					keys[dir+"."+name] = value
+				case regexp.MustCompile(`^(Condition|Reason|EventReason)`).MatchString(name):
+					outcomes[dir+"."+name] = value
+				}
+			}
+		})
+	}
+	keys["manifests/users.yaml"] = // the one name that only admission reads
+		"diapause.dev/restore-requires-permission"
+	if len(keys) < 30 || len(outcomes) < 30 {
+		t.Fatalf("%d keys, %d conditions and reasons", len(keys), len(outcomes))
+	}
+	return keys, outcomes
+}
+
+// TestEvents: the page of events has how each event begins, with its type, and no other.
+func TestEvents(t *testing.T) {
+	said := make(map[string]string) // the type of each
+	for _, row := range tableRows(t, eventsPage, "type") {
+		for _, text := range coded(row[2:3]) {
+			said[text] = row[0]
+		}
+	}
+	texts, types := eventTexts(t), eventTypes(t)
+	for _, begin := range texts {
+		text, ok := first(maps.Keys(said), func(s string) bool { return strings.HasPrefix(s, begin) })
+		if !ok {
+			t.Errorf("%s lacks the event or message `%s…`: add a row with its type", eventsPage, begin)
+		} else if want := types[begin]; want != "" && said[text] != want {
+			t.Errorf("%s: the type of `%s` is %s, and the page says %s", eventsPage, text, want, said[text])
+		}
+	}
+	for s := range said {
+		if _, ok := first(slices.Values(texts), func(begin string) bool { return strings.HasPrefix(s, begin) }); !ok {
+			t.Errorf("%s has the event `%s`, which no agent makes: correct or remove it", eventsPage, s)
+		}
+	}
+	if len(types) < 10 {
+		t.Errorf("the types of %d events are known", len(types))
+	}
+}
+
+func first(all iter.Seq[string], is func(string) bool) (string, bool) {
+	for s := range all {
+		if is(s) {
+			return s, true
+		}
+	}
+	return "", false
+}
+
+// eventTypes returns the types of events whose text is a literal where they are made, by their beginnings.
+func eventTypes(t *testing.T) map[string]string {
+	t.Helper()
+	types := make(map[string]string)
+	eachFile(t, "agent/kube", func(f *ast.File) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || !makesEvent(call.Fun) {
+				return true
+			}
+			var of string
+			ast.Inspect(call, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok && strings.HasPrefix(s.Sel.Name, "EventType") {
+					of = strings.TrimPrefix(s.Sel.Name, "EventType")
+				}
+				if b, ok := n.(*ast.BasicLit); ok && of != "" && b.Kind == token.STRING {
+					if s, err := strconv.Unquote(b.Value); err == nil && isMessage(s) {
+						types[beginning(s)] = of
+					}
+				}
+				return true
+			})
+			return true
+		})
+	})
+	return types
 }
 
 // constants returns a file's constants that are texts, and what they say.
@@ -55,42 +178,4 @@ func constants(f *ast.File) map[string]string {
 		return true
 	})
 	return all
-}
-
-// TestFlags: each flag of the agent is on its page.
-func TestFlags(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join(root, "cmd/diapause-agent/main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(root, "docs/reference/agent.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := regexp.MustCompile(`f\.\w+\([&\w.]+, "([\w-]+)"`).FindAllSubmatch(source, -1)
-	for _, f := range flags {
-		if !strings.Contains(string(page), "`--"+string(f[1])+"`") {
-			t.Errorf("docs/reference/agent.md has no `--%s`", f[1])
-		}
-	}
-	if len(flags) < 30 {
-		t.Errorf("%d flags", len(flags))
-	}
-}
-
-// allText returns the pages of docs, one after the other.
-func allText(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	for path := range pages(t) {
-		if !strings.HasPrefix(path, "docs/") {
-			continue
-		}
-		page, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Write(page)
-	}
-	return b.String()
 }

@@ -2,9 +2,7 @@ package docs
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -15,20 +13,13 @@ func TestNotice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Dir}}{{end}}{{end}}",
-		"diapause.dev/cmd/...", "gvisor.dev/gvisor/runsc")
-	out, err := list.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	modules := strings.Fields(string(out)) // path and directory of each, in turn
 	seen := make(map[string]bool)
-	for m := range slices.Chunk(modules, 2) {
-		if seen[m[0]] {
+	for _, p := range linked(t) {
+		if seen[p.module] {
 			continue
 		}
-		seen[m[0]] = true
-		of, err := filepath.Glob(filepath.Join(m[1], "NOTICE*"))
+		seen[p.module] = true
+		of, err := filepath.Glob(filepath.Join(p.moduleDir, "NOTICE*"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,8 +28,8 @@ func TestNotice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(lines(notice), "\n"+m[0]+"\n\n"+lines(want)) {
-				t.Errorf("NOTICE lacks that of %s: %s", m[0], path)
+			if !strings.Contains(lines(notice), "\n"+p.module+"\n\n"+lines(want)) {
+				t.Errorf("NOTICE lacks that of %s: %s", p.module, path)
 			}
 		}
 	}

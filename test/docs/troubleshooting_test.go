@@ -129,8 +129,10 @@ func eventTexts(t *testing.T) (begin []string) {
 					add(n)
 				}
 			case *ast.AssignStmt:
-				if name, ok := n.Lhs[0].(*ast.Ident); ok && name.Name == "message" && n.Tok == token.DEFINE {
-					add(n.Rhs[0])
+				for _, x := range n.Lhs {
+					if isMessageOf(x, n.Tok) {
+						add(n)
+					}
 				}
 			case *ast.KeyValueExpr:
 				if name, ok := n.Key.(*ast.Ident); ok && name.Name == "Message" {
@@ -142,6 +144,17 @@ func eventTexts(t *testing.T) (begin []string) {
 	})
 	slices.Sort(begin)
 	return slices.Compact(begin)
+}
+
+// isMessageOf reports whether an assignment to x is one of a new variable message, or of a field Message.
+func isMessageOf(x ast.Expr, tok token.Token) bool {
+	switch x := x.(type) {
+	case *ast.Ident:
+		return x.Name == "message" && tok == token.DEFINE
+	case *ast.SelectorExpr:
+		return x.Sel.Name == "Message"
+	}
+	return false
 }
 
 func makesEvent(f ast.Expr) bool {

@@ -48,9 +48,9 @@ func TestAdopt(t *testing.T) {
 	})
 	w.becomes(string(uuid.NewUUID()), taken)
 
-	w.adopts("", "1 to take over", "take over with --from="+old, "Nothing was changed")
+	w.adopts("", "1 to adopt", "take over with --from="+old, "Nothing was changed")
 	w.adopts("refused", "the old cluster's controller may be alive", "--from="+old, "--dry-run=false")
-	w.adopts("", taken+": would be taken over", "It would be refused now", "--from="+old)
+	w.adopts("", taken+": would be adopted", "It would be refused now", "--from="+old)
 	if all := w.snapshots(); len(all) > 0 {
 		t.Errorf("while the old controller lives: %+v", all)
 	}
@@ -58,7 +58,7 @@ func TestAdopt(t *testing.T) {
 	w.must(store.SetNote(w.ctx, old+".alive", []byte(`{"time": "2026-01-01T00:00:00Z"}`)))
 	w.scaleController(2) // the new cluster's
 	for range 2 {
-		w.adopts("", taken+": taken over, policy policy", "1 to take over", "--from="+old, "--dry-run=false")
+		w.adopts("", taken+": adopted, policy policy", "1 to adopt", "--from="+old, "--dry-run=false")
 	}
 	w.replicated(taken)
 	s := w.snapshot(taken)

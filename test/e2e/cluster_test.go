@@ -142,7 +142,7 @@ spec: {snapshotStorageConfig: {gcs: {bucket: %s, path: e2e}}}
 // rollout waits until every node has a ready agent of the newest kind, and until the controllers are of that, too.
 func (c *cluster) rollout(ctx context.Context) error {
 	for _, what := range []string{"daemonset/diapause-agent", "deployment/diapause-controller"} {
-		_, err := c.Kubectl(ctx, "--namespace="+system, "rollout", "status", what, "--timeout=120s")
+		_, err := c.Kubectl(ctx, "--namespace="+system, "rollout", "status", what, "--timeout=240s")
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, c.reportTo(context.WithoutCancel(ctx), logsDir, "rollout", system))
 		}

@@ -88,6 +88,32 @@ func TestContainers(t *testing.T) {
 	w.operates(again)
 }
 
+// TestStartupProbeOfSidecar: gVisor restores a pod once all of its containers have come, and the kubelet waits with
+// the next one until the startup probe of a native sidecar succeeds. When the kubelet has given up twice, the pod
+// starts cold.
+func TestStartupProbeOfSidecar(t *testing.T) {
+	t.Parallel()
+	w := begin(t)
+	first := w.run(w.pod("web", withProbedSidecar))
+	before := w.life(first)
+	w.checkpoint(first)
+	w.remove("web")
+	w.cold(w.run(w.pod("web", withProbedSidecar)), before, "was ended before all containers of the pod had come")
+}
+
+// withProbedSidecar gives a pod a native sidecar that has a startup probe.
+func withProbedSidecar(p *corev1.Pod) {
+	always := corev1.ContainerRestartPolicyAlways
+	p.Spec.InitContainers = []corev1.Container{{
+		Name: "sidecar", Image: images.Workload, RestartPolicy: &always,
+		Command: []string{"/bin/workload", "serve", "--mib=1", "--listen=:9090"},
+		StartupProbe: &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/state", Port: intstr.FromInt32(9090)}},
+			PeriodSeconds: 1, FailureThreshold: 10,
+		},
+	}}
+}
+
 // several makes a pod of the containers and volumes that [TestContainers] is about.
 func (w *world) several(colour string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {

@@ -126,7 +126,7 @@ func encryptionPage(t *testing.T) (e encryption) {
 		t.Fatal(err)
 	}
 	_, chapter, _ := strings.Cut(string(page), "\n## Encryption\n")
-	e.make = block(chapter, "```\n")
+	e.make = block(chapter, "```sh\n")
 	var kustomization struct {
 		Patches []struct {
 			Target struct{ Kind, Name string }
@@ -145,7 +145,7 @@ func encryptionPage(t *testing.T) (e encryption) {
 		e.patches[strings.ToLower(p.Target.Kind)+"/"+p.Target.Name] = string(patch)
 	}
 	_, chapter, _ = strings.Cut(chapter, "\n### Change a key\n")
-	e.change = strings.Split(block(chapter, "```\n"), "\n# ")
+	e.change = strings.Split(block(chapter, "```sh\n"), "\n# ")
 	if len(e.patches) != 2 || len(e.change) != 5 {
 		t.Fatalf("docs/tasks/encryption-signing.md has changed: %+v", e)
 	}

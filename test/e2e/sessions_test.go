@@ -22,7 +22,8 @@ import (
 //go:embed files
 var files embed.FS
 
-// sessionsImage has PostgreSQL and Python's websockets, of Debian's packages, and the scripts of the directory files.
+// sessionsImage has databases and Python with what reaches them, of Debian's packages, and the scripts of the directory
+// files.
 const sessionsImage = "localhost/sessions:1"
 
 // imageCache is where images of Debian's packages are kept, and sessionsArchive the name there of the newest one.
@@ -35,8 +36,11 @@ const (
 func makeSessions(ctx context.Context) error {
 	image := images.Debian{
 		Name: sessionsImage, Files: make(map[string][]byte),
-		Packages: []string{"postgresql-15", "python3-websockets", "dash", "coreutils", "util-linux"},
-		Env:      []string{"PATH=/usr/local/bin:/usr/bin:/usr/sbin", "PGTZ=UTC", "LC_ALL=C"},
+		Packages: []string{
+			"postgresql-15", "mariadb-server-core", "redis-server", "python3-psycopg2", "python3-pymysql", "python3-websockets",
+			"dash", "coreutils", "util-linux", "sed",
+		},
+		Env: []string{"PATH=/usr/local/bin:/usr/bin:/usr/sbin", "PGTZ=UTC", "LC_ALL=C"},
 	}
 	all, err := fs.ReadDir(files, "files")
 	if err != nil {

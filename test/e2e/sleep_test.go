@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -162,14 +163,41 @@ func (w *world) wakes(pod, cause string) {
 	w.must(until(w.ctx, func() error { return w.condition(pod, corev1.ConditionFalse, "woken by "+cause) }))
 }
 
+// wakesBy calls do, by which a pod is woken, and waits until its condition has said so. It sees that also of a pod that
+// sleeps again soon.
+func (w *world) wakesBy(pod, cause string, do func()) {
+	w.Helper()
+	from := &metav1.ListOptions{ResourceVersion: w.get(pod).ResourceVersion}
+	changes, err := w.client.Watch(w.ctx, new(corev1.PodList), &client.ListOptions{
+		Namespace: w.namespace, FieldSelector: fields.OneTermEqualSelector("metadata.name", pod), Raw: from,
+	})
+	w.must(err)
+	defer changes.Stop()
+	do()
+	for c := range changes.ResultChan() {
+		p, ok := c.Object.(*corev1.Pod)
+		if !ok {
+			w.Fatalf("watch of pod %s: %+v", pod, c.Object)
+		}
+		if err = sleepCondition(p, corev1.ConditionFalse, "woken by "+cause); err == nil {
+			return
+		}
+	}
+	w.Fatalf("pod %s, to be woken by %s: %v", pod, cause, err)
+}
+
 // condition returns an error unless a pod's condition has a status and its message a text.
 func (w *world) condition(pod string, status corev1.ConditionStatus, text string) error {
-	for _, c := range w.get(pod).Status.Conditions {
+	return sleepCondition(w.get(pod), status, text)
+}
+
+func sleepCondition(p *corev1.Pod, status corev1.ConditionStatus, text string) error {
+	for _, c := range p.Status.Conditions {
 		if c.Type == podsnapshotv1.ConditionAsleep && c.Status == status && strings.Contains(c.Message, text) {
 			return nil
 		}
 	}
-	b, err := json.Marshal(w.get(pod).Status.Conditions)
+	b, err := json.Marshal(p.Status.Conditions)
 	return errors.Join(fmt.Errorf("want %s, %q: %s", status, text, b), err)
 }
 

@@ -79,9 +79,10 @@ func TestExecProbesAsleep(t *testing.T) {
 	before := w.life(p)
 	w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 	w.staysProbed("web")
-	if out := w.kubectl("exec", "web", "--", "echo", "here"); out != "here\n" {
-		t.Errorf("exec: %q", out)
-	}
-	w.wakes("web", "exec")
+	w.wakesBy("web", "exec", func() {
+		if out := w.kubectl("exec", "web", "--", "echo", "here"); out != "here\n" {
+			t.Errorf("exec: %q", out)
+		}
+	})
 	w.whole(p, before)
 }

@@ -32,8 +32,7 @@ func TestSleepPolicyUnderKubelet(t *testing.T) {
 	for range 2 {
 		w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
 		w.staysProbed("web")
-		w.whole(p, before)
-		w.wakes("web", "packet")
+		w.wakesBy("web", "packet", func() { w.whole(p, before) })
 	}
 	if out := w.kubectl("get", "sleeppolicies", "--no-headers"); !strings.Contains(out, "Valid") {
 		t.Errorf("the policy: %s", out)

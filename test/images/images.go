@@ -98,7 +98,7 @@ func WriteRelease(w io.Writer, bin tools.Bin) (digest.Digest, error) {
 }
 
 // Papers are the files of this module's directory that licenses ask for in each image of its programs.
-func Papers() []string { return []string{"LICENSE", "NOTICE"} }
+func Papers() []string { return []string{"LICENSE", "NOTICE", "THIRD_PARTY_LICENSES"} }
 
 func writeAgent(a *archive, image string, bin tools.Bin, instead map[string]string) (digest.Digest, error) {
 	t := tree{dir("usr", 0o755), dir("usr/local", 0o755), dir(AgentDir, 0o755), dir(AgentDir+"/gvisor-bin", 0o755)}

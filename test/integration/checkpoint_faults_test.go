@@ -75,6 +75,29 @@ func TestCheckpointRefused(t *testing.T) {
 	n.settled(at)
 }
 
+// TestCheckpointOfDevice: a pod that has what gVisor cannot save is neither checkpointed nor put to sleep. The message
+// names that, and has nothing of the sandbox's inside.
+func TestCheckpointOfDevice(t *testing.T) {
+	n := start(t)
+	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "tunnel", Containers: []bed.Container{{
+		Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"},
+		Capabilities: []string{"NET_ADMIN"},
+	}}})
+	must(t, err)
+	before := n.serving(p)
+	n.post(p, "/tun")
+	for _, args := range [][]string{{"checkpoint", "tunnel"}, {"sleep", "tunnel"}} {
+		_, err := n.cli(args...)
+		n.refusedWith([]string{"/dev/net/tun does not support save/restore"}, fmt.Sprint(args), err)
+		if err != nil && strings.Contains(err.Error(), "goroutine") {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	if after := n.serving(p); after.Boot != before.Boot {
+		t.Errorf("the process is %s, was %s", after.Boot, before.Boot)
+	}
+}
+
 // TestCheckpointOddNames checkpoints pods that no Kubernetes would let be.
 func TestCheckpointOddNames(t *testing.T) {
 	at := newPlace(t)

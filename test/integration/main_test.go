@@ -39,7 +39,7 @@ func startOn(t *testing.T, o bed.Options, flags ...string) *node {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
-	o.StatsPeriod = "10s" // as docs/sleep.md recommends; the end-to-end tests have the default
+	o.StatsPeriod = "10s" // as docs/tasks/sleep.md recommends; the end-to-end tests have the default
 	b, err := bed.Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)

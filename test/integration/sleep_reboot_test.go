@@ -238,19 +238,35 @@ func (n *node) crashWaking(p *life, hold func() (held func() error, release func
 // waits.
 func (n *node) holdRevivals() (hold func() (held func() error, release func())) {
 	n.Helper()
+	return n.holdRunsc(`case "$*" in *--pid-file=*/revival.pid*) hold; esac
+exec $real "$@"`)
+}
+
+// holdRevived is holdRevivals, but runsc is held once it has brought back the container: the container runs, and the
+// shim does not know that yet.
+func (n *node) holdRevived() (hold func() (held func() error, release func())) {
+	n.Helper()
+	return n.holdRunsc(`case "$*" in *--pid-file=*/revival.pid*) ;; *) exec $real "$@"; esac
+$real "$@"
+status=$?
+hold
+exit $status`)
+}
+
+// holdRunsc gives the node a runsc that is a script: $real is runsc, and the function hold waits.
+func (n *node) holdRunsc(script string) (hold func() (held func() error, release func())) {
+	n.Helper()
 	path := n.copyRunsc()
-	const script = `#!/bin/sh
-for word in "$@"; do
-	case "$word" in --pid-file=*/revival.pid)
-		[ ! -e %[1]s.hold ] || : > %[1]s.held
-		while [ -e %[1]s.hold ]; do sleep 0.05; done
-	esac
-done
-exec %[1]s.real "$@"
+	const begin = `#!/bin/sh
+real=%[1]s.real
+hold() {
+	[ ! -e %[1]s.hold ] || : > %[1]s.held
+	while [ -e %[1]s.hold ]; do sleep 0.05; done
+}
 `
-	must(n.T, os.Rename(path, path+".real"), os.WriteFile(path, fmt.Appendf(nil, script, path), 0o755))
+	must(n.T, os.Rename(path, path+".real"), os.WriteFile(path, fmt.Appendf(nil, begin+"%[2]s\n", path, script), 0o755))
 	return func() (held func() error, release func()) {
-		must(n.T, os.WriteFile(path+".hold", nil, 0o600))
+		must(n.T, errors.Join(os.RemoveAll(path+".held"), os.WriteFile(path+".hold", nil, 0o600)))
 		held = func() error {
 			_, err := os.Stat(path + ".held")
 			return err
@@ -278,8 +294,8 @@ func TestSleepRebootDamaged(t *testing.T) {
 	}
 	n.startAgent("--store=dir:" + at.store)
 	p.next(false)
-	if log := n.agent.Log(); !strings.Contains(log, "pod cannot be restored and starts anew") {
-		t.Error("the agent's log does not say that the pod starts anew")
+	if log := n.agent.Log(); !strings.Contains(log, "pod cannot be restored and starts cold") {
+		t.Error("the agent's log does not say that the pod starts cold")
 	}
 	if k := n.reminders(); k != 0 {
 		t.Errorf("%d pods are remembered", k)

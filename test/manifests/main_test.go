@@ -52,9 +52,17 @@ func installed(ctx context.Context) error {
 		return err
 	}
 	for line := range strings.Lines(out) {
-		if !strings.HasSuffix(line, " unchanged\n") {
+		if !strings.HasSuffix(line, " unchanged\n") && !strings.HasPrefix(line, "poddisruptionbudget.policy/") {
 			return fmt.Errorf("applied again: %s", line)
 		}
+	}
+	// The selector of a PodDisruptionBudget is replaced, so kubectl sends it each time, and says that it was configured.
+	budget, err := api.Client.PolicyV1().PodDisruptionBudgets(system).Get(ctx, "diapause-controller", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if budget.Generation != 1 {
+		return fmt.Errorf("applied again: the PodDisruptionBudget is of generation %d, want 1", budget.Generation)
 	}
 	_, err = api.Kubectl(ctx, "wait", "--for=condition=Established", "--all", "crd")
 	return err

@@ -226,6 +226,11 @@ func TestAnnotationValues(t *testing.T) {
 		must(t, pod(value))
 		must(t, makesPolicy(onFailure, value))
 	}
+	makes := func(value string) error {
+		return makesPod(t, api.Config, "default", nil, map[string]string{"diapause.dev/volume-check": value})
+	}
+	refused(t, makes("off"), `annotation diapause.dev/volume-check is "off": its only value is ignore`)
+	must(t, makes("ignore"))
 	must(t, makesPolicy(onTermination, "checkpoint"))
 	must(t, makesPolicy(onLoss, "restore-latest"))
 	create(t, "default", "podsnapshotpolicies", object(t, policy("")))

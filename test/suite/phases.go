@@ -40,7 +40,7 @@ var own = []string{"test/e2e", integration}
 
 // unraced are packages without a bed that run without the race detector: the release builds all programs, and the
 // process that test/recovery starts is killed before it could report a race.
-var unraced = []string{"test/recovery", "test/tools/release"}
+var unraced = []string{"test/docs", "test/recovery", "test/tools/release"}
 
 // long are packages without a bed that the phase unit leaves out: they build programs, or boot a kernel.
 var long = []string{"runsc/fast", "test/tools/release", "test/vm"}
@@ -48,7 +48,7 @@ var long = []string{"runsc/fast", "test/tools/release", "test/vm"}
 // phases are all phases, in the order in which they are reported.
 var phases = []phase{
 	{
-		name: "race", pick: not(needsBed, named(unraced...)), format: eachPackage, timeout: 45 * time.Minute,
+		name: "race", pick: not(needsBed, named(unraced...)), format: eachPackage, timeout: 80 * time.Minute,
 		flags: []string{"-race", "-p=2"}, env: []string{"CGO_ENABLED=1"},
 	},
 	{
@@ -62,18 +62,21 @@ var phases = []phase{
 		name: "plots", dir: "bench/plots", pick: all, format: eachPackage, timeout: 20 * time.Minute,
 	},
 	{
+		name: "chart", dir: "test/chart", pick: all, format: eachPackage, timeout: 20 * time.Minute,
+	},
+	{
 		name: "unit", pick: not(needsBed, named(long...)), format: eachPackage, timeout: 10 * time.Minute,
 		flags: []string{"-short"}, asked: true,
 	},
 	{
-		name: "beds", pick: beds, format: eachPackage, timeout: 45 * time.Minute, flags: []string{"-p=1"},
+		name: "beds", pick: beds, format: eachPackage, timeout: 80 * time.Minute, flags: []string{"-p=1"},
 	},
 	{
-		name: "integration-sleep", pick: named(integration), format: eachTest, timeout: 45 * time.Minute,
+		name: "integration-sleep", pick: named(integration), format: eachTest, timeout: 80 * time.Minute,
 		flags: []string{"-run=^TestSleep"},
 	},
 	{
-		name: "integration-rest", pick: named(integration), format: eachTest, timeout: 45 * time.Minute,
+		name: "integration-rest", pick: named(integration), format: eachTest, timeout: 80 * time.Minute,
 		flags: []string{"-skip=^TestSleep"},
 	},
 	{
@@ -83,7 +86,7 @@ var phases = []phase{
 		env: []string{"DIAPAUSE_RUNSC=runsc-fast"},
 	},
 	{
-		name: "e2e", pick: named("test/e2e"), format: eachTest, timeout: 45 * time.Minute,
+		name: "e2e", pick: named("test/e2e"), format: eachTest, timeout: 80 * time.Minute,
 		flags: []string{"-skip=^TestChaos$"},
 	},
 }
@@ -92,7 +95,7 @@ var phases = []phase{
 // two processors busy. The third has what mostly waits, and ends before e2e begins, which runs three tests at a time by
 // itself. With two other phases beside it, probes of its pods ran out of time, or one was always under way.
 var lanes = [][]string{
-	{"race", "plain", "second-build", "e2e", "memory", "plots"},
+	{"race", "plain", "second-build", "e2e", "memory", "plots", "chart"},
 	{"integration-rest", "integration-sleep"},
 	{"beds"},
 }

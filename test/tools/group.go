@@ -25,6 +25,9 @@ const KubeProxy Extra = "kube-proxy"
 // S3 are two servers of S3's protocol, for the tests of package storage/s3.
 const S3 Extra = "store-servers"
 
+// Helm is Helm's own command line, for the tests that install the chart.
+const Helm Extra = "helm"
+
 // VM is what virtual machines need: Debian packages, and no programs that are built.
 const VM Extra = "vm"
 
@@ -114,6 +117,10 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 		},
 		b.fakeGCS(),
 		b.s3(),
+		{
+			name: string(Helm), extra: true, module: filepath.Join(b.Root, "test/tools/helm"), ldflags: "-s -w",
+			packages: []string{"helm.sh/helm/v4/cmd/helm"}, estimate: "three minutes",
+		},
 	}, nil
 }
 
@@ -140,7 +147,9 @@ func (b Bin) s3() group {
 func (g group) wanted(extras []Extra) bool { return !g.extra || slices.Contains(extras, Extra(g.name)) }
 
 // names are those of all groups.
-var names = []string{"runsc", RunscFast, "containerd", string(Kubernetes), string(KubeProxy), fakeGCS, string(S3)}
+var names = []string{
+	"runsc", RunscFast, "containerd", string(Kubernetes), string(KubeProxy), fakeGCS, string(S3), string(Helm),
+}
 
 // programs are the names of the group's programs.
 func (g group) programs() []string {

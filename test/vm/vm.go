@@ -47,8 +47,10 @@ func (m Machine) Run(ctx context.Context) (string, error) {
 }
 
 // options are the kernel's. Without no_timer_check it counts the timer's interrupts while it boots, and panics if the
-// emulator, on a busy machine, delivers too few in time ("IO-APIC + timer doesn't work!").
-const options = "console=ttyS0 quiet panic=-1 cgroup_no_v1=all no_timer_check"
+// emulator, on a busy machine, delivers too few in time ("IO-APIC + timer doesn't work!"). With nohz=off an idle
+// processor looks for work at each tick: if the emulator lost what should wake it, a program would wait until its own
+// time limit.
+const options = "console=ttyS0 quiet panic=-1 cgroup_no_v1=all no_timer_check nohz=off"
 
 // boot runs the machine until it ends, or ctx does.
 func (m Machine) boot(ctx context.Context, k kernel, disk, initrd string, out io.Writer) error {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"diapause.dev/test/workload/answers"
 	"diapause.dev/test/workload/internal/fidelity"
 	"diapause.dev/test/workload/internal/memory"
@@ -35,6 +37,7 @@ func serve(ctx context.Context, o options) error {
 	s.handle("POST /dirty", w.dirty)
 	s.handle("GET /touch", func(r *http.Request) (any, error) { return touch(m, r) })
 	s.handle("POST /take", new(hoard).take)
+	s.handle("POST /tun", openTun)
 	s.handle("POST /loop", l.turn)
 	s.handle("POST /work", k.set)
 	s.handle("GET /work", func(r *http.Request) (any, error) { return k.meter.Report(r.FormValue("reset") == "1"), nil })
@@ -69,6 +72,23 @@ func touch(m *memory.Memory, r *http.Request) (t answers.Touched, err error) {
 		t.Sum ^= sum
 	}
 	return t, nil
+}
+
+// openTun makes a TUN device, which lasts as long as this process: gVisor cannot save it.
+func openTun(*http.Request) (any, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	r, err := unix.NewIfreq("tun0")
+	if err != nil {
+		return nil, err
+	}
+	r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+		return nil, errors.Join(fmt.Errorf("make a TUN device: %w", err), unix.Close(fd))
+	}
+	return nil, nil
 }
 
 // hoard is memory beside that which is checked.

@@ -89,6 +89,9 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if r.Refused != nil {
 		return r, r.Refused
 	}
+	if !slices.ContainsFunc(r.Snapshots, func(s Snapshot) bool { return s.Not == "" }) {
+		return r, fmt.Errorf("no snapshot of cluster %s can be adopted, so nothing was changed", a.From)
+	}
 	return r, a.take(ctx, &r)
 }
 
@@ -96,7 +99,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 func (a *adoption) prepare(ctx context.Context) error {
 	switch {
 	case !a.DryRun && a.From == "":
-		return errors.New("no cluster is named whose snapshots are to be taken over: a dry run lists them")
+		return errors.New("no cluster is named whose snapshots are to be adopted: a dry run lists them")
 	case a.From != "" && !validID(a.From):
 		return fmt.Errorf("%.80q is not the id of a cluster: it is the UID of its namespace kube-system", a.From)
 	case len(a.Trusted) == 0 && !a.AcceptUnsigned:

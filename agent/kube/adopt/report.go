@@ -13,7 +13,7 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Report says what was taken over, or would be.
+// Report says what was adopted, or would be.
 type Report struct {
 	From      string // id of the old cluster; empty: of all clusters
 	DryRun    bool
@@ -21,7 +21,7 @@ type Report struct {
 	Own       int        // how many snapshots this cluster has made itself
 	Others    int        // how many are of other clusters than From
 	More      bool       // the store has more than one run looks at
-	Refused   error      // why nothing can be taken over now
+	Refused   error      // why nothing can be adopted now
 }
 
 // Snapshot is what was found out about a snapshot.
@@ -29,8 +29,8 @@ type Snapshot struct {
 	Key     snapshot.Key
 	Cluster string // that has made it
 	Policy  string // of its PodSnapshot
-	Not     string // why it is not taken over
-	Done    bool   // it is taken over, by this run or an earlier one
+	Not     string // why it is not adopted
+	Done    bool   // it is adopted, by this run or an earlier one
 
 	created time.Time
 	object  *podsnapshotv1.PodSnapshot
@@ -51,7 +51,7 @@ func (r Report) Write(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "  %s: %s\n", s.Key.Name, r.says(s))
 	}
-	fmt.Fprintf(&b, "%d to take over, %d not, %d of this cluster, %d of others\n", can, len(r.Snapshots)-can, r.Own,
+	fmt.Fprintf(&b, "%d to adopt, %d not, %d of this cluster, %d of others\n", can, len(r.Snapshots)-can, r.Own,
 		r.Others)
 	if r.From == "" {
 		for _, c := range most(clusters) {
@@ -78,13 +78,13 @@ func (r Report) says(s Snapshot) string {
 	}
 	switch {
 	case s.Not != "":
-		return "not taken over: " + plain(s.Not)
+		return "not adopted: " + plain(s.Not)
 	case s.Done:
-		return "taken over, " + policy
+		return "adopted, " + policy
 	case r.DryRun:
-		return "would be taken over, " + policy
+		return "would be adopted, " + policy
 	}
-	return "not taken over yet"
+	return "not adopted yet"
 }
 
 // maxClusters bounds how many clusters a report names.

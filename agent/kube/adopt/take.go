@@ -25,7 +25,7 @@ func (a *adoption) mayTake(ctx context.Context) error {
 		return err
 	}
 	if by != "" && !validID(by) {
-		return fmt.Errorf("store %s says that %.80q has taken over the snapshots of cluster %s, which is no cluster: "+
+		return fmt.Errorf("store %s says that %.80q has adopted the snapshots of cluster %s, which is no cluster: "+
 			"remove diapause_clusters/%s.taken.json there", a.Location, by, a.From, a.From)
 	}
 	err = a.dead(ctx, a.From)
@@ -73,7 +73,7 @@ func (a *adoption) now(ctx context.Context) (time.Time, error) {
 	return a.Now()
 }
 
-// take notes in the store that this cluster has taken over the snapshots, and makes their PodSnapshots. A snapshot that
+// take notes in the store that this cluster has adopted the snapshots, and makes their PodSnapshots. A snapshot that
 // cannot be taken over does not stop the others.
 func (a *adoption) take(ctx context.Context, r *Report) error {
 	now, err := a.now(ctx)
@@ -103,7 +103,7 @@ func (a *adoption) take(ctx context.Context, r *Report) error {
 		s.Done, last = true, s.object
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d snapshots were not taken over: see above, and run it again", failed)
+		return fmt.Errorf("%d snapshots were not adopted: see above, and run it again", failed)
 	}
 	return nil
 }

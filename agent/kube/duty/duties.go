@@ -83,7 +83,7 @@ func (d *Duties) TakeOver(ctx context.Context) {
 			return
 		case <-d.begun:
 		}
-		d.log.Info("this controller does the cluster's duties")
+		d.log.Info("this controller is the leader: it does the cluster-wide tasks")
 		if err := d.lookAtAll(ctx); err != nil && ctx.Err() == nil {
 			d.log.Error("objects not read", "error", err)
 		}

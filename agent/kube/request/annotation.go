@@ -112,10 +112,10 @@ func (a *askedByAnnotation) wait(ctx context.Context, message string) error {
 	return a.write(ctx, a.pod.ResourceVersion, s)
 }
 
-func (a *askedByAnnotation) complete(ctx context.Context, k snapshot.Key) error {
+func (a *askedByAnnotation) complete(ctx context.Context, k snapshot.Key, warning string) error {
 	return a.write(ctx, "", Status{
 		ID: a.id, State: StateComplete, Snapshot: k.Name,
-		Message: fmt.Sprintf("PodSnapshot %s was made", k),
+		Message: rules.Made(k.String(), warning),
 	})
 }
 

@@ -12,8 +12,10 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// copies are what this node may have of other nodes' PodSnapshots that are being deleted: the snapshots' UIDs. Nothing
-// waits for this node, so a PodSnapshot may be gone before its copy is removed. Its methods may be called concurrently.
+// copies are what this node may have of other nodes' PodSnapshots that are being deleted: the snapshots' UIDs. A node
+// has such a copy if it had another name when it made the snapshot, or if its cluster was another one and the present
+// one has adopted the snapshot. Nothing waits for this node, so a PodSnapshot may be gone before its copy is removed.
+// Its methods may be called concurrently.
 type copies struct {
 	mu  sync.Mutex
 	all map[snapshot.Key]string

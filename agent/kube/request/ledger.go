@@ -75,7 +75,7 @@ func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 func (l *ledger) read(path string) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		l.log.Error("a file of the ledger cannot be read; it is tried again", "error", err)
+		l.log.Error("a file of the ledger cannot be read; it is retried", "error", err)
 		l.unread[path] = true
 		return
 	}

@@ -304,6 +304,10 @@ func (rs *Requests) announce(ctx context.Context, s *podsnapshotv1.PodSnapshot, 
 	if ready && !before {
 		rs.Objects.Event(e.Pod, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
 			fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
+		if warning := rules.Warning(s); warning != "" {
+			rs.Objects.Event(e.Pod, k, corev1.EventTypeWarning, objects.ActionCheckpoint,
+				fmt.Sprintf("PodSnapshot %s was made, but %s", k, warning))
+		}
 	}
 	return 0
 }
@@ -399,7 +403,7 @@ func (rs *Requests) writeStatus(ctx context.Context, s *podsnapshotv1.PodSnapsho
 // progressOf returns the progress of the checkpoint behind one of this node's PodSnapshots. Q is its request, if known.
 func (rs *Requests) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot, q journal.Request, known bool,
 ) (rules.Progress, error) {
-	k, p := objects.KeyOf(s), rules.Progress{OriginNode: rs.NodeName}
+	k, p := objects.KeyOf(s), rules.Progress{OriginNode: rs.NodeName, Warning: q.Warning}
 	o, working := rs.jobs.state(k)
 	p.StoredAt = cmp.Or(q.Store, rules.StoredAt(s), rs.Store)
 	p.OwnDisk = rs.Node.OwnDisk(p.StoredAt)

@@ -25,7 +25,8 @@ type asked interface {
 	take(ctx context.Context, pod *corev1.Pod) error
 	// wait says what the answer waits for.
 	wait(ctx context.Context, message string) error
-	complete(ctx context.Context, k snapshot.Key) error
+	// complete says that the snapshot was made, and what a restore of it may not notice.
+	complete(ctx context.Context, k snapshot.Key, warning string) error
 	fail(ctx context.Context, why string) error
 }
 
@@ -60,7 +61,7 @@ func (rs *Requests) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 			return rs.refuse(ctx, a, pod, fmt.Sprintf("PodSnapshot %s was made, but the pod was not stopped and runs on: %s", k,
 				why))
 		}
-		return rs.answer(a, a.complete(ctx, k))
+		return rs.answer(a, a.complete(ctx, k, p.warning))
 	case underWay:
 		return nil
 	}
@@ -70,8 +71,10 @@ func (rs *Requests) serve(ctx context.Context, a asked, pod *corev1.Pod) error {
 // publication is what has become of the PodSnapshot of a successful checkpoint.
 type publication struct {
 	ready bool
-	waits string // what it waits for, if it is time to say so
-	lost  string // why it is not Ready and, for the object that asked, never will be
+	// warning says what a restore may not notice, once it is ready.
+	warning string
+	waits   string // what it waits for, if it is time to say so
+	lost    string // why it is not Ready and, for the object that asked, never will be
 }
 
 // published returns what has become of the PodSnapshot of a successful checkpoint. If that is nothing yet, it requeues
@@ -83,7 +86,7 @@ func (rs *Requests) published(ctx context.Context, k snapshot.Key) (publication,
 	case s != nil && rules.Lost(s):
 		return publication{lost: rules.WhyNotReady(s)}, nil
 	case s != nil && rules.Ready(s):
-		return publication{ready: true}, nil
+		return publication{ready: true, warning: rules.Warning(s)}, nil
 	case s != nil:
 		waits, lost := unconfirmed(k, s)
 		if waits != "" && rules.Silence(s, time.Now()) > 0 {

@@ -89,8 +89,8 @@ func (rs *Requests) deletedAsleep(ctx context.Context, ref snapshot.PodRef) (del
 }
 
 // errNotInherited: the snapshot of a sleep is not for the pod's successors.
-var errNotInherited = errors.New("it sleeps, and fell asleep before its policy had pods saved when they are deleted: " +
-	"wake a pod before its policy is changed")
+var errNotInherited = errors.New("it sleeps, and went to sleep before its policy had pods saved when they are " +
+	"deleted: wake a pod before its policy is changed")
 
 // errSleepDeleted: somebody has deleted the PodSnapshot on which the pod sleeps.
 var errSleepDeleted = errors.New("it sleeps, and the PodSnapshot of its sleep was deleted")

@@ -124,8 +124,8 @@ func (a *askedByTrigger) wait(ctx context.Context, message string) error {
 	return a.write(ctx, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Wait(t, message) })
 }
 
-func (a *askedByTrigger) complete(ctx context.Context, k snapshot.Key) error {
-	return a.write(ctx, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Complete(t, k.Name) })
+func (a *askedByTrigger) complete(ctx context.Context, k snapshot.Key, warning string) error {
+	return a.write(ctx, func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Complete(t, k.Name, warning) })
 }
 
 func (a *askedByTrigger) fail(ctx context.Context, why string) error {

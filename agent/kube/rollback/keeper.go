@@ -113,7 +113,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			continue
 		}
 		if err := k.countIfDue(ctx); err != nil && ctx.Err() == nil {
-			k.Logger.Warn("not counted: it is tried again", "error", err)
+			k.Logger.Warn("not counted: it is retried", "error", err)
 		}
 		if err := k.signIfDue(ctx); err != nil && ctx.Err() == nil {
 			k.Logger.Debug("no sign of life in a store", "error", err)
@@ -259,7 +259,7 @@ func (k *Keeper) record(locations []string, wrong []error, marks []mark) {
 		}
 		k.wrong[location] = err
 		if !errors.Is(err, ErrRolledBack) {
-			k.Logger.Debug("no mark left: it is tried again before the next sweep", "store", location, "error", err)
+			k.Logger.Debug("no mark left: it is retried before the next sweep", "store", location, "error", err)
 			continue
 		}
 		if stopped++; !errors.Is(before[location], ErrRolledBack) {

@@ -113,8 +113,8 @@ func (s state) check(m mark, where string, now time.Time) error {
 		return nil
 	}
 	k := client.ObjectKeyFromObject(s.lease)
-	return fmt.Errorf("%s: %w: count %d of %s is not in the history of Lease %s. Nothing is removed there for want of "+
-		"a PodSnapshot. To have removed what the cluster no longer knows, run "+
+	return fmt.Errorf("%s: %w: count %d of %s is not in the history of Lease %s. Nothing is removed there because "+
+		"its PodSnapshot is missing. To have removed what the cluster no longer knows, run "+
 		"kubectl -n %s annotate --overwrite lease %s %s=%s", where, ErrRolledBack, m.Count,
 		m.Time.UTC().Format(time.RFC3339), k, k.Namespace, k.Name,
 		podsnapshotv1.AnnotationSweepAgain, now.UTC().Format(time.RFC3339))

@@ -18,7 +18,7 @@ const (
 )
 
 // ErrTaken is the kind of error if another cluster has taken over a cluster's snapshots in a store.
-var ErrTaken = errors.New("another cluster has taken over this cluster's snapshots")
+var ErrTaken = errors.New("another cluster has adopted this cluster's snapshots")
 
 // sign is a controller's sign of life.
 type sign struct {

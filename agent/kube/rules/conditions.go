@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,20 @@ type Progress struct {
 	NotInStore string // why it will never be in the store although it is on its node
 	StoredAt   string // location of the store
 	OriginNode string
+	Warning    string // what a restore may not notice
+}
+
+// captured is the message of ConditionCheckpoint. A warning may follow.
+const captured = "the pod was captured"
+
+// Warning returns what a restore of a snapshot may not notice, or nothing.
+func Warning(s *podsnapshotv1.PodSnapshot) string {
+	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return ""
+	}
+	warning, _ := strings.CutPrefix(c.Message, captured)
+	return strings.TrimPrefix(warning, "; ")
 }
 
 // SetProgress writes a snapshot's progress into its status, and reports whether that changed anything. Only a failure
@@ -54,7 +69,11 @@ func setProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 		awaiting(podsnapshotv1.ConditionReady, "the pod is being captured")
 		return changed
 	}
-	set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, "the pod was captured")
+	if p.Warning != "" {
+		set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, captured+"; "+p.Warning)
+	} else if Warning(s) == "" {
+		set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, captured)
+	}
 	switch {
 	case p.Replicated && p.OwnDisk:
 		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonNodeLocal, fmt.Sprintf(
@@ -83,7 +102,7 @@ func setProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 // SetDataLost says in a snapshot's status that the store does not have its data any more. It reports whether that
 // changes anything.
 func SetDataLost(s *podsnapshotv1.PodSnapshot) (changed bool) {
-	why := fmt.Sprintf("its data is not in store %s any more: if this cluster was brought back from a backup, the "+
+	why := fmt.Sprintf("its data is no longer in store %s: if this cluster was brought back from a backup, the "+
 		"snapshot was deleted since. Delete the PodSnapshot, or bring the data back", StoredAt(s))
 	for _, kind := range []string{podsnapshotv1.ConditionStorageReplicated, podsnapshotv1.ConditionReady} {
 		if setCondition(&s.Status.Conditions, s.Generation, kind, metav1.ConditionFalse, podsnapshotv1.ReasonDataLost, why) {

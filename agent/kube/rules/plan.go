@@ -111,7 +111,7 @@ func debugged(pod *corev1.Pod) error {
 		return nil
 	}
 	return Refuse("pod %s has debug containers that run (%s), and a pod restored from its snapshot would wait for them "+
-		"for ever: end what runs in them, and try again", PodKey(pod), strings.Join(names, ", "))
+		"forever: end what runs in them, and try again", PodKey(pod), strings.Join(names, ", "))
 }
 
 func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {

@@ -191,7 +191,7 @@ func TestPrepareRefuses(t *testing.T) {
 			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "empty" })},
 		},
 		"pod ns/web has debug containers that run (dbg), and a pod restored from its snapshot would wait for them " +
-			"for ever: end what runs in them, and try again": {pod(debugging), policies{policy("p")}},
+			"forever: end what runs in them, and try again": {pod(debugging), policies{policy("p")}},
 		"pod ns/web lacks the label " + hashLabel + ", by which PodSnapshotPolicy p makes groups: give the pod that label": {
 			pod(func(p *corev1.Pod) { delete(p.Labels, hashLabel) }), policies{policy("p")},
 		},

@@ -108,7 +108,7 @@ func TestTriggerStates(t *testing.T) {
 		t.Errorf("taken: %+v", tr.Status)
 	}
 	done := *tr.DeepCopy()
-	rules.Complete(&done, "s")
+	rules.Complete(&done, "s", "")
 	if !rules.Ended(&done) || rules.Taken(&done) || states(done.Status.Conditions) != "Triggered=True/Complete" ||
 		done.Status.SnapshotCreated.Name != "s" {
 		t.Errorf("complete: %+v", done.Status)
@@ -186,5 +186,33 @@ func TestMessage(t *testing.T) {
 	if got := rules.Message(strings.Repeat("é", 5000)); len(got) > 1000 || !utf8.ValidString(got) ||
 		!strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// TestWarningStays: what a restore may not notice is said by the PodSnapshot and by the trigger. Later progress, which
+// no longer says it, does not take it back.
+func TestWarningStays(t *testing.T) {
+	const warning = "a restore may not notice changes of volume x"
+	var s podsnapshotv1.PodSnapshot
+	rules.SetProgress(&s, rules.Progress{Warning: warning})
+	if got := rules.Warning(&s); got != "" {
+		t.Errorf("before it was captured: %q", got)
+	}
+	for _, p := range []rules.Progress{{Spooled: true, Warning: warning}, {Spooled: true, Replicated: true}} {
+		rules.SetProgress(&s, p)
+		if got := rules.Warning(&s); got != warning {
+			t.Errorf("after %+v: %q", p, got)
+		}
+	}
+	var other podsnapshotv1.PodSnapshot
+	rules.SetProgress(&other, rules.Progress{Spooled: true})
+	if got := rules.Warning(&other); got != "" {
+		t.Errorf("without one: %q", got)
+	}
+	var trigger podsnapshotv1.PodSnapshotManualTrigger
+	rules.Complete(&trigger, "s", warning)
+	got := trigger.Status.Conditions[0].Message
+	if !rules.Ended(&trigger) || !strings.HasSuffix(got, "was made, but "+warning) {
+		t.Errorf("the trigger says %q", got)
 	}
 }

@@ -54,12 +54,20 @@ func Wait(t *podsnapshotv1.PodSnapshotManualTrigger, message string) bool {
 	return setTriggered(t, metav1.ConditionUnknown, podsnapshotv1.ReasonCheckpointing, message)
 }
 
-// Complete answers a trigger with its snapshot.
-func Complete(t *podsnapshotv1.PodSnapshotManualTrigger, name string) {
+// Made says that a PodSnapshot was made, and what a restore of it may not notice.
+func Made(name, warning string) string {
+	if warning == "" {
+		return fmt.Sprintf("PodSnapshot %s was made", name)
+	}
+	return fmt.Sprintf("PodSnapshot %s was made, but %s", name, warning)
+}
+
+// Complete answers a trigger with its snapshot, and with what a restore of it may not notice.
+func Complete(t *podsnapshotv1.PodSnapshotManualTrigger, name, warning string) {
 	t.Status.SnapshotCreated = &podsnapshotv1.SnapshotCreated{Name: name}
 	t.Status.ObservedGeneration = t.Generation
 	setTriggered(t, metav1.ConditionTrue, podsnapshotv1.ReasonComplete,
-		fmt.Sprintf("PodSnapshot %s/%s was made", t.Namespace, name))
+		Made(t.Namespace+"/"+name, warning))
 }
 
 // Fail answers a trigger with the reason why it has failed.

@@ -287,7 +287,7 @@ func (s *Slumbers) awake(pod *corev1.Pod) corev1.PodCondition {
 		c.Message = fmt.Sprintf("The pod was woken by %s, within %d ms", woke.cause, woke.took.Milliseconds())
 	case startedSince(pod, shown(pod).LastTransitionTime.Time):
 		c.Reason = podsnapshotv1.ReasonWakeFailed
-		c.Message = "The pod no longer sleeps, and containers of it have started anew since it fell asleep"
+		c.Message = "The pod no longer sleeps, and containers of it have started again since it went to sleep"
 	}
 	return c
 }

@@ -27,7 +27,7 @@ func TestAwake(t *testing.T) {
 		{"woken", &waken{cause: "packet", took: time.Second}, slept.Add(-time.Hour), "", podsnapshotv1.ReasonWoke, "packet"},
 		{"nobody has said how", nil, slept.Add(-time.Hour), "", podsnapshotv1.ReasonWoke, "was woken"},
 		{"not woken", lost, slept.Add(-time.Hour), "", podsnapshotv1.ReasonWakeFailed, "app.log"},
-		{"started anew", nil, slept.Add(time.Minute), "", podsnapshotv1.ReasonWakeFailed, "started anew"},
+		{"started anew", nil, slept.Add(time.Minute), "", podsnapshotv1.ReasonWakeFailed, "started again"},
 		{"ended", nil, slept.Add(-time.Hour), corev1.PodSucceeded, podsnapshotv1.ReasonEnded, "ended"},
 		{"ended as it could not be woken", lost, time.Time{}, corev1.PodFailed, podsnapshotv1.ReasonWakeFailed, "app.log"},
 	} {

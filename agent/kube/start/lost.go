@@ -65,7 +65,7 @@ func itsOwn(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest, 
 // tellLost says in an event that a pod which has run starts anew. If a condition says that the pod was restored, it no
 // longer does.
 func (st *Starts) tellLost(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) {
-	message := "The pod has lost its sandbox and starts anew: it has run, and a snapshot restores a new pod. "
+	message := "The pod has lost its sandbox and starts cold: it has run, and a snapshot restores a new pod. "
 	switch {
 	case policy == nil:
 		message += "That the pod names one counts until it has run"

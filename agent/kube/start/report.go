@@ -17,6 +17,7 @@ import (
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/hostfile"
 )
 
 // report is the part of a restore's outcome that is not yet written to the API server.
@@ -65,7 +66,7 @@ func (st *Starts) NotRestored(ctx context.Context, ref snapshot.PodRef, key snap
 	st.attempts.note(ref, failure)
 	r := report{pod: ref, key: key, turn: st.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
-		Reason: podsnapshotv1.ReasonFailedToRestore, Message: rules.Message(failure.Error()),
+		Reason: whyNot(failure), Message: rules.Message(failure.Error()),
 	})}
 	written := st.tryReport(ctx, &r)
 	st.Objects.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore,
@@ -75,6 +76,14 @@ func (st *Starts) NotRestored(ctx context.Context, ref snapshot.PodRef, key snap
 	} else {
 		st.reportLater(r)
 	}
+}
+
+// whyNot returns the reason of the condition of a pod that was not restored.
+func whyNot(failure error) string {
+	if errors.Is(failure, hostfile.ErrChanged) {
+		return podsnapshotv1.ReasonVolumeChanged
+	}
+	return podsnapshotv1.ReasonFailedToRestore
 }
 
 // startsAnew makes an event on a pod that has run, and starts anew. If the pod was restored before, the condition

@@ -15,12 +15,33 @@ import (
 	"diapause.dev/storage"
 )
 
+// findAllLost is findLost for all stores that this process must sweep. It reads the PodSnapshots from the cache, or
+// from the API server: after the cluster was brought back from a backup, the cache is behind until its watch begins
+// anew.
+func (sw *Sweeper) findAllLost(ctx context.Context, cached bool) error {
+	locations, err := sw.mine(ctx)
+	if err != nil || len(locations) == 0 {
+		return err
+	}
+	list := sw.Objects.List
+	if !cached {
+		list = sw.Objects.Live.List
+	}
+	var errs []error
+	for _, location := range locations {
+		if err := sw.findLost(ctx, location, list); err != nil {
+			errs = append(errs, fmt.Errorf("what store %s has lost: %w", location, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // findLost says in the statuses of PodSnapshots whether the store at a location still has their data. It may lack that
 // of PodSnapshots that were deleted, and came back with a backup of etcd.
-func (sw *Sweeper) findLost(ctx context.Context, location string) error {
+func (sw *Sweeper) findLost(ctx context.Context, location string, list objects.List) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	said, err := sw.saidIn(ctx, location) // before the listing: what is stored meanwhile does not count
+	said, err := sw.saidIn(ctx, location, list) // before the listing: what is stored meanwhile does not count
 	if err != nil || len(said) == 0 {
 		return err
 	}
@@ -50,9 +71,11 @@ func (sw *Sweeper) findLost(ctx context.Context, location string) error {
 }
 
 // saidIn returns the PodSnapshots of which this process must say whether the store at a location has their data.
-func (sw *Sweeper) saidIn(ctx context.Context, location string) (map[snapshot.Key]*podsnapshotv1.PodSnapshot, error) {
+func (sw *Sweeper) saidIn(ctx context.Context, location string, list objects.List) (
+	map[snapshot.Key]*podsnapshotv1.PodSnapshot, error,
+) {
 	var all podsnapshotv1.PodSnapshotList
-	if err := sw.Objects.List(ctx, &all); err != nil {
+	if err := list(ctx, &all); err != nil {
 		return nil, fmt.Errorf("read PodSnapshots: %w", err)
 	}
 	said := make(map[snapshot.Key]*podsnapshotv1.PodSnapshot)

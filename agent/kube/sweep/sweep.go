@@ -29,6 +29,8 @@ const (
 	// or earlier.
 	sweepEvery = 6 * time.Hour
 	sweepFirst = 10 * time.Minute
+	// lookAgain is how soon it is looked again for what is lost, if that failed after the cluster was brought back.
+	lookAgain = 10 * time.Second
 	// sweepSoonest is the shortest time between sweeps if OrphanAge is very short.
 	sweepSoonest = 100 * time.Millisecond
 	// sweepTime bounds the sweep of one store.
@@ -91,39 +93,43 @@ func (sw *Sweeper) Run(ctx context.Context) {
 		every = max(sweepSoonest, min(every, sw.OrphanAge/4))
 	}
 	after := make(map[string]snapshot.Key) // by store: the key at which its last sweep ended
-	for pause := min(every, sweepFirst); ; pause = every {
+	cached := true                         // after the cluster was brought back, the cache may lack what came back
+	for pause := min(every, sweepFirst); ; {
 		select {
 		case <-time.After(wait.Jitter(pause, 0.2)):
 		case <-sw.look:
+			cached = false
 		case <-ctx.Done():
 			return
 		}
-		if err := sw.sweepStores(ctx, after); err != nil && ctx.Err() == nil {
+		lost := sw.findAllLost(ctx, cached)
+		cached = cached || lost == nil
+		if pause = every; !cached {
+			pause = min(every, lookAgain)
+		}
+		if err := errors.Join(lost, sw.sweepStores(ctx, after)); err != nil && ctx.Err() == nil {
 			sw.log.Warn("stores not swept", "error", err)
 		}
 	}
 }
 
+// mine returns those of the cluster's stores that this process must sweep.
+func (sw *Sweeper) mine(ctx context.Context) ([]string, error) {
+	locations, err := sw.Objects.Stores(ctx, sw.Store)
+	return slices.DeleteFunc(locations, func(location string) bool { return !sw.Mine(location) }), err
+}
+
 // sweepStores sweeps those of the cluster's stores that this process must sweep.
 func (sw *Sweeper) sweepStores(ctx context.Context, after map[string]snapshot.Key) error {
-	locations, err := sw.Objects.Stores(ctx, sw.Store)
-	if err != nil {
+	locations, err := sw.mine(ctx)
+	if err != nil || len(locations) == 0 {
 		return err
-	}
-	locations = slices.DeleteFunc(locations, func(location string) bool { return !sw.Mine(location) })
-	if len(locations) == 0 {
-		return nil
-	}
-	var errs []error
-	for _, location := range locations {
-		if err := sw.findLost(ctx, location); err != nil {
-			errs = append(errs, fmt.Errorf("what store %s has lost: %w", location, err))
-		}
 	}
 	orphans, err := sw.orphans(ctx)
 	if err != nil {
-		return errors.Join(append(errs, err)...)
+		return err
 	}
+	var errs []error
 	for _, location := range locations {
 		if err := sw.MaySweep(ctx, location); err != nil {
 			errs = append(errs, fmt.Errorf("store %s: %w", location, err))

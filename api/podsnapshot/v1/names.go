@@ -56,6 +56,13 @@ const AnnotationOnSandboxLoss = "diapause.dev/on-sandbox-loss"
 // OnSandboxLossRestoreLatest is the value of AnnotationOnSandboxLoss that has pods restored.
 const OnSandboxLossRestoreLatest = "restore-latest"
 
+// AnnotationVolumeCheck of a pod says whether the pod is restored although a volume outside its snapshot has changed
+// since. With the value VolumeCheckIgnore it is. Without the annotation it is not. Another value counts as none.
+const AnnotationVolumeCheck = "diapause.dev/volume-check"
+
+// VolumeCheckIgnore is the value of AnnotationVolumeCheck that has pods restored.
+const VolumeCheckIgnore = "ignore"
+
 // Annotations of PodSnapshots.
 const (
 	// AnnotationOriginPod is the name of the pod that was checkpointed.
@@ -221,6 +228,9 @@ const (
 	ReasonRestored = "Restored"
 	// ReasonFailedToRestore: the pod should have been restored; the message says why it was not possible (False).
 	ReasonFailedToRestore = "FailedToRestore"
+	// ReasonVolumeChanged: the pod should have been restored, and a volume has changed since the snapshot; the message
+	// names the file (False).
+	ReasonVolumeChanged = "VolumeChanged"
 	// ReasonSandboxLost: the pod was restored, has lost its sandbox since, and has started anew (False).
 	ReasonSandboxLost = "SandboxLost"
 )
@@ -239,5 +249,5 @@ const (
 	ReasonStoreUnavailable = "StoreUnavailable"
 )
 
-// EventReason is the reason of all events on pods, Normal and Warning.
+// EventReason is the reason of events on pods, Normal and Warning, except of those that have a reason of their own.
 const EventReason = "GKEPodSnapshotting"

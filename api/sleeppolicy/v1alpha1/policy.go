@@ -51,7 +51,7 @@ type SleepPolicySpec struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$') && duration(self) <= duration('168h')",message="write whole hours, minutes and seconds, from 0s to 168h, as in 90s, 5m or 1h30m"
 	MinAwake string `json:"minAwake,omitempty"`
-	// idle says up to where a pod counts as idle.
+	// idle has the limits below which a pod is idle.
 	// +optional
 	// +kubebuilder:default={}
 	Idle IdleLimits `json:"idle,omitempty"`
@@ -66,16 +66,16 @@ type SleepPolicySpec struct {
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
-// IdleLimits say up to where a pod counts as idle.
+// IdleLimits are the limits below which a pod is idle.
 type IdleLimits struct {
-	// cpuMillicores is how much processor time the sandbox of an idle pod uses at most, in thousandths of a processor.
+	// cpuMillicores is how much CPU the sandbox of an idle pod uses at most, in millicores.
 	// +optional
 	// +kubebuilder:default=50
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	CPUMillicores int32 `json:"cpuMillicores,omitempty"`
-	// packetsPerMinute is how many packets an idle pod gets at most, besides those of its probes. Neighbors' questions
-	// for addresses are such packets.
+	// packetsPerMinute is how many packets an idle pod gets at most, in addition to those of its probes. Neighbors'
+	// questions for addresses are such packets.
 	// +optional
 	// +kubebuilder:default=6
 	// +kubebuilder:validation:Minimum=0

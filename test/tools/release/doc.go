@@ -11,6 +11,6 @@
 //   - provenance.json, the provenance: an in-toto statement v1 with a predicate of SLSA v1
 //
 // The image has no base: all of its files are programs that this command builds from Go modules. One commit and one
-// version of Go give the same files, byte for byte, on any machine of the same architecture. docs/security.md says
-// how to check that.
+// version of Go give the same files, byte for byte, on any machine of the same architecture.
+// docs/security/supply-chain.md says how to check that.
 package main

@@ -21,7 +21,7 @@ import (
 
 const (
 	predicateType = "https://slsa.dev/provenance/v1"
-	// buildType is how a release is built: docs/security.md describes it under this name.
+	// buildType is how a release is built: docs/security/supply-chain.md describes it under this name.
 	buildType = "https://diapause.dev/builds/release/v1"
 )
 

@@ -29,7 +29,7 @@ func (t *tool) checkpoint() *cobra.Command {
 id. You can shorten ids while they are unambiguous. The pod runs on unless you give --stop.
 A restored pod that is still loading its memory is saved once it has all of it, or not at all.
 With --rootfs-only the snapshot contains the files of the pod's containers and no memory:
-a pod restored from it starts anew, with its files as they were.
+a pod restored from it starts again, with its files as they were.
 A pod that sleeps is not woken, except for --rootfs-only: its snapshot is made of what it was saved as.
 
 The command ends when the snapshot is in the store. On a node of a cluster it also waits until the

@@ -18,8 +18,8 @@ func (t *tool) rotateKeys() *cobra.Command {
 		Short: "Move encrypted snapshots to the current keys",
 		Long: `Move encrypted snapshots to the current keys: those in the spool of this node and those in the store.
 Each lineage of snapshots has a data key, which is stored wrapped by its namespace's key. Only the data
-keys are wrapped again: no pack and no manifest is written again. Whoever had the old key and an old copy
-of the store can still read old snapshots. The next snapshot of each pod gets a data key of its own, and
+keys are wrapped again: no pack and no manifest is written again. Anyone who had the old key and an old
+copy of the store can still read old snapshots. The next snapshot of each pod gets a data key of its own, and
 is stored whole.
 
 To change a namespace's key, first write the new key above the old one in the namespace's key file, on

@@ -29,7 +29,7 @@ same instant, independently of each other. The command ends when all their memor
 On a node with a kubelet this is refused, because the kubelet would remove such pods. There, create a
 pod with the annotation diapause.dev/restore-from: <namespace>/<snapshot>.
 
-A snapshot says how its pod was made, and somebody may have forged that. So a new pod gets from it only
+A snapshot says how its pod was made, and that may be forged. So a new pod gets from it only
 what gives it nothing on this node. A snapshot that asks for more is refused, and the error names what
 it asks for. If you trust the snapshot, name each of these things by --allow:
   privileged, user-namespace

@@ -73,8 +73,8 @@ func wantsJSON(args []string) bool {
 func (t *tool) root(argv0 string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "diapause",
-		Short: "Freeze running gVisor pods and bring them back",
-		Long: `Freeze running gVisor pods and bring them back.
+		Short: "Checkpoint and restore running gVisor pods",
+		Long: `Checkpoint and restore running gVisor pods.
 
 The commands ask this node's agent, over its local socket (root only).
 

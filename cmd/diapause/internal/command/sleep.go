@@ -26,7 +26,7 @@ Kubernetes it goes on running. Its connections stay open.
 The next packet for its address wakes it, and so does "kubectl exec", "kubectl port-forward" and
 "diapause wake". The packets that came meanwhile are delivered then.
 
-If a packet comes while the pod falls asleep, it stays awake and the command fails. A pod does not
+If a packet comes while the pod goes to sleep, it stays awake and the command fails. A pod does not
 sleep while a process runs in it that was started by exec, or if a container has a terminal or a
 standard input.`,
 		Args:              cobra.ExactArgs(1),

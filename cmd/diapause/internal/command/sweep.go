@@ -20,7 +20,7 @@ func (t *tool) sweep() *cobra.Command {
 	var grace time.Duration
 	c := &cobra.Command{
 		Use:   "gc [--dry-run] [--grace 1h]",
-		Short: "Delete what no snapshot uses any more",
+		Short: "Delete what no snapshot uses any longer",
 		Long: `Delete the packs that no snapshot names and that are older than the grace period. The grace period must
 be longer than any checkpoint takes, because a pack is written before the manifest that names it.`,
 		Args: cobra.NoArgs,

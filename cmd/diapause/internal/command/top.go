@@ -21,8 +21,8 @@ func (t *tool) top() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "top [--interval 1s]",
-		Short: "Show the sandboxes of this node and what is under way in them",
-		Long: "Show the sandboxes of this node and what is under way in them. On a terminal it updates until Ctrl-C; " +
+		Short: "Show the sandboxes of this node and what is in progress in them",
+		Long: "Show the sandboxes of this node and what is in progress in them. On a terminal it updates until Ctrl-C; " +
 			"elsewhere, and as JSON, it prints once.",
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {

@@ -2,8 +2,10 @@ package gap
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,38 +28,50 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestStopped stops this process for a while, as a pause does, and wants to see that gap.
+// TestStopped stops a process again and again, as pauses do, until the process sees such a gap.
 func TestStopped(t *testing.T) {
 	const stopped = 200 * time.Millisecond
-	if os.Getenv("GAP_CHILD") == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestStopped$", "-test.v")
-		cmd.Env = append(os.Environ(), "GAP_CHILD=1")
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(300 * time.Millisecond)
-		for _, s := range []unix.Signal{unix.SIGSTOP, unix.SIGCONT} {
-			if err := cmd.Process.Signal(s); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(stopped)
-		}
-		buf := make([]byte, 4096)
-		n, _ := out.Read(buf)
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("%v: %s", err, buf[:n])
-		}
+	if os.Getenv("GAP_CHILD") != "" {
+		see(t, stopped)
 		return
 	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestStopped$")
+	cmd.Env = append(os.Environ(), "GAP_CHILD=1")
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		for _, s := range []unix.Signal{unix.SIGSTOP, unix.SIGCONT} {
+			if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Fatalf("%v: %s", err, out.String())
+				}
+				return
+			case <-time.After(stopped):
+			}
+		}
+	}
+}
+
+// see measures until there is a gap that is nearly as long.
+func see(t *testing.T, long time.Duration) {
 	var m Meter
-	ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	m.Run(ctx)
-	if r := m.Report(false); r.MaxMS < 150 || r.MaxMS > 900 {
-		t.Errorf("stopped for %v, saw %v ms", stopped, r.MaxMS)
+	go m.Run(ctx)
+	for m.Report(false).MaxMS < milliseconds(long)*3/4 {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("stopped for %v again and again, saw %v ms", long, m.Report(false).MaxMS)
+		}
 	}
 }

@@ -1,0 +1,38 @@
+package command
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"diapause.dev/test/docs/help"
+)
+
+var update = flag.Bool("update", false, "write the page of the command line")
+
+// page is the reference of the command line.
+const page = "../../../../docs/reference/cli.md"
+
+// TestReference: the page has the help of each command, the exit codes, and the codes of errors.
+func TestReference(t *testing.T) {
+	t.Setenv("DIAPAUSE_SOCKET", "")
+	root := (&tool{out: io.Discard, err: io.Discard}).root("diapause")
+	help.Check(t, page, *update, root)
+	b, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []int{ExitOK, ExitFailure, ExitUsage, ExitNotFound, ExitInterrupted} {
+		if row := fmt.Sprintf("\n| %d |", code); !strings.Contains(string(b), row) {
+			t.Errorf("%s has no row of the exit code %d", page, code)
+		}
+	}
+	for _, name := range names {
+		if !strings.Contains(string(b), "`"+name+"`") {
+			t.Errorf("%s does not name the error code %s", page, name)
+		}
+	}
+}
