@@ -26,8 +26,8 @@ func (a slowAgent) AskWake(_ context.Context, r *localv1.AskWakeRequest) (*local
 	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: "it needs 5 MiB"}, nil
 }
 
-// sleeping returns the sleeper of a pod, which asks an agent. Nil: there is none.
-func sleeping(t *testing.T, a localv1.ShimServer) *sleeper {
+// agentServing returns an agent whose shim service a is. Nil: nobody answers.
+func agentServing(t *testing.T, a localv1.ShimServer) agent {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	if a != nil {
@@ -40,7 +40,13 @@ func sleeping(t *testing.T, a localv1.ShimServer) *sleeper {
 		go g.Serve(l)
 		t.Cleanup(g.Stop)
 	}
-	c := &containers{agent: newAgent(socket), bundle: bundle{id: "sandbox"}, pod: pod{sandbox: "sandbox"}}
+	return newAgent(socket)
+}
+
+// sleeping returns the sleeper of a pod, which asks an agent. Nil: there is none.
+func sleeping(t *testing.T, a localv1.ShimServer) *sleeper {
+	t.Helper()
+	c := &containers{agent: agentServing(t, a), bundle: bundle{id: "sandbox"}, pod: pod{sandbox: "sandbox"}}
 	return &sleeper{c: c, s: &sandbox{containers: c}}
 }
 

@@ -60,6 +60,9 @@ type containers struct {
 	roster  roster
 	starts  starts
 
+	// failure reports that the sandbox as a whole is not restored. The agent counts the reports, and containerd kills
+	// and then deletes a container whose start has failed.
+	failure    sync.Once
 	unanswered unanswered
 
 	resizes  resizes
@@ -453,10 +456,11 @@ func (c *containers) doom(ctx context.Context, id string) (doomed bool, err erro
 	if id == c.bundle.id || !c.incomplete() {
 		return false, nil
 	}
-	log.L.Warnf("container %s is to go before sandbox %s is restored: ending the sandbox", id, c.bundle.id)
 	if o, _ := c.bundle.ordered(); !c.bundle.gone() {
-		c.report(ctx, id, c.reportOf(o, fmt.Errorf("restore sandbox %s, request %q: container %s was ended before all "+
-			"containers of the pod had come", c.bundle.id, o.Request, id)))
+		log.L.Warnf("container %s is to go before sandbox %s is restored: ending the sandbox", id, c.bundle.id)
+		early := fmt.Errorf("restore sandbox %s, request %q: container %s was ended before all containers of the pod "+
+			"had come", c.bundle.id, o.Request, id)
+		c.failure.Do(func() { c.report(ctx, id, c.reportOf(o, early)) })
 	}
 	return true, c.bundle.kill()
 }
@@ -533,7 +537,7 @@ func (c *containers) lost(ctx context.Context, id string, err error) error {
 	o, _ := c.bundle.ordered()
 	log.L.WithError(err).Errorf("restore of sandbox %s, request %q, failed at container %s", c.bundle.id, o.Request, id)
 	err = fmt.Errorf("restore sandbox %s, request %q, container %s: %w", c.bundle.id, o.Request, id, untraced(err))
-	c.report(ctx, id, c.reportOf(o, err))
+	c.failure.Do(func() { c.report(ctx, id, c.reportOf(o, err)) })
 	if err := c.bundle.kill(); err != nil {
 		log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
 	}

@@ -3,9 +3,13 @@ package shim
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
+	localv1 "diapause.dev/api/local/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
@@ -43,6 +47,56 @@ func TestTryOnce(t *testing.T) {
 	}
 	if err := c.try("6"); err != nil {
 		t.Errorf("a container of a restored pod is started again: %v", err)
+	}
+}
+
+// reports keeps what the shim reports of restores.
+type reports struct {
+	localv1.UnimplementedShimServer
+	all chan *localv1.ReportRestoreRequest
+}
+
+func (r reports) ReportRestore(_ context.Context, req *localv1.ReportRestoreRequest) (*localv1.ReportRestoreResponse,
+	error,
+) {
+	r.all <- req
+	return &localv1.ReportRestoreResponse{}, nil
+}
+
+// TestFailureCountsOnce: a container's start fails, or containerd ends the container before all containers of its pod
+// have come, and then deletes it. The sandbox ends, and the agent hears of one failed restore.
+func TestFailureCountsOnce(t *testing.T) {
+	for _, how := range []string{"killed", "failed"} {
+		a := reports{all: make(chan *localv1.ReportRestoreRequest, 3)}
+		c := newContainers(agentServing(t, a), pod{sandbox: "doomed"}, filepath.Join(t.TempDir(), "x"), nil)
+		c.bundle.dir = t.TempDir()
+		sandbox := exec.Command("sh", "-c", "while :; do sleep 1; done", c.bundle.id)
+		if err := sandbox.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer sandbox.Wait()
+		defer sandbox.Process.Kill()
+		pid := sandbox.Process.Pid
+		if err := errors.Join(c.bundle.order(order{Containers: 2}),
+			os.WriteFile(filepath.Join(c.bundle.dir, "init.pid"), []byte(strconv.Itoa(pid)), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		await(func() bool { return isSandbox(pid, c.bundle.id) }, t.Context().Done())
+		if err := sandbox.Process.Signal(unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if how == "failed" {
+			c.lost(t.Context(), "a", errors.New("no memory"))
+		}
+		for range 2 {
+			if doomed, err := c.doom(t.Context(), "a"); !doomed || err != nil {
+				t.Errorf("%s: doomed %v, %v", how, doomed, err)
+			}
+		}
+		c.pending.of("a").Wait()
+		if len(a.all) != 1 {
+			t.Errorf("%s: %d failed restores are reported", how, len(a.all))
+		}
 	}
 }
 
