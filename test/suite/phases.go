@@ -95,8 +95,8 @@ var phases = []phase{
 // two processors busy. The third has what mostly waits, and ends before e2e begins, which runs three tests at a time by
 // itself. With two other phases beside it, probes of its pods ran out of time, or one was always under way.
 var lanes = [][]string{
-	{"race", "plain", "second-build", "e2e", "memory", "plots", "chart"},
-	{"integration-rest", "integration-sleep"},
+	{"race", "e2e", "memory", "plots", "chart"},
+	{"integration-rest", "integration-sleep", "second-build", "plain"},
 	{"beds"},
 }
 
