@@ -56,6 +56,9 @@ second-build: tools ## the main tests of restores and sleeping pods, with the se
 chart: ## the Helm chart: lint, each value and preset, and what it renders beside manifests/
 	@$(SUITE) -phase chart
 
+alerts: ## each alert of manifests/components/alerts fires, and is quiet where all is well, by Prometheus' own tool
+	$(GO) test ./test/alerts -fire -count=1 -timeout 20m
+
 helm: ## the chart in a cluster, by Helm: install, test, upgrade, adopt, uninstall, while a pod sleeps; some minutes
 	$(GO) test ./test/helm -install -count=1 -v -timeout 40m
 

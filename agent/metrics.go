@@ -86,20 +86,31 @@ func newMetrics() *metrics {
 		}, []string{"reason"}),
 	}
 	m.Waiting(nil)
-	for _, name := range budget.Names {
-		m.beyond.WithLabelValues(name)
-	}
+	begin(results, m.checkpoints, m.restores)
+	begin(budget.Names, m.beyond)
 	m.registry.MustRegister(m.checkpoints, m.stages, m.whole, m.restores, m.loading, m.loaded, m.refusals, m.waiting,
 		m.beyond, m.held, m.queued, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
+// results are the values of the label result of what is counted by result.
+var results = []string{"ok", "failed"}
+
+// begin gives counters their series, at 0. An increase from no series to 1 is none to Prometheus.
+func begin(values []string, counters ...*prometheus.CounterVec) {
+	for _, c := range counters {
+		for _, v := range values {
+			c.WithLabelValues(v)
+		}
+	}
+}
+
 func result(err error) string {
 	if err != nil {
-		return "failed"
+		return results[1]
 	}
-	return "ok"
+	return results[0]
 }
 
 // Checkpoint implements checkpoint.Metrics.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/agent/budget"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 )
@@ -73,5 +74,33 @@ func fetch(t *testing.T, url string) string {
 			t.Fatal(err)
 		}
 		return string(b)
+	}
+}
+
+// TestSeriesFromTheStart: counters with labels have all their series before the first event. Otherwise increase() would
+// not see it, and no alert would fire.
+func TestSeriesFromTheStart(t *testing.T) {
+	m := newMetrics()
+	none := func() int { return 0 }
+	newSleepMetrics(m.registry, none, none)
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, f := range families {
+		if f.GetType().String() == "COUNTER" {
+			got[f.GetName()] = len(f.Metric)
+		}
+	}
+	for name, want := range map[string]int{
+		"diapause_checkpoints_total": 2, "diapause_restores_total": 2, "diapause_sleeps_total": 2,
+		"diapause_sleeps_for_memory_total": 2, "diapause_wake_packets_total": 2, "diapause_wake_admissions_total": 3,
+		"diapause_wakes_total": len(wakeCauses) + 1, "diapause_checkpoint_refusals_total": len(budget.Names),
+		"diapause_failed_wakes_total": 1,
+	} {
+		if got[name] != want {
+			t.Errorf("%s has %d series, want %d", name, got[name], want)
+		}
 	}
 }

@@ -66,12 +66,10 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting func() int) *sleep
 			Help: "Idle pods that were to sleep so that others could wake.",
 		}, []string{"result"}),
 	}
-	for _, result := range []string{atOnce, waited, givenUp} {
-		m.admissions.WithLabelValues(result)
-	}
-	for _, cause := range append(slices.Clone(wakeCauses), "other") {
-		m.wakes.WithLabelValues(cause)
-	}
+	begin(results, m.falls, m.madeRoom)
+	begin([]string{atOnce, waited, givenUp}, m.admissions)
+	begin(append(slices.Clone(wakeCauses), "other"), m.wakes)
+	begin([]string{"delivered", "dropped"}, m.packets)
 	r.MustRegister(m.falls, m.wakes, m.failures, m.waking, m.packets, m.admissions, m.waits, m.madeRoom,
 		gauge("diapause_pods_asleep", "Pods of this node that sleep.", asleep),
 		gauge("diapause_wakes_waiting", "Pods of this node that are to be woken and wait for memory.", waiting))

@@ -27,6 +27,10 @@ func TestSameAsManifests(t *testing.T) {
 			merge(set("namespace.manage", true), set("monitoring", vals{"podMonitor": true, "proxyImage": "kube-rbac-proxy"})),
 			kustomized(t, "components/podmonitor"), nil, nil,
 		},
+		"alerts": {
+			merge(set("namespace.manage", true), set("monitoring.alerts", true)),
+			kustomized(t, "components/alerts"), nil, nil,
+		},
 		"apparmor": {
 			merge(set("namespace.manage", true), set("controller.appArmor", true)),
 			kustomized(t, "components/apparmor"), nil, nil,

@@ -195,6 +195,10 @@ var effects = map[string]shown{
 		value: []any{vals{"cidr": "10.0.0.1/32", "ports": []any{3128}}}, with: restricted,
 		want: []string{"cidr: 10.0.0.1/32\n", "- port: 3128\n"},
 	},
+	"monitoring.alerts": {
+		value: true,
+		want:  []string{"kind: PrometheusRule\n", "alert: DiapauseStoreRefuses\n"},
+	},
 	"monitoring.podMonitor": {
 		value: true, with: set("monitoring.proxyImage", "proxy:1"),
 		want: []string{"kind: PodMonitor\n", "image: proxy:1\n", "- port: 9465\n"},
@@ -278,7 +282,8 @@ func reaches(t *testing.T, path string, before, after objects) {
 	} {
 		want := slices.ContainsFunc(strings.Fields(prefixes), func(p string) bool { return strings.HasPrefix(path, p) })
 		switch {
-		case strings.HasSuffix(path, ".serviceAccountAnnotations") || path == "controller.disruptionBudget":
+		case strings.HasSuffix(path, ".serviceAccountAnnotations"),
+			path == "controller.disruptionBudget", path == "monitoring.alerts":
 			want = false
 		case path == "store.credentials.controllerSecret":
 			want = strings.Contains(id, "controller")

@@ -137,21 +137,20 @@ func texts(x ast.Expr) (all []string) {
 	return all
 }
 
-// monitored checks which metrics the page on monitoring names.
+// monitored checks which metrics the page on monitoring and the alerts name.
 func monitored(t *testing.T, have []string) {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs/operations/monitoring.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readAll(t, alertsPage)
 	for _, name := range have {
 		if !regexp.MustCompile("(?m)^\\| `" + name + "\\b").Match(page) {
-			t.Errorf("docs/operations/monitoring.md does not say what %s tells", name)
+			t.Errorf("%s does not say what %s tells", alertsPage, name)
 		}
 	}
-	for _, m := range regexp.MustCompile(`diapause_\w+`).FindAll(page, -1) {
-		if name := strings.TrimSuffix(string(m), "_bucket"); !slices.Contains(have, name) {
-			t.Errorf("docs/operations/monitoring.md has %s, which no program registers", m)
+	for _, path := range []string{alertsPage, alertsFile} {
+		for _, m := range regexp.MustCompile(`diapause_\w+`).FindAll(readAll(t, path), -1) {
+			if name := strings.TrimSuffix(string(m), "_bucket"); !slices.Contains(have, name) {
+				t.Errorf("%s has %s, which no program registers", path, m)
+			}
 		}
 	}
 }

@@ -79,6 +79,12 @@ const (
 // S3Servers builds the servers of S3's protocol alone unless they are built, and returns their directory.
 func S3Servers(ctx context.Context) (dir string, err error) { return alone(ctx, Bin.s3) }
 
+// Promtool returns the path of Prometheus' own tool, which tests alerts, and builds it if need be.
+func Promtool(ctx context.Context) (string, error) {
+	dir, err := alone(ctx, Bin.promtool)
+	return filepath.Join(dir, promtool), err
+}
+
 // alone returns the directory of one group's programs.
 func alone(ctx context.Context, of func(Bin) group) (dir string, err error) {
 	if dir := os.Getenv(Prebuilt); dir != "" {

@@ -121,6 +121,7 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			name: string(Helm), extra: true, module: filepath.Join(b.Root, "test/tools/helm"), ldflags: "-s -w",
 			packages: []string{"helm.sh/helm/v4/cmd/helm"}, estimate: "three minutes",
 		},
+		b.promtool(),
 	}, nil
 }
 
@@ -143,12 +144,22 @@ func (b Bin) s3() group {
 	}
 }
 
+const promtool = "promtool"
+
+func (b Bin) promtool() group {
+	return group{
+		name: promtool, extra: true, module: filepath.Join(b.Root, "test/tools/promtool"), ldflags: "-s -w",
+		packages: []string{"github.com/prometheus/prometheus/cmd/promtool"}, estimate: "five minutes",
+	}
+}
+
 // wanted reports whether the group is for who asks for these extras.
 func (g group) wanted(extras []Extra) bool { return !g.extra || slices.Contains(extras, Extra(g.name)) }
 
 // names are those of all groups.
 var names = []string{
 	"runsc", RunscFast, "containerd", string(Kubernetes), string(KubeProxy), fakeGCS, string(S3), string(Helm),
+	promtool,
 }
 
 // programs are the names of the group's programs.

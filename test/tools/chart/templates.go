@@ -55,6 +55,9 @@ var sources = []source{
 		edits: []edit{{"apiVersion: admissionregistration.k8s.io/v1\n", "apiVersion: {{ . }}\n", 2}},
 	},
 	{
+		path: "components/alerts/alerts.yaml", template: "alerts.yaml", condition: "if .Values.monitoring.alerts",
+	},
+	{
 		path: "components/podmonitor/podmonitor.yaml", template: "podmonitor.yaml",
 		condition: "if .Values.monitoring.podMonitor",
 	},
