@@ -21,7 +21,7 @@ func adoptCommand() *cobra.Command {
 		cfg     agent.Config
 		cluster clusterFlags
 		c       adopt.Config
-		level   string
+		logs    logging
 	)
 	cmd := &cobra.Command{
 		Use: "adopt", Short: "Have a cluster take over the snapshots of another one", Args: cobra.NoArgs,
@@ -44,12 +44,12 @@ func adoptCommand() *cobra.Command {
 	f.BoolVar(&c.Ended, "old-controller-ended", false,
 		"the old cluster's controller has ended for good; counts only if it has left no sign of life in the store")
 	f.BoolVar(&c.DryRun, "dry-run", true, "only say what would be adopted")
-	f.StringVar(&level, "log-level", "warn", "debug, info, warn or error")
+	logs.register(f, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := snapshots.ValidateStore(cfg.Store); err != nil {
 			return usage.Error{Err: fmt.Errorf("--store: %w", err)}
 		}
-		if cfg.Logger, err = logger(level); err != nil {
+		if cfg.Logger, err = logs.logger(); err != nil {
 			return err
 		}
 		if cfg.TrustedKeys != "" {

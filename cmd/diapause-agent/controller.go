@@ -21,8 +21,8 @@ import (
 
 func controllerCommand() *cobra.Command {
 	var (
-		c     = controller{cfg: agent.Config{Version: version.Own()}}
-		level string
+		c    = controller{cfg: agent.Config{Version: version.Own()}}
+		logs logging
 	)
 	cmd := &cobra.Command{
 		Use: "controller", Short: "Do the cluster-wide tasks that no node may do", Args: cobra.NoArgs,
@@ -35,12 +35,12 @@ func controllerCommand() *cobra.Command {
 	storeFlags(f, &c.cfg)
 	c.cluster.registerShared(f)
 	f.StringVar(&c.cfg.Node, "node", "", "name of the node that the controller runs on, for events")
-	watching(f, &c.cfg, &level)
+	watching(f, &c.cfg, &logs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := snapshots.ValidateStore(c.cfg.Store); err != nil {
 			return usage.Error{Err: fmt.Errorf("--store: %w", err)}
 		}
-		if c.cfg.Logger, err = logger(level); err != nil {
+		if c.cfg.Logger, err = logs.logger(); err != nil {
 			return err
 		}
 		return c.run(cmd.Context())

@@ -55,9 +55,10 @@ func uninstallCommand() *cobra.Command {
 
 // installation holds the values of both commands' flags.
 type installation struct {
-	options        install.Options
-	flags          map[string]string
-	restart, level string
+	options install.Options
+	flags   map[string]string
+	restart string
+	logs    logging
 }
 
 func (s *installation) command(use, short string) *cobra.Command {
@@ -73,7 +74,7 @@ func (s *installation) command(use, short string) *cobra.Command {
 	f.StringVar(&s.restart, "restart", "systemctl restart containerd",
 		"how to restart containerd: a command of the host; "+
 			install.RestartSignal+" (sends SIGTERM; its supervisor starts it again); or "+install.RestartNone)
-	f.StringVar(&s.level, "log-level", "info", "debug, info, warn or error")
+	s.logs.register(f, "info")
 	return cmd
 }
 
@@ -81,7 +82,7 @@ func (s *installation) command(use, short string) *cobra.Command {
 func (s *installation) run(f func(*cobra.Command, install.Options) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) (err error) {
 		o := s.options
-		if o.Logger, err = logger(s.level); err != nil {
+		if o.Logger, err = s.logs.logger(); err != nil {
 			return err
 		}
 		if o.Restart, err = o.Restarter(s.restart); err != nil {

@@ -4,8 +4,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -16,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 	_ "golang.org/x/crypto/x509roots/fallback" // authorities to trust where the image or the node has no certificates
 	"golang.org/x/sync/errgroup"
-	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
 	"diapause.dev/agent"
 	"diapause.dev/agent/snapshots"
@@ -45,7 +42,7 @@ func command() *cobra.Command {
 	var (
 		cfg     agent.Config
 		cluster clusterFlags
-		level   string
+		logs    logging
 	)
 	cmd := &cobra.Command{
 		Use:   "diapause-agent",
@@ -58,7 +55,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if cfg.Logger, err = logger(level); err != nil {
+			if cfg.Logger, err = logs.logger(); err != nil {
 				return err
 			}
 			return run(cmd.Context(), cfg, cluster)
@@ -91,7 +88,7 @@ func command() *cobra.Command {
 		"without --kubernetes: let pods whose annotations ask for it save themselves; in a cluster PodSnapshotPolicies say "+
 			"which may")
 	f.StringVar(&cfg.Node, "node", node, "name of this node")
-	watching(f, &cfg, &level)
+	watching(f, &cfg, &logs)
 	cluster.register(f)
 	cfg.Version, cfg.Reminders, cfg.Past = version.Own(), sleep.Reminders, past.Dir
 	cmd.Version = cfg.Version
@@ -101,9 +98,9 @@ func command() *cobra.Command {
 }
 
 // watching registers the flags by which an operator watches the agent or the controller.
-func watching(f *pflag.FlagSet, cfg *agent.Config, level *string) {
+func watching(f *pflag.FlagSet, cfg *agent.Config, logs *logging) {
 	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
-	f.StringVar(level, "log-level", "info", "debug, info, warn or error")
+	logs.register(f, "info")
 }
 
 // storeFlags registers the flags that say where snapshots are, for the agent and the controller.
@@ -159,15 +156,6 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30,
 		"limit, in bytes, for what this node keeps for later restores: replicated snapshots and, up to half of the limit, "+
 			"what was read from a remote store")
-}
-
-func logger(level string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, usage.Error{Err: fmt.Errorf("--log-level: %w", err)}
-	}
-	gvisorlog.SetTarget(gvisorlog.GoogleEmitter{Writer: &gvisorlog.Writer{Next: io.Discard}})
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
 }
 
 // gcPercent lets garbage grow to half of what is in use, and not to as much. In a cluster most of an agent's memory are

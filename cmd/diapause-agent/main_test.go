@@ -48,6 +48,7 @@ func TestExitCode(t *testing.T) {
 		{"freeze"},
 		{"--store=/store"},
 		{"--log-level=loud"},
+		{"--log-format=xml"},
 		{"install", "--no-such-flag"},
 		{"install", "here"},
 		{"install", "--log-level=loud"},
@@ -65,6 +66,7 @@ func TestExitCode(t *testing.T) {
 		{"controller", "here"},
 		{"controller", "--store=/store"},
 		{"controller", "--log-level=loud"},
+		{"controller", "--log-format=JSON"},
 	} {
 		if err := execute(t.Context(), args); exitCode(err) != usage.ExitCode {
 			t.Errorf("%q: exit code %d: %v", args, exitCode(err), err)

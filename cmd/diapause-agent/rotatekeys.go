@@ -21,7 +21,7 @@ func rotateKeysCommand() *cobra.Command {
 	var (
 		cfg     agent.Config
 		cluster clusterFlags
-		level   string
+		logs    logging
 	)
 	cmd := &cobra.Command{
 		Use: "rotate-keys [NAMESPACE]", Short: "Move encrypted snapshots in buckets to the current keys",
@@ -34,13 +34,13 @@ func rotateKeysCommand() *cobra.Command {
 	storeFlags(f, &cfg)
 	f.StringVar(&cluster.kubeconfig, "kubeconfig", "",
 		"kubeconfig file (default: the service account of the program's pod)")
-	f.StringVar(&level, "log-level", "warn", "debug, info, warn or error")
+	logs.register(f, "warn")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		namespace := ""
 		if len(args) > 0 {
 			namespace = args[0]
 		}
-		if cfg.Logger, err = logger(level); err == nil {
+		if cfg.Logger, err = logs.logger(); err == nil {
 			err = checkRotation(cfg, namespace)
 		}
 		if err != nil {

@@ -118,6 +118,7 @@ var effects = map[string]shown{
 		gone:  []string{"cpu: 100m\nmemory: 512Mi\n"},
 	},
 	"agent.logLevel":       {value: "debug", want: args("--log-level=debug")},
+	"agent.logFormat":      {value: "json", want: args("--log-format=json")},
 	"agent.extraArgs":      {value: []any{"--codec=s2"}, want: args("--codec=s2")},
 	"agent.env":            {value: []any{vals{"name": "E"}}, want: []string{"- name: E\n"}},
 	"agent.volumes":        {value: []any{vals{"name": "v"}}, want: []string{"- name: v\n"}},
@@ -143,6 +144,7 @@ var effects = map[string]shown{
 	"controller.memoryLimit":      {value: "3Gi", want: []string{"memory: 3Gi\n"}, gone: []string{"memory: 1Gi\n"}},
 	"controller.appArmor":         {value: true, want: []string{"appArmorProfile:\ntype: RuntimeDefault\n"}},
 	"controller.logLevel":         {value: "debug", want: args("--log-level=debug")},
+	"controller.logFormat":        {value: "json", want: args("--log-format=json")},
 	"controller.extraArgs":        {value: []any{"--codec=s2"}, want: args("--codec=s2")},
 	"controller.env":              {value: []any{vals{"name": "E"}}, want: []string{"- name: E\n"}},
 	"controller.volumes":          {value: []any{vals{"name": "v"}}, want: []string{"- name: v\n"}},
@@ -382,7 +384,8 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for path, wrong := range map[string]any{
-		"agent.extraArgs": []any{"codec=s2"}, "agent.logLevel": "loud", "agent.maxUnavailable": "many",
+		"agent.extraArgs": []any{"codec=s2"}, "agent.logLevel": "loud", "agent.logFormat": "xml",
+		"agent.maxUnavailable": "many",
 		"agent.nodeSelector": vals{"pool": 1}, "agent.updateStrategy": "Recreate", "budgets.arena": "2Gi",
 		"budgets.checkpointMemory": 0, "budgets.diskFloor": 100, "budgets.precopyTime": "2 minutes", "controller.replicas": 0,
 		"image.digest": "sha256:1", "image.tag": "a b", "install.runsc": "slow", "paths.dropIn": "etc/d.toml",
