@@ -44,6 +44,8 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	}
 	detail, err := s.checkContainerd(ctx)
 	add("containerd", detail, err)
+	detail, err = checkKernel()
+	add("kernel", detail, err)
 	f, err := s.Facts(ctx)
 	add("runsc", f.RunscVersion+" on "+f.Platform, err)
 	add("sleeping pods", describeAsleep(len(s.Sleeps.All()), f.RunscVersion), nil)
