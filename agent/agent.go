@@ -27,6 +27,7 @@ import (
 	"diapause.dev/agent/rootsocket"
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/storemetrics"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/cgroup"
@@ -77,6 +78,7 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 		node: runsc.NewNode(cfg.RunscConfig), bell: snapshots.NewBell(), requests: requests.Dir(cfg.RequestDir),
 		unsettled: journal.NewUnsettled(), sandboxes: keylock.New(), lineage: snapshots.NewLineage(),
 	}
+	a.metrics.registry.MustRegister(BuildInfo(cfg.Version))
 	a.backlog = snapshots.NewBacklog(a.metrics.Waiting)
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -100,7 +102,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		StateDir: a.cfg.StateDir, Store: a.cfg.Store, StoreID: a.cfg.StoreID, Codec: a.cfg.Codec, Keys: a.cfg.Keys,
 		SigningKey: a.cfg.SigningKey, TrustedKeys: a.cfg.TrustedKeys,
 		Credentials: a.cfg.Credentials, CacheSize: a.cfg.CacheSize, AcceptNetworkDirectory: a.cfg.AcceptNetworkDirectory,
-		Opened: a.bell.Ring, Logger: a.log,
+		Opened: a.bell.Ring, Measure: storemetrics.New(a.metrics.registry).Backend, Logger: a.log,
 	})
 	if err != nil {
 		return err

@@ -94,6 +94,16 @@ func newMetrics() *metrics {
 	return m
 }
 
+// BuildInfo is a metric that names the version of this program.
+func BuildInfo(version string) prometheus.Collector {
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "diapause_build_info",
+		Help: "1, with the version of the agent or the controller.",
+	}, []string{"version"})
+	info.WithLabelValues(version).Set(1)
+	return info
+}
+
 // results are the values of the label result of what is counted by result.
 var results = []string{"ok", "failed"}
 

@@ -25,7 +25,8 @@ const (
 // Reasons lists all reasons.
 var Reasons = []string{waitDenied, waitUnavailable, waitFull, waitDamaged, waitOther}
 
-func waitKind(err error) string {
+// Reason returns why a store has failed.
+func Reason(err error) string {
 	for _, k := range []struct {
 		is   error
 		kind string
@@ -82,7 +83,7 @@ func NewBacklog(waiting func(byReason map[string]int)) *Backlog {
 
 // failed notes a failed attempt. It reports whether this is news: the first failure, or a kind other than the last.
 func (b *Backlog) failed(r *journal.Record, err error) (news bool) {
-	now := lag{key: r.Key, uid: r.UID, kind: waitKind(err)}
+	now := lag{key: r.Key, uid: r.UID, kind: Reason(err)}
 	now.reason = fmt.Sprintf("%v: %s", err, advice(now.kind))
 	b.mu.Lock()
 	defer b.mu.Unlock()

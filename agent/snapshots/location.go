@@ -88,6 +88,7 @@ type access struct {
 	mayMake       bool   // a directory that is not there
 	acceptNetwork bool   // see Options.AcceptNetworkDirectory
 	credentials   string // see Options.Credentials
+	measure       func(storage.Backend) storage.Backend
 }
 
 // open opens the backend at a location in the syntax of --store.

@@ -123,7 +123,11 @@ func (r *Remote) openExpected() (*storage.Store, error) {
 	}
 	o := r.options
 	o.Identity = id
-	s, err := storage.Open(r.life, b, o)
+	measured := b
+	if how.measure != nil {
+		measured = how.measure(b)
+	}
+	s, err := storage.Open(r.life, measured, o)
 	if err == nil {
 		err = checkCreateOnly(r.life, b)
 	}

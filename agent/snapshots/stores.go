@@ -48,7 +48,8 @@ type Options struct {
 	// Credentials is a directory with the credentials of buckets, each in a file BUCKET.json, or BUCKET.ini for S3. A
 	// bucket without a file, or all if it is empty, is reached with this process's own.
 	Credentials string
-	Opened      func() // called when a store has been opened
+	Opened      func()                                // called when a store has been opened
+	Measure     func(storage.Backend) storage.Backend // nil: stores are not measured
 	Logger      *slog.Logger
 }
 
@@ -232,7 +233,7 @@ func (s *Stores) storeOptions() storage.Options {
 func (s *Stores) prepare(location string) *Remote {
 	r := newRemote(location, s.o.Opened)
 	r.options = s.storeOptions()
-	r.access = access{s.o.mayMake(location), s.o.AcceptNetworkDirectory, s.o.Credentials}
+	r.access = access{s.o.mayMake(location), s.o.AcceptNetworkDirectory, s.o.Credentials, s.o.Measure}
 	r.ids = &storeIDs{configured: map[string]string{s.o.Store: s.o.StoreID}}
 	if s.o.StateDir != "" {
 		r.ids.dir = filepath.Join(s.o.StateDir, storesDir)

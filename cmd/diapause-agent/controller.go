@@ -15,6 +15,7 @@ import (
 	"diapause.dev/agent"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/storemetrics"
 	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
 )
@@ -60,9 +61,11 @@ func (c *controller) run(ctx context.Context) error {
 	saveMemory()
 	c.metrics = prometheus.NewRegistry()
 	c.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	c.metrics.MustRegister(agent.BuildInfo(c.cfg.Version))
 	stores, err := snapshots.OpenCentral(snapshots.Options{
 		Store: c.cfg.Store, StoreID: c.cfg.StoreID, Keys: c.cfg.Keys,
-		AcceptNetworkDirectory: c.cfg.AcceptNetworkDirectory, Credentials: c.cfg.Credentials, Logger: c.cfg.Logger,
+		AcceptNetworkDirectory: c.cfg.AcceptNetworkDirectory, Credentials: c.cfg.Credentials,
+		Measure: storemetrics.New(c.metrics).Backend, Logger: c.cfg.Logger,
 	})
 	if err != nil {
 		return err

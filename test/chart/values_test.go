@@ -386,7 +386,7 @@ func TestRefused(t *testing.T) {
 	for path, wrong := range map[string]any{
 		"agent.extraArgs": []any{"codec=s2"}, "agent.logLevel": "loud", "agent.logFormat": "xml",
 		"agent.maxUnavailable": "many",
-		"agent.nodeSelector": vals{"pool": 1}, "agent.updateStrategy": "Recreate", "budgets.arena": "2Gi",
+		"agent.nodeSelector":   vals{"pool": 1}, "agent.updateStrategy": "Recreate", "budgets.arena": "2Gi",
 		"budgets.checkpointMemory": 0, "budgets.diskFloor": 100, "budgets.precopyTime": "2 minutes", "controller.replicas": 0,
 		"image.digest": "sha256:1", "image.tag": "a b", "install.runsc": "slow", "paths.dropIn": "etc/d.toml",
 		"paths.containerdSocket": "/run/c.sock", "paths.programs": "/",
