@@ -33,8 +33,8 @@ type Case struct {
 }
 
 // Check refuses a checkpoint that the rule forbids. Otherwise it returns a warning that is to come with the snapshot,
-// or nothing. What containerd has recorded of the pod counts, too: a node may have no cluster. A snapshot of files alone
-// brings no process back that needs the network as it was.
+// or nothing. What containerd has recorded of the pod counts, too: a node may have no cluster. A snapshot of files
+// alone brings no process back that needs the network as it was.
 func (c Case) Check(pod snapshot.PodRef, rec snapshot.Pod, scope snapshot.Scope, sleep bool) (string, error) {
 	if scope == snapshot.RootfsOnly && !sleep {
 		return "", nil
@@ -100,8 +100,8 @@ func (c Case) Checkpoint(pod string) error {
 	if c.Container == "" || !c.Fails {
 		return nil
 	}
-	return fmt.Errorf("pod %s is not checkpointed: its container %.64s has %w, and a restored pod would lack the firewall "+
-		"rules, routes and addresses that it may have set: take NET_ADMIN from the container, or annotate the "+
+	return fmt.Errorf("pod %s is not checkpointed: its container %.64s has %w, and a restored pod would lack the "+
+		"firewall rules, routes and addresses that it may have set: take NET_ADMIN from the container, or annotate the "+
 		"PodSnapshotPolicy with %s: %s", pod, c.Container, errkind.ErrNetAdmin, podsnapshotv1.AnnotationOnNetAdmin,
 		podsnapshotv1.OnNetAdminWarn)
 }

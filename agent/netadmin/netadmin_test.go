@@ -59,11 +59,11 @@ func TestCheck(t *testing.T) {
 		rec   snapshot.Pod
 		want  string // the container
 	}{
-		"none":            {rec: snapshot.Pod{Containers: []snapshot.Container{plain}}},
-		"in the cluster":  {netadmin.Case{Container: "init"}, snapshot.Pod{}, "init"},
-		"that runs":       {rec: snapshot.Pod{Containers: []snapshot.Container{plain, recorded(t, "vpn", adds)}}, want: "vpn"},
-		"that has ended":  {rec: snapshot.Pod{Ended: []snapshot.EndedContainer{{Container: recorded(t, "fw", adds)}}}, want: "fw"},
-		"that privileged": {rec: snapshot.Pod{Containers: []snapshot.Container{recorded(t, "root", privileged)}}, want: "root"},
+		"none":           {rec: runs(plain)},
+		"in the cluster": {netadmin.Case{Container: "init"}, snapshot.Pod{}, "init"},
+		"that runs":      {rec: runs(plain, recorded(t, "vpn", adds)), want: "vpn"},
+		"that has ended": {rec: ended(recorded(t, "fw", adds)), want: "fw"},
+		"privileged":     {rec: runs(recorded(t, "root", privileged)), want: "root"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			says := func(text string) bool { return x.want != "" && strings.Contains(text, "container "+x.want+" ") }
@@ -83,6 +83,12 @@ func TestCheck(t *testing.T) {
 			refused(t, err, says, "never sleeps", x.want == "")
 		})
 	}
+}
+
+func runs(c ...snapshot.Container) snapshot.Pod { return snapshot.Pod{Containers: c} }
+
+func ended(c snapshot.Container) snapshot.Pod {
+	return snapshot.Pod{Ended: []snapshot.EndedContainer{{Container: c}}}
 }
 
 var privileged = &criapi.LinuxContainerSecurityContext{Privileged: true}

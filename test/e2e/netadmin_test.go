@@ -69,7 +69,8 @@ func TestNetAdmin(t *testing.T) {
 		}
 		return nil
 	})
-	if out, err := tool("checkpoint", w.namespace+"/web"); err == nil || !strings.Contains(err.Error()+out, "container fw") {
+	out, err := tool("checkpoint", w.namespace+"/web")
+	if err == nil || !strings.Contains(err.Error()+out, "container fw") {
 		t.Errorf("the operator's checkpoint: %s, %v", out, err)
 	}
 	w.sound(p)

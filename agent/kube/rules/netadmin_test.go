@@ -41,6 +41,7 @@ func TestOnNetAdminValue(t *testing.T) {
 
 // TestNetAdminFound: each kind of container counts, whether it runs or has ended, and however it got NET_ADMIN.
 func TestNetAdminFound(t *testing.T) {
+	app := pod().Spec.Containers[0].Name
 	for name, c := range map[string]struct {
 		edit func(*corev1.Pod)
 		want string
@@ -48,8 +49,8 @@ func TestNetAdminFound(t *testing.T) {
 		"none":            {func(*corev1.Pod) {}, ""},
 		"others":          {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = adds("NET_RAW") }, ""},
 		"an init":         {firewall, "fw"},
-		"all":             {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = adds("ALL") }, pod().Spec.Containers[0].Name},
-		"privileged":      {privileged, pod().Spec.Containers[0].Name},
+		"all":             {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = adds("ALL") }, app},
+		"privileged":      {privileged, app},
 		"a debug session": {debugger, "over"},
 	} {
 		if got := rules.NetAdmin(pod(c.edit), nil).Container; got != c.want {
@@ -76,7 +77,7 @@ func TestNetAdminPlan(t *testing.T) {
 	const want = "pod ns/web is not checkpointed: its container fw has NET_ADMIN, and a restored pod would lack the " +
 		"firewall rules, routes and addresses that it may have set: take NET_ADMIN from the container, or annotate the " +
 		"PodSnapshotPolicy with diapause.dev/on-net-admin: warn"
-	for name, rule := range map[string]func(*corev1.Pod, []podsnapshotv1.PodSnapshotPolicy, rules.Find) (*rules.Plan, error){
+	for name, rule := range map[string]func(*corev1.Pod, policies, rules.Find) (*rules.Plan, error){
 		"on request": rules.Prepare, "at its end": rules.PrepareTermination, "by itself": rules.PrepareWorkload,
 	} {
 		if _, err := rule(pod(firewall), policies{fails}, find); err == nil || err.Error() != want || !rules.Refused(err) {
