@@ -98,7 +98,10 @@ const manifestSize = 1 << 20
 
 // copySleep makes a snapshot of the same packs as the one on which the pod sleeps and, if asked to, ends the pod in its
 // sleep. An error of kind storage.ErrNotFound says that the latter is gone: the pod has been woken.
-func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) error {
+func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err error) {
+	if c.rec.Warning, err = c.description.NetAdmin.Check(c.ref(), of.Meta.Pod, c.o.Scope, false); err != nil {
+		return err
+	}
 	if err := c.promise(c.cs.Disk.Promise(manifestSize)); err != nil {
 		return err
 	}
@@ -116,7 +119,7 @@ func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) error
 	}
 	c.watch.lap("copy")
 	c.rec.Stored = 1 // its packs are counted already
-	c.rec.Warning = c.outside.Warning(of.Meta.Volumes)
+	c.rec.Warning = c.outside.Warning(of.Meta.Volumes, c.rec.Warning)
 	c.noteOrOwe(journal.StageSpooled)
 	if !c.o.Stop {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
+	"diapause.dev/agent/netadmin"
 	"diapause.dev/agent/outside"
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
@@ -115,6 +116,7 @@ type Description struct {
 	Stop bool
 	// Inheritable: if the pod is deleted while it sleeps, its successors may be restored from the snapshot of its sleep.
 	Inheritable bool
+	NetAdmin    netadmin.Case
 }
 
 // Checkpoints runs the checkpoints of this node. Its methods may be called concurrently.
@@ -160,9 +162,10 @@ type Options struct {
 	WakeToEnd bool
 	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
-	// Accepted and Spooled, if set, are called once each when the request has come that far.
+	// Accepted and Spooled, if set, are called once each when the request has come that far. A warning says what a restore
+	// will not bring back, or may not notice.
 	Accepted func(request string)
-	Spooled  func(*snapshots.Found)
+	Spooled  func(f *snapshots.Found, warning string)
 }
 
 // purpose returns what the snapshot is for. That of a sleep for which somebody has chosen a name is one that somebody
@@ -469,6 +472,9 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.rec.Warning, err = c.description.NetAdmin.Check(c.ref(), rec, c.o.Scope, c.o.Handover != nil); err != nil {
+		return err
+	}
 	c.meta = snapshot.Meta{
 		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Purpose: c.rec.Purpose, Inheritable: c.rec.Inheritable,
 		Facts: facts, Pod: rec, Origin: c.origin(),
@@ -547,11 +553,8 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.toSpool(life, im); err != nil {
+	if err := c.toSpool(life, im); err != nil || c.o.sentry == nil || !c.description.Stop {
 		return err
-	}
-	if c.o.sentry == nil || !c.description.Stop {
-		return nil
 	}
 	if err := c.confirmSaved(life); err != nil {
 		return err
@@ -648,7 +651,7 @@ func (c *checkpoint) tellSpooled(life context.Context) {
 		c.log.Warn("the spooled snapshot is not reported to the caller yet", "error", err)
 		return
 	}
-	c.o.Spooled(f)
+	c.o.Spooled(f, c.rec.Warning)
 }
 
 // replicated replicates the snapshot to its store. With NoWait it only wakes the replicator.

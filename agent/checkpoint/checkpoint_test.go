@@ -77,7 +77,7 @@ func TestCheckpoint(t *testing.T) {
 	everySaving(t, func(t *testing.T, s saving) {
 		r := savingRig(t, s)
 		var spooled *snapshots.Found
-		request, found, err := r.save(s, Options{Spooled: func(f *snapshots.Found) { spooled = f }})
+		request, found, err := r.save(s, Options{Spooled: func(f *snapshots.Found, _ string) { spooled = f }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,4 +43,6 @@ var (
 	ErrImage = errors.New("the image differs")
 	// ErrVolume: a volume on the node cannot be saved in a snapshot, or cannot be restored from it.
 	ErrVolume = errors.New("a volume of the node stands in the way")
+	// ErrNetAdmin: a container may have changed the pod's network, which gVisor does not save.
+	ErrNetAdmin = errors.New("NET_ADMIN")
 )

@@ -463,7 +463,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 	stopErr := n.stop(life, &q, o)
 	captured()
 	if n.boot.Err() == nil && o.Spooled != nil {
-		o.Spooled(&snapshots.Found{Manifest: m, OnNode: true})
+		o.Spooled(&snapshots.Found{Manifest: m, OnNode: true}, d.NetAdmin.Warning())
 	}
 	if stopErr != nil {
 		return nil, errors.Join(stopErr, n.replicate(q)) // the real replication goes on by itself

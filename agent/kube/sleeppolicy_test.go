@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 )
@@ -179,6 +180,38 @@ func TestSleepPoliciesClash(t *testing.T) {
 	until(w, one, func(p *sleepv1alpha1.SleepPolicy) error {
 		return is(p.Status.Conditions, podsnapshotv1.ConditionReady, metav1.ConditionTrue, sleepv1alpha1.ReasonValid)
 	})
+}
+
+// TestNetAdminNeverSleeps: a pod with a container that may change the pod's network is not put to sleep, neither by
+// policy nor by annotation. One event for each says so, also if the policy has dryRun.
+func TestNetAdminNeverSleeps(t *testing.T) {
+	w := newWorld(t)
+	var attempts atomic.Int64
+	here := w.node("a")
+	w.start(here, sleeper(&attempts, nil))
+	w.sleepPolicy("sleep", dryRun)
+	p := w.pod(here, "web", func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "fw", Image: "fw:1", SecurityContext: &corev1.SecurityContext{
+			Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}},
+		}}}
+	})
+	w.begins(p)
+	why := fmt.Sprintf("The pod stays awake: pod %s/web never sleeps: its container fw has NET_ADMIN", w.ns)
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonStaysAwake, why)
+	edit(w, p, func(p *corev1.Pod) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationSleep, "now")
+	})
+	until(w, p, func(p *corev1.Pod) error {
+		if s := slumber.ParseStatus(p); s.State != slumber.StateFailed || !strings.Contains(s.Message, "never sleeps") {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+	n, err := w.sleepEvents(t.Context(), p, podsnapshotv1.ReasonStaysAwake, "")
+	would, err2 := w.sleepEvents(t.Context(), p, sleepv1alpha1.ReasonWouldSleep, "")
+	if n > 2 || would > 0 || attempts.Load() > 0 || errors.Join(err, err2) != nil {
+		t.Errorf("%d and %d events, %d attempts; %v, %v", n, would, attempts.Load(), err, err2)
+	}
 }
 
 // TestSleepPolicyUnfit: a pod that cannot be saved says so once.

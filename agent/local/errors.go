@@ -45,6 +45,7 @@ var codesOf = []struct {
 	{volume.ErrLimit, codes.ResourceExhausted},
 	{storage.ErrTooManyChunks, codes.ResourceExhausted},
 	{errkind.ErrVolume, codes.FailedPrecondition},
+	{errkind.ErrNetAdmin, codes.FailedPrecondition},
 	{errkind.ErrMemoryLimit, codes.FailedPrecondition},
 	{errkind.ErrImage, codes.FailedPrecondition},
 	{storage.ErrFormat, codes.FailedPrecondition},

@@ -49,7 +49,10 @@ func (s *service) Checkpoint(req *localv1.CheckpointRequest,
 		Accepted: func(id string) {
 			out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Accepted{Accepted: id}})
 		},
-		Spooled: func(f *snapshots.Found) {
+		Spooled: func(f *snapshots.Found, warning string) {
+			if warning != "" {
+				out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Warning{Warning: warning}})
+			}
 			out.send(&localv1.CheckpointEvent{Event: &localv1.CheckpointEvent_Spooled{Spooled: foundProto(f)}})
 		},
 	})

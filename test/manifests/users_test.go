@@ -199,7 +199,7 @@ func TestHostileRestore(t *testing.T) {
 // policy.
 func TestAnnotationValues(t *testing.T) {
 	const onFailure, onTermination = "diapause.dev/on-restore-failure", "diapause.dev/on-termination"
-	const onLoss = "diapause.dev/on-sandbox-loss"
+	const onLoss, onNetAdmin = "diapause.dev/on-sandbox-loss", "diapause.dev/on-net-admin"
 	policies := resource(t, api.Config, "default", "podsnapshotpolicies")
 	makesPolicy := func(annotation, value string) error {
 		p := object(t, policy(""))
@@ -221,6 +221,8 @@ func TestAnnotationValues(t *testing.T) {
 		`annotation diapause.dev/on-termination is "Checkpoint": its only value is checkpoint`)
 	refused(t, makesPolicy(onLoss, "restore"),
 		`annotation diapause.dev/on-sandbox-loss is "restore": its only value is restore-latest`)
+	refused(t, makesPolicy(onNetAdmin, "Fail"),
+		`annotation diapause.dev/on-net-admin is "Fail": its values are warn and fail`)
 	refused(t, pod(""), `on-restore-failure is ""`)
 	for _, value := range []string{"Fail", "ColdStart"} {
 		must(t, pod(value))
@@ -233,6 +235,9 @@ func TestAnnotationValues(t *testing.T) {
 	must(t, makes("ignore"))
 	must(t, makesPolicy(onTermination, "checkpoint"))
 	must(t, makesPolicy(onLoss, "restore-latest"))
+	for _, value := range []string{"warn", "fail"} {
+		must(t, makesPolicy(onNetAdmin, value))
+	}
 	create(t, "default", "podsnapshotpolicies", object(t, policy("")))
 	refused(t, patch(t, api.Config, "podsnapshotpolicies", "p",
 		`{"metadata": {"annotations": {"diapause.dev/on-restore-failure": "fail"}}}`), wrong)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"diapause.dev/agent/netadmin"
 )
 
 const (
@@ -209,4 +211,40 @@ func EndingInits(pod *corev1.Pod) (names []string) {
 		}
 	}
 	return names
+}
+
+// NetAdmin returns the name of a container of a pod that may change the pod's network, or nothing. A container counts
+// although it has ended: what it has set stays.
+func NetAdmin(pod *corev1.Pod) string {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if mayAdminNet(list[i].SecurityContext) {
+				return list[i].Name
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if mayAdminNet(pod.Spec.EphemeralContainers[i].SecurityContext) {
+			return pod.Spec.EphemeralContainers[i].Name
+		}
+	}
+	return ""
+}
+
+func mayAdminNet(s *corev1.SecurityContext) bool {
+	if s == nil {
+		return false
+	}
+	var add, drop []string
+	if c := s.Capabilities; c != nil {
+		add, drop = texts(c.Add), texts(c.Drop)
+	}
+	return deref(s.Privileged) || netadmin.Granted(add, drop)
+}
+
+func texts(capabilities []corev1.Capability) (out []string) {
+	for _, c := range capabilities {
+		out = append(out, string(c))
+	}
+	return out
 }

@@ -69,7 +69,7 @@ func (rs *Requests) checkpoint(j *job) {
 	_, err := rs.Node.Checkpoint(ctx, rs.life, checkpoint.Options{
 		Target: j.pod.UID, Named: func() (string, error) { return rs.name(j) }, Stop: j.plan.Stop, Completed: j.plan.Stop,
 		Progress: rs.tellWaiting(j),
-		Spooled:  func(f *snapshots.Found) { rs.captured(f.Manifest.Meta.Key) },
+		Spooled:  func(f *snapshots.Found, _ string) { rs.captured(f.Manifest.Meta.Key) },
 	})
 	if errors.Is(err, errkind.ErrNotReplicated) || errors.Is(err, errkind.ErrNeverReplicated) {
 		log.Warn("the snapshot is on this node only", "error", err)

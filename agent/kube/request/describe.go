@@ -64,6 +64,7 @@ func (rs *Requests) description(ctx context.Context, ref snapshot.PodRef, p *rul
 		Cluster: rs.Objects.IdentityOrNone(ctx), NamespaceUID: rs.Objects.NamespaceOrNone(ctx, ref.Namespace),
 		ServiceAccount: p.ServiceAccount, Group: p.Group,
 		SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop, Inheritable: p.Inheritable,
+		NetAdmin: p.NetAdmin,
 	}
 }
 

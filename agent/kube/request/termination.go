@@ -243,7 +243,7 @@ func (rs *Requests) checkpointEnding(ctx context.Context, j *job) error {
 	_, err := rs.Node.Checkpoint(ctx, ctx, checkpoint.Options{
 		Target: j.pod.UID, Named: func() (string, error) { return rs.name(j) }, Stop: true, Ending: true, NoWait: true,
 		Progress: rs.tellWaiting(j),
-		Spooled:  func(f *snapshots.Found) { rs.captured(f.Manifest.Meta.Key) },
+		Spooled:  func(f *snapshots.Found, _ string) { rs.captured(f.Manifest.Meta.Key) },
 	})
 	if k := rs.jobs.end(j, err); k.Name != "" {
 		rs.progressed(k)

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"diapause.dev/agent/kube/podspec"
+	"diapause.dev/agent/netadmin"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -23,6 +24,7 @@ type Plan struct {
 	Stop           bool   // the pod is stopped afterwards
 	// Inheritable: if the pod is deleted while it sleeps, its successors may be restored from the snapshot of its sleep.
 	Inheritable bool
+	NetAdmin    netadmin.Case
 }
 
 // Find looks up a storage config by its name.
@@ -55,10 +57,7 @@ func Prepare(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find F
 		return nil, Refuse("no PodSnapshotPolicy of namespace %s selects pod %s: create one whose selector matches the "+
 			"pod's labels", pod.Namespace, PodKey(pod))
 	}
-	if err := debugged(pod); err != nil {
-		return nil, err
-	}
-	return prepare(pod, policy, find)
+	return prepareWhole(pod, policy, find)
 }
 
 // PrepareWorkload is Prepare for a save that the pod's own workload has started. The policy that selects the pod must
@@ -75,10 +74,7 @@ func PrepareWorkload(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy
 		return nil, Refuse("pod %s may not save itself, the trigger of PodSnapshotPolicy %s is %s: set triggerConfig.type "+
 			"to workload", PodKey(pod), policy.Name, policy.Spec.TriggerConfig.Type)
 	}
-	if err := debugged(pod); err != nil {
-		return nil, err
-	}
-	return prepare(pod, policy, find)
+	return prepareWhole(pod, policy, find)
 }
 
 // PrepareLocal is Prepare for a checkpoint by the node's operator, who needs no policy. It also describes a snapshot
@@ -90,7 +86,24 @@ func PrepareLocal(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, f
 			return plan
 		}
 	}
-	return describe(pod)
+	plan := describe(pod)
+	plan.NetAdmin = NetAdmin(pod, policies)
+	return plan
+}
+
+// prepareWhole is prepare for a checkpoint that a pod's containers may stand in the way of.
+func prepareWhole(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
+	if err := debugged(pod); err != nil {
+		return nil, err
+	}
+	plan, err := prepare(pod, policy, find)
+	if err != nil || plan.Scope == snapshot.RootfsOnly {
+		return plan, err
+	}
+	if err := plan.NetAdmin.Checkpoint(PodKey(pod)); err != nil {
+		return nil, Refuse("%v", err)
+	}
+	return plan, nil
 }
 
 // describe returns the plan of a checkpoint without a policy.
@@ -128,6 +141,7 @@ func prepare(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy, find Find
 	plan.Policy, plan.StorageConfig, plan.Store, plan.Group = policy.Name, policy.Spec.StorageConfigName, store, group
 	plan.Stop = policy.Spec.TriggerConfig.PostCheckpoint == podsnapshotv1.PostCheckpointStop
 	plan.Inheritable = savesOnTermination(policy) && debugged(pod) == nil
+	plan.NetAdmin = NetAdmin(pod, []podsnapshotv1.PodSnapshotPolicy{*policy})
 	if policy.Spec.SnapshotScope == podsnapshotv1.ScopeRootfsOnly {
 		plan.Scope = snapshot.RootfsOnly
 	}

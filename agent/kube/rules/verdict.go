@@ -25,6 +25,9 @@ func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot
 	if err := checkOnSandboxLoss(p); err != nil {
 		return false, podsnapshotv1.ReasonInvalid, err.Error()
 	}
+	if err := checkOnNetAdmin(p); err != nil {
+		return false, podsnapshotv1.ReasonInvalid, err.Error()
+	}
 	if err := podsnapshotv1.CheckOnRestoreFailure(p.Annotations); err != nil {
 		return false, podsnapshotv1.ReasonInvalid, err.Error()
 	}

@@ -21,6 +21,7 @@ import (
 	"diapause.dev/agent/idle"
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
@@ -60,7 +61,7 @@ type known struct {
 	dryRun  bool
 	toEnd   bool // it is woken to be ended
 	after   time.Duration
-	clash   string        // the policies of which an event has said that they are too many
+	stays   string        // why it is never tried, as an event has said
 	failed  bool          // an event has said why it stays awake
 	backoff time.Duration // until the next attempt
 }
@@ -127,7 +128,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// adopt has a pod watched, unless several policies select it.
+// adopt has a pod watched, unless several policies select it or it may never sleep.
 func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy, names string) error {
 	ref, key := objects.RefOf(pod), client.ObjectKeyFromObject(pod)
 	rule, err := ruleOf(policies[0], pod.Spec.Containers)
@@ -155,18 +156,30 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 	if asleep {
 		k.failed, k.backoff = false, 0
 	}
-	if len(policies) == 1 {
-		k.clash = ""
+	why := obstacle(pod, policies, names)
+	if why == "" {
+		k.stays = ""
 		p.watcher.Watch(ref, rule, asleep)
 		return nil
 	}
 	p.watcher.Forget(ref.UID)
-	if k.clash != names {
-		k.clash = names
+	if k.stays != why && !asleep {
+		k.stays = why
 		p.Objects.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
-			"The pod stays awake: several SleepPolicies select it: "+names+"; change their selectors so that one does")
+			"The pod stays awake: "+why)
 	}
 	return nil
+}
+
+// obstacle returns why a pod is not put to sleep, however idle it is, or nothing.
+func obstacle(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy, names string) string {
+	if len(policies) > 1 {
+		return "several SleepPolicies select it: " + names + "; change their selectors so that one does"
+	}
+	if err := rules.NetAdmin(pod, nil).Sleep(rules.PodKey(pod)); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // forget ends the watch of a pod.

@@ -387,6 +387,9 @@ func (s *Slumbers) end(pod *corev1.Pod) {
 func (s *Slumbers) putToSleep(pod *corev1.Pod) (State, error) {
 	err := s.allowed(s.life, pod)
 	if err == nil {
+		err = rules.NetAdmin(pod, nil).Sleep(rules.PodKey(pod))
+	}
+	if err == nil {
 		_, err = s.Sleeps.Sleep(s.life, s.life, checkpoint.Options{Target: pod.Namespace + "/" + pod.Name})
 	}
 	if err != nil {

@@ -384,6 +384,7 @@ type CheckpointEvent struct {
 	//	*CheckpointEvent_Progress
 	//	*CheckpointEvent_Spooled
 	//	*CheckpointEvent_Done
+	//	*CheckpointEvent_Warning
 	Event         isCheckpointEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -462,6 +463,15 @@ func (x *CheckpointEvent) GetDone() *Snapshot {
 	return nil
 }
 
+func (x *CheckpointEvent) GetWarning() string {
+	if x != nil {
+		if x, ok := x.Event.(*CheckpointEvent_Warning); ok {
+			return x.Warning
+		}
+	}
+	return ""
+}
+
 type isCheckpointEvent_Event interface {
 	isCheckpointEvent_Event()
 }
@@ -485,6 +495,11 @@ type CheckpointEvent_Done struct {
 	Done *Snapshot `protobuf:"bytes,4,opt,name=done,proto3,oneof"`
 }
 
+type CheckpointEvent_Warning struct {
+	// warning: what a restore of the snapshot will not bring back, or may not notice.
+	Warning string `protobuf:"bytes,5,opt,name=warning,proto3,oneof"`
+}
+
 func (*CheckpointEvent_Accepted) isCheckpointEvent_Event() {}
 
 func (*CheckpointEvent_Progress) isCheckpointEvent_Event() {}
@@ -492,6 +507,8 @@ func (*CheckpointEvent_Progress) isCheckpointEvent_Event() {}
 func (*CheckpointEvent_Spooled) isCheckpointEvent_Event() {}
 
 func (*CheckpointEvent_Done) isCheckpointEvent_Event() {}
+
+func (*CheckpointEvent_Warning) isCheckpointEvent_Event() {}
 
 type SleepRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4173,12 +4190,13 @@ const file_agent_proto_rawDesc = "" +
 	"\bProgress\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\x03R\x05total\"\xdf\x01\n" +
+	"\x05total\x18\x03 \x01(\x03R\x05total\"\xfb\x01\n" +
 	"\x0fCheckpointEvent\x12\x1c\n" +
 	"\baccepted\x18\x01 \x01(\tH\x00R\baccepted\x129\n" +
 	"\bprogress\x18\x02 \x01(\v2\x1b.diapause.local.v1.ProgressH\x00R\bprogress\x127\n" +
 	"\aspooled\x18\x03 \x01(\v2\x1b.diapause.local.v1.SnapshotH\x00R\aspooled\x121\n" +
-	"\x04done\x18\x04 \x01(\v2\x1b.diapause.local.v1.SnapshotH\x00R\x04doneB\a\n" +
+	"\x04done\x18\x04 \x01(\v2\x1b.diapause.local.v1.SnapshotH\x00R\x04done\x12\x1a\n" +
+	"\awarning\x18\x05 \x01(\tH\x00R\awarningB\a\n" +
 	"\x05event\":\n" +
 	"\fSleepRequest\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x12\n" +
@@ -4718,6 +4736,7 @@ func file_agent_proto_init() {
 		(*CheckpointEvent_Progress)(nil),
 		(*CheckpointEvent_Spooled)(nil),
 		(*CheckpointEvent_Done)(nil),
+		(*CheckpointEvent_Warning)(nil),
 	}
 	file_agent_proto_msgTypes[4].OneofWrappers = []any{
 		(*SleepEvent_Accepted)(nil),

@@ -56,6 +56,18 @@ const AnnotationOnSandboxLoss = "diapause.dev/on-sandbox-loss"
 // OnSandboxLossRestoreLatest is the value of AnnotationOnSandboxLoss that has pods restored.
 const OnSandboxLossRestoreLatest = "restore-latest"
 
+// AnnotationOnNetAdmin of a policy says what becomes of a checkpoint of a pod with a container that has NET_ADMIN: the
+// firewall rules, routes and addresses that it may have set are not in the snapshot. With the value OnNetAdminFail the
+// checkpoint fails; with OnNetAdminWarn, and without the annotation, it comes with a warning. Another value is an
+// error, and counts as OnNetAdminFail.
+const AnnotationOnNetAdmin = "diapause.dev/on-net-admin"
+
+// Values of AnnotationOnNetAdmin.
+const (
+	OnNetAdminWarn = "warn"
+	OnNetAdminFail = "fail"
+)
+
 // AnnotationVolumeCheck of a pod says whether the pod is restored although a volume outside its snapshot has changed
 // since. With the value VolumeCheckIgnore it is. Without the annotation it is not. Another value counts as none.
 const AnnotationVolumeCheck = "diapause.dev/volume-check"

@@ -111,6 +111,8 @@ func (r *checkpointRun) take(e *localv1.CheckpointEvent) error {
 	case *localv1.CheckpointEvent_Spooled:
 		r.snapshot = v.Spooled
 		r.display.Note("restorable on this node: " + view.NewSnapshot(v.Spooled).Key())
+	case *localv1.CheckpointEvent_Warning:
+		r.display.Note("warning: " + v.Warning)
 	case *localv1.CheckpointEvent_Done:
 		r.snapshot = v.Done
 	}

@@ -323,6 +323,19 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestCheckpointWarns: what a restore will not bring back is printed.
+func TestCheckpointWarns(t *testing.T) {
+	r := full()
+	const warning = "a restored pod lacks the firewall rules"
+	r.checkpoint = append([]*localv1.CheckpointEvent{
+		{Event: &localv1.CheckpointEvent_Warning{Warning: warning}},
+	}, r.checkpoint...)
+	if got := invoke(t.Context(), serve(t, r), "checkpoint", "p"); got.code != ExitOK ||
+		!strings.Contains(got.err, "warning: "+warning) {
+		t.Errorf("exit code %d, printed %q", got.code, got.err)
+	}
+}
+
 // TestErrors checks exit codes and that a message names the object and what to do.
 func TestErrors(t *testing.T) {
 	tests := []struct {
