@@ -18,10 +18,10 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// kinds are the columns of the table of requests in docs/install/stores.md, by the operations of a backend.
+// kinds are the rows of the table of requests in docs/install/stores.md, by the operations of a backend.
 var kinds = []struct {
-	column string
-	ops    []fault.Op
+	row string
+	ops []fault.Op
 }{
 	{"put", []fault.Op{fault.Create, fault.Replace}},
 	{"get", []fault.Op{fault.ReadAt}},
@@ -36,18 +36,17 @@ func TestRequests(t *testing.T) {
 	table := requestTable(t)
 	for _, n := range []int{1, 4} {
 		for operation, got := range countRequests(t, n) {
-			cells, ok := table[operation]
-			if !ok {
-				t.Errorf("docs/install/stores.md has no row %q", operation)
-				continue
-			}
-			for i, kind := range kinds {
+			for _, kind := range kinds {
 				count := 0
 				for _, op := range kind.ops {
 					count += got[op]
 				}
-				if want := evaluate(t, cells[i], n); count != want {
-					t.Errorf("%s beside %d snapshots: %d %s, the table says %q", operation, n, count, kind.column, cells[i])
+				cell, ok := table[kind.row][operation]
+				if !ok {
+					t.Fatalf("docs/install/stores.md does not say how many %s a %s needs", kind.row, operation)
+				}
+				if want := evaluate(t, cell, n); count != want {
+					t.Errorf("%s beside %d snapshots: %d %s, the table says %q", operation, n, count, kind.row, cell)
 				}
 			}
 		}
@@ -83,15 +82,15 @@ func countRequests(t *testing.T, n int) map[string]requests {
 	}
 	one, all := take("one"), map[string]requests{}
 	for _, operation := range []struct {
-		row string
-		do  func(context.Context, *storage.Store) error
+		name string
+		do   func(context.Context, *storage.Store) error
 	}{
 		{"checkpoint", func(ctx context.Context, s *storage.Store) error {
 			return storage.Replicate(ctx, s, near, one, nil)
 		}},
-		{"restore on another node", func(ctx context.Context, s *storage.Store) error { return restoreOnce(ctx, s, one) }},
+		{"restore elsewhere", func(ctx context.Context, s *storage.Store) error { return restoreOnce(ctx, s, one) }},
 		{"removal", func(ctx context.Context, s *storage.Store) error { return s.Remove(ctx, one) }},
-		{"sweep", func(ctx context.Context, s *storage.Store) error {
+		{"garbage collection", func(ctx context.Context, s *storage.Store) error {
 			_, err := s.Sweep(ctx, storage.SweepOptions{Namespace: one.Namespace})
 			return err
 		}},
@@ -100,9 +99,9 @@ func countRequests(t *testing.T, n int) map[string]requests {
 		age(t, dir)
 		counted = requests{}
 		if err := operation.do(t.Context(), s); err != nil {
-			t.Fatalf("%s: %v", operation.row, err)
+			t.Fatalf("%s: %v", operation.name, err)
 		}
-		all[operation.row] = counted
+		all[operation.name] = counted
 	}
 	return all
 }
@@ -146,31 +145,31 @@ func age(t *testing.T, s *storage.Store) {
 	}
 }
 
-// requestTable returns the cells of the table by row, in the order of kinds.
-func requestTable(t *testing.T) map[string][]string {
+// requestTable returns the cells of the table by kind and operation.
+func requestTable(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/install/stores.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	head := "| operation |"
-	for _, kind := range kinds {
-		head += " " + kind.column + " |"
-	}
-	_, text, ok := strings.Cut(string(page), "\n"+head+"\n")
-	if !ok {
-		t.Fatalf("docs/install/stores.md has no table %q", head)
-	}
-	table := map[string][]string{}
+	_, text, _ := strings.Cut(string(page), "\n## What an operation costs\n")
+	var head []string
+	table := map[string]map[string]string{}
 	for line := range strings.Lines(text) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if len(cells) != len(kinds)+1 {
-			break
+		switch {
+		case len(cells) == 1 && head != nil:
+			return table
+		case len(cells) == 1:
+			continue
+		case head == nil:
+			head = cells
 		}
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
+		row := map[string]string{}
+		for i := range min(len(cells), len(head)) {
+			row[strings.TrimSpace(head[i])] = strings.TrimSpace(cells[i])
 		}
-		table[cells[0]] = cells[1:]
+		table[strings.TrimSpace(cells[0])] = row
 	}
 	return table
 }
