@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,6 +106,25 @@ func TestS3(t *testing.T) {
 		}
 		return nil
 	})
+	w.eventually("the nodes have forgotten the snapshots", w.forgotten)
+}
+
+// forgotten returns an error while a node has a record of a snapshot of the world's namespace. An agent that has one is
+// not ready without the credentials of the snapshot's store.
+func (w *world) forgotten() error {
+	for _, n := range w.Nodes() {
+		records, err := filepath.Glob(n.Path("/var/lib/diapause/journal/*.json"))
+		if err != nil {
+			return err
+		}
+		for _, path := range records {
+			record, err := os.ReadFile(path)
+			if err == nil && strings.Contains(string(record), w.namespace) {
+				return fmt.Errorf("node %s has a record: %s", n.Name, record)
+			}
+		}
+	}
+	return nil
 }
 
 // useS3 starts a service and has the world's snapshots go to a bucket there, until the test ends. It returns the
