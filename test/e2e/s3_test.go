@@ -166,7 +166,8 @@ func (w *world) withoutS3() {
 		errs = append(errs, err)
 	}
 	_, err := w.Kubectl(ctx, "delete", "podsnapshotstorageconfig", w.namespace)
-	errs = append(errs, err, w.rollout(ctx), w.Client.CoreV1().Secrets(system).Delete(ctx, s3Secret, metav1.DeleteOptions{}))
+	errs = append(errs, err, w.rollout(ctx))
+	errs = append(errs, w.Client.CoreV1().Secrets(system).Delete(ctx, s3Secret, metav1.DeleteOptions{}))
 	if err := errors.Join(errs...); err != nil {
 		w.Error(err)
 	}
