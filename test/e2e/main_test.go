@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	bed.MainWith(func() (int, error) { return run(m) }, tools.Kubernetes, tools.KubeProxy)
+	bed.MainWith(func() (int, error) { return run(m) }, tools.Kubernetes, tools.KubeProxy, tools.S3)
 }
 
 // setParallel sets how many tests run side by side, if it is not given.

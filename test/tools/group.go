@@ -22,7 +22,7 @@ const Kubernetes Extra = "kubernetes"
 // KubeProxy is the kube-proxy of the [Kubernetes] servers' version.
 const KubeProxy Extra = "kube-proxy"
 
-// S3 are two servers of S3's protocol, for the tests of package storage/s3.
+// S3 are two servers of S3's protocol, for the tests of package storage/s3 and of a cluster.
 const S3 Extra = "store-servers"
 
 // Helm is Helm's own command line, for the tests that install the chart.
