@@ -74,6 +74,9 @@ cover: tools ## all tests, and which share of the statements they and the progra
 chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, sleep by request and by policy, wake and end; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
 
+s3: tools ## snapshots in a bucket of S3: a cluster whose agents and controller have its credentials; two minutes
+	$(GO) test ./test/e2e -run '^TestS3$$' -count=1 -v -timeout 20m
+
 databases: tools ## PostgreSQL, MariaDB, Redis and SQLite on a volume, written all the time: ROUNDS (20) sleeps, saves at deletion and stops of each
 	$(GO) test ./test/e2e -run '^TestDatabase' -count=1 -v -timeout 4h -databases.rounds=$(ROUNDS)
 

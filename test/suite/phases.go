@@ -87,7 +87,7 @@ var phases = []phase{
 	},
 	{
 		name: "e2e", pick: named("test/e2e"), format: eachTest, timeout: 80 * time.Minute,
-		flags: []string{"-skip=^TestChaos$"},
+		flags: []string{"-skip=^Test(Chaos|S3)$"},
 	},
 }
 
