@@ -23,9 +23,6 @@ type Metrics struct {
 // operations are the values of the label operation.
 var operations = []string{"create", "replace", "read", "stat", "list", "delete"}
 
-// directions are the values of the label direction: bytes that a store has taken, and that it has given.
-var directions = []string{"in", "out"}
-
 // New returns metrics that are registered.
 func New(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
@@ -51,29 +48,29 @@ func New(r prometheus.Registerer) *Metrics {
 // Backend returns a backend that measures b.
 func (m *Metrics) Backend(b storage.Backend) storage.Backend {
 	where := b.Location()
+	took := make(map[string]prometheus.Observer, len(operations))
 	for _, operation := range operations {
-		m.took.WithLabelValues(where, operation)
+		took[operation] = m.took.WithLabelValues(where, operation)
 		for _, reason := range snapshots.Reasons {
 			m.failed.WithLabelValues(where, operation, reason)
 		}
 	}
-	for _, direction := range directions {
-		m.bytes.WithLabelValues(where, direction)
-	}
-	return &measured{b, m, where}
+	return &measured{b, m, where, took, m.bytes.WithLabelValues(where, "in"), m.bytes.WithLabelValues(where, "out")}
 }
 
 // measured is a backend that is measured.
 type measured struct {
 	storage.Backend
-	m     *Metrics
-	where string
+	m       *Metrics
+	where   string
+	took    map[string]prometheus.Observer // by operation
+	in, out prometheus.Counter             // bytes
 }
 
 // end counts an operation that took so long. That an object exists, or does not, is an answer and no failure. Nor is
 // the end of who asked.
 func (b *measured) end(ctx context.Context, operation string, took time.Duration, err error) {
-	b.m.took.WithLabelValues(b.where, operation).Observe(took.Seconds())
+	b.took[operation].Observe(took.Seconds())
 	for _, answer := range []error{storage.ErrExists, storage.ErrNotFound, storage.ErrTooLarge, storage.ErrTruncated} {
 		if errors.Is(err, answer) {
 			return
@@ -82,11 +79,6 @@ func (b *measured) end(ctx context.Context, operation string, took time.Duration
 	if err != nil && ctx.Err() == nil {
 		b.m.failed.WithLabelValues(b.where, operation, snapshots.Reason(err)).Inc()
 	}
-}
-
-// moved counts bytes that went into the store, or came out of it.
-func (b *measured) moved(direction string, n int) {
-	b.m.bytes.WithLabelValues(b.where, direction).Add(float64(n))
 }
 
 // Create implements storage.Backend.
@@ -101,7 +93,7 @@ func (b *measured) Create(ctx context.Context, name string, r io.Reader, size in
 	if c.failed == nil { // else it is not the store that failed
 		b.end(ctx, "create", time.Since(began), err)
 	}
-	b.moved("in", int(c.n))
+	b.in.Add(float64(c.n))
 	return err
 }
 
@@ -110,7 +102,9 @@ func (b *measured) Replace(ctx context.Context, name string, data []byte) error 
 	began := time.Now()
 	err := b.Backend.Replace(ctx, name, data)
 	b.end(ctx, "replace", time.Since(began), err)
-	b.moved("in", len(data))
+	if err == nil {
+		b.in.Add(float64(len(data)))
+	}
 	return err
 }
 
@@ -120,7 +114,7 @@ func (b *measured) ReadAt(ctx context.Context, name string, p []byte, off int64)
 	err := b.Backend.ReadAt(ctx, name, p, off)
 	b.end(ctx, "read", time.Since(began), err)
 	if err == nil {
-		b.moved("out", len(p))
+		b.out.Add(float64(len(p)))
 	}
 	return err
 }
@@ -130,7 +124,7 @@ func (b *measured) ReadAll(ctx context.Context, name string, most int64) ([]byte
 	began := time.Now()
 	data, err := b.Backend.ReadAll(ctx, name, most)
 	b.end(ctx, "read", time.Since(began), err)
-	b.moved("out", len(data))
+	b.out.Add(float64(len(data)))
 	return data, err
 }
 

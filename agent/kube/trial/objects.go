@@ -68,13 +68,3 @@ func podCondition(p *corev1.Pod, of string) corev1.PodCondition {
 	}
 	return corev1.PodCondition{}
 }
-
-// find returns the condition of that type, or nil.
-func find(all []metav1.Condition, of string) *metav1.Condition {
-	for i := range all {
-		if all[i].Type == of {
-			return &all[i]
-		}
-	}
-	return nil
-}

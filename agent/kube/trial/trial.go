@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,7 +86,7 @@ func (t *trial) steps(ctx context.Context) error {
 		return fmt.Errorf("trial: restore the pod: %w", err)
 	}
 	t.say("it was restored")
-	return t.nap(ctx, life)
+	return t.sleepAndWake(ctx, life)
 }
 
 // restore deletes the pod and starts it anew from its snapshot. It does so on the same node: the store may be a disk
@@ -104,8 +105,8 @@ func (t *trial) restore(ctx context.Context, snapshot, node, life string) error 
 	return t.same(ctx, life)
 }
 
-// nap puts the pod to sleep and wakes it.
-func (t *trial) nap(ctx context.Context, life string) error {
+// sleepAndWake puts the pod to sleep and wakes it.
+func (t *trial) sleepAndWake(ctx context.Context, life string) error {
 	if err := t.turn(ctx, podsnapshotv1.AnnotationSleep, corev1.ConditionTrue); err != nil {
 		return fmt.Errorf("trial: put the pod to sleep: %w", err)
 	}
@@ -139,7 +140,7 @@ func (t *trial) checkpoint(ctx context.Context) (string, error) {
 	}
 	var done *metav1.Condition
 	err := t.await(ctx, trigger, "is not taken", func() bool {
-		done = find(trigger.Status.Conditions, podsnapshotv1.ConditionTriggered)
+		done = meta.FindStatusCondition(trigger.Status.Conditions, podsnapshotv1.ConditionTriggered)
 		return done != nil && done.Status != metav1.ConditionUnknown
 	})
 	if err != nil {
@@ -151,7 +152,7 @@ func (t *trial) checkpoint(ctx context.Context) (string, error) {
 	s := &podsnapshotv1.PodSnapshot{ObjectMeta: t.meta()}
 	s.Name = trigger.Status.SnapshotCreated.Name
 	return s.Name, t.await(ctx, s, "is not Ready", func() bool {
-		c := find(s.Status.Conditions, podsnapshotv1.ConditionReady)
+		c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionReady)
 		return c != nil && c.Status == metav1.ConditionTrue
 	})
 }
