@@ -19,6 +19,7 @@ import (
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/volumes"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
@@ -199,8 +200,7 @@ type checkpoint struct {
 	toHandle    atomic.Int64      // bytes that the writer has to handle in all; 0: that is not known yet
 	baseline    *capture.Baseline // what is stored already; nil: the pause does not look for it
 	patched     []byte            // what writeRun works on
-	volumes     []onNode          // emptyDir volumes on the node, by name
-	volumeSize  int64             // bytes of these volumes, measured shortly before the pause
+	volumes     *volumes.Volumes  // that lie on the node; nil: not looked for
 	outside     *outside.Files    // of volumes that are not part of the snapshot; nil: not looked for
 	// owing: the journal could not be written, or the sandbox not resumed. cleanUp then adds the request to the unsettled
 	// ones.
@@ -479,10 +479,7 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Purpose: c.rec.Purpose, Inheritable: c.rec.Inheritable,
 		Facts: facts, Pod: rec, Origin: c.origin(),
 	}
-	if err := c.findVolumes(); err != nil {
-		return err
-	}
-	if err := c.warmVolumes(ctx); err != nil {
+	if err := c.findVolumes(ctx); err != nil {
 		return err
 	}
 	if err := c.fits(); err != nil {
@@ -631,7 +628,7 @@ func (c *checkpoint) cleanUp() {
 // closeArena frees the captured memory and volumes, and gives back what the checkpoint holds of the node's budgets.
 func (c *checkpoint) closeArena() {
 	defer c.room.leave()
-	c.closeVolumes()
+	c.volumes.Close()
 	c.outside.Close()
 	if c.arena == nil {
 		return

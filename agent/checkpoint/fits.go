@@ -21,7 +21,7 @@ func (c *checkpoint) fits() error {
 	if c.o.Scope == snapshot.RootfsOnly {
 		return c.filesFit()
 	}
-	if err := enough(c.volumeSize/snapshots.ChunkSize+windows, storage.MaxChunks); err != nil {
+	if err := enough(c.volumes.Size()/snapshots.ChunkSize+windows, storage.MaxChunks); err != nil {
 		return fmt.Errorf("pod %s: %w", c.pod, err)
 	}
 	return nil
@@ -53,7 +53,7 @@ func (c *checkpoint) pageWindows() (windows int64, err error) {
 func (c *checkpoint) filesFit() error {
 	onDisk, err := runsc.FileStoreUsage(c.pod.SandboxPID)
 	if err == nil {
-		err = enough((onDisk+c.volumeSize)/snapshots.ChunkSize, storage.MaxChunks)
+		err = enough((onDisk+c.volumes.Size())/snapshots.ChunkSize, storage.MaxChunks)
 	}
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", c.pod, err)

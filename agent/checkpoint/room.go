@@ -127,12 +127,12 @@ func (c *checkpoint) takeDisk() error {
 	if err != nil {
 		return err
 	}
-	image := n.pages() + c.volumeSize
+	image := n.pages() + c.volumes.Size()
 	again := max(n.pages()-c.room.arena, 0)
 	if c.large(n.memory) {
 		again = n.pages()
 	}
-	if err := c.promise(c.cs.Disk.Promise(image + again + c.volumeSize)); err != nil {
+	if err := c.promise(c.cs.Disk.Promise(image + again + c.volumes.Size())); err != nil {
 		return err
 	}
 	return c.promise(c.cs.Replication.Promise(c.pod.Namespace, image))

@@ -48,7 +48,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 			return err
 		}
 	}
-	total := im.Size() + c.volumeBytes()
+	total := im.Size() + c.volumes.Bytes()
 	c.toHandle.Store(max(total, 1))
 	if err := c.write(ctx, c.writer, im); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
 
 // write writes the volumes and the image files, in the order in which a restore reads them.
 func (c *checkpoint) write(ctx context.Context, w *storage.Writer, im *capture.Image) error {
-	if err := c.writeVolumes(w); err != nil {
+	if err := c.volumes.Write(w); err != nil {
 		return err
 	}
 	for _, f := range im.Small {

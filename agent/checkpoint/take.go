@@ -27,7 +27,7 @@ func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
 	c.capture = capture.New(c.o.Scope, c.arena, snapshots.ChunkSize)
 	c.boundCapture()
-	if len(c.volumes) > 0 || c.outside.Any() {
+	if c.volumes.Any() || c.outside.Any() {
 		c.capture.Meanwhile(c.captureVolumes)
 	}
 	var im *capture.Image

@@ -112,7 +112,7 @@ func answer(r restore.Prepared, choice restore.Choice) *localv1.AskRestoreRespon
 		Decision: localv1.AskRestoreResponse_RESTORE, ImagePath: r.Dir, Request: r.Request,
 		EndedContainers: union(choice.Init, r.ExitCodes), ExitCodes: r.ExitCodes,
 		Containers: int32(r.Containers), Snapshot: r.Key.String(), Volumes: r.Volumes, Strict: choice.Fail,
-		Terminals: terminalsProto(r.Terminals),
+		Terminals: terminalsProto(r.Terminals), Payloads: r.Payloads,
 	}
 	if r.Scope == snapshot.RootfsOnly { // all containers start anew, also those that had ended
 		resp.Decision, resp.EndedContainers, resp.ExitCodes = localv1.AskRestoreResponse_RESTORE_ROOTFS, nil, nil

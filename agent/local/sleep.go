@@ -57,5 +57,9 @@ func (s *shimService) AskWake(ctx context.Context, req *localv1.AskWakeRequest) 
 	if !admitted {
 		return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: why}, nil
 	}
-	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAKE}, nil
+	payloads, err := s.Restores.Payloads(ctx, req.Request)
+	if err != nil { // the wake itself meets it, too
+		s.Logger.Warn("a pod is woken without its volumes being looked at", "request", req.Request, "error", err)
+	}
+	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAKE, Payloads: payloads}, nil
 }

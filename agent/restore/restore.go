@@ -28,12 +28,13 @@ import (
 type restore struct {
 	record
 
-	revived bool              // an earlier agent has prepared it
-	reader  *snapshots.Reader // guarded by Restores.mu; nil: it was released
-	meta    *snapshot.Meta    // of the snapshot; set by attach
-	volumes []string          // names of the snapshot's volumes
-	total   int64             // bytes of all image files
-	start   time.Time
+	revived  bool              // an earlier agent has prepared it
+	reader   *snapshots.Reader // guarded by Restores.mu; nil: it was released
+	meta     *snapshot.Meta    // of the snapshot; set by attach
+	volumes  []string          // names of the snapshot's volumes
+	payloads []string          // directories in the snapshot that the kubelet has written (kubelet.Payload)
+	total    int64             // bytes of all image files
+	start    time.Time
 
 	waking sync.Mutex  // held while the pod's reminder is written or removed, see reminder.go
 	fed    atomic.Bool // the sandbox may have got a byte of its image
@@ -162,6 +163,7 @@ type Prepared struct {
 	Scope      snapshot.Scope
 	Containers int                           // of the snapshot
 	Volumes    []string                      // names of the snapshot's volumes
+	Payloads   []string                      // directories in it that the kubelet has written (kubelet.Payload)
 	Terminals  map[string]*snapshot.Terminal // of its containers, by their names
 	ExitCodes  map[string]int32              // of containers that had ended, by their names
 }
@@ -177,6 +179,7 @@ func (rs *Restores) Prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	meta := r.meta // the reader may have been released by now
 	return Prepared{
 		Request: r.Request, Dir: dir, Key: r.Key, Scope: r.Scope, Containers: len(meta.Pod.Containers), Volumes: r.volumes,
+		Payloads:  r.payloads,
 		Terminals: terminalsOf(meta.Pod), ExitCodes: exitCodesOf(meta.Pod),
 	}, nil
 }
@@ -259,8 +262,7 @@ func (rs *Restores) attach(ctx context.Context, r *restore) error {
 	r.meta = &reader.Manifest.Meta
 	r.Scope = r.meta.Scope
 	r.total = reader.Manifest.Stats().RawBytes
-	r.volumes, err = rs.volumesOf(reader.Manifest)
-	if err == nil {
+	if err = rs.findVolumes(r, reader.Manifest); err == nil {
 		if !r.Wakes || r.admitted {
 			rs.warm(ctx, reader) // a store takes its time for each answer to check, too
 		}

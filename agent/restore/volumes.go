@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/runsc/kubelet"
 	"diapause.dev/runsc/volume"
 	"diapause.dev/storage"
 )
@@ -20,34 +21,69 @@ const (
 	volumeAhead = 3
 )
 
-// isVolume reports whether a part of a snapshot holds a volume.
+// isVolume reports whether a part of a snapshot holds a volume, or a part of one.
 func isVolume(part string) bool {
-	_, ok, err := volume.OfPart(part)
-	return ok && err == nil
+	name, err := volumeOf(part)
+	return err == nil && name != ""
 }
 
-// volumesOf returns the names of the volumes that a snapshot holds. If the volumes together are larger than
-// VolumeLimit, the error is of kind volume.ErrLimit.
-func (rs *Restores) volumesOf(m *storage.Manifest) (names []string, err error) {
+// volumeOf returns the name under which a shim asks for a part of a snapshot: that of a volume, or of a directory which
+// the kubelet has written. Empty: the part holds neither.
+func volumeOf(part string) (name string, err error) {
+	name, ok, err := volume.OfPart(part)
+	if ok || err != nil {
+		return name, err
+	}
+	p, ok, err := volume.OfPayloadPart(part)
+	if !ok || err != nil {
+		return "", err
+	}
+	return p.String(), nil
+}
+
+// partOf is the inverse of volumeOf.
+func partOf(name string) string {
+	if p, err := kubelet.ParsePayload(name); err == nil {
+		return volume.PayloadPart(p)
+	}
+	return volume.Part(name)
+}
+
+// findVolumes notes which volumes a restore's snapshot holds. If they are together larger than VolumeLimit, the error is
+// of kind volume.ErrLimit.
+func (rs *Restores) findVolumes(r *restore, m *storage.Manifest) error {
 	left := rs.VolumeLimit
 	for i := range m.Files {
-		name, ok, err := volume.OfPart(m.Files[i].Name)
+		name, err := volumeOf(m.Files[i].Name)
 		if err != nil {
-			return nil, fmt.Errorf("snapshot %s: %w: %w", m.Meta.Key, errkind.ErrInvalid, err)
+			return fmt.Errorf("snapshot %s: %w: %w", m.Meta.Key, errkind.ErrInvalid, err)
 		}
-		if !ok {
+		if name == "" {
 			continue
 		}
 		if left -= m.Files[i].Size; left < 0 {
-			return nil, fmt.Errorf("snapshot %s: volume %s: %w: more than %d bytes", m.Meta.Key, name, volume.ErrLimit,
+			return fmt.Errorf("snapshot %s: volume %s: %w: more than %d bytes", m.Meta.Key, name, volume.ErrLimit,
 				rs.VolumeLimit)
 		}
-		names = append(names, name)
+		if _, err := kubelet.ParsePayload(name); err == nil {
+			r.payloads = append(r.payloads, name)
+		} else {
+			r.volumes = append(r.volumes, name)
+		}
 	}
-	return names, nil
+	return nil
 }
 
-// Volume sends a volume of a restore's snapshot from offset off on. Each call of send gets the size of the whole volume
+// Payloads returns the directories which the kubelet has written and that a pod needs to wake, by a request.
+func (rs *Restores) Payloads(ctx context.Context, request string) ([]string, error) {
+	r, err := rs.find(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return r.payloads, nil
+}
+
+// Volume sends a volume of a restore's snapshot, or a directory that the kubelet has written, from offset off on. Each call of send gets the size of the whole volume
 // and the next bytes. While the store is unreachable, Volume retries until ctx ends.
 func (rs *Restores) Volume(ctx context.Context, request, name string, off int64,
 	send func(size int64, data []byte) error,
@@ -56,10 +92,10 @@ func (rs *Restores) Volume(ctx context.Context, request, name string, off int64,
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(r.volumes, name) {
+	if !slices.Contains(r.volumes, name) && !slices.Contains(r.payloads, name) {
 		return fmt.Errorf("%w: snapshot %s has no volume %.80q", errkind.ErrInvalid, r.Key, name)
 	}
-	src, part := &source{rs: rs, restore: r}, volume.Part(name)
+	src, part := &source{rs: rs, restore: r}, partOf(name)
 	size, err := src.Size(part)
 	if err != nil {
 		return err

@@ -64,6 +64,7 @@ type finder struct {
 	wanted  func(host string) bool
 	mounts  map[string]place // by mount id
 	held    int              // descriptors that it holds
+	fixed   bool             // it looks for volumes that the sandbox cannot write, too
 }
 
 // place is a mount in the namespace of a process of the sandbox.
@@ -137,7 +138,7 @@ func (f *finder) addPlaces(process string) {
 			continue
 		}
 		v.seen, v.local = true, local[m.kind]
-		if m.readOnly || pseudo[m.kind] {
+		if m.readOnly && !f.fixed || pseudo[m.kind] {
 			continue
 		}
 		v.writable = true

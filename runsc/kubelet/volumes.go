@@ -13,7 +13,7 @@ const Root = "/var/lib/kubelet"
 
 // The kubelet's directories inside a pod's directory (pkg/kubelet/config, pkg/volume/emptydir).
 const (
-	volumesDir  = "volumes/kubernetes.io~empty-dir"
+	volumesDir  = "volumes/" + emptyDir
 	subpathsDir = "volume-subpaths"
 )
 
@@ -75,11 +75,15 @@ func Elsewhere(pod, path string) bool {
 	return !here && (strings.Contains(path, in+volumesDir+"/") || strings.Contains(path, in+subpathsDir+"/"))
 }
 
-// written are the kinds of volumes that the kubelet writes itself, and those that a pod shares its life with.
+// written are the kinds of volumes that the kubelet writes itself.
 var written = []string{
-	"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api",
-	"kubernetes.io~empty-dir",
+	"kubernetes.io~configmap", "kubernetes.io~secret", projected, "kubernetes.io~downward-api",
 }
+
+const (
+	projected = "kubernetes.io~projected"
+	emptyDir  = "kubernetes.io~empty-dir"
+)
 
 // Outlives reports whether what lies at a path of the node may outlive a pod that mounts it: it is a persistent volume,
 // or nothing of the kubelet's.
@@ -90,7 +94,7 @@ func Outlives(pod, path string) bool {
 	}
 	in, ok = strings.CutPrefix(in, "volumes/")
 	kind, _, _ := strings.Cut(in, "/")
-	return ok && !slices.Contains(written, kind)
+	return ok && kind != emptyDir && !slices.Contains(written, kind)
 }
 
 // InPod returns a path in the directory of a pod for another pod.

@@ -33,28 +33,38 @@ func (z *sleeper) admitted(image string, over <-chan struct{}, waited time.Durat
 		}
 	}()
 	resp, err := z.c.agent.askWake(ctx, &localv1.AskWakeRequest{
-		Request: filepath.Base(image), SandboxId: z.c.bundle.id, Room: z.sharedRoom(), Waited: durationpb.New(waited),
+		Request: filepath.Base(image), SandboxId: z.c.bundle.id, Room: z.s.pod.sharedRoom(), Waited: durationpb.New(waited),
 	})
 	switch {
-	case err == nil && resp.GetDecision() != localv1.AskWakeResponse_WAIT:
-		z.wakes.hold("")
-		return true
-	case err == nil:
+	case err == nil && resp.GetDecision() == localv1.AskWakeResponse_WAIT:
 		z.hold("for memory: " + resp.GetReason())
-	default:
-		select {
-		case <-over:
-		case <-time.After(agentPoll):
-			z.hold("for the agent: " + err.Error())
-		}
+		return false
+	case err != nil:
+		z.holdFor(over, "for the agent: "+err.Error())
+		return false
 	}
-	return false
+	held := payloads{agent: z.c.agent, pod: z.s.pod, request: filepath.Base(image)}
+	if err := held.back(resp.GetPayloads()); err != nil {
+		z.holdFor(over, "for its volumes: "+err.Error())
+		return false
+	}
+	z.wakes.hold("")
+	return true
+}
+
+// holdFor is hold for what is to be tried again after a while, unless the sleep is over before.
+func (z *sleeper) holdFor(over <-chan struct{}, why string) {
+	select {
+	case <-over:
+	case <-time.After(agentPoll):
+		z.hold(why)
+	}
 }
 
 // sharedRoom returns how much memory is free in the cgroups that the pod shares with others, in bytes. What cannot be
 // found out sets no limit.
-func (z *sleeper) sharedRoom() int64 {
-	free, err := cgroup.FreeAbove(z.s.pod.cgroup, z.s.pod.owns)
+func (p pod) sharedRoom() int64 {
+	free, err := cgroup.FreeAbove(p.cgroup, p.owns)
 	if err != nil {
 		return cgroup.Unlimited
 	}

@@ -36,7 +36,7 @@ const (
 // fill puts the volumes of a restore in place, and returns the answer to act on. If a volume cannot be put in place,
 // the sandbox is not restored.
 func (s *sandbox) fill(ctx context.Context, a answer) answer {
-	if a.err != nil || len(a.resp.GetVolumes()) == 0 {
+	if a.err != nil || len(a.resp.GetVolumes())+len(a.resp.GetPayloads()) == 0 {
 		return a
 	}
 	began := time.Now()
@@ -61,7 +61,7 @@ func (s *sandbox) fill(ctx context.Context, a answer) answer {
 	return answer{resp: resp}
 }
 
-// fillAll puts all volumes in place and returns their names, or puts none in place and returns an error.
+// fillAll puts all volumes in place and returns the names of those that were empty. After an error these are empty again.
 func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("not done within %v", fillLimit))
 	defer cancel()
@@ -78,7 +78,9 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 			err = volume.Yield(dir)
 		}
 		if err == nil {
-			err = s.fillOne(ctx, dir, name, a.resp.GetRequest())
+			err = s.agent.receive(ctx, dir, name, a.resp.GetRequest(), func(ctx context.Context, r io.Reader) error {
+				return volume.Fill(ctx, dir, r)
+			})
 		} else {
 			err = fmt.Errorf("the pod has no such volume: %w", err)
 		}
@@ -86,6 +88,10 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 			return nil, errors.Join(fmt.Errorf("volume %s: %w", name, err), volume.Empty(s.pod.uid, put))
 		}
 		put = append(put, name)
+	}
+	held := payloads{agent: s.agent, pod: s.pod, request: a.resp.GetRequest(), anew: true}
+	if err := held.add(ctx, a.resp.GetPayloads()); err != nil {
+		return nil, errors.Join(err, volume.Empty(s.pod.uid, put))
 	}
 	return put, nil
 }
@@ -97,8 +103,10 @@ func (s *sandbox) ownAgain(a answer) bool {
 	return slept && a.resp.GetSnapshot() == key
 }
 
-// fillOne puts one volume in place while the agent sends it.
-func (s *sandbox) fillOne(ctx context.Context, dir, name, request string) error {
+// receive calls put with the content of one volume, to be put in place at dir, while the agent sends it.
+func (a agent) receive(ctx context.Context, dir, name, request string,
+	put func(context.Context, io.Reader) error,
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var full error // set if there is no room, and nothing was read
@@ -106,12 +114,12 @@ func (s *sandbox) fillOne(ctx context.Context, dir, name, request string) error 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.CloseWithError(s.agent.readVolume(ctx, request, name, w, func(size int64) error {
+		w.CloseWithError(a.readVolume(ctx, request, name, w, func(size int64) error {
 			full = room(dir, size)
 			return full
 		}))
 	}()
-	err := volume.Fill(ctx, dir, r)
+	err := put(ctx, r)
 	cancel(err)
 	r.CloseWithError(io.ErrClosedPipe)
 	<-done

@@ -33,6 +33,27 @@ func OfPart(part string) (name string, ok bool, err error) {
 	return name, true, nil
 }
 
+// payloadPrefix begins the names of the parts of a snapshot that hold a directory of a volume which the kubelet writes.
+const payloadPrefix = "payload-"
+
+// PayloadPart returns the name of the part of a snapshot that holds a directory which the kubelet has written.
+func PayloadPart(p kubelet.Payload) string { return payloadPrefix + p.Volume + p.Dir + partSuffix }
+
+// OfPayloadPart returns the directory that a part of a snapshot holds. If the part holds none, ok is false. If the part
+// has the prefix but no valid name, that is an error.
+func OfPayloadPart(part string) (p kubelet.Payload, ok bool, err error) {
+	name, ok := strings.CutPrefix(part, payloadPrefix)
+	if !ok {
+		return p, false, nil
+	}
+	name, ok = strings.CutSuffix(name, partSuffix)
+	volume, dir, _ := strings.Cut(name, "..")
+	if p, err = kubelet.ParsePayload(volume + "/.." + dir); !ok || err != nil {
+		return p, false, fmt.Errorf("part %.80q of the snapshot does not name a valid volume", part)
+	}
+	return p, true, nil
+}
+
 // Open opens the directory of a volume to be saved. Root is a path to the root of the node's file system: symbolic
 // links on the way to dir are resolved below it.
 func Open(root, dir string) (*os.File, error) {

@@ -30,11 +30,7 @@ const apart = 32 << 10
 // If something does, Save still reads nothing outside of the volume.
 func Save(ctx context.Context, dir *os.File, to Sink, limit int64) error {
 	fd := int(dir.Fd())
-	s := &saver{
-		ctx: ctx, sink: &bounded{Sink: to, left: limit, limit: limit}, linked: make(map[inode]string),
-		buf: make([]byte, copySize),
-	}
-	s.tw = tar.NewWriter(s.sink)
+	s := newSaver(ctx, to, limit)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -71,6 +67,15 @@ type saver struct {
 	linked  map[inode]string // names of files that have several hard links
 	held    int              // bytes of names in memory
 	buf     []byte
+}
+
+func newSaver(ctx context.Context, to Sink, limit int64) *saver {
+	s := &saver{
+		ctx: ctx, sink: &bounded{Sink: to, left: limit, limit: limit}, linked: make(map[inode]string),
+		buf: make([]byte, copySize),
+	}
+	s.tw = tar.NewWriter(s.sink)
+	return s
 }
 
 // directory writes a directory and its content. Its name ends in a slash; the name of the volume's own is empty.

@@ -2965,7 +2965,9 @@ type AskRestoreResponse struct {
 	// Exit codes of the ended containers, by name; missing: 0.
 	ExitCodes map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// What the kubelet's probes by exec run. Whatever the decision is, the shim may answer them while the pod sleeps.
-	ExecProbes    []*ExecProbe `protobuf:"bytes,12,rep,name=exec_probes,json=execProbes,proto3" json:"exec_probes,omitempty"`
+	ExecProbes []*ExecProbe `protobuf:"bytes,12,rep,name=exec_probes,json=execProbes,proto3" json:"exec_probes,omitempty"`
+	// Directories to put into volumes that the kubelet writes, before a container of the pod is created: VOLUME/DIRECTORY.
+	Payloads      []string `protobuf:"bytes,13,rep,name=payloads,proto3" json:"payloads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3080,6 +3082,13 @@ func (x *AskRestoreResponse) GetExitCodes() map[string]int32 {
 func (x *AskRestoreResponse) GetExecProbes() []*ExecProbe {
 	if x != nil {
 		return x.ExecProbes
+	}
+	return nil
+}
+
+func (x *AskRestoreResponse) GetPayloads() []string {
+	if x != nil {
+		return x.Payloads
 	}
 	return nil
 }
@@ -3233,7 +3242,7 @@ func (x *Terminal) GetColumns() uint32 {
 type ReadVolumeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
-	Volume        string                 `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`  // its name
+	Volume        string                 `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`  // its name, or one of payloads
 	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // offset of the first byte to send
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3920,9 +3929,11 @@ func (x *AskWakeRequest) GetWaited() *durationpb.Duration {
 }
 
 type AskWakeResponse struct {
-	state         protoimpl.MessageState   `protogen:"open.v1"`
-	Decision      AskWakeResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskWakeResponse_Decision" json:"decision,omitempty"`
-	Reason        string                   `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // with WAIT: what it waits for
+	state    protoimpl.MessageState   `protogen:"open.v1"`
+	Decision AskWakeResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskWakeResponse_Decision" json:"decision,omitempty"`
+	Reason   string                   `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // with WAIT: what it waits for
+	// With WAKE: directories that must be in volumes which the kubelet writes, as in AskRestoreResponse.
+	Payloads      []string `protobuf:"bytes,3,rep,name=payloads,proto3" json:"payloads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3969,6 +3980,13 @@ func (x *AskWakeResponse) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *AskWakeResponse) GetPayloads() []string {
+	if x != nil {
+		return x.Payloads
+	}
+	return nil
 }
 
 type RotateKeysRequest struct {
@@ -4391,7 +4409,7 @@ const file_agent_proto_rawDesc = "" +
 	"\fmemory_limit\x18\x05 \x01(\x03R\vmemoryLimit\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb1\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\x06\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -4410,7 +4428,8 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x12=\n" +
 	"\vexec_probes\x18\f \x03(\v2\x1c.diapause.local.v1.ExecProbeR\n" +
-	"execProbes\x1aY\n" +
+	"execProbes\x12\x1a\n" +
+	"\bpayloads\x18\r \x03(\tR\bpayloads\x1aY\n" +
 	"\x0eTerminalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.diapause.local.v1.TerminalR\x05value:\x028\x01\x1a<\n" +
@@ -4495,10 +4514,11 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x12\n" +
 	"\x04room\x18\x03 \x01(\x03R\x04room\x121\n" +
-	"\x06waited\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06waited\"\xac\x01\n" +
+	"\x06waited\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06waited\"\xc8\x01\n" +
 	"\x0fAskWakeResponse\x12G\n" +
 	"\bdecision\x18\x01 \x01(\x0e2+.diapause.local.v1.AskWakeResponse.DecisionR\bdecision\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"8\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bpayloads\x18\x03 \x03(\tR\bpayloads\"8\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04WAKE\x10\x01\x12\b\n" +

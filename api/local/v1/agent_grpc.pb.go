@@ -705,8 +705,8 @@ type ShimClient interface {
 	// PrepareWorkload is called before a sandbox is created that its own processes may save. It returns
 	// the image path to give to runsc for that.
 	PrepareWorkload(ctx context.Context, in *PrepareWorkloadRequest, opts ...grpc.CallOption) (*PrepareWorkloadResponse, error)
-	// ReadVolume returns the saved content of an emptyDir volume that lies on the node, as a stream of
-	// package volume.
+	// ReadVolume returns the saved content of an emptyDir volume that lies on the node, or of a directory in a volume
+	// that the kubelet writes, as a stream of package volume.
 	ReadVolume(ctx context.Context, in *ReadVolumeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadVolumeResponse], error)
 	// CheckContainer is called before a container is started in a sandbox that AskRestore has ordered to be
 	// restored. An error of code FAILED_PRECONDITION says that the container is not what the snapshot has.
@@ -819,8 +819,8 @@ type ShimServer interface {
 	// PrepareWorkload is called before a sandbox is created that its own processes may save. It returns
 	// the image path to give to runsc for that.
 	PrepareWorkload(context.Context, *PrepareWorkloadRequest) (*PrepareWorkloadResponse, error)
-	// ReadVolume returns the saved content of an emptyDir volume that lies on the node, as a stream of
-	// package volume.
+	// ReadVolume returns the saved content of an emptyDir volume that lies on the node, or of a directory in a volume
+	// that the kubelet writes, as a stream of package volume.
 	ReadVolume(*ReadVolumeRequest, grpc.ServerStreamingServer[ReadVolumeResponse]) error
 	// CheckContainer is called before a container is started in a sandbox that AskRestore has ordered to be
 	// restored. An error of code FAILED_PRECONDITION says that the container is not what the snapshot has.
