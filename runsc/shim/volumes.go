@@ -223,5 +223,8 @@ func (c *containers) begin(ctx context.Context, r *task.StartRequest) (*task.Sta
 		c.letGo(r.ID)
 		return nil, err
 	}
+	if c.bundle.missing() == 1 { // with this one the sandbox loads, and has its own network
+		c.responds.drain()
+	}
 	return c.TaskServiceExt.Start(ctx, r)
 }
