@@ -122,7 +122,7 @@ func (a *answeredExecs) answer(r *task.ExecProcessRequest) (*types.Empty, error)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.all) >= maxProbed {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("exec %s in container %s: %d probes are under way: %w", r.ExecID, r.ID,
+		return nil, errgrpc.ToGRPC(fmt.Errorf("exec %s in container %s: %d probes are in progress: %w", r.ExecID, r.ID,
 			len(a.all), errdefs.ErrResourceExhausted))
 	}
 	if a.all == nil {
