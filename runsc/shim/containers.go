@@ -262,7 +262,6 @@ func (c *containers) began(ctx context.Context, id string) {
 	if err != nil {
 		log.L.WithError(err).Warnf("the agent is not told that the pod of sandbox %s is restored", c.bundle.id)
 	} else if n == o.Containers {
-		c.responds.end()
 		c.reportComplete(ctx, id, c.reportOf(o, nil))
 	}
 	if o.Rootfs {

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"fmt"
 	"sync"
 
 	"diapause.dev/runsc/kubelet"
@@ -18,39 +19,41 @@ type responder struct {
 
 // begin begins to answer at the interfaces of a network. If that is not possible, the pod goes without: the kubelet
 // gives up a container whose startup probe or hook fails, and the restore has failed then.
-func (r *responder) begin(n *sleep.Network) {
+func (r *responder) begin(n *sleep.Network, b bundle) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n == nil || r.ended || r.network != nil {
 		return
 	}
-	var err error
-	if r.network, err = sleep.NewResponder(n, kubelet.NewProber()); err != nil {
+	pid, err := b.process()
+	if err == nil {
+		r.network, err = sleep.NewResponder(n, kubelet.NewProber(), pid)
+	}
+	if err != nil {
 		log.L.WithError(err).Warn("probes fail until the sandbox has all its containers")
 	}
 }
 
-// drain ends the answers once the probes that are under way are over, which it waits for a little.
-func (r *responder) drain() {
-	r.mu.Lock()
-	network := r.network
-	r.mu.Unlock()
-	if network != nil {
-		network.Drain()
-	}
-	r.end()
-}
-
-// end ends the answers for good.
-func (r *responder) end() {
+// drain has a sandbox that has loaded answer by itself, once the probes that are under way are over. It waits for
+// these a little. After an error the sandbox may be deaf.
+func (r *responder) drain() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended = true
-	if r.network == nil {
-		return
+	network := r.network
+	r.network, r.ended = nil, true
+	if network == nil {
+		return nil
 	}
-	if err := r.network.Close(); err != nil {
-		log.L.WithError(err).Warn("end the answers to probes")
+	network.Drain()
+	if err := network.Close(); err != nil {
+		return fmt.Errorf("end the answers to probes: %w", err)
 	}
-	r.network = nil
+	return nil
+}
+
+// end ends the answers for a sandbox that is to end.
+func (r *responder) end() {
+	if err := r.drain(); err != nil {
+		log.L.WithError(err).Warn("a sandbox that is to end")
+	}
 }

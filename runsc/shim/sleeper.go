@@ -186,7 +186,7 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	switch {
 	case err != nil:
 	case z.s != nil && r.ID == z.s.pod.sandbox && r.ExecID == "" && z.c.bundle.missing() > 1:
-		z.c.responds.begin(z.network)
+		z.c.responds.begin(z.network, z.c.bundle)
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	case r.ExecID != "":
 		go z.attendExec(context.WithoutCancel(ctx), r)

@@ -223,8 +223,10 @@ func (c *containers) begin(ctx context.Context, r *task.StartRequest) (*task.Sta
 		c.letGo(r.ID)
 		return nil, err
 	}
-	if c.bundle.missing() == 1 { // with this one the sandbox loads, and has its own network
-		c.responds.drain()
+	last := c.bundle.missing() == 1 // with it the sandbox loads, and has a network of its own
+	resp, err := c.TaskServiceExt.Start(ctx, r)
+	if err == nil && last {
+		err = c.responds.drain()
 	}
-	return c.TaskServiceExt.Start(ctx, r)
+	return resp, err
 }

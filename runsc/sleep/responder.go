@@ -2,6 +2,7 @@ package sleep
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -13,12 +14,13 @@ import (
 
 // Responder answers the kubelet's probes for a pod whose sandbox waits for its containers: it has taken the pod's
 // addresses, and has no network yet. The answers are those that a sleeping pod gives. It answers nobody else, wakes
-// nothing and holds nothing: what comes for the pod waits in the sandbox's own sockets until the sandbox has loaded.
-// Its methods may be called concurrently.
+// nothing and holds nothing: what comes for the pod waits in the sandbox's own sockets until the sandbox has loaded,
+// and TCP with its sender. Its methods may be called concurrently.
 type Responder struct {
 	watcher
-	prober *closable
-	isOwn  func(netip.Addr) bool // reports whether this node has an address
+	sandbox muted
+	prober  *closable
+	isOwn   func(netip.Addr) bool // reports whether this node has an address
 }
 
 // closable is a prober that can be told to recognize no new probe.
@@ -30,8 +32,9 @@ type closable struct {
 // IsProbe implements Prober.
 func (c *closable) IsProbe(x Connection) bool { return !c.closed.Load() && c.Prober.IsProbe(x) }
 
-// NewResponder answers probes at the interfaces of a recorded network until Close.
-func NewResponder(n *Network, prober Prober) (*Responder, error) {
+// NewResponder answers probes at the interfaces of a recorded network until Close. Until then the packet sockets of the
+// sandbox's process get no TCP.
+func NewResponder(n *Network, prober Prober, sandbox int) (*Responder, error) {
 	r := &Responder{prober: &closable{Prober: prober}, isOwn: isOwn}
 	r.incoming, r.outgoing = r.take, func(*socket, []byte) {}
 	ns, err := netns.Open(n.path)
@@ -39,11 +42,22 @@ func NewResponder(n *Network, prober Prober) (*Responder, error) {
 		return nil, err
 	}
 	defer ns.Close()
-	if err := r.open(n, ns, r.prober); err != nil {
+	if r.sandbox, err = mute(sandbox); err != nil {
 		return nil, err
+	}
+	if err := r.open(n, ns, r.prober); err != nil {
+		return nil, errors.Join(err, r.sandbox.unmute())
 	}
 	r.begin()
 	return r, nil
+}
+
+// Close ends the answers, and lets the sandbox have what comes. After an error the sandbox may be deaf.
+func (r *Responder) Close() error {
+	err := r.watcher.Close()
+	sandbox := r.sandbox
+	r.sandbox = nil
+	return errors.Join(err, sandbox.unmute())
 }
 
 // take answers a frame if it belongs to a probe, or if the node asks for the pod's hardware address.

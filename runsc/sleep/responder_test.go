@@ -10,10 +10,14 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 )
 
 // respond makes a pod without addresses, whose sandbox waits for its containers, and a responder for its port 8080.
-func respond(t *testing.T) *Responder {
+func respond(t *testing.T) (r *Responder, sandbox *os.File) {
 	t.Helper()
 	path := newPod(t)
 	n, err := RecordNetwork(path)
@@ -21,18 +25,26 @@ func respond(t *testing.T) *Responder {
 		t.Fatal(err)
 	}
 	takeAddresses(t, path)
-	r, err := NewResponder(n, kubelet{podIP + ":8080"})
+	inside(t, path, func() (err error) { // as the sandbox's process, which this one stands for, has opened it
+		l, err := netlink.LinkByName("eth0")
+		if err == nil {
+			sandbox, err = packetSocket(l.Attrs().Index)
+		}
+		return err
+	})
+	t.Cleanup(func() { sandbox.Close() })
+	r, err = NewResponder(n, kubelet{podIP + ":8080"}, os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	return r
+	return r, sandbox
 }
 
 // TestResponder has a node probe a pod that has no network yet, by HTTP and by TCP. A stranger gets no answer, and
 // once the responder is drained, nor does the kubelet: both wait until the sandbox has its network.
 func TestResponder(t *testing.T) {
-	r := respond(t)
+	r, sandbox := respond(t)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	for range 3 {
 		resp, err := client.Get("http://" + podIP + ":8080/healthz")
@@ -70,6 +82,70 @@ func TestResponder(t *testing.T) {
 			t.Errorf("port %s: %v, %v; want no answer", port, c, err)
 		}
 		cancel()
+	}
+	if n := segments(t, sandbox); n > 0 {
+		t.Errorf("the sandbox got %d segments of TCP", n)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := net.DialTimeout("tcp", podIP+":9090", 300*time.Millisecond); err == nil {
+		t.Error("who has answered?")
+	}
+	if segments(t, sandbox) == 0 {
+		t.Error("the sandbox is deaf afterwards")
+	}
+}
+
+// segments reads the frames that a socket has got, and returns how many are of TCP.
+func segments(t *testing.T, sandbox *os.File) (n int) {
+	t.Helper()
+	raw, err := sandbox.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, maxFrame)
+	for {
+		var size int
+		var from unix.Sockaddr
+		if err := raw.Control(func(fd uintptr) { size, from, err = unix.Recvfrom(int(fd), b, 0) }); err != nil {
+			t.Fatal(err)
+		}
+		if err != nil {
+			return n
+		}
+		l, ok := from.(*unix.SockaddrLinklayer)
+		if _, is := parseSegment(b[virtioHeader:size]); ok && l.Pkttype != unix.PACKET_OUTGOING && is {
+			n++
+		}
+	}
+}
+
+// TestNoTCP: a sandbox that waits gets everything except TCP.
+func TestNoTCP(t *testing.T) {
+	vm, err := bpf.NewVM(noTCP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ip4, ip6 := toPod+"0800 45000028 00004000 40", toPod+"86dd 60000000 0014"
+	for text, want := range map[string]bool{
+		ip4 + "060000 " + from4 + pod4 + syn: false, ip4 + "110000 " + from4 + pod4 + udp: true,
+		ip6 + "0640" + from6 + pod6 + syn: false, ip6 + "1140" + from6 + pod6 + udp: true,
+		toPod + "0806 0001 0800 06 04 0001 020000000002 06060606 060606060606 06060606": true,
+		toPod + "0800 45": false, // cut off
+	} {
+		if n, err := vm.Run(frame(t, text)); err != nil || n > 0 != want {
+			t.Errorf("%s: %d, %v", text, n, err)
+		}
+	}
+}
+
+// TestHostileMute: a process without packet sockets, and one that is gone, are errors.
+func TestHostileMute(t *testing.T) {
+	for _, pid := range []int{1 << 30, os.Getppid()} {
+		if m, err := mute(pid); err == nil {
+			t.Errorf("process %d has %d packet sockets", pid, len(m))
+		}
 	}
 }
 

@@ -90,7 +90,8 @@ func TestContainers(t *testing.T) {
 
 // TestStartupProbeOfSidecar: gVisor restores a pod once all of its containers have come, and the kubelet waits with the
 // next one until the startup probe and the postStart hook of the one before have succeeded. So they succeed: probes by
-// HTTP, TCP, gRPC and exec, and hooks by HTTP and exec. A hook by exec does not run again, not even the last container's.
+// HTTP, TCP, gRPC and exec, and hooks by HTTP and exec. A hook by exec does not run again, not even that of the last
+// container.
 func TestStartupProbeOfSidecar(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -112,8 +113,8 @@ func TestStartupProbeOfSidecar(t *testing.T) {
 	}
 }
 
-// withProbedSidecars gives a pod native sidecars with a startup probe of each kind, and hooks of each kind. Each hook by
-// exec adds a line to a file. That by HTTP asks the sidecar before its own.
+// withProbedSidecars gives a pod native sidecars with a startup probe of each kind, and hooks of each kind. Each hook
+// by exec adds a line to a file. That by HTTP asks the sidecar before its own.
 func withProbedSidecars(p *corev1.Pod) {
 	hook := &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
 		Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "echo x >> /tmp/hooked"}},
