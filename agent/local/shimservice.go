@@ -62,11 +62,7 @@ func (s *shimService) decideRestore(ctx context.Context, req *localv1.AskRestore
 	choice, err := s.choose(ctx, podRef(req.Annotations), req, past)
 	choice.IgnoreVolumes = req.Annotations[podsnapshotv1.AnnotationVolumeCheck] == podsnapshotv1.VolumeCheckIgnore
 	resp := s.prepare(ctx, req, choice, err)
-	for container, all := range choice.Probes {
-		for _, command := range all {
-			resp.ExecProbes = append(resp.ExecProbes, &localv1.ExecProbe{Container: container, Command: command})
-		}
-	}
+	resp.ExecProbes = choice.Probes
 	return resp
 }
 

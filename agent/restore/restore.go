@@ -17,6 +17,7 @@ import (
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
+	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
@@ -142,8 +143,8 @@ type Choice struct {
 	// Containers is how many of the pod's containers start if only root file systems are restored. The pod is restored
 	// once the last of them has started. 0: as many as the snapshot has.
 	Containers int
-	// Probes are the commands of the kubelet's probes by exec, by container name, whatever the choice is.
-	Probes map[string][][]string
+	// Probes are what the kubelet runs in the pod's containers by exec, whatever the choice is.
+	Probes []*localv1.ExecProbe
 
 	// Inherited: the cluster has made the snapshot of a sleep one that serves the successors of its pod.
 	Inherited bool

@@ -128,6 +128,19 @@ func (b bundle) noted(prefix string) (int, error) {
 	return len(all), err
 }
 
+// missing returns how many containers have yet to start before a sandbox that is restored as a whole is complete.
+func (b bundle) missing() int {
+	o, ok := b.ordered()
+	if !ok || o.Rootfs {
+		return 0
+	}
+	n, err := b.noted(startedPrefix)
+	if err != nil {
+		return o.Containers
+	}
+	return max(0, o.Containers-n)
+}
+
 // process returns the sandbox's process. If it never had one, the error is of kind os.ErrNotExist.
 func (b bundle) process() (int, error) {
 	data, err := os.ReadFile(filepath.Join(b.dir, "init.pid"))

@@ -68,6 +68,7 @@ type containers struct {
 	resizes  resizes
 	holds    holds
 	sessions sessions
+	responds responder
 
 	mu       sync.Mutex
 	starting map[string]*starting          // by container id
@@ -119,14 +120,7 @@ func (c *containers) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 // have, it waits for them and has no kernel (runsc/boot, restorer.restore); it has all its memory long after that. If
 // a container's start fails while it is incomplete, what the container had in memory is lost, even if the sandbox has
 // loaded it.
-func (c *containers) incomplete() bool {
-	o, ok := c.bundle.ordered()
-	if !ok || o.Rootfs {
-		return false
-	}
-	n, err := c.bundle.noted(startedPrefix)
-	return err != nil || n < o.Containers
-}
+func (c *containers) incomplete() bool { return c.bundle.missing() > 0 }
 
 // try records that a container is about to be started in a sandbox that is restored as a whole. If a start of it was
 // tried before and the pod is not restored yet, try returns an error: that start was given up, and the sandbox is
@@ -461,6 +455,7 @@ func (c *containers) doom(ctx context.Context, id string) (doomed bool, err erro
 		early := fmt.Errorf("restore sandbox %s, request %q: container %s was ended before all containers of the pod "+
 			"had come", c.bundle.id, o.Request, id)
 		c.failure.Do(func() { c.report(ctx, id, c.reportOf(o, early)) })
+		c.responds.end()
 	}
 	return true, c.bundle.kill()
 }
@@ -538,6 +533,7 @@ func (c *containers) lost(ctx context.Context, id string, err error) error {
 	log.L.WithError(err).Errorf("restore of sandbox %s, request %q, failed at container %s", c.bundle.id, o.Request, id)
 	err = fmt.Errorf("restore sandbox %s, request %q, container %s: %w", c.bundle.id, o.Request, id, untraced(err))
 	c.failure.Do(func() { c.report(ctx, id, c.reportOf(o, err)) })
+	c.responds.end()
 	if err := c.bundle.kill(); err != nil {
 		log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
 	}

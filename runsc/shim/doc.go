@@ -7,7 +7,8 @@
 //     bounded time to answer. Without an answer the pod starts as usual, unless its annotations say
 //     otherwise.
 //   - Start of such a sandbox restores it. gVisor itself then turns the starts of the pod's other
-//     containers into a restore, and the last one loads the image.
+//     containers into a restore, and the last one loads the image. Until then the shim answers the kubelet's probes
+//     and hooks.
 //   - If only files are restored, Create makes runsc create the sandbox from them, and the containers
 //     start as usual.
 //   - Checkpoint saves the sandbox with runsc checkpoint, or its files with runsc fscheckpoint. It always

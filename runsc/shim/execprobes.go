@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,24 +23,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A shim cannot see who asks containerd to exec: the kubelet for a probe, or somebody by kubectl. But the agent says
-// what the pod's probes run. A process is taken for a probe if it runs exactly that, without a terminal or an input.
-// While the pod sleeps, a probe succeeds and does not wake it.
+// A shim cannot see who asks containerd to exec: the kubelet for a probe or a hook, or somebody by kubectl. But the
+// agent says what the kubelet runs. A process is taken for the kubelet's if it runs exactly that, without a terminal or
+// an input. It is answered with success, and nothing is run, in three cases:
+//
+//   - The pod sleeps: a liveness or readiness probe does not wake it.
+//   - The sandbox waits for its other containers. The kubelet creates the next one only after the startup probe or the
+//     postStart hook of the one before has succeeded, and gVisor loads only when all are there.
+//   - A container is restored: its postStart hook has run in the life that the snapshot is of.
 
-// probesFile is a file in the bundle of a sandbox container: the commands of the pod's probes by exec.
+// probesFile is a file in the bundle of a sandbox container: what the kubelet runs in the pod's containers by exec.
 const probesFile = "diapause-probes"
 
-// commands are the commands of probes, by container name.
-type commands map[string][][]string
+// execCommand is what the kubelet runs.
+type execCommand struct {
+	Kind localv1.ExecProbe_Kind `json:"kind,omitempty"`
+	Args []string               `json:"args"`
+}
 
-// noteProbes keeps what the agent says of the pod's probes.
+// noteProbes keeps what the agent says that the kubelet runs.
 func (b bundle) noteProbes(probes []*localv1.ExecProbe) error {
 	if len(probes) == 0 {
 		return nil
 	}
-	all := make(commands)
+	all := make(map[string][]execCommand) // by container name
 	for _, p := range probes {
-		all[p.GetContainer()] = append(all[p.GetContainer()], p.GetCommand())
+		all[p.GetContainer()] = append(all[p.GetContainer()], execCommand{p.GetKind(), p.GetCommand()})
 	}
 	data, err := json.Marshal(all)
 	if err == nil {
@@ -51,27 +60,36 @@ func (b bundle) noteProbes(probes []*localv1.ExecProbe) error {
 	return nil
 }
 
-// isProbe reports whether a process is a probe of a container with that name.
-func (b bundle) isProbe(container string, r *task.ExecProcessRequest) bool {
+// kinds are what a process of the kubelet may be: one command may serve for several.
+type kinds struct{ probe, startup, postStart bool }
+
+// kindsOf returns what of the kubelet's a process in a container with that name may be.
+func (b bundle) kindsOf(container string, r *task.ExecProcessRequest) (k kinds) {
 	if r.Terminal || r.Stdin != "" || container == "" {
-		return false
+		return k
 	}
 	data, err := os.ReadFile(filepath.Join(b.dir, probesFile))
 	if err != nil {
-		return false
+		return k
 	}
 	var (
-		all     commands
+		all     map[string][]execCommand
 		process specs.Process
 	)
 	if json.Unmarshal(data, &all) != nil || json.Unmarshal(r.Spec.GetValue(), &process) != nil {
-		return false
+		return k
 	}
-	return slices.ContainsFunc(all[container], func(c []string) bool { return slices.Equal(c, process.Args) })
+	for _, c := range all[container] {
+		if slices.Equal(c.Args, process.Args) {
+			k.probe = k.probe || c.Kind == localv1.ExecProbe_PROBE
+			k.startup = k.startup || c.Kind == localv1.ExecProbe_STARTUP
+			k.postStart = k.postStart || c.Kind == localv1.ExecProbe_POST_START
+		}
+	}
+	return k
 }
 
-// probed is a probe that is answered for a container that sleeps, as if it had run and succeeded. Its methods may be
-// called concurrently.
+// probed is a probe or a hook that is answered, as if it had run and succeeded. Its methods may be called concurrently.
 type probed struct {
 	stdout, stderr string
 	once           sync.Once     // closes done
@@ -79,35 +97,61 @@ type probed struct {
 	at             time.Time     // of its end; set before done is closed
 }
 
-// probed returns a probe that was answered, or nil.
-func (z *sleeper) probed(container, exec string) *probed {
-	if exec == "" {
-		return nil
-	}
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if x := z.all[container]; x != nil {
-		return x.probes[exec]
-	}
-	return nil
+// maxProbed bounds the probes of a pod that are answered and not deleted yet. Containerd deletes each at its end.
+const maxProbed = 1024
+
+// answeredExecs are the probes and hooks that are answered, and not deleted. The zero value has none. Its methods may
+// be called concurrently.
+type answeredExecs struct {
+	mu  sync.Mutex
+	all map[execName]*probed
 }
 
-// answerProbe answers a probe of a container that sleeps.
-func (z *sleeper) answerProbe(x *resident, r *task.ExecProcessRequest) *types.Empty {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if x.probes == nil {
-		x.probes = make(map[string]*probed)
+// execName names a process that was added to a container.
+type execName struct{ container, exec string }
+
+// of returns a probe that was answered, or nil.
+func (a *answeredExecs) of(container, exec string) *probed {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[execName{container, exec}]
+}
+
+// answer answers a probe.
+func (a *answeredExecs) answer(r *task.ExecProcessRequest) (*types.Empty, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.all) >= maxProbed {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("exec %s in container %s: %d probes are in progress: %w", r.ExecID, r.ID,
+			len(a.all), errdefs.ErrResourceExhausted))
 	}
-	x.probes[r.ExecID] = &probed{stdout: r.Stdout, stderr: r.Stderr, done: make(chan struct{})}
-	return &types.Empty{}
+	if a.all == nil {
+		a.all = make(map[execName]*probed)
+	}
+	a.all[execName{r.ID, r.ExecID}] = &probed{stdout: r.Stdout, stderr: r.Stderr, done: make(chan struct{})}
+	return &types.Empty{}, nil
+}
+
+// forget forgets a probe that was answered.
+func (a *answeredExecs) forget(container, exec string) *task.DeleteResponse {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.all, execName{container, exec})
+	return &task.DeleteResponse{Pid: 1, ExitedAt: protobuf.ToTimestamp(time.Now())}
+}
+
+// forgetAll forgets what was answered for a container that is deleted.
+func (a *answeredExecs) forgetAll(container string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.all, func(n execName, _ *probed) bool { return n.container == container })
 }
 
 // start ends the probe: it has no output.
 func (p *probed) start(ctx context.Context) (*task.StartResponse, error) {
 	err := errors.Join(closePipe(ctx, p.stdout), closePipe(ctx, p.stderr))
 	if err != nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("a probe of a pod that sleeps: %w", err))
+		return nil, errgrpc.ToGRPC(fmt.Errorf("a probe that is not run: %w", err))
 	}
 	p.once.Do(func() {
 		p.at = time.Now()
@@ -133,17 +177,6 @@ func (p *probed) state(r *task.StateRequest) *task.StateResponse {
 		resp.Status, resp.ExitedAt = tasktypes.Status_STOPPED, protobuf.ToTimestamp(p.at)
 	default:
 		resp.Status = tasktypes.Status_CREATED
-	}
-	return resp
-}
-
-// forgetProbe forgets a probe that was answered.
-func (z *sleeper) forgetProbe(container, exec string) *task.DeleteResponse {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	resp := &task.DeleteResponse{Pid: 1, ExitedAt: protobuf.ToTimestamp(time.Now())}
-	if x := z.all[container]; x != nil {
-		delete(x.probes, exec)
 	}
 	return resp
 }

@@ -7,16 +7,22 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	localv1 "diapause.dev/api/local/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
+	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
 // execOf returns a request to run a command.
@@ -33,10 +39,11 @@ func execOf(t *testing.T, change func(*task.ExecProcessRequest), args ...string)
 	return r
 }
 
-// TestIsProbe: only the very command of a probe of that container is one, and only without a terminal and an input.
-func TestIsProbe(t *testing.T) {
+// TestHostileKindsOf: only the very command of a probe or hook of that container is one, and only without a terminal
+// and an input.
+func TestHostileKindsOf(t *testing.T) {
 	b := bundle{"sandbox", t.TempDir()}
-	if b.isProbe("web", execOf(t, nil, "true")) {
+	if b.kindsOf("web", execOf(t, nil, "true")) != (kinds{}) {
 		t.Error("a probe although the agent has said nothing")
 	}
 	if err := b.noteProbes(nil); err != nil {
@@ -45,7 +52,11 @@ func TestIsProbe(t *testing.T) {
 	err := b.noteProbes([]*localv1.ExecProbe{
 		{Container: "web", Command: []string{"cat", "/ready"}},
 		{Container: "web", Command: []string{"cat", "/alive"}},
+		{Container: "web", Command: []string{"cat", "/ready"}, Kind: localv1.ExecProbe_STARTUP},
+		{Container: "web", Command: []string{"begin"}, Kind: localv1.ExecProbe_POST_START},
 		{Container: "side", Command: []string{"true"}},
+		{Container: "", Command: []string{"true"}, Kind: localv1.ExecProbe_POST_START},
+		{Container: "other", Command: []string{"cat"}, Kind: 99},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -54,24 +65,27 @@ func TestIsProbe(t *testing.T) {
 		container string
 		change    func(*task.ExecProcessRequest)
 		args      []string
-		want      bool
+		want      kinds
 	}{
-		{"web", nil, []string{"cat", "/ready"}, true},
-		{"web", nil, []string{"cat", "/alive"}, true},
-		{"web", nil, []string{"cat", "/alive", "/ready"}, false},
-		{"web", nil, []string{"cat"}, false},
-		{"web", nil, nil, false},
-		{"web", nil, []string{"true"}, false},
-		{"side", nil, []string{"true"}, true},
-		{"other", nil, []string{"true"}, false},
-		{"", nil, []string{"true"}, false},
-		{"side", func(r *task.ExecProcessRequest) { r.Terminal = true }, []string{"true"}, false},
-		{"side", func(r *task.ExecProcessRequest) { r.Stdin = "/pipe" }, []string{"true"}, false},
-		{"side", func(r *task.ExecProcessRequest) { r.Spec.Value = []byte("{") }, []string{"true"}, false},
-		{"side", func(r *task.ExecProcessRequest) { r.Spec = nil }, []string{"true"}, false},
+		{"web", nil, []string{"cat", "/ready"}, kinds{probe: true, startup: true}},
+		{"web", nil, []string{"cat", "/alive"}, kinds{probe: true}},
+		{"web", nil, []string{"begin"}, kinds{postStart: true}},
+		{"web", nil, []string{"cat", "/alive", "/ready"}, kinds{}},
+		{"web", nil, []string{"cat"}, kinds{}},
+		{"web", nil, nil, kinds{}},
+		{"web", nil, []string{"true"}, kinds{}},
+		{"side", nil, []string{"true"}, kinds{probe: true}},
+		{"side", nil, []string{"begin"}, kinds{}},
+		{"other", nil, []string{"true"}, kinds{}},
+		{"other", nil, []string{"cat"}, kinds{}},
+		{"", nil, []string{"true"}, kinds{}},
+		{"side", func(r *task.ExecProcessRequest) { r.Terminal = true }, []string{"true"}, kinds{}},
+		{"side", func(r *task.ExecProcessRequest) { r.Stdin = "/pipe" }, []string{"true"}, kinds{}},
+		{"side", func(r *task.ExecProcessRequest) { r.Spec.Value = []byte("{") }, []string{"true"}, kinds{}},
+		{"side", func(r *task.ExecProcessRequest) { r.Spec = nil }, []string{"true"}, kinds{}},
 	} {
-		if got := b.isProbe(tc.container, execOf(t, tc.change, tc.args...)); got != tc.want {
-			t.Errorf("container %q, %q: %v", tc.container, tc.args, got)
+		if got := b.kindsOf(tc.container, execOf(t, tc.change, tc.args...)); got != tc.want {
+			t.Errorf("container %q, %q: %+v", tc.container, tc.args, got)
 		}
 	}
 }
@@ -98,7 +112,9 @@ func TestAnswerProbe(t *testing.T) {
 			output <- err
 		}()
 	}
-	z.answerProbe(x, r)
+	if _, err := z.probes.answer(r); err != nil {
+		t.Fatal(err)
+	}
 	is := &task.StateRequest{ID: r.ID, ExecID: r.ExecID}
 	if s, err := z.State(t.Context(), is); err != nil || s.Status != tasktypes.Status_CREATED {
 		t.Errorf("before its start: %v, %v", s, err)
@@ -130,8 +146,8 @@ func TestAnswerProbe(t *testing.T) {
 		t.Errorf("a signal for it: %v", err)
 	}
 	d, err := z.Delete(t.Context(), &task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
-	if err != nil || d.ExitStatus != 0 || len(x.probes) > 0 {
-		t.Errorf("%v, %v, %d left", d, err, len(x.probes))
+	if err != nil || d.ExitStatus != 0 || len(z.probes.all) > 0 {
+		t.Errorf("%v, %v, %d left", d, err, len(z.probes.all))
 	}
 }
 
@@ -151,5 +167,128 @@ func TestHostilePipes(t *testing.T) {
 	}
 	if err := closePipe(t.Context(), ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// execs is a service that notes the processes that are added to containers.
+type execs struct {
+	extension.TaskServiceExt
+	ran []string
+}
+
+func (e *execs) Exec(_ context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
+	e.ran = append(e.ran, r.ID+" "+r.ExecID)
+	return &types.Empty{}, nil
+}
+
+// orderedPod returns the service of a pod that is restored as ordered, with containers a and b, both of which have a
+// probe, a startup probe and a hook.
+func orderedPod(t *testing.T, o order) (*sleeper, *execs) {
+	t.Helper()
+	c := &containers{bundle: bundle{"sandbox", t.TempDir()}}
+	if err := c.bundle.order(o); err != nil {
+		t.Fatal(err)
+	}
+	var all []*localv1.ExecProbe
+	z := &sleeper{TaskServiceExt: new(execs), c: c, all: make(map[string]*resident)}
+	for _, name := range []string{"a", "b"} {
+		all = append(all, &localv1.ExecProbe{Container: name, Command: []string{"live"}},
+			&localv1.ExecProbe{Container: name, Command: []string{"up"}, Kind: localv1.ExecProbe_STARTUP},
+			&localv1.ExecProbe{Container: name, Command: []string{"hook"}, Kind: localv1.ExecProbe_POST_START})
+		z.all[name] = &resident{id: name, name: name, execs: make(map[string]func())}
+	}
+	if err := c.bundle.noteProbes(all); err != nil {
+		t.Fatal(err)
+	}
+	return z, z.TaskServiceExt.(*execs)
+}
+
+// run runs one command after another in a container, which names them, and returns which of them are answered.
+func (z *sleeper) run(t *testing.T, container string, commands ...string) (answered []string) {
+	t.Helper()
+	for _, name := range commands {
+		r := execOf(t, func(r *task.ExecProcessRequest) { r.ID, r.ExecID = container, name }, name)
+		if _, err := z.Exec(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if z.probes.of(container, name) != nil {
+			answered = append(answered, name)
+		}
+		z.probes.forget(container, name)
+	}
+	return answered
+}
+
+// started has a container start, as containers.Start does.
+func (z *sleeper) started(t *testing.T, id string) {
+	t.Helper()
+	z.c.starts.begin(id, z.c.incomplete())
+	if _, err := z.c.bundle.note(startedPrefix, id); err != nil {
+		t.Fatal(err)
+	}
+	z.c.starts.end(id)
+}
+
+// TestAnswersWhileRestored: until the last container of a restored pod has come, probes and hooks are answered and
+// nothing else. Then a hook is, once for each restored container.
+func TestAnswersWhileRestored(t *testing.T) {
+	z, ran := orderedPod(t, order{Containers: 2})
+	want := func(container string, answered ...string) {
+		t.Helper()
+		if got := z.run(t, container, "hook", "up", "live", "other"); !slices.Equal(got, answered) {
+			t.Errorf("in container %s %q are answered, want %q", container, got, answered)
+		}
+	}
+	z.started(t, "a")
+	want("a", "hook", "up", "live")
+	want("a", "hook", "up", "live")
+	z.started(t, "b")
+	want("b", "hook")
+	want("b")
+	want("a") // its hook was answered before
+	z.c.starts.forget("b")
+	z.started(t, "b")
+	want("b") // it starts anew
+	if !slices.Contains(ran.ran, "a other") || slices.Contains(ran.ran[:2], "a hook") {
+		t.Errorf("these have run: %q", ran.ran)
+	}
+}
+
+// TestHooksOfFiles: in a pod of which only files are restored, all that the kubelet wants to run runs.
+func TestHooksOfFiles(t *testing.T) {
+	z, _ := orderedPod(t, order{Containers: 2, Rootfs: true})
+	z.started(t, "a")
+	if got := z.run(t, "a", "hook", "up", "live"); len(got) > 0 {
+		t.Errorf("%q are answered", got)
+	}
+}
+
+// TestHostileHookLate: a process that runs what a hook does, long after the container's start, is no hook. What is
+// answered and never deleted is bounded.
+func TestHostileHookLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s starts
+		if s.takeHook("a") {
+			t.Error("a hook of a container that was not started")
+		}
+		s.begin("a", true)
+		s.end("a")
+		time.Sleep(hookTime + time.Second)
+		if s.takeHook("a") {
+			t.Error("a hook that came too late")
+		}
+	})
+	var a answeredExecs
+	for i := range maxProbed + 1 {
+		r := &task.ExecProcessRequest{ID: "a", ExecID: strconv.Itoa(i)}
+		if _, err := a.answer(r); (err != nil) != (i == maxProbed) {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+	}
+	if a.forgetAll("b"); len(a.all) != maxProbed {
+		t.Errorf("%d are left", len(a.all))
+	}
+	if a.forgetAll("a"); len(a.all) != 0 {
+		t.Errorf("%d are left", len(a.all))
 	}
 }

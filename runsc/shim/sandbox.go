@@ -264,6 +264,7 @@ func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	if err := s.ports.close(); err != nil {
 		log.L.WithError(err).Warnf("end what is forwarded to sandbox %s", r.ID)
 	}
+	s.responds.end()
 	resp, err := s.containers.Delete(ctx, r)
 	if err == nil {
 		s.lease.Close()

@@ -44,6 +44,8 @@ type sleeper struct {
 	all map[string]*resident // the containers of this process, by id
 	pid uint32               // of the sandbox; 0: there was none yet
 
+	probes answeredExecs
+
 	night
 }
 
@@ -55,8 +57,7 @@ type resident struct {
 	usage      usage
 
 	// The fields below are guarded by sleeper.mu.
-	execs   map[string]func()  // processes that were added to it and run or are to; each function ends their session
-	probes  map[string]*probed // probes by exec that were answered in its sleep, and are not deleted
+	execs   map[string]func() // processes that were added to it and run or are to; each function ends their session
 	state   *task.StateResponse
 	pids    *task.PidsResponse
 	streams *streams
@@ -166,7 +167,7 @@ func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 
 // Start implements task.TaskService. Before the sandbox container starts, it notes how the pod's network is.
 func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-	if p := z.probed(r.ID, r.ExecID); p != nil {
+	if p := z.probes.of(r.ID, r.ExecID); p != nil {
 		return p.start(ctx)
 	}
 	begin := z.enter
@@ -184,6 +185,9 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	resp, err := z.TaskServiceExt.Start(ctx, r)
 	switch {
 	case err != nil:
+	case z.s != nil && r.ID == z.s.pod.sandbox && r.ExecID == "" && z.c.bundle.missing() > 1:
+		z.c.responds.begin(z.network, z.c.bundle)
+		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	case r.ExecID != "":
 		go z.attendExec(context.WithoutCancel(ctx), r)
 	default:
@@ -202,13 +206,17 @@ func (z *sleeper) attendExec(ctx context.Context, r *task.StartRequest) {
 	z.forget(&task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
 }
 
-// Exec implements task.TaskService. A probe of the kubelet does not wake the pod, and is no session.
+// Exec implements task.TaskService. A probe of the kubelet does not wake the pod, and is no session. Some probes and
+// hooks are answered, see execprobes.go.
 func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
 	x := z.of(r.ID)
-	probe := x != nil && z.c.bundle.isProbe(x.name, r)
+	var is kinds
+	if x != nil {
+		is = z.c.bundle.kindsOf(x.name, r)
+	}
 	release, ok := z.through()
-	if !ok && probe {
-		return z.answerProbe(x, r), nil
+	if !ok && is.probe {
+		return z.probes.answer(r)
 	}
 	if !ok {
 		var err error
@@ -217,10 +225,13 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 		}
 	}
 	defer release()
+	if hook := is.postStart && z.c.starts.takeHook(r.ID); hook || is != (kinds{}) && z.c.incomplete() {
+		return z.probes.answer(r)
+	}
 	resp, err := z.TaskServiceExt.Exec(ctx, r)
 	if err == nil && x != nil {
 		end := func() {}
-		if !probe {
+		if !is.probe {
 			end = z.c.sessions.begin()
 		}
 		z.mu.Lock()
@@ -232,7 +243,7 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 
 // Wait implements task.TaskService.
 func (z *sleeper) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
-	if p := z.probed(r.ID, r.ExecID); p != nil {
+	if p := z.probes.of(r.ID, r.ExecID); p != nil {
 		return p.wait(ctx)
 	}
 	return z.TaskServiceExt.Wait(ctx, r)
@@ -240,8 +251,8 @@ func (z *sleeper) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResp
 
 // Delete implements task.TaskService. A container that sleeps ends first.
 func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
-	if z.probed(r.ID, r.ExecID) != nil {
-		return z.forgetProbe(r.ID, r.ExecID), nil
+	if z.probes.of(r.ID, r.ExecID) != nil {
+		return z.probes.forget(r.ID, r.ExecID), nil
 	}
 	if r.ExecID == "" && z.asleep.Load() {
 		if err := z.finish(ctx, r.ID, killed); err != nil {
@@ -275,6 +286,7 @@ func (z *sleeper) forget(r *task.DeleteRequest) {
 	}
 	if r.ExecID == "" {
 		delete(z.all, r.ID)
+		z.probes.forgetAll(r.ID)
 	}
 }
 
@@ -294,7 +306,7 @@ const wakingLimit = 1500 * time.Millisecond
 // State implements task.TaskService. While the pod wakes, a question for its sandbox waits a little: whoever asks then
 // wants the new process.
 func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
-	if p := z.probed(r.ID, r.ExecID); p != nil {
+	if p := z.probes.of(r.ID, r.ExecID); p != nil {
 		return p.state(r), nil
 	}
 	if r.ID == z.c.bundle.id {
@@ -384,7 +396,7 @@ func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Emp
 
 // Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see termination.go.
 func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
-	if z.probed(r.ID, r.ExecID) != nil {
+	if z.probes.of(r.ID, r.ExecID) != nil {
 		return nil, errgrpc.ToGRPC(errProbeOver)
 	}
 	send := func(ctx context.Context, r *task.KillRequest) error {

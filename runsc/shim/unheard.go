@@ -21,6 +21,7 @@ type starts struct {
 type started struct {
 	end      time.Time // zero: it is under way
 	restores bool      // with it, the container goes on as the snapshot has it
+	hooked   bool      // the kubelet has run its postStart hook
 }
 
 // begin records that a container is being started, and whether that restores it. If the start fails, call forget.
@@ -64,6 +65,24 @@ func (s *starts) restoredNow(id string) bool {
 	defer s.mu.Unlock()
 	x := s.all[id]
 	return x.restores && (x.end.IsZero() || time.Since(x.end) < hearTime)
+}
+
+// hookTime is how long after a container's start the kubelet runs its postStart hook at the latest. It does so at once,
+// unless the node is busy.
+const hookTime = time.Minute
+
+// takeHook reports, once for each container, whether its postStart hook may come now and has run in the life that the
+// container's snapshot is of.
+func (s *starts) takeHook(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, ok := s.all[id]
+	if !ok || !x.restores || x.hooked || !x.end.IsZero() && time.Since(x.end) > hookTime {
+		return false
+	}
+	x.hooked = true
+	s.all[id] = x
+	return true
 }
 
 // forget records that a container is deleted, or was not started.

@@ -231,5 +231,10 @@ func (c *containers) begin(ctx context.Context, r *task.StartRequest) (*task.Sta
 		c.letGo(r.ID)
 		return nil, err
 	}
-	return c.TaskServiceExt.Start(ctx, r)
+	last := c.bundle.missing() == 1 // with it the sandbox loads, and has a network of its own
+	resp, err := c.TaskServiceExt.Start(ctx, r)
+	if err == nil && last {
+		err = c.responds.drain()
+	}
+	return resp, err
 }

@@ -7,6 +7,9 @@
 // packets that arrive. The first one wakes the pod: its sandbox is restored under the same ids, with the same address,
 // and then gets the packets that were held.
 //
+// A sandbox that is restored, and waits for its containers, has no network either. A responder answers the kubelet's
+// probes for it, as the waker does for a pod that sleeps.
+//
 // All frames come from other machines or pods, and are hostile. The waker reads them with fixed bounds, keeps no more
-// than a fixed amount, and answers with nothing except the pod's own hardware address.
+// than a fixed amount, and answers with nothing except the pod's own hardware address, and success to probes.
 package sleep

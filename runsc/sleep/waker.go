@@ -31,13 +31,19 @@ const readPause = 100 * time.Millisecond
 // also answers neighbours that ask for the pod's addresses. What the sandbox, if there is one, acknowledges is held no
 // longer. Its methods may be called concurrently.
 type Waker struct {
+	watcher
 	network *Network
-	prober  Prober
-	sockets []*socket
 	stage   atomic.Int32
 	traffic chan struct{} // closed when a packet has come that wakes the pod
 	once    sync.Once
-	serving sync.WaitGroup
+}
+
+// watcher has what it reads at the interfaces of a pod looked at.
+type watcher struct {
+	sockets  []*socket
+	serving  sync.WaitGroup
+	incoming func(s *socket, data []byte) // takes what comes for the pod: a frame behind the kernel's header
+	outgoing func(s *socket, frame []byte)
 }
 
 // stage says who answers the packets that come for a pod.
@@ -67,7 +73,8 @@ type socket struct {
 // Those that begin once Answer was called are answered, and those that began before are reset. Prober may be nil. If
 // the other end of a veth pair is not in this process's network namespace, the error is of kind [ErrUnfit].
 func NewWaker(n *Network, prober Prober) (*Waker, error) {
-	w := &Waker{network: n, prober: prober, traffic: make(chan struct{})}
+	w := &Waker{network: n, traffic: make(chan struct{})}
+	w.incoming, w.outgoing = w.take, (*socket).sent
 	ns, err := netns.Open(n.path)
 	if err != nil {
 		return nil, err
@@ -76,20 +83,28 @@ func NewWaker(n *Network, prober Prober) (*Waker, error) {
 	if err := n.reachable(ns); err != nil {
 		return nil, err
 	}
-	if err := ns.Do(w.open); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch network namespace %s: %w", n.path, err), w.Close())
+	if err := w.open(n, ns, prober); err != nil {
+		return nil, err
 	}
 	for _, s := range w.sockets {
 		s.probes.note(&s.host) // those that begin from here on come as frames
-		w.serving.Go(func() { w.serve(s) })
 	}
+	w.begin()
 	return w, nil
 }
 
-// open opens a socket for each interface. It runs in the namespace.
-func (w *Waker) open() error {
-	for i := range w.network.links {
-		l := &w.network.links[i]
+// open opens a socket for each interface of a network, which is in the namespace ns.
+func (w *watcher) open(n *Network, ns netns.Namespace, prober Prober) error {
+	err := ns.Do(func() error { return w.openAll(n, prober) })
+	if err != nil {
+		return errors.Join(fmt.Errorf("watch network namespace %s: %w", n.path, err), w.Close())
+	}
+	return nil
+}
+
+func (w *watcher) openAll(n *Network, prober Prober) error {
+	for i := range n.links {
+		l := &n.links[i]
 		if len(l.mac) != 6 {
 			return fmt.Errorf("interface %s is no Ethernet: %w", l.name, ErrNoNetwork)
 		}
@@ -97,9 +112,16 @@ func (w *Waker) open() error {
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", l.name, err)
 		}
-		w.sockets = append(w.sockets, &socket{link: l, host: l.host(), file: f, probes: probes{is: w.prober}})
+		w.sockets = append(w.sockets, &socket{link: l, host: l.host(), file: f, probes: probes{is: prober}})
 	}
 	return nil
+}
+
+// begin begins to read.
+func (w *watcher) begin() {
+	for _, s := range w.sockets {
+		w.serving.Go(func() { w.serve(s) })
+	}
 }
 
 // packetSocket returns a socket that gets every frame that arrives at an interface, or is sent by others through it.
@@ -195,7 +217,7 @@ func (w *Waker) Pause() { w.stage.CompareAndSwap(running, paused) }
 func (w *Waker) Answer() { w.stage.Store(asleep) }
 
 // serve reads frames until the socket is closed.
-func (w *Waker) serve(s *socket) {
+func (w *watcher) serve(s *socket) {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
 		return
@@ -208,14 +230,14 @@ func (w *Waker) serve(s *socket) {
 			return
 		}
 		if err != nil {
-			log.L.WithError(err).Warnf("read from interface %s of a sleeping pod", s.link.name)
+			log.L.WithError(err).Warnf("read from interface %s of a pod", s.link.name)
 			time.Sleep(readPause)
 		}
 	}
 }
 
 // next waits for a frame and does what is to be done with it. One that does not fit into the buffer is dropped.
-func (w *Waker) next(s *socket, raw syscall.RawConn, buffer []byte) (err error) {
+func (w *watcher) next(s *socket, raw syscall.RawConn, buffer []byte) (err error) {
 	closed := raw.Read(func(fd uintptr) bool {
 		s.looking.Lock()
 		defer s.looking.Unlock()
@@ -231,9 +253,9 @@ func (w *Waker) next(s *socket, raw syscall.RawConn, buffer []byte) (err error) 
 			return true
 		}
 		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING {
-			s.sent(buffer[virtioHeader:n])
+			w.outgoing(s, buffer[virtioHeader:n])
 		} else {
-			w.take(s, buffer[:n])
+			w.incoming(s, buffer[:n])
 		}
 		return true
 	})
@@ -282,8 +304,13 @@ func (w *Waker) reply(s *socket, frame []byte) {
 	if w.stage.Load() != asleep {
 		return
 	}
+	s.send(frame)
+}
+
+// send sends a frame from the pod's address.
+func (s *socket) send(frame []byte) {
 	if _, err := s.file.Write(append(make([]byte, virtioHeader), frame...)); err != nil {
-		log.L.WithError(err).Warnf("answer for the address of a sleeping pod at interface %s", s.link.name)
+		log.L.WithError(err).Warnf("answer for the address of a pod at interface %s", s.link.name)
 	}
 }
 
@@ -356,8 +383,8 @@ func (l *link) deliver(path string, frames [][]byte) (sent int, err error) {
 	return sent, nil
 }
 
-// Close ends the waker. What it holds is lost.
-func (w *Waker) Close() (err error) {
+// Close ends the reading. What a waker holds is lost.
+func (w *watcher) Close() (err error) {
 	for _, s := range w.sockets {
 		err = errors.Join(err, s.file.Close())
 	}

@@ -88,30 +88,67 @@ func TestContainers(t *testing.T) {
 	w.operates(again)
 }
 
-// TestStartupProbeOfSidecar: gVisor restores a pod once all of its containers have come, and the kubelet waits with
-// the next one until the startup probe of a native sidecar succeeds. When the kubelet has given up twice, the pod
-// starts cold.
+// TestStartupProbeOfSidecar: gVisor restores a pod once all of its containers have come, and the kubelet waits with the
+// next one until the startup probe and the postStart hook of the one before have succeeded. So they succeed: probes by
+// HTTP, TCP, gRPC and exec, and hooks by HTTP and exec. A hook by exec does not run again, not even that of the last
+// container.
 func TestStartupProbeOfSidecar(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
-	first := w.run(w.pod("web", withProbedSidecar))
+	first := w.run(w.pod("web", withProbedSidecars))
 	before := w.life(first)
-	w.checkpoint(first)
+	w.hooked("web", "x\n")
+	s := w.checkpoint(first)
 	w.remove("web")
-	w.cold(w.run(w.pod("web", withProbedSidecar)), before, "was ended before all containers of the pod had come")
+	again := w.run(w.pod("web", withProbedSidecars))
+	w.restored(again, s.name, before)
+	w.hooked("web", "x\n")
+	for _, c := range append(again.Status.InitContainerStatuses, again.Status.ContainerStatuses...) {
+		if c.RestartCount > 0 {
+			t.Errorf("container %s was restarted: %+v", c.Name, c)
+		}
+	}
+	if events := w.kubectl("get", "events"); strings.Contains(events, "FailedPostStartHook") {
+		t.Errorf("an event says that a hook has failed:\n%s", events)
+	}
 }
 
-// withProbedSidecar gives a pod a native sidecar that has a startup probe.
-func withProbedSidecar(p *corev1.Pod) {
-	always := corev1.ContainerRestartPolicyAlways
-	p.Spec.InitContainers = []corev1.Container{{
-		Name: "sidecar", Image: images.Workload, RestartPolicy: &always,
-		Command: []string{"/bin/workload", "serve", "--mib=1", "--listen=:9090"},
-		StartupProbe: &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/state", Port: intstr.FromInt32(9090)}},
-			PeriodSeconds: 1, FailureThreshold: 10,
-		},
+// withProbedSidecars gives a pod native sidecars with a startup probe of each kind, and hooks of each kind. Each hook
+// by exec adds a line to a file. That by HTTP asks the sidecar before its own.
+func withProbedSidecars(p *corev1.Pod) {
+	hook := &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+		Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "echo x >> /tmp/hooked"}},
 	}}
+	get := &corev1.HTTPGetAction{Path: "/state", Port: intstr.FromInt32(9091)}
+	serve := []string{"/bin/workload", "serve", "--mib=1", "--listen=:9091"}
+	idle := []string{"/bin/sleep", "100000"}
+	p.Spec.InitContainers = []corev1.Container{
+		sidecar("http", serve, corev1.ProbeHandler{HTTPGet: get}),
+		sidecar("tcp", idle, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(9091)}}),
+		sidecar("grpc", []string{"/bin/probed"}, corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9090}}),
+		sidecar("exec", idle, corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: probeCommand}}),
+	}
+	p.Spec.InitContainers[0].Lifecycle, p.Spec.Containers[0].Lifecycle = hook, hook
+	p.Spec.InitContainers[1].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: get}}
+}
+
+// sidecar returns a native sidecar that has a startup probe.
+func sidecar(name string, command []string, h corev1.ProbeHandler) corev1.Container {
+	always := corev1.ContainerRestartPolicyAlways
+	return corev1.Container{
+		Name: name, Image: images.Workload, RestartPolicy: &always, Command: command,
+		StartupProbe: &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 30},
+	}
+}
+
+// hooked fails unless the hooks by exec of withProbedSidecars have left that.
+func (w *world) hooked(pod, want string) {
+	w.Helper()
+	for _, c := range []string{"http", "app"} {
+		if got := w.exec(pod, c, "cat", "/tmp/hooked"); got != want {
+			w.Errorf("the hook of container %s has left %q, want %q", c, got, want)
+		}
+	}
 }
 
 // several makes a pod of the containers and volumes that [TestContainers] is about.

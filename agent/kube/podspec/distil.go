@@ -173,21 +173,6 @@ func nonZero[T any](p *T) *T {
 	return p
 }
 
-// ExecProbes returns what the kubelet's probes of a pod's containers run, by container name.
-func ExecProbes(pod *corev1.Pod) map[string][][]string {
-	all := make(map[string][][]string)
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, p := range []*corev1.Probe{list[i].LivenessProbe, list[i].ReadinessProbe} {
-				if p != nil && p.Exec != nil {
-					all[list[i].Name] = append(all[list[i].Name], p.Exec.Command)
-				}
-			}
-		}
-	}
-	return all
-}
-
 // Debugging returns the names of a pod's ephemeral containers that run or are about to. A pod that is made anew has
 // none of them.
 func Debugging(pod *corev1.Pod) (names []string) {

@@ -133,6 +133,55 @@ func (AskRestoreResponse_Decision) EnumDescriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{36, 0}
 }
 
+type ExecProbe_Kind int32
+
+const (
+	ExecProbe_PROBE      ExecProbe_Kind = 0 // a liveness or readiness probe
+	ExecProbe_STARTUP    ExecProbe_Kind = 1 // a startup probe
+	ExecProbe_POST_START ExecProbe_Kind = 2 // a postStart hook
+)
+
+// Enum value maps for ExecProbe_Kind.
+var (
+	ExecProbe_Kind_name = map[int32]string{
+		0: "PROBE",
+		1: "STARTUP",
+		2: "POST_START",
+	}
+	ExecProbe_Kind_value = map[string]int32{
+		"PROBE":      0,
+		"STARTUP":    1,
+		"POST_START": 2,
+	}
+)
+
+func (x ExecProbe_Kind) Enum() *ExecProbe_Kind {
+	p := new(ExecProbe_Kind)
+	*p = x
+	return p
+}
+
+func (x ExecProbe_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ExecProbe_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_proto_enumTypes[2].Descriptor()
+}
+
+func (ExecProbe_Kind) Type() protoreflect.EnumType {
+	return &file_agent_proto_enumTypes[2]
+}
+
+func (x ExecProbe_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ExecProbe_Kind.Descriptor instead.
+func (ExecProbe_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{37, 0}
+}
+
 type AskEndResponse_Decision int32
 
 const (
@@ -169,11 +218,11 @@ func (x AskEndResponse_Decision) String() string {
 }
 
 func (AskEndResponse_Decision) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_proto_enumTypes[2].Descriptor()
+	return file_agent_proto_enumTypes[3].Descriptor()
 }
 
 func (AskEndResponse_Decision) Type() protoreflect.EnumType {
-	return &file_agent_proto_enumTypes[2]
+	return &file_agent_proto_enumTypes[3]
 }
 
 func (x AskEndResponse_Decision) Number() protoreflect.EnumNumber {
@@ -218,11 +267,11 @@ func (x AskWakeResponse_Decision) String() string {
 }
 
 func (AskWakeResponse_Decision) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_proto_enumTypes[3].Descriptor()
+	return file_agent_proto_enumTypes[4].Descriptor()
 }
 
 func (AskWakeResponse_Decision) Type() protoreflect.EnumType {
-	return &file_agent_proto_enumTypes[3]
+	return &file_agent_proto_enumTypes[4]
 }
 
 func (x AskWakeResponse_Decision) Number() protoreflect.EnumNumber {
@@ -2964,7 +3013,8 @@ type AskRestoreResponse struct {
 	Terminals map[string]*Terminal `protobuf:"bytes,10,rep,name=terminals,proto3" json:"terminals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Exit codes of the ended containers, by name; missing: 0.
 	ExitCodes map[string]int32 `protobuf:"bytes,11,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// What the kubelet's probes by exec run. Whatever the decision is, the shim may answer them while the pod sleeps.
+	// What the kubelet runs by exec, whatever the decision is. The shim may answer it while the pod sleeps, or is being
+	// restored.
 	ExecProbes []*ExecProbe `protobuf:"bytes,12,rep,name=exec_probes,json=execProbes,proto3" json:"exec_probes,omitempty"`
 	// Directories to put into volumes that the kubelet writes, before a container of the pod is created: VOLUME/DIRECTORY.
 	Payloads      []string `protobuf:"bytes,13,rep,name=payloads,proto3" json:"payloads,omitempty"`
@@ -3093,11 +3143,12 @@ func (x *AskRestoreResponse) GetPayloads() []string {
 	return nil
 }
 
-// ExecProbe is a probe by exec of one container.
+// ExecProbe is what the kubelet runs in one container by exec.
 type ExecProbe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"` // its name
 	Command       []string               `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
+	Kind          ExecProbe_Kind         `protobuf:"varint,3,opt,name=kind,proto3,enum=diapause.local.v1.ExecProbe_Kind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3144,6 +3195,13 @@ func (x *ExecProbe) GetCommand() []string {
 		return x.Command
 	}
 	return nil
+}
+
+func (x *ExecProbe) GetKind() ExecProbe_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return ExecProbe_PROBE
 }
 
 // Terminal is the settings and the size of a terminal, as in termios(3) and tty_ioctl(4).
@@ -4442,10 +4500,16 @@ const file_agent_proto_rawDesc = "" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"C\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"\xaa\x01\n" +
 	"\tExecProbe\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x18\n" +
-	"\acommand\x18\x02 \x03(\tR\acommand\"\xa0\x01\n" +
+	"\acommand\x18\x02 \x03(\tR\acommand\x125\n" +
+	"\x04kind\x18\x03 \x01(\x0e2!.diapause.local.v1.ExecProbe.KindR\x04kind\".\n" +
+	"\x04Kind\x12\t\n" +
+	"\x05PROBE\x10\x00\x12\v\n" +
+	"\aSTARTUP\x10\x01\x12\x0e\n" +
+	"\n" +
+	"POST_START\x10\x02\"\xa0\x01\n" +
 	"\bTerminal\x12\x14\n" +
 	"\x05iflag\x18\x01 \x01(\rR\x05iflag\x12\x14\n" +
 	"\x05oflag\x18\x02 \x01(\rR\x05oflag\x12\x14\n" +
@@ -4579,171 +4643,173 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
-	(AskEndResponse_Decision)(0),     // 2: diapause.local.v1.AskEndResponse.Decision
-	(AskWakeResponse_Decision)(0),    // 3: diapause.local.v1.AskWakeResponse.Decision
-	(*CheckpointRequest)(nil),        // 4: diapause.local.v1.CheckpointRequest
-	(*Progress)(nil),                 // 5: diapause.local.v1.Progress
-	(*CheckpointEvent)(nil),          // 6: diapause.local.v1.CheckpointEvent
-	(*SleepRequest)(nil),             // 7: diapause.local.v1.SleepRequest
-	(*SleepEvent)(nil),               // 8: diapause.local.v1.SleepEvent
-	(*WakeRequest)(nil),              // 9: diapause.local.v1.WakeRequest
-	(*WakeResponse)(nil),             // 10: diapause.local.v1.WakeResponse
-	(*RestoreRequest)(nil),           // 11: diapause.local.v1.RestoreRequest
-	(*RestoreEvent)(nil),             // 12: diapause.local.v1.RestoreEvent
-	(*RestoredPod)(nil),              // 13: diapause.local.v1.RestoredPod
-	(*ListRequest)(nil),              // 14: diapause.local.v1.ListRequest
-	(*ListResponse)(nil),             // 15: diapause.local.v1.ListResponse
-	(*InspectRequest)(nil),           // 16: diapause.local.v1.InspectRequest
-	(*RemoveRequest)(nil),            // 17: diapause.local.v1.RemoveRequest
-	(*RemoveResponse)(nil),           // 18: diapause.local.v1.RemoveResponse
-	(*VerifyRequest)(nil),            // 19: diapause.local.v1.VerifyRequest
-	(*VerifyEvent)(nil),              // 20: diapause.local.v1.VerifyEvent
-	(*VerifyResult)(nil),             // 21: diapause.local.v1.VerifyResult
-	(*Signature)(nil),                // 22: diapause.local.v1.Signature
-	(*SweepRequest)(nil),             // 23: diapause.local.v1.SweepRequest
-	(*SweepEvent)(nil),               // 24: diapause.local.v1.SweepEvent
-	(*SweepResult)(nil),              // 25: diapause.local.v1.SweepResult
-	(*StatStoreRequest)(nil),         // 26: diapause.local.v1.StatStoreRequest
-	(*StatStoreEvent)(nil),           // 27: diapause.local.v1.StatStoreEvent
-	(*StoreStats)(nil),               // 28: diapause.local.v1.StoreStats
-	(*StatusRequest)(nil),            // 29: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 30: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 31: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 32: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 33: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 34: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 35: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 36: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 37: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 38: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 39: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 40: diapause.local.v1.AskRestoreResponse
-	(*ExecProbe)(nil),                // 41: diapause.local.v1.ExecProbe
-	(*Terminal)(nil),                 // 42: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 43: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 44: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 45: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 46: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 47: diapause.local.v1.ReportRestoreRequest
-	(*Woken)(nil),                    // 48: diapause.local.v1.Woken
-	(*ReportRestoreResponse)(nil),    // 49: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 50: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 51: diapause.local.v1.CheckContainerResponse
-	(*AskEndRequest)(nil),            // 52: diapause.local.v1.AskEndRequest
-	(*AskEndResponse)(nil),           // 53: diapause.local.v1.AskEndResponse
-	(*AskWakeRequest)(nil),           // 54: diapause.local.v1.AskWakeRequest
-	(*AskWakeResponse)(nil),          // 55: diapause.local.v1.AskWakeResponse
-	(*RotateKeysRequest)(nil),        // 56: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 57: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 58: diapause.local.v1.RotateKeysResult
-	nil,                              // 59: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 60: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 61: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 62: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	nil,                              // 63: diapause.local.v1.AskEndRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 65: google.protobuf.Duration
+	(ExecProbe_Kind)(0),              // 2: diapause.local.v1.ExecProbe.Kind
+	(AskEndResponse_Decision)(0),     // 3: diapause.local.v1.AskEndResponse.Decision
+	(AskWakeResponse_Decision)(0),    // 4: diapause.local.v1.AskWakeResponse.Decision
+	(*CheckpointRequest)(nil),        // 5: diapause.local.v1.CheckpointRequest
+	(*Progress)(nil),                 // 6: diapause.local.v1.Progress
+	(*CheckpointEvent)(nil),          // 7: diapause.local.v1.CheckpointEvent
+	(*SleepRequest)(nil),             // 8: diapause.local.v1.SleepRequest
+	(*SleepEvent)(nil),               // 9: diapause.local.v1.SleepEvent
+	(*WakeRequest)(nil),              // 10: diapause.local.v1.WakeRequest
+	(*WakeResponse)(nil),             // 11: diapause.local.v1.WakeResponse
+	(*RestoreRequest)(nil),           // 12: diapause.local.v1.RestoreRequest
+	(*RestoreEvent)(nil),             // 13: diapause.local.v1.RestoreEvent
+	(*RestoredPod)(nil),              // 14: diapause.local.v1.RestoredPod
+	(*ListRequest)(nil),              // 15: diapause.local.v1.ListRequest
+	(*ListResponse)(nil),             // 16: diapause.local.v1.ListResponse
+	(*InspectRequest)(nil),           // 17: diapause.local.v1.InspectRequest
+	(*RemoveRequest)(nil),            // 18: diapause.local.v1.RemoveRequest
+	(*RemoveResponse)(nil),           // 19: diapause.local.v1.RemoveResponse
+	(*VerifyRequest)(nil),            // 20: diapause.local.v1.VerifyRequest
+	(*VerifyEvent)(nil),              // 21: diapause.local.v1.VerifyEvent
+	(*VerifyResult)(nil),             // 22: diapause.local.v1.VerifyResult
+	(*Signature)(nil),                // 23: diapause.local.v1.Signature
+	(*SweepRequest)(nil),             // 24: diapause.local.v1.SweepRequest
+	(*SweepEvent)(nil),               // 25: diapause.local.v1.SweepEvent
+	(*SweepResult)(nil),              // 26: diapause.local.v1.SweepResult
+	(*StatStoreRequest)(nil),         // 27: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 28: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 29: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 30: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 31: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 32: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 33: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 34: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 35: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 36: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 37: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 38: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 39: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 40: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 41: diapause.local.v1.AskRestoreResponse
+	(*ExecProbe)(nil),                // 42: diapause.local.v1.ExecProbe
+	(*Terminal)(nil),                 // 43: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 44: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 45: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 46: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 47: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 48: diapause.local.v1.ReportRestoreRequest
+	(*Woken)(nil),                    // 49: diapause.local.v1.Woken
+	(*ReportRestoreResponse)(nil),    // 50: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 51: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 52: diapause.local.v1.CheckContainerResponse
+	(*AskEndRequest)(nil),            // 53: diapause.local.v1.AskEndRequest
+	(*AskEndResponse)(nil),           // 54: diapause.local.v1.AskEndResponse
+	(*AskWakeRequest)(nil),           // 55: diapause.local.v1.AskWakeRequest
+	(*AskWakeResponse)(nil),          // 56: diapause.local.v1.AskWakeResponse
+	(*RotateKeysRequest)(nil),        // 57: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 58: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 59: diapause.local.v1.RotateKeysResult
+	nil,                              // 60: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 61: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 62: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 63: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	nil,                              // 64: diapause.local.v1.AskEndRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 65: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 66: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
-	5,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
-	38, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
-	38, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
-	5,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
-	38, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
-	64, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
-	65, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
-	5,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
-	13, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
-	13, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	65, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
-	38, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
-	5,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
-	21, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	22, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	65, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
-	5,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
-	25, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
-	5,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
-	28, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
-	35, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	64, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	31, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
-	34, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	64, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
-	65, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	64, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	35, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
-	37, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
-	36, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	59, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	6,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
+	39, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
+	39, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
+	6,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
+	39, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
+	65, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	66, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	6,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
+	14, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
+	14, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
+	66, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	39, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
+	6,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
+	22, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
+	23, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
+	66, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	6,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
+	26, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
+	6,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
+	29, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
+	36, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
+	65, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	32, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
+	35, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
+	65, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	66, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	65, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	36, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
+	38, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
+	37, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
+	60, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	60, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	61, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	41, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
-	62, // 36: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	48, // 37: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
-	65, // 38: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
-	63, // 39: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
-	2,  // 40: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
-	65, // 41: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
-	65, // 42: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
-	3,  // 43: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
-	5,  // 44: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	58, // 45: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	42, // 46: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	4,  // 47: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	11, // 48: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	7,  // 49: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
-	9,  // 50: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
-	14, // 51: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	16, // 52: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	17, // 53: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	19, // 54: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	23, // 55: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	29, // 56: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	32, // 57: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	26, // 58: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	56, // 59: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	56, // 60: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	39, // 61: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	45, // 62: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	43, // 63: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	50, // 64: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	47, // 65: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	52, // 66: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
-	54, // 67: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
-	6,  // 68: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	12, // 69: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	8,  // 70: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
-	10, // 71: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
-	15, // 72: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	38, // 73: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	18, // 74: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	20, // 75: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	24, // 76: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	30, // 77: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	33, // 78: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	27, // 79: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	57, // 80: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	57, // 81: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	40, // 82: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	46, // 83: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	44, // 84: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	51, // 85: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	49, // 86: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	53, // 87: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
-	55, // 88: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
-	68, // [68:89] is the sub-list for method output_type
-	47, // [47:68] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	61, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	62, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	42, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
+	2,  // 36: diapause.local.v1.ExecProbe.kind:type_name -> diapause.local.v1.ExecProbe.Kind
+	63, // 37: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	49, // 38: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
+	66, // 39: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	64, // 40: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
+	3,  // 41: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
+	66, // 42: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
+	66, // 43: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
+	4,  // 44: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
+	6,  // 45: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	59, // 46: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	43, // 47: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	5,  // 48: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	12, // 49: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	8,  // 50: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	10, // 51: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	15, // 52: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	17, // 53: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	18, // 54: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	20, // 55: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	24, // 56: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	30, // 57: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	33, // 58: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	27, // 59: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	57, // 60: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	57, // 61: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	40, // 62: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	46, // 63: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	44, // 64: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	51, // 65: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	48, // 66: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	53, // 67: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
+	55, // 68: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
+	7,  // 69: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	13, // 70: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 71: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	11, // 72: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	16, // 73: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	39, // 74: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	19, // 75: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	21, // 76: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	25, // 77: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	31, // 78: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	34, // 79: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	28, // 80: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	58, // 81: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	58, // 82: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	41, // 83: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	47, // 84: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	45, // 85: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	52, // 86: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	50, // 87: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	54, // 88: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
+	56, // 89: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
+	69, // [69:90] is the sub-list for method output_type
+	48, // [48:69] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -4789,7 +4855,7 @@ func file_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   2,

@@ -1,0 +1,65 @@
+package podspec
+
+import (
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+
+	localv1 "diapause.dev/api/local/v1"
+)
+
+// ExecProbes returns what the kubelet runs in a pod's containers by exec, as their probes and postStart hooks.
+func ExecProbes(pod *corev1.Pod) (all []*localv1.ExecProbe) {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			all = append(all, execProbesOf(&list[i])...)
+		}
+	}
+	return all
+}
+
+func execProbesOf(c *corev1.Container) (all []*localv1.ExecProbe) {
+	for _, x := range []struct {
+		probe *corev1.Probe
+		kind  localv1.ExecProbe_Kind
+	}{
+		{c.LivenessProbe, localv1.ExecProbe_PROBE},
+		{c.ReadinessProbe, localv1.ExecProbe_PROBE},
+		{c.StartupProbe, localv1.ExecProbe_STARTUP},
+	} {
+		if x.probe != nil && x.probe.Exec != nil {
+			command := expanded(x.probe.Exec.Command, c.Env)
+			all = append(all, &localv1.ExecProbe{Container: c.Name, Command: command, Kind: x.kind})
+		}
+	}
+	if l := c.Lifecycle; l != nil && l.PostStart != nil && l.PostStart.Exec != nil { // nothing is expanded in it
+		all = append(all, &localv1.ExecProbe{
+			Container: c.Name, Command: l.PostStart.Exec.Command, Kind: localv1.ExecProbe_POST_START,
+		})
+	}
+	return all
+}
+
+// reference is what the kubelet replaces in the commands of probes: a variable, or a dollar sign that is doubled.
+var reference = regexp.MustCompile(`\$\$|\$\([^)]*\)`)
+
+// expanded returns a probe's command as the kubelet runs it. The kubelet knows the variables of the container's spec,
+// and takes those whose value comes from elsewhere for empty. What names no variable stays as it is.
+func expanded(command []string, env []corev1.EnvVar) (out []string) {
+	values := make(map[string]string, len(env))
+	for _, v := range env {
+		values[v.Name] = v.Value
+	}
+	for _, arg := range command {
+		out = append(out, reference.ReplaceAllStringFunc(arg, func(text string) string {
+			if text == "$$" {
+				return "$"
+			}
+			if value, ok := values[text[2:len(text)-1]]; ok {
+				return value
+			}
+			return text
+		}))
+	}
+	return out
+}
