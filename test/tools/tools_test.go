@@ -84,7 +84,7 @@ func TestExtraOnlyForWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	extras := []Extra{Kubernetes, KubeProxy, S3, Helm, promtool}
+	extras := []Extra{Kubernetes, KubeProxy, S3, Helm, promtool, azurite}
 	for _, g := range groups {
 		extra := slices.Contains(extras, Extra(g.name))
 		if g.wanted(nil) == extra || !g.wanted(extras) {
@@ -116,7 +116,7 @@ func TestNames(t *testing.T) {
 	}
 	want := []string{
 		"runsc", RunscFast, "containerd", "ctr", "etcd", "kubelet", "kube-proxy", fakeGCSServer, VersityGW, GoFakeS3,
-		string(Helm), promtool,
+		string(Helm), promtool, azurite,
 	}
 	for _, name := range want {
 		if !slices.Contains(programs, name) {
