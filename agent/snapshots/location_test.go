@@ -15,7 +15,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/storage"
-	"diapause.dev/storage/s3"
+	"diapause.dev/storage/bucket"
 )
 
 // TestMayMake: an agent makes no store in a directory that may be a mount point.
@@ -68,7 +68,7 @@ func TestCheckStore(t *testing.T) {
 // TestS3Store: a store in S3 is one that does not let a second writer overwrite the first. It is opened with the
 // credentials in the bucket's own file, or not at all if they cannot be used.
 func TestS3Store(t *testing.T) {
-	for overwrites, want := range map[bool]error{false: nil, true: s3.ErrOverwrites} {
+	for overwrites, want := range map[bool]error{false: nil, true: bucket.ErrOverwrites} {
 		server := httptest.NewServer(&s3Server{overwrites: overwrites, objects: make(map[string][]byte)})
 		defer server.Close()
 		location := "s3://bucket/p?region=r&endpoint=" + server.URL

@@ -9,6 +9,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/bucket"
 )
 
 // Backend is a storage.Backend over a bucket.
@@ -33,7 +34,7 @@ func Open(ctx context.Context, p Place, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("open %s: %w", p, err)
 	}
 	if err := b.probe(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", p, classify(ctx, err)), b.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", p, err), b.Close())
 	}
 	return b, nil
 }
@@ -43,7 +44,7 @@ func connect(p Place, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{place: p, http: newTransport(o.TLS)}
+	b := &Backend{place: p, http: &transport{bucket.NewTransport(o.TLS)}}
 	if o.Credentials == nil {
 		o.Credentials = ofProcess(region, b.http)
 	}
@@ -56,7 +57,7 @@ func connect(p Place, o Options) (*Backend, error) {
 
 // probe checks whether the bucket exists and can be listed.
 func (b *Backend) probe(ctx context.Context) error {
-	_, err := b.page(ctx, "", "", 1)
+	_, _, err := b.page(ctx, "", "", 1)
 	return err
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/bucket"
 	"diapause.dev/storage/s3"
 	"diapause.dev/storage/storagetest"
 )
@@ -410,7 +411,7 @@ func TestHostileOverwrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := b.CheckCreateOnly(t.Context(), "object")
-		if errors.Is(err, s3.ErrOverwrites) != (test.lies != nil) || test.lies == nil && err != nil {
+		if errors.Is(err, bucket.ErrOverwrites) != (test.lies != nil) || test.lies == nil && err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		for _, lie := range []string{"a put", "the completion"} {
