@@ -56,7 +56,7 @@ func clientOptions(t *transport) azcore.ClientOptions {
 	return azcore.ClientOptions{
 		Transport: t,
 		Telemetry: policy.TelemetryOptions{ApplicationID: "diapause"},
-		Retry:     policy.RetryOptions{MaxRetries: 6, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 10 * time.Second},
+		Retry:     policy.RetryOptions{MaxRetries: 5, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 10 * time.Second},
 	}
 }
 

@@ -2,6 +2,7 @@ package azblob_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -15,10 +16,9 @@ import (
 
 var containerCount atomic.Int64
 
-// newContainer makes a container of the server.
-func newContainer(t *testing.T) string {
+// containerClient returns the library's own client for a container of the server.
+func containerClient(t *testing.T, name string) *container.Client {
 	t.Helper()
-	name := fmt.Sprintf("container-%d", containerCount.Add(1))
 	key, err := container.NewSharedKeyCredential(account, accountKey)
 	if err != nil {
 		t.Fatal(err)
@@ -27,10 +27,24 @@ func newContainer(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Create(t.Context(), nil); err != nil {
+	return c
+}
+
+// newContainer makes a container of the server.
+func newContainer(t *testing.T) string {
+	t.Helper()
+	name := fmt.Sprintf("container-%d", containerCount.Add(1))
+	if _, err := containerClient(t, name).Create(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return name
+}
+
+func removeContainer(t *testing.T, name string) {
+	t.Helper()
+	if _, err := containerClient(t, name).Delete(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func location(endpoint, container, prefix string) string {
@@ -97,13 +111,13 @@ func fail(w http.ResponseWriter, status int, code string) {
 
 func service() storagetest.Service {
 	return storagetest.Service{
-		Server: server, NewBucket: newContainer, Kind: kind, Fail: fail,
+		Server: server, NewBucket: newContainer, RemoveBucket: removeContainer, Kind: kind, Fail: fail,
 		Open: func(t *testing.T, url, bucket, prefix string) storage.Backend {
 			t.Helper()
 			return open(t, url, bucket, prefix)
 		},
 		Location: location,
-		Denied:   "AuthorizationPermissionMismatch", Busy: "ServerBusy", NoBucket: "ContainerNotFound",
+		Denied:   "AuthorizationPermissionMismatch", Busy: "ServerBusy",
 	}
 }
 
@@ -112,3 +126,14 @@ func TestConformance(t *testing.T) {
 }
 
 func TestService(t *testing.T) { storagetest.RunService(t, service()) }
+
+// flipped changes a bit of what is read.
+type flipped struct{ io.ReadCloser }
+
+func (f flipped) Read(p []byte) (int, error) {
+	n, err := f.ReadCloser.Read(p)
+	if n > 0 {
+		p[0] ^= 1
+	}
+	return n, err
+}

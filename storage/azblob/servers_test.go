@@ -43,8 +43,8 @@ func withServer(run func() int) (code int, err error) {
 	defer os.RemoveAll(dir)
 	address, stop, err := storagetest.StartServer("", func(address string) *exec.Cmd {
 		_, port, _ := strings.Cut(address, ":")
-		cmd := exec.Command(azurite, "--blobPort", port, "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry",
-			"--disableProductStyleUrl", "--silent")
+		cmd := exec.Command(azurite, "--blobPort", port, "--inMemoryPersistence", "--skipApiVersionCheck",
+			"--disableTelemetry", "--disableProductStyleUrl", "--silent")
 		cmd.Dir = dir
 		return cmd
 	})

@@ -54,7 +54,7 @@ func KindOfStatus(code int) error {
 		return storage.ErrTruncated
 	case code == http.StatusInsufficientStorage:
 		return storage.ErrNoSpace
-	case code == http.StatusNotFound: // of the bucket, or of an upload
+	case code == http.StatusNotFound, code/100 == 3: // of the bucket, or of an upload; or of another server
 		return storage.ErrUnavailable
 	case code == http.StatusConflict, code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
 		return storage.ErrUnavailable

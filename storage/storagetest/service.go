@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/bucket"
 )
 
 // PartSize is the size of the parts in which an object of unknown size is sent.
@@ -22,17 +23,18 @@ const PartSize = 16 << 20
 
 // Service is a service for objects, as the tests of a backend over one see it.
 type Service struct {
-	Server    string                                               // the URL of a real server
-	NewBucket func(t *testing.T) string                            // makes a bucket there
-	Kind      func(r *http.Request) string                         // of a request
-	Fail      func(w http.ResponseWriter, status int, code string) // answers as the service does
-	Open      func(t *testing.T, url, bucket, prefix string) storage.Backend
-	Location  func(url, bucket, prefix string) string // in full
-	Begins    bool                                    // an upload in parts has a request that begins it, and one that aborts it
+	Server       string                    // the URL of a real server
+	NewBucket    func(t *testing.T) string // makes a bucket there
+	RemoveBucket func(t *testing.T, bucket string)
+	Kind         func(r *http.Request) string                         // of a request
+	Fail         func(w http.ResponseWriter, status int, code string) // answers as the service does
+	Open         func(t *testing.T, url, bucket, prefix string) storage.Backend
+	Location     func(url, bucket, prefix string) string // in full
+	Begins       bool                                    // an upload in parts has a request that begins it, and one that aborts it
 	// Unfinished returns how many uploads a bucket has that are not complete. It is nil if that cannot be asked.
 	Unfinished func(t *testing.T, bucket string) int
 	// Codes of errors.
-	Denied, Busy, NoBucket string
+	Denied, Busy string
 }
 
 // RunService runs the tests that every backend over such a service has to pass, besides those of Run.
@@ -59,8 +61,8 @@ func RunService(t *testing.T, s Service) {
 // Guarded returns a backend in a new bucket, behind a guard.
 func (s Service) Guarded(t *testing.T) (*Guard, storage.Backend, string) {
 	t.Helper()
-	g, bucket := NewGuard(t, s.Server, s.Kind), s.NewBucket(t)
-	return g, s.Open(t, g.URL, bucket, "p"), bucket
+	g, name := NewGuard(t, s.Server, s.Kind), s.NewBucket(t)
+	return g, s.Open(t, g.URL, name, "p"), name
 }
 
 // Failing returns an answer to the first n requests of a kind.
@@ -102,12 +104,12 @@ func (s Service) requests(parts int, last ...string) []string {
 	return append(all, slices.DeleteFunc(last, func(kind string) bool { return kind == Abort })...)
 }
 
-func (s Service) wantUnfinished(t *testing.T, bucket string, want int) {
+func (s Service) wantUnfinished(t *testing.T, name string, want int) {
 	t.Helper()
 	if s.Unfinished == nil {
 		return
 	}
-	if n := s.Unfinished(t, bucket); n != want {
+	if n := s.Unfinished(t, name); n != want {
 		t.Errorf("%d uploads are left, want %d", n, want)
 	}
 }
@@ -124,13 +126,13 @@ func CreateStream(ctx context.Context, b storage.Backend, name string, data []by
 
 // testPrefixes: two stores in one bucket do not see each other, even if one's prefix begins with the other's.
 func testPrefixes(t *testing.T, s Service) {
-	bucket := s.NewBucket(t)
-	one, other := s.Open(t, s.Server, bucket, "store"), s.Open(t, s.Server, bucket, "store-b/")
+	name := s.NewBucket(t)
+	one, other := s.Open(t, s.Server, name, "store"), s.Open(t, s.Server, name, "store-b/")
 	create(t, other, "o", []byte("x"))
 	if all := names(t, one, ""); len(all) != 0 {
 		t.Errorf("it sees %q", all)
 	}
-	if want := s.Location(s.Server, bucket, "store-b"); other.Location() != want {
+	if want := s.Location(s.Server, name, "store-b"); other.Location() != want {
 		t.Error(other.Location())
 	}
 	whole := s.Open(t, s.Server, s.NewBucket(t), "")
@@ -140,7 +142,7 @@ func testPrefixes(t *testing.T, s Service) {
 
 // testParts: streams whose size is not known arrive whole, in one request or in parts.
 func testParts(t *testing.T, s Service) {
-	g, b, bucket := s.Guarded(t)
+	g, b, name := s.Guarded(t)
 	for _, test := range []struct {
 		size int
 		want []string
@@ -160,7 +162,7 @@ func testParts(t *testing.T, s Service) {
 		}
 		wantContent(t, b, name, data)
 	}
-	s.wantUnfinished(t, bucket, 0)
+	s.wantUnfinished(t, name, 0)
 }
 
 // testOneRequest: an object of a known size is sent in one request.
@@ -180,8 +182,8 @@ func testOneRequest(t *testing.T, s Service) {
 
 // testPartsRace: of several uploads in parts exactly one makes the object, and the others leave nothing.
 func testPartsRace(t *testing.T, s Service) {
-	bucket := s.NewBucket(t)
-	b := s.Open(t, s.Server, bucket, "p")
+	name := s.NewBucket(t)
+	b := s.Open(t, s.Server, name, "p")
 	const size = PartSize + 1000
 	var errs [4]error
 	var group sync.WaitGroup
@@ -202,7 +204,7 @@ func testPartsRace(t *testing.T, s Service) {
 	if err := CreateStream(t.Context(), b, "one", Bytes(9, size)); !errors.Is(err, storage.ErrExists) {
 		t.Errorf("once more: %v", err)
 	}
-	s.wantUnfinished(t, bucket, 0)
+	s.wantUnfinished(t, name, 0)
 }
 
 // breaking is a reader that fails, after it has called before.
@@ -215,7 +217,7 @@ func (r breaking) Read([]byte) (int, error) {
 
 // testPartsGivenUp: if the reader fails, or the caller gives up, after some parts were sent, nothing is left.
 func testPartsGivenUp(t *testing.T, s Service) {
-	g, b, bucket := s.Guarded(t)
+	g, b, name := s.Guarded(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for _, before := range []func(){func() {}, cancel} {
@@ -230,12 +232,12 @@ func testPartsGivenUp(t *testing.T, s Service) {
 	wantKind(t, "afterwards", CreateStream(ctx, b, "one", Bytes(1, 5)), context.Canceled)
 	_, err := b.Stat(t.Context(), "one")
 	wantKind(t, "the object", err, storage.ErrNotFound)
-	s.wantUnfinished(t, bucket, 0)
+	s.wantUnfinished(t, name, 0)
 }
 
 // testPartsOfDead: nobody sees what a process has uploaded that died before the completion, and it is in nobody's way.
 func testPartsOfDead(t *testing.T, s Service) {
-	g, b, bucket := s.Guarded(t)
+	g, b, name := s.Guarded(t)
 	g.Set(func(w http.ResponseWriter, r *http.Request) bool {
 		dead := s.Kind(r) == Complete || s.Kind(r) == Abort
 		if dead {
@@ -248,7 +250,7 @@ func testPartsOfDead(t *testing.T, s Service) {
 		t.Error("created")
 	}
 	g.Set(nil)
-	s.wantUnfinished(t, bucket, 1)
+	s.wantUnfinished(t, name, 1)
 	if all := names(t, b, ""); len(all) != 0 {
 		t.Errorf("it is seen: %q", all)
 	}
@@ -308,25 +310,27 @@ func testCutRead(t *testing.T, s Service) {
 
 // testGone: if the bucket is gone, or another server answers in the service's place, no object counts as gone.
 func testGone(t *testing.T, s Service) {
-	g, b, _ := s.Guarded(t)
+	g, b, name := s.Guarded(t)
 	create(t, b, "one", []byte("x"))
-	for what, answer := range map[string]http.HandlerFunc{
-		"no bucket":      func(w http.ResponseWriter, _ *http.Request) { s.Fail(w, http.StatusNotFound, s.NoBucket) },
-		"another server": http.NotFound,
+	s.RemoveBucket(t, name)
+	wantGone(t, "no bucket", b)
+	g.Set(func(w http.ResponseWriter, r *http.Request) bool {
+		http.NotFound(w, r)
+		return true
+	})
+	wantGone(t, "another server", b)
+}
+
+func wantGone(t *testing.T, what string, b storage.Backend) {
+	t.Helper()
+	_, stat := b.Stat(t.Context(), "one")
+	_, all := b.ReadAll(t.Context(), "one", 1)
+	for op, err := range map[string]error{
+		"stat": stat, "read all": all, "delete": b.Delete(t.Context(), "one"),
+		"read": b.ReadAt(t.Context(), "one", make([]byte, 1), 0),
 	} {
-		g.Set(func(w http.ResponseWriter, r *http.Request) bool {
-			answer(w, r)
-			return true
-		})
-		_, stat := b.Stat(t.Context(), "one")
-		_, all := b.ReadAll(t.Context(), "one", 1)
-		for op, err := range map[string]error{
-			"stat": stat, "read all": all, "delete": b.Delete(t.Context(), "one"),
-			"read": b.ReadAt(t.Context(), "one", make([]byte, 1), 0),
-		} {
-			if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrNotFound) {
-				t.Errorf("%s: %s: %v", what, op, err)
-			}
+		if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("%s: %s: %v", what, op, err)
 		}
 	}
 }
@@ -352,4 +356,76 @@ func testDenied(t *testing.T, s Service) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// Answered is an answer of a service, and the kind of error that it stands for.
+type Answered = struct {
+	Status int
+	Code   string
+	Kind   error
+}
+
+// WantKinds checks that every operation reports what the service answers as the kind that it is.
+func (s Service) WantKinds(t *testing.T, all []Answered) {
+	t.Helper()
+	g, b, _ := s.Guarded(t)
+	for _, test := range all {
+		g.Set(func(w http.ResponseWriter, _ *http.Request) bool {
+			s.Fail(w, test.Status, test.Code)
+			return true
+		})
+		err := b.ReadAt(t.Context(), "one", make([]byte, 1), 0)
+		_, readAll := b.ReadAll(t.Context(), "one", 1)
+		for what, err := range map[string]error{
+			"read": err, "read all": readAll, "replace": b.Replace(t.Context(), "one", nil),
+			"create": b.Create(t.Context(), "one", strings.NewReader("x"), 1),
+			"list":   b.List(t.Context(), "", nil),
+		} {
+			if !errors.Is(err, test.Kind) {
+				t.Errorf("%s, status %d, %s: %v", what, test.Status, test.Code, err)
+			}
+		}
+	}
+}
+
+// Promises is a backend that can tell whether its service overwrites objects.
+type Promises interface {
+	storage.Backend
+	CheckCreateOnly(ctx context.Context, name string) error
+}
+
+// WantLies checks that a service is known to ignore the condition in the requests that lies names, and in no others of
+// all, and that nothing changes there.
+func WantLies(t *testing.T, what string, b Promises, all, lies []string) {
+	t.Helper()
+	create(t, b, "object", []byte("what was there"))
+	err := b.CheckCreateOnly(t.Context(), "object")
+	if errors.Is(err, bucket.ErrOverwrites) != (lies != nil) || lies == nil && err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	for _, lie := range all {
+		if err != nil && strings.Contains(err.Error(), lie) != slices.Contains(lies, lie) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	wantContent(t, b, "object", []byte("what was there"))
+}
+
+// WantNode checks that snapshots are written and read with the rights of a node, and that nothing is deleted.
+func WantNode(t *testing.T, b Promises) {
+	t.Helper()
+	s := OpenStore(t, b)
+	image := SmallImage(1)
+	m := Write(t, s, storage.Key{Namespace: "ns", Name: "one"}, nil, image)
+	WantImage(t, m, image, s)
+	if err := CreateStream(t.Context(), b, "large", Bytes(1, PartSize+1)); err != nil {
+		t.Error(err)
+	}
+	if err := b.CheckCreateOnly(t.Context(), storage.Marker); err != nil {
+		t.Error(err)
+	}
+	if err := b.Replace(t.Context(), "note", []byte("first")); err != nil {
+		t.Errorf("an object that is not there: %v", err)
+	}
+	wantKind(t, "delete", b.Delete(t.Context(), "note"), storage.ErrDenied)
 }
