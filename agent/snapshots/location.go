@@ -11,6 +11,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/storage"
+	"diapause.dev/storage/azblob"
 	"diapause.dev/storage/dir"
 	"diapause.dev/storage/gcs"
 	"diapause.dev/storage/s3"
@@ -18,6 +19,9 @@ import (
 
 // DefaultStore is the location of an agent's store if no other is configured.
 const DefaultStore = "dir:/var/lib/diapause/store"
+
+// Locations says for help what locations of stores look like.
+const Locations = "dir:/path, gs://bucket/prefix, s3://bucket/prefix?region=REGION or azblob://account/container/prefix"
 
 // errNoStore is the kind of error for a directory without a store. It may be a mount point where nothing is mounted, so
 // the agent makes no store there.
@@ -102,30 +106,57 @@ func (a access) open(ctx context.Context, location string) (storage.Backend, err
 		return a.openBucket(ctx, bucket, prefix)
 	case ok && scheme == "s3":
 		return a.openS3(ctx, location)
+	case ok && scheme == "azblob":
+		return a.openAzure(ctx, location)
 	}
 	return nil, badLocation(location)
 }
 
 // badLocation says what a location looks like.
 func badLocation(location string) error {
-	return fmt.Errorf("%w: store %q: want dir:/absolute/path, gs://bucket/prefix or %s", errkind.ErrInvalid, location,
-		s3.Want)
+	return fmt.Errorf("%w: store %q: want dir:/absolute/path; gs://bucket/prefix; %s; or %s", errkind.ErrInvalid, location,
+		s3.Want, azblob.Want)
 }
 
 // openS3 opens a bucket of S3 with its own credentials, or with those of this process if there are none for it.
 func (a access) openS3(ctx context.Context, location string) (storage.Backend, error) {
 	p, err := s3.Parse(location)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+		return nil, invalid(err)
 	}
-	var o s3.Options
-	if a.credentials != "" {
-		o.Credentials, err = s3.CredentialsFile(filepath.Join(a.credentials, p.Bucket+".ini"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("open %s: %w: %w", location, storage.ErrDenied, err)
-		}
+	own, err := fileOf(a, location, p.Bucket, s3.CredentialsFile)
+	if err != nil {
+		return nil, err
 	}
-	return s3.Open(ctx, p, o)
+	return s3.Open(ctx, p, s3.Options{Credentials: own})
+}
+
+// openAzure opens a container of Azure Blob Storage, as openS3 does a bucket.
+func (a access) openAzure(ctx context.Context, location string) (storage.Backend, error) {
+	p, err := azblob.Parse(location)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	own, err := fileOf(a, location, p.Account+"."+p.Container, azblob.CredentialsFile)
+	if err != nil {
+		return nil, err
+	}
+	return azblob.Open(ctx, p, azblob.Options{Credentials: own})
+}
+
+// fileOf reads the file of credentials that is for one bucket alone. It returns nil if there is none.
+func fileOf[C any](a access, location, bucket string, read func(path string) (*C, error)) (*C, error) {
+	if a.credentials == "" {
+		return nil, nil
+	}
+	own, err := read(filepath.Join(a.credentials, bucket+".ini"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("open %s: %w: %w", location, storage.ErrDenied, err)
+	}
+	return own, nil
 }
 
 // openBucket opens a bucket with its own credentials, or with those of this process if there are none for it.
@@ -168,12 +199,21 @@ func ValidateStore(location string) error {
 	case scheme == "gs" && len(rest) > 2 && rest[:2] == "//" && rest[2] != '/':
 		return nil
 	case scheme == "s3":
-		if _, err := s3.Parse(location); err != nil {
-			return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
-		}
-		return nil
+		_, err := s3.Parse(location)
+		return invalid(err)
+	case scheme == "azblob":
+		_, err := azblob.Parse(location)
+		return invalid(err)
 	}
 	return badLocation(location)
+}
+
+// invalid gives an error about a location its kind.
+func invalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 }
 
 // checkCredentials returns an error if path is neither empty nor a directory.

@@ -24,6 +24,7 @@ func TestMayMake(t *testing.T) {
 	for location, ok := range map[string]bool{
 		"gs://bucket": true, DefaultStore: true, "dir:/state/store": true, "dir:/state/../mnt": false, "dir:/mnt": false,
 		"s3://bucket":   true,
+		"azblob://a/c":  true,
 		"dir:/stateful": false,
 	} {
 		if o.mayMake(location) != ok {
@@ -127,6 +128,67 @@ func (s *s3Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !exists:
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, "<Error><Code>NoSuchKey</Code></Error>")
+	default:
+		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
+		_, _ = w.Write(old)
+	}
+}
+
+// TestAzureStore: the same holds for a store in Azure Blob Storage.
+func TestAzureStore(t *testing.T) {
+	t.Setenv("AZURE_STORAGE_ACCOUNT", "acc")
+	t.Setenv("AZURE_STORAGE_KEY", "c2VjcmV0")
+	for overwrites, want := range map[bool]error{false: nil, true: bucket.ErrOverwrites} {
+		server := httptest.NewServer(&azureServer{overwrites: overwrites, objects: make(map[string][]byte)})
+		defer server.Close()
+		location := "azblob://acc/con/p?endpoint=" + server.URL
+		if _, made, err := MakeStore(t.Context(), location, false); !errors.Is(err, want) || made != (want == nil) {
+			t.Errorf("make, where objects are overwritten: %v: %v, %v", overwrites, made, err)
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "acc.con.ini"), []byte("no"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a := access{credentials: dir}
+		if _, err := a.open(t.Context(), location); !errors.Is(err, storage.ErrDenied) ||
+			!strings.Contains(err.Error(), "acc.con.ini") {
+			t.Errorf("with a file that cannot be used: %v", err)
+		}
+		b, err := a.open(t.Context(), "azblob://acc/other/p?endpoint="+server.URL)
+		if err != nil {
+			t.Fatalf("with another container's file: %v", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// azureServer answers as a container of Azure's does, as far as a store is made and opened there.
+type azureServer s3Server
+
+func (s *azureServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fails := func(status int, code string) {
+		w.Header().Set("X-Ms-Error-Code", code)
+		w.WriteHeader(status)
+	}
+	old, exists := s.objects[r.URL.Path]
+	switch comp := r.URL.Query().Get("comp"); {
+	case comp == "list":
+		_, _ = io.WriteString(w, "<EnumerationResults><Blobs></Blobs></EnumerationResults>")
+	case comp == "block":
+		w.WriteHeader(http.StatusCreated)
+	case r.Method == http.MethodPut && exists && !s.overwrites && r.Header.Get("If-None-Match") == "*":
+		fails(http.StatusConflict, "BlobAlreadyExists")
+	case r.Method == http.MethodPut:
+		if comp == "" {
+			s.objects[r.URL.Path], _ = io.ReadAll(r.Body)
+		}
+		w.WriteHeader(http.StatusCreated)
+	case !exists:
+		fails(http.StatusNotFound, "BlobNotFound")
 	default:
 		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
 		_, _ = w.Write(old)

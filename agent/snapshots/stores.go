@@ -45,8 +45,8 @@ type Options struct {
 	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
 	// what another node has written. Then a sweep on one node may delete what another one has just named.
 	AcceptNetworkDirectory bool
-	// Credentials is a directory with the credentials of buckets, each in a file BUCKET.json, or BUCKET.ini for S3. A
-	// bucket without a file, or all if it is empty, is reached with this process's own.
+	// Credentials is a directory with the credentials of buckets, each in a file BUCKET.json, for S3 BUCKET.ini, for Azure
+	// ACCOUNT.CONTAINER.ini. A bucket without a file, or all if it is empty, is reached with this process's own.
 	Credentials string
 	Opened      func()                                // called when a store has been opened
 	Measure     func(storage.Backend) storage.Backend // nil: stores are not measured

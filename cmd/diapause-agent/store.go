@@ -22,7 +22,7 @@ func makeStoreCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&location, "store", "",
-		"where to make the store: dir:/path, gs://bucket/prefix or s3://bucket/prefix?region=REGION")
+		"where to make the store: "+snapshots.Locations)
 	f.BoolVar(&acceptNetwork, "accept-network-directory", false,
 		"make it even if nodes may see each other's changes late there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
