@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent"
-	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/place"
 	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
 	"diapause.dev/runsc/past"
@@ -105,8 +105,8 @@ func watching(f *pflag.FlagSet, cfg *agent.Config, logs *logging) {
 
 // storeFlags registers the flags that say where snapshots are, for the agent and the controller.
 func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
-	f.StringVar(&cfg.Store, "store", snapshots.DefaultStore,
-		"where snapshots live: "+snapshots.Locations)
+	f.StringVar(&cfg.Store, "store", place.Default,
+		"where snapshots live: "+place.Forms)
 	f.StringVar(&cfg.StoreID, "store-id", "",
 		"identity that the store must have, from diapause store stat; the agent then makes no store (default: the identity "+
 			"of the store that this node opened first)")
@@ -191,7 +191,7 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 
 // check returns an error that names a flag whose value makes no sense.
 func check(cfg agent.Config) error {
-	if err := snapshots.ValidateStore(cfg.Store); err != nil {
+	if err := place.Validate(cfg.Store); err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}
 	switch {
