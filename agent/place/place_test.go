@@ -40,8 +40,8 @@ func TestValidate(t *testing.T) {
 		"": false, "dir:a": false, "dir:": false, "/a": false, "gs:/bucket": false, "gs://": false, "gs:///prefix": false,
 		"s3://bucket": true, "s3://bucket/some/prefix?region=eu-west-1": true, "s3:/bucket": false, "s3://": false,
 		"s3://bucket?regoin=eu-west-1": false, "tape:1": false,
-		"azblob://account/container": true, "azblob://account/container/p?endpoint=https://h": true, "azblob://account": false,
-		"azblob:/account/container": false, "azblob://account/container?region=r": false,
+		"azblob://account/container": true, "azblob://account/container/p?endpoint=https://h": true,
+		"azblob://account": false, "azblob:/account/container": false, "azblob://account/container?region=r": false,
 	} {
 		if err := Validate(location); (err == nil) != ok || err != nil && !errors.Is(err, errkind.ErrInvalid) {
 			t.Errorf("%q: %v", location, err)

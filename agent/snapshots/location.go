@@ -13,8 +13,8 @@ import (
 	"diapause.dev/storage"
 )
 
-// mayMake reports whether an agent may create a store at a location by itself: in a bucket, at place.Default, and within
-// its own state directory. Any other directory may be a mount point where nothing is mounted.
+// mayMake reports whether an agent may create a store at a location by itself: in a bucket, at place.Default, and
+// within its own state directory. Any other directory may be a mount point where nothing is mounted.
 func (o *Options) mayMake(location string) bool {
 	path, isDir := strings.CutPrefix(location, "dir:")
 	if isDir && o.StateDir == "" {

@@ -46,10 +46,11 @@ type Options struct {
 	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
 	// what another node has written. Then a sweep on one node may delete what another one has just named.
 	AcceptNetworkDirectory bool
-	Credentials            string                                // directory with the credentials of buckets, see place.Access
-	Opened                 func()                                // called when a store has been opened
-	Measure                func(storage.Backend) storage.Backend // nil: stores are not measured
-	Logger                 *slog.Logger
+	// Credentials is a directory with the credentials of buckets, see place.Access.
+	Credentials string
+	Opened      func()                                // called when a store has been opened
+	Measure     func(storage.Backend) storage.Backend // nil: stores are not measured
+	Logger      *slog.Logger
 }
 
 // Stores are the places where snapshots are: the spool on this node, the agent's own store, and the

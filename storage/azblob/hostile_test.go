@@ -92,8 +92,8 @@ func TestNodeRights(t *testing.T) {
 	storagetest.WantNode(t, open(t, g.URL, newContainer(t), "p"))
 }
 
-// TestHostileOverwrites: a service is known that overwrites what it shall only create, in a put, in a list of blocks, or
-// in both. One that does not is not accused, and nothing changes there.
+// TestHostileOverwrites: a service is known that overwrites what it shall only create, in a put, in a list of blocks,
+// or in both. One that does not is not accused, and nothing changes there.
 func TestHostileOverwrites(t *testing.T) {
 	all := []string{"a put", "a list of blocks"}
 	for what, lying := range map[string][]string{

@@ -119,8 +119,8 @@ func (c *chain) RetrieveWithCredContext(cc *credentials.CredContext) (credential
 		}
 		reasons = errors.Join(reasons, err)
 	}
-	return credentials.Value{}, fmt.Errorf("%w, in the environment, in a file, or from the platform: %w", bucket.ErrCredentials,
-		reasons)
+	return credentials.Value{}, fmt.Errorf("%w, in the environment, in a file, or from the platform: %w",
+		bucket.ErrCredentials, reasons)
 }
 
 // IsExpired implements credentials.Provider.

@@ -176,7 +176,8 @@ func TestConflict(t *testing.T) {
 	if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrExists) {
 		t.Errorf("a completion: %v", err)
 	}
-	if asked := g.Asked(); !slices.Equal(asked, []string{storagetest.Begin, storagetest.Part, storagetest.Part, storagetest.Complete, storagetest.Abort}) {
+	want := []string{storagetest.Begin, storagetest.Part, storagetest.Part, storagetest.Complete, storagetest.Abort}
+	if asked := g.Asked(); !slices.Equal(asked, want) {
 		t.Errorf("asked %q", asked)
 	}
 	if n := unfinished(t, bucket); n != 0 {

@@ -30,7 +30,8 @@ type Service struct {
 	Fail         func(w http.ResponseWriter, status int, code string) // answers as the service does
 	Open         func(t *testing.T, url, bucket, prefix string) storage.Backend
 	Location     func(url, bucket, prefix string) string // in full
-	Begins       bool                                    // an upload in parts has a request that begins it, and one that aborts it
+	// Begins says that an upload in parts has a request that begins it, and one that aborts it.
+	Begins bool
 	// Unfinished returns how many uploads a bucket has that are not complete. It is nil if that cannot be asked.
 	Unfinished func(t *testing.T, bucket string) int
 	// Codes of errors.
