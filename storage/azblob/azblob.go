@@ -17,6 +17,7 @@ import (
 
 // Backend is a storage.Backend over a container.
 type Backend struct {
+	bucket.Reader
 	client *client
 	place  Place
 	http   *transport
@@ -37,6 +38,7 @@ func Open(ctx context.Context, p Place, o Options) (*Backend, error) {
 
 func open(ctx context.Context, p Place, c *Credentials, t *transport) (*Backend, error) {
 	b := &Backend{place: p, http: t}
+	b.Reader = bucket.NewReader(b.Stat, b.get, classify)
 	var err error
 	if c == nil {
 		c, err = ofProcess(p)

@@ -32,20 +32,9 @@ var (
 )
 
 // Parse reads a location, "azblob://account/container/prefix?endpoint=https://host".
-func Parse(location string) (Place, error) {
-	p, err := parse(location)
-	if err != nil {
-		return Place{}, fmt.Errorf("store %q: %w: want %s", location, err, Want)
-	}
-	return p, nil
-}
+func Parse(location string) (Place, error) { return bucket.Parse(location, Scheme, Want, parse) }
 
-func parse(location string) (p Place, err error) {
-	rest, ok := strings.CutPrefix(location, Scheme)
-	if !ok {
-		return p, fmt.Errorf("it does not begin with %s", Scheme)
-	}
-	rest, query, _ := strings.Cut(rest, "?")
+func parse(rest, query string) (p Place, err error) {
 	p.Account, rest, _ = strings.Cut(rest, "/")
 	p.Container, p.Prefix, _ = strings.Cut(rest, "/")
 	if !accountForm.MatchString(p.Account) {

@@ -12,21 +12,7 @@ import (
 	"diapause.dev/storage/bucket"
 )
 
-// ReadAt implements storage.Backend.
-func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
-	return b.reader().ReadAt(ctx, name, p, off)
-}
-
-// ReadAll implements storage.Backend.
-func (b *Backend) ReadAll(ctx context.Context, name string, max int64) ([]byte, error) {
-	return b.reader().ReadAll(ctx, name, max)
-}
-
-func (b *Backend) reader() bucket.Reader {
-	return bucket.Reader{Stat: b.Stat, Get: b.get, Classify: classify}
-}
-
-// get implements bucket.Reader.
+// get is for bucket.NewReader.
 func (b *Backend) get(ctx context.Context, name string, off, n int64, use func(*bucket.Content) error) error {
 	object, err := b.blob(name)
 	if err != nil {

@@ -8,6 +8,22 @@ import (
 	"diapause.dev/storage"
 )
 
+// Parse reads a location that begins with a scheme. parse reads the rest of it, without the parameters, and these. want
+// says what a location looks like.
+func Parse[Place any](location, scheme, want string, parse func(path, query string) (Place, error)) (Place, error) {
+	rest, ok := strings.CutPrefix(location, scheme)
+	path, query, _ := strings.Cut(rest, "?")
+	var p, none Place
+	err := fmt.Errorf("it does not begin with %s", scheme)
+	if ok {
+		p, err = parse(path, query)
+	}
+	if err != nil {
+		return none, fmt.Errorf("store %q: %w: want %s", location, err, want)
+	}
+	return p, nil
+}
+
 // Prefix returns the prefix of a store's objects for the path in its location: "", or ending in '/'.
 func Prefix(path string) (string, error) {
 	if path = strings.Trim(path, "/"); path == "" {

@@ -16,15 +16,22 @@ const reads = 3
 // errCut says that an answer has ended before all its bytes came.
 var errCut = fmt.Errorf("%w: the connection was cut", storage.ErrUnavailable)
 
-// Reader reads objects.
+// Reader implements the methods of storage.Backend that read objects.
 type Reader struct {
-	// Stat implements storage.Backend.
-	Stat func(ctx context.Context, name string) (storage.ObjectInfo, error)
-	// Get asks for n bytes of an object from off on, or for the whole object if off is negative, and calls use with the
-	// answer, of which use reads at most n bytes.
-	Get func(ctx context.Context, name string, off, n int64, use func(*Content) error) error
-	// Classify adds to an error its kind.
-	Classify func(ctx context.Context, err error) error
+	stat     func(ctx context.Context, name string) (storage.ObjectInfo, error)
+	ask      func(ctx context.Context, name string, off, n int64, use func(*Content) error) error
+	classify func(ctx context.Context, err error) error
+}
+
+// NewReader returns a Reader. stat implements storage.Backend. get asks for n bytes of an object from off on, or for
+// the whole object if off is negative, and calls use with the answer, of which use reads at most n bytes. classify adds
+// to an error its kind.
+func NewReader(
+	stat func(ctx context.Context, name string) (storage.ObjectInfo, error),
+	get func(ctx context.Context, name string, off, n int64, use func(*Content) error) error,
+	classify func(ctx context.Context, err error) error,
+) Reader {
+	return Reader{stat, get, classify}
 }
 
 // ReadAt implements storage.Backend.
@@ -36,7 +43,7 @@ func (r Reader) ReadAt(ctx context.Context, name string, p []byte, off int64) er
 		return fmt.Errorf("read %s: negative offset %d", name, off)
 	}
 	if len(p) == 0 {
-		_, err := r.Stat(ctx, name)
+		_, err := r.stat(ctx, name)
 		return err
 	}
 	err := r.get(ctx, name, off, int64(len(p)), func(c *Content) error { return c.fill(p, off) })
@@ -71,13 +78,13 @@ func (r Reader) get(ctx context.Context, name string, off, n int64, use func(*Co
 			break
 		}
 	}
-	return r.Classify(ctx, err)
+	return r.classify(ctx, err)
 }
 
 func (r Reader) getOnce(ctx context.Context, name string, off, n int64, use func(*Content) error) error {
 	ctx, cancel := Bounded(ForContent(ctx), n)
 	defer cancel()
-	return r.Get(ctx, name, off, n, func(c *Content) error {
+	return r.ask(ctx, name, off, n, func(c *Content) error {
 		if c.Size < 0 {
 			return fmt.Errorf("%w: the store does not say how many bytes it sends", storage.ErrUnavailable)
 		}

@@ -41,20 +41,9 @@ type Place struct {
 var regionForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
 // Parse reads a location, "s3://bucket/prefix?region=R&endpoint=https://host&pathStyle=true".
-func Parse(location string) (Place, error) {
-	p, err := parse(location)
-	if err != nil {
-		return Place{}, fmt.Errorf("store %q: %w: want %s", location, err, Want)
-	}
-	return p, nil
-}
+func Parse(location string) (Place, error) { return bucket.Parse(location, Scheme, Want, parse) }
 
-func parse(location string) (p Place, err error) {
-	rest, ok := strings.CutPrefix(location, Scheme)
-	if !ok {
-		return p, fmt.Errorf("it does not begin with %s", Scheme)
-	}
-	rest, query, _ := strings.Cut(rest, "?")
+func parse(rest, query string) (p Place, err error) {
 	p.Bucket, p.Prefix, _ = strings.Cut(rest, "/")
 	if err := s3utils.CheckValidBucketNameStrict(p.Bucket); err != nil {
 		return p, fmt.Errorf("bucket %q: %w", p.Bucket, err)

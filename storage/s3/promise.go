@@ -3,26 +3,17 @@ package s3
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/bucket"
 )
 
-// CheckCreateOnly returns a bucket.ErrOverwrites if the service ignores the condition under which objects are created:
-// in a put, or in the completion of an upload in parts. It tries both on an object that exists, with that object's own
-// bytes. So it changes nothing and leaves nothing, whatever the service does. Without the right to write,
-// CheckCreateOnly finds nothing wrong: who cannot write overwrites nothing.
+// CheckCreateOnly returns an error if the service overwrites objects, as bucket.CheckCreateOnly does.
 func (b *Backend) CheckCreateOnly(ctx context.Context, name string) error {
-	data, err := b.ReadAll(ctx, name, bucket.MaxChecked)
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		b.refused("a put", b.put(ctx, name, data, createOnly(rand.Text()))),
-		b.refused("the completion of an upload in parts", b.putInParts(ctx, name, data)),
-	)
+	return bucket.CheckCreateOnly(ctx, b, name, "the completion of an upload in parts",
+		func(data []byte) error { return refusal(b.put(ctx, name, data, createOnly(rand.Text()))) },
+		func(data []byte) error { return refusal(b.putInParts(ctx, name, data)) })
 }
 
 // putInParts makes an object of one part.
@@ -36,10 +27,10 @@ func (b *Backend) putInParts(ctx context.Context, name string, data []byte) erro
 	return err
 }
 
-// refused returns an error unless err says that the service has refused to overwrite an object. A conflict does.
-func (b *Backend) refused(request string, err error) error {
+// refusal takes a conflict with another request for a refusal to overwrite an object.
+func refusal(err error) error {
 	if conflict(err) {
-		err = fmt.Errorf("%w: %w", storage.ErrExists, err)
+		return fmt.Errorf("%w: %w", storage.ErrExists, err)
 	}
-	return bucket.Refused(b.Location(), request, err)
+	return err
 }

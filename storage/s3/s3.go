@@ -14,6 +14,7 @@ import (
 
 // Backend is a storage.Backend over a bucket.
 type Backend struct {
+	bucket.Reader
 	core  *minio.Core
 	place Place
 	http  *transport
@@ -45,6 +46,7 @@ func connect(p Place, o Options) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{place: p, http: &transport{bucket.NewTransport(o.TLS)}}
+	b.Reader = bucket.NewReader(b.Stat, b.get, classify)
 	if o.Credentials == nil {
 		o.Credentials = ofProcess(region, b.http)
 	}

@@ -40,31 +40,30 @@ type Guard struct {
 // NewGuard returns a guard before the server at that URL. kind tells of which kind a request is.
 func NewGuard(t *testing.T, server string, kind func(r *http.Request) string) *Guard {
 	t.Helper()
-	g := guardOf(t, server, kind)
-	g.Server = httptest.NewServer(g)
-	t.Cleanup(g.Close)
-	return g
+	return newGuard(t, server, kind, httptest.NewServer)
 }
 
 // NewTLSGuard is NewGuard for a guard that is asked over TLS.
 func NewTLSGuard(t *testing.T, server string, kind func(r *http.Request) string) *Guard {
 	t.Helper()
-	g := guardOf(t, server, kind)
-	g.Server = httptest.NewTLSServer(g)
-	t.Cleanup(g.Close)
-	return g
+	return newGuard(t, server, kind, httptest.NewTLSServer)
 }
 
-func guardOf(t *testing.T, server string, kind func(r *http.Request) string) *Guard {
+func newGuard(t *testing.T, server string, kind func(r *http.Request) string,
+	start func(http.Handler) *httptest.Server,
+) *Guard {
 	t.Helper()
 	to, err := url.Parse(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Guard{kind: kind, proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	g := &Guard{kind: kind, proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(to)
 		r.Out.Host = r.In.Host // which is signed
 	}}}
+	g.Server = start(g)
+	t.Cleanup(g.Close)
+	return g
 }
 
 // ServeHTTP implements http.Handler.
