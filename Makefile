@@ -38,7 +38,7 @@ build: ## the agent, the CLI, the shim and the sidecar, static, in .cache/bin/pr
 release: ## image, SBOM and provenance of REVISION (HEAD), in .cache/release; BUILDER is the URI of who builds
 	$(GO) run ./test/tools/release --revision=$(REVISION) $(if $(BUILDER),--builder=$(BUILDER))
 
-tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, S3 servers, packages
+tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, S3 servers, azurite, packages
 	@$(GO) run ./test/tools/build
 
 test: tools ## all tests, with real components; what costs most and what failed stands at the end

@@ -14,7 +14,7 @@ type Config struct {
 	StateDir      string        // journal and spool; must survive a reboot
 	Reminders     string        // of pods that sleep, where shims look for them; must survive a reboot
 	Past          string        // notes of pods that have run, likewise
-	Store         string        // "dir:/path", "gs://bucket/prefix" or "s3://bucket/prefix?region=R"
+	Store         string        // location of the store, as place.Validate wants it
 	StoreID       string        // required identity of the store; empty: the identity that was found there first
 	Containerd    string        // containerd's socket
 	RunscConfig   string        // the shim's configuration file

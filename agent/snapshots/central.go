@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/place"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -17,7 +18,7 @@ type Central struct{ stored }
 // OpenCentral returns the stores of a cluster. Of the options only those of stores count. A store is opened when it is
 // needed. After an error nothing is open.
 func OpenCentral(o Options) (*Central, error) {
-	if err := errors.Join(ValidateStore(o.Store), checkCredentials(o.Credentials)); err != nil {
+	if err := errors.Join(place.Validate(o.Store), checkCredentials(o.Credentials)); err != nil {
 		return nil, err
 	}
 	o.SigningKey, o.TrustedKeys, o.Opened = "", "", func() {}

@@ -4,40 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/place"
 	"diapause.dev/storage"
-	"diapause.dev/storage/dir"
-	"diapause.dev/storage/gcs"
-	"diapause.dev/storage/s3"
 )
 
-// DefaultStore is the location of an agent's store if no other is configured.
-const DefaultStore = "dir:/var/lib/diapause/store"
-
-// errNoStore is the kind of error for a directory without a store. It may be a mount point where nothing is mounted, so
-// the agent makes no store there.
-var errNoStore = errors.New("there is no store")
-
-// mayMake reports whether an agent may create a store at a location by itself: in a bucket, at DefaultStore, and within
-// its own state directory. Any other directory may be a mount point where nothing is mounted.
+// mayMake reports whether an agent may create a store at a location by itself: in a bucket, at place.Default, and
+// within its own state directory. Any other directory may be a mount point where nothing is mounted.
 func (o *Options) mayMake(location string) bool {
 	path, isDir := strings.CutPrefix(location, "dir:")
 	if isDir && o.StateDir == "" {
 		return false
 	}
 	rel, err := filepath.Rel(o.StateDir, path)
-	return !isDir || location == DefaultStore || err == nil && filepath.IsLocal(rel)
+	return !isDir || location == place.Default || err == nil && filepath.IsLocal(rel)
 }
 
 // MakeStore creates a store at a location, in the syntax of --store, unless there is one. It returns the store's
 // identity and whether it was created. It uses this process's own credentials.
 func MakeStore(ctx context.Context, location string, acceptNetwork bool) (identity string, made bool, err error) {
-	b, err := access{mayMake: true, acceptNetwork: acceptNetwork}.open(ctx, location)
+	b, err := place.Access{MayMake: true, AcceptNetwork: acceptNetwork}.Open(ctx, location)
 	if err != nil {
 		return "", false, err
 	}
@@ -69,7 +59,7 @@ func checkCreateOnly(ctx context.Context, b storage.Backend) error {
 // CheckStore returns an error if there is no store at the location in the options. It makes none. Of the
 // options only those of stores count.
 func CheckStore(ctx context.Context, o Options) error {
-	b, err := access{acceptNetwork: o.AcceptNetworkDirectory, credentials: o.Credentials}.open(ctx, o.Store)
+	b, err := place.Access{AcceptNetwork: o.AcceptNetworkDirectory, Credentials: o.Credentials}.Open(ctx, o.Store)
 	if err != nil {
 		return err
 	}
@@ -82,99 +72,6 @@ func CheckStore(ctx context.Context, o Options) error {
 
 // maxMarker bounds what CheckStore reads.
 const maxMarker = 64 << 10
-
-// access says how a backend may be opened.
-type access struct {
-	mayMake       bool   // a directory that is not there
-	acceptNetwork bool   // see Options.AcceptNetworkDirectory
-	credentials   string // see Options.Credentials
-	measure       func(storage.Backend) storage.Backend
-}
-
-// open opens the backend at a location in the syntax of --store.
-func (a access) open(ctx context.Context, location string) (storage.Backend, error) {
-	scheme, rest, ok := strings.Cut(location, ":")
-	switch {
-	case ok && scheme == "dir" && filepath.IsAbs(rest):
-		return openDir(rest, a.mayMake, a.acceptNetwork)
-	case ok && scheme == "gs" && strings.HasPrefix(rest, "//"):
-		bucket, prefix, _ := strings.Cut(rest[2:], "/")
-		return a.openBucket(ctx, bucket, prefix)
-	case ok && scheme == "s3":
-		return a.openS3(ctx, location)
-	}
-	return nil, badLocation(location)
-}
-
-// badLocation says what a location looks like.
-func badLocation(location string) error {
-	return fmt.Errorf("%w: store %q: want dir:/absolute/path, gs://bucket/prefix or %s", errkind.ErrInvalid, location,
-		s3.Want)
-}
-
-// openS3 opens a bucket of S3 with its own credentials, or with those of this process if there are none for it.
-func (a access) openS3(ctx context.Context, location string) (storage.Backend, error) {
-	p, err := s3.Parse(location)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
-	}
-	var o s3.Options
-	if a.credentials != "" {
-		o.Credentials, err = s3.CredentialsFile(filepath.Join(a.credentials, p.Bucket+".ini"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("open %s: %w: %w", location, storage.ErrDenied, err)
-		}
-	}
-	return s3.Open(ctx, p, o)
-}
-
-// openBucket opens a bucket with its own credentials, or with those of this process if there are none for it.
-func (a access) openBucket(ctx context.Context, bucket, prefix string) (storage.Backend, error) {
-	if a.credentials == "" {
-		return gcs.Open(ctx, bucket, prefix)
-	}
-	own, err := gcs.CredentialsFile(filepath.Join(a.credentials, filepath.Base(bucket)+".json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return gcs.Open(ctx, bucket, prefix)
-	case err != nil:
-		return nil, fmt.Errorf("open gs://%s: %w: %w", bucket, storage.ErrDenied, err)
-	}
-	return gcs.Open(ctx, bucket, prefix, own)
-}
-
-func openDir(path string, mayMake, acceptNetwork bool) (storage.Backend, error) {
-	if !acceptNetwork {
-		if err := dir.CheckShared(path); err != nil {
-			return nil, fmt.Errorf("%w; or accept the risk, that snapshots are lost, with --accept-network-directory", err)
-		}
-	}
-	if mayMake {
-		return dir.Open(path)
-	}
-	b, err := dir.OpenExisting(path, storage.Marker)
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil, fmt.Errorf("%w in %s", errNoStore, path)
-	}
-	return b, err
-}
-
-// ValidateStore returns an error if location is not a valid location of a store.
-func ValidateStore(location string) error {
-	scheme, rest, _ := strings.Cut(location, ":")
-	switch {
-	case scheme == "dir" && filepath.IsAbs(rest):
-		return nil
-	case scheme == "gs" && len(rest) > 2 && rest[:2] == "//" && rest[2] != '/':
-		return nil
-	case scheme == "s3":
-		if _, err := s3.Parse(location); err != nil {
-			return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
-		}
-		return nil
-	}
-	return badLocation(location)
-}
 
 // checkCredentials returns an error if path is neither empty nor a directory.
 func checkCredentials(path string) error {

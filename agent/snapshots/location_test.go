@@ -1,7 +1,6 @@
 package snapshots
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -11,19 +10,20 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/place"
 	"diapause.dev/storage"
-	"diapause.dev/storage/s3"
+	"diapause.dev/storage/bucket"
 )
 
 // TestMayMake: an agent makes no store in a directory that may be a mount point.
 func TestMayMake(t *testing.T) {
 	o := &Options{StateDir: "/state"}
 	for location, ok := range map[string]bool{
-		"gs://bucket": true, DefaultStore: true, "dir:/state/store": true, "dir:/state/../mnt": false, "dir:/mnt": false,
+		"gs://bucket": true, place.Default: true, "dir:/state/store": true, "dir:/state/../mnt": false, "dir:/mnt": false,
 		"s3://bucket":   true,
+		"azblob://a/c":  true,
 		"dir:/stateful": false,
 	} {
 		if o.mayMake(location) != ok {
@@ -68,7 +68,7 @@ func TestCheckStore(t *testing.T) {
 // TestS3Store: a store in S3 is one that does not let a second writer overwrite the first. It is opened with the
 // credentials in the bucket's own file, or not at all if they cannot be used.
 func TestS3Store(t *testing.T) {
-	for overwrites, want := range map[bool]error{false: nil, true: s3.ErrOverwrites} {
+	for overwrites, want := range map[bool]error{false: nil, true: bucket.ErrOverwrites} {
 		server := httptest.NewServer(&s3Server{overwrites: overwrites, objects: make(map[string][]byte)})
 		defer server.Close()
 		location := "s3://bucket/p?region=r&endpoint=" + server.URL
@@ -88,9 +88,39 @@ func TestS3Store(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "bucket.ini"), []byte("no"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (access{credentials: dir}).open(t.Context(), location); !errors.Is(err, storage.ErrDenied) ||
+		if _, err := (place.Access{Credentials: dir}).Open(t.Context(), location); !errors.Is(err, storage.ErrDenied) ||
 			!strings.Contains(err.Error(), "bucket.ini") {
 			t.Errorf("with a file that cannot be used: %v", err)
+		}
+	}
+}
+
+// TestAzureStore: the same holds for a store in Azure Blob Storage.
+func TestAzureStore(t *testing.T) {
+	t.Setenv("AZURE_STORAGE_ACCOUNT", "acc")
+	t.Setenv("AZURE_STORAGE_KEY", "c2VjcmV0")
+	for overwrites, want := range map[bool]error{false: nil, true: bucket.ErrOverwrites} {
+		server := httptest.NewServer(&azureServer{overwrites: overwrites, objects: make(map[string][]byte)})
+		defer server.Close()
+		location := "azblob://acc/con/p?endpoint=" + server.URL
+		if _, made, err := MakeStore(t.Context(), location, false); !errors.Is(err, want) || made != (want == nil) {
+			t.Errorf("make, where objects are overwritten: %v: %v, %v", overwrites, made, err)
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "acc.con.ini"), []byte("no"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a := place.Access{Credentials: dir}
+		if _, err := a.Open(t.Context(), location); !errors.Is(err, storage.ErrDenied) ||
+			!strings.Contains(err.Error(), "acc.con.ini") {
+			t.Errorf("with a file that cannot be used: %v", err)
+		}
+		b, err := a.Open(t.Context(), "azblob://acc/other/p?endpoint="+server.URL)
+		if err != nil {
+			t.Fatalf("with another container's file: %v", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -133,24 +163,42 @@ func (s *s3Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestCredentials: a bucket is opened with the credentials in its own file. If that cannot be used, the bucket is not
-// opened with others.
-func TestCredentials(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "theirs.json")
-	if err := os.WriteFile(file, []byte(`{"type": "authorized_user"}`), 0o600); err != nil {
+// azureServer answers as a container of Azure's does, as far as a store is made and opened there.
+type azureServer s3Server
+
+func (s *azureServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fails := func(status int, code string) {
+		w.Header().Set("X-Ms-Error-Code", code)
+		w.WriteHeader(status)
+	}
+	old, exists := s.objects[r.URL.Path]
+	switch comp := r.URL.Query().Get("comp"); {
+	case comp == "list":
+		_, _ = io.WriteString(w, "<EnumerationResults><Blobs></Blobs></EnumerationResults>")
+	case comp == "block":
+		w.WriteHeader(http.StatusCreated)
+	case r.Method == http.MethodPut && exists && !s.overwrites && r.Header.Get("If-None-Match") == "*":
+		fails(http.StatusConflict, "BlobAlreadyExists")
+	case r.Method == http.MethodPut:
+		if comp == "" {
+			s.objects[r.URL.Path], _ = io.ReadAll(r.Body)
+		}
+		w.WriteHeader(http.StatusCreated)
+	case !exists:
+		fails(http.StatusNotFound, "BlobNotFound")
+	default:
+		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
+		_, _ = w.Write(old)
+	}
+}
+
+// TestNoCredentialsDirectory: credentials are in a directory.
+func TestNoCredentialsDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
-	}
-	t.Setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:1")
-	a := access{credentials: dir}
-	_, err := a.open(t.Context(), "gs://theirs/x")
-	if !errors.Is(err, storage.ErrDenied) || !strings.Contains(err.Error(), file) {
-		t.Errorf("with a file that cannot be used: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := a.open(ctx, "gs://others/x"); err == nil || errors.Is(err, storage.ErrDenied) {
-		t.Errorf("without a file: %v", err)
 	}
 	if _, err := Open(t.Context(), Options{Credentials: file}); !errors.Is(err, errkind.ErrInvalid) {
 		t.Errorf("a file in place of the directory: %v", err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"diapause.dev/agent/place"
 	"diapause.dev/storage"
 )
 
@@ -27,7 +28,9 @@ type Remote struct {
 	options  storage.Options // set before the first Get
 
 	ids    *storeIDs // or nil; set before the first Get
-	access access
+	access place.Access
+	// measure returns a backend that measures another. Nil measures none.
+	measure func(storage.Backend) storage.Backend
 
 	mu      sync.Mutex
 	store   *storage.Store

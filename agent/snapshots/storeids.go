@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"diapause.dev/agent/place"
 	"diapause.dev/runsc/durable"
 	"diapause.dev/storage"
 )
@@ -94,7 +95,7 @@ func (s *storeIDs) record(location, id string) error {
 
 // advise adds to an error of opening a store what the operator can do.
 func (s *storeIDs) advise(location string, err error) error {
-	if errors.Is(err, errNoStore) && !errors.Is(err, storage.ErrIdentity) {
+	if errors.Is(err, place.ErrNoStore) && !errors.Is(err, storage.ErrIdentity) {
 		return fmt.Errorf("%w: mount it, or make one with diapause-agent make-store --store=%s", err, location)
 	}
 	if s == nil || !errors.Is(err, storage.ErrIdentity) {
@@ -113,9 +114,9 @@ func (r *Remote) openExpected() (*storage.Store, error) {
 		return nil, err
 	}
 	how := r.access
-	how.mayMake = how.mayMake && id == ""
-	b, err := how.open(r.life, r.location)
-	if errors.Is(err, errNoStore) && id != "" {
+	how.MayMake = how.MayMake && id == ""
+	b, err := how.Open(r.life, r.location)
+	if errors.Is(err, place.ErrNoStore) && id != "" {
 		return nil, fmt.Errorf("%w: %w, and store %s was expected", storage.ErrIdentity, err, id)
 	}
 	if err != nil {
@@ -124,8 +125,8 @@ func (r *Remote) openExpected() (*storage.Store, error) {
 	o := r.options
 	o.Identity = id
 	measured := b
-	if how.measure != nil {
-		measured = how.measure(b)
+	if r.measure != nil {
+		measured = r.measure(b)
 	}
 	s, err := storage.Open(r.life, measured, o)
 	if err == nil {

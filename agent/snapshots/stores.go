@@ -15,6 +15,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/place"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/durable"
 	"diapause.dev/storage"
@@ -45,8 +46,7 @@ type Options struct {
 	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
 	// what another node has written. Then a sweep on one node may delete what another one has just named.
 	AcceptNetworkDirectory bool
-	// Credentials is a directory with the credentials of buckets, each in a file BUCKET.json, or BUCKET.ini for S3. A
-	// bucket without a file, or all if it is empty, is reached with this process's own.
+	// Credentials is a directory with the credentials of buckets, see place.Access.
 	Credentials string
 	Opened      func()                                // called when a store has been opened
 	Measure     func(storage.Backend) storage.Backend // nil: stores are not measured
@@ -154,7 +154,7 @@ func (s *Stores) At(location string) (*Remote, error) {
 	if location == "" || location == s.own.location {
 		return s.own, nil
 	}
-	if err := ValidateStore(location); err != nil {
+	if err := place.Validate(location); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -233,7 +233,10 @@ func (s *Stores) storeOptions() storage.Options {
 func (s *Stores) prepare(location string) *Remote {
 	r := newRemote(location, s.o.Opened)
 	r.options = s.storeOptions()
-	r.access = access{s.o.mayMake(location), s.o.AcceptNetworkDirectory, s.o.Credentials, s.o.Measure}
+	r.access = place.Access{
+		MayMake: s.o.mayMake(location), AcceptNetwork: s.o.AcceptNetworkDirectory, Credentials: s.o.Credentials,
+	}
+	r.measure = s.o.Measure
 	r.ids = &storeIDs{configured: map[string]string{s.o.Store: s.o.StoreID}}
 	if s.o.StateDir != "" {
 		r.ids.dir = filepath.Join(s.o.StateDir, storesDir)

@@ -10,6 +10,7 @@ import (
 	"diapause.dev/agent"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/adopt"
+	"diapause.dev/agent/place"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
@@ -46,7 +47,7 @@ func adoptCommand() *cobra.Command {
 	f.BoolVar(&c.DryRun, "dry-run", true, "only say what would be adopted")
 	logs.register(f, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if err := snapshots.ValidateStore(cfg.Store); err != nil {
+		if err := place.Validate(cfg.Store); err != nil {
 			return usage.Error{Err: fmt.Errorf("--store: %w", err)}
 		}
 		if cfg.Logger, err = logs.logger(); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"diapause.dev/agent"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/place"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/agent/storemetrics"
 	"diapause.dev/cmd/internal/usage"
@@ -38,7 +39,7 @@ func controllerCommand() *cobra.Command {
 	f.StringVar(&c.cfg.Node, "node", "", "name of the node that the controller runs on, for events")
 	watching(f, &c.cfg, &logs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if err := snapshots.ValidateStore(c.cfg.Store); err != nil {
+		if err := place.Validate(c.cfg.Store); err != nil {
 			return usage.Error{Err: fmt.Errorf("--store: %w", err)}
 		}
 		if c.cfg.Logger, err = logs.logger(); err != nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent"
-	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/place"
 	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
 	"diapause.dev/runsc/past"
@@ -105,8 +105,8 @@ func watching(f *pflag.FlagSet, cfg *agent.Config, logs *logging) {
 
 // storeFlags registers the flags that say where snapshots are, for the agent and the controller.
 func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
-	f.StringVar(&cfg.Store, "store", snapshots.DefaultStore,
-		"where snapshots live: dir:/path, gs://bucket/prefix or s3://bucket/prefix?region=REGION")
+	f.StringVar(&cfg.Store, "store", place.Default,
+		"where snapshots live: "+place.Forms)
 	f.StringVar(&cfg.StoreID, "store-id", "",
 		"identity that the store must have, from diapause store stat; the agent then makes no store (default: the identity "+
 			"of the store that this node opened first)")
@@ -114,9 +114,9 @@ func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
 		"use a directory as a store even if nodes may see each other's changes late there, as on NFS with caches, SMB, FUSE "+
 			"or 9p; snapshots may be lost")
 	f.StringVar(&cfg.Credentials, "bucket-credentials", "",
-		"directory of credentials: a Google credentials file BUCKET.json, or AWS's BUCKET.ini, for each bucket that this "+
-			"process does not reach by its own identity; a file that is replaced counts within the hour (default: its own "+
-			"identity for all buckets)")
+		"directory of credentials: a Google credentials file BUCKET.json, AWS's BUCKET.ini, or ACCOUNT.CONTAINER.ini for "+
+			"Azure, for each bucket that this process does not reach by its own identity; a file that is replaced counts "+
+			"within the hour (default: its own identity for all buckets)")
 	f.StringVar(&cfg.Keys, "encryption-keys", "",
 		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
 			"(default: no encryption)")
@@ -191,7 +191,7 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 
 // check returns an error that names a flag whose value makes no sense.
 func check(cfg agent.Config) error {
-	if err := snapshots.ValidateStore(cfg.Store); err != nil {
+	if err := place.Validate(cfg.Store); err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}
 	switch {

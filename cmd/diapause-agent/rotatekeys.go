@@ -10,6 +10,7 @@ import (
 
 	"diapause.dev/agent"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/place"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cmd/internal/usage"
@@ -53,7 +54,7 @@ func rotateKeysCommand() *cobra.Command {
 
 // checkRotation returns a usage error that names a flag or an argument whose value makes no sense.
 func checkRotation(cfg agent.Config, namespace string) error {
-	switch err := snapshots.ValidateStore(cfg.Store); {
+	switch err := place.Validate(cfg.Store); {
 	case err != nil:
 		return usage.Error{Err: fmt.Errorf("--store: %w", err)}
 	case cfg.Keys == "":

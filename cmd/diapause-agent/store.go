@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"diapause.dev/agent/place"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/cmd/internal/usage"
 )
@@ -22,11 +23,11 @@ func makeStoreCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&location, "store", "",
-		"where to make the store: dir:/path, gs://bucket/prefix or s3://bucket/prefix?region=REGION")
+		"where to make the store: "+place.Forms)
 	f.BoolVar(&acceptNetwork, "accept-network-directory", false,
 		"make it even if nodes may see each other's changes late there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := snapshots.ValidateStore(location); err != nil {
+		if err := place.Validate(location); err != nil {
 			return usage.Error{Err: fmt.Errorf("--store: %w", err)}
 		}
 		identity, made, err := snapshots.MakeStore(cmd.Context(), location, acceptNetwork)

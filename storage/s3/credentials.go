@@ -1,29 +1,18 @@
 package s3
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
-)
 
-const (
-	// maxCredentials bounds a file of credentials, in bytes.
-	maxCredentials = 64 << 10
-	// reread is how long the content of a file of credentials counts.
-	reread = time.Minute
-	// platformTime bounds one request to the service that gives a program its identity.
-	platformTime = 30 * time.Second
+	"diapause.dev/storage/bucket"
 )
 
 // Names in a file of credentials.
@@ -33,9 +22,6 @@ const (
 	secretName     = "aws_secret_access_key" //nolint:gosec // the name alone
 	tokenName      = "aws_session_token"     //nolint:gosec // the name alone
 )
-
-// errCredentials is the kind of error for credentials that are not there, or cannot be used.
-var errCredentials = errors.New("no credentials")
 
 // Credentials are what a client signs its requests with.
 type Credentials = credentials.Credentials
@@ -67,33 +53,24 @@ func (f *file) Retrieve() (credentials.Value, error) {
 	if err != nil {
 		return v, err
 	}
-	f.SetExpiration(time.Now().Add(reread), 0)
+	f.SetExpiration(time.Now().Add(bucket.Reread), 0)
 	return v, nil
 }
 
 func (f *file) read() (credentials.Value, error) {
 	v, err := f.parse()
 	if err != nil {
-		return credentials.Value{}, fmt.Errorf("%w: credentials in %s: %w", errCredentials, f.path, err)
+		return credentials.Value{}, fmt.Errorf("%w: credentials in %s: %w", bucket.ErrCredentials, f.path, err)
 	}
 	return v, nil
 }
 
 // parse never puts a line of the file into an error.
 func (f *file) parse() (v credentials.Value, err error) {
-	in, err := os.Open(f.path)
+	values, err := bucket.ReadSection(f.path, f.profile)
 	if err != nil {
 		return v, err
 	}
-	defer in.Close()
-	data, err := io.ReadAll(io.LimitReader(in, maxCredentials+1))
-	if err != nil {
-		return v, err
-	}
-	if len(data) > maxCredentials {
-		return v, fmt.Errorf("more than %d bytes", maxCredentials)
-	}
-	values := profile(data, f.profile)
 	v = credentials.Value{
 		AccessKeyID: values[idName], SecretAccessKey: values[secretName], SessionToken: values[tokenName],
 		SignerType: credentials.SignatureV4,
@@ -102,22 +79,6 @@ func (f *file) parse() (v credentials.Value, err error) {
 		return v, fmt.Errorf("want %s and %s under [%s]", idName, secretName, f.profile)
 	}
 	return v, nil
-}
-
-// profile returns the values under [name].
-func profile(data []byte, name string) map[string]string {
-	values, in := make(map[string]string), false
-	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
-		line := strings.TrimSpace(s.Text())
-		if strings.HasPrefix(line, "[") {
-			in = strings.Trim(line, "[] ") == name
-			continue
-		}
-		if key, value, ok := strings.Cut(line, "="); ok && in && !strings.HasPrefix(line, "#") {
-			values[strings.TrimSpace(key)] = strings.TrimSpace(value)
-		}
-	}
-	return values
 }
 
 // ofProcess returns this process's own credentials: those in the environment, in its shared file, or those that the
@@ -130,7 +91,7 @@ func ofProcess(region string, t http.RoundTripper) *Credentials {
 	return credentials.New(&chain{providers: []credentials.Provider{
 		&credentials.EnvAWS{},
 		&file{path: path, profile: cmp.Or(os.Getenv("AWS_PROFILE"), defaultProfile)},
-		&credentials.IAM{Region: region, Client: &http.Client{Transport: t, Timeout: platformTime}},
+		&credentials.IAM{Region: region, Client: &http.Client{Transport: t, Timeout: bucket.PlatformTime}},
 	}})
 }
 
@@ -158,8 +119,8 @@ func (c *chain) RetrieveWithCredContext(cc *credentials.CredContext) (credential
 		}
 		reasons = errors.Join(reasons, err)
 	}
-	return credentials.Value{}, fmt.Errorf("%w, in the environment, in a file, or from the platform: %w", errCredentials,
-		reasons)
+	return credentials.Value{}, fmt.Errorf("%w, in the environment, in a file, or from the platform: %w",
+		bucket.ErrCredentials, reasons)
 }
 
 // IsExpired implements credentials.Provider.

@@ -110,7 +110,7 @@ func TestNoCredentials(t *testing.T) {
 	if !errors.Is(err, storage.ErrDenied) {
 		t.Error(err)
 	}
-	if asked := g.asked(); len(asked) != 0 {
+	if asked := g.Asked(); len(asked) != 0 {
 		t.Errorf("asked %q", asked)
 	}
 }

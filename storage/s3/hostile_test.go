@@ -1,54 +1,15 @@
 package s3_test
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/s3"
 	"diapause.dev/storage/storagetest"
 )
-
-// TestCutRead: an answer that ends too early is asked for again, and is no sign that the object is short.
-func TestCutRead(t *testing.T) {
-	g, b, _ := guarded(t)
-	data := storagetest.Bytes(1, 1<<20)
-	if err := b.Create(t.Context(), "one", bytes.NewReader(data), int64(len(data))); err != nil {
-		t.Fatal(err)
-	}
-	var cuts atomic.Int64
-	g.set(func(w http.ResponseWriter, r *http.Request) bool {
-		if kind(r) != get || cuts.Add(-1) < 0 {
-			return false
-		}
-		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
-		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
-		w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(data)-1, len(data)))
-		w.WriteHeader(http.StatusPartialContent)
-		_, _ = w.Write(data[:1000])
-		return true
-	})
-	cuts.Store(2)
-	got := make([]byte, len(data))
-	if err := b.ReadAt(t.Context(), "one", got, 0); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("wrong bytes, error %v", err)
-	}
-	cuts.Store(100)
-	err := b.ReadAt(t.Context(), "one", got, 0)
-	_, all := b.ReadAll(t.Context(), "one", int64(len(data)))
-	for _, err := range []error{err, all} {
-		if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrTruncated) {
-			t.Error(err)
-		}
-	}
-}
 
 // TestHostileAnswers: a service whose answers are no answers to the questions is an error, in bounded time and memory.
 func TestHostileAnswers(t *testing.T) {
@@ -72,7 +33,7 @@ func TestHostileAnswers(t *testing.T) {
 		"no end":              "<ListBucketResult><Prefix>" + strings.Repeat("x", 9<<20),
 		"a key that is twice": page(false, "p/a", "p/a"),
 	} {
-		g.set(func(w http.ResponseWriter, _ *http.Request) bool {
+		g.Set(func(w http.ResponseWriter, _ *http.Request) bool {
 			_, _ = w.Write([]byte(body))
 			return true
 		})
@@ -84,44 +45,11 @@ func TestHostileAnswers(t *testing.T) {
 		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
 		w.Header().Set("Content-Length", "10")
 		_, _ = w.Write([]byte("0123456789"))
-		return kind(r) == get
+		return kind(r) == storagetest.Get
 	}
-	g.set(whole)
+	g.Set(whole)
 	if err := b.ReadAt(t.Context(), "one", make([]byte, 2), 5); err == nil {
 		t.Error("a server that sends other bytes than were asked for: no error")
-	}
-}
-
-// TestBucketGone: if the bucket is gone, or another server answers in the service's place, no object counts as gone.
-func TestBucketGone(t *testing.T) {
-	g, b, bucket := guarded(t)
-	if err := b.Create(t.Context(), "one", strings.NewReader("x"), 1); err != nil {
-		t.Fatal(err)
-	}
-	gone := func(what string) {
-		_, stat := b.Stat(t.Context(), "one")
-		_, all := b.ReadAll(t.Context(), "one", 1)
-		for op, err := range map[string]error{
-			"stat": stat, "read all": all, "delete": b.Delete(t.Context(), "one"),
-			"read": b.ReadAt(t.Context(), "one", make([]byte, 1), 0),
-		} {
-			if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrNotFound) {
-				t.Errorf("%s: %s: %v", what, op, err)
-			}
-		}
-	}
-	away := filepath.Join(buckets, bucket)
-	if err := os.Rename(away, filepath.Join(t.TempDir(), "away")); err != nil {
-		t.Fatal(err)
-	}
-	gone("no bucket")
-	g.set(func(w http.ResponseWriter, r *http.Request) bool {
-		http.NotFound(w, r)
-		return true
-	})
-	_, err := b.ReadAll(t.Context(), "one", 1)
-	if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrNotFound) {
-		t.Errorf("another server: %v", err)
 	}
 }
 
@@ -129,8 +57,8 @@ func TestBucketGone(t *testing.T) {
 func TestManyObjects(t *testing.T) {
 	g, b, _ := guarded(t)
 	const n = 2500
-	g.set(func(w http.ResponseWriter, r *http.Request) bool {
-		if kind(r) != list {
+	g.Set(func(w http.ResponseWriter, r *http.Request) bool {
+		if kind(r) != storagetest.List {
 			return false
 		}
 		after, s, sent := r.URL.Query().Get("start-after"), "", 0

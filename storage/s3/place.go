@@ -3,7 +3,6 @@ package s3
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -13,7 +12,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
-	"diapause.dev/storage"
+	"diapause.dev/storage/bucket"
 )
 
 // Scheme is what the location of a store in S3 begins with.
@@ -42,20 +41,9 @@ type Place struct {
 var regionForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
 // Parse reads a location, "s3://bucket/prefix?region=R&endpoint=https://host&pathStyle=true".
-func Parse(location string) (Place, error) {
-	p, err := parse(location)
-	if err != nil {
-		return Place{}, fmt.Errorf("store %q: %w: want %s", location, err, Want)
-	}
-	return p, nil
-}
+func Parse(location string) (Place, error) { return bucket.Parse(location, Scheme, Want, parse) }
 
-func parse(location string) (p Place, err error) {
-	rest, ok := strings.CutPrefix(location, Scheme)
-	if !ok {
-		return p, fmt.Errorf("it does not begin with %s", Scheme)
-	}
-	rest, query, _ := strings.Cut(rest, "?")
+func parse(rest, query string) (p Place, err error) {
 	p.Bucket, p.Prefix, _ = strings.Cut(rest, "/")
 	if err := s3utils.CheckValidBucketNameStrict(p.Bucket); err != nil {
 		return p, fmt.Errorf("bucket %q: %w", p.Bucket, err)
@@ -63,29 +51,13 @@ func parse(location string) (p Place, err error) {
 	if s3utils.IsS3ExpressBucket(p.Bucket) {
 		return p, fmt.Errorf("bucket %q is a directory bucket, which lists objects in no order", p.Bucket)
 	}
-	if p.Prefix = strings.Trim(p.Prefix, "/"); p.Prefix != "" {
-		if err := storage.ValidateObject(p.Prefix); err != nil {
-			return p, fmt.Errorf("prefix: %w", err)
-		}
-		p.Prefix += "/"
-	}
-	parameters, err := url.ParseQuery(query)
-	if err != nil {
+	if p.Prefix, err = bucket.Prefix(p.Prefix); err != nil {
 		return p, err
 	}
-	for name, values := range parameters {
-		if err := p.set(name, values); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
+	return p, bucket.Parameters(query, p.set)
 }
 
-func (p *Place) set(name string, values []string) error {
-	if len(values) != 1 {
-		return fmt.Errorf("parameter %q is given %d times", name, len(values))
-	}
-	value := values[0]
+func (p *Place) set(name, value string) error {
 	switch name {
 	case regionParameter:
 		if !regionForm.MatchString(value) {
@@ -94,7 +66,7 @@ func (p *Place) set(name string, values []string) error {
 		p.Region = value
 	case endpointParameter:
 		p.Endpoint = value
-		return checkEndpoint(value)
+		return bucket.CheckEndpoint(name, value)
 	case pathStyleParameter:
 		if !slices.Contains([]string{"true", "false"}, value) {
 			return fmt.Errorf("%s %q: it is true or false", name, value)
@@ -103,17 +75,6 @@ func (p *Place) set(name string, values []string) error {
 		p.PathStyle = &style
 	default:
 		return fmt.Errorf("unknown parameter %q", name)
-	}
-	return nil
-}
-
-func checkEndpoint(endpoint string) error {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return err
-	}
-	if u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.Scheme+"://"+u.Host != endpoint {
-		return fmt.Errorf("%s %q is not https://host or https://host:port", endpointParameter, endpoint)
 	}
 	return nil
 }

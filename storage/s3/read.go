@@ -4,111 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/minio/minio-go/v7"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/bucket"
 )
 
-// reads is how often a read is begun whose bytes end too early.
-const reads = 3
-
-// errCut says that an answer has ended before all its bytes came.
-var errCut = fmt.Errorf("%w: the connection was cut", storage.ErrUnavailable)
-
-// ReadAt implements storage.Backend.
-func (b *Backend) ReadAt(ctx context.Context, name string, p []byte, off int64) error {
-	if err := storage.ValidateObject(name); err != nil {
-		return err
-	}
-	if off < 0 {
-		return fmt.Errorf("read %s: negative offset %d", name, off)
-	}
-	if len(p) == 0 {
-		_, err := b.Stat(ctx, name)
-		return err
-	}
+// get is for bucket.NewReader.
+func (b *Backend) get(ctx context.Context, name string, off, n int64, use func(*bucket.Content) error) error {
 	var o minio.GetObjectOptions
-	err := o.SetRange(off, off+int64(len(p))-1)
-	if err == nil {
-		err = b.get(ctx, name, int64(len(p)), o, func(c *content) error { return c.fill(p, off) })
-	}
-	if err != nil {
-		return fmt.Errorf("read %s: bytes %d+%d: %w", name, off, len(p), err)
-	}
-	return nil
-}
-
-// ReadAll implements storage.Backend.
-func (b *Backend) ReadAll(ctx context.Context, name string, max int64) (data []byte, err error) {
-	if err := storage.ValidateObject(name); err != nil {
-		return nil, err
-	}
-	err = b.get(ctx, name, max, minio.GetObjectOptions{}, func(c *content) error {
-		if c.size > max {
-			return fmt.Errorf("%w: %d bytes, at most %d expected", storage.ErrTooLarge, c.size, max)
-		}
-		data = make([]byte, c.size)
-		return c.fill(data, 0)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return data, nil
-}
-
-// content is the answer to a request for an object's content.
-type content struct {
-	body  io.Reader
-	size  int64  // of the body
-	bytes string // which these are: the header Content-Range, or empty if all
-}
-
-// fill fills p with the object's bytes from off on.
-func (c *content) fill(p []byte, off int64) error {
-	from := "bytes 0-"
-	if c.bytes != "" {
-		from = c.bytes
-	}
-	if !strings.HasPrefix(from, fmt.Sprintf("bytes %d-", off)) {
-		return fmt.Errorf("%w: the store sent other bytes, %q", storage.ErrUnavailable, from)
-	}
-	if c.size < int64(len(p)) {
-		return fmt.Errorf("%w: %d bytes are there", storage.ErrTruncated, c.size)
-	}
-	if _, err := io.ReadFull(c.body, p); err != nil {
-		return fmt.Errorf("%w: %w", errCut, err)
-	}
-	return nil
-}
-
-// get calls use with an object's content, of which it may read n bytes, again if the content was cut.
-func (b *Backend) get(ctx context.Context, name string, n int64, o minio.GetObjectOptions, use func(*content) error,
-) (err error) {
-	for range reads {
-		if err = b.getOnce(ctx, name, n, o, use); !errors.Is(err, errCut) || ctx.Err() != nil {
-			break
+	if off >= 0 {
+		if err := o.SetRange(off, off+n-1); err != nil {
+			return err
 		}
 	}
-	return classify(ctx, err)
-}
-
-func (b *Backend) getOnce(ctx context.Context, name string, n int64, o minio.GetObjectOptions,
-	use func(*content) error,
-) error {
-	ctx, cancel := bounded(context.WithValue(ctx, contentKey{}, true), n)
-	defer cancel()
 	body, info, header, err := b.core.GetObject(ctx, b.place.Bucket, b.key(name), o)
 	if err != nil {
 		return err
 	}
 	defer body.Close() // nothing was written
-	if info.Size < 0 {
-		return fmt.Errorf("%w: the store does not say how many bytes it sends", storage.ErrUnavailable)
-	}
-	return use(&content{body: body, size: info.Size, bytes: header.Get("Content-Range")})
+	return use(&bucket.Content{Body: body, Size: info.Size, Range: header.Get("Content-Range")})
 }
 
 // Stat implements storage.Backend.
@@ -131,7 +47,7 @@ func (b *Backend) head(ctx context.Context, name string) (info minio.ObjectInfo,
 		if !errors.Is(err, storage.ErrNotFound) {
 			break
 		}
-		err = b.get(ctx, name, 0, minio.GetObjectOptions{}, func(*content) error { return nil })
+		err = b.readable(ctx, name)
 		if err != nil {
 			break
 		}
@@ -140,8 +56,15 @@ func (b *Backend) head(ctx context.Context, name string) (info minio.ObjectInfo,
 	return info, err
 }
 
+// readable returns an error unless an object's content can be had.
+func (b *Backend) readable(ctx context.Context, name string) error {
+	limited, cancel := bucket.Bounded(bucket.ForContent(ctx), 0)
+	defer cancel()
+	return classify(ctx, b.get(limited, name, -1, 0, func(*bucket.Content) error { return nil }))
+}
+
 func (b *Backend) headOnce(ctx context.Context, name string) (minio.ObjectInfo, error) {
-	limited, cancel := bounded(ctx, 0)
+	limited, cancel := bucket.Bounded(ctx, 0)
 	defer cancel()
 	info, err := b.core.StatObject(limited, b.place.Bucket, b.key(name), minio.StatObjectOptions{})
 	return info, classify(ctx, err)
@@ -149,55 +72,32 @@ func (b *Backend) headOnce(ctx context.Context, name string) (minio.ObjectInfo, 
 
 // List implements storage.Backend.
 func (b *Backend) List(ctx context.Context, prefix string, fn func(storage.ObjectInfo) error) error {
-	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
-		if err := storage.ValidateObject(prefix[:i]); err != nil {
-			return fmt.Errorf("list %q: %w", prefix, err)
-		}
-	}
-	for after := ""; ; {
-		page, err := b.page(ctx, prefix, after, maxPage)
-		if err != nil {
-			return fmt.Errorf("list %q: %w", prefix, classify(ctx, err))
-		}
-		for _, o := range page {
-			info := storage.ObjectInfo{
-				Name: strings.TrimPrefix(o.Key, b.place.Prefix), Size: o.Size, Modified: o.LastModified,
-			}
-			if storage.ValidateObject(info.Name) != nil {
-				continue // not an object of the store
-			}
-			if err := fn(info); err != nil {
-				return err
-			}
-		}
-		if len(page) < maxPage {
-			return nil
-		}
-		after = page[maxPage-1].Key
-	}
+	return bucket.List(ctx, b.place.Prefix, prefix, fn,
+		func(ctx context.Context, after string) ([]storage.ObjectInfo, string, error) {
+			return b.page(ctx, prefix, after, bucket.MaxPage)
+		})
 }
 
 // page returns the next objects after a key, at most n, in the order of their keys. It returns fewer only if there are
-// no more.
-func (b *Backend) page(ctx context.Context, prefix, after string, n int) (page []minio.ObjectInfo, err error) {
-	ctx, cancel := bounded(ctx, 0)
+// no more, and otherwise the last key.
+func (b *Backend) page(ctx context.Context, prefix, after string, n int) (page []storage.ObjectInfo, last string,
+	err error,
+) {
+	limited, cancel := bucket.Bounded(ctx, 0)
 	defer cancel()
-	last := after
-	for o := range b.core.ListObjectsIter(ctx, b.place.Bucket, minio.ListObjectsOptions{
+	for o := range b.core.ListObjectsIter(limited, b.place.Bucket, minio.ListObjectsOptions{
 		Prefix: b.key(prefix), StartAfter: after, MaxKeys: n, Recursive: true,
 	}) {
 		if o.Err != nil {
-			return nil, o.Err
+			return nil, "", classify(ctx, o.Err)
 		}
-		if o.Key <= last || !strings.HasPrefix(o.Key, b.key(prefix)) {
-			return nil, fmt.Errorf("%w: the store lists %.80q after %.80q", storage.ErrUnavailable, o.Key, last)
-		}
-		last = o.Key
-		if page = append(page, o); len(page) == n {
+		page = append(page, storage.ObjectInfo{Name: o.Key, Size: o.Size, Modified: o.LastModified})
+		if len(page) == n {
+			last = o.Key
 			break
 		}
 	}
-	return page, ctx.Err()
+	return page, last, classify(ctx, limited.Err())
 }
 
 // Delete implements storage.Backend. The service deletes without saying whether there was anything, so Delete looks
@@ -208,7 +108,7 @@ func (b *Backend) Delete(ctx context.Context, name string) error {
 	}
 	_, err := b.head(ctx, name)
 	if err == nil {
-		limited, cancel := bounded(ctx, 0)
+		limited, cancel := bucket.Bounded(ctx, 0)
 		defer cancel()
 		err = classify(ctx, b.core.RemoveObject(limited, b.place.Bucket, b.key(name), minio.RemoveObjectOptions{}))
 	}

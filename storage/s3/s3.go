@@ -9,10 +9,12 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/bucket"
 )
 
 // Backend is a storage.Backend over a bucket.
 type Backend struct {
+	bucket.Reader
 	core  *minio.Core
 	place Place
 	http  *transport
@@ -33,7 +35,7 @@ func Open(ctx context.Context, p Place, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("open %s: %w", p, err)
 	}
 	if err := b.probe(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", p, classify(ctx, err)), b.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", p, err), b.Close())
 	}
 	return b, nil
 }
@@ -43,7 +45,8 @@ func connect(p Place, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{place: p, http: newTransport(o.TLS)}
+	b := &Backend{place: p, http: &transport{bucket.NewTransport(o.TLS)}}
+	b.Reader = bucket.NewReader(b.Stat, b.get, classify)
 	if o.Credentials == nil {
 		o.Credentials = ofProcess(region, b.http)
 	}
@@ -56,7 +59,7 @@ func connect(p Place, o Options) (*Backend, error) {
 
 // probe checks whether the bucket exists and can be listed.
 func (b *Backend) probe(ctx context.Context) error {
-	_, err := b.page(ctx, "", "", 1)
+	_, _, err := b.page(ctx, "", "", 1)
 	return err
 }
 

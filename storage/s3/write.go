@@ -14,14 +14,10 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"diapause.dev/storage"
+	"diapause.dev/storage/bucket"
 )
 
 const (
-	// oneRequest is the size up to which an object is sent in one request, from one buffer, if its size is known.
-	oneRequest = 64 << 20
-	// partSize is the size of the parts of other objects. The service allows maxParts of them.
-	partSize = 16 << 20
-	maxParts = 10_000
 	// writerKey is the metadata by which a creator recognises its own object.
 	writerKey = "Diapause-Writer"
 	// conflicts is how often a put is tried that meets another request, each time after a longer pause. Amazon reports a
@@ -34,34 +30,7 @@ const (
 
 // Create implements storage.Backend.
 func (b *Backend) Create(ctx context.Context, name string, r io.Reader, size int64) error {
-	if err := storage.ValidateObject(name); err != nil {
-		return err
-	}
-	if err := b.create(ctx, name, r, size); err != nil {
-		return fmt.Errorf("create %s: %w", name, err)
-	}
-	return nil
-}
-
-func (b *Backend) create(ctx context.Context, name string, r io.Reader, size int64) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	u := b.newUpload(ctx, name, size)
-	if size >= 0 {
-		r = io.LimitReader(r, size+1)
-	}
-	n, err := io.Copy(u, r)
-	if err == nil && size >= 0 && n != size {
-		err = fmt.Errorf("the reader does not hold the %d bytes announced", size)
-	}
-	if err == nil {
-		err = u.finish()
-	}
-	if err != nil {
-		u.abort()
-	}
-	return err
+	return bucket.Create(ctx, b.newUpload(ctx, name), name, r, size)
 }
 
 // Replace implements storage.Backend. If the right to overwrite is missing, it still creates an object that is not
@@ -105,7 +74,7 @@ func (b *Backend) put(ctx context.Context, name string, data []byte, o minio.Put
 }
 
 func (b *Backend) putOnce(ctx context.Context, name string, data []byte, o minio.PutObjectOptions) error {
-	ctx, cancel := bounded(ctx, int64(len(data)))
+	ctx, cancel := bucket.Bounded(ctx, int64(len(data)))
 	defer cancel()
 	o.DisableContentSha256 = true // the library shall not compute its own
 	_, err := b.core.PutObject(ctx, b.place.Bucket, b.key(name), bytes.NewReader(data), int64(len(data)), "", sum(data), o)
@@ -121,55 +90,26 @@ func sum(data []byte) string {
 // wrote reports whether the object has this token.
 func (b *Backend) wrote(ctx context.Context, name, token string) (bool, error) {
 	info, err := b.head(ctx, name)
-	if errors.Is(err, storage.ErrNotFound) {
-		return false, nil
-	}
 	return err == nil && info.Metadata.Get("X-Amz-Meta-"+writerKey) == token, err
 }
 
-// upload makes an object of what is written to it. Only finish makes the object.
+// upload is a bucket.Upload.
 type upload struct {
 	b     *Backend
 	ctx   context.Context
 	name  string
 	token string
-	part  int    // size of all parts but the last
-	buf   []byte // what no request has sent yet, at most a part
 	id    string // of the upload in parts; empty: nothing was sent yet
 	sent  []minio.CompletePart
 }
 
-// newUpload returns an upload for an object of that size, or of any if it is -1.
-func (b *Backend) newUpload(ctx context.Context, name string, size int64) *upload {
-	u := &upload{b: b, ctx: ctx, name: name, token: rand.Text(), part: partSize}
-	if size >= 0 && size <= oneRequest {
-		u.part = int(size) + 1 // a reader may hold one byte too many
-	}
-	u.buf = make([]byte, 0, u.part)
-	return u
+func (b *Backend) newUpload(ctx context.Context, name string) *upload {
+	return &upload{b: b, ctx: ctx, name: name, token: rand.Text()}
 }
 
-// Write implements io.Writer. It sends a part once it is full and more follows.
-func (u *upload) Write(p []byte) (n int, err error) {
-	for len(p) > 0 {
-		if len(u.buf) == u.part {
-			if err := u.send(); err != nil {
-				return n, err
-			}
-		}
-		k := min(len(p), u.part-len(u.buf))
-		u.buf = append(u.buf, p[:k]...)
-		n, p = n+k, p[k:]
-	}
-	return n, nil
-}
-
-// send sends the buffer as the next part.
-func (u *upload) send() error {
-	if len(u.sent) == maxParts {
-		return fmt.Errorf("%w: more than %d parts of %d bytes", storage.ErrTooLarge, maxParts, u.part)
-	}
-	ctx, cancel := bounded(u.ctx, int64(len(u.buf)))
+// Send implements bucket.Upload.
+func (u *upload) Send(data []byte) error {
+	ctx, cancel := bucket.Bounded(u.ctx, int64(len(data)))
 	defer cancel()
 	if u.id == "" {
 		o := minio.PutObjectOptions{UserMetadata: map[string]string{writerKey: u.token}}
@@ -180,42 +120,35 @@ func (u *upload) send() error {
 		u.id = id
 	}
 	part, err := u.b.core.PutObjectPart(ctx, u.b.place.Bucket, u.b.key(u.name), u.id, len(u.sent)+1,
-		bytes.NewReader(u.buf), int64(len(u.buf)), minio.PutObjectPartOptions{
-			Sha256Hex: sum(u.buf), DisableContentSha256: true,
+		bytes.NewReader(data), int64(len(data)), minio.PutObjectPartOptions{
+			Sha256Hex: sum(data), DisableContentSha256: true,
 		})
 	if err != nil {
 		return classify(u.ctx, err)
 	}
 	u.sent = append(u.sent, minio.CompletePart{PartNumber: part.PartNumber, ETag: part.ETag})
-	u.buf = u.buf[:0]
 	return nil
 }
 
-// finish makes the object.
-func (u *upload) finish() error {
+// Finish implements bucket.Upload.
+func (u *upload) Finish(data []byte) error {
 	var err error
 	if u.id == "" {
-		err = u.b.put(u.ctx, u.name, u.buf, createOnly(u.token))
-	} else if err = u.send(); err == nil {
+		err = u.b.put(u.ctx, u.name, data, createOnly(u.token))
+	} else if err = u.Send(data); err == nil {
 		err = u.complete()
 	}
 	if !errors.Is(err, storage.ErrExists) && !hasCode(err, codeNoUpload) {
 		return err
 	}
 	own, lookErr := u.b.wrote(u.ctx, u.name, u.token)
-	switch {
-	case own:
-		return nil // an attempt whose answer was lost has created it
-	case lookErr != nil:
-		return fmt.Errorf("whose object is it? %w", lookErr)
-	}
-	return err
+	return bucket.Settle(err, own, lookErr)
 }
 
 // complete makes the object of its parts. A conflict with another request is an error: it ends the upload, and the
 // parts would have to be sent again.
 func (u *upload) complete() error {
-	ctx, cancel := bounded(u.ctx, 0)
+	ctx, cancel := bucket.Bounded(u.ctx, 0)
 	defer cancel()
 	var o minio.PutObjectOptions
 	o.SetMatchETagExcept("*")
@@ -223,8 +156,8 @@ func (u *upload) complete() error {
 	return classify(u.ctx, err)
 }
 
-// abort removes the parts that were sent, even if the context has ended.
-func (u *upload) abort() {
+// Abort implements bucket.Upload.
+func (u *upload) Abort() {
 	if u.id == "" {
 		return
 	}

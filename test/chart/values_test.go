@@ -390,7 +390,7 @@ func TestRefused(t *testing.T) {
 		"budgets.checkpointMemory": 0, "budgets.diskFloor": 100, "budgets.precopyTime": "2 minutes", "controller.replicas": 0,
 		"image.digest": "sha256:1", "image.tag": "a b", "install.runsc": "slow", "paths.dropIn": "etc/d.toml",
 		"paths.containerdSocket": "/run/c.sock", "paths.programs": "/",
-		"store.orphanAge": "a day", "store.url": "azblob://account/container",
+		"store.orphanAge": "a day", "store.url": "tape://library/reel",
 		"networkPolicy.egress.ports":     []any{70000},
 		"networkPolicy.egress.endpoints": []any{vals{"cidr": "10.0.0.1/32"}},
 		"image.pullPolicy":               "Sometimes",

@@ -63,7 +63,10 @@ func TestDefinitions(t *testing.T) {
 		"dir":                    {config("{dir: {path: /var/lib/diapause/store}}"), nil},
 		"no backend": {
 			config("{}"),
-			[]string{"exactly one backend: gcs (with gcs.bucket), s3 (with s3.bucket and s3.region) or dir (with dir.path)"},
+			[]string{
+				"exactly one backend: gcs (with gcs.bucket), s3 (with s3.bucket and s3.region), azureBlob (with " +
+					"azureBlob.account and azureBlob.container) or dir (with dir.path)",
+			},
 		},
 		"two backends": {
 			config("{gcs: {bucket: my-bucket}, dir: {path: /x}}"),
@@ -90,6 +93,33 @@ func TestDefinitions(t *testing.T) {
 		},
 		"s3 at a path": {
 			config("{s3: {bucket: my-bucket, region: r, endpoint: 'https://h/x'}}"), []string{"write https://host"},
+		},
+		"azureBlob": {
+			config("{azureBlob: {account: acc, container: c-1, path: team-a/x.y, later: {x: 1}}}"), nil,
+		},
+		"azureBlob elsewhere": {
+			config("{azureBlob: {account: acc, container: con, endpoint: 'https://acc.blob.core.chinacloudapi.cn'}}"), nil,
+		},
+		"azureBlob at an address": {
+			config("{azureBlob: {account: acc, container: con, endpoint: 'http://127.0.0.1:10000/acc'}}"), nil,
+		},
+		"azureBlob of another account": {
+			config("{azureBlob: {account: acc, container: con, endpoint: 'http://127.0.0.1:10000/other'}}"),
+			[]string{"behind the host, azureBlob.endpoint may have azureBlob.account"},
+		},
+		"azureBlob without a container": {config("{azureBlob: {account: acc}}"), []string{"azureBlob.container: Required"}},
+		"azureBlob with an account as a URL": {
+			config("{azureBlob: {account: 'acc.blob.x', container: con}}"), []string{"write the account's name alone"},
+		},
+		"azureBlob with a path that leads out": {
+			config("{azureBlob: {account: acc, container: con, path: a/../b}}"), []string{"write a directory in the container"},
+		},
+		"azureBlob with '--'": {
+			config("{azureBlob: {account: acc, container: c--n}}"), []string{"write the container's name alone"},
+		},
+		"azureBlob and s3": {
+			config("{azureBlob: {account: acc, container: con}, s3: {bucket: my-bucket, region: r}}"),
+			[]string{"exactly one backend"},
 		},
 		"no store": {
 			"{kind: PodSnapshotStorageConfig, metadata: {name: c}, spec: {}}",

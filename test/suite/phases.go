@@ -42,8 +42,8 @@ var own = []string{"test/e2e", integration}
 // process that test/recovery starts is killed before it could report a race.
 var unraced = []string{"test/docs", "test/recovery", "test/tools/release"}
 
-// long are packages without a bed that the phase unit leaves out: they build programs, or boot a kernel.
-var long = []string{"runsc/fast", "test/tools/release", "test/vm"}
+// long are packages without a bed that the phase unit leaves out: they build programs, need Node, or boot a kernel.
+var long = []string{"runsc/fast", "storage/azblob", "test/tools/release", "test/vm"}
 
 // phases are all phases, in the order in which they are reported.
 var phases = []phase{

@@ -122,6 +122,7 @@ func (b Bin) groups(ctx context.Context) ([]group, error) {
 			packages: []string{"helm.sh/helm/v4/cmd/helm"}, estimate: "three minutes",
 		},
 		b.promtool(),
+		b.azurite(),
 	}, nil
 }
 
@@ -159,7 +160,7 @@ func (g group) wanted(extras []Extra) bool { return !g.extra || slices.Contains(
 // names are those of all groups.
 var names = []string{
 	"runsc", RunscFast, "containerd", string(Kubernetes), string(KubeProxy), fakeGCS, string(S3), string(Helm),
-	promtool,
+	promtool, azurite,
 }
 
 // programs are the names of the group's programs.

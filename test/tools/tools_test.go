@@ -2,10 +2,12 @@ package tools
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -84,7 +86,7 @@ func TestExtraOnlyForWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	extras := []Extra{Kubernetes, KubeProxy, S3, Helm, promtool}
+	extras := []Extra{Kubernetes, KubeProxy, S3, Helm, promtool, azurite}
 	for _, g := range groups {
 		extra := slices.Contains(extras, Extra(g.name))
 		if g.wanted(nil) == extra || !g.wanted(extras) {
@@ -116,7 +118,7 @@ func TestNames(t *testing.T) {
 	}
 	want := []string{
 		"runsc", RunscFast, "containerd", "ctr", "etcd", "kubelet", "kube-proxy", fakeGCSServer, VersityGW, GoFakeS3,
-		string(Helm), promtool,
+		string(Helm), promtool, azurite,
 	}
 	for _, name := range want {
 		if !slices.Contains(programs, name) {
@@ -139,5 +141,29 @@ func TestCopyIsKnown(t *testing.T) {
 	}
 	if sameCopy(from, to) {
 		t.Error("a program that was built again is taken for the copy of the old one")
+	}
+}
+
+// TestAzuriteLock: each package of azurite has a digest, and no address.
+func TestAzuriteLock(t *testing.T) {
+	var lock struct {
+		Packages map[string]struct {
+			Integrity, Resolved string
+			Link                bool
+		}
+	}
+	if err := json.Unmarshal([]byte(readFile(t, "azurite/package-lock.json")), &lock); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for name, p := range lock.Packages {
+		if strings.HasPrefix(name, "node_modules/") && !p.Link {
+			if n++; !strings.HasPrefix(p.Integrity, "sha512-") || p.Resolved != "" {
+				t.Errorf("%s: digest %q, address %q", name, p.Integrity, p.Resolved)
+			}
+		}
+	}
+	if n < 100 {
+		t.Errorf("%d packages", n)
 	}
 }

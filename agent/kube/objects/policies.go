@@ -10,7 +10,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/rules"
-	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/place"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -98,7 +98,7 @@ func Configured(ctx context.Context, own string, read List) ([]string, error) {
 	locations := []string{own}
 	for i := range configs.Items {
 		location, err := rules.Location(&configs.Items[i]) // the config's status says what is wrong with it
-		if err == nil && snapshots.ValidateStore(location) == nil && !slices.Contains(locations, location) {
+		if err == nil && place.Validate(location) == nil && !slices.Contains(locations, location) {
 			locations = append(locations, location)
 		}
 	}

@@ -187,7 +187,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"PodSnapshotPolicy p names the PodSnapshotStorageConfig gone, which does not exist: create it, or name another": {
 			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "gone" })},
 		},
-		"PodSnapshotStorageConfig empty names no backend that this agent knows: set gcs, s3 or dir": {
+		"PodSnapshotStorageConfig empty names no backend that this agent knows: set gcs, s3, azureBlob or dir": {
 			pod(), policies{policy("p", func(p *podsnapshotv1.PodSnapshotPolicy) { p.Spec.StorageConfigName = "empty" })},
 		},
 		"pod ns/web has debug containers that run (dbg), and a pod restored from its snapshot would wait for them " +

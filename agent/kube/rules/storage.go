@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/storage/azblob"
 	"diapause.dev/storage/s3"
 )
 
@@ -12,8 +13,8 @@ const (
 	dirScheme = "dir:"
 )
 
-// Location returns the location of a storage config's store, as "gs://bucket/prefix", "s3://bucket/prefix?region=R" or
-// "dir:/path".
+// Location returns the location of a storage config's store, as "gs://bucket/prefix", "s3://bucket/prefix?region=R",
+// "azblob://account/container/prefix" or "dir:/path".
 func Location(c *podsnapshotv1.PodSnapshotStorageConfig) (string, error) {
 	var all []string
 	s := c.Spec.SnapshotStorageConfig
@@ -25,22 +26,30 @@ func Location(c *podsnapshotv1.PodSnapshotStorageConfig) (string, error) {
 			Bucket: s.S3.Bucket, Prefix: s.S3.Path, Region: s.S3.Region, Endpoint: s.S3.Endpoint, PathStyle: s.S3.PathStyle,
 		}.String())
 	}
+	if s.AzureBlob != nil {
+		all = append(all, azblob.Place{
+			Account: s.AzureBlob.Account, Container: s.AzureBlob.Container, Prefix: s.AzureBlob.Path,
+			Endpoint: s.AzureBlob.Endpoint,
+		}.String())
+	}
 	if s.Dir != nil {
 		all = append(all, dirScheme+s.Dir.Path)
 	}
 	switch len(all) {
 	case 0:
-		return "", Refuse("PodSnapshotStorageConfig %s names no backend that this agent knows: set gcs, s3 or dir", c.Name)
+		return "", Refuse("PodSnapshotStorageConfig %s names no backend that this agent knows: set gcs, s3, azureBlob or dir",
+			c.Name)
 	case 1:
 		return all[0], nil
 	}
-	return "", Refuse("PodSnapshotStorageConfig %s names several backends: leave only one of gcs, s3 and dir", c.Name)
+	return "", Refuse("PodSnapshotStorageConfig %s names several backends: leave only one of gcs, s3, azureBlob and dir",
+		c.Name)
 }
 
 // InBucket reports whether the store at a location is in a bucket. From there only the controller removes anything, so
 // that nodes need no right to delete.
 func InBucket(location string) bool {
-	return strings.HasPrefix(location, gcsScheme) || strings.HasPrefix(location, s3.Scheme)
+	return strings.HasPrefix(location, gcsScheme) || hasParameters(location)
 }
 
 // Stored returns the storage status of a snapshot in the store at location.
@@ -50,6 +59,9 @@ func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {
 	if dir, ok := strings.CutPrefix(place, dirScheme); ok {
 		return &podsnapshotv1.StorageStatus{Dir: &podsnapshotv1.DirStorageStatus{ObservedPath: dir}}
 	}
+	if strings.HasPrefix(place, azblob.Scheme) {
+		return &podsnapshotv1.StorageStatus{AzureBlob: &podsnapshotv1.AzureBlobStorageStatus{ObservedPath: place}}
+	}
 	if strings.HasPrefix(place, s3.Scheme) {
 		return &podsnapshotv1.StorageStatus{S3: &podsnapshotv1.S3StorageStatus{ObservedPath: place}}
 	}
@@ -58,10 +70,15 @@ func Stored(location, namespace, name string) *podsnapshotv1.StorageStatus {
 
 func inStore(namespace, name string) string { return "/" + namespace + "/snapshots/" + name }
 
-// cutParameters cuts the parameters from a location in S3. No other location has any.
+// hasParameters reports whether a location is of a kind that may have parameters.
+func hasParameters(location string) bool {
+	return strings.HasPrefix(location, s3.Scheme) || strings.HasPrefix(location, azblob.Scheme)
+}
+
+// cutParameters cuts the parameters from a location.
 func cutParameters(location string) (at, parameters string) {
 	i := strings.IndexByte(location, '?')
-	if i < 0 || !strings.HasPrefix(location, s3.Scheme) {
+	if i < 0 || !hasParameters(location) {
 		return location, ""
 	}
 	return location[:i], location[i:]
@@ -77,6 +94,8 @@ func StoredAt(s *podsnapshotv1.PodSnapshot) string {
 		place = st.GCS.ObservedGCSPath
 	case st.S3 != nil:
 		place = st.S3.ObservedPath
+	case st.AzureBlob != nil:
+		place = st.AzureBlob.ObservedPath
 	case st.Dir != nil:
 		place = dirScheme + st.Dir.ObservedPath
 	}

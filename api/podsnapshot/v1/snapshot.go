@@ -72,6 +72,8 @@ type StorageStatus struct {
 	// +optional
 	S3 *S3StorageStatus `json:"s3,omitempty"`
 	// +optional
+	AzureBlob *AzureBlobStorageStatus `json:"azureBlob,omitempty"`
+	// +optional
 	Dir *DirStorageStatus `json:"dir,omitempty"`
 }
 
@@ -85,6 +87,13 @@ type GCSStorageStatus struct {
 // S3StorageStatus is a place in a bucket of S3.
 type S3StorageStatus struct {
 	// observedPath is the snapshot's place, as in s3://bucket/path/namespace/snapshots/name?region=eu-west-1.
+	// +required
+	ObservedPath string `json:"observedPath"`
+}
+
+// AzureBlobStorageStatus is a place in a container of Azure Blob Storage.
+type AzureBlobStorageStatus struct {
+	// observedPath is the snapshot's place, as in azblob://account/container/path/namespace/snapshots/name.
 	// +required
 	ObservedPath string `json:"observedPath"`
 }

@@ -40,8 +40,8 @@ type PodSnapshotStorageConfigSpec struct {
 // SnapshotStorageConfig is a store: exactly one backend.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
-// +kubebuilder:validation:XValidation:rule="[has(self.gcs), has(self.s3), has(self.dir)].exists_one(x, x)",message="name exactly one backend: gcs (with gcs.bucket), s3 (with s3.bucket and s3.region) or dir (with dir.path)"
-// +kubebuilder:validation:XValidation:rule="has(self.gcs) == has(oldSelf.gcs) && has(self.s3) == has(oldSelf.s3) && has(self.dir) == has(oldSelf.dir)",message="the kind of backend cannot be changed, snapshots would be lost in the old one: create another PodSnapshotStorageConfig and name it in the policies"
+// +kubebuilder:validation:XValidation:rule="[has(self.gcs), has(self.s3), has(self.azureBlob), has(self.dir)].exists_one(x, x)",message="name exactly one backend: gcs (with gcs.bucket), s3 (with s3.bucket and s3.region), azureBlob (with azureBlob.account and azureBlob.container) or dir (with dir.path)"
+// +kubebuilder:validation:XValidation:rule="has(self.gcs) == has(oldSelf.gcs) && has(self.s3) == has(oldSelf.s3) && has(self.azureBlob) == has(oldSelf.azureBlob) && has(self.dir) == has(oldSelf.dir)",message="the kind of backend cannot be changed, snapshots would be lost in the old one: create another PodSnapshotStorageConfig and name it in the policies"
 type SnapshotStorageConfig struct {
 	// gcs stores snapshots in a bucket of Google Cloud Storage.
 	// +optional
@@ -49,6 +49,9 @@ type SnapshotStorageConfig struct {
 	// s3 stores snapshots in a bucket of Amazon S3, or of a service with its protocol. GKE does not have this field.
 	// +optional
 	S3 *S3Storage `json:"s3,omitempty"`
+	// azureBlob stores snapshots in a container of Azure Blob Storage. GKE does not have this field.
+	// +optional
+	AzureBlob *AzureBlobStorage `json:"azureBlob,omitempty"`
 	// dir stores snapshots in a directory of the nodes. Unless all nodes share its file system, a snapshot can be
 	// restored only on the node that made it.
 	// +optional
@@ -107,6 +110,35 @@ type S3Storage struct {
 	// endpoint's name decides.
 	// +optional
 	PathStyle *bool `json:"pathStyle,omitempty"`
+}
+
+// AzureBlobStorage is a container of Azure Blob Storage, or a part of one.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:XValidation:rule="!has(self.endpoint) || !self.endpoint.matches('[^/]/[^/]') || self.endpoint.endsWith('/' + self.account)",message="behind the host, azureBlob.endpoint may have azureBlob.account and nothing else"
+type AzureBlobStorage struct {
+	// account is the storage account's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=24
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{3,24}$')",message="write the account's name alone, as in mysnapshots (3 to 24 of a-z and 0-9)"
+	Account string `json:"account"`
+	// container is the container's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.size() >= 3 && self.matches('^[a-z0-9](-?[a-z0-9])+$')",message="write the container's name alone, as in my-container (3 to 63 of a-z, 0-9 and single '-' between them), without a path, which goes into azureBlob.path"
+	Container string `json:"container"`
+	// path is a directory in the container. Empty means the whole container.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9_-]([a-z0-9._-]*[a-z0-9_-])?(/[a-z0-9_-]([a-z0-9._-]*[a-z0-9_-])?)*/?)?$')",message="write a directory in the container without a leading '/', of a-z, 0-9, '-', '_' and '.', which is at neither end, as in team-a/snapshots"
+	Path string `json:"path,omitempty"`
+	// endpoint is where the account is. Empty means Azure's public cloud.
+	// +optional
+	// +kubebuilder:validation:MaxLength=300
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(https?://([a-z0-9.-]+|[[][0-9a-f:.]+[]])(:[0-9]{1,5})?(/[a-z0-9]{3,24})?)?$')",message="write https://host or https://host:port, and behind it at most /ACCOUNT"
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // TokenSource says whose identity reads and writes a bucket.

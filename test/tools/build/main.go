@@ -37,6 +37,9 @@ func build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, err := tools.Azurite(ctx); err != nil {
+		return err
+	}
 	fmt.Println(bin.Dir)
 	return nil
 }
