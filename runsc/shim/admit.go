@@ -7,6 +7,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/runsc/cgroup"
+	"diapause.dev/runsc/volume"
 	"github.com/containerd/log"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -43,8 +44,8 @@ func (z *sleeper) admitted(image string, over <-chan struct{}, waited time.Durat
 		z.holdFor(over, "for the agent: "+err.Error())
 		return false
 	}
-	held := payloads{agent: z.c.agent, pod: z.s.pod, request: filepath.Base(image)}
-	if err := held.back(resp.GetPayloads()); err != nil {
+	err = volume.AddPayloads(ctx, z.s.pod.uid, resp.GetPayloads(), false, z.c.agent.receive(filepath.Base(image)))
+	if err != nil {
 		z.holdFor(over, "for its volumes: "+err.Error())
 		return false
 	}

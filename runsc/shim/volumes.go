@@ -65,6 +65,7 @@ func (s *sandbox) fill(ctx context.Context, a answer) answer {
 func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("not done within %v", fillLimit))
 	defer cancel()
+	receive := s.agent.receive(a.resp.GetRequest())
 	for _, name := range a.resp.GetVolumes() {
 		dir, err := kubelet.VolumeDir(s.pod.uid, name)
 		if err == nil {
@@ -78,9 +79,7 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 			err = volume.Yield(dir)
 		}
 		if err == nil {
-			err = s.agent.receive(ctx, dir, name, a.resp.GetRequest(), func(ctx context.Context, r io.Reader) error {
-				return volume.Fill(ctx, dir, r)
-			})
+			err = receive(ctx, dir, name, func(ctx context.Context, r io.Reader) error { return volume.Fill(ctx, dir, r) })
 		} else {
 			err = fmt.Errorf("the pod has no such volume: %w", err)
 		}
@@ -89,8 +88,7 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 		}
 		put = append(put, name)
 	}
-	held := payloads{agent: s.agent, pod: s.pod, request: a.resp.GetRequest(), anew: true}
-	if err := held.add(ctx, a.resp.GetPayloads()); err != nil {
+	if err := volume.AddPayloads(ctx, s.pod.uid, a.resp.GetPayloads(), true, receive); err != nil {
 		return nil, errors.Join(err, volume.Empty(s.pod.uid, put))
 	}
 	return put, nil
@@ -103,30 +101,30 @@ func (s *sandbox) ownAgain(a answer) bool {
 	return slept && a.resp.GetSnapshot() == key
 }
 
-// receive calls put with the content of one volume, to be put in place at dir, while the agent sends it.
-func (a agent) receive(ctx context.Context, dir, name, request string,
-	put func(context.Context, io.Reader) error,
-) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var full error // set if there is no room, and nothing was read
-	r, w := io.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.CloseWithError(a.readVolume(ctx, request, name, w, func(size int64) error {
-			full = room(dir, size)
+// receive has content of a request's volumes put in place while the agent sends it.
+func (a agent) receive(request string) volume.Receive {
+	return func(ctx context.Context, dir, name string, put func(context.Context, io.Reader) error) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		var full error // set if there is no room, and nothing was read
+		r, w := io.Pipe()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.CloseWithError(a.readVolume(ctx, request, name, w, func(size int64) error {
+				full = room(dir, size)
+				return full
+			}))
+		}()
+		err := put(ctx, r)
+		cancel(err)
+		r.CloseWithError(io.ErrClosedPipe)
+		<-done
+		if full != nil {
 			return full
-		}))
-	}()
-	err := put(ctx, r)
-	cancel(err)
-	r.CloseWithError(io.ErrClosedPipe)
-	<-done
-	if full != nil {
-		return full
+		}
+		return err
 	}
-	return err
 }
 
 // room returns an error unless a directory's file system has room for size bytes.
@@ -201,18 +199,12 @@ func (c *containers) onNode() map[string]string {
 // settleVolumes records that a container of the pod is being started: the volumes that were put in place are the
 // pod's own from now on.
 func (c *containers) settleVolumes() error {
-	o, ok := c.bundle.ordered()
-	if !ok || len(o.Volumes) == 0 {
-		return nil
-	}
+	o, _ := c.bundle.ordered()
 	return volume.Settle(c.pod.uid, o.Volumes)
 }
 
 // emptyVolumes empties the volumes of a pod whose restore has failed.
 func (c *containers) emptyVolumes(o order) {
-	if len(o.Volumes) == 0 {
-		return
-	}
 	if err := volume.Empty(c.pod.uid, o.Volumes); err != nil {
 		log.L.WithError(err).Errorf("volumes of sandbox %s, which was not restored", c.bundle.id)
 	}

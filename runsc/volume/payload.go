@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"diapause.dev/runsc/kubelet"
 )
 
 // SavePieces writes a tree to a stream, of which only these pieces are known: descriptors, opened with O_PATH, by their
@@ -114,4 +118,49 @@ func Add(ctx context.Context, dir, name string, r io.Reader) error {
 		return errors.Join(err, root.RemoveAll(temp))
 	}
 	return nil
+}
+
+// current is the link by which the kubelet names its own directory in a volume.
+const current = "..data"
+
+// Receive calls put with the stream of a volume, or of a directory in one that the kubelet has written (kubelet.Payload).
+// Put is to put it in place below dir.
+type Receive func(ctx context.Context, dir, name string, put func(context.Context, io.Reader) error) error
+
+// AddPayloads puts directories into the volumes of a pod that the kubelet writes. GVisor looks again for each file that
+// was held, by its path. In such a volume that leads through a directory whose name is another one in each pod, and
+// after the kubelet has written the volume again. So the directory of the snapshot is put beside the kubelet's own. The
+// kubelet leaves it alone, and removes it with the volume.
+//
+// Directories that are there stay as they are, except if anew is set: then the kubelet's own alone stays. After an error
+// some of them may be in place.
+func AddPayloads(ctx context.Context, pod string, names []string, anew bool, receive Receive) error {
+	for _, name := range names {
+		p, err := kubelet.ParsePayload(name)
+		if err == nil {
+			err = addPayload(ctx, pod, p, anew, receive)
+		}
+		if err != nil {
+			return fmt.Errorf("volume %s, of which the snapshot's processes hold files: %w", p.Volume, err)
+		}
+	}
+	return nil
+}
+
+func addPayload(ctx context.Context, pod string, p kubelet.Payload, anew bool, receive Receive) error {
+	dir, err := kubelet.WrittenDir(pod, p.Volume)
+	if err != nil {
+		return err
+	}
+	own, err := os.Readlink(filepath.Join(dir, current))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if own == p.Dir {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(dir, p.Dir)); err == nil && !anew {
+		return nil
+	}
+	return receive(ctx, dir, p.String(), func(ctx context.Context, r io.Reader) error { return Add(ctx, dir, p.Dir, r) })
 }
