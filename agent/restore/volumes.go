@@ -49,8 +49,8 @@ func partOf(name string) string {
 	return volume.Part(name)
 }
 
-// findVolumes notes which volumes a restore's snapshot holds. If they are together larger than VolumeLimit, the error is
-// of kind volume.ErrLimit.
+// findVolumes notes which volumes a restore's snapshot holds. If they are together larger than VolumeLimit, the error
+// is of kind volume.ErrLimit.
 func (rs *Restores) findVolumes(r *restore, m *storage.Manifest) error {
 	left := rs.VolumeLimit
 	for i := range m.Files {
@@ -83,8 +83,9 @@ func (rs *Restores) Payloads(ctx context.Context, request string) ([]string, err
 	return r.payloads, nil
 }
 
-// Volume sends a volume of a restore's snapshot, or a directory that the kubelet has written, from offset off on. Each call of send gets the size of the whole volume
-// and the next bytes. While the store is unreachable, Volume retries until ctx ends.
+// Volume sends a volume of a restore's snapshot, or a directory in one that the kubelet wrote, from offset off on.
+// Each call of send gets the size of the whole volume and the next bytes. While the store is unreachable, Volume
+// retries until ctx ends.
 func (rs *Restores) Volume(ctx context.Context, request, name string, off int64,
 	send func(size int64, data []byte) error,
 ) error {

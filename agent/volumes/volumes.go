@@ -100,8 +100,8 @@ func (v *Volumes) addEmptyDirs(found map[string]mounted) error {
 	return nil
 }
 
-// addEmptyDir adds a volume if it is an emptyDir whose files are on the node. Containers that mount the whole volume and
-// containers that mount a part of it must see the same files.
+// addEmptyDir adds a volume if it is an emptyDir whose files are on the node. Containers that mount the whole volume
+// and containers that mount a part of it must see the same files.
 func (v *Volumes) addEmptyDir(root, name string, m mounted, inside map[string]bool) error {
 	path, err := kubelet.VolumeDir(v.pod.UID, name)
 	if err != nil {
@@ -160,8 +160,8 @@ func (v *Volumes) findWritten(mounts map[string][]cri.Mount) error {
 // Any reports whether there is anything to capture.
 func (v *Volumes) Any() bool { return v != nil && (len(v.all) > 0 || v.written != nil) }
 
-// Warm reads the emptyDir volumes before the pause, so that the pause is not spent on a slow disk or on volumes that are
-// too large. It ignores other errors, because the volumes may change while it reads: Capture finds these.
+// Warm reads the emptyDir volumes before the pause, so that the pause is not spent on a slow disk or on volumes that
+// are too large. It ignores other errors, because the volumes may change while it reads: Capture finds these.
 func (v *Volumes) Warm(ctx context.Context) error {
 	left := v.Limit
 	for _, one := range v.all {

@@ -11,7 +11,8 @@ import (
 )
 
 // A Payload is a directory with the files of a ConfigMap, Secret, projected or downward API volume, as they were at one
-// time. The kubelet gives it a new name whenever it writes the volume, and in each pod (pkg/volume/util/atomic_writer.go).
+// time. The kubelet gives it a new name whenever it writes the volume, and in each pod
+// (pkg/volume/util/atomic_writer.go).
 type Payload struct {
 	Volume string // the volume's name
 	Dir    string // the directory's name in the volume
@@ -61,8 +62,8 @@ func Written(pod, path string) (name string, ok bool) {
 	return "", false
 }
 
-// WrittenDir returns the directory of a pod's volume that the kubelet writes. A volume whose name the API server has made
-// up is found by the part of the name that is the same in each pod.
+// WrittenDir returns the directory of a pod's volume that the kubelet writes. A volume whose name the API server has
+// made up is found by the part of the name that is the same in each pod.
 func WrittenDir(pod, name string) (string, error) { return writtenDir(Root, pod, name) }
 
 func writtenDir(root, pod, name string) (string, error) {
@@ -81,7 +82,8 @@ func writtenDir(root, pod, name string) (string, error) {
 			return dirs[0], nil
 		}
 	}
-	return "", fmt.Errorf("the pod has no ConfigMap, Secret, projected or downward API volume %s: %w", name, fs.ErrNotExist)
+	return "", fmt.Errorf("the pod has no ConfigMap, Secret, projected or downward API volume %s: %w", name,
+		fs.ErrNotExist)
 }
 
 // tokenPrefix begins the name of the volume with the token of a pod's ServiceAccount

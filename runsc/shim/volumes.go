@@ -61,7 +61,7 @@ func (s *sandbox) fill(ctx context.Context, a answer) answer {
 	return answer{resp: resp}
 }
 
-// fillAll puts all volumes in place and returns the names of those that were empty. After an error these are empty again.
+// fillAll puts all volumes in place and returns the names of those that were empty. After an error they are so again.
 func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("not done within %v", fillLimit))
 	defer cancel()

@@ -69,11 +69,12 @@ func (r *Responder) take(s *socket, data []byte) {
 
 // answer returns the answer to a frame, or nil. A connection of the kubelet that turns out to be no probe is reset.
 func (r *Responder) answer(s *socket, frame []byte) []byte {
-	v, reply, mine := s.probes.take(&s.host, frame, asleep)
-	if !mine {
-		if v, reply = s.host.look(frame); v != answer || !r.isOwn(asker(frame)) {
-			return nil
-		}
+	if _, reply, mine := s.probes.take(&s.host, frame, asleep); mine {
+		return reply
+	}
+	v, reply := s.host.look(frame)
+	if v != answer || !r.isOwn(asker(frame)) {
+		return nil
 	}
 	return reply
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // SavePieces writes a tree to a stream, of which only these pieces are known: descriptors, opened with O_PATH, by their
-// paths in the tree, "." for the tree's own directory. A piece may have been removed. Other kinds than regular files and
-// directories are left out.
+// paths in the tree, "." for the tree's own directory. A piece may have been removed. Other kinds than regular files
+// and directories are left out.
 func SavePieces(ctx context.Context, pieces map[string]int, to Sink, limit int64) error {
 	s := newSaver(ctx, to, limit)
 	in := map[string]bool{}
@@ -123,8 +123,8 @@ func Add(ctx context.Context, dir, name string, r io.Reader) error {
 // current is the link by which the kubelet names its own directory in a volume.
 const current = "..data"
 
-// Receive calls put with the stream of a volume, or of a directory in one that the kubelet has written (kubelet.Payload).
-// Put is to put it in place below dir.
+// Receive calls put with the stream of a volume, or of a directory in one that the kubelet has written
+// (kubelet.Payload). Put is to put it in place below dir.
 type Receive func(ctx context.Context, dir, name string, put func(context.Context, io.Reader) error) error
 
 // AddPayloads puts directories into the volumes of a pod that the kubelet writes. GVisor looks again for each file that
@@ -132,8 +132,8 @@ type Receive func(ctx context.Context, dir, name string, put func(context.Contex
 // after the kubelet has written the volume again. So the directory of the snapshot is put beside the kubelet's own. The
 // kubelet leaves it alone, and removes it with the volume.
 //
-// Directories that are there stay as they are, except if anew is set: then the kubelet's own alone stays. After an error
-// some of them may be in place.
+// Directories that are there stay as they are, except if anew is set: then the kubelet's own alone stays. After an
+// error some of them may be in place.
 func AddPayloads(ctx context.Context, pod string, names []string, anew bool, receive Receive) error {
 	for _, name := range names {
 		p, err := kubelet.ParsePayload(name)

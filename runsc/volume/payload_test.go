@@ -93,7 +93,8 @@ func TestHostileAdd(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(dir, payload), 0o755))
 	was := modes(t, dir)
 	for name, cut := range map[string][]byte{
-		"cut": s.Bytes()[:s.Len()-512], "empty": nil, "elsewhere": bytes.ReplaceAll(s.Bytes(), []byte("b\x00\x00"), []byte("../")),
+		"cut": s.Bytes()[:s.Len()-512], "empty": nil,
+		"elsewhere": bytes.ReplaceAll(s.Bytes(), []byte("b\x00\x00"), []byte("../")),
 	} {
 		if err := Add(t.Context(), dir, payload, bytes.NewReader(cut)); err == nil {
 			t.Errorf("%s: it was put in place", name)

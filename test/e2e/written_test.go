@@ -120,4 +120,3 @@ func (w *world) writtenAnew(n *bed.Node, p *ready) {
 		return err
 	})
 }
-
