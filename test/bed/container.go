@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -174,13 +176,21 @@ func merge(base, more map[string]string) map[string]string {
 	return m
 }
 
-// StopContainer asks the container with that id to end, and kills it after so many seconds.
+// StopContainer asks the container with that id to end, and kills it after so many seconds. It returns once the
+// container has ended for containerd. If a container ends just before it is killed, containerd answers before that: its
+// task is gone, and its status is not written yet (stopContainerRetryOnConnectionClosed in internal/cri/server).
 func (b *Bed) StopContainer(ctx context.Context, container string, timeout int64) error {
 	if _, err := b.Runtime.StopContainer(ctx,
 		&cri.StopContainerRequest{ContainerId: container, Timeout: timeout}); err != nil {
 		return fmt.Errorf("bed: stop container %s: %w", container, err)
 	}
-	return nil
+	return Until(ctx, func() error {
+		_, err := b.ExitCode(ctx, container)
+		if grpcstatus.Code(err) == codes.NotFound { // it has been removed since
+			return nil
+		}
+		return err
+	})
 }
 
 // ExitCode returns the exit code of the container with that id, or an error if it has not exited.
