@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"diapause.dev/test/workload/answers"
@@ -18,7 +19,11 @@ func TestWorkingSet(t *testing.T) {
 	boot := n.serving(n.workload("origin", "serve", "--mib=128")).Boot
 	n.checkpoint("--name=saved", "origin")
 	var before int64
-	for _, name := range []string{"first", "second", "third"} {
+	// A slow machine may load everything before the program asks for anything: then the sandbox has waited for nothing,
+	// and there is no working set until one waits.
+	names := []string{"first", "second", "third"}
+	for i := 0; i < len(names); i++ {
+		name := names[i]
 		p, err := n.bed.RunPod(n.ctx, fromSnapshot(name, "default/saved", "serve", "--mib=128"))
 		if err != nil {
 			t.Fatal(err)
@@ -35,11 +40,13 @@ func TestWorkingSet(t *testing.T) {
 			}
 			return nil
 		})
-		var now int64
-		n.eventually("there is a working set", func() (err error) {
-			now, err = workingSetSize(at.store)
-			return err
-		})
+		now, err := workingSetSize(at.store)
+		if err != nil && n.ctx.Err() == nil {
+			t.Logf("%s: %v", name, err)
+			names = slices.Insert(names, i+1, name+"-again")
+		} else if err != nil {
+			t.Fatal(err)
+		}
 		if now < before {
 			t.Errorf("the working set has %d bytes after %s, and had %d", now, name, before)
 		}
