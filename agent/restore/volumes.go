@@ -53,6 +53,7 @@ func partOf(name string) string {
 // is of kind volume.ErrLimit.
 func (rs *Restores) findVolumes(r *restore, m *storage.Manifest) error {
 	left := rs.VolumeLimit
+	var volumes, payloads []string
 	for i := range m.Files {
 		name, err := volumeOf(m.Files[i].Name)
 		if err != nil {
@@ -66,11 +67,12 @@ func (rs *Restores) findVolumes(r *restore, m *storage.Manifest) error {
 				rs.VolumeLimit)
 		}
 		if _, err := kubelet.ParsePayload(name); err == nil {
-			r.payloads = append(r.payloads, name)
+			payloads = append(payloads, name)
 		} else {
-			r.volumes = append(r.volumes, name)
+			volumes = append(volumes, name)
 		}
 	}
+	r.volumes, r.payloads = volumes, payloads
 	return nil
 }
 

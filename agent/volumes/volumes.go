@@ -33,7 +33,7 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Volumes are the volumes of a pod that is checkpointed. Close frees them. The zero Volumes are none.
+// Volumes are the volumes of a pod that is checkpointed. Close frees them. Nil has none: nothing was looked for.
 type Volumes struct {
 	Config
 	pod     *cri.Pod

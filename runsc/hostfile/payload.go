@@ -12,7 +12,7 @@ import (
 	"diapause.dev/runsc/kubelet"
 )
 
-// Bounds of what a sandbox can hold of volumes that the kubelet writes.
+// Bounds of what a sandbox can hold of volumes that the kubelet writes: directories, and files and directories in them.
 const (
 	maxPayloads = 64
 	maxPieces   = 4096
@@ -51,6 +51,7 @@ func (p *Payloads) Close() { p.finder.Close() }
 
 // Held returns what the sandbox holds of the volumes now. Call it while the sandbox is paused.
 func (p *Payloads) Held() (all []*Payload, err error) {
+	p.finder.held = 0
 	for _, process := range p.finder.sandbox.Processes {
 		if all, err = p.addHeld(all, process); err != nil {
 			for _, one := range all {
@@ -102,8 +103,9 @@ func (p *Payloads) addPiece(all []*Payload, process, number string) ([]*Payload,
 		all = append(all, one)
 	}
 	one.Pieces[path] = fd
-	if len(all) > maxPayloads || len(one.Pieces) > maxPieces {
-		return all, fmt.Errorf("volume %s: the pod holds more than %d of its files", one.Volume, maxPieces)
+	if p.finder.held++; len(all) > maxPayloads || p.finder.held > maxPieces {
+		return all, fmt.Errorf("volume %s: the pod holds files of more than %d versions of volumes that the kubelet writes, "+
+			"or more than %d files of them", one.Volume, maxPayloads, maxPieces)
 	}
 	return all, nil
 }

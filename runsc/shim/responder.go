@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"fmt"
 	"sync"
 
 	"diapause.dev/runsc/kubelet"
@@ -37,23 +36,28 @@ func (r *responder) begin(n *sleep.Network, b bundle) {
 // drain has a sandbox that has loaded answer by itself, once the probes that are under way are over. It waits for
 // these a little. After an error the sandbox may be deaf.
 func (r *responder) drain() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	network := r.network
-	r.network, r.ended = nil, true
+	network := r.take()
 	if network == nil {
 		return nil
 	}
 	network.Drain()
-	if err := network.Close(); err != nil {
-		return fmt.Errorf("end the answers to probes: %w", err)
-	}
-	return nil
+	return network.Close()
 }
 
-// end ends the answers for a sandbox that is to end.
+// end ends the answers at once, for a sandbox that is to end.
 func (r *responder) end() {
-	if err := r.drain(); err != nil {
-		log.L.WithError(err).Warn("a sandbox that is to end")
+	if network := r.take(); network != nil {
+		if err := network.Close(); err != nil {
+			log.L.WithError(err).Warn("a sandbox that is to end")
+		}
 	}
+}
+
+// take takes what answers away, for good. Nil: nothing answers.
+func (r *responder) take() *sleep.Responder {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	network := r.network
+	r.network, r.ended = nil, true
+	return network
 }

@@ -179,19 +179,20 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 		return nil, err
 	}
 	defer release()
-	if z.s != nil && r.ID == z.s.pod.sandbox && r.ExecID == "" {
+	sandbox := z.s != nil && r.ID == z.s.pod.sandbox && r.ExecID == ""
+	if sandbox {
 		z.recordNetwork()
 	}
 	resp, err := z.TaskServiceExt.Start(ctx, r)
 	switch {
 	case err != nil:
-	case z.s != nil && r.ID == z.s.pod.sandbox && r.ExecID == "" && z.c.bundle.missing() > 1:
-		z.c.responds.begin(z.network, z.c.bundle)
-		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	case r.ExecID != "":
 		go z.attendExec(context.WithoutCancel(ctx), r)
 	default:
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
+		if sandbox && z.c.bundle.missing() > 1 {
+			z.c.responds.begin(z.network, z.c.bundle)
+		}
 	}
 	return resp, err
 }

@@ -3,6 +3,7 @@ package sleep
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -57,7 +58,10 @@ func (r *Responder) Close() error {
 	err := r.watcher.Close()
 	sandbox := r.sandbox
 	r.sandbox = nil
-	return errors.Join(err, sandbox.unmute())
+	if err = errors.Join(err, sandbox.unmute()); err != nil {
+		return fmt.Errorf("end the answers to probes: %w", err)
+	}
+	return nil
 }
 
 // take answers a frame if it belongs to a probe, or if the node asks for the pod's hardware address.

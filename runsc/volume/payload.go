@@ -141,7 +141,7 @@ func AddPayloads(ctx context.Context, pod string, names []string, anew bool, rec
 			err = addPayload(ctx, pod, p, anew, receive)
 		}
 		if err != nil {
-			return fmt.Errorf("volume %s, of which the snapshot's processes hold files: %w", p.Volume, err)
+			return fmt.Errorf("directory %.200q, of which the snapshot's processes hold files: %w", name, err)
 		}
 	}
 	return nil

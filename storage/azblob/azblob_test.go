@@ -79,7 +79,7 @@ func open(t *testing.T, endpoint, container, prefix string) *azblob.Backend {
 	return openWith(t, endpoint, container, prefix, azblob.Options{})
 }
 
-// kind tells of which kind a request is.
+// kind returns the kind of a request.
 func kind(r *http.Request) string {
 	q := r.URL.Query()
 	switch {

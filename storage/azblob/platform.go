@@ -86,5 +86,5 @@ func (e *tokenError) Error() string { return e.text }
 
 func (e *tokenError) Unwrap() error { return e.kind }
 
-// NonRetriable tells the library that the request has no use without a token.
+// NonRetriable tells the library not to repeat the request: it would lack the token again.
 func (e *tokenError) NonRetriable() {}

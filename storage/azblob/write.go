@@ -21,7 +21,7 @@ import (
 	"diapause.dev/storage/bucket"
 )
 
-// writerKey is the metadata by which a creator recognises its own object.
+// writerKey is the metadata by which a creator recognizes its own object.
 const writerKey = "Diapausewriter"
 
 // polynomial is that of the CRC-64 by which the service compares what it gets.

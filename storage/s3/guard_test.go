@@ -8,7 +8,7 @@ import (
 	"diapause.dev/storage/storagetest"
 )
 
-// kind tells of which kind a request is.
+// kind returns the kind of a request.
 func kind(r *http.Request) string {
 	q := r.URL.Query()
 	switch {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// writerKey is the metadata by which a creator recognises its own object.
+	// writerKey is the metadata by which a creator recognizes its own object.
 	writerKey = "Diapause-Writer"
 	// conflicts is how often a put is tried that meets another request, each time after a longer pause. Amazon reports a
 	// conflict of two puts of one name; servers over a directory also one of a put and a deletion in the same directory.

@@ -37,7 +37,7 @@ type Guard struct {
 	seen   []string
 }
 
-// NewGuard returns a guard before the server at that URL. kind tells of which kind a request is.
+// NewGuard returns a guard before the server at that URL. kind returns the kind of a request.
 func NewGuard(t *testing.T, server string, kind func(r *http.Request) string) *Guard {
 	t.Helper()
 	return newGuard(t, server, kind, httptest.NewServer)
