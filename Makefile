@@ -41,7 +41,7 @@ release: ## image, SBOM and provenance of REVISION (HEAD), in .cache/release; BU
 tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, S3 servers, azurite, packages
 	@$(GO) run ./test/tools/build
 
-test: tools ## all tests, with real components; what costs most and what failed stands at the end
+test: tools ## the tests, with real components; what takes longer has a target of its own below; what failed stands at the end
 	@$(SUITE)
 
 race: ## the tests that need no bed, nearly all of them with the race detector
@@ -52,6 +52,9 @@ unit: ## tests that need neither root nor a bed; less is random than in make tes
 
 second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
 	@$(SUITE) -phase second-build
+
+kills: tools ## daemons, shims and the node ended at more steps than make test has, on one node
+	@$(SUITE) -phase kills
 
 chart: ## the Helm chart: lint, each value and preset, and what it renders beside manifests/
 	@$(SUITE) -phase chart

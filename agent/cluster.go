@@ -95,6 +95,9 @@ func (n Node) ForgetAsleep(pod snapshot.PodRef) error { return n.agent.restores.
 // Waiting returns what the wake of a pod waits for: see admission.Queue.
 func (n Node) Waiting(uid string) (why string, ok bool) { return n.agent.admission.Reason(uid) }
 
+// Unwoken returns why a pod that sleeps could not be woken: see sleep.Sleeps.
+func (n Node) Unwoken(uid string) (why string, ok bool) { return n.agent.sleeps.Unwoken(uid) }
+
 // Gauges returns what tells whether pods are used.
 func (n Node) Gauges() idle.Meter {
 	return idle.Kernel{Runtime: n.agent.cri, Used: n.agent.usedDir(), Busy: func(sandbox string) bool {

@@ -43,7 +43,7 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting func() int) *sleep
 		}, []string{"cause"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "diapause_failed_wakes_total",
-			Help: "Pods that could not be woken, and whose sandbox has ended.",
+			Help: "Attempts to wake a pod that have failed.",
 		}),
 		waking: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "diapause_wake_seconds",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,11 +19,12 @@ import (
 func late(s *sleepv1alpha1.SleepPolicySpec) { s.IdleAfter = "1h" }
 
 // awaitAsleep waits until the pod's condition Asleep has this reason.
-func (w *world) awaitAsleep(pod *corev1.Pod, reason string) {
+func (w *world) awaitAsleep(pod *corev1.Pod, reason string, says ...string) {
 	w.t.Helper()
 	until(w, pod, func(p *corev1.Pod) error {
 		for _, c := range p.Status.Conditions {
-			if c.Type == podsnapshotv1.ConditionAsleep && c.Reason == reason {
+			if c.Type == podsnapshotv1.ConditionAsleep && c.Reason == reason &&
+				strings.Contains(c.Message, strings.Join(says, "")) {
 				return nil
 			}
 		}
@@ -84,6 +86,34 @@ func TestWakeFailed(t *testing.T) {
 	if n, err := w.sleepEvents(t.Context(), p, podsnapshotv1.ReasonWoke, ""); n != 0 || err != nil {
 		t.Errorf("%d events say that it woke, %v", n, err)
 	}
+}
+
+// TestSleepsOn: a pod that could not be woken and sleeps on is said to sleep. An event warns, and the condition says
+// why, also if that changes.
+func TestSleepsOn(t *testing.T) {
+	w := newWorld(t)
+	here := w.node("a")
+	a := w.start(here)
+	p := w.pod(here, "web")
+	if _, err := a.node.fallAsleep(t.Context(), string(p.UID)); err != nil {
+		t.Fatal(err)
+	}
+	fails := func(why string) {
+		a.node.mu.Lock()
+		a.node.unwoken = map[string]string{string(p.UID): why}
+		a.node.mu.Unlock()
+		a.SleepsOn(refOf(p))
+	}
+	for _, why := range []string{"no such file: app.log", "no such file: app.log", "no such file: app.db"} {
+		fails(why)
+		w.awaitAsleep(p, podsnapshotv1.ReasonWakeFailed, "sleeps on, and its wake is retried: "+why)
+	}
+	w.awaitSleepEvent(p, podsnapshotv1.ReasonWakeFailed, "no such file: app.log")
+	a.node.mu.Lock()
+	a.node.unwoken = nil
+	a.node.mu.Unlock()
+	a.node.wake(string(p.UID))
+	w.awaitAsleep(p, podsnapshotv1.ReasonWoke)
 }
 
 // TestMakesRoom: an idle pod that a policy selects may be put to sleep before its time, and an event says why.

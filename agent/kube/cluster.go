@@ -92,6 +92,9 @@ func (c *Cluster) WakeFailed(pod snapshot.PodRef, err error) {
 	c.requests.SleepChanged(pod)
 }
 
+// SleepsOn implements agent.Cluster: see slumber.Slumbers.
+func (c *Cluster) SleepsOn(pod snapshot.PodRef) { c.slumbers.SleepsOn(pod) }
+
 // Waits implements agent.Cluster: see slumber.Slumbers.
 func (c *Cluster) Waits(pod snapshot.PodRef) { c.slumbers.Waits(pod) }
 

@@ -33,6 +33,8 @@ type Node interface {
 	ForgetAsleep(pod snapshot.PodRef) error
 	// Waiting returns what the wake of the pod with that UID waits for. ok is false if it does not wait.
 	Waiting(uid string) (why string, ok bool)
+	// Unwoken returns why the pod with that UID, which sleeps, could not be woken. ok is false if that was not tried.
+	Unwoken(uid string) (why string, ok bool)
 	// Gauges returns what tells whether pods are used.
 	Gauges() idle.Meter
 	// Requests returns the checkpoints in the journal, oldest first.

@@ -155,6 +155,8 @@ type fakeNode struct {
 	toSleep atomic.Bool
 	// waits says what wakes wait for, likewise.
 	waits map[string]string
+	// unwoken says why wakes have failed, likewise.
+	unwoken map[string]string
 }
 
 // holdup makes every checkpoint of a node wait at a step until release is closed.
@@ -305,6 +307,13 @@ func (n *fakeNode) Waiting(uid string) (why string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	why, ok = n.waits[uid]
+	return why, ok
+}
+
+func (n *fakeNode) Unwoken(uid string) (why string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	why, ok = n.unwoken[uid]
 	return why, ok
 }
 

@@ -2,13 +2,17 @@ package local
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/restore"
 	localv1 "diapause.dev/api/local/v1"
 )
 
@@ -62,4 +66,19 @@ func (s *shimService) AskWake(ctx context.Context, req *localv1.AskWakeRequest) 
 		s.Logger.Warn("a pod is woken without its volumes being looked at", "request", req.Request, "error", err)
 	}
 	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAKE, Payloads: payloads}, nil
+}
+
+// RetryWake implements localv1.ShimServer.
+func (s *shimService) RetryWake(ctx context.Context, req *localv1.RetryWakeRequest,
+) (*localv1.RetryWakeResponse, error) {
+	pod, failure := podRef(req.Annotations), errors.New(req.Error)
+	dir, err := s.Restores.RetryWake(ctx, req.Request, req.SandboxId, pod, req.Since.AsTime(), failure)
+	switch {
+	case restore.Hopeless(err):
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	case err != nil: // no other code: the pod would end
+		return nil, status.Error(codes.Aborted, err.Error())
+	}
+	s.Sleeps.SleepsOn(pod, req.SandboxId, failure)
+	return &localv1.RetryWakeResponse{ImagePath: dir}, nil
 }

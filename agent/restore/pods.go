@@ -60,7 +60,7 @@ func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
 		o.Name = meta.Origin.Pod + "-" + requests.NewID(3)
 	}
 	names := o.names()
-	release, err := rs.claimNames(ctx, o.Key.Namespace, names)
+	release, err := rs.podNames.Claim(ctx, rs.Runtime, o.Key.Namespace, names)
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", o.Key, err)
 	}

@@ -110,34 +110,19 @@ func (rs *Restores) Woken(request string) {
 	}
 }
 
-// Unwoken notes that the sandbox that a request was to wake has ended before it ran: the pod's next sandbox is restored
-// from the same snapshot, unless that is why it failed.
-func (rs *Restores) Unwoken(request string) error {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
-	if r == nil { // an earlier agent served it, and this one could not read the snapshot
-		r, _ = rs.recall(request)
-	}
-	if r != nil {
-		r.mu.Lock()
-		r.admitted = true // perhaps by an earlier agent
-		r.mu.Unlock()
-		rs.keepUnwoken(r, nil)
-	}
-	rs.mu.Lock()
-	w, ok := rs.unwoken[request]
-	delete(rs.unwoken, request)
-	rs.mu.Unlock()
+// Unwoken notes that the sandbox that a request was to wake has ended before it ran, and the pod with it: the pod's next
+// sandbox is restored from the same snapshot, unless that is why it failed.
+func (rs *Restores) Unwoken(request, sandbox string, pod snapshot.PodRef) error {
+	rec, damaged, err := rs.failedWake(request, sandbox, pod)
 	switch {
-	case !ok: // what the shim has written stays
+	case err != nil: // what the shim has written stays
 		return nil
-	case w.damaged:
-		return rs.Forget(w.Pod)
+	case damaged:
+		return rs.Forget(pod)
 	}
-	rs.log.Info("a pod that could not be woken is restored when it is recreated", "pod", w.Pod.String(), "snapshot",
-		w.Key.String())
-	return rs.remind(&w.record, true)
+	rs.log.Info("a pod that could not be woken is restored when it is recreated", "pod", pod.String(), "snapshot",
+		rec.Key.String())
+	return rs.remind(&rec, true)
 }
 
 func (rs *Restores) reminder(podUID string) string { return sleep.ReminderPath(rs.Reminders, podUID) }

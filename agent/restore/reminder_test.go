@@ -117,7 +117,7 @@ func TestUnwoken(t *testing.T) {
 			if c.written {
 				a.unwake(t)
 			}
-			if err := a.Unwoken(request); err != nil {
+			if err := a.Unwoken(request, "sandbox", sleepy); err != nil {
 				t.Fatal(err)
 			}
 			choice, again, err := a.Remembered(t.Context(), sleepy, "next")
@@ -150,7 +150,7 @@ func TestUnwokenUnderNextAgent(t *testing.T) {
 			if held {
 				a.HoldAsleep(t.Context())
 			}
-			if err := a.Unwoken(request); err != nil {
+			if err := a.Unwoken(request, "sandbox", sleepy); err != nil {
 				t.Fatal(err)
 			}
 			a.Reported(request, "sandbox", errkind.ErrSandboxExited)
@@ -201,7 +201,7 @@ func TestUnwokenWithoutAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.next(t)
-			if err := a.Unwoken(request); err != nil || !a.remembered(t) {
+			if err := a.Unwoken(request, "sandbox", sleepy); err != nil || !a.remembered(t) {
 				t.Errorf("an agent that does not know the request forgets it: %v", err)
 			}
 			next, _, err := a.prepare(t.Context(), choice, sleepy, "next", 0)

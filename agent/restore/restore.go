@@ -15,6 +15,7 @@ import (
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/outside"
 	"diapause.dev/agent/pace"
+	"diapause.dev/agent/podnames"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
 	localv1 "diapause.dev/api/local/v1"
@@ -104,7 +105,7 @@ type Cluster interface {
 type Restores struct {
 	Config
 	log      *slog.Logger
-	podNames podNames
+	podNames podnames.Names
 	images   otherImages
 	cluster  Cluster      // or nil
 	hurried  atomic.Int64 // see hurry; in nanoseconds since 1970
@@ -515,7 +516,7 @@ func (rs *Restores) finish(r *restore, err error) {
 	rs.forgetUnanswered(r.SandboxID)
 	rs.conclude(r, err)
 	// The shim may have ended a sandbox that had everything.
-	if err := r.failure(); err != nil && !errors.Is(err, errGivenUp) {
+	if err := r.failure(); err != nil && !errors.Is(err, errGivenUp) && !r.Wakes { // a pod that slept has all containers
 		rs.tryAgain(r.SandboxID, r.Scope)
 	}
 }
@@ -531,7 +532,7 @@ func (rs *Restores) forgetUnanswered(sandbox string) {
 		rs.mu.Lock()
 		known := rs.all[request] != nil
 		rs.mu.Unlock()
-		if rec, err := rs.readRecord(request); err != nil || known || rec.SandboxID != sandbox {
+		if rec, err := rs.readRecord(request); err != nil || known || rec.SandboxID != sandbox || rs.asleep(request) {
 			continue
 		}
 		if err := rs.Requests.Remove(request); err != nil {

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
@@ -27,6 +29,91 @@ func (rs *Restores) PrepareWake(ctx context.Context, id snapshots.ID, pod snapsh
 		return "", "", fmt.Errorf("prepare the wake of pod %s: %w", pod, err)
 	}
 	return r.Request, dir, nil
+}
+
+// errHopeless is the kind of error of a wake that cannot succeed, however often it is tried.
+var errHopeless = errors.New("the pod can no longer be woken")
+
+// Hopeless reports whether an error says that a pod can never be woken: its snapshot is damaged or gone, or this node's
+// gVisor cannot load it.
+func Hopeless(err error) bool {
+	return errors.Is(err, errHopeless) || errors.Is(err, errkind.ErrReplaced) || final(err) ||
+		errors.As(err, new(*runsc.IncompatibleError))
+}
+
+// RetryWake prepares another restore for the pod of a sandbox, after that of a request has failed before the sandbox
+// ran: the pod, asleep since then, sleeps on. It may be called again for the same request. If no restore can succeed,
+// the error is Hopeless.
+func (rs *Restores) RetryWake(ctx context.Context, request, sandbox string, pod snapshot.PodRef, since time.Time,
+	failure error,
+) (dir string, err error) {
+	if dir := rs.retried(request, sandbox); dir != "" {
+		return dir, nil
+	}
+	failed, damaged, err := rs.failedWake(request, sandbox, pod)
+	if err == nil && damaged {
+		err = errors.Join(fmt.Errorf("%w: %w", errHopeless, failure), rs.Forget(pod))
+	}
+	rs.Reported(request, sandbox, failure)
+	if err != nil {
+		return "", fmt.Errorf("pod %s is not woken again: %w", pod, err)
+	}
+	c := Choice{Snapshot: failed.Key, UID: failed.UID, Store: failed.Store, Fail: true, wakes: true}
+	r, dir, err := rs.prepare(ctx, c, pod, sandbox, 0)
+	if err != nil {
+		return "", fmt.Errorf("prepare another wake of pod %s: %w", pod, err)
+	}
+	err = sleep.Mark{Sandbox: sandbox, UID: pod.UID, Since: since}.Write(dir)
+	if err == nil && pod.UID != "" { // not before: until there is the mark, the reminder says that the wake has failed
+		err = rs.remind(&r.record, false)
+	}
+	if err != nil {
+		rs.DropWake(r.Request, err)
+		return "", err
+	}
+	return dir, sleep.Unmark(rs.Requests.Path(request))
+}
+
+// retried returns the image path of a wake of a sandbox that was prepared after that of a request had failed. Empty:
+// there is none, or it has begun.
+func (rs *Restores) retried(failed, sandbox string) (dir string) {
+	requests, _ := rs.Requests.All() // Asleep logs the error
+	for _, request := range requests {
+		path := rs.Requests.Path(request)
+		if m, ok := sleep.Marked(path); ok && m.Sandbox == sandbox && request != failed && !rs.wakes(request) {
+			return path
+		}
+	}
+	return ""
+}
+
+// errNotFailed is the kind of error of a wake that has not failed.
+var errNotFailed = fmt.Errorf("%w: the pod is awake, or its snapshot is not known", errHopeless)
+
+// failedWake returns what a request was to restore to wake a pod, and whether its snapshot is why it has failed.
+func (rs *Restores) failedWake(request, sandbox string, pod snapshot.PodRef) (rec record, damaged bool, err error) {
+	rs.mu.Lock()
+	r := rs.all[request]
+	w, ended := rs.unwoken[request]
+	delete(rs.unwoken, request)
+	rs.mu.Unlock()
+	if r == nil && !ended { // an earlier agent served it
+		r, _ = rs.recall(request)
+	}
+	if r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		w, ended = endedWake{record: r.record, damaged: final(r.err)}, !r.woken
+	}
+	if r == nil && !ended {
+		m, _ := sleep.ReadReminder(rs.reminder(pod.UID)) // the shim has written it; Remembered logs the error
+		w.record = record{Key: m.Snapshot, UID: m.UID, SandboxID: m.Sandbox, Pod: m.Pod}
+		ended = m.Unwoken && m.Pod == pod
+	}
+	if !ended || w.SandboxID != sandbox {
+		return rec, false, errNotFailed
+	}
+	return w.record, w.damaged, nil
 }
 
 // DropWake ends a restore that was prepared for a pod that did not fall asleep.

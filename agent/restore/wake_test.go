@@ -167,3 +167,95 @@ func TestDropWake(t *testing.T) {
 		t.Errorf("another snapshot is taken: %v", err)
 	}
 }
+
+// TestRetryWake: after a wake has failed, the pod sleeps on and another wake is prepared, under the same agent or the
+// next one. If the snapshot is why, or nobody knows it, there is none.
+func TestRetryWake(t *testing.T) {
+	failure := errors.New("no such file: app.log")
+	for name, c := range map[string]struct {
+		fed, unserved, next, forgotten bool
+		reason                         error // of the restore's end
+		hopeless                       bool
+	}{
+		"not begun":              {},
+		"begun":                  {fed: true},
+		"ended":                  {fed: true, unserved: true, reason: errkind.ErrSandboxExited},
+		"damaged":                {fed: true, unserved: true, reason: storage.ErrCorrupt, hopeless: true},
+		"next agent":             {fed: true, next: true},
+		"ended, next agent":      {fed: true, unserved: true, reason: errkind.ErrSandboxExited, next: true},
+		"forgotten, next agent":  {fed: true, unserved: true, next: true, forgotten: true, hopeless: true},
+		"unreachable for a time": {fed: true, reason: storage.ErrUnavailable, unserved: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, _, request, _ := newSleepyRig(t)
+			a.Admit(request)
+			r, err := a.find(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.fed {
+				if err := a.feed(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !c.forgotten {
+				a.unwake(t)
+			}
+			if c.unserved {
+				a.finish(r, c.reason)
+			}
+			if c.next {
+				a.next(t)
+			}
+			since := time.Unix(5, 0)
+			retry := func() (string, error) {
+				return a.RetryWake(t.Context(), request, "sandbox", sleepy, since, failure)
+			}
+			dir, err := retry()
+			if Hopeless(err) != c.hopeless || (err != nil) != c.hopeless {
+				t.Fatalf("%q, %v", dir, err)
+			}
+			if c.hopeless {
+				return
+			}
+			if m, ok := sleep.Marked(dir); !ok || m.Sandbox != "sandbox" || m.UID != "uid" || !m.Since.Equal(since) {
+				t.Errorf("mark %+v, %v", m, ok)
+			}
+			if all := a.Asleep(); len(all) != 1 || filepath.Base(dir) == request {
+				t.Errorf("asleep %+v, by %s", all, dir)
+			}
+			if again, err := retry(); again != dir || err != nil {
+				t.Errorf("asked again: %s instead of %s, %v", again, dir, err)
+			}
+			if id, ok := a.SleepsOn("sandbox"); !ok || id.UID != "one" {
+				t.Errorf("it sleeps on %+v, %v", id, ok)
+			}
+			next, err := a.find(t.Context(), filepath.Base(dir))
+			if err == nil {
+				err = a.feed(next)
+			}
+			if err != nil || a.remembered(t) {
+				t.Errorf("it cannot be woken: %v", err)
+			}
+		})
+	}
+}
+
+// TestHostileRetryWake: a shim does not get the snapshot of another pod, or of another sandbox.
+func TestHostileRetryWake(t *testing.T) {
+	a, _, _, dir := newSleepyRig(t)
+	if err := sleep.Unmark(dir); err != nil {
+		t.Fatal(err)
+	}
+	a.unwake(t)
+	other := sleepy
+	other.Name = "other"
+	for _, c := range []struct {
+		sandbox string
+		pod     snapshot.PodRef
+	}{{"sandbox", other}, {"another", sleepy}} {
+		if dir, err := a.RetryWake(t.Context(), "no-such", c.sandbox, c.pod, time.Now(), errors.New("x")); !Hopeless(err) {
+			t.Errorf("sandbox %s of pod %s: %q, %v", c.sandbox, c.pod, dir, err)
+		}
+	}
+}

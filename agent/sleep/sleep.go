@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"diapause.dev/agent/checkpoint"
@@ -71,16 +73,21 @@ type Cluster interface {
 	Woke(pod snapshot.PodRef, cause string, took time.Duration)
 	// WakeFailed reports that a pod could not be woken, and that its sandbox has ended.
 	WakeFailed(pod snapshot.PodRef, err error)
+	// SleepsOn reports that a pod could not be woken, and sleeps on.
+	SleepsOn(pod snapshot.PodRef)
 }
 
 // Sleeps are the sleeps of this node's pods. Its methods may be called concurrently.
 type Sleeps struct {
 	Config
 	cluster Cluster // or nil
+
+	mu      sync.Mutex
+	unwoken map[string]string // why pods that sleep could not be woken, by their UIDs
 }
 
 // New returns the sleeps of a node.
-func New(c Config) *Sleeps { return &Sleeps{Config: c} }
+func New(c Config) *Sleeps { return &Sleeps{Config: c, unwoken: make(map[string]string)} }
 
 // Join sets the cluster that is told. It must be called before the first sleep, and at most once.
 func (s *Sleeps) Join(c Cluster) { s.cluster = c }
@@ -213,6 +220,7 @@ func (s *Sleeps) All() map[string]time.Time {
 func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 	took := w.GetTook().AsDuration()
 	s.Metrics.Woke(w.GetCause(), took, w.GetDelivered(), w.GetDropped())
+	s.setUnwoken(pod.UID, "")
 	s.Logger.Info("pod is awake", "pod", pod.String(), "sandbox", sandbox, "cause", w.GetCause(), "took", took,
 		"delivered", w.GetDelivered(), "dropped", w.GetDropped())
 	if s.cluster != nil {
@@ -220,10 +228,44 @@ func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 	}
 }
 
+// SleepsOn notes that a shim could not wake a pod, and that it sleeps on.
+func (s *Sleeps) SleepsOn(pod snapshot.PodRef, sandbox string, err error) {
+	s.Metrics.WakeFailed()
+	s.Logger.Error("pod could not be woken, and sleeps on", "pod", pod.String(), "sandbox", sandbox, "error", err)
+	s.setUnwoken(pod.UID, err.Error())
+	if s.cluster != nil {
+		s.cluster.SleepsOn(pod)
+	}
+}
+
+// Unwoken returns why the pod with this UID, which sleeps, could not be woken when that was tried last. Ok is false if
+// it was not tried, or not since this agent has begun.
+func (s *Sleeps) Unwoken(uid string) (why string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	why, ok = s.unwoken[uid]
+	return why, ok
+}
+
+// setUnwoken notes why a pod could not be woken; empty: it was, or has ended. It forgets the pods that do not sleep.
+func (s *Sleeps) setUnwoken(uid, why string) {
+	asleep := s.Restores.Asleep()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.unwoken, func(uid, _ string) bool {
+		return !slices.ContainsFunc(asleep, func(m sleep.Mark) bool { return m.UID == uid })
+	})
+	delete(s.unwoken, uid)
+	if why != "" {
+		s.unwoken[uid] = why
+	}
+}
+
 // WakeFailed notes that a shim could not wake a pod, and has ended its sandbox.
 func (s *Sleeps) WakeFailed(pod snapshot.PodRef, sandbox string, err error) {
 	s.Metrics.WakeFailed()
-	s.Logger.Error("pod could not be woken", "pod", pod.String(), "sandbox", sandbox, "error", err)
+	s.setUnwoken(pod.UID, "")
+	s.Logger.Error("pod could not be woken, and has ended", "pod", pod.String(), "sandbox", sandbox, "error", err)
 	if s.cluster != nil {
 		s.cluster.WakeFailed(pod, err)
 	}

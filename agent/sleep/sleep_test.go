@@ -61,6 +61,7 @@ func (n *node) Find(context.Context, string) (*cri.Pod, error) { return pod, nil
 func (n *node) Slept(p snapshot.PodRef)                        { n.slept = append(n.slept, p.UID) }
 func (n *node) Woke(snapshot.PodRef, string, time.Duration)    {}
 func (n *node) WakeFailed(snapshot.PodRef, error)              {}
+func (n *node) SleepsOn(snapshot.PodRef)                       {}
 func (n *node) OrderSleep(_ context.Context, _ string, o sleep.Order) error {
 	n.orders = append(n.orders, o)
 	if o.Verb == sleep.Fall {
@@ -223,5 +224,31 @@ func TestFormer(t *testing.T) {
 	}
 	if !slices.Equal(n.deleted, want) {
 		t.Errorf("removed %v, want %v", n.deleted, want)
+	}
+}
+
+// TestSleepsOn: why a pod that sleeps could not be woken is known until it is awake, has ended, or no longer sleeps.
+func TestSleepsOn(t *testing.T) {
+	for name, end := range map[string]func(s *Sleeps, n *node, p snapshot.PodRef){
+		"woken": func(s *Sleeps, _ *node, p snapshot.PodRef) { s.Woke(p, "sandbox", nil) },
+		"ended": func(s *Sleeps, _ *node, p snapshot.PodRef) { s.WakeFailed(p, "sandbox", errors.New("damaged")) },
+		"gone": func(s *Sleeps, n *node, _ snapshot.PodRef) {
+			n.marks = []sleep.Mark{{Sandbox: "other", UID: "other"}}
+			s.SleepsOn(snapshot.PodRef{UID: "other"}, "other", errors.New("no such file: app.db"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, n, _ := newSleeps(t)
+			p := snapshot.PodRef{Namespace: "default", Name: "pod", UID: "uid"}
+			n.marks = []sleep.Mark{{Sandbox: "sandbox", UID: "uid"}}
+			s.SleepsOn(p, "sandbox", errors.New("no such file: app.log"))
+			if why, ok := s.Unwoken("uid"); !ok || why != "no such file: app.log" {
+				t.Errorf("could not be woken: %q, %v", why, ok)
+			}
+			end(s, n, p)
+			if why, ok := s.Unwoken("uid"); ok {
+				t.Errorf("could not be woken still: %q", why)
+			}
+		})
 	}
 }

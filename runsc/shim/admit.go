@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -9,8 +10,6 @@ import (
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/volume"
 	"github.com/containerd/log"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -87,14 +86,27 @@ func (w *waking) hold(why string) (before string) {
 	return before
 }
 
-// askWake asks whether a pod may be woken. An agent of an earlier version lets every pod wake.
+// askWake asks whether a pod may be woken.
 func (a agent) askWake(ctx context.Context, req *localv1.AskWakeRequest) (resp *localv1.AskWakeResponse, err error) {
 	err = a.call(ctx, func(c localv1.ShimClient) (err error) {
 		resp, err = c.AskWake(ctx, req)
-		if status.Code(err) == codes.Unimplemented {
-			return nil
-		}
 		return err
 	})
 	return resp, err
+}
+
+// retryWake has another wake prepared, and returns its image path. An error of code FailedPrecondition says that there
+// can be none.
+func (a agent) retryWake(req *localv1.RetryWakeRequest) (image string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patientWait)
+	defer cancel()
+	err = a.call(ctx, func(c localv1.ShimClient) error {
+		resp, err := c.RetryWake(ctx, req)
+		image = resp.GetImagePath()
+		return err
+	})
+	if err == nil && !filepath.IsAbs(image) {
+		err = fmt.Errorf("the agent's image path %.80q is not absolute", image)
+	}
+	return image, err
 }

@@ -69,13 +69,6 @@ func TestAskWake(t *testing.T) {
 	}
 }
 
-// TestAskWakeOfEarlierAgent: an agent of an earlier version lets every pod wake.
-func TestAskWakeOfEarlierAgent(t *testing.T) {
-	if !sleeping(t, localv1.UnimplementedShimServer{}).admitted("/requests/abc", nil, 0) {
-		t.Error("it waits")
-	}
-}
-
 // TestAskWakeOfNobody: without an agent a pod waits, until its sleep is over.
 func TestAskWakeOfNobody(t *testing.T) {
 	z, over := sleeping(t, nil), make(chan struct{})

@@ -29,6 +29,8 @@ type night struct {
 	unwatched chan struct{} // closed when waker is no longer
 	running   []*resident   // the containers that run, the sandbox container last
 	image     string        // the image path by which the pod is woken
+	since     time.Time     // when it fell asleep
+	failed    *failedWake   // its last wake, if that has failed and the agent has not prepared another
 	over      chan struct{}
 
 	wakes waking
@@ -273,7 +275,8 @@ func (z *sleeper) prepareFall(ctx context.Context, o sleep.Order) error {
 	}
 	err := z.halt(ctx)
 	if err == nil {
-		mark := sleep.Mark{Sandbox: z.c.bundle.id, UID: z.s.pod.uid, Since: time.Now()}
+		z.since = time.Now()
+		mark := sleep.Mark{Sandbox: z.c.bundle.id, UID: z.s.pod.uid, Since: z.since}
 		err = mark.Write(o.Image)
 	}
 	if err != nil {
@@ -330,11 +333,29 @@ func (z *sleeper) remove(ctx context.Context) {
 	remove(z.c.bundle.id)
 }
 
-// sleepOn wakes the pod when a packet comes for it. It ends with the sleep.
+// Pauses between two attempts to wake a pod for a packet. Each is twice as long as the one before.
+const (
+	retryFirst = time.Second
+	retryMost  = time.Minute
+)
+
+// sleepOn wakes the pod when a packet comes for it. If that fails, it tries again. It ends with the sleep.
 func (z *sleeper) sleepOn(w *sleep.Waker, over <-chan struct{}) {
 	select {
 	case <-w.Traffic():
-		z.warn(z.rouse(context.Background(), "packet"), "wake it")
 	case <-over:
+		return
+	}
+	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+		err := z.rouse(context.Background(), "packet")
+		if err == nil {
+			return
+		}
+		z.warn(err, "wake it")
+		select {
+		case <-time.After(pause):
+		case <-over:
+			return
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/revive"
 	"diapause.dev/runsc/sleep"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
@@ -61,10 +62,10 @@ type resident struct {
 	state   *task.StateResponse
 	pids    *task.PidsResponse
 	streams *streams
-	resized *task.UpdateTaskRequest // the newest change of its resources; nil: none
-	woken   bool                    // the sandbox was restored with it
-	dead    bool                    // it has ended in its sleep
-	revival *revival                // it is being created again; nil: it is not
+	resized *task.UpdateTaskRequest        // the newest change of its resources; nil: none
+	woken   bool                           // the sandbox was restored with it
+	dead    bool                           // it has ended in its sleep
+	revival atomic.Pointer[revive.Revival] // it is being created again; nil: it is not
 }
 
 func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"diapause.dev/runsc/revive"
 	"diapause.dev/runsc/sleep"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
@@ -173,11 +174,9 @@ func (z *sleeper) doom(ctx context.Context, status int) error {
 
 // doomed reports that a container has ended. Until gVisor's shim knows that, it must not be asked: it would ask runsc.
 func (z *sleeper) doomed(ctx context.Context, x *resident, status int) error {
-	z.mu.Lock()
-	if x.revival != nil { // it keeps runsc's lock of the container
-		x.revival.cancel()
+	if r := x.revival.Load(); r != nil { // it keeps runsc's lock of the container
+		r.Cancel()
 	}
-	z.mu.Unlock()
 	quiet.forget(x.id)
 	proc.ExitCh <- proc.Exit{Timestamp: time.Now(), ID: x.id, Status: status}
 	known := make(chan error, 1)
@@ -216,13 +215,11 @@ func (z *sleeper) remake(ctx context.Context, x *resident) error {
 		return err
 	}
 	consoles.again(x.id)
-	r, err := revive(runtime, x.id, x.bundle, x.streams)
+	r, err := revive.Begin(runtime, x.id, x.bundle, x.streams, wakeLimit)
 	if err != nil {
 		return fmt.Errorf("create container %s: %w", x.id, err)
 	}
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	x.revival = r
+	x.revival.Store(r)
 	return nil
 }
 
@@ -232,21 +229,22 @@ func (z *sleeper) restart(ctx context.Context, x *resident) error {
 	if err != nil {
 		return err
 	}
-	z.mu.Lock()
-	r := x.revival
-	x.revival = nil
-	z.mu.Unlock()
+	r := x.revival.Swap(nil)
 	if r == nil {
 		return fmt.Errorf("%w: container %s is not being created", sleep.ErrInvalid, x.id)
 	}
-	if err := r.goOn(ctx); err != nil {
+	if err := r.GoOn(ctx); err != nil {
 		return fmt.Errorf("restore container %s: %w", x.id, whyRunsc(err, runtime.Log))
 	}
-	return z.attend(x, runtime)
+	return nil
 }
 
-// attend notes the process of a container that was restored, and reports its exit when it comes.
-func (z *sleeper) attend(x *resident, runtime *runsccmd.Runsc) error {
+// attend notes the process of a container that was woken, and reports its exit when it comes.
+func (z *sleeper) attend(ctx context.Context, x *resident) error {
+	runtime, err := z.runtimeOf(ctx, x)
+	if err != nil {
+		return err
+	}
 	data, err := os.ReadFile(filepath.Join(x.bundle, "init.pid"))
 	if err != nil {
 		return fmt.Errorf("process of container %s: %w", x.id, err)

@@ -9,11 +9,15 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc/revive"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/log"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
 
@@ -124,14 +128,32 @@ func (w *waking) failure() error {
 	return w.err
 }
 
-// wake restores the sandbox if the pod sleeps. If that fails, the pod ends.
+// failedWake is a wake that has failed before the sandbox ran. The pod sleeps on.
+type failedWake struct {
+	error
+	cause string
+	image string    // the image path that is of no use any more
+	since time.Time // when the pod fell asleep
+}
+
+// wake restores the sandbox if the pod sleeps. If that fails before the sandbox ran, the pod sleeps on, unless it can
+// never be woken. Then it ends.
 func (z *sleeper) wake(cause string) error {
 	began := time.Now()
 	give, err := z.takeAsleep()
 	if err != nil || give == nil {
 		return err
 	}
-	defer give()
+	err = z.wakeNow(cause, began)
+	give()
+	if failed := (*failedWake)(nil); errors.As(err, &failed) {
+		err = errors.Join(err, z.renew(failed))
+	}
+	return err
+}
+
+// wakeNow is wake with the turn taken. If the pod sleeps on, the error is a failedWake.
+func (z *sleeper) wakeNow(cause string, began time.Time) error {
 	z.dozing.stir()
 	reminder, _ := z.s.pod.reminder() // the agent removes it when the sandbox gets its first byte
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
@@ -140,11 +162,13 @@ func (z *sleeper) wake(cause string) error {
 	delivered, ran, err := z.bringBack(ctx, &stages)
 	if err != nil {
 		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, untraced(err))
-		killed := z.c.bundle.kill()
-		if killed == nil && !ran {
-			z.warn(z.s.pod.remember(reminder), "note that it could not be woken")
+		if killed := z.c.bundle.kill(); killed != nil || ran || z.wakes.status() == statusKilled {
+			return errors.Join(err, killed, z.mourn(err, cause, ran))
 		}
-		return errors.Join(err, killed, z.mourn(err, cause, ran))
+		z.warn(z.s.pod.remember(reminder), "note that it could not be woken")
+		z.lieDown()
+		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since}
+		return z.failed
 	}
 	took := time.Since(began)
 	log.L.Infof("sandbox %s is awake, by %s, after %v (%s); %d packets delivered, %d dropped", z.c.bundle.id, cause, took,
@@ -157,6 +181,43 @@ func (z *sleeper) wake(cause string) error {
 		},
 	})
 	return nil
+}
+
+// lieDown ends what is left of a wake that has failed before the sandbox ran. The pod's addresses stay: its network is
+// silent.
+func (z *sleeper) lieDown() {
+	ctx, cancel := context.WithTimeout(context.Background(), quietLimit)
+	defer cancel()
+	z.warn(z.eachOther(ctx, func(ctx context.Context, x *resident) error {
+		if r := x.revival.Swap(nil); r != nil {
+			return r.Drop(ctx)
+		}
+		return nil
+	}), "end the restore of its containers")
+	z.remove(ctx)
+}
+
+// renew has the agent prepare another wake after one has failed. If the agent knows that none can succeed, the pod
+// ends. After an error the pod sleeps on, or has ended.
+func (z *sleeper) renew(failed *failedWake) error {
+	image, refused := z.c.agent.retryWake(&localv1.RetryWakeRequest{
+		Request: filepath.Base(failed.image), SandboxId: z.c.bundle.id, Error: failed.Error(),
+		Annotations: z.s.pod.annotations, Since: timestamppb.New(failed.since),
+	})
+	give, err := z.take(context.Background())
+	if err != nil {
+		return err
+	}
+	defer give()
+	switch {
+	case z.failed != failed: // it has ended meanwhile, or another call has renewed it
+	case refused == nil:
+		z.image, z.failed = image, nil
+		return nil
+	case status.Code(refused) == codes.FailedPrecondition:
+		return errors.Join(refused, z.mourn(failed, failed.cause, false))
+	}
+	return refused
 }
 
 // takeAsleep takes the turn if the pod sleeps and the agent admits its wake. It waits for that as long as the pod
@@ -172,17 +233,21 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 			give()
 			return nil, nil
 		}
-		if admitted == z.image {
+		failed, image, over := z.failed, z.image, z.over
+		if failed == nil && admitted == image {
 			return give, nil
 		}
-		image, over := z.image, z.over
 		give()
 		select {
 		case <-over: // and yet it sleeps: not all of its containers could be ended
 			return nil, fmt.Errorf("sandbox %s: %w", z.c.bundle.id, errEnding)
 		default:
 		}
-		if z.admitted(image, over, time.Since(began)) {
+		if failed != nil {
+			if err := z.renew(failed); err != nil {
+				z.holdFor(over, "for the agent: "+err.Error())
+			}
+		} else if z.admitted(image, over, time.Since(began)) {
 			admitted = image
 		}
 	}
@@ -214,7 +279,7 @@ func (z *sleeper) bringBack(ctx context.Context, t *stages) (d sleep.Delivered, 
 		return d, false, err
 	}
 	z.s.limits.putBackWhen(z.s.complete)
-	if err := z.attend(z.of(z.c.bundle.id), runtime); err != nil {
+	if err := z.each(ctx, z.attend); err != nil {
 		return d, true, err
 	}
 	z.rise(ctx)
@@ -249,14 +314,14 @@ func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *sta
 	over := make(chan struct{})
 	g.Go(func() error {
 		defer close(over)
-		if err := recreate(ctx, runtime, z.c.bundle, z.image); err != nil {
-			failed = fmt.Errorf("restore it: %w", err)
+		if err := revive.Sandbox(ctx, runtime, z.c.bundle.id, z.c.bundle.dir, z.image); err != nil {
+			failed = fmt.Errorf("restore it: %w", whyRunsc(err, runtime.Log))
 		}
 		return failed
 	})
 	g.Go(func() error {
-		state := sandboxState(runtime.Root, z.c.bundle.id)
-		if !await(state.begun, over) && failed != nil {
+		state := revive.StateOf(runtime.Root, z.c.bundle.id)
+		if !revive.Await(state.Begun, over) && failed != nil {
 			return nil
 		}
 		if err := z.eachOther(ctx, z.remake); err != nil {
@@ -264,7 +329,7 @@ func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *sta
 			z.warn(z.eachOther(ctx, z.restart), "restore the containers that were begun")
 			return err
 		}
-		if !await(state.waits, over) && failed != nil {
+		if !revive.Await(state.Waits, over) && failed != nil {
 			return nil
 		}
 		t.ended("sandbox created")
@@ -290,6 +355,7 @@ func (z *sleeper) leave() {
 	z.warn(z.network.Unsilence(), "let the kernel speak")
 	z.warn(sleep.Unmark(z.image), "mark that it is awake")
 	z.s.ports.holdPaused(nil)
+	z.failed = nil
 	close(z.over)
 }
 

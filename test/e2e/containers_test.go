@@ -137,7 +137,7 @@ func sidecar(name string, command []string, h corev1.ProbeHandler) corev1.Contai
 	always := corev1.ContainerRestartPolicyAlways
 	return corev1.Container{
 		Name: name, Image: images.Workload, RestartPolicy: &always, Command: command,
-		StartupProbe: &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 30},
+		StartupProbe: &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, TimeoutSeconds: 10, FailureThreshold: 120},
 	}
 }
 

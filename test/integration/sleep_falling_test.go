@@ -22,9 +22,9 @@ func TestSleepMeetsConnection(t *testing.T) {
 	p := n.sleeper("met", "--mib", "8")
 	before := n.serving(p)
 	slept := 0
-	for i := range 30 {
+	for i := range 15 {
 		n.eventually("awake", func() error { return n.topsAsleep(p, false) })
-		after := time.Duration(i) * 600 * time.Microsecond
+		after := time.Duration(i) * 1200 * time.Microsecond
 		err := n.duringSleep("fall asleep", p, func() {
 			time.Sleep(after)
 			n.ask(impatient, p)
@@ -35,7 +35,7 @@ func TestSleepMeetsConnection(t *testing.T) {
 			t.Errorf("a connection %v after the beginning of the end: %v", after, err)
 		}
 	}
-	t.Logf("it fell asleep %d times of 30", slept)
+	t.Logf("it fell asleep %d times of 15", slept)
 	n.alive(p, before)
 }
 
@@ -45,7 +45,7 @@ func TestSleepLosesNoSegment(t *testing.T) {
 	n := start(t)
 	p := n.sleeper("sent", "--mib", "8")
 	w := n.newKnocker(p)
-	for range 20 {
+	for range 10 {
 		n.eventually("awake", func() error { return n.topsAsleep(p, false) })
 		err := n.duringSleep("capture", p, func() {
 			gap := time.Duration(rand.IntN(20)) * time.Millisecond

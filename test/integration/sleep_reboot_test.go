@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
@@ -166,43 +167,127 @@ func TestSleepRebootWhileWaking(t *testing.T) {
 	p.next(false)
 }
 
-// TestSleepUnwoken has the sandbox of a pod that wakes crash before it runs, as gVisor may. The pod ends, and when it
-// is made anew it goes on where it was, once.
+// TestSleepUnwoken has the sandbox of a pod that wakes crash before it runs, as gVisor may. The pod sleeps on, is woken
+// again without being asked, and goes on where it was.
 func TestSleepUnwoken(t *testing.T) {
 	n := start(t)
 	hold := n.holdRevivals()
 	p := n.live(serving8("unwoken"))
-	n.crashWaking(p, hold, func() {})
-	n.refused([]string{"in use", "default/unwoken"}, "rm", "kept")
-	p.next(true)
-	if k := n.reminders(); k != 0 {
-		t.Errorf("%d pods are remembered", k)
-	}
+	answered := n.crashWaking(p, hold, func() {})
+	n.wokenInPlace(p, answered)
+	n.unused("kept")
 	p.die()
 	p.next(false)
 }
 
-// TestSleepUnwokenWithoutAgent kills the agent before that: nobody hears that the wake has failed. The pod does not
-// start before there is an agent, and then goes on where it was.
+// TestSleepUnwokenWithoutAgent kills the agent before that: nobody hears that the wake has failed. The pod sleeps on,
+// and is woken once there is an agent.
 func TestSleepUnwokenWithoutAgent(t *testing.T) {
 	n := start(t)
 	hold := n.holdRevivals()
 	p := n.live(serving8("unwoken"))
-	n.crashWaking(p, hold, n.agent.Kill)
-	p.spec.Attempt++
-	if _, err := n.bed.RunPod(n.ctx, p.spec); err == nil {
-		t.Error("it has started without an agent")
-	}
+	answered := n.crashWaking(p, hold, n.agent.Kill)
 	n.startAgent()
-	n.refused([]string{"in use", "default/unwoken"}, "rm", "kept")
+	n.wokenInPlace(p, answered)
+	n.unused("kept")
+}
+
+// TestSleepUnwokenReboot reboots the node before there is an agent again: the pod's next sandbox goes on where it was.
+func TestSleepUnwokenReboot(t *testing.T) {
+	n := start(t)
+	hold := n.holdRevivals()
+	p := n.live(serving8("unwoken"))
+	n.crashWaking(p, hold, n.agent.Kill)
+	n.eventually("the pod is remembered", func() error {
+		if k := n.reminders(); k != 1 {
+			return fmt.Errorf("%d pods are remembered", k)
+		}
+		return nil
+	})
+	n.reboot()
 	p.next(true)
+}
+
+// TestSleepUnwokenEnds deletes a pod that could not be woken and sleeps on: it ends, and nothing of it is kept.
+func TestSleepUnwokenEnds(t *testing.T) {
+	n := start(t)
+	hold := n.holdRevivals()
+	p := n.live(serving8("unwoken"))
+	n.crashWaking(p, hold, n.agent.Kill)
+	n.removed(p.pod)
+	n.startAgent()
+	n.eventually("its snapshot is not needed", func() error {
+		_, err := n.cli("rm", "kept")
+		return err
+	})
+}
+
+// TestSleepFileGone moves a file away that a pod holds open on the node, while the pod sleeps. The pod cannot be woken,
+// and sleeps on; whoever wakes it hears the name of the file. Once the file is there again, it goes on where it was.
+func TestSleepFileGone(t *testing.T) {
+	n := start(t)
+	dir := t.TempDir()
+	p, err := n.bed.RunPod(n.ctx, bed.PodSpec{Name: "holds", UID: "uid-of-holds", Containers: []bed.Container{
+		{Name: "app", Image: images.Workload, Command: []string{"/bin/workload", "serve", "--mib=8"}},
+		{
+			Name: "log", Image: images.Busybox, Mounts: []bed.Mount{{Host: dir, Container: "/srv"}},
+			Command: []string{"sh", "-c", "exec 3>/srv/app.log; while :; do echo line >&3; sleep 0.2; done"},
+		},
+	}})
+	must(t, err)
+	before := n.serving(p)
+	file := filepath.Join(dir, "app.log")
+	n.eventually("the file is there", func() error {
+		_, err := os.Stat(file)
+		return err
+	})
+	n.asleep(p)
+	must(t, os.Rename(file, file+".1"))
+	for range 2 {
+		if _, err := n.cli("wake", p.ID); err == nil || !strings.Contains(err.Error(), "app.log") {
+			t.Errorf("wake: %v", err)
+		}
+		if err := n.topsAsleep(p, true); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := n.getWithin(p, "/state", new(answers.State), 3*time.Second); err == nil {
+		t.Error("it has answered")
+	}
+	must(t, os.Rename(file+".1", file))
+	n.alive(p, before)
+	size := func() int64 {
+		fi, err := os.Stat(file)
+		must(t, err)
+		return fi.Size()
+	}
+	last := size()
+	n.eventually("the file grows", func() error {
+		if size() <= last {
+			return fmt.Errorf("it has %d bytes", last)
+		}
+		return nil
+	})
+}
+
+// wokenInPlace checks that a pod whose wake has failed is woken in the sandbox that containerd knows.
+func (n *node) wokenInPlace(p *life, answered <-chan error) {
+	n.Helper()
+	if err := <-answered; err != nil {
+		n.Errorf("who has asked has no answer: %v", err)
+	}
+	n.alive(p.pod, p.last)
 	if k := n.reminders(); k != 0 {
-		t.Errorf("%d pods are remembered", k)
+		n.Errorf("%d pods are remembered", k)
+	}
+	if err := n.topsAsleep(p.pod, false); err != nil {
+		n.Error(err)
 	}
 }
 
-// crashWaking puts a pod to sleep, and ends its sandbox while it wakes. Before that it calls do.
-func (n *node) crashWaking(p *life, hold func() (held func() error, release func()), do func()) {
+// crashWaking puts a pod to sleep, and ends its sandbox while it wakes. Before that it calls do. It returns where what
+// has waked the pod gets its answer.
+func (n *node) crashWaking(p *life, hold func() (held func() error, release func()), do func()) <-chan error {
 	n.Helper()
 	t := n.T
 	pidFile := "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + p.pod.ID + "/init.pid"
@@ -227,10 +312,7 @@ func (n *node) crashWaking(p *life, hold func() (held func() error, release func
 	do()
 	n.signal(sandbox, syscall.SIGKILL)
 	release()
-	n.ended(p.pod)
-	if err := <-answered; err == nil {
-		t.Error("it has answered")
-	}
+	return answered
 }
 
 // holdRevivals gives the node a runsc that can be held before it brings back a container of a pod that wakes, other

@@ -34,7 +34,7 @@ func operations() int64 {
 	if testing.Short() {
 		return 2_000
 	}
-	return 8_000
+	return 4_000
 }
 
 // clocks are by how much each node's clock is ahead.

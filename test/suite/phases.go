@@ -45,6 +45,15 @@ var unraced = []string{"test/docs", "test/recovery", "test/tools/release"}
 // long are packages without a bed that the phase unit leaves out: they build programs, need Node, or boot a kernel.
 var long = []string{"runsc/fast", "storage/azblob", "test/tools/release", "test/vm"}
 
+// kills are the tests of the longest package that end a daemon, a shim or the node at one more step of the same work.
+// For each of them another test stays in integration: TestAgentKilled, TestContainerdKilled, TestSandboxExits,
+// TestSleepAgentKilled, TestSleepContainerd, TestSleepShimKilled, TestSleepReboot. "make chaos" ends them at random.
+const kills = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)|KilledWhileLoading|" +
+	"PausedContainerdKilled|LoadingContainerdRestarted|HungContainerdRestarted|HungWithoutMemory|RootfsAgentKilled|" +
+	"Volumes(Agent|Shim)Killed|Sleep(Agent|Containerd)Killed(Falling|Waking)|SleepAgentKilledWoken|" +
+	"SleepContainerKilledFalling|SleepKilledWaking|SleepShimStopped(Falling|Waking)|SleepShimsKilled|" +
+	"SleepRebootWhileWaking|SleepRebootWithoutAgent)$"
+
 // phases are all phases, in the order in which they are reported.
 var phases = []phase{
 	{
@@ -73,21 +82,25 @@ var phases = []phase{
 	},
 	{
 		name: "integration-sleep", pick: named(integration), format: eachTest, timeout: 80 * time.Minute,
-		flags: []string{"-run=^TestSleep"},
+		flags: []string{"-run=^TestSleep", "-skip=" + kills},
 	},
 	{
 		name: "integration-rest", pick: named(integration), format: eachTest, timeout: 80 * time.Minute,
-		flags: []string{"-skip=^TestSleep"},
+		flags: []string{"-skip=^TestSleep|" + kills},
+	},
+	{
+		name: "kills", pick: named(integration), format: eachTest, timeout: 40 * time.Minute,
+		flags: []string{"-run=" + kills}, asked: true,
 	},
 	{
 		name: "second-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
 		flags: []string{"-run=^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|" +
 			"CheckpointWhileLoading|DamagedSnapshots|Sleep|WorkingSet)$"},
-		env: []string{"DIAPAUSE_RUNSC=runsc-fast"},
+		env: []string{"DIAPAUSE_RUNSC=runsc-fast"}, asked: true,
 	},
 	{
 		name: "e2e", pick: named("test/e2e"), format: eachTest, timeout: 80 * time.Minute,
-		flags: []string{"-skip=^Test(Chaos|S3)$"},
+		flags: []string{"-skip=^Test(Chaos|S3|Database(MariaDB|Redis))$"},
 	},
 }
 
@@ -96,7 +109,7 @@ var phases = []phase{
 // itself. With two other phases beside it, probes of its pods ran out of time, or one was always under way.
 var lanes = [][]string{
 	{"race", "e2e", "memory", "plots", "chart"},
-	{"integration-rest", "integration-sleep", "second-build", "plain"},
+	{"integration-rest", "integration-sleep", "plain"},
 	{"beds"},
 }
 

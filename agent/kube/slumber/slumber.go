@@ -45,6 +45,7 @@ type Sleeps interface {
 	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
 	AsleepPod(uid string) (since time.Time, ok bool)
 	Waiting(uid string) (why string, ok bool)
+	Unwoken(uid string) (why string, ok bool)
 }
 
 // Status is the value of the annotation diapause.dev/sleep-status. It answers the newest of the requests in the
@@ -142,6 +143,9 @@ func (s *Slumbers) note(pod snapshot.PodRef, w waken) {
 	s.kick(pod)
 }
 
+// SleepsOn implements sleep.Cluster.
+func (s *Slumbers) SleepsOn(pod snapshot.PodRef) { s.kick(pod) }
+
 // Waits implements admission.Cluster.
 func (s *Slumbers) Waits(pod snapshot.PodRef) { s.kick(pod) }
 
@@ -224,7 +228,8 @@ func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, a
 		c, action = s.asleep(pod, since), objects.ActionSleep
 	}
 	again := since.Truncate(time.Second).After(shown.LastTransitionTime.Time) // it woke meanwhile, and nobody has seen it
-	if asleep == was && (!asleep || c.Reason == shown.Reason && !again) {
+	news := c.Reason != shown.Reason || c.Reason == podsnapshotv1.ReasonWakeFailed && c.Message != shown.Message
+	if asleep == was && (!asleep || !news && !again) {
 		if !asleep { // it may have slept and woken so fast that nobody has seen it
 			s.forgetWake(string(pod.UID))
 		}
@@ -262,6 +267,10 @@ func (s *Slumbers) asleep(pod *corev1.Pod, since time.Time) corev1.PodCondition 
 	}
 	if why, waits := s.Sleeps.Waiting(string(pod.UID)); waits {
 		c.Reason, c.Message = podsnapshotv1.ReasonWaitsForMemory, "The pod is to be woken and waits: "+why
+	}
+	if why, failed := s.Sleeps.Unwoken(string(pod.UID)); failed {
+		c.Reason = podsnapshotv1.ReasonWakeFailed
+		c.Message = rules.Message("The pod could not be woken, sleeps on, and its wake is retried: " + why)
 	}
 	return c
 }

@@ -3520,7 +3520,7 @@ type ReportRestoreRequest struct {
 	// anything. Only sandbox_id and error, which says why, are set: the shim may not know the rest.
 	GivenUp bool `protobuf:"varint,8,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	// The pod has been woken from its sleep. Only request, sandbox_id and annotations are set beside. With error, it could
-	// not be woken, and the sandbox has ended before it ran.
+	// not be woken, and has ended before it ran.
 	Woken         *Woken `protobuf:"bytes,9,opt,name=woken,proto3" json:"woken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4047,6 +4047,126 @@ func (x *AskWakeResponse) GetPayloads() []string {
 	return nil
 }
 
+type RetryWakeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"` // the restore that has failed
+	SandboxId     string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                                                                       // why it has failed
+	Annotations   map[string]string      `protobuf:"bytes,4,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the OCI spec of one of the pod's containers, whichever
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                                                                                       // when the pod fell asleep
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryWakeRequest) Reset() {
+	*x = RetryWakeRequest{}
+	mi := &file_agent_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryWakeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryWakeRequest) ProtoMessage() {}
+
+func (x *RetryWakeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryWakeRequest.ProtoReflect.Descriptor instead.
+func (*RetryWakeRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *RetryWakeRequest) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *RetryWakeRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *RetryWakeRequest) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *RetryWakeRequest) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+func (x *RetryWakeRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+type RetryWakeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ImagePath     string                 `protobuf:"bytes,1,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // by which the pod is woken
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryWakeResponse) Reset() {
+	*x = RetryWakeResponse{}
+	mi := &file_agent_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryWakeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryWakeResponse) ProtoMessage() {}
+
+func (x *RetryWakeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryWakeResponse.ProtoReflect.Descriptor instead.
+func (*RetryWakeResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *RetryWakeResponse) GetImagePath() string {
+	if x != nil {
+		return x.ImagePath
+	}
+	return ""
+}
+
 type RotateKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: all
@@ -4056,7 +4176,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4068,7 +4188,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4081,7 +4201,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{52}
+	return file_agent_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -4104,7 +4224,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[53]
+	mi := &file_agent_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4236,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[53]
+	mi := &file_agent_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4249,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{53}
+	return file_agent_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -4188,7 +4308,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[54]
+	mi := &file_agent_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4200,7 +4320,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[54]
+	mi := &file_agent_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4213,7 +4333,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{54}
+	return file_agent_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -4586,7 +4706,20 @@ const file_agent_proto_rawDesc = "" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04WAKE\x10\x01\x12\b\n" +
-	"\x04WAIT\x10\x02\"1\n" +
+	"\x04WAIT\x10\x02\"\xab\x02\n" +
+	"\x10RetryWakeRequest\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12V\n" +
+	"\vannotations\x18\x04 \x03(\v24.diapause.local.v1.RetryWakeRequest.AnnotationsEntryR\vannotations\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
+	"\x11RetryWakeResponse\x12\x1d\n" +
+	"\n" +
+	"image_path\x18\x01 \x01(\tR\timagePath\"1\n" +
 	"\x11RotateKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x94\x01\n" +
 	"\x0fRotateKeysEvent\x129\n" +
@@ -4619,7 +4752,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tStatStore\x12#.diapause.local.v1.StatStoreRequest\x1a!.diapause.local.v1.StatStoreEvent0\x01\x12X\n" +
 	"\n" +
 	"RotateKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x01\x12W\n" +
-	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\x94\x05\n" +
+	"\tCheckKeys\x12$.diapause.local.v1.RotateKeysRequest\x1a\".diapause.local.v1.RotateKeysEvent0\x012\xec\x05\n" +
 	"\x04Shim\x12Y\n" +
 	"\n" +
 	"AskRestore\x12$.diapause.local.v1.AskRestoreRequest\x1a%.diapause.local.v1.AskRestoreResponse\x12h\n" +
@@ -4629,7 +4762,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x0eCheckContainer\x12(.diapause.local.v1.CheckContainerRequest\x1a).diapause.local.v1.CheckContainerResponse\x12b\n" +
 	"\rReportRestore\x12'.diapause.local.v1.ReportRestoreRequest\x1a(.diapause.local.v1.ReportRestoreResponse\x12M\n" +
 	"\x06AskEnd\x12 .diapause.local.v1.AskEndRequest\x1a!.diapause.local.v1.AskEndResponse\x12P\n" +
-	"\aAskWake\x12!.diapause.local.v1.AskWakeRequest\x1a\".diapause.local.v1.AskWakeResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
+	"\aAskWake\x12!.diapause.local.v1.AskWakeRequest\x1a\".diapause.local.v1.AskWakeResponse\x12V\n" +
+	"\tRetryWake\x12#.diapause.local.v1.RetryWakeRequest\x1a$.diapause.local.v1.RetryWakeResponseB#Z!diapause.dev/api/local/v1;localv1b\x06proto3"
 
 var (
 	file_agent_proto_rawDescOnce sync.Once
@@ -4644,7 +4778,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
@@ -4703,16 +4837,19 @@ var file_agent_proto_goTypes = []any{
 	(*AskEndResponse)(nil),           // 54: diapause.local.v1.AskEndResponse
 	(*AskWakeRequest)(nil),           // 55: diapause.local.v1.AskWakeRequest
 	(*AskWakeResponse)(nil),          // 56: diapause.local.v1.AskWakeResponse
-	(*RotateKeysRequest)(nil),        // 57: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 58: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 59: diapause.local.v1.RotateKeysResult
-	nil,                              // 60: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 61: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 62: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 63: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	nil,                              // 64: diapause.local.v1.AskEndRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),    // 65: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 66: google.protobuf.Duration
+	(*RetryWakeRequest)(nil),         // 57: diapause.local.v1.RetryWakeRequest
+	(*RetryWakeResponse)(nil),        // 58: diapause.local.v1.RetryWakeResponse
+	(*RotateKeysRequest)(nil),        // 59: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 60: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 61: diapause.local.v1.RotateKeysResult
+	nil,                              // 62: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 63: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 64: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 65: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	nil,                              // 66: diapause.local.v1.AskEndRequest.AnnotationsEntry
+	nil,                              // 67: diapause.local.v1.RetryWakeRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 68: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 69: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
@@ -4721,95 +4858,99 @@ var file_agent_proto_depIdxs = []int32{
 	39, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
 	6,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
 	39, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
-	65, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
-	66, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	68, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	69, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
 	6,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
 	14, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
 	14, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	66, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	69, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
 	39, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
 	6,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
 	22, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
 	23, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	66, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	69, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
 	6,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
 	26, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
 	6,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
 	29, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
 	36, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	65, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	68, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	32, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
 	35, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	65, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
-	66, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	65, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	68, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	69, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	68, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
 	36, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
 	38, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
 	37, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	60, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	62, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	61, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	62, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	63, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	64, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
 	42, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
 	2,  // 36: diapause.local.v1.ExecProbe.kind:type_name -> diapause.local.v1.ExecProbe.Kind
-	63, // 37: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	65, // 37: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
 	49, // 38: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
-	66, // 39: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
-	64, // 40: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
+	69, // 39: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	66, // 40: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
 	3,  // 41: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
-	66, // 42: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
-	66, // 43: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
+	69, // 42: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
+	69, // 43: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
 	4,  // 44: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
-	6,  // 45: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	59, // 46: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	43, // 47: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	5,  // 48: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	12, // 49: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	8,  // 50: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
-	10, // 51: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
-	15, // 52: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	17, // 53: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	18, // 54: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	20, // 55: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	24, // 56: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	30, // 57: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	33, // 58: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	27, // 59: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	57, // 60: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	57, // 61: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	40, // 62: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	46, // 63: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	44, // 64: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	51, // 65: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	48, // 66: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	53, // 67: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
-	55, // 68: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
-	7,  // 69: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	13, // 70: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 71: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
-	11, // 72: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
-	16, // 73: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	39, // 74: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	19, // 75: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	21, // 76: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	25, // 77: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	31, // 78: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	34, // 79: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	28, // 80: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	58, // 81: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	58, // 82: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	41, // 83: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	47, // 84: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	45, // 85: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	52, // 86: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	50, // 87: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	54, // 88: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
-	56, // 89: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
-	69, // [69:90] is the sub-list for method output_type
-	48, // [48:69] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	67, // 45: diapause.local.v1.RetryWakeRequest.annotations:type_name -> diapause.local.v1.RetryWakeRequest.AnnotationsEntry
+	68, // 46: diapause.local.v1.RetryWakeRequest.since:type_name -> google.protobuf.Timestamp
+	6,  // 47: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	61, // 48: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	43, // 49: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	5,  // 50: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	12, // 51: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	8,  // 52: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	10, // 53: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	15, // 54: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	17, // 55: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	18, // 56: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	20, // 57: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	24, // 58: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	30, // 59: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	33, // 60: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	27, // 61: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	59, // 62: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	59, // 63: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	40, // 64: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	46, // 65: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	44, // 66: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	51, // 67: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	48, // 68: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	53, // 69: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
+	55, // 70: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
+	57, // 71: diapause.local.v1.Shim.RetryWake:input_type -> diapause.local.v1.RetryWakeRequest
+	7,  // 72: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	13, // 73: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	9,  // 74: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	11, // 75: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	16, // 76: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	39, // 77: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	19, // 78: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	21, // 79: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	25, // 80: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	31, // 81: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	34, // 82: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	28, // 83: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	60, // 84: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	60, // 85: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	41, // 86: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	47, // 87: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	45, // 88: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	52, // 89: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	50, // 90: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	54, // 91: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
+	56, // 92: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
+	58, // 93: diapause.local.v1.Shim.RetryWake:output_type -> diapause.local.v1.RetryWakeResponse
+	72, // [72:94] is the sub-list for method output_type
+	50, // [50:72] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -4846,7 +4987,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[53].OneofWrappers = []any{
+	file_agent_proto_msgTypes[55].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -4856,7 +4997,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   60,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -692,6 +692,7 @@ const (
 	Shim_ReportRestore_FullMethodName   = "/diapause.local.v1.Shim/ReportRestore"
 	Shim_AskEnd_FullMethodName          = "/diapause.local.v1.Shim/AskEnd"
 	Shim_AskWake_FullMethodName         = "/diapause.local.v1.Shim/AskWake"
+	Shim_RetryWake_FullMethodName       = "/diapause.local.v1.Shim/RetryWake"
 )
 
 // ShimClient is the client API for Shim service.
@@ -719,6 +720,9 @@ type ShimClient interface {
 	// AskWake is called before a pod that sleeps is woken. The agent answers after at most a second. While the node
 	// lacks the memory, it lets the pod wait, and may put other pods to sleep.
 	AskWake(ctx context.Context, in *AskWakeRequest, opts ...grpc.CallOption) (*AskWakeResponse, error)
+	// RetryWake is called after the wake of a pod has failed before its sandbox ran: the pod sleeps on. The agent prepares
+	// another restore from the same snapshot. An error of code FAILED_PRECONDITION says that none can succeed.
+	RetryWake(ctx context.Context, in *RetryWakeRequest, opts ...grpc.CallOption) (*RetryWakeResponse, error)
 }
 
 type shimClient struct {
@@ -808,6 +812,16 @@ func (c *shimClient) AskWake(ctx context.Context, in *AskWakeRequest, opts ...gr
 	return out, nil
 }
 
+func (c *shimClient) RetryWake(ctx context.Context, in *RetryWakeRequest, opts ...grpc.CallOption) (*RetryWakeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetryWakeResponse)
+	err := c.cc.Invoke(ctx, Shim_RetryWake_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ShimServer is the server API for Shim service.
 // All implementations must embed UnimplementedShimServer
 // for forward compatibility.
@@ -833,6 +847,9 @@ type ShimServer interface {
 	// AskWake is called before a pod that sleeps is woken. The agent answers after at most a second. While the node
 	// lacks the memory, it lets the pod wait, and may put other pods to sleep.
 	AskWake(context.Context, *AskWakeRequest) (*AskWakeResponse, error)
+	// RetryWake is called after the wake of a pod has failed before its sandbox ran: the pod sleeps on. The agent prepares
+	// another restore from the same snapshot. An error of code FAILED_PRECONDITION says that none can succeed.
+	RetryWake(context.Context, *RetryWakeRequest) (*RetryWakeResponse, error)
 	mustEmbedUnimplementedShimServer()
 }
 
@@ -863,6 +880,9 @@ func (UnimplementedShimServer) AskEnd(context.Context, *AskEndRequest) (*AskEndR
 }
 func (UnimplementedShimServer) AskWake(context.Context, *AskWakeRequest) (*AskWakeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AskWake not implemented")
+}
+func (UnimplementedShimServer) RetryWake(context.Context, *RetryWakeRequest) (*RetryWakeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RetryWake not implemented")
 }
 func (UnimplementedShimServer) mustEmbedUnimplementedShimServer() {}
 func (UnimplementedShimServer) testEmbeddedByValue()              {}
@@ -1004,6 +1024,24 @@ func _Shim_AskWake_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shim_RetryWake_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryWakeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShimServer).RetryWake(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shim_RetryWake_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShimServer).RetryWake(ctx, req.(*RetryWakeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Shim_ServiceDesc is the grpc.ServiceDesc for Shim service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1034,6 +1072,10 @@ var Shim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AskWake",
 			Handler:    _Shim_AskWake_Handler,
+		},
+		{
+			MethodName: "RetryWake",
+			Handler:    _Shim_RetryWake_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -182,7 +182,8 @@ const (
 	ReasonSlept = "Slept"
 	// ReasonWoke: the message says by what, and how long it took (False).
 	ReasonWoke = "Woke"
-	// ReasonWakeFailed: it could not be woken, and its sandbox has ended; the message says why (False).
+	// ReasonWakeFailed: it could not be woken, and sleeps on (True), or its sandbox has ended (False); the message says
+	// why.
 	ReasonWakeFailed = "WakeFailed"
 	// ReasonEnded: the pod has ended in its sleep, or since (False).
 	ReasonEnded = "Ended"

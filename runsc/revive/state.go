@@ -1,4 +1,4 @@
-package shim
+package revive
 
 import (
 	"encoding/json"
@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandboxState returns where runsc keeps the state of a sandbox (gVisor, runsc/container/state_file.go).
-func sandboxState(root, id string) stateFiles {
-	return stateFiles(filepath.Join(root, fmt.Sprintf("%s_sandbox:%s", id, id)))
+// StateOf returns where runsc keeps the state of a sandbox (gVisor, runsc/container/state_file.go).
+func StateOf(root, id string) State {
+	return State(filepath.Join(root, fmt.Sprintf("%s_sandbox:%s", id, id)))
 }
 
-// stateFiles is the path of the files of a container's state, without what tells one from the other.
-type stateFiles string
+// State is the path of the files of a container's state, without what tells one from the other.
+type State string
 
-// begun reports whether runsc has begun to create the sandbox. From then on runsc itself has a container wait for its
+// Begun reports whether runsc has begun to create the sandbox. From then on runsc itself has a container wait for its
 // sandbox: by the lock that it holds.
-func (s stateFiles) begun() bool {
+func (s State) Begun() bool {
 	f, err := os.Open(string(s) + ".lock")
 	if err != nil {
 		return false
@@ -33,8 +33,8 @@ func (s stateFiles) begun() bool {
 // maxState bounds a container's state, in bytes. It holds the container's OCI spec.
 const maxState = 16 << 20
 
-// waits reports whether the sandbox waits for its other containers: runsc has restored the sandbox container.
-func (s stateFiles) waits() bool {
+// Waits reports whether the sandbox waits for its other containers: runsc has restored the sandbox container.
+func (s State) Waits() bool {
 	path := string(s) + ".state"
 	if fi, err := os.Stat(path); err != nil || fi.Size() > maxState {
 		return false
@@ -49,11 +49,11 @@ func (s stateFiles) waits() bool {
 	return json.Unmarshal(data, &state) == nil && state.Status == "running" // it may be being written
 }
 
-// statePoll is how often await looks. To begin takes runsc some 20 ms, to create a sandbox some 70.
+// statePoll is how often Await looks. To begin takes runsc some 20 ms, to create a sandbox some 70.
 const statePoll = time.Millisecond
 
-// await waits until a state is reached, and returns false if over is closed before that.
-func await(reached func() bool, over <-chan struct{}) bool {
+// Await waits until a state is reached, and returns false if over is closed before that.
+func Await(reached func() bool, over <-chan struct{}) bool {
 	tick := time.NewTicker(statePoll)
 	defer tick.Stop()
 	for !reached() {

@@ -1,4 +1,4 @@
-package shim
+package revive
 
 import (
 	"os"
@@ -8,8 +8,8 @@ import (
 )
 
 func TestSandboxBegun(t *testing.T) {
-	s := sandboxState(t.TempDir(), "abc")
-	if s.begun() {
+	s := StateOf(t.TempDir(), "abc")
+	if s.Begun() {
 		t.Error("begun without a lock file")
 	}
 	f, err := os.Create(string(s) + ".lock")
@@ -17,13 +17,13 @@ func TestSandboxBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if s.begun() {
+	if s.Begun() {
 		t.Error("begun, and nobody has the lock")
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if !s.begun() {
+	if !s.Begun() {
 		t.Error("not begun, and the lock is held")
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
@@ -32,8 +32,8 @@ func TestSandboxBegun(t *testing.T) {
 }
 
 func TestSandboxWaits(t *testing.T) {
-	s := sandboxState(t.TempDir(), "abc")
-	if s.waits() {
+	s := StateOf(t.TempDir(), "abc")
+	if s.Waits() {
 		t.Error("it waits without a state")
 	}
 	for state, want := range map[string]bool{
@@ -45,7 +45,7 @@ func TestSandboxWaits(t *testing.T) {
 		if err := os.WriteFile(string(s)+".state", []byte(state), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.waits(); got != want {
+		if got := s.Waits(); got != want {
 			t.Errorf("state %q: %t, want %t", state, got, want)
 		}
 	}
@@ -53,12 +53,12 @@ func TestSandboxWaits(t *testing.T) {
 
 func TestAwait(t *testing.T) {
 	n := 0
-	if !await(func() bool { n++; return n == 3 }, nil) {
+	if !Await(func() bool { n++; return n == 3 }, nil) {
 		t.Error("the state was reached")
 	}
 	over := make(chan struct{})
 	close(over)
-	if await(func() bool { return false }, over) {
+	if Await(func() bool { return false }, over) {
 		t.Error("the state was not reached")
 	}
 }

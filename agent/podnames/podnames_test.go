@@ -1,4 +1,4 @@
-package restore
+package podnames
 
 import (
 	"sync"
@@ -8,7 +8,7 @@ import (
 
 // TestPodNames: if many requests want the same names at once, only one gets them.
 func TestPodNames(t *testing.T) {
-	var n podNames
+	var n Names
 	var won atomic.Int32
 	var wg sync.WaitGroup
 	for range 20 {

@@ -1,4 +1,6 @@
-package shim
+// Package revive brings the containers of a pod that sleeps back by runsc. It creates them while their sandbox is
+// created, and restores them once the sandbox waits for them.
+package revive
 
 import (
 	"context"
@@ -18,10 +20,10 @@ import (
 // Runsc creates what it is to restore and does not find (gVisor, runsc/cmd/restore.go). So one run of it does both, and
 // what it takes to get going is paid once.
 //
-// A container must be restored only once its sandbox waits for it, and can be created before. A revival is a run of
+// A container must be restored only once its sandbox waits for it, and can be created before. A Revival is a run of
 // runsc that waits in between: at a pipe in the place of the file for the process id, which is the last that runsc
 // writes when it creates a container (runsc/container/container.go, New).
-type revival struct {
+type Revival struct {
 	pipe   string // its path
 	pid    string // path of the file that gets the process id
 	cancel context.CancelFunc
@@ -31,9 +33,9 @@ type revival struct {
 // maxPid bounds the text of a process id, in bytes.
 const maxPid = 32
 
-// revive begins to create a container, which is to be restored in its sandbox. The sandbox must be there, or runsc hold
-// the lock under which it creates it. Call goOn or cancel.
-func revive(r *runsccmd.Runsc, id, bundle string, streams runc.IO) (*revival, error) {
+// Begin begins to create a container, which is to be restored in its sandbox. The sandbox must be there, or runsc hold
+// the lock under which it creates it. Call GoOn or Drop. Runsc is killed after limit.
+func Begin(r *runsccmd.Runsc, id, bundle string, streams runc.IO, limit time.Duration) (*Revival, error) {
 	pipe := filepath.Join(bundle, "revival.pid")
 	if err := os.Remove(pipe); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -41,7 +43,7 @@ func revive(r *runsccmd.Runsc, id, bundle string, streams runc.IO) (*revival, er
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		return nil, fmt.Errorf("%s: %w", pipe, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wakeLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	image := bundle // runsc wants a path, and does not look there: the sandbox has the image already
 	cmd := restoreCommand(ctx, r, id, bundle, pipe, image)
 	streams.Set(cmd)
@@ -55,11 +57,25 @@ func revive(r *runsccmd.Runsc, id, bundle string, streams runc.IO) (*revival, er
 		defer cancel()
 		ended <- success(runsccmd.Monitor.Wait(cmd, exit))
 	}()
-	return &revival{pipe: pipe, pid: filepath.Join(bundle, "init.pid"), cancel: cancel, ended: ended}, nil
+	return &Revival{pipe: pipe, pid: filepath.Join(bundle, "init.pid"), cancel: cancel, ended: ended}, nil
 }
 
-// goOn lets runsc restore the container once it has created it, and returns when the container runs.
-func (r *revival) goOn(ctx context.Context) error {
+// Cancel kills runsc, and does not wait for its end.
+func (r *Revival) Cancel() { r.cancel() }
+
+// Drop kills runsc, and waits for its end.
+func (r *Revival) Drop(ctx context.Context) error {
+	r.cancel()
+	select {
+	case <-r.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of runsc: %w", context.Cause(ctx))
+	}
+}
+
+// GoOn lets runsc restore the container once it has created it, and returns when the container runs.
+func (r *Revival) GoOn(ctx context.Context) error {
 	defer r.cancel()
 	f, err := os.OpenFile(r.pipe, os.O_RDWR|unix.O_NONBLOCK, 0) // both ends: runsc never waits for it from now on
 	if err != nil {
@@ -85,24 +101,21 @@ func (r *revival) goOn(ctx context.Context) error {
 	return errors.Join(os.WriteFile(r.pid, pid[:n], 0o644), os.Remove(r.pipe))
 }
 
-// recreate creates the sandbox container and restores it. It returns once the sandbox waits for its other containers,
-// or runs if there are none; and when these are being restored by then, once they are.
-func recreate(ctx context.Context, r *runsccmd.Runsc, b bundle, image string) error {
+// Sandbox creates the sandbox container and restores it. It returns once the sandbox waits for its other containers, or
+// runs if there are none; and when these are being restored by then, once they are.
+func Sandbox(ctx context.Context, r *runsccmd.Runsc, id, bundle, image string) error {
 	null, err := runc.NewNullIO()
 	if err != nil {
 		return err
 	}
 	defer null.Close()
-	cmd := restoreCommand(ctx, r, b.id, b.dir, filepath.Join(b.dir, "init.pid"), image)
+	cmd := restoreCommand(ctx, r, id, bundle, filepath.Join(bundle, "init.pid"), image)
 	null.Set(cmd)
 	exit, err := runsccmd.Monitor.Start(cmd)
 	if err != nil {
 		return err
 	}
-	if err := success(runsccmd.Monitor.Wait(cmd, exit)); err != nil {
-		return whyRunsc(err, r.Log)
-	}
-	return nil
+	return success(runsccmd.Monitor.Wait(cmd, exit))
 }
 
 // success returns an error unless a command has ended with status 0.
