@@ -110,8 +110,8 @@ func (rs *Restores) Woken(request string) {
 	}
 }
 
-// Unwoken notes that the sandbox that a request was to wake has ended before it ran, and the pod with it: the pod's next
-// sandbox is restored from the same snapshot, unless that is why it failed.
+// Unwoken notes that the sandbox that a request was to wake has ended before it ran, and the pod with it: the pod's
+// next sandbox is restored from the same snapshot, unless that is why it failed.
 func (rs *Restores) Unwoken(request, sandbox string, pod snapshot.PodRef) error {
 	rec, damaged, err := rs.failedWake(request, sandbox, pod)
 	switch {

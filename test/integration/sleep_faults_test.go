@@ -122,10 +122,10 @@ func (n *node) nextVersion(path string) {
 	must(n.T, os.WriteFile(path+".new", changed, 0o755), os.Rename(path+".new", path))
 }
 
-// TestSleepEncrypted has a pod sleep whose namespace has a key: it is woken with the key, and ends without it.
+// TestSleepEncrypted has a pod sleep whose namespace has a key: it is woken with the key, and sleeps on without it.
 func TestSleepEncrypted(t *testing.T) {
-	keys := keyFile(filepath.Join(t.TempDir(), "default"))
-	keys.write(t, newKey())
+	keys, key := keyFile(filepath.Join(t.TempDir(), "default")), newKey()
+	keys.write(t, key)
 	n := start(t, "--encryption-keys="+filepath.Dir(string(keys)))
 	p := n.sleeper("locked", "--mib", "8")
 	before := n.serving(p)
@@ -143,8 +143,12 @@ func TestSleepEncrypted(t *testing.T) {
 	if _, err := n.cli("wake", p.ID); err == nil {
 		t.Error("it is woken without a key")
 	}
-	n.endedWith(p, "app", 128)
-	n.removed(p)
+	if err := n.topsAsleep(p, true); err != nil {
+		t.Error(err)
+	}
+	keys.write(t, key)
+	n.restartAgent("--encryption-keys=" + filepath.Dir(string(keys)))
+	n.alive(p, before)
 }
 
 // TestSleepMeetsOthers asks for the sleep of pods that are being checkpointed, restored and removed.
