@@ -40,12 +40,12 @@ func (z *sleeper) admitted(image string, over <-chan struct{}, waited time.Durat
 		z.hold("for memory: " + resp.GetReason())
 		return false
 	case err != nil:
-		z.holdFor(over, "for the agent: "+err.Error())
+		z.holdFor(over, agentPoll, "for the agent: "+err.Error())
 		return false
 	}
 	err = volume.AddPayloads(ctx, z.s.pod.uid, resp.GetPayloads(), false, z.c.agent.receive(filepath.Base(image)))
 	if err != nil {
-		z.holdFor(over, "for its volumes: "+err.Error())
+		z.holdFor(over, agentPoll, "for its volumes: "+err.Error())
 		return false
 	}
 	z.wakes.hold("")
@@ -53,10 +53,10 @@ func (z *sleeper) admitted(image string, over <-chan struct{}, waited time.Durat
 }
 
 // holdFor is hold for what is to be tried again after a while, unless the sleep is over before.
-func (z *sleeper) holdFor(over <-chan struct{}, why string) {
+func (z *sleeper) holdFor(over <-chan struct{}, pause time.Duration, why string) {
 	select {
 	case <-over:
-	case <-time.After(agentPoll):
+	case <-time.After(pause):
 		z.hold(why)
 	}
 }

@@ -210,7 +210,11 @@ func (z *sleeper) renew(failed *failedWake) error {
 	}
 	defer give()
 	switch {
-	case z.failed != failed: // it has ended meanwhile, or another call has renewed it
+	case z.failed != failed: // it has ended meanwhile
+		if refused == nil {
+			z.warn(sleep.Unmark(image), "mark that it has ended")
+			go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
+		}
 	case refused == nil:
 		z.image, z.failed = image, nil
 		return nil
@@ -245,7 +249,7 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 		}
 		if failed != nil {
 			if err := z.renew(failed); err != nil {
-				z.holdFor(over, "for the agent: "+err.Error())
+				z.holdFor(over, retryFirst, "for the agent: "+err.Error())
 			}
 		} else if z.admitted(image, over, time.Since(began)) {
 			admitted = image

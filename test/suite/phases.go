@@ -105,12 +105,11 @@ var phases = []phase{
 }
 
 // lanes say what runs beside what: lanes run at the same time, the phases of a lane one after the other. Two lanes keep
-// two processors busy. The third has what mostly waits, and ends before e2e begins, which runs three tests at a time by
-// itself. With two other phases beside it, probes of its pods ran out of time, or one was always under way.
+// two processors busy: a third makes each test take longer than it saves, and e2e runs three tests at a time by itself.
+// With two other phases beside it, probes of its pods ran out of time, or one was always under way.
 var lanes = [][]string{
-	{"race", "e2e", "memory", "plots", "chart"},
+	{"race", "beds", "e2e", "memory", "plots", "chart"},
 	{"integration-rest", "integration-sleep", "plain"},
-	{"beds"},
 }
 
 func all(pkg) bool { return true }
