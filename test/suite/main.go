@@ -53,7 +53,7 @@ func role(args []string) (int, error) {
 	var o options
 	names := flag.String("phase", "", "phases to run, separated by commas, instead of all")
 	flag.IntVar(&o.lanes, "lanes", len(lanes), "how many lanes run at the same time; 1 runs one phase after the other")
-	flag.DurationVar(&o.limit, "limit", 80*time.Minute, "when to interrupt a run, for a report that says how far it came")
+	flag.DurationVar(&o.limit, "limit", 85*time.Minute, "when to interrupt a run, for a report that says how far it came")
 	flag.IntVar(&o.flake, "flake", 0, "run everything so many times, and say how often each test failed")
 	flag.IntVar(&o.load, "load", 2, "with -flake: how many busy loops each second run has beside it")
 	flag.BoolVar(&o.cover, "cover", false, "count the statements that tests and programs reach; everything is slower")
