@@ -371,13 +371,9 @@ func TestCheckpointHostile(t *testing.T) {
 			a := startAgent(t, path, &agent{pages: capture.Discard{}})
 			defer a.stop()
 			c, _ := sentry(t, path, sidecar.Checkpoint)
-			if _, err := c.OpenWrite("../../etc/passwd"); err == nil {
-				t.Error("opened a file that is no image file")
-			}
+			refused(t, c, "../../etc/passwd")
 			w, sf := pagesOf(t, c)
-			if _, err := c.OpenWrite(checkpointfiles.PagesFileName); err == nil {
-				t.Error("opened a file twice")
-			}
+			refused(t, c, checkpointfiles.PagesFileName) // it is open
 			if err := save(w, sf, ranges); err == nil {
 				t.Error("taken")
 			}
@@ -387,6 +383,52 @@ func TestCheckpointHostile(t *testing.T) {
 				t.Errorf("image: %v", err)
 			}
 		})
+	}
+}
+
+// refused opens a file that the agent refuses: what is done with it fails.
+func refused(t *testing.T, c *stateipc.AsyncFileClient, name string) {
+	t.Helper()
+	w, err := c.OpenWrite(name)
+	if err != nil {
+		t.Fatalf("opening fails, of which a sentry dies: %v", err)
+	}
+	defer w.Close()
+	if err := w.Finalize(); err == nil {
+		t.Errorf("%s is taken", name)
+	}
+}
+
+// TestAgentGoneAtOpening: the agent gives up the save, or ends, while the sentry opens its files. Opening must not
+// fail, or the sentry dies of it (pkg/sentry/control/state.go): what it then writes fails.
+func TestAgentGoneAtOpening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := startAgent(t, path, &agent{pages: capture.Discard{}})
+	defer a.stop()
+	c, ended := sentry(t, path, sidecar.Checkpoint)
+	state, err := c.OpenWrite(checkpointfiles.StateFileName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(<-a.taken).Abort()
+	kernel, err := stateio.NewBufWriter(state, page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, sf := pagesOf(t, c)
+	if err := save(pages, sf, []memmap.FileRange{{Start: 0, End: page}}); err == nil {
+		t.Error("pages are saved without an agent")
+	}
+	if _, err := kernel.Write([]byte("kernel")); err != nil {
+		t.Error(err) // it is buffered
+	}
+	if err := kernel.Close(); err == nil {
+		t.Error("the kernel is saved without an agent")
+	}
+	pages.Close()
+	c.DecRef()
+	if err := <-ended; err == nil {
+		t.Error("the sidecar is content")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,8 +53,9 @@ func saveLater(opts Options, a Args, log *slog.Logger) error {
 const savePause = 50 * time.Millisecond
 
 // serveSave serves the sentry until it hangs up. It passes on to the agent what the sentry saves; the agent copies the
-// bytes itself. When the agent hangs up, serveSave returns, and the process ends: the sentry's save fails then, and the
-// sandbox runs on.
+// bytes itself. When the agent hangs up, all that the sentry writes fails. So does its save then, and the sandbox runs on.
+//
+// serveSave must not hang up on the sentry itself, which may be opening its files: see [savedFile].
 //
 // What gVisor's servers do with a hostile sentry's messages happens in this process, which has nothing to lose.
 func serveSave(c *Conn, a Args, log *slog.Logger) error {
@@ -74,18 +76,13 @@ func serveSave(c *Conn, a Args, log *slog.Logger) error {
 	}
 	server := urpc.NewServer()
 	server.Register(fs)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		server.Handle(us) // until the sentry is done, or dead: either way it hangs up, which is the error
-	}()
 	go s.receive()
+	server.Handle(us) // until the sentry is done, or dead: either way it hangs up, which is the error
 	select {
-	case <-ended:
-		return nil
 	case <-s.gone:
-		us.Shutdown()
 		return errAgentGone
+	default:
+		return nil
 	}
 }
 
@@ -159,12 +156,16 @@ func (s *saver) OpenWrite(path string) (stateio.AsyncWriter, error) {
 	s.files = append(s.files, f)
 	s.mu.Unlock()
 	if err := f.ask(&Message{Kind: KindOpen, ID: uint64(f.number), Text: path}, -1); err != nil {
-		return nil, fmt.Errorf("open image file %q: %w", path, err)
+		f.fail("image file not opened", err)
 	}
 	return f, nil
 }
 
 // savedFile is an image file that the sentry writes. It implements stateio.AsyncWriter.
+//
+// The agent may refuse to open a file or to take a memory file, or may have gone. The sentry is told that all is well,
+// and everything that it then does with the file fails. If opening failed, the sentry would close a file that it does
+// not have, and die of it (pkg/sentry/control/state.go, setSaveOptsForCheckpointGofer: its interfaces are not nil).
 type savedFile struct {
 	saver   *saver
 	number  uint32
@@ -174,6 +175,16 @@ type savedFile struct {
 	sources uint32     // registered memory files; guarded by asking
 	answers chan error // capacity 1
 	done    chan stateio.Completion
+	failed  atomic.Bool // it was not opened, or a memory file was not taken
+}
+
+// errFailed is the error of everything that is done with a file that has failed.
+var errFailed = errors.New("the agent did not take the image file, as the sidecar's log says")
+
+// fail notes that the agent does not take the file.
+func (f *savedFile) fail(what string, err error) {
+	f.saver.log.Error(what, "file", f.path, "error", err)
+	f.failed.Store(true)
 }
 
 // ask sends a question and waits for the agent's answer.
@@ -230,9 +241,13 @@ func (f *savedFile) RegisterSourceFD(fd int32, size uint64,
 	f.asking.Lock()
 	defer f.asking.Unlock()
 	n := f.sources
+	if f.failed.Load() {
+		return n, nil
+	}
 	m := Message{Kind: KindRegister, ID: uint64(n), File: f.number, Size: size}
 	if err := f.askLocked(&m, int(fd)); err != nil {
-		return nil, err
+		f.fail("memory file not taken", err)
+		return n, nil
 	}
 	f.sources++
 	return n, nil
@@ -254,6 +269,9 @@ func (f *savedFile) AddWritev(id int, _ uint64, sf stateio.SourceFile, frs []mem
 // finished (kernel.go, saveMemoryFiles), and that waits until the agent has them all. So nobody waits for an answer
 // to a write. Other files are written from a buffer, which is filled anew once a write is done.
 func (f *savedFile) add(id int, sf stateio.SourceFile, frs []memmap.FileRange) {
+	if f.failed.Load() {
+		return
+	}
 	m := Message{Kind: KindWrite, ID: uint64(id), File: f.number, Dest: sf.(uint32), Ranges: frs}
 	if err := f.saver.conn.Send(&m, -1); err != nil {
 		f.saver.log.Warn("write not passed on", "error", err)
@@ -274,6 +292,9 @@ func (f *savedFile) complete(c stateio.Completion) {
 
 // Wait implements stateio.AsyncWriter.Wait.
 func (f *savedFile) Wait(cs []stateio.Completion, least int) ([]stateio.Completion, error) {
+	if f.failed.Load() {
+		return cs, errFailed
+	}
 	for n := 0; n < least; n++ {
 		select {
 		case c := <-f.done:
@@ -297,5 +318,8 @@ func (f *savedFile) Reserve(uint64) {}
 
 // Finalize implements stateio.AsyncWriter.Finalize.
 func (f *savedFile) Finalize() error {
+	if f.failed.Load() {
+		return errFailed
+	}
 	return f.ask(&Message{Kind: KindFinish, ID: uint64(f.number)}, -1)
 }

@@ -198,14 +198,14 @@ func (n *node) interrupt(stage string, args ...string) {
 // TestCaptureTime has a sandbox not get on with its capture.
 func TestCaptureTime(t *testing.T) {
 	at := newPlace(t)
-	n := start(t, at.flags("--capture-time=1s")...)
+	n := start(t, at.flags("--capture-time=4s")...) // a busy machine needs more than one to come to the memory
 	p := n.workload("slow", "serve", "--mib", "128")
 	before := n.serving(p)
 	pid := n.sentry(p)
 	for _, stop := range []bool{false, true} {
 		err := n.during("capture", request(p, stop), func() {
 			n.freezeSentry(pid)
-			time.Sleep(2 * time.Second)
+			time.Sleep(5 * time.Second)
 			n.signal(pid, syscall.SIGCONT)
 		})
 		if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), p.ID) ||
