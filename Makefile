@@ -93,7 +93,7 @@ lint: ## gofumpt, lines of at most 120 characters; in each module go vet, static
 	@bad=$$({ $(GOFILES); $(ADDED); } | xargs $(GO) tool gofumpt -l) && test -z "$$bad" || { echo "gofumpt: $$bad" >&2; exit 1; }
 	@{ $(GOFILES); $(ADDED); } | xargs awk 'length > 120 && !/kubebuilder/ {print FILENAME ":" FNR ": over 120 characters"; n++} END {exit n > 0}'
 	@set -e; staticcheck=$$($(GO) tool -n staticcheck); govulncheck=$$($(GO) tool -n govulncheck); unreachable=; \
-	export GOWORK=off; for module in $$($(MODULES)); do \
+	export GOWORK=off GOFLAGS=-trimpath; for module in $$($(MODULES)); do \
 		cd $(CURDIR)/$$module; echo "lint: module $$module"; $(GO) vet ./...; $$staticcheck ./...; \
 		test -z "$$unreachable" || continue; \
 		out=$$($$govulncheck ./... 2>&1) || case "$$out" in \

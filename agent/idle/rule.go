@@ -48,6 +48,7 @@ type judge struct {
 	was    Usage
 	credit float64 // packets
 	cpu    float64 // likewise, seconds
+	vigil  vigil
 }
 
 // look takes the counters at a time into account, and reports whether the pod is idle. Busy says that it is used for
@@ -56,14 +57,22 @@ func (j *judge) look(now time.Time, u Usage, busy bool, r Rule) (idle bool) {
 	rate, burst := r.allowance()
 	if j.began.IsZero() || u.Received < j.was.Received || u.CPU < j.was.CPU { // other counters: it has been woken
 		*j = judge{began: now, last: now, used: now, was: u, credit: burst, cpu: r.CPU * cpuSpan.Seconds()}
+		j.vigil.see(now, u)
 		return false
 	}
 	passed := now.Sub(j.last).Seconds()
 	j.credit = min(burst, j.credit+rate*passed) - float64(u.Received-j.was.Received)
 	j.cpu = min(r.CPU*cpuSpan.Seconds(), j.cpu+r.CPU*passed) - (u.CPU - j.was.CPU).Seconds()
-	if j.credit < 0 || j.cpu < 0 || busy || !u.Session.Equal(j.was.Session) {
-		j.used, j.credit, j.cpu = now, max(j.credit, 0), max(j.cpu, 0)
+	j.vigil.see(now, u)
+	for cause, used := range [causes]bool{
+		Packets: j.credit < 0, Processor: j.cpu < 0, Work: busy, Session: !u.Session.Equal(j.was.Session),
+	} {
+		if used {
+			j.used = now
+			j.vigil.times[cause]++
+		}
 	}
+	j.credit, j.cpu = max(j.credit, 0), max(j.cpu, 0)
 	j.last, j.was = now, u
 	return now.Sub(j.used) >= r.After && now.Sub(j.began) >= r.MinAwake
 }

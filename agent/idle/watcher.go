@@ -12,15 +12,18 @@ import (
 
 // Config is what a Watcher works with.
 type Config struct {
-	Meter  Meter
-	Idle   func(ctx context.Context, pod snapshot.PodRef) Verdict // called for a pod that is idle
-	Logger *slog.Logger
+	Meter Meter
+	Idle  func(ctx context.Context, pod snapshot.PodRef) Verdict // called for a pod that is idle
+	// Restless is called once for a pod that has not been put to sleep for a long time. It must not wait for anything.
+	Restless func(pod snapshot.PodRef, u Use)
+	Logger   *slog.Logger
 }
 
 // Verdict is what has become of a pod that was found idle. It is not asked about again before it has been used, or
 // before Pause is over; a Pause of 0 never is.
 type Verdict struct {
 	Used   bool // it was used after all
+	InUse  bool // a process that exec has started runs in it
 	Asleep bool // it sleeps
 	Pause  time.Duration
 }
@@ -155,13 +158,18 @@ func (w *Watcher) awake() (pods []*watched) {
 // look looks at a pod, and calls Idle if it is idle.
 func (w *Watcher) look(ctx context.Context, p *watched) {
 	now := time.Now()
-	if w.due(p, now, w.see(ctx, p, now)) {
+	s := w.see(ctx, p, now)
+	if u, ok := p.judge.vigil.due(now, s.rule); ok {
+		w.Restless(p.pod, u)
+	}
+	if w.due(p, now, s) {
 		w.work.Go(func() { w.act(ctx, p) })
 	}
 }
 
-// sight is what was seen of a pod. It is zero if there is nothing to see.
+// sight is what was seen of a pod. It is zero but for the rule if there is nothing to see.
 type sight struct {
+	rule        Rule
 	idle, early bool // it may be put to sleep, by its rule or before
 	used        bool // it was used since the last look
 	spare       spare
@@ -169,7 +177,7 @@ type sight struct {
 
 // see reads the counters of a pod.
 func (w *Watcher) see(ctx context.Context, p *watched, now time.Time) (s sight) {
-	rule := w.begin(p)
+	s.rule = w.begin(p)
 	if p.gauge == nil && !w.open(ctx, p, now) {
 		return s
 	}
@@ -179,8 +187,8 @@ func (w *Watcher) see(ctx context.Context, p *watched, now time.Time) (s sight) 
 		return s
 	}
 	before := p.judge.used
-	s.idle = p.judge.look(now, u, p.gauge.Busy(), rule)
-	s.used, s.early = p.judge.used != before, p.judge.early(now, rule)
+	s.idle = p.judge.look(now, u, p.gauge.Busy(), s.rule)
+	s.used, s.early = p.judge.used != before, p.judge.early(now, s.rule)
 	s.spare = spare{p.judge.used, p.gauge}
 	return s
 }
@@ -218,6 +226,7 @@ func (w *Watcher) open(ctx context.Context, p *watched, now time.Time) bool {
 			p.openAt = now.Add(openNever)
 		}
 		w.Logger.Debug("it is not known whether a pod is idle", "pod", p.pod.String(), "error", f.err)
+		p.judge.vigil.blind(now, f.err)
 		return false
 	}
 	p.gauge = f.gauge
@@ -258,6 +267,7 @@ func (w *Watcher) due(p *watched, now time.Time, s sight) bool {
 // act calls Idle. Run leaves the pod alone meanwhile.
 func (w *Watcher) act(ctx context.Context, p *watched) Verdict {
 	v := w.Idle(ctx, p.pod)
+	p.judge.vigil.tried(v)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.acting, p.told, p.again, p.spare = false, !v.Used, time.Time{}, spare{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ type counters struct {
 	ended bool
 	calls []time.Duration // when it was found idle, since the beginning
 	say   Verdict
+	told  []string // what kept it awake
 	began time.Time
 }
 
@@ -46,6 +48,10 @@ func (c *counters) idle(context.Context, snapshot.PodRef) Verdict {
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, time.Since(c.began))
 	return c.say
+}
+
+func (c *counters) restless(_ snapshot.PodRef, u Use) {
+	c.change(func(c *counters) { c.told = append(c.told, u.String()) })
 }
 
 func (c *counters) change(f func(*counters)) {
@@ -78,7 +84,7 @@ var someone = snapshot.PodRef{Namespace: "n", Name: "p", UID: "u"}
 func watch(t *testing.T, say Verdict, f func(*Watcher, *counters)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counters{say: say, began: time.Now()}
-		w := NewWatcher(Config{Meter: c, Idle: c.idle, Logger: slog.New(slog.DiscardHandler)})
+		w := NewWatcher(Config{Meter: c, Idle: c.idle, Restless: c.restless, Logger: slog.New(slog.DiscardHandler)})
 		w.Watch(someone, tenSeconds, false)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
@@ -253,4 +259,40 @@ func TestEarlyMinAwake(t *testing.T) {
 			t.Error("a pod is put to sleep that sleeps")
 		}
 	})
+}
+
+// TestRestless: what keeps a pod awake for long is told once, and again when it was put to sleep meanwhile.
+func TestRestless(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		say  Verdict
+		each func(*counters) // three times a minute
+		want string
+	}{
+		{"packets", Verdict{}, func(c *counters) { c.usage.Received += 20 }, "60 packets a minute, and 6 are allowed"},
+		{"processor time", Verdict{}, func(c *counters) { c.usage.CPU += 30 * time.Second }, "uses 1500 millicores"},
+		{"sessions", Verdict{}, func(c *counters) { c.usage.Session = time.Now() }, "kubectl exec"},
+		{"packets as it falls asleep", Verdict{Used: true}, func(*counters) {}, "about to sleep"},
+		{"a process of a session", Verdict{InUse: true, Pause: time.Second}, func(*counters) {}, "kubectl exec"},
+		{"no sandbox", Verdict{}, func(c *counters) { c.ended = true }, "whether anybody uses it: the sandbox has ended"},
+		{"nothing", Verdict{}, func(*counters) {}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			watch(t, tt.say, func(w *Watcher, c *counters) {
+				w.Watch(someone, Rule{After: 50 * time.Second, CPU: 1, Packets: 6}, false)
+				for range 25 {
+					for range 60 / 20 { // no rest is long enough
+						c.change(tt.each)
+						time.Sleep(20 * time.Second)
+					}
+				}
+				c.change(func(c *counters) {
+					all := strings.Join(c.told, "\n")
+					if (tt.want == "") != (all == "") || len(c.told) > 1 || !strings.Contains(all, tt.want) {
+						t.Errorf("told %q, want %q", c.told, tt.want)
+					}
+				})
+			})
+		})
+	}
 }

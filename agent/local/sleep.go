@@ -72,13 +72,13 @@ func (s *shimService) AskWake(ctx context.Context, req *localv1.AskWakeRequest) 
 func (s *shimService) RetryWake(ctx context.Context, req *localv1.RetryWakeRequest,
 ) (*localv1.RetryWakeResponse, error) {
 	pod, failure := podRef(req.Annotations), errors.New(req.Error)
-	dir, err := s.Restores.RetryWake(ctx, req.Request, req.SandboxId, pod, req.Since.AsTime(), failure)
+	dir, why, err := s.Restores.RetryWake(ctx, req.Request, req.SandboxId, pod, req.Since.AsTime(), failure)
 	switch {
 	case restore.Hopeless(err):
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	case err != nil: // no other code: the pod would end
 		return nil, status.Error(codes.Aborted, err.Error())
 	}
-	s.Sleeps.SleepsOn(pod, req.SandboxId, failure)
-	return &localv1.RetryWakeResponse{ImagePath: dir}, nil
+	s.Sleeps.SleepsOn(pod, req.SandboxId, why)
+	return &localv1.RetryWakeResponse{ImagePath: dir, Reason: why.Error()}, nil
 }

@@ -158,7 +158,7 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		}
 		u := &localv1.SandboxUse{
 			Id: p.ID, Pod: p.Name, Namespace: p.Namespace,
-			Snapshot: p.Annotations[podsnapshotv1.AnnotationRestoreFrom],
+			Snapshot: p.Annotations[podsnapshotv1.AnnotationRestoreFrom], Process: int32(p.SandboxPID),
 		}
 		u.Memory, _ = runsc.MemoryUsage(p.SandboxPID) // 0: the sandbox has just ended
 		u.Request = s.underWay(p.ID)

@@ -75,7 +75,7 @@ const maxUnwoken = 64
 // endedWake is a wake whose restore has ended.
 type endedWake struct {
 	record
-	damaged bool // its snapshot has failed it
+	why error // why it has ended, as far as is known
 }
 
 // keepUnwoken keeps a wake whose restore has ended, until the shim says how it went: a sandbox that has all its memory
@@ -85,7 +85,7 @@ func (rs *Restores) keepUnwoken(r *restore, err error) {
 	defer rs.mu.Unlock()
 	r.mu.Lock()
 	keep := r.admitted && !r.woken && r.Pod.UID != ""
-	w := endedWake{record: r.record, damaged: final(r.err) || final(err)}
+	w := endedWake{record: r.record, why: errors.Join(r.err, err)}
 	r.mu.Unlock()
 	if !keep {
 		return
@@ -113,16 +113,15 @@ func (rs *Restores) Woken(request string) {
 // Unwoken notes that the sandbox that a request was to wake has ended before it ran, and the pod with it: the pod's
 // next sandbox is restored from the same snapshot, unless that is why it failed.
 func (rs *Restores) Unwoken(request, sandbox string, pod snapshot.PodRef) error {
-	rec, damaged, err := rs.failedWake(request, sandbox, pod)
-	switch {
-	case err != nil: // what the shim has written stays
+	w, err := rs.failedWake(request, sandbox, pod)
+	if err != nil { // what the shim has written stays
 		return nil
-	case damaged:
+	}
+	if final(w.why) {
 		return rs.Forget(pod)
 	}
-	rs.log.Info("a pod that could not be woken is restored when it is recreated", "pod", pod.String(), "snapshot",
-		rec.Key.String())
-	return rs.remind(&rec, true)
+	rs.log.Info("a pod that was not woken is restored when recreated", "pod", pod.String(), "snapshot", w.Key.String())
+	return rs.remind(&w.record, true)
 }
 
 func (rs *Restores) reminder(podUID string) string { return sleep.ReminderPath(rs.Reminders, podUID) }

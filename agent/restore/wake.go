@@ -34,34 +34,35 @@ func (rs *Restores) PrepareWake(ctx context.Context, id snapshots.ID, pod snapsh
 // errHopeless is the kind of error of a wake that cannot succeed, however often it is tried.
 var errHopeless = errors.New("the pod can no longer be woken")
 
-// Hopeless reports whether an error says that a pod can never be woken: its snapshot is damaged or gone, or this node's
-// gVisor cannot load it.
+// Hopeless reports whether a pod can never be woken: its snapshot is damaged or gone, or of another gVisor.
 func Hopeless(err error) bool {
 	return errors.Is(err, errHopeless) || errors.Is(err, errkind.ErrReplaced) || final(err) ||
 		errors.As(err, new(*runsc.IncompatibleError))
 }
 
-// RetryWake prepares another restore for the pod of a sandbox, after that of a request has failed before the sandbox
-// ran: the pod, asleep since then, sleeps on. It may be called again for the same request. If no restore can succeed,
-// the error is Hopeless.
+// RetryWake prepares another restore for a sandbox, after that of a request has failed before the sandbox ran: the pod
+// sleeps on. Why is failure, and what the agent knows of it. If no restore can succeed, the error is Hopeless.
 func (rs *Restores) RetryWake(ctx context.Context, request, sandbox string, pod snapshot.PodRef, since time.Time,
 	failure error,
-) (dir string, err error) {
+) (dir string, why, err error) {
 	if dir := rs.retried(request, sandbox); dir != "" {
-		return dir, nil
+		return dir, failure, nil
 	}
-	failed, damaged, err := rs.failedWake(request, sandbox, pod)
-	if err == nil && damaged {
+	failed, err := rs.failedWake(request, sandbox, pod)
+	if failed.why != nil {
+		failure = fmt.Errorf("%w: %w", failure, failed.why)
+	}
+	if err == nil && final(failed.why) {
 		err = errors.Join(fmt.Errorf("%w: %w", errHopeless, failure), rs.Forget(pod))
 	}
 	rs.Reported(request, sandbox, failure)
 	if err != nil {
-		return "", fmt.Errorf("pod %s is not woken again: %w", pod, err)
+		return "", nil, fmt.Errorf("pod %s is not woken again: %w", pod, err)
 	}
 	c := Choice{Snapshot: failed.Key, UID: failed.UID, Store: failed.Store, Fail: true, wakes: true}
 	r, dir, err := rs.prepare(ctx, c, pod, sandbox, 0)
 	if err != nil {
-		return "", fmt.Errorf("prepare another wake of pod %s: %w", pod, err)
+		return "", nil, fmt.Errorf("prepare another wake of pod %s: %w", pod, err)
 	}
 	err = sleep.Mark{Sandbox: sandbox, UID: pod.UID, Since: since}.Write(dir)
 	if err == nil && pod.UID != "" { // not before: until there is the mark, the reminder says that the wake has failed
@@ -69,9 +70,9 @@ func (rs *Restores) RetryWake(ctx context.Context, request, sandbox string, pod 
 	}
 	if err != nil {
 		rs.DropWake(r.Request, err)
-		return "", err
+		return "", nil, err
 	}
-	return dir, sleep.Unmark(rs.Requests.Path(request))
+	return dir, failure, sleep.Unmark(rs.Requests.Path(request))
 }
 
 // retried returns the image path of a wake of a sandbox that was prepared after that of a request had failed. Empty:
@@ -90,8 +91,8 @@ func (rs *Restores) retried(failed, sandbox string) (dir string) {
 // errNotFailed is the kind of error of a wake that has not failed.
 var errNotFailed = fmt.Errorf("%w: the pod is awake, or its snapshot is not known", errHopeless)
 
-// failedWake returns what a request was to restore to wake a pod, and whether its snapshot is why it has failed.
-func (rs *Restores) failedWake(request, sandbox string, pod snapshot.PodRef) (rec record, damaged bool, err error) {
+// failedWake returns what a request was to restore to wake a pod.
+func (rs *Restores) failedWake(request, sandbox string, pod snapshot.PodRef) (w endedWake, err error) {
 	rs.mu.Lock()
 	r := rs.all[request]
 	w, ended := rs.unwoken[request]
@@ -103,7 +104,7 @@ func (rs *Restores) failedWake(request, sandbox string, pod snapshot.PodRef) (re
 	if r != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		w, ended = endedWake{record: r.record, damaged: final(r.err)}, !r.woken
+		w, ended = endedWake{record: r.record, why: r.err}, !r.woken
 	}
 	if r == nil && !ended {
 		m, _ := sleep.ReadReminder(rs.reminder(pod.UID)) // the shim has written it; Remembered logs the error
@@ -111,9 +112,9 @@ func (rs *Restores) failedWake(request, sandbox string, pod snapshot.PodRef) (re
 		ended = m.Unwoken && m.Pod == pod
 	}
 	if !ended || w.SandboxID != sandbox {
-		return rec, false, errNotFailed
+		return endedWake{}, errNotFailed
 	}
-	return w.record, w.damaged, nil
+	return w, nil
 }
 
 // DropWake ends a restore that was prepared for a pod that did not fall asleep.

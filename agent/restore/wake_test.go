@@ -208,10 +208,13 @@ func TestRetryWake(t *testing.T) {
 				a.next(t)
 			}
 			since := time.Unix(5, 0)
-			retry := func() (string, error) {
+			retry := func() (string, error, error) {
 				return a.RetryWake(t.Context(), request, "sandbox", sleepy, since, failure)
 			}
-			dir, err := retry()
+			dir, why, err := retry()
+			if c.reason != nil && !c.hopeless && !c.next && (!errors.Is(why, c.reason) || !errors.Is(why, failure)) {
+				t.Errorf("it says %q, and the agent knew %q", why, c.reason)
+			}
 			if Hopeless(err) != c.hopeless || (err != nil) != c.hopeless {
 				t.Fatalf("%q, %v", dir, err)
 			}
@@ -224,7 +227,7 @@ func TestRetryWake(t *testing.T) {
 			if all := a.Asleep(); len(all) != 1 || filepath.Base(dir) == request {
 				t.Errorf("asleep %+v, by %s", all, dir)
 			}
-			if again, err := retry(); again != dir || err != nil {
+			if again, _, err := retry(); again != dir || err != nil {
 				t.Errorf("asked again: %s instead of %s, %v", again, dir, err)
 			}
 			if id, ok := a.SleepsOn("sandbox"); !ok || id.UID != "one" {
@@ -254,7 +257,7 @@ func TestHostileRetryWake(t *testing.T) {
 		sandbox string
 		pod     snapshot.PodRef
 	}{{"sandbox", other}, {"another", sleepy}} {
-		if dir, err := a.RetryWake(t.Context(), "no-such", c.sandbox, c.pod, time.Now(), errors.New("x")); !Hopeless(err) {
+		if dir, _, err := a.RetryWake(t.Context(), "no-such", c.sandbox, c.pod, time.Now(), errors.New("x")); !Hopeless(err) {
 			t.Errorf("sandbox %s of pod %s: %q, %v", c.sandbox, c.pod, dir, err)
 		}
 	}

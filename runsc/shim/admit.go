@@ -95,18 +95,16 @@ func (a agent) askWake(ctx context.Context, req *localv1.AskWakeRequest) (resp *
 	return resp, err
 }
 
-// retryWake has another wake prepared, and returns its image path. An error of code FailedPrecondition says that there
-// can be none.
-func (a agent) retryWake(req *localv1.RetryWakeRequest) (image string, err error) {
+// retryWake has another wake prepared. An error of code FailedPrecondition says that there can be none.
+func (a agent) retryWake(req *localv1.RetryWakeRequest) (resp *localv1.RetryWakeResponse, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patientWait)
 	defer cancel()
-	err = a.call(ctx, func(c localv1.ShimClient) error {
-		resp, err := c.RetryWake(ctx, req)
-		image = resp.GetImagePath()
+	err = a.call(ctx, func(c localv1.ShimClient) (err error) {
+		resp, err = c.RetryWake(ctx, req)
 		return err
 	})
-	if err == nil && !filepath.IsAbs(image) {
+	if image := resp.GetImagePath(); err == nil && !filepath.IsAbs(image) {
 		err = fmt.Errorf("the agent's image path %.80q is not absolute", image)
 	}
-	return image, err
+	return resp, err
 }

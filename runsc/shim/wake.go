@@ -147,7 +147,11 @@ func (z *sleeper) wake(cause string) error {
 	err = z.wakeNow(cause, began)
 	give()
 	if failed := (*failedWake)(nil); errors.As(err, &failed) {
-		err = errors.Join(err, z.renew(failed))
+		why, renewed := z.renew(failed)
+		if why != nil {
+			err = why
+		}
+		err = errors.Join(err, renewed)
 	}
 	return err
 }
@@ -197,31 +201,31 @@ func (z *sleeper) lieDown() {
 	z.remove(ctx)
 }
 
-// renew has the agent prepare another wake after one has failed. If the agent knows that none can succeed, the pod
-// ends. After an error the pod sleeps on, or has ended.
-func (z *sleeper) renew(failed *failedWake) error {
-	image, refused := z.c.agent.retryWake(&localv1.RetryWakeRequest{
+// renew has the agent prepare another wake after one has failed, and returns why that has, if the agent knows. If the
+// agent knows that none can succeed, the pod ends. After an error the pod sleeps on, or has ended.
+func (z *sleeper) renew(failed *failedWake) (why, err error) {
+	next, refused := z.c.agent.retryWake(&localv1.RetryWakeRequest{
 		Request: filepath.Base(failed.image), SandboxId: z.c.bundle.id, Error: failed.Error(),
 		Annotations: z.s.pod.annotations, Since: timestamppb.New(failed.since),
 	})
 	give, err := z.take(context.Background())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer give()
 	switch {
 	case z.failed != failed: // it has ended meanwhile
 		if refused == nil {
-			z.warn(sleep.Unmark(image), "mark that it has ended")
+			z.warn(sleep.Unmark(next.GetImagePath()), "mark that it has ended")
 			go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
 		}
 	case refused == nil:
-		z.image, z.failed = image, nil
-		return nil
+		z.image, z.failed = next.GetImagePath(), nil
+		return errors.New(next.GetReason()), nil
 	case status.Code(refused) == codes.FailedPrecondition:
-		return errors.Join(refused, z.mourn(failed, failed.cause, false))
+		return nil, errors.Join(refused, z.mourn(failed, failed.cause, false))
 	}
-	return refused
+	return nil, refused
 }
 
 // takeAsleep takes the turn if the pod sleeps and the agent admits its wake. It waits for that as long as the pod
@@ -248,7 +252,7 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 		default:
 		}
 		if failed != nil {
-			if err := z.renew(failed); err != nil {
+			if _, err := z.renew(failed); err != nil {
 				z.holdFor(over, retryFirst, "for the agent: "+err.Error())
 			}
 		} else if z.admitted(image, over, time.Since(began)) {

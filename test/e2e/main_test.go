@@ -15,8 +15,8 @@ import (
 
 // Limits of what is waited for.
 const (
-	startLimit = 4 * time.Minute // until a cluster is there with all that is installed
-	limit      = 5 * time.Minute // for one test
+	startLimit = 4 * time.Minute  // until a cluster is there with all that is installed
+	limit      = 10 * time.Minute // for one test, on a machine that is three times as slow as usual
 )
 
 // beside is how many tests run side by side, of those that are parallel, unless -parallel says so. They mostly wait, so

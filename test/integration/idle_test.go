@@ -1,11 +1,15 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+
+	"diapause.dev/test/workload/answers"
 )
 
 // TestProbeRunsNothing: what the readiness probe asks, every few seconds for as long as a node lives,
@@ -26,6 +30,39 @@ func TestProbeRunsNothing(t *testing.T) {
 	n.mustCLI("top") // which does ask the sandboxes
 	if childFaults(t, shim) == before {
 		t.Error("a run of runsc does not show")
+	}
+}
+
+// TestTraffic: the command line shows the packets that come for a pod, by port and protocol.
+func TestTraffic(t *testing.T) {
+	n := start(t)
+	p := n.workload("busy", "serve")
+	n.serving(p)
+	ctx, cancel := context.WithCancel(n.ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for ctx.Err() == nil {
+			_ = n.get(p, "/state", new(answers.State)) // what fails is not seen below
+		}
+	})
+	type flow struct {
+		Protocol, From string
+		Port           int
+		PerMinute      float64 `json:"per_minute"`
+	}
+	var shown struct {
+		Pod   string
+		Flows []flow
+	}
+	n.decode(n.mustCLI("--output=json", "traffic", "--for=2s", "busy"), &shown)
+	cancel()
+	asking.Wait()
+	var most flow
+	if len(shown.Flows) > 0 {
+		most = shown.Flows[0]
+	}
+	if shown.Pod != "default/busy" || most.Protocol != "TCP" || most.Port != 8080 || most.From == "" || most.PerMinute < 30 {
+		t.Errorf("shown: %+v", shown)
 	}
 }
 

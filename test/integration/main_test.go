@@ -37,7 +37,7 @@ func start(t *testing.T, flags ...string) *node {
 // startOn starts a bed of these options and an agent with the given flags. Both end with the test.
 func startOn(t *testing.T, o bed.Options, flags ...string) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // a busy machine takes its time
 	t.Cleanup(cancel)
 	o.StatsPeriod = "10s" // as docs/tasks/sleep.md recommends; the end-to-end tests have the default
 	b, err := bed.Start(ctx, o)

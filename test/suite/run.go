@@ -118,7 +118,11 @@ func (s *suite) command(ctx context.Context, p phase) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-count=1", "-vet=off", "-timeout=" + p.timeout.String(), "-exec='" + s.self + "' exec"} // lint vets
+	args := []string{
+		"-count=1", "-vet=off", // lint vets
+		"-trimpath", // what one checkout has compiled, the next one need not compile
+		"-timeout=" + p.timeout.String(), "-exec='" + s.self + "' exec",
+	}
 	args = append(args, p.flags...)
 	args = append(args, paths...)
 	env := append([]string{"GOWORK=off", usageVariable + "=" + s.file(p, usageExt)}, p.env...)

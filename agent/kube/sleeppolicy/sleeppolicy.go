@@ -69,7 +69,7 @@ type known struct {
 // New returns the policies of a node.
 func New(c Config) *Policies {
 	p := &Policies{Config: c, all: make(map[string]*known), uid: make(map[types.NamespacedName]string)}
-	p.watcher = idle.NewWatcher(idle.Config{Meter: c.Meter, Idle: p.idle, Logger: c.Logger})
+	p.watcher = idle.NewWatcher(idle.Config{Meter: c.Meter, Idle: p.idle, Restless: p.restless, Logger: c.Logger})
 	return p
 }
 
@@ -223,9 +223,25 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 	case ctx.Err() != nil || errors.Is(err, sleep.ErrTraffic):
 		return idle.Verdict{Used: true}
 	case errors.Is(err, sleep.ErrInUse): // a session has just begun, which the watcher will see, or a probe runs
-		return idle.Verdict{Pause: inUsePause}
+		return idle.Verdict{InUse: true, Pause: inUsePause}
 	}
 	return idle.Verdict{Pause: p.stayed(ref, k, err)}
+}
+
+// restless says why a pod that a policy selects has not been put to sleep for long.
+func (p *Policies) restless(ref snapshot.PodRef, u idle.Use) {
+	p.mu.Lock()
+	k := p.all[ref.UID]
+	p.mu.Unlock()
+	switch {
+	case k == nil: // no policy selects it now
+	case u.Err != nil:
+		p.Objects.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
+			"The pod stays awake: "+u.String())
+	default:
+		p.Objects.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonInUse, objects.ActionSleep,
+			"The pod is in use: "+u.String())
+	}
 }
 
 // stayed says once why a pod stays awake, and returns when to try again.

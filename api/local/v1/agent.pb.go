@@ -2399,6 +2399,7 @@ type SandboxUse struct {
 	Request       string                 `protobuf:"bytes,5,opt,name=request,proto3" json:"request,omitempty"`   // the request under way, e.g. "checkpoint: capture"; empty: none
 	Snapshot      string                 `protobuf:"bytes,6,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // the snapshot that it was restored from; empty: none
 	Asleep        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=asleep,proto3" json:"asleep,omitempty"`     // since when its pod sleeps; unset: it runs
+	Process       int32                  `protobuf:"varint,8,opt,name=process,proto3" json:"process,omitempty"`  // id of the sandbox's process on the node; 0: it has just ended, or its shim does not answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2480,6 +2481,13 @@ func (x *SandboxUse) GetAsleep() *timestamppb.Timestamp {
 		return x.Asleep
 	}
 	return nil
+}
+
+func (x *SandboxUse) GetProcess() int32 {
+	if x != nil {
+		return x.Process
+	}
+	return 0
 }
 
 // Facts decide where a snapshot can be restored.
@@ -4126,6 +4134,7 @@ func (x *RetryWakeRequest) GetSince() *timestamppb.Timestamp {
 type RetryWakeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ImagePath     string                 `protobuf:"bytes,1,opt,name=image_path,json=imagePath,proto3" json:"image_path,omitempty"` // by which the pod is woken
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`                        // why its wake has failed, with what the agent knows of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4163,6 +4172,13 @@ func (*RetryWakeResponse) Descriptor() ([]byte, []int) {
 func (x *RetryWakeResponse) GetImagePath() string {
 	if x != nil {
 		return x.ImagePath
+	}
+	return ""
+}
+
+func (x *RetryWakeResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -4520,7 +4536,7 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"TopRequest\"J\n" +
 	"\vTopResponse\x12;\n" +
-	"\tsandboxes\x18\x01 \x03(\v2\x1d.diapause.local.v1.SandboxUseR\tsandboxes\"\xce\x01\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x1d.diapause.local.v1.SandboxUseR\tsandboxes\"\xe8\x01\n" +
 	"\n" +
 	"SandboxUse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
@@ -4529,7 +4545,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x06memory\x18\x04 \x01(\x03R\x06memory\x12\x18\n" +
 	"\arequest\x18\x05 \x01(\tR\arequest\x12\x1a\n" +
 	"\bsnapshot\x18\x06 \x01(\tR\bsnapshot\x122\n" +
-	"\x06asleep\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06asleep\"\xe9\x01\n" +
+	"\x06asleep\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06asleep\x12\x18\n" +
+	"\aprocess\x18\b \x01(\x05R\aprocess\"\xe9\x01\n" +
 	"\x05Facts\x12\"\n" +
 	"\farchitecture\x18\x01 \x01(\tR\farchitecture\x12#\n" +
 	"\rrunsc_version\x18\x02 \x01(\tR\frunscVersion\x12!\n" +
@@ -4716,10 +4733,11 @@ const file_agent_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"J\n" +
 	"\x11RetryWakeResponse\x12\x1d\n" +
 	"\n" +
-	"image_path\x18\x01 \x01(\tR\timagePath\"1\n" +
+	"image_path\x18\x01 \x01(\tR\timagePath\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"1\n" +
 	"\x11RotateKeysRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x94\x01\n" +
 	"\x0fRotateKeysEvent\x129\n" +

@@ -109,4 +109,6 @@ const (
 const (
 	// ReasonWouldSleep: a policy with dryRun would have put the pod to sleep.
 	ReasonWouldSleep = "WouldSleep"
+	// ReasonInUse: the message says what has kept the pod awake for long.
+	ReasonInUse = "InUse"
 )

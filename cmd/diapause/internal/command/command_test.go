@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/test/privileged"
@@ -357,6 +359,18 @@ func TestErrors(t *testing.T) {
 		{"negative timeout", []string{"ls", "--timeout", "-1s"}, nil, ExitUsage, []string{"--timeout"}},
 		{"bad snapshot name", []string{"checkpoint", "p", "--name", "A/B"}, nil, ExitUsage, []string{"--name"}},
 		{"short interval", []string{"top", "--interval", "1ms"}, nil, ExitUsage, []string{"--interval"}},
+		{"short count", []string{"traffic", "--for", "1ms", "counter"}, nil, ExitUsage, []string{"--for 1ms", "1s to 1h"}},
+		{"traffic of no pod", []string{"traffic", "ghost"}, nil, ExitNotFound, []string{"traffic of ghost", "no pod"}},
+		{"traffic of a pod that sleeps", []string{"traffic", "counter"}, func(r *recorder) {
+			r.top.Sandboxes[0].Asleep = timestamppb.Now()
+		}, ExitFailure, []string{"traffic of counter", "it sleeps"}},
+		{"traffic of an ended sandbox", []string{"traffic", "default/counter"}, nil, ExitFailure, []string{"does not run"}},
+		{"traffic of one of two", []string{"traffic", "counter"}, func(r *recorder) {
+			r.top.Sandboxes = append(r.top.Sandboxes, &localv1.SandboxUse{Id: "f", Pod: "counter", Namespace: "other"})
+		}, ExitFailure, []string{"write namespace/name"}},
+		{"traffic of the node", []string{"traffic", "counter"}, func(r *recorder) {
+			r.top.Sandboxes[0].Process = int32(os.Getpid())
+		}, ExitFailure, []string{"traffic of counter", "hostNetwork"}},
 		{"not found", []string{"inspect", "missing"}, nil, ExitNotFound, []string{"default/missing", "no such snapshot"}},
 		{
 			"all not found",

@@ -93,7 +93,7 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the named object does not exist,
 		t.list(), t.inspect(), t.remove(), t.verify(), t.sweep(),
 		group("store", "Look at the spool and the store as a whole", t.statStore()),
 		group("key", "Manage the keys that snapshots are encrypted with", t.rotateKeys(), t.checkKeys()),
-		t.top(), t.doctor(), t.version())
+		t.top(), t.traffic(), t.doctor(), t.version())
 	return root
 }
 
