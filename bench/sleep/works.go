@@ -101,7 +101,7 @@ func (m *meter) work(ctx context.Context, workers []*worker, runtime *cri.Client
 	o.watcher = idle.NewWatcher(idle.Config{
 		Meter: idle.Kernel{Runtime: runtime, Busy: func(string) bool { return false }}, Idle: o.idle,
 		Restless: func(snapshot.PodRef, idle.Use) {},
-		Logger: slog.New(slog.DiscardHandler),
+		Logger:   slog.New(slog.DiscardHandler),
 	})
 	var all sync.WaitGroup
 	errs := make([]error, len(workers))

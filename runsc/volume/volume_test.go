@@ -3,6 +3,7 @@ package volume
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -73,7 +74,7 @@ func describe(t testing.TB, dir string) map[string]string {
 			if err != nil {
 				return err
 			}
-			d += fmt.Sprintf(" %d %x", st.Size, data)
+			d += fmt.Sprintf(" %d %x", st.Size, sha256.Sum256(data))
 			if st.Nlink > 1 {
 				if first[st.Ino] == "" {
 					first[st.Ino] = name

@@ -20,7 +20,7 @@ import (
 )
 
 // positions is how many bits are flipped in each store, one after the other.
-const positions = 600
+const positions = 300
 
 // patient is a store whose objects are damaged, and what is known of it.
 type patient struct {

@@ -15,7 +15,7 @@ func TestManyCheckpoints(t *testing.T) {
 	at := newPlace(t)
 	n := start(t, at.flags()...)
 	pods, before := n.three("many")
-	errs := make([]error, 10)
+	errs := make([]error, 7)
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() { _, errs[i] = n.cli("checkpoint", fmt.Sprint("--name=s", i), pods[i%len(pods)].ID) })

@@ -104,7 +104,7 @@ func oneInstant(n *node) {
 		}
 		return nil
 	})
-	for i := range 3 {
+	for i := range 2 {
 		name := fmt.Sprintf("instant-%d", i)
 		n.checkpoint("origin", "--name="+name)
 		if err := n.get(p, "/verify", &v); err != nil || !v.OK {

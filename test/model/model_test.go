@@ -29,13 +29,8 @@ const (
 	hour   = time.Hour
 )
 
-// operations returns how many there are for each rate of faults: some 160 a second, with the race detector.
-func operations() int64 {
-	if testing.Short() {
-		return 2_000
-	}
-	return 4_000
-}
+// operations is how many there are for each rate of faults: some 160 a second, with the race detector.
+const operations = 2_000
 
 // clocks are by how much each node's clock is ahead.
 var clocks = []time.Duration{0, hour, -hour, 0}
@@ -128,7 +123,7 @@ func newModel(t *testing.T, rate float64) *model {
 // run has all nodes work until enough operations are done, or one of them is wrong.
 func (m *model) run(seed uint64) error {
 	var left atomic.Int64
-	left.Store(operations())
+	left.Store(operations)
 	var group sync.WaitGroup
 	errs := make([]error, len(clocks))
 	for i, ahead := range clocks {
