@@ -53,7 +53,8 @@ func saveLater(opts Options, a Args, log *slog.Logger) error {
 const savePause = 50 * time.Millisecond
 
 // serveSave serves the sentry until it hangs up. It passes on to the agent what the sentry saves; the agent copies the
-// bytes itself. When the agent hangs up, all that the sentry writes fails. So does its save then, and the sandbox runs on.
+// bytes itself. When the agent hangs up, all that the sentry writes fails. So does its save then, and the sandbox runs
+// on.
 //
 // serveSave must not hang up on the sentry itself, which may be opening its files: see [savedFile].
 //

@@ -61,7 +61,8 @@ func TestTraffic(t *testing.T) {
 	if len(shown.Flows) > 0 {
 		most = shown.Flows[0]
 	}
-	if shown.Pod != "default/busy" || most.Protocol != "TCP" || most.Port != 8080 || most.From == "" || most.PerMinute < 30 {
+	if shown.Pod != "default/busy" || most.Protocol != "TCP" || most.Port != 8080 || most.From == "" ||
+		most.PerMinute < 30 {
 		t.Errorf("shown: %+v", shown)
 	}
 }
