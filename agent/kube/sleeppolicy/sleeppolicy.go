@@ -61,6 +61,7 @@ type known struct {
 	dryRun  bool
 	toEnd   bool // it is woken to be ended
 	after   time.Duration
+	rest    rest
 	stays   string        // why it is never tried, as an event has said
 	failed  bool          // an event has said why it stays awake
 	backoff time.Duration // until the next attempt
@@ -136,7 +137,7 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 		p.forget(key)
 		return nil
 	}
-	_, asleep := p.Node.AsleepPod(ref.UID)
+	since, asleep := p.Node.AsleepPod(ref.UID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if old := p.uid[key]; old != ref.UID {
@@ -152,6 +153,8 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 		k.version, k.failed, k.backoff = is, false, 0
 		p.watcher.Forget(ref.UID)
 	}
+	k.rest.note(since, asleep, time.Now(), rule.After)
+	rule.After = k.rest.longer(rule.After)
 	k.policy, k.dryRun, k.after, k.toEnd = names, policies[0].Spec.DryRun, rule.After, wakesToEnd(policies[0])
 	if asleep {
 		k.failed, k.backoff = false, 0
