@@ -27,7 +27,8 @@ import (
 // agent says what the kubelet runs. A process is taken for the kubelet's if it runs exactly that, without a terminal or
 // an input. It is answered with success, and nothing is run, in three cases:
 //
-//   - The pod sleeps: a liveness or readiness probe does not wake it.
+//   - The pod sleeps: a liveness or readiness probe does not wake it. Nor does a preStop hook, unless the pod is to be
+//     woken to end.
 //   - The sandbox waits for its other containers. The kubelet creates the next one only after the startup probe or the
 //     postStart hook of the one before has succeeded, and gVisor loads only when all are there.
 //   - A container is restored: its postStart hook has run in the life that the snapshot is of.
@@ -61,7 +62,7 @@ func (b bundle) noteProbes(probes []*localv1.ExecProbe) error {
 }
 
 // kinds are what a process of the kubelet may be: one command may serve for several.
-type kinds struct{ probe, startup, postStart bool }
+type kinds struct{ probe, startup, postStart, preStop bool }
 
 // kindsOf returns what of the kubelet's a process in a container with that name may be.
 func (b bundle) kindsOf(container string, r *task.ExecProcessRequest) (k kinds) {
@@ -84,6 +85,7 @@ func (b bundle) kindsOf(container string, r *task.ExecProcessRequest) (k kinds) 
 			k.probe = k.probe || c.Kind == localv1.ExecProbe_PROBE
 			k.startup = k.startup || c.Kind == localv1.ExecProbe_STARTUP
 			k.postStart = k.postStart || c.Kind == localv1.ExecProbe_POST_START
+			k.preStop = k.preStop || c.Kind == localv1.ExecProbe_PRE_STOP
 		}
 	}
 	return k

@@ -217,7 +217,7 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 		is = z.c.bundle.kindsOf(x.name, r)
 	}
 	release, ok := z.through()
-	if !ok && is.probe {
+	if !ok && (is.probe || is.preStop && !z.toEnd.Load()) {
 		return z.probes.answer(r)
 	}
 	if !ok {

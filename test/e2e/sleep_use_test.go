@@ -67,10 +67,13 @@ func withExecProbes(p *corev1.Pod) {
 		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: probeCommand}},
 	}
 	p.Spec.Containers[0].LivenessProbe, p.Spec.Containers[0].ReadinessProbe = probe, probe.DeepCopy()
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+		Exec: &corev1.ExecAction{Command: []string{"/bin/test", "-e", "/none"}}, // fails if it is run
+	}}
 }
 
 // TestExecProbesAsleep: probes by exec are no use of a pod. While it sleeps they succeed and do not wake it. Another
-// command does.
+// command does. Nor does its preStop hook wake it, when it is deleted in its sleep.
 func TestExecProbesAsleep(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -85,4 +88,10 @@ func TestExecProbesAsleep(t *testing.T) {
 		}
 	})
 	w.whole(p, before)
+	w.must(until(w.ctx, func() error { return w.condition("web", corev1.ConditionTrue, "") }))
+	w.remove("web")
+	events := w.kubectl("get", "events", "--output=custom-columns=:reason,:message")
+	if strings.Count(events, "woken by exec") != 1 || strings.Contains(events, "FailedPreStopHook") {
+		t.Errorf("the hook was run:\n%s", events)
+	}
 }

@@ -8,7 +8,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 )
 
-// ExecProbes returns what the kubelet runs in a pod's containers by exec, as their probes and postStart hooks.
+// ExecProbes returns what the kubelet runs in a pod's containers by exec, as their probes and hooks.
 func ExecProbes(pod *corev1.Pod) (all []*localv1.ExecProbe) {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -32,10 +32,19 @@ func execProbesOf(c *corev1.Container) (all []*localv1.ExecProbe) {
 			all = append(all, &localv1.ExecProbe{Container: c.Name, Command: command, Kind: x.kind})
 		}
 	}
-	if l := c.Lifecycle; l != nil && l.PostStart != nil && l.PostStart.Exec != nil { // nothing is expanded in it
-		all = append(all, &localv1.ExecProbe{
-			Container: c.Name, Command: l.PostStart.Exec.Command, Kind: localv1.ExecProbe_POST_START,
-		})
+	if c.Lifecycle == nil {
+		return all
+	}
+	for _, x := range []struct {
+		hook *corev1.LifecycleHandler
+		kind localv1.ExecProbe_Kind
+	}{
+		{c.Lifecycle.PostStart, localv1.ExecProbe_POST_START},
+		{c.Lifecycle.PreStop, localv1.ExecProbe_PRE_STOP},
+	} {
+		if x.hook != nil && x.hook.Exec != nil { // nothing is expanded in it
+			all = append(all, &localv1.ExecProbe{Container: c.Name, Command: x.hook.Exec.Command, Kind: x.kind})
+		}
 	}
 	return all
 }

@@ -29,12 +29,12 @@ func TestExecProbes(t *testing.T) {
 		},
 		Lifecycle: &corev1.Lifecycle{
 			PostStart: &corev1.LifecycleHandler{Exec: runs("hook", "$(PORT)")},
-			PreStop:   &corev1.LifecycleHandler{Exec: runs("never")},
+			PreStop:   &corev1.LifecycleHandler{Exec: runs("stop", "$(PORT)")},
 		},
 	}, {Name: "bare", Lifecycle: new(corev1.Lifecycle)}}
 	want := []string{
 		`STARTUP side ["up"]`, `PROBE app ["sh" "-c" "a 80 $(PORT) $(NONE) $(cat /x) $ $ $("]`, `PROBE app ["ready"]`,
-		`POST_START app ["hook" "$(PORT)"]`,
+		`POST_START app ["hook" "$(PORT)"]`, `PRE_STOP app ["stop" "$(PORT)"]`,
 	}
 	var got []string
 	for _, p := range podspec.ExecProbes(pod) {

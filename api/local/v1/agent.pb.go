@@ -139,6 +139,7 @@ const (
 	ExecProbe_PROBE      ExecProbe_Kind = 0 // a liveness or readiness probe
 	ExecProbe_STARTUP    ExecProbe_Kind = 1 // a startup probe
 	ExecProbe_POST_START ExecProbe_Kind = 2 // a postStart hook
+	ExecProbe_PRE_STOP   ExecProbe_Kind = 3 // a preStop hook
 )
 
 // Enum value maps for ExecProbe_Kind.
@@ -147,11 +148,13 @@ var (
 		0: "PROBE",
 		1: "STARTUP",
 		2: "POST_START",
+		3: "PRE_STOP",
 	}
 	ExecProbe_Kind_value = map[string]int32{
 		"PROBE":      0,
 		"STARTUP":    1,
 		"POST_START": 2,
+		"PRE_STOP":   3,
 	}
 )
 
@@ -4637,16 +4640,17 @@ const file_agent_proto_rawDesc = "" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"\xaa\x01\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"\xb8\x01\n" +
 	"\tExecProbe\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x125\n" +
-	"\x04kind\x18\x03 \x01(\x0e2!.diapause.local.v1.ExecProbe.KindR\x04kind\".\n" +
+	"\x04kind\x18\x03 \x01(\x0e2!.diapause.local.v1.ExecProbe.KindR\x04kind\"<\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05PROBE\x10\x00\x12\v\n" +
 	"\aSTARTUP\x10\x01\x12\x0e\n" +
 	"\n" +
-	"POST_START\x10\x02\"\xa0\x01\n" +
+	"POST_START\x10\x02\x12\f\n" +
+	"\bPRE_STOP\x10\x03\"\xa0\x01\n" +
 	"\bTerminal\x12\x14\n" +
 	"\x05iflag\x18\x01 \x01(\rR\x05iflag\x12\x14\n" +
 	"\x05oflag\x18\x02 \x01(\rR\x05oflag\x12\x14\n" +
