@@ -212,9 +212,7 @@ func TestRootfsCheckpoint(t *testing.T) {
 	fd, mem := memory(t, 16*page)
 	fill(mem, 1)
 
-	if _, err := c.OpenWrite(checkpointfiles.StateFileName); err == nil {
-		t.Error("kernel state is taken")
-	}
+	refused(t, c, checkpointfiles.StateFileName)
 	names := []string{
 		checkpointfiles.FSCheckpointManifestFileName, checkpointfiles.FSCheckpointMultiTarFileName,
 		checkpointfiles.PagesMetadataFileName,

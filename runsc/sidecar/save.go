@@ -53,10 +53,9 @@ func saveLater(opts Options, a Args, log *slog.Logger) error {
 const savePause = 50 * time.Millisecond
 
 // serveSave serves the sentry until it hangs up. It passes on to the agent what the sentry saves; the agent copies the
-// bytes itself. When the agent hangs up, all that the sentry writes fails. So does its save then, and the sandbox runs
-// on.
-//
-// serveSave must not hang up on the sentry itself, which may be opening its files: see [savedFile].
+// bytes itself. When the agent hangs up, all that the sentry writes fails, and serveSave hangs up on it, too. The
+// sentry's save fails then, and the sandbox runs on. But while the sentry is opening its files, that would be the end
+// of it (see [savedFile]): serveSave waits until it is done with that, for at most openTime.
 //
 // What gVisor's servers do with a hostile sentry's messages happens in this process, which has nothing to lose.
 func serveSave(c *Conn, a Args, log *slog.Logger) error {
@@ -70,28 +69,44 @@ func serveSave(c *Conn, a Args, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("sentry's socket: %w", err)
 	}
-	s := &saver{conn: c, log: log, gone: make(chan struct{})}
+	s := &saver{conn: c, log: log, gone: make(chan struct{}), opened: make(chan struct{})}
 	fs, err := stateipc.NewAsyncFileServer(s)
 	if err != nil {
 		return fmt.Errorf("serve the sentry: %w", err)
 	}
 	server := urpc.NewServer()
 	server.Register(fs)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.Handle(us) // until the sentry is done, or dead: either way it hangs up, which is the error
+	}()
 	go s.receive()
-	server.Handle(us) // until the sentry is done, or dead: either way it hangs up, which is the error
 	select {
-	case <-s.gone:
-		return errAgentGone
-	default:
+	case <-ended:
 		return nil
+	case <-s.gone:
 	}
+	select {
+	case <-ended:
+	case <-s.opened:
+	case <-time.After(openTime):
+	}
+	us.Shutdown()
+	return errAgentGone
 }
+
+// openTime bounds how long a sentry may take to open its files once the agent is gone.
+const openTime = 10 * time.Second
 
 // saver passes a sentry's save on to the agent. It implements stateipc.AsyncFileServerImpl.
 type saver struct {
 	conn *Conn
 	log  *slog.Logger
 	gone chan struct{} // closed when the agent has hung up
+
+	opening sync.Once     // closes opened
+	opened  chan struct{} // closed when the sentry goes on, having opened its last file, pages.img
 
 	mu    sync.Mutex
 	files []*savedFile // by number
@@ -238,6 +253,9 @@ func (f *savedFile) RegisterSourceFD(fd int32, size uint64,
 ) (stateio.SourceFile, error) {
 	if _, err := checkMemoryFile(int(fd)); err != nil {
 		return nil, err
+	}
+	if f.pages {
+		f.saver.opening.Do(func() { close(f.saver.opened) })
 	}
 	f.asking.Lock()
 	defer f.asking.Unlock()
