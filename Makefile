@@ -53,8 +53,8 @@ unit: ## tests that need neither root nor a bed; less is random than in make tes
 second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
 	@$(SUITE) -phase second-build
 
-kills: tools ## daemons, shims and the node ended at more steps than make test has, on one node
-	@$(SUITE) -phase kills
+rare: tools ## what make test leaves out of test/integration: daemons, shims and the node ended at more steps, and rarer cases
+	@$(SUITE) -phase rare
 
 chart: ## the Helm chart: lint, each value and preset, and what it renders beside manifests/
 	@$(SUITE) -phase chart

@@ -35,8 +35,11 @@ const (
 // integration is the longest package that needs a bed. Its tests run in two shards, each with a bed of its own.
 const integration = "test/integration"
 
+// kube is the longest package that needs an API server alone, for which it mostly waits.
+const kube = "agent/kube"
+
 // own are the packages that have phases of their own.
-var own = []string{"test/e2e", integration}
+var own = []string{"test/e2e", integration, kube}
 
 // unraced are packages without a bed that run without the race detector: the release builds all programs, and the
 // process that test/recovery starts is killed before it could report a race.
@@ -45,14 +48,19 @@ var unraced = []string{"test/docs", "test/recovery", "test/tools/release"}
 // long are packages without a bed that the phase unit leaves out: they build programs, need Node, or boot a kernel.
 var long = []string{"runsc/fast", "storage/azblob", "test/tools/release", "test/vm"}
 
-// kills are the tests of the longest package that end a daemon, a shim or the node at one more step of the same work.
-// For each of them another test stays in integration: TestAgentKilled, TestContainerdKilled, TestSandboxExits,
-// TestSleepAgentKilled, TestSleepContainerd, TestSleepShimKilled, TestSleepReboot. "make chaos" ends them at random.
-const kills = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)|KilledWhileLoading|" +
-	"PausedContainerdKilled|LoadingContainerdRestarted|HungContainerdRestarted|HungWithoutMemory|RootfsAgentKilled|" +
-	"Volumes(Agent|Shim)Killed|Sleep(Agent|Containerd)Killed(Falling|Waking)|SleepAgentKilledWoken|" +
-	"SleepContainerKilledFalling|SleepKilledWaking|SleepShimStopped(Falling|Waking)|SleepShimsKilled|" +
-	"SleepRebootWhileWaking|SleepRebootWithoutAgent)$"
+// rare are tests of the longest package for each of which a nearer one stays in make test. Those of the first three
+// lines end a daemon, a shim or the node at one more step: TestAgentKilled, TestContainerdKilled, TestSandboxExits,
+// TestSleepAgentKilled, TestSleepContainerd, TestSleepShimKilled and TestSleepReboot stay, and "make chaos" ends them at
+// random. The others have one more case of TestManyCheckpoints, TestNameTaken, TestCheckpointRefused, TestStop,
+// TestBranches, TestMemoryLimit, TestCPULimitOfSave, TestPrecopy, TestVolumeChanged, TestVolumes, TestSpoolFull,
+// TestVolumesRefused, TestRootfsOnly, TestWorkloadSaves and TestWorkloadSavesFiles.
+const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)|KilledWhileLoading|" +
+	"RootfsAgentKilled|PausedContainerdKilled|(Loading|Hung)ContainerdRestarted|HungWithoutMemory|Volumes(Agent|Shim)Killed|" +
+	"Sleep(Agent|Containerd)Killed(Falling|Waking)|Sleep(AgentKilledWoken|ContainerKilledFalling|KilledWaking|" +
+	"ShimStopped(Falling|Waking)|ShimsKilled|RebootWhileWaking|RebootWithoutAgent)|" +
+	"OneName|CheckpointOddNames|NotStopped|NotCreated|NeverStarted|LoadingContainerEnds|UnreadableRecord|" +
+	"MemoryOutgrown|KeepCPULimits|PrecopyDiskFull|Volume(Claim|Older)|Volumes(Hinted|Inherit|SpoolFull|Rootfs|Workload)|" +
+	"Rootfs(Facts|StartedAgain)|Workload(SavesBoth|SavesWhileLoading|FilesRefused))$"
 
 // phases are all phases, in the order in which they are reported.
 var phases = []phase{
@@ -78,19 +86,22 @@ var phases = []phase{
 		flags: []string{"-short"}, asked: true,
 	},
 	{
+		name: "kube", pick: named(kube), format: eachPackage, timeout: 80 * time.Minute,
+	},
+	{
 		name: "beds", pick: beds, format: eachPackage, timeout: 80 * time.Minute, flags: []string{"-p=1"},
 	},
 	{
 		name: "integration-sleep", pick: named(integration), format: eachTest, timeout: 80 * time.Minute,
-		flags: []string{"-run=^TestSleep", "-skip=" + kills},
+		flags: []string{"-run=^TestSleep", "-skip=" + rare},
 	},
 	{
 		name: "integration-rest", pick: named(integration), format: eachTest, timeout: 80 * time.Minute,
-		flags: []string{"-skip=^TestSleep|" + kills},
+		flags: []string{"-skip=^TestSleep|" + rare},
 	},
 	{
-		name: "kills", pick: named(integration), format: eachTest, timeout: 40 * time.Minute,
-		flags: []string{"-run=" + kills}, asked: true,
+		name: "rare", pick: named(integration), format: eachTest, timeout: 60 * time.Minute,
+		flags: []string{"-run=" + rare}, asked: true,
 	},
 	{
 		name: "second-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
@@ -105,11 +116,12 @@ var phases = []phase{
 }
 
 // lanes say what runs beside what: lanes run at the same time, the phases of a lane one after the other. Two lanes keep
-// two processors busy: a third makes each test take longer than it saves, and e2e runs three tests at a time by itself.
-// With two other phases beside it, probes of its pods ran out of time, or one was always under way.
+// two processors nearly busy. The third is over before e2e, which runs three tests at a time by itself: with two other
+// phases beside it, probes of its pods ran out of time, or one was always under way.
 var lanes = [][]string{
-	{"race", "beds", "e2e", "memory", "plots", "chart"},
-	{"integration-rest", "integration-sleep", "plain"},
+	{"race", "e2e", "integration-sleep"},
+	{"integration-rest", "beds"},
+	{"kube", "plain", "memory", "plots", "chart"},
 }
 
 func all(pkg) bool { return true }
