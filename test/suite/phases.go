@@ -50,16 +50,18 @@ var long = []string{"runsc/fast", "storage/azblob", "test/tools/release", "test/
 
 // rare are tests of the longest package for each of which a nearer one stays in make test. Those of the first three
 // lines end a daemon, a shim or the node at one more step: TestAgentKilled, TestContainerdKilled, TestSandboxExits,
-// TestSleepAgentKilled, TestSleepContainerd, TestSleepShimKilled and TestSleepReboot stay, and "make chaos" ends them at
-// random. The others have one more case of TestManyCheckpoints, TestNameTaken, TestCheckpointRefused, TestStop,
+// TestSleepAgentKilled, TestSleepContainerd, TestSleepShimKilled and TestSleepReboot stay, and "make chaos" ends them
+// at random. The others have one more case of TestManyCheckpoints, TestNameTaken, TestCheckpointRefused, TestStop,
 // TestBranches, TestMemoryLimit, TestCPULimitOfSave, TestPrecopy, TestVolumeChanged, TestVolumes, TestSpoolFull,
 // TestVolumesRefused, TestRootfsOnly, TestWorkloadSaves and TestWorkloadSavesFiles.
 const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)|KilledWhileLoading|" +
-	"RootfsAgentKilled|PausedContainerdKilled|(Loading|Hung)ContainerdRestarted|HungWithoutMemory|Volumes(Agent|Shim)Killed|" +
-	"Sleep(Agent|Containerd)Killed(Falling|Waking)|Sleep(AgentKilledWoken|ContainerKilledFalling|KilledWaking|" +
-	"ShimStopped(Falling|Waking)|ShimsKilled|RebootWhileWaking|RebootWithoutAgent)|" +
+	"RootfsAgentKilled|PausedContainerdKilled|(Loading|Hung)ContainerdRestarted|HungWithoutMemory|" +
+	"Volumes(Agent|Shim)Killed|Sleep(Agent|Containerd)Killed(Falling|Waking)|" +
+	"Sleep(AgentKilledWoken|ContainerKilledFalling|KilledWaking|ShimStopped(Falling|Waking)|ShimsKilled|" +
+	"RebootWhileWaking|RebootWithoutAgent)|" +
 	"OneName|CheckpointOddNames|NotStopped|NotCreated|NeverStarted|LoadingContainerEnds|UnreadableRecord|" +
-	"MemoryOutgrown|KeepCPULimits|PrecopyDiskFull|Volume(Claim|Older)|Volumes(Hinted|Inherit|SpoolFull|Rootfs|Workload)|" +
+	"MemoryOutgrown|KeepCPULimits|PrecopyDiskFull|Volume(Claim|Older)|" +
+	"Volumes(Hinted|Inherit|SpoolFull|Rootfs|Workload)|" +
 	"Rootfs(Facts|StartedAgain)|Workload(SavesBoth|SavesWhileLoading|FilesRefused))$"
 
 // phases are all phases, in the order in which they are reported.
