@@ -2,6 +2,7 @@ package bed
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -82,8 +83,20 @@ func SlowShim(container string) error {
 const RunscRoot = "/run/containerd/runsc/k8s.io"
 
 // Paused reports whether a sandbox is paused, by what runsc keeps of it. If there is no such sandbox, the error is of
-// kind os.ErrNotExist.
-func Paused(sandbox string) (bool, error) {
+// kind os.ErrNotExist. A runsc that is just writing that down has its time.
+func Paused(sandbox string) (paused bool, err error) {
+	for began := time.Now(); ; time.Sleep(poll) {
+		paused, err = readPaused(sandbox)
+		if half := new(json.SyntaxError); !errors.As(err, &half) || time.Since(began) > writeTime {
+			return paused, err
+		}
+	}
+}
+
+// writeTime bounds how long runsc may take to write the state of a sandbox.
+const writeTime = 10 * time.Second
+
+func readPaused(sandbox string) (bool, error) {
 	data, err := os.ReadFile(filepath.Join(RunscRoot, fmt.Sprintf("%s_sandbox:%s.state", sandbox, sandbox)))
 	if err != nil {
 		return false, err

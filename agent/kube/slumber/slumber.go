@@ -96,6 +96,7 @@ type waken struct {
 	cause   string
 	took    time.Duration
 	failure error // not nil: the pod could not be woken
+	at      time.Time
 }
 
 // New returns the slumbers of a node.
@@ -135,6 +136,7 @@ func (s *Slumbers) WakeFailed(pod snapshot.PodRef, err error) { s.note(pod, wake
 
 // note keeps how a wake went until the pod's condition shows it.
 func (s *Slumbers) note(pod snapshot.PodRef, w waken) {
+	w.at = time.Now()
 	s.mu.Lock()
 	if len(s.woke) < maxWoke {
 		s.woke[pod.UID] = w
@@ -172,7 +174,11 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 	if err := s.answer(ctx, pod); err != nil {
 		return control.RetryConflict(client.IgnoreNotFound(err))
 	}
-	return reconcile.Result{RequeueAfter: s.wakeIn(pod, since, asleep)}, nil
+	again := s.wakeIn(pod, since, asleep)
+	if _, kept := s.wake(string(pod.UID)); kept && !asleep {
+		again = wordTime // until it is forgotten
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // wordTime is how long a pod that no longer sleeps is not said to have woken if no shim has said so. It may have ended
@@ -230,8 +236,8 @@ func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, a
 	again := since.Truncate(time.Second).After(shown.LastTransitionTime.Time) // it woke meanwhile, and nobody has seen it
 	news := c.Reason != shown.Reason || c.Reason == podsnapshotv1.ReasonWakeFailed && c.Message != shown.Message
 	if asleep == was && (!asleep || !news && !again) {
-		if !asleep { // it may have slept and woken so fast that nobody has seen it
-			s.forgetWake(string(pod.UID))
+		if !asleep { // it has slept and woken so fast that nobody has seen it, or will yet be seen to have slept
+			s.forgetWake(string(pod.UID), time.Now().Add(-wordTime))
 		}
 		return nil
 	}
@@ -242,7 +248,11 @@ func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, a
 	if err := s.patch(ctx, pod, version, nil, &c); err != nil {
 		return err
 	}
-	s.forgetWake(string(pod.UID))
+	until := since // a wake that was told meanwhile is the end of this sleep
+	if !asleep {
+		until = time.Now()
+	}
+	s.forgetWake(string(pod.UID), until)
 	if was && c.Reason == podsnapshotv1.ReasonSlept || c.Reason == podsnapshotv1.ReasonEnded { // no news
 		return nil
 	}
@@ -315,10 +325,13 @@ func (s *Slumbers) wake(uid string) (w waken, known bool) {
 	return w, known
 }
 
-func (s *Slumbers) forgetWake(uid string) {
+// forgetWake forgets how a wake went that was told before a time.
+func (s *Slumbers) forgetWake(uid string, before time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.woke, uid)
+	if s.woke[uid].at.Before(before) {
+		delete(s.woke, uid)
+	}
 }
 
 // maxID bounds the value of an annotation that asks, in bytes.

@@ -53,3 +53,24 @@ func TestAwake(t *testing.T) {
 		})
 	}
 }
+
+// TestWakeToldEarly: how a wake went is kept while the pod is not yet seen to have slept: the agent's view of the
+// cluster may be late.
+func TestWakeToldEarly(t *testing.T) {
+	s := New(Config{})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}} // without a condition
+	s.woke["u"] = waken{failure: errors.New("no such file: app.log"), at: time.Now()}
+	if err := s.show(t.Context(), pod, time.Time{}, false); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.awake(pod); c.Reason != podsnapshotv1.ReasonWakeFailed {
+		t.Errorf("%+v", c)
+	}
+	s.woke["u"] = waken{cause: "packet", at: time.Now().Add(-2 * wordTime)}
+	if err := s.show(t.Context(), pod, time.Time{}, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := s.wake("u"); known {
+		t.Error("it is kept for good")
+	}
+}
