@@ -53,7 +53,7 @@ unit: ## tests that need neither root nor a bed; less is random than in make tes
 second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
 	@$(SUITE) -phase second-build
 
-rare: tools ## what make test leaves out of test/integration: daemons, shims and the node ended at more steps, and rarer cases
+rare: tools ## what make test leaves out of test/integration and test/e2e: daemons ended at more steps, and rarer cases
 	@$(SUITE) -phase rare
 
 chart: ## the Helm chart: lint, each value and preset, and what it renders beside manifests/

@@ -64,6 +64,12 @@ const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)
 	"Volumes(Hinted|Inherit|SpoolFull|Rootfs|Workload)|" +
 	"Rootfs(Facts|StartedAgain)|Workload(SavesBoth|SavesWhileLoading|FilesRefused))$"
 
+// rareCluster are tests of a cluster for each of which a nearer one stays in make test: those of the agent's death in
+// test/integration and TestDaemonsRestarted, TestCPULimitOfRestore, TestRootfsVolumes, TestCreateInterrupted of the
+// shim, those of agent/kube and agent/local about adoption and rotation.
+const rareCluster = "AgentKilledIn(Checkpoint|Restore)|CPULimit|RootfsVolumesOnNode|NeverRestarted|" +
+	"Adopt|RotateKeys|Latency"
+
 // phases are all phases, in the order in which they are reported.
 var phases = []phase{
 	{
@@ -102,8 +108,12 @@ var phases = []phase{
 		flags: []string{"-skip=^TestSleep|" + rare},
 	},
 	{
-		name: "rare", pick: named(integration), format: eachTest, timeout: 60 * time.Minute,
+		name: "rare-node", pick: named(integration), format: eachTest, timeout: 60 * time.Minute,
 		flags: []string{"-run=" + rare}, asked: true,
+	},
+	{
+		name: "rare-cluster", pick: named("test/e2e"), format: eachTest, timeout: 60 * time.Minute,
+		flags: []string{"-run=^Test(" + rareCluster + ")$"}, asked: true,
 	},
 	{
 		name: "second-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
@@ -113,7 +123,7 @@ var phases = []phase{
 	},
 	{
 		name: "e2e", pick: named("test/e2e"), format: eachTest, timeout: 80 * time.Minute,
-		flags: []string{"-skip=^Test(Chaos|S3|Database(MariaDB|Redis))$"},
+		flags: []string{"-skip=^Test(Chaos|S3|Database(MariaDB|Redis)|" + rareCluster + ")$"},
 	},
 }
 
