@@ -189,7 +189,7 @@ func (w *world) several(colour string) func(*corev1.Pod) {
 			{Name: "secret", MountPath: "/secret"},
 		}
 		get := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/state", Port: intstr.FromInt32(8080)}}
-		app.ReadinessProbe, app.LivenessProbe = everySecond(get), everySecond(get)
+		app.ReadinessProbe, app.LivenessProbe = everyFewSeconds(get), everyFewSeconds(get)
 		p.Spec.Containers = append(p.Spec.Containers, shell("side", counting))
 	}
 }

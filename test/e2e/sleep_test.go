@@ -85,17 +85,18 @@ func withShell(p *corev1.Pod) {
 // does not answer.
 const probePatience = 10
 
-// withProbes has the kubelet probe a pod every second.
+// withProbes has the kubelet probe a pod every five seconds, in two ways.
 func withProbes(p *corev1.Pod) {
 	port := intstr.FromInt32(8080)
 	get, dial := &corev1.HTTPGetAction{Path: "/state", Port: port}, &corev1.TCPSocketAction{Port: port}
-	p.Spec.Containers[0].ReadinessProbe = everySecond(corev1.ProbeHandler{HTTPGet: get})
-	p.Spec.Containers[0].LivenessProbe = everySecond(corev1.ProbeHandler{TCPSocket: dial})
+	p.Spec.Containers[0].ReadinessProbe = everyFewSeconds(corev1.ProbeHandler{HTTPGet: get})
+	p.Spec.Containers[0].LivenessProbe = everyFewSeconds(corev1.ProbeHandler{TCPSocket: dial})
 }
 
-// everySecond is a probe that the kubelet runs every second.
-func everySecond(h corev1.ProbeHandler) *corev1.Probe {
-	return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: probePatience, ProbeHandler: h}
+// everyFewSeconds is a probe that the kubelet runs every five seconds. On a busy machine a pod falls asleep within
+// seconds: if the kubelet asked more often, each time a probe would come meanwhile.
+func everyFewSeconds(h corev1.ProbeHandler) *corev1.Probe {
+	return &corev1.Probe{PeriodSeconds: 5, TimeoutSeconds: probePatience, ProbeHandler: h}
 }
 
 // TestProbesAsleep: probes by HTTPS and by gRPC succeed while a pod sleeps, and do not wake it.
@@ -112,14 +113,14 @@ func TestProbesAsleep(t *testing.T) {
 	w.staysProbed("web")
 }
 
-// withProbed gives a pod a container that the kubelet probes every second by HTTPS and by gRPC.
+// withProbed gives a pod a container that the kubelet probes by HTTPS and by gRPC.
 func withProbed(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 		Name: "probed", Image: images.Workload, Command: []string{"/bin/probed"},
-		ReadinessProbe: everySecond(corev1.ProbeHandler{
+		ReadinessProbe: everyFewSeconds(corev1.ProbeHandler{
 			HTTPGet: &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: "/", Port: intstr.FromInt32(8443)},
 		}),
-		LivenessProbe: everySecond(corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9090}}),
+		LivenessProbe: everyFewSeconds(corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9090}}),
 	})
 }
 

@@ -21,7 +21,7 @@ spec:
 `
 
 // TestSleepPolicyUnderKubelet has a SleepPolicy put an idle pod to sleep, whose probes go on. The machine
-// may be slow: its two probes a second take processor time. A request to its address
+// may be slow: its probes take processor time. A request to its address
 // wakes it, and finds it whole. Unused again, it sleeps again.
 func TestSleepPolicyUnderKubelet(t *testing.T) {
 	t.Parallel()
