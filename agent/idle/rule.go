@@ -42,13 +42,13 @@ const cpuSpan = 10 * time.Second
 // judge follows the counters of one pod that is awake. Packets that an idle pod gets anyway, and processor time that it
 // uses anyway, are paid from credit, which comes with time; what is beyond it is use.
 type judge struct {
-	began  time.Time // of the first look; zero: there was none
-	last   time.Time
-	used   time.Time // when it was last used
-	was    Usage
-	credit float64 // packets
-	cpu    float64 // likewise, seconds
-	vigil  vigil
+	began   time.Time // of the first look; zero: there was none
+	last    time.Time
+	used    time.Time // when it was last used
+	was     Usage
+	credit  float64 // packets
+	cpu     float64 // likewise, seconds
+	reasons reasons
 }
 
 // look takes the counters at a time into account, and reports whether the pod is idle. Busy says that it is used for
@@ -57,19 +57,19 @@ func (j *judge) look(now time.Time, u Usage, busy bool, r Rule) (idle bool) {
 	rate, burst := r.allowance()
 	if j.began.IsZero() || u.Received < j.was.Received || u.CPU < j.was.CPU { // other counters: it has been woken
 		*j = judge{began: now, last: now, used: now, was: u, credit: burst, cpu: r.CPU * cpuSpan.Seconds()}
-		j.vigil.see(now, u)
+		j.reasons.see(now, u)
 		return false
 	}
 	passed := now.Sub(j.last).Seconds()
 	j.credit = min(burst, j.credit+rate*passed) - float64(u.Received-j.was.Received)
 	j.cpu = min(r.CPU*cpuSpan.Seconds(), j.cpu+r.CPU*passed) - (u.CPU - j.was.CPU).Seconds()
-	j.vigil.see(now, u)
+	j.reasons.see(now, u)
 	for cause, used := range [causes]bool{
 		Packets: j.credit < 0, Processor: j.cpu < 0, Work: busy, Session: !u.Session.Equal(j.was.Session),
 	} {
 		if used {
 			j.used = now
-			j.vigil.times[cause]++
+			j.reasons.times[cause]++
 		}
 	}
 	j.credit, j.cpu = max(j.credit, 0), max(j.cpu, 0)

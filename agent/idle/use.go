@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// restless is for how long a pod has been awake, and has not been put to sleep, when [Config.Restless] is told why. It
-// is longer for a rule that asks for a longer time of rest.
-const restless = 10 * time.Minute
+// longAwake is for how long a pod has been awake, and has not been put to sleep, when [Config.LongAwake] is told why.
+// It is longer for a rule that asks for a longer idle time.
+const longAwake = 10 * time.Minute
 
 // Use is what has kept a pod awake.
 type Use struct {
@@ -19,7 +19,7 @@ type Use struct {
 	CPU     float64       // processors that its sandbox has used on average
 	Limit   float64       // processors that an idle pod uses at most
 	Why     []Cause       // what counted as use; the most frequent first
-	Err     error         // why its counters are not known; the other fields but For are zero
+	Err     error         // why its counters are not known; then only For is set beside it
 }
 
 // Cause is a kind of use.
@@ -59,14 +59,12 @@ func (u Use) says(c Cause) string {
 		return "a process of kubectl exec ran, or a port was forwarded"
 	case Work:
 		return "it was being restored or checkpointed"
-	case Falling:
-		return "packets came whenever it was about to sleep"
 	}
-	return fmt.Sprintf("cause %d", c)
+	return "packets came whenever it was about to sleep"
 }
 
-// vigil follows what keeps a pod awake that is not put to sleep. Its zero value has seen nothing.
-type vigil struct {
+// reasons are what keeps a pod awake that is not put to sleep. Its zero value has seen nothing.
+type reasons struct {
 	since time.Time // of the first look; zero: there was none
 	first Usage
 	last  Usage
@@ -76,7 +74,7 @@ type vigil struct {
 }
 
 // see notes the counters of a pod.
-func (v *vigil) see(now time.Time, u Usage) {
+func (v *reasons) see(now time.Time, u Usage) {
 	if v.since.IsZero() {
 		v.since, v.first = now, u
 	}
@@ -84,7 +82,7 @@ func (v *vigil) see(now time.Time, u Usage) {
 }
 
 // blind notes that nothing could be seen of the pod.
-func (v *vigil) blind(now time.Time, err error) {
+func (v *reasons) blind(now time.Time, err error) {
 	if v.since.IsZero() {
 		v.since = now
 	}
@@ -93,21 +91,21 @@ func (v *vigil) blind(now time.Time, err error) {
 
 // tried notes what has become of a pod that was found idle. If it was not used, it sleeps, or whoever was asked has
 // said why it does not.
-func (v *vigil) tried(is Verdict) {
+func (v *reasons) tried(is Verdict) {
 	switch {
 	case is.Used:
 		v.times[Falling]++
 	case is.InUse:
 		v.times[Session]++
 	default:
-		*v = vigil{}
+		*v = reasons{}
 	}
 }
 
 // due returns what has kept the pod awake if it is time to tell. It returns it once.
-func (v *vigil) due(now time.Time, r Rule) (u Use, ok bool) {
+func (v *reasons) due(now time.Time, r Rule) (u Use, ok bool) {
 	u.For = now.Sub(v.since)
-	if v.told || v.since.IsZero() || u.For < max(restless, 3*r.After, 2*r.MinAwake) {
+	if v.told || v.since.IsZero() || u.For < max(longAwake, 3*r.After, 2*r.MinAwake) {
 		return u, false
 	}
 	if u.Err = v.err; u.Err != nil {

@@ -14,9 +14,9 @@ import (
 type Config struct {
 	Meter Meter
 	Idle  func(ctx context.Context, pod snapshot.PodRef) Verdict // called for a pod that is idle
-	// Restless is called once for a pod that has not been put to sleep for a long time. It must not wait for anything.
-	Restless func(pod snapshot.PodRef, u Use)
-	Logger   *slog.Logger
+	// LongAwake is called once for a pod that has not been put to sleep for a long time. It must not wait for anything.
+	LongAwake func(pod snapshot.PodRef, u Use)
+	Logger    *slog.Logger
 }
 
 // Verdict is what has become of a pod that was found idle. It is not asked about again before it has been used, or
@@ -159,15 +159,15 @@ func (w *Watcher) awake() (pods []*watched) {
 func (w *Watcher) look(ctx context.Context, p *watched) {
 	now := time.Now()
 	s := w.see(ctx, p, now)
-	if u, ok := p.judge.vigil.due(now, s.rule); ok {
-		w.Restless(p.pod, u)
+	if u, ok := p.judge.reasons.due(now, s.rule); ok {
+		w.LongAwake(p.pod, u)
 	}
 	if w.due(p, now, s) {
 		w.work.Go(func() { w.act(ctx, p) })
 	}
 }
 
-// sight is what was seen of a pod. It is zero but for the rule if there is nothing to see.
+// sight is what was seen of a pod. If there is nothing to see, only the rule is set.
 type sight struct {
 	rule        Rule
 	idle, early bool // it may be put to sleep, by its rule or before
@@ -226,7 +226,7 @@ func (w *Watcher) open(ctx context.Context, p *watched, now time.Time) bool {
 			p.openAt = now.Add(openNever)
 		}
 		w.Logger.Debug("it is not known whether a pod is idle", "pod", p.pod.String(), "error", f.err)
-		p.judge.vigil.blind(now, f.err)
+		p.judge.reasons.blind(now, f.err)
 		return false
 	}
 	p.gauge = f.gauge
@@ -267,7 +267,7 @@ func (w *Watcher) due(p *watched, now time.Time, s sight) bool {
 // act calls Idle. Run leaves the pod alone meanwhile.
 func (w *Watcher) act(ctx context.Context, p *watched) Verdict {
 	v := w.Idle(ctx, p.pod)
-	p.judge.vigil.tried(v)
+	p.judge.reasons.tried(v)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.acting, p.told, p.again, p.spare = false, !v.Used, time.Time{}, spare{}

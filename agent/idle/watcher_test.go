@@ -50,7 +50,7 @@ func (c *counters) idle(context.Context, snapshot.PodRef) Verdict {
 	return c.say
 }
 
-func (c *counters) restless(_ snapshot.PodRef, u Use) {
+func (c *counters) longAwake(_ snapshot.PodRef, u Use) {
 	c.change(func(c *counters) { c.told = append(c.told, u.String()) })
 }
 
@@ -84,7 +84,7 @@ var someone = snapshot.PodRef{Namespace: "n", Name: "p", UID: "u"}
 func watch(t *testing.T, say Verdict, f func(*Watcher, *counters)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counters{say: say, began: time.Now()}
-		w := NewWatcher(Config{Meter: c, Idle: c.idle, Restless: c.restless, Logger: slog.New(slog.DiscardHandler)})
+		w := NewWatcher(Config{Meter: c, Idle: c.idle, LongAwake: c.longAwake, Logger: slog.New(slog.DiscardHandler)})
 		w.Watch(someone, tenSeconds, false)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
@@ -261,8 +261,8 @@ func TestEarlyMinAwake(t *testing.T) {
 	})
 }
 
-// TestRestless: what keeps a pod awake for long is told once, and again when it was put to sleep meanwhile.
-func TestRestless(t *testing.T) {
+// TestLongAwake: what keeps a pod awake for long is told once, and again when it was put to sleep meanwhile.
+func TestLongAwake(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		say  Verdict

@@ -100,8 +100,8 @@ func (m *meter) work(ctx context.Context, workers []*worker, runtime *cri.Client
 	o := overseer{m: m, workers: make(map[string]*worker)}
 	o.watcher = idle.NewWatcher(idle.Config{
 		Meter: idle.Kernel{Runtime: runtime, Busy: func(string) bool { return false }}, Idle: o.idle,
-		Restless: func(snapshot.PodRef, idle.Use) {},
-		Logger:   slog.New(slog.DiscardHandler),
+		LongAwake: func(snapshot.PodRef, idle.Use) {},
+		Logger:    slog.New(slog.DiscardHandler),
 	})
 	var all sync.WaitGroup
 	errs := make([]error, len(workers))

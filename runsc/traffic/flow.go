@@ -83,7 +83,8 @@ func flowOf(frame []byte) (f Flow) {
 	case kind == typeIPv4 && len(p) >= ipv4Header:
 		f.From = netip.AddrFrom4([4]byte(p[12:]))
 		var body []byte
-		if n := int(p[0]&0xf) * 4; n <= len(p) && binary.BigEndian.Uint16(p[6:])&0x1fff == 0 {
+		if n := int(p[0]&0xf) * 4; n >= ipv4Header && n <= len(p) &&
+			binary.BigEndian.Uint16(p[6:])&0x1fff == 0 {
 			body = p[n:]
 		}
 		f.transport(p[9], body)

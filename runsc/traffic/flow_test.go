@@ -37,6 +37,10 @@ func TestFlowOf(t *testing.T) {
 			"with options", one + "0800 4600 0034 0000 4000 4011" + addresses + "94040000 9c40 0035",
 			Flow{"UDP", gateway, 53, false},
 		},
+		{
+			"a header that is too short", one + "0800 4100 0034 0000 4000 4011" + addresses + "9c40 0035",
+			Flow{"UDP", gateway, 0, false},
+		},
 		{"a later fragment", one + v4Part + "11" + addresses + "9c40 0035", Flow{"UDP", gateway, 0, false}},
 		{"ICMP", one + v4 + "01" + addresses + "0800 0000", Flow{"ICMP", gateway, 0, false}},
 		{"SCTP", one + v4 + "84" + addresses + "9c40 0007", Flow{"SCTP", gateway, 7, false}},

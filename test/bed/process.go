@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,12 +22,6 @@ type Process struct {
 	done chan struct{}
 }
 
-// lavish are programs that may take memory, so that they seldom collect garbage: an eighth of what the API server
-// computes would be that. Containerd is none, whose shims would inherit it.
-var lavish = []string{
-	"kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
-}
-
 // startProcess starts a program of the bed in the space. Its log is appended to.
 func (s space) startProcess(name, program string, args ...string) (*Process, error) {
 	p := &Process{name: name, log: s.log(name), done: make(chan struct{})}
@@ -39,9 +32,6 @@ func (s space) startProcess(name, program string, args ...string) (*Process, err
 	defer log.Close()
 	p.cmd = exec.Command(program, args...) // in the PATH our own come first
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if slices.Contains(lavish, program) {
-		p.cmd.Env = append(os.Environ(), "GOGC=800")
-	}
 	if err := s.start(p.cmd); err != nil {
 		return nil, fmt.Errorf("bed: start %s: %w", name, err)
 	}

@@ -70,7 +70,7 @@ type known struct {
 // New returns the policies of a node.
 func New(c Config) *Policies {
 	p := &Policies{Config: c, all: make(map[string]*known), uid: make(map[types.NamespacedName]string)}
-	p.watcher = idle.NewWatcher(idle.Config{Meter: c.Meter, Idle: p.idle, Restless: p.restless, Logger: c.Logger})
+	p.watcher = idle.NewWatcher(idle.Config{Meter: c.Meter, Idle: p.idle, LongAwake: p.longAwake, Logger: c.Logger})
 	return p
 }
 
@@ -231,8 +231,8 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 	return idle.Verdict{Pause: p.stayed(ref, k, err)}
 }
 
-// restless says why a pod that a policy selects has not been put to sleep for long.
-func (p *Policies) restless(ref snapshot.PodRef, u idle.Use) {
+// longAwake says why a pod that a policy selects has not been put to sleep for long.
+func (p *Policies) longAwake(ref snapshot.PodRef, u idle.Use) {
 	p.mu.Lock()
 	k := p.all[ref.UID]
 	p.mu.Unlock()

@@ -71,6 +71,6 @@ func TestWakeToldEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, known := s.wake("u"); known {
-		t.Error("it is kept for good")
+		t.Error("it is never forgotten")
 	}
 }
