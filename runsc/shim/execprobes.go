@@ -25,10 +25,11 @@ import (
 
 // A shim cannot see who asks containerd to exec: the kubelet for a probe or a hook, or somebody by kubectl. But the
 // agent says what the kubelet runs. A process is taken for the kubelet's if it runs exactly that, without a terminal or
-// an input. It is answered with success, and nothing is run, in three cases:
+// an input. It is answered with success, and nothing is run, in four cases:
 //
 //   - The pod sleeps: a liveness or readiness probe does not wake it. Nor does a preStop hook, unless the pod is to be
 //     woken to end.
+//   - The agent wants the pod to sleep: a liveness or readiness probe does not keep it awake.
 //   - The sandbox waits for its other containers. The kubelet creates the next one only after the startup probe or the
 //     postStart hook of the one before has succeeded, and gVisor loads only when all are there.
 //   - A container is restored: its postStart hook has run in the life that the snapshot is of.
@@ -89,6 +90,51 @@ func (b bundle) kindsOf(container string, r *task.ExecProcessRequest) (k kinds) 
 		}
 	}
 	return k
+}
+
+const (
+	// probeLimit is how long a pod that is to sleep stays awake for probes that run.
+	probeLimit = 10 * time.Second
+	// drowsyLimit is how long probes are answered for a pod that is to sleep before it is paused. Then the agent may
+	// have died.
+	drowsyLimit = 30 * time.Second
+	// probePoll is how often endProbes looks.
+	probePoll = 10 * time.Millisecond
+)
+
+// endProbes waits for the end of the probes that run in the pod, for at most probeLimit. From now on the shim answers
+// them. Otherwise one might run at any time, if they are slow, and the pod would never sleep.
+func (z *sleeper) endProbes(ctx context.Context) {
+	began := time.Now()
+	z.drowsy.Store(&began)
+	for z.onlyProbes() && time.Since(began) < probeLimit {
+		select {
+		case <-time.After(probePoll):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// onlyProbes reports whether probes run in the pod, and nothing else that was started by exec.
+func (z *sleeper) onlyProbes() (some bool) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for _, x := range z.running {
+		for _, p := range x.execs {
+			if !p.probe {
+				return false
+			}
+			some = true
+		}
+	}
+	return some
+}
+
+// falls reports whether the pod is to sleep, and is not asleep yet.
+func (z *sleeper) falls() bool {
+	since := z.drowsy.Load()
+	return since != nil && (time.Since(*since) < drowsyLimit || z.s.lease.Held())
 }
 
 // probed is a probe or a hook that is answered, as if it had run and succeeded. Its methods may be called concurrently.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc/lease"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
@@ -197,7 +198,7 @@ func orderedPod(t *testing.T, o order) (*sleeper, *execs) {
 		all = append(all, &localv1.ExecProbe{Container: name, Command: []string{"live"}},
 			&localv1.ExecProbe{Container: name, Command: []string{"up"}, Kind: localv1.ExecProbe_STARTUP},
 			&localv1.ExecProbe{Container: name, Command: []string{"hook"}, Kind: localv1.ExecProbe_POST_START})
-		z.all[name] = &resident{id: name, name: name, execs: make(map[string]func())}
+		z.all[name] = &resident{id: name, name: name, execs: make(map[string]added)}
 	}
 	if err := c.bundle.noteProbes(all); err != nil {
 		t.Fatal(err)
@@ -254,6 +255,47 @@ func TestAnswersWhileRestored(t *testing.T) {
 	if !slices.Contains(ran.ran, "a other") || slices.Contains(ran.ran[:2], "a hook") {
 		t.Errorf("these have run: %q", ran.ran)
 	}
+}
+
+// TestProbesWhileFalling: a pod that is to sleep waits for the probes that run in it, and others are answered. If
+// something else runs that exec has started, it waits for nothing.
+func TestProbesWhileFalling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z, ran := orderedPod(t, order{Containers: 2})
+		z.started(t, "a")
+		z.started(t, "b")
+		z.s = &sandbox{lease: new(lease.Lease)}
+		z.run(t, "a", "hook", "live")
+		z.running = []*resident{z.all["b"], z.all["a"]}
+		began := time.Now()
+		go func() {
+			time.Sleep(3 * time.Second)
+			if got := z.run(t, "b", "live"); !slices.Equal(got, []string{"live"}) {
+				t.Errorf("while a pod waits for a probe, %q are answered", got)
+			}
+			z.forget(&task.DeleteRequest{ID: "a", ExecID: "live"})
+		}()
+		z.endProbes(t.Context())
+		if took := time.Since(began); took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("a probe took 3s, and it was waited for %v", took)
+		}
+		z.run(t, "a", "other", "live")
+		if began = time.Now(); !slices.Equal(ran.ran, []string{"a live", "a other"}) {
+			t.Errorf("these have run: %q", ran.ran)
+		}
+		if z.endProbes(t.Context()); time.Since(began) > 0 {
+			t.Errorf("a session is waited for, for %v", time.Since(began))
+		}
+		time.Sleep(drowsyLimit) // the agent has died
+		if got := z.run(t, "b", "live"); len(got) > 0 {
+			t.Errorf("of a pod that stays awake, %q are answered", got)
+		}
+		began = time.Now()
+		z.forget(&task.DeleteRequest{ID: "a", ExecID: "other"})
+		if z.endProbes(t.Context()); time.Since(began) < probeLimit {
+			t.Errorf("a probe that does not end is waited for %v", time.Since(began))
+		}
+	})
 }
 
 // TestHooksOfFiles: in a pod of which only files are restored, all that the kubelet wants to run runs.

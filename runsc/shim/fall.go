@@ -23,6 +23,7 @@ type night struct {
 	network *sleep.Network              // nil: the pod has none of its own, and cannot sleep
 	turn    chan struct{}               // holds one token while the pod falls asleep, wakes or ends
 	watched atomic.Pointer[sleep.Waker] // waker, for those who have not taken the turn
+	drowsy  atomic.Pointer[time.Time]   // since when the agent wants the pod to sleep; nil: it does not
 
 	// The fields below are guarded by turn.
 	waker     *sleep.Waker  // nil: nobody wants the pod to sleep
@@ -104,6 +105,17 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if z.running, err = z.residents(append(slices.Clone(o.Containers), z.c.bundle.id)); err != nil {
 		return err
 	}
+	if err := z.beginWatch(ctx); err != nil {
+		z.unwatch()
+		return err
+	}
+	go z.attendWatch(z.waker, z.unwatched)
+	return nil
+}
+
+// beginWatch begins to watch once the probes have ended that run in the pod.
+func (z *sleeper) beginWatch(ctx context.Context) (err error) {
+	z.endProbes(ctx)
 	if err := z.each(ctx, z.ready); err != nil {
 		return err
 	}
@@ -112,15 +124,10 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	}
 	z.unwatched = make(chan struct{})
 	z.watched.Store(z.waker)
-	if err = z.waker.Quiet(ctx, quietTime); err == nil {
-		err = z.s.settled(ctx)
-	}
-	if err != nil {
-		z.unwatch()
+	if err := z.waker.Quiet(ctx, quietTime); err != nil {
 		return err
 	}
-	go z.attendWatch(z.waker, z.unwatched)
-	return nil
+	return z.s.settled(ctx)
 }
 
 // attendWatch has the sandbox run on when a packet comes, and undoes watch after a while.
@@ -217,6 +224,7 @@ func (z *sleeper) forgo() {
 }
 
 func (z *sleeper) unwatch() {
+	z.drowsy.Store(nil)
 	if z.waker != nil {
 		z.warn(z.waker.Close(), "watch for packets")
 		z.waker = nil

@@ -58,7 +58,7 @@ type resident struct {
 	usage      usage
 
 	// The fields below are guarded by sleeper.mu.
-	execs   map[string]func() // processes that were added to it and run or are to; each function ends their session
+	execs   map[string]added // processes that were added to it and run or are to
 	state   *task.StateResponse
 	pids    *task.PidsResponse
 	streams *streams
@@ -66,6 +66,12 @@ type resident struct {
 	woken   bool                           // the sandbox was restored with it
 	dead    bool                           // it has ended in its sleep
 	revival atomic.Pointer[revive.Revival] // it is being created again; nil: it is not
+}
+
+// added is a process that was added to a container.
+type added struct {
+	end   func() // ends its session
+	probe bool   // the kubelet has added it as a probe
 }
 
 func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {
@@ -157,7 +163,7 @@ func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 			z.pid = resp.Pid
 		}
 		z.all[r.ID] = &resident{
-			id: r.ID, bundle: bundle, name: p.container, execs: make(map[string]func()),
+			id: r.ID, bundle: bundle, name: p.container, execs: make(map[string]added),
 			io: &task.CreateTaskRequest{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
 		}
 		z.mu.Unlock()
@@ -220,6 +226,10 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 	if !ok && (is.probe || is.preStop && !z.toEnd.Load()) {
 		return z.probes.answer(r)
 	}
+	if ok && is.probe && z.falls() {
+		release()
+		return z.probes.answer(r)
+	}
 	if !ok {
 		var err error
 		if release, err = z.awake(ctx, "exec"); err != nil {
@@ -237,7 +247,7 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 			end = z.c.sessions.begin()
 		}
 		z.mu.Lock()
-		x.execs[r.ExecID] = end
+		x.execs[r.ExecID] = added{end, is.probe}
 		z.mu.Unlock()
 	}
 	return resp, err
@@ -280,9 +290,9 @@ func (z *sleeper) forget(r *task.DeleteRequest) {
 	if x == nil {
 		return
 	}
-	for id, end := range x.execs {
+	for id, p := range x.execs {
 		if r.ExecID == "" || r.ExecID == id {
-			end()
+			p.end()
 			delete(x.execs, id)
 		}
 	}

@@ -65,6 +65,11 @@ func serveSave(c *Conn, a Args, log *slog.Logger) error {
 			return err
 		}
 	}
+	hangup, err := unix.FcntlInt(uintptr(a.SockFD), unix.F_DUPFD_CLOEXEC, 0) // the server closes its own
+	if err != nil {
+		return fmt.Errorf("sentry's socket: %w", err)
+	}
+	defer unix.Close(hangup)
 	us, err := unet.NewSocket(a.SockFD)
 	if err != nil {
 		return fmt.Errorf("sentry's socket: %w", err)
@@ -92,9 +97,18 @@ func serveSave(c *Conn, a Args, log *slog.Logger) error {
 	case <-s.opened:
 	case <-time.After(openTime):
 	}
-	us.Shutdown()
+	if unix.Shutdown(hangup, unix.SHUT_RD) == nil { // the answer to its last question still leaves
+		select {
+		case <-ended:
+		case <-time.After(answerTime):
+		}
+	}
+	unix.Shutdown(hangup, unix.SHUT_RDWR)
 	return errAgentGone
 }
+
+// answerTime bounds how long a sentry may take to receive an answer once the agent is gone.
+const answerTime = time.Second
 
 // openTime bounds how long a sentry may take to open its files once the agent is gone.
 const openTime = 10 * time.Second
