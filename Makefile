@@ -53,7 +53,7 @@ unit: ## tests that need neither root nor a bed; less is random than in make tes
 second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
 	@$(SUITE) -phase second-build
 
-rare: tools ## what make test leaves out of test/integration and test/e2e: daemons ended at more steps, and rarer cases
+rare: tools ## what make test leaves out: daemons ended at more steps, rarer cases, the release and gVisor's patched packages
 	@$(SUITE) -phase rare
 
 chart: ## the Helm chart: lint, each value and preset, and what it renders beside manifests/
@@ -72,7 +72,7 @@ flake: tools ## all tests N (3) times, each second time beside LOAD (2) busy loo
 	@$(SUITE) -flake $(N) -load $(LOAD)
 
 cover: tools ## all tests, and which share of the statements they and the programs of their beds reach
-	@$(SUITE) -cover
+	@$(SUITE) -cover -phase race,e2e,integration,beds,kube,plain,memory,plots,chart,rare
 
 chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, sleep by request and by policy, wake and end; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
@@ -95,19 +96,23 @@ func (b bundle) kindsOf(container string, r *task.ExecProcessRequest) (k kinds) 
 const (
 	// probeLimit is how long a pod that is to sleep stays awake for probes that run.
 	probeLimit = 10 * time.Second
-	// drowsyLimit is how long probes are answered for a pod that is to sleep before it is paused. Then the agent may
+	// fallingLimit is how long probes are answered for a pod that is to sleep and is not paused. Then the agent may
 	// have died.
-	drowsyLimit = 30 * time.Second
-	// probePoll is how often endProbes looks.
+	fallingLimit = 30 * time.Second
+	// probePoll is how often a pod is looked at in which probes run.
 	probePoll = 10 * time.Millisecond
 )
 
-// endProbes waits for the end of the probes that run in the pod, for at most probeLimit. From now on the shim answers
-// them. Otherwise one might run at any time, if they are slow, and the pod would never sleep.
-func (z *sleeper) endProbes(ctx context.Context) {
+// falling is that the agent wants the pod to sleep. Its methods may be called concurrently. The zero value says that
+// it does not.
+type falling struct{ since atomic.Pointer[time.Time] }
+
+// begin has the probes by exec answered from now on, and waits until those have ended that run, for at most probeLimit.
+// If they are slow, and were run as before, one might run at any time, and the pod would never sleep.
+func (f *falling) begin(ctx context.Context, run func() bool) {
 	began := time.Now()
-	z.drowsy.Store(&began)
-	for z.onlyProbes() && time.Since(began) < probeLimit {
+	f.since.Store(&began)
+	for run() && time.Since(began) < probeLimit {
 		select {
 		case <-time.After(probePoll):
 		case <-ctx.Done():
@@ -116,11 +121,20 @@ func (z *sleeper) endProbes(ctx context.Context) {
 	}
 }
 
-// onlyProbes reports whether probes run in the pod, and nothing else that was started by exec.
-func (z *sleeper) onlyProbes() (some bool) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	for _, x := range z.running {
+// end has the probes run again. The pod sleeps, or stays awake.
+func (f *falling) end() { f.since.Store(nil) }
+
+// answers reports whether the probes of a pod that is not asleep are answered.
+func (f *falling) answers(s *sandbox) bool {
+	since := f.since.Load()
+	return since != nil && (time.Since(*since) < fallingLimit || s.lease.Held())
+}
+
+// onlyProbes reports whether probes run in containers, and nothing else that was started by exec.
+func onlyProbes(mu *sync.Mutex, all []*resident) (some bool) {
+	mu.Lock()
+	defer mu.Unlock()
+	for _, x := range all {
 		for _, p := range x.execs {
 			if !p.probe {
 				return false
@@ -129,12 +143,6 @@ func (z *sleeper) onlyProbes() (some bool) {
 		}
 	}
 	return some
-}
-
-// falls reports whether the pod is to sleep, and is not asleep yet.
-func (z *sleeper) falls() bool {
-	since := z.drowsy.Load()
-	return since != nil && (time.Since(*since) < drowsyLimit || z.s.lease.Held())
 }
 
 // probed is a probe or a hook that is answered, as if it had run and succeeded. Its methods may be called concurrently.

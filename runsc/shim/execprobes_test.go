@@ -267,6 +267,7 @@ func TestProbesWhileFalling(t *testing.T) {
 		z.s = &sandbox{lease: new(lease.Lease)}
 		z.run(t, "a", "hook", "live")
 		z.running = []*resident{z.all["b"], z.all["a"]}
+		run := func() bool { return onlyProbes(&z.mu, z.running) }
 		began := time.Now()
 		go func() {
 			time.Sleep(3 * time.Second)
@@ -275,7 +276,7 @@ func TestProbesWhileFalling(t *testing.T) {
 			}
 			z.forget(&task.DeleteRequest{ID: "a", ExecID: "live"})
 		}()
-		z.endProbes(t.Context())
+		z.falling.begin(t.Context(), run)
 		if took := time.Since(began); took < 3*time.Second || took > 4*time.Second {
 			t.Errorf("a probe took 3s, and it was waited for %v", took)
 		}
@@ -283,16 +284,16 @@ func TestProbesWhileFalling(t *testing.T) {
 		if began = time.Now(); !slices.Equal(ran.ran, []string{"a live", "a other"}) {
 			t.Errorf("these have run: %q", ran.ran)
 		}
-		if z.endProbes(t.Context()); time.Since(began) > 0 {
+		if z.falling.begin(t.Context(), run); time.Since(began) > 0 {
 			t.Errorf("a session is waited for, for %v", time.Since(began))
 		}
-		time.Sleep(drowsyLimit) // the agent has died
+		time.Sleep(fallingLimit) // the agent has died
 		if got := z.run(t, "b", "live"); len(got) > 0 {
 			t.Errorf("of a pod that stays awake, %q are answered", got)
 		}
 		began = time.Now()
 		z.forget(&task.DeleteRequest{ID: "a", ExecID: "other"})
-		if z.endProbes(t.Context()); time.Since(began) < probeLimit {
+		if z.falling.begin(t.Context(), run); time.Since(began) < probeLimit {
 			t.Errorf("a probe that does not end is waited for %v", time.Since(began))
 		}
 	})

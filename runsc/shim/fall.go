@@ -23,7 +23,7 @@ type night struct {
 	network *sleep.Network              // nil: the pod has none of its own, and cannot sleep
 	turn    chan struct{}               // holds one token while the pod falls asleep, wakes or ends
 	watched atomic.Pointer[sleep.Waker] // waker, for those who have not taken the turn
-	drowsy  atomic.Pointer[time.Time]   // since when the agent wants the pod to sleep; nil: it does not
+	falling falling
 
 	// The fields below are guarded by turn.
 	waker     *sleep.Waker  // nil: nobody wants the pod to sleep
@@ -88,8 +88,9 @@ func (z *sleeper) takeSaved(ctx context.Context) (give func(), err error) {
 	return func() { turn(); <-z.s.saving }, nil
 }
 
-// watch prepares the pod to sleep, and watches from now on whether packets come for it.
-func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
+// watch prepares the pod to sleep, and watches from now on whether packets come for it. First, the probes end that run
+// in it by exec.
+func (z *sleeper) watch(ctx context.Context, o sleep.Order) (err error) {
 	give, err := z.take(ctx)
 	if err != nil {
 		return err
@@ -105,17 +106,12 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) error {
 	if z.running, err = z.residents(append(slices.Clone(o.Containers), z.c.bundle.id)); err != nil {
 		return err
 	}
-	if err := z.beginWatch(ctx); err != nil {
-		z.unwatch()
-		return err
-	}
-	go z.attendWatch(z.waker, z.unwatched)
-	return nil
-}
-
-// beginWatch begins to watch once the probes have ended that run in the pod.
-func (z *sleeper) beginWatch(ctx context.Context) (err error) {
-	z.endProbes(ctx)
+	defer func() {
+		if err != nil {
+			z.unwatch()
+		}
+	}()
+	z.falling.begin(ctx, func() bool { return onlyProbes(&z.mu, z.running) })
 	if err := z.each(ctx, z.ready); err != nil {
 		return err
 	}
@@ -127,7 +123,11 @@ func (z *sleeper) beginWatch(ctx context.Context) (err error) {
 	if err := z.waker.Quiet(ctx, quietTime); err != nil {
 		return err
 	}
-	return z.s.settled(ctx)
+	if err := z.s.settled(ctx); err != nil {
+		return err
+	}
+	go z.attendWatch(z.waker, z.unwatched)
+	return nil
 }
 
 // attendWatch has the sandbox run on when a packet comes, and undoes watch after a while.
@@ -224,7 +224,7 @@ func (z *sleeper) forgo() {
 }
 
 func (z *sleeper) unwatch() {
-	z.drowsy.Store(nil)
+	z.falling.end()
 	if z.waker != nil {
 		z.warn(z.waker.Close(), "watch for packets")
 		z.waker = nil

@@ -226,7 +226,7 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 	if !ok && (is.probe || is.preStop && !z.toEnd.Load()) {
 		return z.probes.answer(r)
 	}
-	if ok && is.probe && z.falls() {
+	if ok && is.probe && z.falling.answers(z.s) {
 		release()
 		return z.probes.answer(r)
 	}

@@ -51,33 +51,48 @@ var long = []string{"runsc/fast", "storage/azblob", "test/tools/release", "test/
 // rare are tests of the longest package for each of which a nearer one stays in make test. Those of the first three
 // lines end a daemon, a shim or the node at one more step: TestAgentKilled, TestContainerdKilled, TestSandboxExits,
 // TestSleepAgentKilled, TestSleepContainerd, TestSleepShimKilled and TestSleepReboot stay, and "make chaos" ends them
-// at random. The others have one more case of TestManyCheckpoints, TestNameTaken, TestCheckpointRefused, TestStop,
-// TestBranches, TestMemoryLimit, TestCPULimitOfSave, TestPrecopy, TestVolumeChanged, TestVolumes, TestSpoolFull,
-// TestVolumesRefused, TestRootfsOnly, TestWorkloadSaves and TestWorkloadSavesFiles.
+// at random. The others have one more case of a test that stays, in the order of the lines:
+//   - TestShimWithoutAgent, TestLeaseRunsOut, TestAgentTerminated, TestSleepUnwoken, TestSleepReboot;
+//   - TestManyCheckpoints, TestNameTaken, TestCheckpointRefused, TestStop, TestBranches, TestMemoryLimit;
+//   - TestCPULimitOfSave, TestPrecopy, TestVolumeChanged, TestVolumes, TestSpoolFull, TestVolumesRefused;
+//   - TestRootfsOnly, TestDamagedSnapshots, TestWorkloadSaves;
+//   - TestRestoreMakesRoom, TestNoRoomToSave, TestWakeWaits, TestSleepStats, TestSleepMeetsConnection;
+//   - TestStorageAway in test/e2e, TestSleepCheckpointed, TestRunscReplaced, TestEncrypted.
 const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)|KilledWhileLoading|" +
 	"RootfsAgentKilled|PausedContainerdKilled|(Loading|Hung)ContainerdRestarted|HungWithoutMemory|" +
 	"Volumes(Agent|Shim)Killed|Sleep(Agent|Containerd)Killed(Falling|Waking)|" +
 	"Sleep(AgentKilledWoken|ContainerKilledFalling|KilledWaking|ShimStopped(Falling|Waking)|ShimsKilled|" +
 	"RebootWhileWaking|RebootWithoutAgent)|" +
+	"RemovedWithoutAgent|PausedWithoutAgent|Interrupted|" +
+	"SleepUnwoken(Reboot|Ends|WithoutAgent)|SleepReboot(Damaged|Volume)|" +
 	"OneName|CheckpointOddNames|NotStopped|NotCreated|NeverStarted|LoadingContainerEnds|UnreadableRecord|" +
 	"MemoryOutgrown|KeepCPULimits|PrecopyDiskFull|Volume(Claim|Older)|" +
 	"Volumes(Hinted|Inherit|SpoolFull|Rootfs|Workload)|" +
-	"Rootfs(Facts|StartedAgain)|Workload(SavesBoth|SavesWhileLoading|FilesRefused))$"
+	"Rootfs(Facts|StartedAgain|Damaged)|DamagedBeforeReplication|" +
+	"Workload(SavesBoth|SavesFiles|SavesWhileLoading|FilesRefused)|" +
+	"CheckpointMakesRoom|StoreFull|WakeWaitsGone|StatsWhileRestoring|CheckpointMet|" +
+	"ObjectStore|Sleep(StoreAway|CheckpointMustWake|OtherRunsc|Encrypted))$"
 
 // rareCluster are tests of a cluster for each of which a nearer one stays in make test: those of the agent's death in
-// test/integration and TestDaemonsRestarted, TestCPULimitOfRestore, TestRootfsVolumes, TestCreateInterrupted of the
-// shim, those of agent/kube and agent/local about adoption and rotation.
-const rareCluster = "AgentKilledIn(Checkpoint|Restore)|CPULimit|RootfsVolumesOnNode|NeverRestarted|" +
-	"Adopt|RotateKeys|Latency"
+// test/integration and TestDaemonsRestarted, TestCPULimitOfRestore, TestVolumes and TestRootfsOnly, TestWorkloadSaves,
+// TestSDK and TestGolden, TestDrain and TestDeploymentDrained, TestCreateInterrupted of the shim, those of agent/kube
+// and agent/local about adoption and rotation.
+const rareCluster = "AgentKilledIn(Checkpoint|Restore)|CPULimit|RootfsVolumes(OnNode)?|NeverRestarted|" +
+	"Adopt|RotateKeys|Latency|WorkloadSavesFiles|(SDK|Golden)BesideSleepers|SleepDrained"
+
+// rareBuild are tests that build and run what changes seldom: the release, gVisor's patched packages beside its own,
+// and images that are compressed or loaded without what the second build keeps.
+const rareBuild = "^Test(Release|SameAsGVisors|CrossCompressed|EarlyLoad(Compressed|Unkept|Alone))$"
 
 // phases are all phases, in the order in which they are reported.
 var phases = []phase{
 	{
 		name: "race", pick: not(needsBed, named(unraced...)), format: eachPackage, timeout: 80 * time.Minute,
-		flags: []string{"-race", "-p=2"}, env: []string{"CGO_ENABLED=1"},
+		flags: []string{"-race", "-p=2", "-skip=" + rareBuild}, env: []string{"CGO_ENABLED=1"},
 	},
 	{
-		name: "plain", pick: named(unraced...), format: eachPackage, timeout: 20 * time.Minute, flags: []string{"-p=1"},
+		name: "plain", pick: named(unraced...), format: eachPackage, timeout: 20 * time.Minute,
+		flags: []string{"-p=1", "-skip=" + rareBuild},
 	},
 	{
 		name: "memory", pick: named("storage"), format: eachPackage, timeout: 20 * time.Minute,
@@ -97,7 +112,8 @@ var phases = []phase{
 		name: "kube", pick: named(kube), format: eachPackage, timeout: 80 * time.Minute,
 	},
 	{
-		name: "beds", pick: beds, format: eachPackage, timeout: 80 * time.Minute, flags: []string{"-p=1"},
+		name: "beds", pick: beds, format: eachPackage, timeout: 80 * time.Minute,
+		flags: []string{"-p=1", "-skip=" + rareBuild},
 	},
 	{
 		name: "integration-sleep", pick: named(integration), format: eachTest, timeout: 80 * time.Minute,
@@ -114,6 +130,10 @@ var phases = []phase{
 	{
 		name: "rare-cluster", pick: named("test/e2e"), format: eachTest, timeout: 60 * time.Minute,
 		flags: []string{"-run=^Test(" + rareCluster + ")$"}, asked: true,
+	},
+	{
+		name: "rare-build", pick: named("test/tools/release", "runsc/fast", "runsc/fast/integration"), format: eachPackage,
+		timeout: 60 * time.Minute, flags: []string{"-p=1", "-run=" + rareBuild}, asked: true,
 	},
 	{
 		name: "second-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
