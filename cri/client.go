@@ -102,12 +102,7 @@ func awaitContainerd(ctx context.Context, method string, req, reply any, conn *g
 	for {
 		awaitConnection(waiting, conn)
 		err := invoke(ctx, method, req, reply, conn, opts...)
-		if !beginning(err) {
-			return err
-		}
-		select {
-		case <-time.After(reconnect.BaseDelay):
-		case <-waiting.Done():
+		if !beginning(err) || !pause(waiting, reconnect.BaseDelay) {
 			return err
 		}
 	}

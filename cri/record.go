@@ -90,9 +90,13 @@ func lastEnded(containers, running []Container) (ended []Container) {
 }
 
 func (c *Client) sandboxConfig(ctx context.Context, id string) (json.RawMessage, error) {
-	r, err := c.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	var r *criapi.PodSandboxStatusResponse
+	err := untilAnswered(ctx, func(ctx context.Context) (err error) {
+		r, err = c.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+		return native(err)
+	})
 	if err != nil {
-		return nil, native(err)
+		return nil, err
 	}
 	return configOf(r.GetInfo(), &criapi.PodSandboxConfig{})
 }

@@ -150,13 +150,8 @@ const (
 // again calls remove until it succeeds.
 func again(ctx context.Context, remove func(context.Context) error) (err error) {
 	for range removeAttempts {
-		if err = remove(ctx); err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(removePause):
-		case <-ctx.Done():
-			return err
+		if err = remove(ctx); err == nil || !pause(ctx, removePause) {
+			break
 		}
 	}
 	return err

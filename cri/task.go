@@ -56,32 +56,46 @@ func (c *Client) Paused(ctx context.Context, podID string) (bool, error) {
 	return p.GetStatus() == task.Status_PAUSED || p.GetStatus() == task.Status_PAUSING, nil
 }
 
-// If a shim does not answer, process asks again every pollProcess, for at most processTime.
-const (
-	processTime = 30 * time.Second
-	pollProcess = 100 * time.Millisecond
-)
+const shimTime, pollShim = 30 * time.Second, 100 * time.Millisecond // untilAnswered's limit, and its pause
 
-var errNotTold = errors.New("its shim does not answer")
+// untilAnswered repeats a question to a shim for as long as that takes longer to answer than containerd waits, which is
+// two seconds: ask then returns an error of kind [context.DeadlineExceeded]. A busy node has such shims.
+func untilAnswered(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, shimTime, errors.New("its shim does not answer"))
+	defer cancel()
+	for {
+		err := ask(ctx)
+		if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if !pause(ctx, pollShim) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pause waits, and reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
 // asker asks for the process of a sandbox or container. If there is none, the error is of kind ErrNotFound.
 type asker func(ctx context.Context, id string) (*task.Process, error)
 
 // process is an asker that waits until the shim answers.
-func (c *Client) process(ctx context.Context, id string) (*task.Process, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, processTime, errNotTold)
-	defer cancel()
-	for {
-		p, err := c.processNow(ctx, id)
-		if ctx.Err() == nil && (err != nil || p.GetStatus() != task.Status_UNKNOWN) {
-			return p, err
+func (c *Client) process(ctx context.Context, id string) (p *task.Process, err error) {
+	err = untilAnswered(ctx, func(ctx context.Context) (err error) {
+		if p, err = c.processNow(ctx, id); err == nil && p.GetStatus() == task.Status_UNKNOWN {
+			return context.DeadlineExceeded
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(pollProcess):
-		}
-	}
+		return err
+	})
+	return p, err
 }
 
 // processNow is an asker that does not wait for a slow shim. A shim runs runsc to find the answer. If that takes

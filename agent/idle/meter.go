@@ -1,12 +1,12 @@
 package idle
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,12 +45,16 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
 	if err := pod.CheckRuntime(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNever, err)
 	}
+	network := fmt.Sprintf("/proc/%d/net", pod.SandboxPID)
+	if err := checkInterface(network); err != nil {
+		return nil, err
+	}
 	cpu, err := cgroup.CPUOf(pod.SandboxPID, 1)
 	if err != nil {
 		return nil, err
 	}
 	return &gauge{
-		pid: pod.SandboxPID, network: fmt.Sprintf("/proc/%d/net", pod.SandboxPID), cpu: cpu,
+		pid: pod.SandboxPID, network: network, cpu: cpu,
 		used: filepath.Join(k.Used, pod.ID), busy: func() bool { return k.Busy(pod.ID) },
 	}, nil
 }
@@ -80,39 +84,97 @@ func (g *gauge) Read() (u Usage, err error) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return u, err
 	}
-	f, err := os.Open(filepath.Join(g.network, "dev"))
-	if err != nil {
-		return u, err
-	}
-	defer f.Close()
-	u.Received, err = received(bufio.NewScanner(f))
+	u.Received, err = received(g.network)
 	return u, err
 }
 
 var errNoInterface = errors.New("the pod has no network interface of its own")
 
-// received adds up the packets that all interfaces but the loopback have received, from a file such as /proc/net/dev.
-func received(lines *bufio.Scanner) (packets uint64, err error) {
-	found := false
-	for lines.Scan() {
-		name, counters, ok := strings.Cut(lines.Text(), ":")
-		f := strings.Fields(counters)
-		if !ok || strings.TrimSpace(name) == "lo" || len(f) < 2 {
-			continue
-		}
-		n, err := strconv.ParseUint(f[1], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("counters of interface %s: %w", strings.TrimSpace(name), err)
-		}
-		packets, found = packets+n, true
+// checkInterface returns an error of kind errNoInterface if a network namespace has only the loopback. Dir is the
+// directory of the kernel about it.
+func checkInterface(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, "dev"))
+	if err != nil {
+		return err
 	}
-	if err := lines.Err(); err != nil {
+	for line := range strings.Lines(string(text)) {
+		if name, _, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) != "lo" {
+			return nil
+		}
+	}
+	return errNoInterface
+}
+
+// received returns how many IP packets have come for a network namespace, from the files snmp and snmp6 in the
+// directory of the kernel about it (proc_pid_net(5)). The questions of neighbors for addresses do not count: ARP is not
+// IP, and over IPv6 they are multicasts, none of which counts. The kernel counts packets for its own network stack,
+// though gVisor has taken the addresses.
+func received(dir string) (packets uint64, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, "snmp"))
+	if err != nil {
 		return 0, err
 	}
-	if !found {
-		return 0, errNoInterface
+	if packets, err = receivedIPv4(string(text)); err != nil {
+		return 0, err
 	}
-	return packets, nil
+	text, err = os.ReadFile(filepath.Join(dir, "snmp6"))
+	if errors.Is(err, os.ErrNotExist) { // the kernel has no IPv6
+		return packets, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	six, err := receivedIPv6(string(text))
+	return packets + six, err
+}
+
+// receivedIPv4 returns the counter InReceives. A line names the counters, and the next one has them.
+func receivedIPv4(snmp string) (uint64, error) {
+	var names []string
+	for line := range strings.Lines(snmp) {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] != "Ip:" {
+			continue
+		}
+		if names == nil {
+			names = f
+			continue
+		}
+		if i := slices.Index(names, "InReceives"); i > 0 && i < len(f) {
+			return counter("InReceives", f[i])
+		}
+	}
+	return 0, errors.New("the kernel counts no packets of IP")
+}
+
+// receivedIPv6 returns how many packets came that were no multicasts. There is a line for each counter.
+func receivedIPv6(snmp6 string) (uint64, error) {
+	var all, multicasts uint64
+	for line := range strings.Lines(snmp6) {
+		f := strings.Fields(line)
+		if len(f) != 2 {
+			continue
+		}
+		var err error
+		switch f[0] {
+		case "Ip6InReceives":
+			all, err = counter(f[0], f[1])
+		case "Ip6InMcastPkts":
+			multicasts, err = counter(f[0], f[1])
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return all - min(all, multicasts), nil // they are not read at the same instant
+}
+
+func counter(name, text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("counter %s: %w", name, err)
+	}
+	return n, nil
 }
 
 // Clean removes the files about sandboxes that containerd no longer knows from the directory of a Kernel. Here are the

@@ -1,9 +1,6 @@
 package idle
 
 import (
-	"bufio"
-	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,25 +100,27 @@ func TestNewCounters(t *testing.T) {
 	})
 }
 
+// TestReceived reads the kernel's text of counters.
 func TestReceived(t *testing.T) {
-	const head = "Inter-|   Receive                                                |  Transmit\n" +
-		" face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets\n"
+	const ip = "Ip: Forwarding DefaultTTL InReceives InHdrErrors\n"
 	for name, tc := range map[string]struct {
+		read func(string) (uint64, error)
 		text string
 		want uint64
-		err  error
+		bad  bool
 	}{
-		"one":      {head + "    lo:  100       5 0 0\n  eth0: 1500      12 0 0\n", 12, nil},
-		"two":      {head + "  eth0:1500 12 0\n  net1: 0 3 0\n", 15, nil},
-		"loopback": {head + "    lo: 100 5 0 0\n", 0, errNoInterface},
-		"nothing":  {"", 0, errNoInterface},
+		"IPv4":            {receivedIPv4, "Icmp: InMsgs\nIcmp: 9\n" + ip + "Ip: 2 64 12 0\n", 12, false},
+		"no counters":     {receivedIPv4, ip, 0, true},
+		"fewer counters":  {receivedIPv4, ip + "Ip: 2 64\n", 0, true},
+		"another counter": {receivedIPv4, "Ip: Forwarding\nIp: 2\n", 0, true},
+		"a word":          {receivedIPv4, ip + "Ip: 2 64 many 0\n", 0, true},
+		"IPv6":            {receivedIPv6, "Ip6InReceives \t 12\nIp6InMcastPkts \t 5\nIcmp6InMsgs 9\n", 7, false},
+		"only multicasts": {receivedIPv6, "Ip6InReceives 12\nIp6InMcastPkts 13\n", 0, false},
+		"a word, IPv6":    {receivedIPv6, "Ip6InReceives many\n", 0, true},
+		"nothing":         {receivedIPv6, "", 0, false},
 	} {
-		got, err := received(bufio.NewScanner(strings.NewReader(tc.text)))
-		if got != tc.want || !errors.Is(err, tc.err) {
+		if got, err := tc.read(tc.text); got != tc.want || (err != nil) != tc.bad {
 			t.Errorf("%s: %d, %v", name, got, err)
 		}
-	}
-	if _, err := received(bufio.NewScanner(strings.NewReader("eth0: 1 many\n"))); err == nil {
-		t.Error("a word is a number")
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube"
-	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 )
@@ -202,7 +201,8 @@ func TestNetAdminNeverSleeps(t *testing.T) {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationSleep, "now")
 	})
 	until(w, p, func(p *corev1.Pod) error {
-		if s := slumber.ParseStatus(p); s.State != slumber.StateFailed || !strings.Contains(s.Message, "never sleeps") {
+		s := podsnapshotv1.ParseSleepStatus(p.Annotations)
+		if s.State != podsnapshotv1.SleepFailed || !strings.Contains(s.Message, "never sleeps") {
 			return fmt.Errorf("status %+v", s)
 		}
 		return nil

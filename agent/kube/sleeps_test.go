@@ -18,7 +18,6 @@ import (
 
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
-	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -83,11 +82,13 @@ func TestHostileSleepServesItsPodAlone(t *testing.T) {
 func TestHostileSleepWithoutPolicy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		policy func(*world)
-		want   slumber.State
+		want   podsnapshotv1.SleepState
 	}{
-		"no policy":           {func(w *world) { w.delete(w.policy("policy")) }, slumber.StateFailed},
-		"a SleepPolicy":       {func(w *world) { w.delete(w.policy("policy")); w.sleepPolicy("sleep") }, slumber.StateAsleep},
-		"a PodSnapshotPolicy": {func(*world) {}, slumber.StateAsleep},
+		"no policy":           {func(w *world) { w.delete(w.policy("policy")) }, podsnapshotv1.SleepFailed},
+		"a PodSnapshotPolicy": {func(*world) {}, podsnapshotv1.SleepAsleep},
+		"a SleepPolicy": {
+			func(w *world) { w.delete(w.policy("policy")); w.sleepPolicy("sleep") }, podsnapshotv1.SleepAsleep,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -99,7 +100,7 @@ func TestHostileSleepWithoutPolicy(t *testing.T) {
 				metav1.SetMetaDataAnnotation(&p.ObjectMeta, podsnapshotv1.AnnotationSleep, "now")
 			})
 			until(w, p, func(p *corev1.Pod) error {
-				if s := slumber.ParseStatus(p); s.Sleep != "now" || s.State != tc.want {
+				if s := podsnapshotv1.ParseSleepStatus(p.Annotations); s.Sleep != "now" || s.State != tc.want {
 					return fmt.Errorf("status %+v, want %s", s, tc.want)
 				}
 				return nil

@@ -1,6 +1,5 @@
 // Command diapause is the operator's tool. Over the local socket of this node's agent, it checkpoints sandboxes,
-// restores snapshots, and shows, checks and removes what is stored. Installed as kubectl-diapause, it is also a
-// kubectl plugin.
+// restores snapshots, and shows, checks and removes what is stored.
 package main
 
 import (

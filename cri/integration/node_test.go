@@ -189,6 +189,10 @@ func TestSlowShim(t *testing.T) {
 			got, err := client.Get(ctx, pod.ID)
 			return err == nil && got.SandboxPID == p.SandboxPID, err
 		}},
+		{"record", pod.ID, func() (bool, error) {
+			got, err := client.Record(ctx, pod.ID)
+			return len(got.Containers) == 1, err
+		}},
 	} {
 		t.Run(x.what, func(t *testing.T) {
 			if err := bed.SlowShim(x.of); err != nil {

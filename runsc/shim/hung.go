@@ -119,11 +119,18 @@ func (c *containers) State(ctx context.Context, r *task.StateRequest) (*task.Sta
 	return passOn(ctx, &c.unanswered, forState, r.ID, c.TaskServiceExt.State, r)
 }
 
-// stateUnanswered returns the state of a container in a sandbox that hangs: as far as is known it has not ended.
-func (z *sleeper) stateUnanswered(id string) (*task.StateResponse, error) {
+// stateUnanswered returns the state of a container in a sandbox that hangs, or of a process that was added to it: as
+// far as is known it has not ended. Containerd asks for that of an added process while it starts, and gVisor's shim
+// answers only when it has started, which takes seconds on a busy node or while the sandbox is paused.
+func (z *sleeper) stateUnanswered(id, exec string) (*task.StateResponse, error) {
 	x, pid, err := z.remembered(id)
 	if err != nil {
 		return nil, err
+	}
+	if exec != "" {
+		z.mu.Lock()
+		defer z.mu.Unlock()
+		return x.execState(exec)
 	}
 	status := tasktypes.Status_CREATED
 	if z.c.starts.over(id) || z.s != nil && id == z.s.pod.sandbox && z.s.runs.Load() {
@@ -135,6 +142,19 @@ func (z *sleeper) stateUnanswered(id string) (*task.StateResponse, error) {
 	return &task.StateResponse{
 		ID: id, Bundle: x.bundle, Pid: uint32(pid), Status: status,
 		Stdin: x.io.Stdin, Stdout: x.io.Stdout, Stderr: x.io.Stderr, Terminal: x.io.Terminal,
+	}, nil
+}
+
+// execState returns the state of a process that was added to the container and is starting or runs. The caller holds
+// sleeper.mu.
+func (x *resident) execState(id string) (*task.StateResponse, error) {
+	p, ok := x.execs[id]
+	if !ok {
+		return nil, fmt.Errorf("state of process %s of container %s: %w", id, x.id, errHung)
+	}
+	return &task.StateResponse{
+		ID: x.id, ExecID: id, Bundle: x.bundle, Status: tasktypes.Status_CREATED,
+		Stdin: p.io.Stdin, Stdout: p.io.Stdout, Stderr: p.io.Stderr, Terminal: p.io.Terminal,
 	}, nil
 }
 

@@ -106,16 +106,24 @@ func TestHungStateKnown(t *testing.T) {
 		{func() { z.suspended.Store(false) }, tasktypes.Status_RUNNING},
 	} {
 		step.do()
-		got, err := z.stateUnanswered("a")
+		got, err := z.stateUnanswered("a", "")
 		if err != nil || got.Status != step.want || got.Pid != 7 || got.Stdout != "out" {
 			t.Errorf("%v, %v, want %v", got, err, step.want)
 		}
+	}
+	z.all["a"].execs = map[string]added{"exec": {io: &task.ExecProcessRequest{Stdout: "out"}}}
+	if got, err := z.stateUnanswered("a", "exec"); err != nil || got.Status != tasktypes.Status_CREATED ||
+		got.ExecID != "exec" || got.Stdout != "out" {
+		t.Errorf("a process that starts: %v, %v", got, err)
+	}
+	if _, err := z.stateUnanswered("a", "ended"); !errors.Is(err, errHung) {
+		t.Errorf("a process that is not known: %v", err)
 	}
 	pids, err := z.pidsUnanswered("a")
 	if err != nil || len(pids.Processes) != 1 || pids.Processes[0].Pid != 7 {
 		t.Errorf("its processes: %v, %v", pids, err)
 	}
-	_, stateErr := z.stateUnanswered("b")
+	_, stateErr := z.stateUnanswered("b", "")
 	_, pidsErr := z.pidsUnanswered("b")
 	if !errors.Is(stateErr, errHung) || !errors.Is(pidsErr, errHung) {
 		t.Errorf("an unknown container: %v, %v", stateErr, pidsErr)

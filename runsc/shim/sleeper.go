@@ -70,8 +70,9 @@ type resident struct {
 
 // added is a process that was added to a container.
 type added struct {
-	end   func() // ends its session
-	probe bool   // the kubelet has added it as a probe
+	end   func()                   // ends its session
+	probe bool                     // the kubelet has added it as a probe
+	io    *task.ExecProcessRequest // names of its standard streams
 }
 
 func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {
@@ -247,7 +248,7 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 			end = z.c.sessions.begin()
 		}
 		z.mu.Lock()
-		x.execs[r.ExecID] = added{end, is.probe}
+		x.execs[r.ExecID] = added{end, is.probe, r}
 		z.mu.Unlock()
 	}
 	return resp, err
@@ -333,8 +334,8 @@ func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateR
 	}
 	defer release()
 	resp, err := z.TaskServiceExt.State(ctx, r)
-	if errors.Is(err, errHung) && r.ExecID == "" {
-		return z.stateUnanswered(r.ID)
+	if errors.Is(err, errHung) {
+		return z.stateUnanswered(r.ID, r.ExecID)
 	}
 	if err == nil && r.ExecID == "" {
 		resp.Pid = z.pidOf(r.ID, resp.Pid)

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube/rules"
-	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/workload/answers"
 )
@@ -159,11 +158,12 @@ func (l *lane) excuse() {
 
 // request asks for the pod's sleep.
 func (l *lane) request(ctx context.Context) (bool, error) {
-	s, err := l.answered(ctx, podsnapshotv1.AnnotationSleep, func(s slumber.Status) string { return s.Sleep })
-	if err == nil && s.State != slumber.StateAsleep {
+	s, err := l.answered(ctx, podsnapshotv1.AnnotationSleep,
+		func(s podsnapshotv1.SleepStatus) string { return s.Sleep })
+	if err == nil && s.State != podsnapshotv1.SleepAsleep {
 		l.Logf("%s: the pod does not sleep: %s: %.200s", l.name, s.State, s.Message)
 	}
-	return s.State == slumber.StateAsleep, err
+	return s.State == podsnapshotv1.SleepAsleep, err
 }
 
 // idle leaves the pod alone, for its policy to put it to sleep.
@@ -196,7 +196,8 @@ func (l *lane) wake(ctx context.Context) error {
 			return err
 		})
 	case 1:
-		_, err := l.answered(ctx, podsnapshotv1.AnnotationWake, func(s slumber.Status) string { return s.Wake })
+		_, err := l.answered(ctx, podsnapshotv1.AnnotationWake,
+			func(s podsnapshotv1.SleepStatus) string { return s.Wake })
 		return err
 	case 2:
 		return l.wokenByClock(ctx)
@@ -226,7 +227,8 @@ func (l *lane) annotated(ctx context.Context, key, value string) error {
 }
 
 // answered asks by an annotation and waits for the answer.
-func (l *lane) answered(ctx context.Context, key string, of func(slumber.Status) string) (s slumber.Status, err error) {
+func (l *lane) answered(ctx context.Context, key string, of func(podsnapshotv1.SleepStatus) string,
+) (s podsnapshotv1.SleepStatus, err error) {
 	l.asked++
 	id := fmt.Sprint(l.asked)
 	if err := l.annotated(ctx, key, id); err != nil {
@@ -237,7 +239,7 @@ func (l *lane) answered(ctx context.Context, key string, of func(slumber.Status)
 		if err := l.client.Get(ctx, client.ObjectKeyFromObject(l.pod.Pod), p); err != nil {
 			return err
 		}
-		if s = slumber.ParseStatus(p); of(s) != id || s.State == slumber.StateWorking {
+		if s = podsnapshotv1.ParseSleepStatus(p.Annotations); of(s) != id || s.State == podsnapshotv1.SleepWorking {
 			return fmt.Errorf("request %s: status %+v", id, s)
 		}
 		return nil

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/images"
 )
@@ -43,7 +42,8 @@ func TestNetAdmin(t *testing.T) {
 	says(podsnapshotv1.ReasonStaysAwake, "The pod stays awake: pod "+w.namespace+"/web "+never)
 	w.annotate("web", podsnapshotv1.AnnotationSleep, "now")
 	w.eventually("the annotation's answer", func() error {
-		if s := slumber.ParseStatus(w.get("web")); s.State != slumber.StateFailed || !strings.Contains(s.Message, never) {
+		s := podsnapshotv1.ParseSleepStatus(w.get("web").Annotations)
+		if s.State != podsnapshotv1.SleepFailed || !strings.Contains(s.Message, never) {
 			return fmt.Errorf("it is %+v", s)
 		}
 		return nil

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent/kube/slumber"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/images"
 )
@@ -140,15 +139,15 @@ func (w *world) sleeps(pod, id string) {
 	for try := 0; ; try++ {
 		request := fmt.Sprint(id, "-", try)
 		w.annotate(pod, podsnapshotv1.AnnotationSleep, request)
-		var s slumber.Status
+		var s podsnapshotv1.SleepStatus
 		w.must(until(w.ctx, func() error {
-			s = slumber.ParseStatus(w.get(pod))
-			if s.Sleep != request || s.State == slumber.StateWorking {
+			s = podsnapshotv1.ParseSleepStatus(w.get(pod).Annotations)
+			if s.Sleep != request || s.State == podsnapshotv1.SleepWorking {
 				return fmt.Errorf("status %+v", s)
 			}
 			return nil
 		}))
-		if s.State == slumber.StateAsleep {
+		if s.State == podsnapshotv1.SleepAsleep {
 			break
 		}
 		if try == mostTries {

@@ -1,29 +1,29 @@
 package integration
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
-	"slices"
+	"path"
+	"strconv"
 	"testing"
 
+	"diapause.dev/test/bed"
 	"diapause.dev/test/workload/answers"
 )
 
 // TestWorkingSet restores a pod three times. The first restore records what the pod waits for, and the others begin
 // with that: a sandbox of the second build loads it before anything else. Each has all its memory, and the working set
 // stays, though hardly anything is waited for by then. A snapshot of the last one begins with what it shares of it.
+//
+// The store is slow until the first pod has read something: it would have all memory before that, and wait for nothing.
 func TestWorkingSet(t *testing.T) {
-	at := newPlace(t)
-	n := start(t, at.flags()...)
+	n, wire, flags := startSlow(t, bed.Options{})
 	boot := n.serving(n.workload("origin", "serve", "--mib=128")).Boot
 	n.checkpoint("--name=saved", "origin")
+	n.restartAgent(flags()...) // which has nothing of it on the node
 	var before int64
-	// A slow machine may load everything before the program asks for anything: then the sandbox has waited for nothing,
-	// and there is no working set until one waits.
-	names := []string{"first", "second", "third"}
-	for i := 0; i < len(names); i++ {
-		name := names[i]
+	for _, name := range []string{"first", "second", "third"} {
 		p, err := n.bed.RunPod(n.ctx, fromSnapshot(name, "default/saved", "serve", "--mib=128"))
 		if err != nil {
 			t.Fatal(err)
@@ -33,6 +33,7 @@ func TestWorkingSet(t *testing.T) {
 		if touched.Pages != 8<<8 {
 			t.Errorf("%s: %+v", name, touched)
 		}
+		wire.hurry()
 		n.checkWhole(p, boot, 128)
 		n.eventually(name+" has all its memory", func() error {
 			if len(n.restores()) > 0 {
@@ -40,12 +41,8 @@ func TestWorkingSet(t *testing.T) {
 			}
 			return nil
 		})
-		now, err := workingSetSize(at.store)
-		if err != nil { // until the test's time is over, when no pod can be run
-			t.Logf("%s: %v", name, err)
-			names = slices.Insert(names, i+1, name+"-again")
-		}
-		if now < before {
+		now := n.workingSetSize()
+		if now == 0 || now < before {
 			t.Errorf("the working set has %d bytes after %s, and had %d", now, name, before)
 		}
 		before = now
@@ -63,18 +60,25 @@ func TestWorkingSet(t *testing.T) {
 	n.checkWhole(p, boot, 128)
 }
 
-// workingSetSize returns the size of the only working set in a store.
-func workingSetSize(store string) (size int64, err error) {
-	err = errors.New("no working set")
-	walkErr := filepath.WalkDir(store, func(path string, d os.DirEntry, walkErr error) error {
-		if walkErr != nil || d.Name() != "workingset" {
-			return walkErr
+// workingSetSize returns the size of the only working set in the store of [startSlow], or 0.
+func (n *node) workingSetSize() (size int64) {
+	n.Helper()
+	resp, err := bed.Client.Get("http://" + os.Getenv("STORAGE_EMULATOR_HOST") + "/storage/v1/b/bucket/o")
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var list struct{ Items []struct{ Name, Size string } }
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+		n.Fatal(err)
+	}
+	for _, o := range list.Items {
+		if path.Base(o.Name) != "workingset" {
+			continue
 		}
-		info, infoErr := d.Info()
-		if infoErr == nil {
-			size, err = info.Size(), nil
+		if size, err = strconv.ParseInt(o.Size, 10, 64); err != nil {
+			n.Fatal(err)
 		}
-		return infoErr
-	})
-	return size, errors.Join(err, walkErr)
+	}
+	return size
 }

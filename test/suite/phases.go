@@ -52,9 +52,10 @@ var long = []string{"runsc/fast", "storage/azblob", "test/tools/release", "test/
 // lines end a daemon, a shim or the node at one more step: TestAgentKilled, TestContainerdKilled, TestSandboxExits,
 // TestSleepAgentKilled, TestSleepContainerd, TestSleepShimKilled and TestSleepReboot stay, and "make chaos" ends them
 // at random. The others have one more case of a test that stays, in the order of the lines:
-//   - TestShimWithoutAgent, TestLeaseRunsOut, TestAgentTerminated, TestSleepUnwoken, TestSleepReboot;
-//   - TestManyCheckpoints, TestNameTaken, TestCheckpointRefused, TestStop, TestBranches, TestMemoryLimit;
-//   - TestCPULimitOfSave, TestPrecopy, TestVolumeChanged, TestVolumes, TestSpoolFull, TestVolumesRefused;
+//   - TestShimWithoutAgent, TestLeaseRunsOut, TestAgentTerminated, TestCheckpointWhileLoading, TestSleepUnwoken,
+//     TestSleepReboot;
+//   - TestHostileCheckpointsAtOnce, TestNameTaken, TestCheckpointRefused, TestStop, TestBranches, TestMemoryLimit;
+//   - TestCPULimitOfSave, TestPrecopy, TestVolumeChanged, TestVolumes, TestSpoolFull, TestVolumesDamaged;
 //   - TestRootfsOnly, TestDamagedSnapshots, TestWorkloadSaves;
 //   - TestRestoreMakesRoom, TestNoRoomToSave, TestWakeWaits, TestSleepStats, TestSleepMeetsConnection;
 //   - TestStorageAway in test/e2e, TestSleepCheckpointed, TestRunscReplaced, TestEncrypted.
@@ -63,11 +64,11 @@ const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)
 	"Volumes(Agent|Shim)Killed|Sleep(Agent|Containerd)Killed(Falling|Waking)|" +
 	"Sleep(AgentKilledWoken|ContainerKilledFalling|KilledWaking|ShimStopped(Falling|Waking)|ShimsKilled|" +
 	"RebootWhileWaking|RebootWithoutAgent)|" +
-	"RemovedWithoutAgent|PausedWithoutAgent|Interrupted|" +
+	"RemovedWithoutAgent|PausedWithoutAgent|Interrupted|AgentKilledWhileLoading|" +
 	"SleepUnwoken(Reboot|Ends|WithoutAgent)|SleepReboot(Damaged|Volume)|" +
-	"OneName|CheckpointOddNames|NotStopped|NotCreated|NeverStarted|LoadingContainerEnds|UnreadableRecord|" +
+	"ManyCheckpoints|OneName|CheckpointOddNames|NotStopped|NotCreated|NeverStarted|LoadingContainerEnds|UnreadableRecord|" +
 	"MemoryOutgrown|KeepCPULimits|PrecopyDiskFull|Volume(Claim|Older)|" +
-	"Volumes(Hinted|Inherit|SpoolFull|Rootfs|Workload)|" +
+	"ArenaOverflow|Volumes(Refused|Hinted|Inherit|SpoolFull|Rootfs|Workload)|" +
 	"Rootfs(Facts|StartedAgain|Damaged)|DamagedBeforeReplication|" +
 	"Workload(SavesBoth|SavesFiles|SavesWhileLoading|FilesRefused)|" +
 	"CheckpointMakesRoom|StoreFull|WakeWaitsGone|StatsWhileRestoring|CheckpointMet|" +
@@ -75,10 +76,13 @@ const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)
 
 // rareCluster are tests of a cluster for each of which a nearer one stays in make test: those of the agent's death in
 // test/integration and TestDaemonsRestarted, TestCPULimitOfRestore, TestVolumes and TestRootfsOnly, TestWorkloadSaves,
-// TestSDK and TestGolden, TestDrain and TestDeploymentDrained, TestCreateInterrupted of the shim, those of agent/kube
-// and agent/local about adoption and rotation.
+// TestSDK and TestGolden, TestDrain and TestDrainSaves, TestDatabasePostgreSQL, TestSandboxLost, TestSleepUnderKubelet,
+// TestStop of test/integration, TestCreateInterrupted of the shim, those of agent/kube and agent/local about adoption,
+// rotation, triggers, orphans, instants and terminations.
 const rareCluster = "AgentKilledIn(Checkpoint|Restore)|CPULimit|RootfsVolumes(OnNode)?|NeverRestarted|" +
-	"Adopt|RotateKeys|Latency|WorkloadSavesFiles|(SDK|Golden)BesideSleepers|SleepDrained"
+	"Adopt|RotateKeys|Latency|WorkloadSavesFiles|(SDK|Golden)BesideSleepers|SleepDrained|DeploymentDrained|" +
+	"DatabaseSQLite|SameSecond|StoppedGoesOn|StopFails|Orphan|BeforeReplication|RestartIsNoTermination|" +
+	"EndsWithoutAgent|SleepNodeLost|SleepTriggered"
 
 // rareBuild are tests that build and run what changes seldom: the release, gVisor's patched packages beside its own,
 // and images that are compressed or loaded without what the second build keeps.

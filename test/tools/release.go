@@ -30,10 +30,13 @@ func BuildRelease(ctx context.Context, src, commit, dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(sidecar)), 0o755); err != nil {
 		return fmt.Errorf("tools: %w", err)
 	}
-	flags += " -buildid=" // the go command's own names a program by its sources, whether or not they change a byte of it
-	flags += " -X diapause.dev/cmd/internal/version.commit=" + commit
+	flags += " " + releaseFlags(commit)
 	env := []string{"GOFLAGS=-mod=readonly", "GOOS=linux", "GOAMD64=v1"}
-	if _, err := goOutputIn(ctx, src, env, buildArgs(dir+"/", flags, "./cmd/...", gvisor+"/runsc")...); err != nil {
+	packages := []string{
+		"./cmd/checkpointgofer", "./cmd/containerd-shim-diapause-v1", "./cmd/diapause", "./cmd/diapause-agent",
+		gvisor + "/runsc",
+	}
+	if _, err := goOutputIn(ctx, src, env, buildArgs(dir+"/", flags, packages...)...); err != nil {
 		return err
 	}
 	if err := buildFast(ctx, src, filepath.Join(dir, RunscFast), flags, env); err != nil {
@@ -43,6 +46,25 @@ func BuildRelease(ctx context.Context, src, commit, dir string) error {
 		return fmt.Errorf("tools: %w", err)
 	}
 	return readable(dir)
+}
+
+// releaseFlags are the linker flags of the programs of a release. The go command's own build id names a program by its
+// sources, whether or not they change a byte of it.
+func releaseFlags(commit string) string {
+	return "-buildid= -X diapause.dev/cmd/internal/version.commit=" + commit
+}
+
+// BuildPlugin builds the plugin of kubectl for a platform from the sources at src, as BuildRelease does, and returns
+// the path of the program in dir.
+func BuildPlugin(ctx context.Context, src, commit, goos, goarch, dir string) (string, error) {
+	path, err := filepath.Abs(filepath.Join(dir, "kubectl-diapause"))
+	if err != nil {
+		return "", fmt.Errorf("tools: %w", err)
+	}
+	env := []string{"GOFLAGS=-mod=readonly", "GOOS=" + goos, "GOARCH=" + goarch, "GOAMD64=v1"}
+	args := buildArgs(path, "-s -w "+releaseFlags(commit), "./cmd/kubectl-diapause")
+	_, err = goOutputIn(ctx, src, env, args...)
+	return path, err
 }
 
 // readable gives everybody the right to run what is below dir, whatever the umask was.

@@ -68,8 +68,21 @@ func wakesToEnd(p *sleepv1alpha1.SleepPolicy) bool {
 const (
 	packetsTCP  = 5  // SYN, ACK, and the end
 	packetsHTTP = 9  // SYN, ACK, request, ACKs, and the end
+	packetsTLS  = 16 // the same with the handshake of TLS
 	packetsGRPC = 14 // with the settings of HTTP/2
 )
+
+// probed returns the containers of a pod that the kubelet probes for as long as it runs: native sidecars, too.
+func probed(pod *corev1.Pod) []corev1.Container {
+	all := slices.Clone(pod.Spec.Containers)
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			all = append(all, *c)
+		}
+	}
+	return all
+}
 
 // ruleOf returns what a policy asks for, for a pod with these containers.
 func ruleOf(p *sleepv1alpha1.SleepPolicy, containers []corev1.Container) (r idle.Rule, err error) {
@@ -98,6 +111,8 @@ func packetsOf(p *corev1.Probe) float64 {
 	switch {
 	case p == nil:
 		return 0
+	case p.HTTPGet != nil && p.HTTPGet.Host == "" && p.HTTPGet.Scheme == corev1.URISchemeHTTPS:
+		return packetsTLS
 	case p.HTTPGet != nil && p.HTTPGet.Host == "":
 		return packetsHTTP
 	case p.TCPSocket != nil && p.TCPSocket.Host == "":

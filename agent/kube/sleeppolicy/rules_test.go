@@ -83,13 +83,20 @@ func TestRuleOf(t *testing.T) {
 		},
 		{LivenessProbe: probe(20, corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}})},
 	}
+	always := corev1.ContainerRestartPolicyAlways
+	https := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS}}
+	inits := []corev1.Container{
+		{},
+		{RestartPolicy: &always, ReadinessProbe: probe(15, https)}, // a native sidecar
+	}
 	p := policy("p", "")
-	got, err := ruleOf(&p, containers)
+	got, err := ruleOf(&p, probed(&corev1.Pod{Spec: corev1.PodSpec{Containers: containers, InitContainers: inits}}))
 	want := idle.Rule{
 		After: 90 * time.Second, MinAwake: 10 * time.Second, CPU: 0.05, Packets: 6, Probes: []idle.Probe{
 			{Every: 10 * time.Second, Packets: packetsTCP},
 			{Every: 5 * time.Second, Packets: packetsHTTP},
 			{Every: 20 * time.Second, Packets: packetsGRPC},
+			{Every: 15 * time.Second, Packets: packetsTLS},
 		},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {

@@ -132,7 +132,7 @@ func ready(pod *corev1.Pod) bool {
 // adopt has a pod watched, unless several policies select it or it may never sleep.
 func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy, names string) error {
 	ref, key := objects.RefOf(pod), client.ObjectKeyFromObject(pod)
-	rule, err := ruleOf(policies[0], pod.Spec.Containers)
+	rule, err := ruleOf(policies[0], probed(pod))
 	if err != nil { // the policy's status says so
 		p.forget(key)
 		return nil

@@ -48,34 +48,6 @@ type Sleeps interface {
 	Unwoken(uid string) (why string, ok bool)
 }
 
-// Status is the value of the annotation diapause.dev/sleep-status. It answers the newest of the requests in the
-// annotations diapause.dev/sleep and diapause.dev/wake.
-type Status struct {
-	Sleep   string `json:"sleep,omitempty"` // the newest request that was taken
-	Wake    string `json:"wake,omitempty"`  // likewise
-	State   State  `json:"state"`
-	Message string `json:"message,omitempty"`
-}
-
-// State is the state of the newest request.
-type State string
-
-// States of a request.
-const (
-	StateWorking State = "Working" // an agent works on it
-	StateAsleep  State = "Asleep"
-	StateAwake   State = "Awake"
-	StateFailed  State = "Failed" // the message says why
-)
-
-// ParseStatus parses the answer on a pod. A malformed answer counts as none.
-func ParseStatus(pod *corev1.Pod) (s Status) {
-	if json.Unmarshal([]byte(pod.Annotations[podsnapshotv1.AnnotationSleepStatus]), &s) != nil {
-		return Status{}
-	}
-	return s
-}
-
 // Slumbers are the pods of this node that sleep, or are asked to. Its methods may be called concurrently.
 type Slumbers struct {
 	Config
@@ -343,7 +315,7 @@ func (s *Slumbers) answer(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Status.Phase != corev1.PodRunning {
 		return nil
 	}
-	st := ParseStatus(pod)
+	st := podsnapshotv1.ParseSleepStatus(pod.Annotations)
 	asked, woken := pod.Annotations[podsnapshotv1.AnnotationSleep], pod.Annotations[podsnapshotv1.AnnotationWake]
 	switch {
 	case len(asked) > maxID, len(woken) > maxID:
@@ -354,8 +326,8 @@ func (s *Slumbers) answer(ctx context.Context, pod *corev1.Pod) error {
 	case woken != "" && woken != st.Wake:
 		st.Wake = woken
 		return s.begin(ctx, pod, st, s.wakeUp)
-	case st.State == StateWorking && !s.working(pod.UID): // an agent that has ended had taken it
-		st.State, st.Message = StateFailed, "the agent ended before it was done"
+	case st.State == podsnapshotv1.SleepWorking && !s.working(pod.UID): // an agent that has ended had taken it
+		st.State, st.Message = podsnapshotv1.SleepFailed, "the agent ended before it was done"
 		return s.write(ctx, pod, pod.ResourceVersion, st)
 	}
 	return nil
@@ -369,8 +341,8 @@ func (s *Slumbers) working(uid types.UID) bool {
 
 // begin takes a request and carries it out in the background, unless one of the pod is under way: it is looked at again
 // at that one's end.
-func (s *Slumbers) begin(ctx context.Context, pod *corev1.Pod, st Status,
-	do func(*corev1.Pod) (State, error),
+func (s *Slumbers) begin(ctx context.Context, pod *corev1.Pod, st podsnapshotv1.SleepStatus,
+	do func(*corev1.Pod) (podsnapshotv1.SleepState, error),
 ) error {
 	s.mu.Lock()
 	was := s.busy[pod.UID]
@@ -379,7 +351,7 @@ func (s *Slumbers) begin(ctx context.Context, pod *corev1.Pod, st Status,
 	if was {
 		return nil
 	}
-	st.State, st.Message = StateWorking, ""
+	st.State, st.Message = podsnapshotv1.SleepWorking, ""
 	if err := s.write(ctx, pod, pod.ResourceVersion, st); err != nil {
 		s.end(pod)
 		return err
@@ -406,7 +378,7 @@ func (s *Slumbers) end(pod *corev1.Pod) {
 	s.kick(objects.RefOf(pod))
 }
 
-func (s *Slumbers) putToSleep(pod *corev1.Pod) (State, error) {
+func (s *Slumbers) putToSleep(pod *corev1.Pod) (podsnapshotv1.SleepState, error) {
 	err := s.allowed(s.life, pod)
 	if err == nil {
 		err = rules.NetAdmin(pod, nil).Sleep(rules.PodKey(pod))
@@ -417,16 +389,16 @@ func (s *Slumbers) putToSleep(pod *corev1.Pod) (State, error) {
 	if err != nil {
 		s.Objects.SleepEvent(objects.RefOf(pod), corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake,
 			objects.ActionSleep, "The pod stays awake: "+err.Error())
-		return StateFailed, err
+		return podsnapshotv1.SleepFailed, err
 	}
-	return StateAsleep, nil
+	return podsnapshotv1.SleepAsleep, nil
 }
 
-func (s *Slumbers) wakeUp(pod *corev1.Pod) (State, error) {
+func (s *Slumbers) wakeUp(pod *corev1.Pod) (podsnapshotv1.SleepState, error) {
 	if _, err := s.Sleeps.Wake(s.life, pod.Namespace+"/"+pod.Name, "request"); err != nil {
-		return StateFailed, err
+		return podsnapshotv1.SleepFailed, err
 	}
-	return StateAwake, nil
+	return podsnapshotv1.SleepAwake, nil
 }
 
 // Answers are written again for answerTime.
@@ -436,7 +408,7 @@ const (
 )
 
 // writeAnswer writes the answer to a request that is done.
-func (s *Slumbers) writeAnswer(pod *corev1.Pod, st Status) {
+func (s *Slumbers) writeAnswer(pod *corev1.Pod, st podsnapshotv1.SleepStatus) {
 	ctx, cancel := context.WithTimeout(s.life, answerTime)
 	defer cancel()
 	for {
@@ -474,7 +446,7 @@ func (s *Slumbers) wakeIn(pod *corev1.Pod, since time.Time, asleep bool) time.Du
 	return 0
 }
 
-func (s *Slumbers) write(ctx context.Context, pod *corev1.Pod, version string, st Status) error {
+func (s *Slumbers) write(ctx context.Context, pod *corev1.Pod, version string, st podsnapshotv1.SleepStatus) error {
 	b, err := json.Marshal(st)
 	if err != nil {
 		return fmt.Errorf("sleep status of pod %s: %w", rules.PodKey(pod), err)

@@ -20,11 +20,12 @@ const (
 	rootDir        = "root"
 	sbomFile       = "sbom.cdx.json"
 	provenanceFile = "provenance.json"
+	pluginDir      = "plugin"
 )
 
 // assemble builds a release from src into out, and returns the image's digest.
-func assemble(ctx context.Context, src source, out, builder string) (digest.Digest, error) {
-	for _, name := range []string{imageFile, digestFile, rootDir, sbomFile, provenanceFile} {
+func assemble(ctx context.Context, src source, out, builder string, m manifest) (digest.Digest, error) {
+	for _, name := range []string{imageFile, digestFile, rootDir, sbomFile, provenanceFile, pluginDir} {
 		if err := os.RemoveAll(filepath.Join(out, name)); err != nil {
 			return "", err
 		}
@@ -41,6 +42,9 @@ func assemble(ctx context.Context, src source, out, builder string) (digest.Dige
 		if err := os.WriteFile(filepath.Join(out, rootDir, name), data, 0o644); err != nil {
 			return "", err
 		}
+	}
+	if err := writePlugins(ctx, src, filepath.Join(out, pluginDir), m); err != nil {
+		return "", err
 	}
 	image, err := writeImage(filepath.Join(out, imageFile), bin)
 	if err != nil {

@@ -18,9 +18,12 @@ func main() {
 	out := flag.String("out", ".cache/release", "`directory` of the results; what it has of a former release is replaced")
 	revision := flag.String("revision", "HEAD", "`commit` to build; changes that are not committed are not in it")
 	builder := flag.String("builder", localBuilder, "`URI` of who builds, for the provenance")
+	var m manifest
+	flag.StringVar(&m.version, "version", "", "`version` of the plugin of kubectl in its manifest for krew, as v0.1.0")
+	flag.StringVar(&m.uri, "plugin-uri", "", "`URI` of the directory that will have the archives of the plugin")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *out, *revision, *builder)
+	err := run(ctx, *out, *revision, *builder, m)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -29,7 +32,10 @@ func main() {
 }
 
 // run releases the revision of the repository that holds the working directory.
-func run(ctx context.Context, out, revision, builder string) (err error) {
+func run(ctx context.Context, out, revision, builder string, m manifest) (err error) {
+	if err := m.check(); err != nil {
+		return err
+	}
 	tmp, err := os.MkdirTemp("", "diapause-release-")
 	if err != nil {
 		return err
@@ -42,7 +48,7 @@ func run(ctx context.Context, out, revision, builder string) (err error) {
 	if err := pinToolchain(src.dir); err != nil {
 		return err
 	}
-	digest, err := assemble(ctx, src, out, builder)
+	digest, err := assemble(ctx, src, out, builder, m)
 	if err != nil {
 		return err
 	}

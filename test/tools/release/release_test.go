@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ func TestRelease(t *testing.T) {
 	t.Run("version", func(t *testing.T) { checkVersion(t, first) })
 	t.Run("bill of materials", func(t *testing.T) { checkSBOM(t, first, image) })
 	t.Run("provenance", func(t *testing.T) { checkProvenance(t, first, image) })
+	t.Run("plugin", func(t *testing.T) { checkPlugin(t, first) })
 }
 
 // assembled makes a release from src in out, which it names as the Makefile does: from the working directory.
@@ -59,7 +61,7 @@ func assembled(t *testing.T, src, out string) digest.Digest {
 	must(t, err)
 	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	start := time.Now()
-	d, err := assemble(t.Context(), source{dir: src, commit: commit, time: made}, out, localBuilder)
+	d, err := assemble(t.Context(), source{dir: src, commit: commit, time: made}, out, localBuilder, someManifest)
 	must(t, err)
 	t.Logf("built from %s in %s", src, time.Since(start).Round(time.Second))
 	return d
@@ -389,7 +391,7 @@ func TestInterrupted(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(out, digestFile), []byte("former"), 0o644))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := assemble(ctx, source{dir: repository}, out, localBuilder); err == nil {
+	if _, err := assemble(ctx, source{dir: repository}, out, localBuilder, manifest{}); err == nil {
 		t.Error("a release that was cut short reports success")
 	}
 	if _, err := os.Stat(filepath.Join(out, digestFile)); !errors.Is(err, os.ErrNotExist) {
@@ -451,5 +453,52 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// someManifest is that of the tests' releases.
+var someManifest = manifest{version: "v0.1.0", uri: "https://example.com/releases/v0.1.0/"}
+
+// checkPlugin looks at the archives of the plugin, and runs that of this machine.
+func checkPlugin(t *testing.T, dir string) {
+	sums := string(read(t, dir, pluginDir, sumsFile))
+	text := string(read(t, dir, pluginDir, manifestFile))
+	for _, p := range platforms {
+		archive := read(t, dir, pluginDir, p.archive())
+		sum := digest.FromBytes(archive).Encoded()
+		if !strings.Contains(sums, sum+"  "+p.archive()+"\n") || !strings.Contains(text, sum) ||
+			!strings.Contains(text, "https://example.com/releases/v0.1.0/"+p.archive()) {
+			t.Errorf("%s, with the digest %s, is not named in\n%s\n%s", p.archive(), sum, sums, text)
+		}
+		files := unpack(t, gunzip(t, archive), func(h *tar.Header) string { return h.Name })
+		if len(files) != 2 || len(files["LICENSE"]) == 0 {
+			t.Errorf("%s has %d files", p.archive(), len(files))
+		}
+		if p.os != runtime.GOOS || p.arch != runtime.GOARCH {
+			continue
+		}
+		program := filepath.Join(t.TempDir(), "kubectl-diapause")
+		must(t, os.WriteFile(program, files["kubectl-diapause"], 0o755))
+		if out, err := exec.Command(program, "version").Output(); err != nil || !strings.Contains(string(out), commit) {
+			t.Errorf("the plugin says that it is %q, %v", out, err)
+		}
+	}
+}
+
+// TestManifest: what krew would refuse is refused before anything is built.
+func TestManifest(t *testing.T) {
+	for m, good := range map[manifest]bool{
+		{}:                               true,
+		someManifest:                     true,
+		{"v0.1.0", ""}:                   false,
+		{"", "https://example.com"}:      false,
+		{"0.1.0", "https://example.com"}: false,
+		{"v0.1", "https://example.com"}:  false,
+		{"v0.1.0", "http://example.com"}: false,
+		{"v0.1.0", "https:///nobody"}:    false,
+	} {
+		if err := m.check(); (err == nil) != good {
+			t.Errorf("%+v: %v", m, err)
+		}
 	}
 }

@@ -627,17 +627,6 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-func TestPluginName(t *testing.T) {
-	var out, errOut strings.Builder
-	if code := Run(t.Context(), []string{"/usr/local/bin/kubectl-diapause", "restore", "--help"}, &out,
-		&errOut); code != ExitOK {
-		t.Fatalf("exit code %d: %s", code, errOut.String())
-	}
-	if !strings.Contains(out.String(), "kubectl diapause restore") {
-		t.Errorf("usage does not say kubectl diapause:\n%s", out.String())
-	}
-}
-
 func TestCompletion(t *testing.T) {
 	got := invoke(t.Context(), serve(t, full()), "__complete", "inspect", "")
 	if !slices.Contains(strings.Split(got.out, "\n"), "default/counter-1") {

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/table"
 	"diapause.dev/cmd/internal/usage"
 )
 
@@ -131,5 +131,5 @@ func failure(err error) view.Failure {
 	if errors.As(err, new(usage.Error)) {
 		code = names[codes.InvalidArgument]
 	}
-	return view.Failure{Error: progress.Clean(err.Error()), Code: code}
+	return view.Failure{Error: table.Clean(err.Error()), Code: code}
 }

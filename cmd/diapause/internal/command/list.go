@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	localv1 "diapause.dev/api/local/v1"
-	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/table"
 )
 
 func (t *tool) list() *cobra.Command {
@@ -43,11 +43,11 @@ func (t *tool) runList(ctx context.Context, namespace string) error {
 			return failed("list snapshots", "", err)
 		}
 		for _, d := range r.GetDamaged() {
-			fmt.Fprintln(t.err, "damaged: "+progress.Clean(d))
+			fmt.Fprintln(t.err, "damaged: "+table.Clean(d))
 		}
 		for _, s := range r.GetSnapshots() {
 			if p := s.GetProblem(); p != "" {
-				fmt.Fprintln(t.err, "problem: "+progress.Clean(s.GetNamespace()+"/"+s.GetName()+": "+p))
+				fmt.Fprintln(t.err, "problem: "+table.Clean(s.GetNamespace()+"/"+s.GetName()+": "+p))
 			}
 		}
 		var errs []error

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"diapause.dev/cmd/diapause/internal/progress"
 	"diapause.dev/cmd/diapause/internal/view"
+	"diapause.dev/cmd/internal/table"
 	"diapause.dev/cmd/internal/usage"
 )
 
@@ -34,10 +33,10 @@ type tool struct {
 	printed  bool          // a result was printed
 }
 
-// Run runs the tool with a whole command line, including args[0], and returns the exit code.
+// Run runs the tool with a whole command line, with the name of the program, and returns the exit code.
 func Run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	t := &tool{out: out, err: errOut, format: view.Table}
-	root := t.root(args[0])
+	root := t.root()
 	root.SetArgs(args[1:])
 	err := root.ExecuteContext(ctx)
 	if err != nil && !t.running {
@@ -70,7 +69,7 @@ func wantsJSON(args []string) bool {
 		})
 }
 
-func (t *tool) root(argv0 string) *cobra.Command {
+func (t *tool) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "diapause",
 		Short: "Checkpoint and restore running gVisor pods",
@@ -81,10 +80,6 @@ The commands ask this node's agent, over its local socket (root only).
 Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the named object does not exist, 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-	}
-	if filepath.Base(argv0) == "kubectl-diapause" {
-		root.Use = "kubectl-diapause"
-		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl diapause"}
 	}
 	root.SetOut(t.out)
 	root.SetErr(t.err)
@@ -163,7 +158,7 @@ func (t *tool) print(d view.Document) error {
 
 // report writes every line of an error, prefixed with the tool's name.
 func report(w io.Writer, err error) {
-	for line := range strings.SplitSeq(progress.Clean(err.Error()), "\n") {
+	for line := range strings.SplitSeq(table.Clean(err.Error()), "\n") {
 		fmt.Fprintln(w, "diapause: "+line)
 	}
 }

@@ -27,7 +27,8 @@ func (t *tool) traffic() *cobra.Command {
 		Long: `Show which packets come for a pod: from whom, by which protocol and for which port. POD is as for
 "diapause sleep". Ctrl-C ends it early. It must run on the node itself, not in the agent's container.
 
-The kubelet's probes come from an address of the node. Neighbors ask for addresses by ARP or ICMPv6.`,
+The kubelet's probes come from an address of the node. Neighbors ask for addresses by ARP or ICMPv6,
+which keeps no pod awake.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completePods,
 		RunE: t.run(func(ctx context.Context, args []string) error {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"diapause.dev/cmd/internal/table"
 )
 
 // bar draws one bar for the stage under way. A stage that ends leaves nothing behind.
@@ -24,10 +26,10 @@ func (b *bar) Update(stage string, done, total int64) {
 	switch {
 	case b.bar == nil || total != b.total:
 		b.Close()
-		b.stage, b.total, b.bar = stage, total, b.begin(Clean(stage), total)
+		b.stage, b.total, b.bar = stage, total, b.begin(table.Clean(stage), total)
 	case stage != b.stage:
 		b.stage = stage
-		b.bar.Describe(Clean(stage))
+		b.bar.Describe(table.Clean(stage))
 	}
 	if total > 0 {
 		done = min(max(done, 0), total)
@@ -53,7 +55,7 @@ func (b *bar) begin(stage string, total int64) *progressbar.ProgressBar {
 
 func (b *bar) Note(line string) {
 	b.Close()
-	fmt.Fprintln(b.w, Clean(line))
+	fmt.Fprintln(b.w, table.Clean(line))
 }
 
 func (b *bar) Close() {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"diapause.dev/cmd/internal/table"
 )
 
 // every is the shortest time between two lines about one stage.
@@ -35,7 +37,7 @@ func (l *lines) Update(stage string, done, total int64) {
 		return
 	}
 	l.printed[stage] = printed{now, complete}
-	fmt.Fprintln(l.w, Clean(stage)+l.extent(done, total))
+	fmt.Fprintln(l.w, table.Clean(stage)+l.extent(done, total))
 }
 
 // extent says how far a stage has come. It is empty if that is not known.
@@ -49,7 +51,7 @@ func (l *lines) extent(done, total int64) string {
 	return ""
 }
 
-func (l *lines) Note(line string) { fmt.Fprintln(l.w, Clean(line)) }
+func (l *lines) Note(line string) { fmt.Fprintln(l.w, table.Clean(line)) }
 
 func (l *lines) Close() {}
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/docker/go-units"
 	"golang.org/x/term"
@@ -54,17 +53,6 @@ func Size(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return units.CustomSize("%.1f %s", float64(n), 1024, binary)
-}
-
-// Clean replaces characters that could move a terminal's cursor or change its state. Names and messages come from
-// untrusted sources.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 func (u Unit) amount(n int64) string {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/internal/table"
 )
 
 // Table writes everything that is known about a snapshot.
@@ -19,35 +20,35 @@ func (s Snapshot) Table(w io.Writer) error {
 }
 
 func (s Snapshot) identity(w io.Writer) error {
-	r := newRows(w)
-	r.add("snapshot", s.Key())
-	r.add("uid", orDash(s.UID))
-	r.add("created", when(s.Created))
-	r.add("scope", s.Scope)
-	r.add("purpose", s.Purpose)
-	r.add("pod", orDash(s.OriginPod))
-	r.add("node", orDash(s.OriginNode))
-	r.add("containers", orDash(strings.Join(s.Containers, ", ")))
-	r.add("parent", orDash(s.Parent))
-	r.add("signed by", orDash(s.Signer))
-	r.add("restorable from", s.where())
+	r := table.New(w)
+	r.Add("snapshot", s.Key())
+	r.Add("uid", orDash(s.UID))
+	r.Add("created", when(s.Created))
+	r.Add("scope", s.Scope)
+	r.Add("purpose", s.Purpose)
+	r.Add("pod", orDash(s.OriginPod))
+	r.Add("node", orDash(s.OriginNode))
+	r.Add("containers", orDash(strings.Join(s.Containers, ", ")))
+	r.Add("parent", orDash(s.Parent))
+	r.Add("signed by", orDash(s.Signer))
+	r.Add("restorable from", s.where())
 	if s.Problem != "" {
-		r.add("problem", s.Problem)
+		r.Add("problem", s.Problem)
 	}
-	return r.flush()
+	return r.Flush()
 }
 
 func (s Snapshot) sizes(w io.Writer) error {
 	fmt.Fprintln(w, "\nsizes")
-	r := newRows(w)
-	r.add("  raw", progress.Size(s.RawBytes))
-	r.add("  stored", progress.Size(s.StoredBytes))
-	r.add("  ratio", fmt.Sprintf("%.2f", s.Ratio))
-	r.add("  chunks", fmt.Sprintf("%d (and %d of zeros only)", s.Chunks, s.ZeroChunks))
-	r.add("  packs", fmt.Sprint(s.Packs))
-	r.add("  beyond the arena", progress.Size(s.Overflow))
-	r.add("  format", fmt.Sprint(s.Format))
-	return r.flush()
+	r := table.New(w)
+	r.Add("  raw", progress.Size(s.RawBytes))
+	r.Add("  stored", progress.Size(s.StoredBytes))
+	r.Add("  ratio", fmt.Sprintf("%.2f", s.Ratio))
+	r.Add("  chunks", fmt.Sprintf("%d (and %d of zeros only)", s.Chunks, s.ZeroChunks))
+	r.Add("  packs", fmt.Sprint(s.Packs))
+	r.Add("  beyond the arena", progress.Size(s.Overflow))
+	r.Add("  format", fmt.Sprint(s.Format))
+	return r.Flush()
 }
 
 func (s Snapshot) facts(w io.Writer) error {
@@ -55,17 +56,17 @@ func (s Snapshot) facts(w io.Writer) error {
 		return nil
 	}
 	fmt.Fprintln(w, "\ncompatibility")
-	r := newRows(w)
-	r.add("  architecture", s.Facts.Architecture)
-	r.add("  runsc", s.Facts.RunscVersion)
-	r.add("  runsc sha256", s.Facts.RunscDigest)
-	r.add("  platform", s.Facts.Platform)
-	r.add("  network", s.Facts.Network)
-	r.add("  page size", progress.Size(s.Facts.PageSize))
+	r := table.New(w)
+	r.Add("  architecture", s.Facts.Architecture)
+	r.Add("  runsc", s.Facts.RunscVersion)
+	r.Add("  runsc sha256", s.Facts.RunscDigest)
+	r.Add("  platform", s.Facts.Platform)
+	r.Add("  network", s.Facts.Network)
+	r.Add("  page size", progress.Size(s.Facts.PageSize))
 	for i, line := range wrap(s.Facts.CPUFeatures, 90) {
-		r.add([]string{"  cpu features", ""}[min(i, 1)], line)
+		r.Add([]string{"  cpu features", ""}[min(i, 1)], line)
 	}
-	return r.flush()
+	return r.Flush()
 }
 
 func (s Snapshot) files(w io.Writer) error {
@@ -73,11 +74,11 @@ func (s Snapshot) files(w io.Writer) error {
 		return nil
 	}
 	fmt.Fprintln(w, "\nimage files")
-	r := newRows(w)
+	r := table.New(w)
 	for _, f := range s.Files {
-		r.add("  "+f.Name, progress.Size(f.Size), fmt.Sprintf("%d chunks", f.Chunks))
+		r.Add("  "+f.Name, progress.Size(f.Size), fmt.Sprintf("%d chunks", f.Chunks))
 	}
-	return r.flush()
+	return r.Flush()
 }
 
 func (s Snapshot) timeline(w io.Writer) error {
@@ -85,12 +86,12 @@ func (s Snapshot) timeline(w io.Writer) error {
 		return nil
 	}
 	fmt.Fprintln(w, "\ntimeline")
-	r := newRows(w)
+	r := table.New(w)
 	for _, g := range s.Timeline {
-		r.add("  "+g.Name, fmt.Sprintf("%12s", ms(g.TookMS)))
+		r.Add("  "+g.Name, fmt.Sprintf("%12s", ms(g.TookMS)))
 	}
-	r.add("  whole", fmt.Sprintf("%12s", ms(s.TotalMS)))
-	return r.flush()
+	r.Add("  whole", fmt.Sprintf("%12s", ms(s.TotalMS)))
+	return r.Flush()
 }
 
 // wrap joins words with spaces into lines of about width bytes.

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/internal/table"
 )
 
 // KeyRotation is the result of "key rotate".
@@ -28,14 +29,14 @@ func (k *KeyRotation) Add(r *localv1.RotateKeysResult) {
 
 // Table writes a row for each store.
 func (k *KeyRotation) Table(w io.Writer) error {
-	r := newRows(w)
-	r.add("LOCATION", "DATA KEYS", "REWRAPPED", "DENIED")
+	r := table.New(w)
+	r.Add("LOCATION", "DATA KEYS", "REWRAPPED", "DENIED")
 	denied := int64(0)
 	for _, s := range k.Stores {
-		r.add(s.Location, fmt.Sprint(s.Keys), fmt.Sprint(s.Rewrapped), fmt.Sprint(s.Denied))
+		r.Add(s.Location, fmt.Sprint(s.Keys), fmt.Sprint(s.Rewrapped), fmt.Sprint(s.Denied))
 		denied += s.Denied
 	}
-	if err := r.flush(); err != nil || denied == 0 {
+	if err := r.Flush(); err != nil || denied == 0 {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "This agent may not replace %d data keys: run \"diapause-agent rotate-keys\" in the "+
@@ -63,10 +64,10 @@ func (k *KeyCheck) Add(r *localv1.RotateKeysResult) {
 
 // Table writes a row for each store.
 func (k *KeyCheck) Table(w io.Writer) error {
-	r := newRows(w)
-	r.add("LOCATION", "DATA KEYS", "FORMER KEY")
+	r := table.New(w)
+	r.Add("LOCATION", "DATA KEYS", "FORMER KEY")
 	for _, s := range k.Stores {
-		r.add(s.Location, fmt.Sprint(s.Keys), fmt.Sprint(s.Former))
+		r.Add(s.Location, fmt.Sprint(s.Keys), fmt.Sprint(s.Former))
 	}
-	return r.flush()
+	return r.Flush()
 }

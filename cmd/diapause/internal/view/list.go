@@ -6,6 +6,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/internal/table"
 )
 
 // List is the answer to "ls".
@@ -28,12 +29,12 @@ func NewList(r *localv1.ListResponse) List {
 
 // Table writes a row for each snapshot. The caller reports what could not be read.
 func (l List) Table(w io.Writer) error {
-	r := newRows(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "SCOPE", "PURPOSE", "RAW", "STORED", "RATIO", "WHERE")
+	r := table.New(w, "NAMESPACE", "SNAPSHOT", "CREATED", "POD", "SCOPE", "PURPOSE", "RAW", "STORED", "RATIO", "WHERE")
 	for _, s := range l.Snapshots {
-		r.add(s.Namespace, s.Name, when(s.Created), orDash(s.OriginPod), s.Scope, s.Purpose,
+		r.Add(s.Namespace, s.Name, when(s.Created), orDash(s.OriginPod), s.Scope, s.Purpose,
 			progress.Size(s.RawBytes), progress.Size(s.StoredBytes), fmt.Sprintf("%.2f", s.Ratio), s.where())
 	}
-	return r.flush()
+	return r.Flush()
 }
 
 // Checkpoint is the result of a checkpoint. Error says what failed after the snapshot was made.

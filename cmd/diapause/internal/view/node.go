@@ -9,6 +9,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/internal/table"
 )
 
 // Top is the sandboxes of the node.
@@ -60,11 +61,11 @@ func (s Sandbox) underWay() string {
 
 // Table writes a row for each sandbox.
 func (t Top) Table(w io.Writer) error {
-	r := newRows(w, "POD ID", "POD", "MEMORY", "UNDER WAY", "RESTORED FROM")
+	r := table.New(w, "POD ID", "POD", "MEMORY", "UNDER WAY", "RESTORED FROM")
 	for _, s := range t.Sandboxes {
-		r.add(shorten(s.ID), s.Namespace+"/"+s.Pod, progress.Size(s.MemoryBytes), s.underWay(), orDash(s.Snapshot))
+		r.Add(shorten(s.ID), s.Namespace+"/"+s.Pod, progress.Size(s.MemoryBytes), s.underWay(), orDash(s.Snapshot))
 	}
-	return r.flush()
+	return r.Flush()
 }
 
 // Health is the answer of "doctor".
@@ -88,11 +89,11 @@ func (h *Health) Add(c Check) {
 
 // Table writes a row for each check.
 func (h *Health) Table(w io.Writer) error {
-	r := newRows(w)
+	r := table.New(w)
 	for _, c := range h.Checks {
-		r.add(okWord(c.OK), c.Name, c.Detail)
+		r.Add(okWord(c.OK), c.Name, c.Detail)
 	}
-	return r.flush()
+	return r.Flush()
 }
 
 // Version is the answer of "version".
@@ -110,11 +111,11 @@ func (v Version) Table(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "diapause  %s\nagent     does not answer\n", v.Client)
 		return err
 	}
-	r := newRows(w)
-	r.add("diapause", v.Client)
-	r.add("agent", v.Agent)
-	r.add("node", v.Node)
-	r.add("store", v.Store)
-	r.add("runsc", v.Runsc)
-	return r.flush()
+	r := table.New(w)
+	r.Add("diapause", v.Client)
+	r.Add("agent", v.Agent)
+	r.Add("node", v.Node)
+	r.Add("store", v.Store)
+	r.Add("runsc", v.Runsc)
+	return r.Flush()
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/cmd/internal/table"
 )
 
 // Pod is a restored pod.
@@ -47,7 +48,7 @@ func PodHeader(w io.Writer) {
 
 // Row writes the row of one pod, as soon as it runs.
 func (p Pod) Row(w io.Writer) {
-	fmt.Fprintf(w, podRow, cell(shorten(p.ID)), cell(p.Namespace+"/"+p.Name), cell(orDash(p.IP)), ms(p.TookMS))
+	fmt.Fprintf(w, podRow, table.Cell(shorten(p.ID)), table.Cell(p.Namespace+"/"+p.Name), table.Cell(orDash(p.IP)), ms(p.TookMS))
 }
 
 // Table writes a row for each pod.

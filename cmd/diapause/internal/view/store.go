@@ -6,6 +6,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/internal/table"
 )
 
 // StoreStats is the result of "store stat".
@@ -44,13 +45,13 @@ func (s *StoreStats) Add(r *localv1.StoreStats) {
 
 // Table writes a column for each store.
 func (s *StoreStats) Table(w io.Writer) error {
-	r := newRows(w)
+	r := table.New(w)
 	row := func(name string, value func(StoreStat) string) {
 		cells := []string{name}
 		for _, st := range s.Stores {
 			cells = append(cells, value(st))
 		}
-		r.add(cells...)
+		r.Add(cells...)
 	}
 	row("", func(st StoreStat) string { return map[bool]string{true: "SPOOL", false: "STORE"}[st.Spool] })
 	row("location", func(st StoreStat) string { return st.Location })
@@ -65,7 +66,7 @@ func (s *StoreStats) Table(w io.Writer) error {
 		return fmt.Sprintf("%d, %s", st.UnreferencedPacks, progress.Size(st.UnreferencedBytes))
 	})
 	row("dedup ratio", func(st StoreStat) string { return fmt.Sprintf("%.2f", st.DedupRatio) })
-	return r.flush()
+	return r.Flush()
 }
 
 // withNote adds how many of n are bad, if any are.

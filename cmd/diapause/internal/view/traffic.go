@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"diapause.dev/cmd/internal/table"
 	"diapause.dev/runsc/traffic"
 )
 
@@ -46,7 +47,7 @@ func (v Traffic) Table(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "no packet came for %s within %.0f s\n", v.Pod, v.Seconds)
 		return err
 	}
-	r := newRows(w, "PROTOCOL", "FROM", "FOR PORT", "TO", "PACKETS", "PER MINUTE")
+	r := table.New(w, "PROTOCOL", "FROM", "FOR PORT", "TO", "PACKETS", "PER MINUTE")
 	for _, f := range v.Flows {
 		port, to := "-", "the pod"
 		if f.Port != 0 {
@@ -55,7 +56,7 @@ func (v Traffic) Table(w io.Writer) error {
 		if f.Broadcast {
 			to = "many"
 		}
-		r.add(f.Protocol, orDash(f.From), port, to, strconv.Itoa(f.Packets), fmt.Sprintf("%.0f", f.PerMinute))
+		r.Add(f.Protocol, orDash(f.From), port, to, strconv.Itoa(f.Packets), fmt.Sprintf("%.0f", f.PerMinute))
 	}
-	return r.flush()
+	return r.Flush()
 }

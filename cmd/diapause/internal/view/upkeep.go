@@ -6,6 +6,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/cmd/diapause/internal/progress"
+	"diapause.dev/cmd/internal/table"
 )
 
 // Removal is the result of "rm".
@@ -17,7 +18,7 @@ type Removal struct {
 // Table writes a line for each removed snapshot. The caller reports errors.
 func (r Removal) Table(w io.Writer) error {
 	for _, k := range r.Removed {
-		fmt.Fprintln(w, "removed", progress.Clean(k))
+		fmt.Fprintln(w, "removed", table.Clean(k))
 	}
 	return nil
 }
@@ -88,18 +89,18 @@ func (s *Verified) signatures() (lines []string) {
 // Table writes a row for each snapshot, and below it what is wrong.
 func (v *Verification) Table(w io.Writer) error {
 	for _, s := range v.Snapshots {
-		fmt.Fprintf(w, "%s  %s\n", okWord(s.OK), cell(s.Namespace+"/"+s.Name))
+		fmt.Fprintf(w, "%s  %s\n", okWord(s.OK), table.Cell(s.Namespace+"/"+s.Name))
 		for _, g := range s.signatures() {
-			fmt.Fprintf(w, "      %s\n", cell(g))
+			fmt.Fprintf(w, "      %s\n", table.Cell(g))
 		}
 		for _, p := range s.Problems {
-			fmt.Fprintf(w, "      %s\n", cell(p))
+			fmt.Fprintf(w, "      %s\n", table.Cell(p))
 		}
 		for _, o := range s.Repaired {
-			fmt.Fprintf(w, "      repaired %s\n", cell(o))
+			fmt.Fprintf(w, "      repaired %s\n", table.Cell(o))
 		}
 		for _, k := range s.AlsoHurt {
-			fmt.Fprintf(w, "      this also damages %s\n", cell(k))
+			fmt.Fprintf(w, "      this also damages %s\n", table.Cell(k))
 		}
 	}
 	return nil
@@ -125,7 +126,7 @@ func (s Sweep) Table(w io.Writer) error {
 		verb = "would delete"
 	}
 	for _, o := range s.Objects {
-		fmt.Fprintln(w, verb, cell(o))
+		fmt.Fprintln(w, verb, table.Cell(o))
 	}
 	if more := s.Packs - int64(len(s.Objects)); more > 0 {
 		fmt.Fprintf(w, "%s %d more, not named here\n", verb, more)
