@@ -7,6 +7,7 @@ import (
 	"path"
 	"strconv"
 	"testing"
+	"time"
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/workload/answers"
@@ -19,6 +20,9 @@ import (
 // The store is slow until the first pod has read something: it would have all memory before that, and wait for nothing.
 func TestWorkingSet(t *testing.T) {
 	n, wire, flags := startSlow(t, bed.Options{})
+	wire.turn.Lock()
+	wire.wait = 10 * time.Millisecond // of 130 MiB, 66 are stored: 20 seconds
+	wire.turn.Unlock()
 	boot := n.serving(n.workload("origin", "serve", "--mib=128")).Boot
 	n.checkpoint("--name=saved", "origin")
 	n.restartAgent(flags()...) // which has nothing of it on the node
@@ -33,7 +37,7 @@ func TestWorkingSet(t *testing.T) {
 		if touched.Pages != 8<<8 {
 			t.Errorf("%s: %+v", name, touched)
 		}
-		wire.hurry()
+		wire.fast.Store(true)
 		n.checkWhole(p, boot, 128)
 		n.eventually(name+" has all its memory", func() error {
 			if len(n.restores()) > 0 {
