@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// plugin runs the plugin, as kubectl does. It returns what the plugin prints, what it says beside that, and its exit code.
+// plugin runs the plugin, as kubectl does. It returns what the plugin prints, what it says beside that, and its exit
+// code.
 func (w *world) plugin(args ...string) (out, said string, code int) {
 	w.Helper()
 	kubectl := w.Bin.Path("kubectl")

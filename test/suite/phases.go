@@ -66,8 +66,8 @@ const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)
 	"RebootWhileWaking|RebootWithoutAgent)|" +
 	"RemovedWithoutAgent|PausedWithoutAgent|Interrupted|AgentKilledWhileLoading|" +
 	"SleepUnwoken(Reboot|Ends|WithoutAgent)|SleepReboot(Damaged|Volume)|" +
-	"ManyCheckpoints|OneName|CheckpointOddNames|NotStopped|NotCreated|NeverStarted|LoadingContainerEnds|UnreadableRecord|" +
-	"MemoryOutgrown|KeepCPULimits|PrecopyDiskFull|Volume(Claim|Older)|" +
+	"ManyCheckpoints|OneName|CheckpointOddNames|NotStopped|NotCreated|NeverStarted|LoadingContainerEnds|" +
+	"UnreadableRecord|MemoryOutgrown|KeepCPULimits|PrecopyDiskFull|Volume(Claim|Older)|" +
 	"ArenaOverflow|Volumes(Refused|Hinted|Inherit|SpoolFull|Rootfs|Workload)|" +
 	"Rootfs(Facts|StartedAgain|Damaged)|DamagedBeforeReplication|" +
 	"Workload(SavesBoth|SavesFiles|SavesWhileLoading|FilesRefused)|" +

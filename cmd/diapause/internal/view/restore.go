@@ -48,7 +48,8 @@ func PodHeader(w io.Writer) {
 
 // Row writes the row of one pod, as soon as it runs.
 func (p Pod) Row(w io.Writer) {
-	fmt.Fprintf(w, podRow, table.Cell(shorten(p.ID)), table.Cell(p.Namespace+"/"+p.Name), table.Cell(orDash(p.IP)), ms(p.TookMS))
+	id, name, ip := table.Cell(shorten(p.ID)), table.Cell(p.Namespace+"/"+p.Name), table.Cell(orDash(p.IP))
+	fmt.Fprintf(w, podRow, id, name, ip, ms(p.TookMS))
 }
 
 // Table writes a row for each pod.
