@@ -36,7 +36,7 @@ build: ## the agent, the CLI, the shim and the sidecar, static, in .cache/bin/pr
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/ ./cmd/...
 
 release: ## image, SBOM, provenance and kubectl plugin of REVISION (HEAD), in .cache/release; BUILDER is the URI of who builds, VERSION and PLUGIN_URI are for krew
-	$(GO) run ./test/tools/release --revision=$(REVISION) $(if $(BUILDER),--builder=$(BUILDER)) $(if $(VERSION),--version=$(VERSION) --plugin-uri=$(PLUGIN_URI))
+	$(GO) run ./test/tools/release --revision=$(REVISION) $(if $(BUILDER),--builder=$(BUILDER)) $(if $(VERSION),--version=$(VERSION)) $(if $(PLUGIN_URI),--plugin-uri=$(PLUGIN_URI))
 
 tools: ## all that tests, demo and benchmarks run: runsc, containerd, Kubernetes, fake-gcs-server, S3 servers, azurite, packages
 	@$(GO) run ./test/tools/build

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"diapause.dev/agent/idle"
+	"diapause.dev/agent/kube/podspec"
 	"diapause.dev/agent/kube/rules"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 )
@@ -76,8 +77,7 @@ const (
 func probed(pod *corev1.Pod) []corev1.Container {
 	all := slices.Clone(pod.Spec.Containers)
 	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &pod.Spec.InitContainers[i]; podspec.Sidecar(c) {
 			all = append(all, *c)
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -14,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/mod/semver"
 	"sigs.k8s.io/yaml"
 
@@ -57,7 +56,7 @@ func (m manifest) check() error {
 }
 
 // writePlugins builds the plugin of kubectl from src, and writes an archive for each platform, and what is beside them.
-func writePlugins(ctx context.Context, src source, dir string, m manifest) (err error) {
+func writePlugins(ctx context.Context, src source, dir string, m manifest) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -83,8 +82,7 @@ func writePlugins(ctx context.Context, src source, dir string, m manifest) (err 
 		if err := os.WriteFile(filepath.Join(dir, p.archive()), archive, 0o644); err != nil {
 			return err
 		}
-		sum := sha256.Sum256(archive)
-		digests[p] = hex.EncodeToString(sum[:])
+		digests[p] = digest.FromBytes(archive).Encoded()
 		fmt.Fprintf(&sums, "%s  %s\n", digests[p], p.archive())
 	}
 	if err := os.WriteFile(filepath.Join(dir, sumsFile), []byte(sums.String()), 0o644); err != nil {
