@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -29,11 +30,34 @@ var ErrPending = errors.New("not yet")
 // 1,024.
 const maxMessage = 1000
 
-// Message makes a text valid as the message of a condition or an event, and cuts it to maxMessage.
+// jargon is what the owner of a pod cannot use, with what is said instead: the codes that gRPC puts before an error,
+// what containerd's client says of a shim that has ended, and the stacks and lists of files that gVisor appends.
+// The log has the text as it was.
+var jargon = []struct {
+	what    *regexp.Regexp
+	instead string
+}{
+	{regexp.MustCompile(`(?s)\n+goroutine \d+ .*`), ""},
+	{regexp.MustCompile(`(?s), map: map\[.*`), ""},
+	{regexp.MustCompile(`(rpc error: code = \w+ desc = )+`), ""},
+	{regexp.MustCompile(`\bttrpc: (closed|server closed)\b`), "the connection to its shim was closed"},
+	{regexp.MustCompile(`\b([0-9a-f]{13})[0-9a-f]{51}\b`), "$1"}, // an id, as crictl shows it
+	{regexp.MustCompile(`[\s\p{C}]+`), " "},
+}
+
+// Message makes a text valid as the message of a condition or an event, in words for the owner of its object, and
+// cuts it to maxMessage.
 func Message(text string) string {
-	text = strings.ToValidUTF8(text, "?")
+	text = strings.ToValidUTF8(text[:min(len(text), maxRaw)], "?")
+	for _, j := range jargon {
+		text = j.what.ReplaceAllString(text, j.instead)
+	}
+	text = strings.TrimSpace(text)
 	if len(text) <= maxMessage {
 		return text
 	}
 	return strings.ToValidUTF8(text[:maxMessage-len("…")], "") + "…"
 }
+
+// maxRaw bounds what of a text is looked at, in bytes.
+const maxRaw = 64 << 10

@@ -179,13 +179,40 @@ func TestOverlapping(t *testing.T) {
 	}
 }
 
+// TestMessage: what gVisor, containerd and gRPC say when something fails is a sentence for the owner of a pod.
 func TestMessage(t *testing.T) {
-	if got := rules.Message("a\xffb"); got != "a?b" {
-		t.Errorf("got %q", got)
+	id := strings.Repeat("0123456789abcdef", 4)
+	for _, c := range []struct{ text, want string }{
+		{"a\xffb", "a?b"},
+		{"web: a\x1b[31mred\r\nb", "web: a [31mred b"},
+		{
+			"checkpoint default/web: rpc error: code = Unknown desc = rpc error: code = Unavailable desc = it is paused",
+			"checkpoint default/web: it is paused",
+		},
+		{
+			`failed to create exec "probe" of container ` + id + ": ttrpc: closed: unknown",
+			`failed to create exec "probe" of container 0123456789abc: the connection to its shim was closed: unknown`,
+		},
+		{
+			"checkpoint failed: encoding error: *gofer.dentry was deleted\n\ngoroutine 1 [running]:\nmain.main()\n\t",
+			"checkpoint failed: encoding error: *gofer.dentry was deleted",
+		},
+		{
+			"restore: cannot open /data/a.log: no such file or directory, map: map[/data/a.log:{} /data/b.log:{}]",
+			"restore: cannot open /data/a.log: no such file or directory",
+		},
+	} {
+		if got := rules.Message(c.text); got != c.want {
+			t.Errorf("%q\ngives %q\nwant  %q", c.text, got, c.want)
+		}
+		if got := rules.Message(c.want); got != c.want {
+			t.Errorf("%q is another a second time: %q", c.want, got)
+		}
 	}
-	if got := rules.Message(strings.Repeat("é", 5000)); len(got) > 1000 || !utf8.ValidString(got) ||
-		!strings.HasSuffix(got, "…") {
-		t.Errorf("%d bytes", len(got))
+	for _, long := range []string{strings.Repeat("é", 5000), strings.Repeat("rpc error: code = A desc = b", 100_000)} {
+		if got := rules.Message(long); len(got) > 1000 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+			t.Errorf("%d bytes", len(got))
+		}
 	}
 }
 
