@@ -37,15 +37,11 @@ func TestDaemonSet(t *testing.T) {
 		}
 	}()
 	importAgent(ctx, t, c)
-	wait := c.Node(0).Containerd.Supervise(ctx)
-	kubectl(ctx, t, c, "apply", "--kustomize=overlay")
-	rollout(ctx, t, c, "daemonset/diapause-agent")
-	rollout(ctx, t, c, "deployment/diapause-controller")
-	must(t, wait())
+	r := &reader{T: t, ctx: ctx, c: c, dir: t.TempDir()}
+	r.install()
 	installed(ctx, t, c.Node(0), true)
-	for _, p := range pages {
-		follow(ctx, t, c, p)
-	}
+	r.start()
+	r.use()
 
 	// With a grace period of 0 the API server forgets a deleted pod at once, and kubelet may take it,
 	// which it has yet to end, for the next one of its name.
@@ -60,7 +56,7 @@ func TestDaemonSet(t *testing.T) {
 	powerless(ctx, t, c.Node(0))
 	diapause(ctx, t, c, "checkpoint", "--name=s", "default/web")
 	diapause(ctx, t, c, "checkpoint", "--stop", "--name=stopped", "default/web")
-	diapause(ctx, t, c, "verify", "default/stopped")
+	r.prints(diapause(ctx, t, c, "verify", "default/stopped"), r.fingerprint())
 	kubectl(ctx, t, c, "delete", "pod", "web", "--wait")
 	must(t, c.Apply(ctx, fmt.Sprintf(pod, "diapause.dev/restore-from: default/s, diapause.dev/on-restore-failure: Fail")))
 	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
@@ -68,37 +64,30 @@ func TestDaemonSet(t *testing.T) {
 		t.Errorf("the pod was born at %q, and its restored self at %q", born, again)
 	}
 	diapause(ctx, t, c, "doctor")
-	uninstall(ctx, t, c)
+	uninstall(ctx, t, c, r)
 }
 
 // uninstall takes everything away: it waits for the pod that runs, and then leaves nothing.
-func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster) {
+func uninstall(ctx context.Context, t *testing.T, c *bed.Cluster, r *reader) {
 	t.Helper()
 	if out := kubectl(ctx, t, c, "get", "podsnapshots", "--output=name"); !strings.Contains(out, "/s\n") ||
 		!strings.Contains(out, "/stopped\n") {
 		t.Errorf("of the checkpoints made on the node the cluster shows %q", out)
 	}
-	kubectl(ctx, t, c, "delete", "podsnapshots", "--all", "--all-namespaces", "--wait")
-	kubectl(ctx, t, c, "--namespace=diapause-system", "delete", "daemonset", "diapause-agent", "--wait")
-	wait := c.Node(0).Containerd.Supervise(ctx)
-	kubectl(ctx, t, c, "apply", "--kustomize=uninstall")
-	must(t, bed.Until(ctx, func() error {
-		out, err := c.Kubectl(ctx, "--namespace=diapause-system", "logs", "daemonset/diapause-uninstall",
-			"--container=uninstall")
-		if err == nil && !strings.Contains(out, "delete default/web first") {
-			err = fmt.Errorf("the log says %q", out)
-		}
-		return err
-	}))
-	kubectl(ctx, t, c, "delete", "pod", "web", "--wait")
-	rollout(ctx, t, c, "daemonset/diapause-uninstall")
-	must(t, wait())
-	installed(ctx, t, c.Node(0), false)
+	r.uninstall(func() {
+		must(t, bed.Until(ctx, func() error {
+			out, err := c.Kubectl(ctx, "--namespace=diapause-system", "logs", "daemonset/diapause-uninstall",
+				"--container=uninstall")
+			if err == nil && !strings.Contains(out, "delete default/web first") {
+				err = fmt.Errorf("the log says %q", out)
+			}
+			return err
+		}))
+		kubectl(ctx, t, c, "delete", "pod", "web", "--wait")
+	})
 	if left, err := filepath.Glob(c.Node(0).Path("/opt/diapause") + "/*"); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	kubectl(ctx, t, c, "delete", "--kustomize=uninstall", "--wait")
-	kubectl(ctx, t, c, "delete", "--kustomize=overlay", "--wait", "--ignore-not-found")
 }
 
 // confined checks what the kernel says of the agent's process: it has the capabilities
@@ -195,15 +184,10 @@ func explain(ctx context.Context, c *bed.Cluster) string {
 	return b.String()
 }
 
-func rollout(ctx context.Context, t *testing.T, c *bed.Cluster, name string) {
+// diapause runs the CLI in the agent's pod, and returns what it prints.
+func diapause(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) string {
 	t.Helper()
-	kubectl(ctx, t, c, "--namespace=diapause-system", "rollout", "status", name, "--timeout=90s")
-}
-
-// diapause runs the CLI in the agent's pod.
-func diapause(ctx context.Context, t *testing.T, c *bed.Cluster, args ...string) {
-	t.Helper()
-	kubectl(ctx, t, c, append([]string{
+	return kubectl(ctx, t, c, append([]string{
 		"--namespace=diapause-system", "exec", "daemonset/diapause-agent", "--",
 		"/usr/local/bin/diapause",
 	}, args...)...)

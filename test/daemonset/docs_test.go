@@ -1,87 +1,266 @@
 package daemonset
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
+	"diapause.dev/test/pages"
 )
 
-// page is where a new user reads how a pod is frozen and brought back.
-type page struct {
-	path, heading string
-	bucket, dir   string // what the page says of the store, and what the test does in its place
+// The pages whose blocks are run. TestSteps of test/docs has the list of all blocks, and of what runs each.
+const (
+	quickstart      = "docs/quickstart.md"
+	cluster         = "docs/install/cluster.md"
+	snapshots       = "docs/tasks/snapshots.md"
+	sleep           = "docs/tasks/sleep.md"
+	termination     = "docs/tasks/termination.md"
+	access          = "docs/tasks/access.md"
+	encryption      = "docs/tasks/encryption-signing.md"
+	upgrade         = "docs/operations/upgrade.md"
+	recovery        = "docs/operations/recovery.md"
+	troubleshooting = "docs/operations/troubleshooting.md"
+)
+
+// reader does what pages say.
+type reader struct {
+	*testing.T
+	ctx context.Context
+	c   *bed.Cluster
+	dir string // where commands run
 }
 
-var pages = []page{
-	{"../../docs/quickstart.md", "## On a cluster", "gcs: {bucket: my-bucket}", "dir: {path: /var/lib/diapause/store}"},
+// text returns the block of a page that begins so, with each pair's first string replaced by its second.
+func (r *reader) text(page, begins string, pairs ...string) string {
+	r.Helper()
+	b, err := pages.Find("../..", page, begins)
+	must(r.T, err)
+	text, err := b.Replace(pairs...)
+	must(r.T, err)
+	return text
 }
 
-// follow does what a page says, with a directory in place of the bucket.
-func follow(ctx context.Context, t *testing.T, c *bed.Cluster, p page) {
-	t.Helper()
-	data, err := os.ReadFile(p.path)
-	must(t, err)
-	_, chapter, _ := strings.Cut(string(data), p.heading)
-	configs, pod := block(t, chapter, "```yaml\n", "```", 0), block(t, chapter, "```yaml\n", "```", 1)
-	trigger := block(t, chapter, "<<EOF\n", "EOF\n", 0)
-	if !strings.Contains(configs, p.bucket) {
-		t.Fatalf("the bucket of %s is not %q", p.path, p.bucket)
+// run runs a block with bash, and returns what it prints.
+func (r *reader) run(page, begins string, pairs ...string) string {
+	r.Helper()
+	return r.bash(r.text(page, begins, pairs...))
+}
+
+// lines are the commands of a block that has one on each line, for what must be waited for between them.
+func (r *reader) lines(page, begins string, pairs ...string) []string {
+	r.Helper()
+	return strings.Split(strings.TrimSuffix(r.text(page, begins, pairs...), "\n"), "\n")
+}
+
+// apply applies a block that is a manifest.
+func (r *reader) apply(page, begins string, pairs ...string) {
+	r.Helper()
+	must(r.T, r.c.Apply(r.ctx, r.text(page, begins, pairs...)))
+}
+
+func (r *reader) bash(script string) string {
+	r.Helper()
+	cmd := exec.CommandContext(r.ctx, "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir, cmd.Env = r.dir, append(os.Environ(), "KUBECONFIG="+r.c.Kubeconfig)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil {
+		r.Fatalf("%v\n%s\n%s%s", err, script, &out, &stderr)
 	}
-	must(t, c.Apply(ctx, strings.Replace(configs, p.bucket, p.dir, 1)))
-	pod = strings.Replace(pod, "image: busybox", "image: "+images.Busybox, 1)
-	must(t, c.Apply(ctx, pod))
-	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/counter", "--timeout=60s")
-	must(t, bed.Until(ctx, func() error { // then it can be told from a fresh one
-		out, err := c.Kubectl(ctx, "logs", "counter")
-		if err == nil && !strings.Contains(out, "\n2\n") {
-			err = fmt.Errorf("the counter has come to %q", out)
+	return out.String()
+}
+
+// prints fails the test if a block does not print something.
+func (r *reader) prints(out string, all ...string) {
+	r.Helper()
+	for _, want := range all {
+		if !strings.Contains(out, want) {
+			r.Errorf("it does not print %q:\n%s", want, out)
+		}
+	}
+}
+
+// eventually waits until a field of an object is as wanted.
+func (r *reader) eventually(object, field, want string) {
+	r.Helper()
+	must(r.T, bed.Until(r.ctx, func() error {
+		got, err := r.c.Kubectl(r.ctx, "get", object, "--output=jsonpath="+field)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s of %s is %q, want %q", field, object, got, want)
 		}
 		return err
 	}))
-	must(t, c.Apply(ctx, trigger))
-	kubectl(ctx, t, c, "wait", "--for=condition=Triggered", "podsnapshotmanualtrigger/first", "--timeout=60s")
-	name := kubectl(ctx, t, c, "get", "podsnapshotmanualtrigger/first", "--output=jsonpath={.status.snapshotCreated.name}")
-	kubectl(ctx, t, c, "delete", "pod", "counter", "--wait", "--grace-period=1")
-	must(t, c.Apply(ctx, pod))
-	kubectl(ctx, t, c, "wait", "--for=condition=Ready", "pod/counter", "--timeout=60s")
-	restored := kubectl(ctx, t, c, "get", "pod", "counter",
-		`--output=jsonpath={.status.conditions[?(@.type=="PodRestored")].message}`)
-	if want := "Successfully restored the pod from PodSnapshot default/" + name; restored != want {
-		t.Errorf("PodRestored says %q, want %q", restored, want)
+}
+
+// install installs Diapause, with agents that sign. There is no registry here: each node has the image, and overlay
+// names it.
+func (r *reader) install() {
+	overlay, err := os.ReadFile("overlay/kustomization.yaml")
+	must(r.T, err)
+	must(r.T, os.CopyFS(filepath.Join(r.dir, "manifests"), os.DirFS("../../manifests")))
+	must(r.T, os.Mkdir(filepath.Join(r.dir, "overlay"), 0o700))
+	signed := strings.TrimPrefix(r.text(encryption, "patches:\n- target: {kind: DaemonSet, name: diapause-agent}\n"+
+		"  patch: |-\n    - op: add\n      path: /spec/template/spec/volumes/-\n      value: {name: signing"), "patches:\n")
+	must(r.T, os.WriteFile(filepath.Join(r.dir, "overlay/kustomization.yaml"),
+		[]byte(strings.Replace(string(overlay), "../../../manifests", "../manifests", 1)+signed), 0o600))
+	r.bash("kubectl create namespace diapause-system")
+	r.run(encryption, "openssl genpkey")
+	wait := r.c.Node(0).Containerd.Supervise(r.ctx)
+	out := r.run(cluster, "(cd manifests/image", "(cd manifests/image && kustomize edit set image "+
+		"localhost/diapause-agent=REGISTRY/diapause-agent:1)\n", "", "-k manifests/", "-k overlay")
+	r.prints(out, `daemon set "diapause-agent" successfully rolled out`,
+		`deployment "diapause-controller" successfully rolled out`)
+	must(r.T, wait())
+}
+
+// start does what the quick start says, with a directory in place of the bucket. The pod ends at once when it is
+// deleted, since its shell has no handler of SIGTERM.
+func (r *reader) start() {
+	r.apply(quickstart, "apiVersion: podsnapshot.gke.io/v1",
+		"gcs: {bucket: my-bucket}", "dir: {path: /var/lib/diapause/store}")
+	pod := r.text(quickstart, "apiVersion: v1\nkind: Pod", "image: busybox", "image: "+images.Busybox,
+		"  runtimeClassName", "  terminationGracePeriodSeconds: 1\n  runtimeClassName")
+	must(r.T, os.WriteFile(filepath.Join(r.dir, "counter.yaml"), []byte(pod), 0o600))
+	r.bash("kubectl apply -f counter.yaml")
+	r.bash("kubectl wait --for=condition=Ready pod/counter --timeout=60s")
+	r.counts(func(counts []string) bool { return len(counts) > 1 }) // then it can be told from a fresh one
+	r.run(quickstart, "kubectl wait --for=condition=Ready pod/counter\n")
+	out := r.run(snapshots, "kubectl get podsnapshotmanualtriggers,podsnapshots")
+	name := kubectl(r.ctx, r.T, r.c, "get", "podsnapshotmanualtrigger/first",
+		"--output=jsonpath={.status.snapshotCreated.name}")
+	r.prints(out, "podsnapshotmanualtrigger.podsnapshot.gke.io/first", "podsnapshot.podsnapshot.gke.io/"+name,
+		"Successfully restored the pod from PodSnapshot default/"+name)
+	if counts := r.counts(func(counts []string) bool { return len(counts) > 0 }); counts[0] == "1" {
+		r.Errorf("the counter begins anew: %q", counts)
 	}
-	var counts []string
-	must(t, bed.Until(ctx, func() error {
-		out, err := c.Kubectl(ctx, "logs", "counter")
-		if counts = strings.Fields(out); err == nil && len(counts) == 0 {
-			err = errors.New("the restored counter has not counted yet")
+}
+
+// counts returns what the pod of the quick start has counted, once that is enough.
+func (r *reader) counts(enough func([]string) bool) (counts []string) {
+	r.Helper()
+	must(r.T, bed.Until(r.ctx, func() error {
+		out, err := r.c.Kubectl(r.ctx, "logs", "counter")
+		if counts = strings.Fields(out); err == nil && !enough(counts) {
+			err = fmt.Errorf("the counter has come to %q", counts)
 		}
 		return err
 	}))
-	if counts[0] == "1" {
-		t.Errorf("the counter begins anew: %q", counts)
-	}
-	kubectl(ctx, t, c, "delete", "pod", "counter", "--wait", "--grace-period=1")
-	kubectl(ctx, t, c, "delete", "podsnapshotmanualtriggers,podsnapshots", "--all", "--wait")
+	return counts
 }
 
-// block returns the text of the documentation between two marks, the n-th of those.
-func block(t *testing.T, text, from, to string, n int) string {
-	t.Helper()
-	for ; n >= 0; n-- {
-		var ok bool
-		if _, text, ok = strings.Cut(text, from); !ok {
-			t.Fatalf("the documentation has no more %q", from)
+// use does what the other pages say about the pod of the quick start, and of the installation.
+func (r *reader) use() {
+	r.sleeps()
+	r.permits()
+	r.looks()
+	r.bash("kubectl delete pod counter")
+	r.bash(r.lines(upgrade, removeSnapshots)[0] + "\nkubectl delete podsnapshotmanualtriggers --all")
+}
+
+// sleeps has the pod sleep and wake, as before an upgrade, too.
+func (r *reader) sleeps() {
+	annotate := r.lines(sleep, "kubectl annotate pod counter")
+	r.bash(annotate[0])
+	const status = `{.metadata.annotations.diapause\.dev/sleep-status}`
+	const asleep = `{.status.conditions[?(@.type=="diapause.dev/Asleep")].status}`
+	r.eventually("pod/counter", asleep, "True")
+	got := kubectl(r.ctx, r.T, r.c, "get", "pod", "counter", "--output=jsonpath="+status)
+	if want := r.text(sleep, `{"sleep": "evening-7"`); !sameJSON(got, want) {
+		r.Errorf("the answer is %s, want %s", got, want)
+	}
+	r.bash("kubectl create namespace sandboxes")
+	r.apply(sleep, "apiVersion: diapause.dev/v1alpha1\nkind: SleepPolicy")
+	out := r.run(upgrade, "kubectl get pods -A -o custom-columns", "sleeppolicy NAME", "sleeppolicy idle -n sandboxes",
+		"pod NAME", "pod counter")
+	r.prints(out, "counter", "True", "sleeppolicy.diapause.dev/idle patched")
+	r.eventually("pod/counter", asleep, "False")
+	r.bash(annotate[1])
+	r.eventually("pod/counter", status, `{"wake":"morning-8","state":"Awake"}`)
+	r.bash("kubectl delete namespace sandboxes --wait=false")
+}
+
+// permits gives an account of a namespace the roles of clients.
+func (r *reader) permits() {
+	r.bash("kubectl create namespace team-a && kubectl -n team-a create serviceaccount controller")
+	const can = "kubectl -n team-a auth can-i --as=system:serviceaccount:team-a:controller "
+	r.run(access, "kubectl -n team-a create rolebinding snapshots")
+	r.prints(r.bash(can+"create podsnapshotmanualtriggers"), "yes")
+	r.run(access, "kubectl label namespace team-a")
+	r.prints(r.bash(can+"restore podsnapshots.podsnapshot.gke.io"), "yes")
+	r.bash("kubectl delete namespace team-a --wait=false")
+}
+
+// looks does what operators do to see how things are, and repeats what an upgrade does.
+func (r *reader) looks() {
+	r.run(termination, "kubectl annotate podsnapshotpolicy counters")
+	agent := kubectl(r.ctx, r.T, r.c, "--namespace=diapause-system", "get", "pods",
+		"--selector=app.kubernetes.io/name=diapause-agent", "--output=jsonpath={.items[0].metadata.name}")
+	r.prints(r.run(troubleshooting, "kubectl -n diapause-system get pods -o wide", "AGENT", agent), agent, "runsc")
+	r.prints(r.run(upgrade, ".cache/release/root", ".cache/release/root/usr/local/bin/runsc --version\n", ""),
+		"runsc", "sleeping pods")
+	r.prints(r.run(upgrade, "kubectl apply -k manifests/\n", "-k manifests/", "-k overlay"), "successfully rolled out")
+	name := kubectl(r.ctx, r.T, r.c, "get", "podsnapshots", "--output=jsonpath={.items[0].metadata.name}")
+	r.prints(r.run(recovery, "kubectl get podsnapshots -A"), name, r.c.Node(0).Name)
+	r.prints(r.run(recovery, "kubectl -n diapause-system annotate --overwrite lease"), "diapause-agent annotated")
+}
+
+// fingerprint is that of the key that signs, as diapause verify shows it.
+func (r *reader) fingerprint() string {
+	return strings.TrimRight(strings.TrimSpace(r.run(encryption, "openssl pkey -pubin")), "=")
+}
+
+// uninstall takes Diapause away, and leaves the snapshots. It waits for the pod web, which still runs; between is called
+// while it waits. Then the definitions go, too.
+func (r *reader) uninstall(between func()) {
+	remove, err := filepath.Abs("uninstall")
+	must(r.T, err)
+	lines := r.lines(upgrade, removeSnapshots, "-k manifests/uninstall", "-k "+remove, "-k manifests/ ", "-k overlay ")
+	if len(lines) != 7 {
+		r.Fatalf("%s has other steps: %q", upgrade, lines)
+	}
+	wait := r.c.Node(0).Containerd.Supervise(r.ctx)
+	r.bash(strings.Join(lines[1:3], "\n"))
+	between()
+	r.bash(lines[3])
+	must(r.T, wait())
+	installed(r.ctx, r.T, r.c.Node(0), false)
+	r.bash(strings.Join(lines[4:6], "\n"))
+	r.kept()
+	for _, name := range []string{"s", "stopped"} {
+		r.run(recovery, "kubectl patch podsnapshot NAME", "NAME", name)
+	}
+	r.bash(lines[6])
+}
+
+// removeSnapshots begins the steps of an uninstallation. It is left out to keep the data.
+const removeSnapshots = "kubectl delete podsnapshots --all --all-namespaces"
+
+// kept checks that both snapshots of the pod web are still there, with their data.
+func (r *reader) kept() {
+	out := kubectl(r.ctx, r.T, r.c, "get", "podsnapshots", "--output=jsonpath={range .items[*]}"+
+		`{.metadata.name} {.metadata.deletionTimestamp}{"\n"}{end}`)
+	if want := "s \nstopped \n"; out != want {
+		r.Errorf("the PodSnapshots are %q, want %q", out, want)
+	}
+	for _, name := range []string{"s", "stopped"} {
+		found, err := filepath.Glob(r.c.Node(0).Path("/var/lib/diapause/store") + "/*/*/*" + name + "*")
+		if err != nil || len(found) == 0 {
+			r.Errorf("no data of %s: %v", name, err)
 		}
 	}
-	out, _, ok := strings.Cut(text, to)
-	if !ok {
-		t.Fatalf("the documentation has no %q after %q", to, from)
-	}
-	return out
+}
+
+// sameJSON reports whether two texts of JSON say the same.
+func sameJSON(a, b string) bool {
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }

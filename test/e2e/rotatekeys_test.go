@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/test/pages"
 )
 
 // TestRotateKeys turns encryption on and changes a key by the commands of docs/tasks/encryption-signing.md. The agents
@@ -61,6 +62,10 @@ func TestRotateKeys(t *testing.T) {
 			w.awaitKeys(filepath.Join(dir, w.namespace))
 		}
 	}
+	if out := run(page.only); !strings.Contains(out, s) || !strings.Contains(out, "encrypted-") {
+		t.Errorf("the list does not have %s:\n%s", s, out)
+	}
+	w.awaitKeys(filepath.Join(dir, w.namespace))
 	w.remove("web")
 	w.restored(w.run(w.pod("web", on(w.Node(1)))), s, before)
 	w.remove("web")
@@ -117,23 +122,24 @@ type encryption struct {
 	make    string            // the keys and their Secret
 	patches map[string]string // by object
 	change  []string          // of a key, step by step
+	only    string            // refuses what is not encrypted
 }
+
+// encryptionFile is the page.
+const encryptionFile = "docs/tasks/encryption-signing.md"
 
 func encryptionPage(t *testing.T) (e encryption) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/tasks/encryption-signing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, chapter, _ := strings.Cut(string(page), "\n## Encryption\n")
-	e.make = block(chapter, "```sh\n")
+	e.make = pageBlock(t, encryptionFile, "openssl rand -hex 32 > default")
 	var kustomization struct {
 		Patches []struct {
 			Target struct{ Kind, Name string }
 			Patch  string
 		}
 	}
-	if err := yaml.Unmarshal([]byte(block(chapter, "```yaml\n")), &kustomization); err != nil {
+	patches := pageBlock(t, encryptionFile, "patches:\n- target: {kind: DaemonSet, name: diapause-agent}\n"+
+		"  patch: |-\n    - op: add\n      path: /spec/template/spec/volumes/-\n      value: {name: keys")
+	if err := yaml.Unmarshal([]byte(patches), &kustomization); err != nil {
 		t.Fatal(err)
 	}
 	e.patches = make(map[string]string)
@@ -144,20 +150,23 @@ func encryptionPage(t *testing.T) (e encryption) {
 		}
 		e.patches[strings.ToLower(p.Target.Kind)+"/"+p.Target.Name] = string(patch)
 	}
-	_, chapter, _ = strings.Cut(chapter, "\n### Change a key\n")
-	e.change = strings.Split(block(chapter, "```sh\n"), "\n# ")
+	e.change = strings.Split(pageBlock(t, encryptionFile, "# 1. The new key"), "\n# ")
 	if len(e.patches) != 2 || len(e.change) != 5 {
-		t.Fatalf("docs/tasks/encryption-signing.md has changed: %+v", e)
+		t.Fatalf("%s has changed: %+v", encryptionFile, e)
 	}
 	for i := range e.change { // the comment that begins a step has lost its sign
 		e.change[i] = "# " + strings.TrimPrefix(e.change[i], "# ")
 	}
+	e.only = pageBlock(t, encryptionFile, "kubectl get podsnapshots -A -o custom-columns")
 	return e
 }
 
-// block returns the first block of a chapter that begins as given.
-func block(chapter, begins string) string {
-	_, text, _ := strings.Cut(chapter, "\n"+begins)
-	text, _, _ = strings.Cut(text, "```")
-	return text
+// pageBlock returns the block of a page that begins so.
+func pageBlock(t *testing.T, page, begins string) string {
+	t.Helper()
+	b, err := pages.Find("../..", page, begins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Text
 }

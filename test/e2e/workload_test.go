@@ -24,12 +24,15 @@ spec:
   triggerConfig: {type: workload, postCheckpoint: stop}
 `
 
-// selfSaving is the script of a container that has its pod saved as soon as it runs, and then shows
-// what it was told.
-const selfSaving = `boot=$(head -c 8 /dev/urandom | od -An -tx8 | tr -d ' ')
-exec 3<>/proc/gvisor/checkpoint; echo 1 >&3
-echo "$boot $(head -n 1 <&3)" > /tmp/told
+// selfSaving is the script of a container that has its pod saved as soon as it runs, as the page says. Its keys are
+// renewed by a program that leaves a note.
+func selfSaving(t *testing.T) string {
+	t.Helper()
+	return `export boot=$(head -c 8 /dev/urandom | od -An -tx8 | tr -d ' ')
+printf '#!/bin/sh\necho "$boot restore" > /tmp/told\n' > /bin/renew-keys; chmod 755 /bin/renew-keys
+` + pageBlock(t, "docs/tasks/application.md", "exec 3<>/proc/gvisor/checkpoint") + `
 while [ ! -e /tmp/end ]; do usleep 10000; done`
+}
 
 // TestWorkloadSaves has a pod save itself: it is Completed, and the next pod of its kind goes on
 // from there.
@@ -40,7 +43,7 @@ func TestWorkloadSaves(t *testing.T) {
 	selfSaver := func(p *corev1.Pod) {
 		p.Annotations["dev.gvisor.internal.checkpoint.enable"] = "true"
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever
-		p.Spec.Containers[0].Image, p.Spec.Containers[0].Command = images.Busybox, []string{"/bin/sh", "-c", selfSaving}
+		p.Spec.Containers[0].Image, p.Spec.Containers[0].Command = images.Busybox, []string{"/bin/sh", "-c", selfSaving(t)}
 	}
 	w.completes(w.pod("first", selfSaver))
 	all := w.snapshots()

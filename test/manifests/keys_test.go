@@ -9,20 +9,19 @@ import (
 	"testing"
 
 	"diapause.dev/agent/kube"
+	"diapause.dev/test/pages"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestKeysPatch: the patch of docs/tasks/encryption-signing.md gives the keys to the agent and to the controller, which
 // is not root.
 func TestKeysPatch(t *testing.T) {
-	page, err := os.ReadFile("../../docs/tasks/encryption-signing.md")
+	patch, err := pages.Find("../..", "docs/tasks/encryption-signing.md", "patches:\n- target: {kind: DaemonSet, "+
+		"name: diapause-agent}\n  patch: |-\n    - op: add\n      path: /spec/template/spec/volumes/-\n      value: {name: keys")
 	must(t, err)
-	_, chapter, _ := strings.Cut(string(page), "\n## Encryption\n")
-	_, patch, _ := strings.Cut(chapter, "```yaml\n")
-	patch, _, _ = strings.Cut(patch, "```")
 	dir := t.TempDir()
 	must(t, os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(base)))
-	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: [manifests]\n"+patch), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: [manifests]\n"+patch.Text), 0o600))
 	out, err := api.Kubectl(t.Context(), "kustomize", dir)
 	must(t, err)
 	for want, times := range map[string]int{

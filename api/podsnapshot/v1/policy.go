@@ -6,6 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // snapshots are kept. A pod is checkpointed only if exactly one policy selects it.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:metadata:labels=app.kubernetes.io/component=definitions
 // +kubebuilder:resource:path=podsnapshotpolicies
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Trigger",type=string,JSONPath=`.spec.triggerConfig.type`

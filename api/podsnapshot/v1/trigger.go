@@ -6,6 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // may read the pod's memory. Deleting it does not delete the snapshot.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:metadata:labels=app.kubernetes.io/component=definitions
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.targetPod`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Triggered")].reason`

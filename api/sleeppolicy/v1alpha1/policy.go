@@ -6,6 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // select stays awake.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:metadata:labels=app.kubernetes.io/component=definitions
 // +kubebuilder:resource:path=sleeppolicies
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Idle-After",type=string,JSONPath=`.spec.idleAfter`
